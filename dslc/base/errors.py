@@ -1,0 +1,210 @@
+"""Every error of dslc: one table of codes, one base class, one exit code per family.
+
+A user sees the code, the place, the cause and one line that says what to do. ``dslc explain CODE`` prints the page.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+EXIT_OK: Final = 0
+EXIT_DIFFERENCE: Final = 1  # a check found a difference: fmt --check, verify, lock --check, bench --against
+EXIT_INTERNAL: Final = 70
+EXIT_SIGINT: Final = 130
+EXIT_SIGTERM: Final = 143
+
+# The longest matching prefix decides.
+_EXIT_BY_PREFIX: Final[dict[str, int]] = {
+    "E": 2,  # text, names, types, shapes, train section, target
+    "E04": 6,  # memory budget
+    "R1": 3,  # data
+    "R2": 4,  # environment: GPU, driver, architecture, a lock miss
+    "R3": 5,  # artifact
+    "R4": 6,  # memory and disk
+    "R5": 7,  # numbers: NaN and Inf
+}
+
+CODES: Final[dict[str, str]] = {
+    # E00xx: text and limits
+    "E0001": "the text does not parse",
+    "E0002": "the source is too long",
+    "E0003": "a character that is not allowed",
+    "E0004": "nesting is too deep",
+    "E0005": "a number is too large",
+    "E0006": "the program expands to too many operations",
+    "E0007": "the file's first line must name the edition",
+    "E0008": "this edition is not known",
+    "E0009": "this part of the language is not built yet",
+    # E01xx: names and imports
+    "E0101": "an unknown function",
+    "E0102": "an unknown name",
+    "E0103": "a name is declared twice",
+    "E0104": "a label is used twice",
+    "E0105": "blocks call each other in a circle",
+    "E0106": "a file to `use` was not found",
+    "E0107": "files use each other in a circle",
+    "E0108": "a `use` leads out of the project",
+    "E0109": "an unknown attribute",
+    "E0110": "an input is never read",
+    "E0111": "which model is meant",
+    "E0112": "a name would hide another",
+    "E0113": "an unknown section or field",
+    "E0114": "too many files",
+    # E02xx: arguments and types
+    "E0201": "an argument is missing or not expected",
+    "E0202": "an argument has the wrong type",
+    "E0203": "an operation does not fit its arguments",
+    "E0204": "integer and float tensors do not mix",
+    "E0205": "a value is not known when compiling",
+    "E0206": "a check of the program failed",
+    "E0207": "a statement does not belong here",
+    "E0208": "the number of results differs",
+    "E0209": "an argument is out of range",
+    "E0210": "an attribute does not fit here",
+    # E03xx: shapes
+    "E0301": "shapes do not broadcast",
+    "E0302": "a shape does not match its signature",
+    "E0303": "a size does not divide",
+    "E0304": "a size is out of range",
+    "E0305": "a tensor is too large",
+    "E0306": "an axis does not exist",
+    "E0307": "a dim is not declared as it must be",
+    "E0308": "a size of zero has no meaning here",
+    # E04xx: memory budget
+    "E0401": "the budget is malformed",
+    "E0402": "the plan does not fit the budget",
+    # E05xx: the train section
+    "E0501": "the train section has no loss",
+    "E0502": "the loss has the wrong shape",
+    "E0503": "the train section has no optimizer",
+    "E0504": "a metric has the wrong shape",
+    "E0505": "there is nothing to train",
+    "E0506": "the loss does not depend on a parameter",
+    "E0507": "an operation has no gradient",
+    "E0508": "the file trains no such model",
+    # E06xx: target, precision, build options
+    "E0601": "an unknown target",
+    "E0602": "the target lacks this precision",
+    "E0603": "a build option is out of range",
+    "E0604": "an artifact of this name cannot be made",
+    "E0605": "the configuration does not fit",
+    # R1xx: data and configuration of a run
+    "R101": "a data file cannot be read",
+    "R102": "data has the wrong shape or dtype",
+    "R103": "a value in the data is out of range",
+    "R104": "the configuration file is wrong",
+    "R105": "an input of a call does not fit",
+    "R106": "there is too little data",
+    # R2xx: environment
+    "R201": "no GPU can be used",
+    "R202": "the artifact is not built for this machine",
+    "R203": "the reference provider is not here",
+    "R204": "a process was forked",
+    # R3xx: artifact, weights, checkpoints
+    "R301": "the artifact is damaged",
+    "R302": "the artifact is of another version",
+    "R303": "the artifact is not the one that was asked for",
+    "R304": "weights are missing",
+    "R305": "weights do not fit the artifact",
+    "R306": "a weights file is damaged",
+    "R307": "no checkpoint can be used",
+    "R308": "the artifact's interface has changed",
+    "R309": "the session is closed",
+    # R4xx: memory and disk
+    "R401": "out of memory",
+    "R402": "a file cannot be written",
+    "R403": "the output belongs to something else",
+    "R404": "another process is at work here",
+    "R405": "written, but perhaps not durable",
+    # R5xx: numbers
+    "R501": "the loss or a gradient is not finite",
+    # W: warnings
+    "W001": "a label would keep this name from changing",
+    "W002": "the cache is not used",
+    "W003": "a value is converted",
+}
+
+
+def exit_code(code: str) -> int:
+    """The process exit code that belongs to an error code; 70 for one not in the table."""
+    if code not in CODES or code.startswith("W"):
+        return EXIT_INTERNAL
+    prefix = max((p for p in _EXIT_BY_PREFIX if code.startswith(p)), key=len)
+    return _EXIT_BY_PREFIX[prefix]
+
+
+class DslcError(Exception):
+    """Something the user can mend.
+
+    ``code`` is a key of CODES; ``message`` the cause, in the user's words; ``place`` is ``path:line:column``,
+    ``path:offset`` or the name of a tensor, file or field; ``help`` one line that would work.
+    """
+
+    def __init__(self, code: str, message: str, *, place: str | None = None, help: str | None = None) -> None:
+        if code not in CODES:
+            raise AssertionError(f"no such error code: {code}")
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.place = place
+        self.help = help
+
+    @property
+    def exit_code(self) -> int:
+        return exit_code(self.code)
+
+    def render(self) -> str:
+        """The text that the command line prints."""
+        lines = [f"error[{self.code}]: {self.message}"]
+        if self.place is not None:
+            lines.append(f"  --> {self.place}")
+        if self.help is not None:
+            lines.append(f"  = help: {self.help}")
+        return "\n".join(lines)
+
+    def as_json(self) -> list[dict[str, Any]]:
+        """The same as data: a list, since one failure may hold several diagnostics."""
+        return [{"code": self.code, "message": self.message, "place": self.place, "help": self.help}]
+
+    def __str__(self) -> str:
+        return self.render()
+
+
+class DataError(DslcError):
+    """R1xx: data or configuration of a run."""
+
+
+class InputError(DataError, ValueError):
+    """R105: an argument of ``predict`` or ``train_step`` has the wrong name, dtype, shape or range."""
+
+
+class EnvironmentFault(DslcError):
+    """R2xx: the machine lacks something."""
+
+
+class ForkError(EnvironmentFault):
+    """R204: used in a child made by fork."""
+
+
+class ArtifactError(DslcError):
+    """R3xx: an artifact, a weights file or a checkpoint."""
+
+
+class WeightsMissing(ArtifactError):
+    """R304."""
+
+
+class ResourceError(DslcError):
+    """R4xx: memory or disk."""
+
+
+class OutOfMemory(ResourceError):
+    """R401."""
+
+
+class NumericError(DslcError):
+    """R5xx: NaN or Inf in a loss or gradient."""
+
+
+class BuildError(DslcError):
+    """E04xx and E06xx: a build that has no place in the source."""
