@@ -1,0 +1,225 @@
+"""The graph: immutable nodes in topological order, typed values, named inputs, outputs and state updates.
+
+Nodes and values are compared by identity. A rewrite makes new nodes; what it does not touch stays the same object.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeAlias
+
+from dslc.compiler.ir.sizes import Poly, Size, bind
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.dsl.span import Span
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Op
+
+# Attributes are plain data; sizes may be symbolic until an entry is cut. ``Inner`` is a fused region's body.
+Attr: TypeAlias = "int | float | bool | str | Poly | DType | tuple[Attr, ...]"
+Attrs: TypeAlias = Mapping[str, Attr]
+NO_ATTRS: Attrs = MappingProxyType({})
+
+
+class Phase(enum.Enum):
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    UPDATE = "update"
+
+
+class Kind(enum.Enum):
+    """What a graph input is."""
+
+    DATA = "data"
+    PARAM = "param"
+    BUFFER = "buffer"
+    OPTIMIZER = "optimizer"
+    STATE = "state"
+    SCALAR = "scalar"
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Value:
+    """One tensor: output ``index`` of ``producer``."""
+
+    producer: Node | Input = field(repr=False)
+    index: int
+    type: TensorType
+
+
+class Input:
+    """A named input. ``value`` is the tensor it brings."""
+
+    __slots__ = ("kind", "name", "span", "value")
+
+    def __init__(self, name: str, kind: Kind, type: TensorType, span: Span | None = None) -> None:
+        self.name = name
+        self.kind = kind
+        self.span = span
+        self.value = Value(self, 0, type)
+
+    def __repr__(self) -> str:
+        return f"Input({self.name}: {self.value.type})"
+
+
+class Node:
+    """An op applied to values. ``name`` is the path in the model, ``span`` the place in the source."""
+
+    __slots__ = ("attrs", "inputs", "name", "op", "outputs", "phase", "span")
+
+    def __init__(
+        self,
+        op: Op,
+        inputs: tuple[Value, ...],
+        types: tuple[TensorType, ...],
+        attrs: Attrs = NO_ATTRS,
+        *,
+        name: str = "",
+        span: Span | None = None,
+        phase: Phase = Phase.FORWARD,
+    ) -> None:
+        self.op = op
+        self.inputs = inputs
+        self.attrs = attrs if isinstance(attrs, MappingProxyType) else MappingProxyType(dict(attrs))
+        self.name = name
+        self.span = span
+        self.phase = phase
+        self.outputs = tuple(Value(self, i, t) for i, t in enumerate(types))
+
+    @property
+    def input_types(self) -> tuple[TensorType, ...]:
+        return tuple(v.type for v in self.inputs)
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        return tuple(v.type for v in self.outputs)
+
+    @property
+    def out(self) -> Value:
+        """The only output."""
+        assert len(self.outputs) == 1, f"{self.op.name} has {len(self.outputs)} outputs"
+        return self.outputs[0]
+
+    def with_inputs(self, inputs: tuple[Value, ...]) -> Node:
+        """This node reading other values of the same types; itself when nothing changes."""
+        if all(a is b for a, b in zip(inputs, self.inputs)):
+            return self
+        return Node(self.op, inputs, self.types, self.attrs, name=self.name, span=self.span, phase=self.phase)
+
+    def __repr__(self) -> str:
+        return f"Node({self.op.name} {self.name})"
+
+
+@dataclass(frozen=True)
+class Graph:
+    """``nodes`` in an order in which every value stands before its readers. ``updates``: (state input, new value)."""
+
+    inputs: tuple[Input, ...]
+    nodes: tuple[Node, ...]
+    outputs: Mapping[str, Value]
+    updates: tuple[tuple[Input, Value], ...] = ()
+
+    @property
+    def roots(self) -> list[Value]:
+        """Every value that must be computed: outputs, then updates."""
+        return [*self.outputs.values(), *(v for _, v in self.updates)]
+
+    def readers(self) -> dict[Value, list[Node]]:
+        """Value -> the nodes that read it, in order, once per node."""
+        found: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.inputs):
+                found.setdefault(value, []).append(node)
+        return found
+
+    def live_nodes(self) -> tuple[Node, ...]:
+        """The nodes that a root needs, in order."""
+        return order(self.roots)
+
+    def rewrite(self, rule: Callable[[Node], Sequence[Value] | Node | None]) -> Graph:
+        """Applies ``rule`` to every node in order, after its inputs were replaced.
+
+        The rule gives None (keep), a Node, or the values that stand for the node's outputs.
+        New nodes may read any earlier value; the result holds what the roots need.
+        """
+        new: dict[Value, Value] = {}
+        changed = False
+        for node in self.nodes:
+            current = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
+            got = rule(current)
+            outputs = current.outputs if got is None else got.outputs if isinstance(got, Node) else tuple(got)
+            assert len(outputs) == len(node.outputs), f"a rule changed the number of outputs of {node}"
+            for old, value in zip(node.outputs, outputs):
+                if old is not value:
+                    new[old] = value
+                    changed = True
+        return self.replace_values(new) if changed else self
+
+    def replace_values(self, new: Mapping[Value, Value]) -> Graph:
+        """The graph whose roots are replaced (``new`` must already hold for the readers), nodes ordered anew."""
+        outputs = {name: new.get(v, v) for name, v in self.outputs.items()}
+        updates = tuple((i, new.get(v, v)) for i, v in self.updates)
+        return Graph(self.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+
+    def bind(self, values: Mapping[str, int]) -> Graph:
+        """The same graph for these values of the dims: shapes and attributes become ints."""
+        inputs = {i: Input(i.name, i.kind, i.value.type.bind(values), i.span) for i in self.inputs}
+        new: dict[Value, Value] = {old.value: fresh.value for old, fresh in inputs.items()}
+        nodes = []
+        for node in self.nodes:
+            bound = Node(
+                node.op,
+                tuple(new[v] for v in node.inputs),
+                tuple(t.bind(values) for t in node.types),
+                {k: bind_attr(v, values) for k, v in node.attrs.items()},
+                name=node.name,
+                span=node.span,
+                phase=node.phase,
+            )
+            nodes.append(bound)
+            new.update(zip(node.outputs, bound.outputs))
+        outputs = {name: new[v] for name, v in self.outputs.items()}
+        updates = tuple((inputs[i], new[v]) for i, v in self.updates)
+        return Graph(tuple(inputs.values()), tuple(nodes), outputs, updates)
+
+
+def bind_attr(attr: Attr, values: Mapping[str, int]) -> Attr:
+    if isinstance(attr, Poly):
+        return bind(attr, values)
+    if isinstance(attr, tuple):
+        return tuple(bind_attr(a, values) for a in attr)
+    return attr
+
+
+def order(roots: Iterable[Value]) -> tuple[Node, ...]:
+    """The nodes that the roots need, depth first and therefore in a valid order; without recursion.
+
+    Deterministic: it depends on the structure alone. A chain of any length is fine.
+    """
+    done: set[Node] = set()
+    result: list[Node] = []
+    for root in roots:
+        if not isinstance(root.producer, Node) or root.producer in done:
+            continue
+        stack: list[tuple[Node, Iterator[Value]]] = [(root.producer, iter(root.producer.inputs))]
+        done.add(root.producer)
+        while stack:
+            node, inputs = stack[-1]
+            for value in inputs:
+                producer = value.producer
+                if isinstance(producer, Node) and producer not in done:
+                    done.add(producer)
+                    stack.append((producer, iter(producer.inputs)))
+                    break
+            else:
+                result.append(node)
+                stack.pop()
+    return tuple(result)
+
+
+def shape_attr(shape: Sequence[Size]) -> tuple[Attr, ...]:
+    """A shape as an attribute."""
+    return tuple(shape)

@@ -1,0 +1,189 @@
+"""Sizes: ints, or polynomials over the dims of a file, so that one check holds for every batch size.
+
+A ``Size`` is an int or a ``Poly``; arithmetic on either gives the simplest form, and equal sizes are equal objects.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A dim declared in the file: ``dim B in low..high = default``."""
+
+    name: str
+    low: int
+    high: int
+    default: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class FloorDiv:
+    """``value // divisor`` where the division is not known to be exact."""
+
+    value: Poly
+    divisor: int
+
+    def __str__(self) -> str:
+        return f"({self.value})//{self.divisor}"
+
+
+Atom: TypeAlias = Dim | FloorDiv
+Monomial: TypeAlias = tuple[Atom, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Poly:
+    """A sum of coefficient times product of atoms; ``terms`` are sorted, coefficients are not zero, never constant."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __str__(self) -> str:
+        text = ""
+        for atoms, coefficient in self.terms:
+            size = abs(coefficient)
+            factors = [str(size)] if size != 1 or not atoms else []
+            factors += [str(a) for a in atoms]
+            sign = "-" if coefficient < 0 else "+" if text else ""
+            text += (f" {sign} " if text else sign) + "*".join(factors)
+        return text
+
+    def __add__(self, other: Size) -> Size:
+        return _combine(_terms(self) + _terms(other))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Size:
+        return _combine([(a, -c) for a, c in self.terms])
+
+    def __sub__(self, other: Size) -> Size:
+        return _combine(_terms(self) + [(a, -c) for a, c in _terms(other)])
+
+    def __rsub__(self, other: Size) -> Size:
+        return _combine(_terms(other) + [(a, -c) for a, c in self.terms])
+
+    def __mul__(self, other: Size) -> Size:
+        return _combine([(tuple(sorted(a + b, key=str)), c * d) for a, c in self.terms for b, d in _terms(other)])
+
+    __rmul__ = __mul__
+
+    @property
+    def dims(self) -> frozenset[Dim]:
+        found: set[Dim] = set()
+        for atoms, _ in self.terms:
+            for atom in atoms:
+                found |= {atom} if isinstance(atom, Dim) else atom.value.dims
+        return frozenset(found)
+
+
+Size: TypeAlias = int | Poly
+
+
+def of_dim(dim: Dim) -> Size:
+    """The size that is this dim's value; a dim with one possible value is that int."""
+    return dim.low if dim.low == dim.high else Poly((((dim,), 1),))
+
+
+def _terms(size: Size) -> list[tuple[Monomial, int]]:
+    return list(size.terms) if isinstance(size, Poly) else [((), size)]
+
+
+def _combine(terms: list[tuple[Monomial, int]]) -> Size:
+    total: dict[Monomial, int] = {}
+    for atoms, coefficient in terms:
+        total[atoms] = total.get(atoms, 0) + coefficient
+    kept = sorted(((a, c) for a, c in total.items() if c), key=lambda t: (-len(t[0]), [str(a) for a in t[0]]))
+    if not kept:
+        return 0
+    if len(kept) == 1 and not kept[0][0]:
+        return kept[0][1]
+    return Poly(tuple(kept))
+
+
+def exact_div(value: Size, divisor: Size) -> Size | None:
+    """``value / divisor`` where it divides for every value of the dims, else None."""
+    if divisor == 0:
+        return None
+    if isinstance(value, int) and isinstance(divisor, int):
+        return value // divisor if value % divisor == 0 else None
+    if value == divisor:
+        return 1
+    divisor_terms = _terms(divisor)
+    if len(divisor_terms) != 1:
+        return None
+    [(atoms, coefficient)] = divisor_terms
+    quotient: list[tuple[Monomial, int]] = []
+    for have, c in _terms(value):
+        left = list(have)
+        for atom in atoms:
+            if atom not in left:
+                return None
+            left.remove(atom)
+        if c % coefficient:
+            return None
+        quotient.append((tuple(left), c // coefficient))
+    return _combine(quotient)
+
+
+def floor_div(value: Size, divisor: int) -> Size:
+    """``value // divisor`` for a positive divisor."""
+    if isinstance(value, int):
+        return value // divisor
+    exact = exact_div(value, divisor)
+    if exact is not None:
+        return exact
+    # take out what divides: (4*B + 3) // 4 = B + 0
+    whole = [(a, c // divisor) for a, c in value.terms if c % divisor == 0]
+    rest = _combine([(a, c) for a, c in value.terms if c % divisor])
+    if isinstance(rest, int):
+        return _combine([*whole, ((), rest // divisor)])
+    return _combine([*whole, ((FloorDiv(rest, divisor),), 1)])
+
+
+def bounds(size: Size) -> tuple[int, int]:
+    """The least and the largest value over all values of the dims (dims taken as independent)."""
+    if isinstance(size, int):
+        return size, size
+    low = high = 0
+    for atoms, coefficient in size.terms:
+        a = b = 1
+        for atom in atoms:
+            if isinstance(atom, Dim):
+                c, d = atom.low, atom.high
+            else:
+                c, d = (v // atom.divisor for v in bounds(atom.value))
+            products = (a * c, a * d, b * c, b * d)
+            a, b = min(products), max(products)
+        low += min(a * coefficient, b * coefficient)
+        high += max(a * coefficient, b * coefficient)
+    return low, high
+
+
+def bind(size: Size, values: Mapping[str, int]) -> int:
+    """The int that this size is for these values of the dims (KeyError for a dim without one)."""
+    if isinstance(size, int):
+        return size
+    total = 0
+    for atoms, coefficient in size.terms:
+        product = coefficient
+        for atom in atoms:
+            product *= values[atom.name] if isinstance(atom, Dim) else bind(atom.value, values) // atom.divisor
+        total += product
+    return total
+
+
+def product(sizes: tuple[Size, ...]) -> Size:
+    """The product of sizes, 1 for none."""
+    if all(isinstance(s, int) for s in sizes):
+        return math.prod(sizes)
+    total: Size = 1
+    for size in sizes:
+        total = total * size
+    return total
