@@ -1,0 +1,74 @@
+"""What all tests share: golden files, fuzz counts and seeds, and a summary of what was skipped."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the expected files of tests/golden")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Set in the environment, so that worker processes of the same run draw from the same seed.
+    os.environ.setdefault("DSLC_SEED", str(int.from_bytes(os.urandom(4), "big")))
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    scale = "all of it" if os.environ.get("DSLC_SOAK") == "1" else "a tenth (DSLC_SOAK=1 for all)"
+    return f"fuzz: DSLC_SEED={os.environ['DSLC_SEED']}, {scale}"
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """``golden("area/name.txt", text)``: text equals tests/golden/area/name.txt; ``--update-golden`` rewrites it."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(text.encode())
+            return
+        if not path.exists():
+            pytest.fail(f"no golden file {path}; write it with: pytest --update-golden")
+        expected = path.read_bytes().decode()
+        assert text == expected, f"differs from {path}; if the new text is right: pytest --update-golden"
+
+    return check
+
+
+@pytest.fixture
+def fuzz_count() -> Callable[[int], int]:
+    """``fuzz_count(full)``: how many random cases to try; all when DSLC_SOAK=1, else a tenth (at least one)."""
+    soak = os.environ.get("DSLC_SOAK") == "1"
+
+    def count(full: int) -> int:
+        return full if soak else max(1, full // 10)
+
+    return count
+
+
+@pytest.fixture
+def fuzz_seed() -> int:
+    """A fresh seed for each run, or DSLC_SEED; printed, so that a failure can be repeated."""
+    seed = int(os.environ["DSLC_SEED"])
+    print(f"DSLC_SEED={seed}")
+    return seed
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        reasons[reason.removeprefix("Skipped: ")] += 1
+    if reasons:
+        terminalreporter.write_line(f"skipped {reasons.total()}:")
+    for reason, count in reasons.most_common():
+        terminalreporter.write_line(f"  {count} x {reason}")
