@@ -1,0 +1,47 @@
+# Everything a contributor runs. `make help` lists it.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check soak grammar docs clean
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | \
+	  while IFS="$$(printf '\t')" read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
+
+# Installed once; again when the dependencies change.
+$(VENV)/.installed: pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+venv: $(VENV)/.installed ## make the virtual environment and install dslc into it, editable
+
+demo: $(VENV)/.installed ## build LeNet, train it on the digits, predict from Python
+	cd examples/digits && \
+	  $(abspath $(BIN))/dslc train && \
+	  $(abspath $(BIN))/dslc eval && \
+	  $(abspath $(BIN))/python predict.py
+
+test: $(VENV)/.installed ## run the tests
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+check: $(VENV)/.installed ## lint, formatting, types, import floors
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p dslc
+	$(BIN)/lint-imports
+
+soak: $(VENV)/.installed ## the tests with every fuzz and fault count at its full size
+	DSLC_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) -o timeout=3600
+
+grammar: $(VENV)/.installed ## make the parser's tables again after a change of dsl/grammar.lark
+	$(BIN)/python -m dslc.dsl.tables
+
+docs: $(VENV)/.installed ## make the pages of docs/ that come from tables in the code
+	$(BIN)/python docs/generate.py
+
+clean: ## remove what builds and runs made (not the virtual environment)
+	rm -rf examples/*/build examples/*/runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
