@@ -127,7 +127,7 @@ G = TypeVar("G", bound=Optimizer)
 
 def _checked_name(thing: object, table: dict[str, Any]) -> str:
     name: str = getattr(thing, "name", "")
-    page = inspect.getdoc(type(thing)) or ""
+    page = inspect.getdoc(thing) or ""
     if not name or not page.startswith(name):
         raise TypeError(f"{type(thing).__name__} needs a `name` and a docstring that starts with it")
     if name in table:
@@ -138,7 +138,7 @@ def _checked_name(thing: object, table: dict[str, Any]) -> str:
 def function(f: F) -> F:
     """Adds the one instance of a function to the table; TypeError when a part is missing or the name is taken."""
     name = _checked_name(f, FUNCTIONS)
-    page = inspect.getdoc(type(f)) or ""
+    page = inspect.getdoc(f) or ""
     if not callable(getattr(f, "build", None)) or ">>>" not in page:
         raise TypeError(f"{type(f).__name__} needs `build` and an example behind `>>>`")
     FUNCTIONS[name] = f

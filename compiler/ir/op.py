@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 
 
 class Mismatch(Exception):
-    """An op does not fit its arguments. ``why`` says what is wrong, ``help`` what would work; the checker adds the place.
+    """An op does not fit its arguments. ``why`` says what is wrong, ``help`` what would work.
 
-    ``code`` is a key of the error table: E0203 in general, E0301 for broadcasting, E0302-E0308 for shapes.
+    The checker adds the place. ``code`` is a key of the error table: E0203 in general, E0301 for broadcasting,
+    E0302 to E0308 for shapes.
     """
 
     def __init__(self, why: str, help: str | None = None, code: str = "E0203") -> None:
@@ -86,12 +87,24 @@ class Op(ABC):
     def cost(self, node: Node) -> Cost:
         """FLOPs and bytes for int sizes."""
 
+    def in_eval(self, node: Node, b: Builder) -> Sequence[Value] | None:
+        """What stands for the outputs outside training (dropout: its input); None: the op is the same there."""
+        return None
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        """Where the rows of the batch lie in the outputs, given the axis along which they lie in each input.
+
+        An axis holds rows when each row of the batch is a contiguous block along it; None in ``axes`` or in the
+        result: the tensor holds no rows. The result None: rows are mixed, or it is not known (the default).
+        """
+        return None
+
 
 class Pointwise(Op):
     """Element i of the output depends on element i of the (broadcast) inputs. Shapes broadcast as numpy's do.
 
-    Subclasses give ``arity``, ``result`` (the output's dtype), ``scalar``, ``meaning`` and ``grad``; gradients may have the
-    output's shape, the autodiff pass sums them to the input's.
+    Subclasses give ``arity``, ``result`` (the output's dtype), ``scalar``, ``meaning`` and ``grad``; gradients may have
+    the output's shape, the autodiff pass sums them to the input's.
     """
 
     arity: ClassVar[int]
@@ -114,6 +127,11 @@ class Pointwise(Op):
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         assert len(types) == self.arity, f"{self.name} takes {self.arity} inputs, got {len(types)}"
         return (TensorType(self.result([t.dtype for t in types], attrs), broadcast([t.shape for t in types])),)
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        rank = node.types[0].rank
+        found = {a + rank - t.rank for a, t in zip(axes, node.input_types) if a is not None}
+        return None if len(found) > 1 else (found.pop() if found else None,)
 
     def cost(self, node: Node) -> Cost:
         elements = node.types[0].bytes // node.types[0].dtype.itemsize

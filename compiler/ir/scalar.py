@@ -23,7 +23,7 @@ Operand: TypeAlias = "Expr | float | int | bool"
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """``function`` of FUNCTIONS applied to ``args``; or ``"arg"`` with its ``index``; or ``"const"`` with its ``value``.
+    """``function`` of FUNCTIONS applied to ``args``; or ``arg`` with its ``index``; or ``const`` with ``value``.
 
     Arithmetic is done in f32 for f32 and below, f64 for f64, in the integer's own type for integers.
     """
