@@ -1,0 +1,166 @@
+"""The command group, loaded lazily, and the one place where errors become text and exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from dslc.base.errors import EXIT_INTERNAL, EXIT_OK, EXIT_SIGINT, DslcError, OutOfMemory
+from dslc.cli.output import Settings, print_json, report_error
+from dslc.cli.table import COMMANDS, SECTIONS
+
+EXIT_PIPE = 141  # the reader of our output went away: what a shell says of a death by SIGPIPE
+
+
+def _set(name: str) -> Any:
+    def callback(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value:
+            setattr(ctx.find_root().obj, name, True)
+
+    return callback
+
+
+def _global_options() -> list[click.Option]:
+    """--json and --debug are understood before and after the command's name."""
+    return [
+        click.Option([flag], is_flag=True, is_eager=True, expose_value=False, callback=_set(flag[2:]), help=help_line)
+        for flag, help_line in (
+            ("--json", "Print data instead of text."),
+            ("--debug", "Show the traceback of an error."),
+        )
+    ]
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        from dslc import __version__
+
+        print_json({"dslc": __version__}) if ctx.find_root().obj.json else click.echo(f"dslc {__version__}")
+        ctx.exit()
+
+
+class Command(click.Command):
+    """A command that also takes the global options."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.extend(_global_options())
+
+
+class Commands(click.Group):
+    """Imports a command's module when the command is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        found = import_module(f"dslc.cli.commands.{COMMANDS[cmd_name].module}").command
+        assert isinstance(found, click.Command)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], COMMANDS, 1)
+            hint = f"did you mean `dslc {close[0]}`?" if close else "`dslc --help` lists the commands"
+            raise click.UsageError(f"no command {args[0]!r}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section in SECTIONS:
+            rows = [(name, entry.summary) for name, entry in COMMANDS.items() if entry.section == section]
+            if rows:
+                with formatter.section(section):
+                    formatter.write_dl(rows, col_spacing=4)
+
+
+app = Commands(
+    name="dslc",
+    help="Neural networks as text, compiled ahead of time.",
+    epilog="`dslc COMMAND --help` says more. `dslc new NAME` makes a project that trains at once.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    params=[
+        *_global_options(),
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_version,
+            help="Print the version.",
+        ),
+    ],
+)
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Run a command line (``sys.argv[1:]`` by default) and return the exit code; never raises for a user's fault."""
+    options = Settings()
+    try:
+        result = app.main(
+            args=None if args is None else list(args), prog_name="dslc", standalone_mode=False, obj=options
+        )
+        sys.stdout.flush()
+        return result if isinstance(result, int) else EXIT_OK
+    except DslcError as error:
+        return _user_error(error, options)
+    except MemoryError as error:
+        refused = OutOfMemory("R401", "the machine's memory is used up", help="use a smaller --size")
+        refused.__cause__ = error
+        return _user_error(refused, options)
+    except click.ClickException as error:
+        _usage_error(error, options)
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_SIGINT
+    except BrokenPipeError:
+        # What is still buffered must not raise a second time when the interpreter flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE
+    except Exception as error:  # noqa: BLE001
+        # The outermost frame: a bug of ours must still end in one line and its own exit code.
+        if options.debug:
+            _print_traceback(error)
+        return _internal_error(error, options)
+
+
+def _user_error(error: DslcError, options: Settings) -> int:
+    report_error(error, options)
+    if options.debug:
+        _print_traceback(error)
+    return error.exit_code
+
+
+def _print_traceback(error: BaseException) -> None:
+    import traceback
+
+    traceback.print_exception(error)
+
+
+def _usage_error(error: click.ClickException, options: Settings) -> None:
+    if options.json:
+        item = {"code": "usage", "message": error.format_message(), "place": None, "help": "dslc --help"}
+        print_json({"errors": [item], "exit_code": error.exit_code})
+    else:
+        error.show()
+
+
+def _internal_error(error: Exception, options: Settings) -> int:
+    cause = f"{type(error).__name__}: {error}".split("\n")[0][:300]
+    advice = "this is a bug in dslc: please report it with the source and the output of `dslc --debug ...`"
+    if options.json:
+        item = {"code": "internal", "message": cause, "place": None, "help": advice}
+        print_json({"errors": [item], "exit_code": EXIT_INTERNAL})
+    else:
+        click.echo(f"internal error: {cause}; {advice}", err=True)
+    return EXIT_INTERNAL

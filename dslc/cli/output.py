@@ -1,0 +1,104 @@
+"""What the commands print: text for people, one JSON object for programs, errors in both forms."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+import click
+
+from dslc.base.errors import DslcError
+
+
+@dataclass
+class Settings:
+    """The global options. ``json``: print data. ``debug``: print tracebacks."""
+
+    json: bool = False
+    debug: bool = False
+
+
+def settings() -> Settings:
+    """The options of the running command."""
+    found = click.get_current_context().find_root().obj
+    assert isinstance(found, Settings)
+    return found
+
+
+def use_color(stream: TextIO) -> bool:
+    """Colour on a terminal, unless NO_COLOR is set (https://no-color.org) or the terminal is dumb."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def emit(data: dict[str, Any], text: str) -> None:
+    """The result of a command: ``data`` with --json, else ``text``."""
+    if settings().json:
+        print_json(data)
+    elif text:
+        click.echo(text)
+
+
+def print_json(data: dict[str, Any]) -> None:
+    click.echo(json.dumps(data, ensure_ascii=True, allow_nan=False, indent=1))
+
+
+def note(text: str) -> None:
+    """A line beside the result, on stderr; silent with --json, where the data says it."""
+    if not settings().json:
+        click.echo(text, err=True)
+
+
+def error_text(error: DslcError, color: bool) -> str:
+    """The rendered error; the first line of each message is bold and red on a terminal."""
+    text = error.render()
+    if not color:
+        return text
+    lines = text.split("\n")
+    return "\n".join(_colored(line) for line in lines)
+
+
+def _colored(line: str) -> str:
+    kind, bracket, rest = line.partition("[")
+    if bracket and kind in ("error", "warning") and "]: " in rest:
+        head, _, title = line.partition(": ")
+        return click.style(head, fg="red" if kind == "error" else "yellow", bold=True) + click.style(
+            f": {title}", bold=True
+        )
+    if line.lstrip().startswith("= help:"):
+        return click.style(line, fg="cyan")
+    if line.lstrip().startswith("--> "):
+        return click.style(line, fg="blue")
+    return line
+
+
+def report_error(error: DslcError, options: Settings) -> None:
+    """An error as JSON on stdout, or as text on stderr."""
+    if options.json:
+        print_json({"errors": error.as_json(), "exit_code": error.exit_code})
+    else:
+        click.echo(error_text(error, use_color(sys.stderr)), err=True, color=True)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Columns two spaces apart; the columns numbered in ``right`` are aligned to the right."""
+    cells = [list(head), *[list(row) for row in rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    lines = [
+        "  ".join(cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths)))
+        for row in cells
+    ]
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def size_text(count: int) -> str:
+    """Bytes in binary units, three digits: ``1.50 MiB``."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{count} B" if unit == "B" else f"{value:.3g} {unit}"
+        value /= 1024
+    return f"{value:.3g} TiB"

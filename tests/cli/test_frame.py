@@ -1,0 +1,139 @@
+"""The frame of the command line: help, exit codes, errors in both forms, start-up time."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+
+import click
+import pytest
+
+from dslc import __version__
+from dslc.base.errors import CODES, DslcError
+from dslc.cli import app, table
+
+
+def test_help_names_every_command(dslc: Callable) -> None:
+    ran = dslc("--help")
+    assert ran.code == 0
+    for name, entry in table.COMMANDS.items():
+        assert entry.section in table.SECTIONS
+        assert f"  {name} " in ran.out and entry.summary in ran.out.replace("\n" + " " * 14, " ")
+
+
+@pytest.mark.parametrize("name", table.COMMANDS)
+def test_every_command_has_the_help_of_the_table(name: str, dslc: Callable) -> None:
+    command = import_module(f"dslc.cli.commands.{table.COMMANDS[name].module}").command
+    assert isinstance(command, click.Command) and command.name in (name, "command")
+    assert (command.help or "").split("\n")[0] == table.COMMANDS[name].summary
+    ran = dslc(name, "--help")
+    assert ran.code == 0 and "--json" in ran.out
+
+
+def test_help_imports_no_command_and_nothing_heavy() -> None:
+    code = (
+        "import sys\nfrom dslc.cli.app import run\nrun(['--help'])\n"
+        "heavy = {'numpy', 'lark', 'numba', 'rich', 'yaml', 'safetensors', 'cuda'}\n"
+        "found = [m for m in sys.modules if m.partition('.')[0] in heavy or m.startswith('dslc.cli.commands')"
+        " or m.startswith(('dslc.compiler', 'dslc.runtime', 'dslc.dsl'))]\n"
+        "assert not found, found"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("command", [["-m", "dslc", "--help"], ["-c", "import dslc"]], ids=["help", "import"])
+def test_start_takes_less_than_0_2_seconds(command: list[str]) -> None:
+    seconds = []
+    for _ in range(10):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, *command], check=True, capture_output=True)
+        seconds.append(time.perf_counter() - start)
+    print(f"median of 10: {statistics.median(seconds):.3f} s")
+    # The fastest of ten stands for an idle machine: tests run beside others.
+    assert min(seconds) <= 0.2
+
+
+def test_version(dslc: Callable) -> None:
+    assert dslc("--version").out == f"dslc {__version__}\n"
+    assert dslc("--json", "--version").json == {"dslc": __version__}
+
+
+def test_an_unknown_command_names_the_nearest(dslc: Callable) -> None:
+    ran = dslc("explan")
+    assert ran.code == 2 and "did you mean `dslc explain`?" in ran.err and not ran.out
+    assert dslc("--json", "explan").json["errors"][0]["code"] == "usage"
+
+
+def raise_in_explain(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    def fail(code: str) -> str:
+        raise error
+
+    monkeypatch.setattr("dslc.cli.commands.explain.page", fail)
+
+
+def test_a_users_error_has_the_exit_code_of_its_family(dslc: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    for code, status in (("E0301", 2), ("E0402", 6), ("R101", 3), ("R201", 4), ("R301", 5), ("R402", 6), ("R501", 7)):
+        raise_in_explain(monkeypatch, DslcError(code, "cause", place="here", help="do this"))
+        ran = dslc("explain", "E0001")
+        assert ran.code == status
+        assert ran.err == f"error[{code}]: cause\n  --> here\n  = help: do this\n" and not ran.out
+        data = dslc("explain", "E0001", "--json").json
+        assert data == {
+            "errors": [{"code": code, "message": "cause", "place": "here", "help": "do this"}],
+            "exit_code": status,
+        }
+        assert "Traceback" in dslc("--debug", "explain", "E0001").err
+
+
+def test_a_bug_ends_in_one_line_and_70(dslc: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    raise_in_explain(monkeypatch, ZeroDivisionError("planted"))
+    ran = dslc("explain", "E0001")
+    assert ran.code == 70 and ran.err.count("\n") == 1
+    assert ran.err.startswith("internal error: ZeroDivisionError: planted") and "report it" in ran.err
+    ran = dslc("explain", "--debug", "E0001")
+    assert ran.code == 70 and "Traceback" in ran.err
+    assert dslc("--json", "explain", "E0001").json["errors"][0]["code"] == "internal"
+
+
+def test_out_of_memory_and_interrupts(dslc: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    raise_in_explain(monkeypatch, MemoryError())
+    ran = dslc("explain", "E0001")
+    assert ran.code == 6 and ran.err.startswith("error[R401]")
+    raise_in_explain(monkeypatch, KeyboardInterrupt())
+    assert dslc("explain", "E0001").code == 130
+
+
+def test_a_reader_that_goes_away_is_no_bug() -> None:
+    ran = subprocess.run(
+        ["bash", "-c", f"for i in 1 2 3; do {sys.executable} -m dslc explain; done | head -1; echo ${{PIPESTATUS[0]}}"],
+        capture_output=True,
+        text=True,
+    )
+    assert "Traceback" not in ran.stderr and "internal" not in ran.stderr and "BrokenPipe" not in ran.stderr
+
+
+def test_explain_lists_and_prints(dslc: Callable) -> None:
+    assert dslc("explain", "--json").json["codes"] == CODES
+    ran = dslc("explain", "e0301")
+    assert ran.code == 0 and ran.out.startswith(f"# E0301: {CODES['E0301']}\n")
+    assert dslc("explain", "R501", "--json").json["exit_code"] == 7
+    assert dslc("explain", "E9999").code == 2
+
+
+def test_colour_only_marks(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dslc.cli.output import error_text
+
+    error = DslcError("E0301", "cause", place="here", help="do this")
+    assert click.unstyle(error_text(error, color=True)) == error.render() != error_text(error, color=True)
+
+
+def test_lines_of_a_table_are_aligned() -> None:
+    from dslc.cli.output import size_text, table
+
+    assert table(("a", "bytes"), [("x", "1"), ("long", "100")], right=(1,)) == "a     bytes\nx         1\nlong    100"
+    assert [size_text(n) for n in (0, 1023, 1536, 1 << 20, 5 << 40)] == ["0 B", "1023 B", "1.5 KiB", "1 MiB", "5 TiB"]
+    assert app.EXIT_PIPE == 141
