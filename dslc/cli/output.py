@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -43,7 +44,18 @@ def emit(data: dict[str, Any], text: str) -> None:
 
 
 def print_json(data: dict[str, Any]) -> None:
-    click.echo(json.dumps(data, ensure_ascii=True, allow_nan=False, indent=1))
+    """One object on stdout. NaN and infinities, which JSON lacks, become the texts "nan", "inf", "-inf"."""
+    click.echo(json.dumps(_finite(data), ensure_ascii=True, allow_nan=False, indent=1))
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, float) and not math.isfinite(data):
+        return str(data)
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return data
 
 
 def note(text: str) -> None:
@@ -54,9 +66,13 @@ def note(text: str) -> None:
 
 def error_text(error: DslcError, color: bool) -> str:
     """The rendered error; the first line of each message is bold and red on a terminal."""
-    text = error.render()
     if not color:
-        return text
+        return error.render()
+    from dslc.dsl.diagnostics import CompileError
+
+    if isinstance(error, CompileError):
+        return error.render(color=True)
+    text = error.render()
     lines = text.split("\n")
     return "\n".join(_colored(line) for line in lines)
 

@@ -19,7 +19,9 @@ class Entry:
 
 
 COMMANDS: Final[dict[str, Entry]] = {
+    "new": Entry("Write", "new", "Make a project that trains at once."),
     "explain": Entry("Write", "explain", "Print the page of an error code."),
+    "config": Entry("Look", "config", "Print every value of the configuration and where it comes from."),
 }
 
 SECTIONS: Final = ("Write", "Build", "Run", "Look")

@@ -1,6 +1,6 @@
 """Make ``spirals.npz``: three spiral arms in the plane, 500 points each with some noise. Nothing is downloaded.
 
-    python examples/mlp/make_data.py
+python examples/mlp/make_data.py
 """
 
 from __future__ import annotations

@@ -1,0 +1,83 @@
+"""``dslc new``"""
+
+from __future__ import annotations
+
+import keyword
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from dslc.base.errors import BuildError, ResourceError
+from dslc.cli.app import Command
+from dslc.cli.output import emit
+
+SCAFFOLD: Final = Path(__file__).resolve().parent.parent / "scaffold"
+#: File of the project -> file of the scaffold. ``NAME`` stands for the project's name, in names and in texts.
+FILES: Final = {
+    "NAME.nn": "model.nn.txt",
+    "dslc.yaml": "dslc.yaml.txt",
+    "README.md": "README.md.txt",
+    "make_data.py": "make_data.py.txt",
+    ".gitignore": "gitignore.txt",
+    "spirals.npz": "spirals.npz",
+}
+
+
+@click.command(cls=Command)
+@click.argument("path", metavar="NAME")
+def command(path: str) -> None:
+    """Make a project that trains at once.
+
+    NAME is the new folder, and the name of the model's file and module.
+    """
+    folder = Path(path)
+    name = folder.name
+    _check_name(name)
+    written = _write(folder, name)
+    emit(
+        {"folder": str(folder), "files": written},
+        "\n".join(
+            [f"made {folder}/", *(f"  {file}" for file in written), "", "next:", f"  cd {folder}", "  dslc train"]
+        ),
+    )
+
+
+def _check_name(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name) or name.startswith("__"):
+        why, help = f"`{name}` cannot be a module's name", "use letters, digits and `_`, at most 64, no leading digit"
+    elif keyword.iskeyword(name) or name in sys.stdlib_module_names or name in ("dslc", "numpy"):
+        why, help = f"`{name}` is a name of Python's own", f"take another, as `{name}_net`"
+    else:
+        return
+    raise BuildError("E0604", why, place=name, help=help)
+
+
+def _write(folder: Path, name: str) -> list[str]:
+    """Write the files into a new or empty folder; nothing stays behind when that fails."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ResourceError("R403", "the place is taken", place=str(folder), help="take another name, or remove it")
+    made = not folder.exists()
+    written: list[str] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for target, source in FILES.items():
+            content = (SCAFFOLD / source).read_bytes()
+            if source.endswith(".txt"):
+                content = content.replace(b"NAME", name.encode())
+            target = target.replace("NAME", name)
+            with open(folder / target, "xb") as out:
+                written.append(target)
+                out.write(content)
+    except OSError as error:
+        for file in written:
+            (folder / file).unlink(missing_ok=True)
+        if made:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise ResourceError(
+            "R402", f"the project cannot be written: {error.strerror}", place=str(folder), help="take another place"
+        ) from error
+    return written

@@ -1,0 +1,62 @@
+"""Options that several commands share, and how their texts become values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_SIZE = re.compile(r"(?:(?P<entry>train|eval|predict):)?(?P<dim>[A-Za-z_]\w{0,63})=(?P<sizes>[0-9,_ ]+)", re.ASCII)
+
+
+def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    """``k=v`` texts as a dict; a text without ``=`` or a name given twice is a usage error."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not _NAME.fullmatch(name):
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint=option)
+        if name in found:
+            raise click.BadParameter(f"{name!r} is given twice", param_hint=option)
+        found[name] = value
+    return found
+
+
+def sizes(texts: Sequence[str]) -> dict[str, dict[str, list[int]]]:
+    """``B=64`` (all entries), ``train:B=64``, ``predict:B=1,64`` as {entry or "": {dim: sizes}}."""
+    found: dict[str, dict[str, list[int]]] = {}
+    for text in texts:
+        match = _SIZE.fullmatch(text.replace(" ", ""))
+        values = [] if match is None else [v.replace("_", "") for v in match["sizes"].split(",")]
+        if match is None or not all(values) or any(len(v) > 19 for v in values):
+            raise click.BadParameter(
+                f"{text!r} is not DIM=SIZE, for example B=64, train:B=64 or predict:B=1,64", param_hint="--size"
+            )
+        entry = found.setdefault(match["entry"] or "", {})
+        if match["dim"] in entry:
+            raise click.BadParameter(f"{match['dim']!r} is given twice", param_hint="--size")
+        entry[match["dim"]] = [int(v) for v in values]
+    return found
+
+
+def define_option(f: F) -> F:
+    """-D, for arguments of the model."""
+    return click.option(
+        "-D", "defines", multiple=True, metavar="NAME=VALUE", help="Set an argument of the model. Repeatable."
+    )(f)
+
+
+def size_option(f: F) -> F:
+    """--size, for dims."""
+    return click.option(
+        "--size",
+        "size",
+        multiple=True,
+        metavar="[ENTRY:]DIM=SIZE",
+        help="Build for this size of a dim; ENTRY is train, eval or predict. Repeatable.",
+    )(f)

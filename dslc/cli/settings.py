@@ -1,0 +1,108 @@
+"""The configuration of a run: ``dslc.yaml``, the flags of the command line, the environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dslc.base.errors import DataError
+from dslc.cli.options import define_option, pairs, size_option, sizes
+
+if TYPE_CHECKING:
+    from dslc.runtime.train.config import Config
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def config_options(f: F) -> F:
+    """The flags that change a configuration; ``read_config`` takes them as keyword arguments."""
+    for option in reversed(
+        (
+            click.option("--config", "path", metavar="FILE", help="Read this file in place of ./dslc.yaml."),
+            click.option("--model", metavar="FILE[:MODEL]", help="The model to use."),
+            click.option("--epochs", metavar="N", help="Passes over the training data."),
+            click.option("--lr", metavar="X", help="Base learning rate, in place of the model's."),
+            click.option("--seed", metavar="N", help="Seed of weights, order and random draws."),
+            click.option("--target", metavar="NAME", help="Build for this target."),
+            click.option("--precision", metavar="NAME", help="Compute in f32 or f64."),
+            define_option,
+            size_option,
+            click.option(
+                "--set",
+                "fields",
+                multiple=True,
+                metavar="FIELD=VALUE",
+                help="Set any field of the configuration, as `save.keep=3`. Repeatable.",
+            ),
+        )
+    ):
+        f = option(f)
+    return f
+
+
+def read_config(
+    *,
+    path: str | None = None,
+    model: str | None = None,
+    epochs: str | None = None,
+    lr: str | None = None,
+    seed: str | None = None,
+    target: str | None = None,
+    precision: str | None = None,
+    defines: tuple[str, ...] = (),
+    size: tuple[str, ...] = (),
+    fields: tuple[str, ...] = (),
+) -> Config:
+    """The configuration with the flags on top. Raises DataError R101 or R104, or a usage error."""
+    from dslc.runtime.train.config import load_config
+
+    flags: dict[str, object] = {
+        "model": model,
+        "train.epochs": epochs,
+        "train.base_lr": lr,
+        "train.seed": seed,
+        "build.target": target,
+        "build.precision": precision,
+    }
+    flags.update({f"args.{name}": value for name, value in pairs(defines, "-D").items()})
+    flags.update(_fields(fields))
+    config = load_config(path, flags, os.environ)
+    if size:
+        flags["build.sizes"] = merged_sizes(config.build.get("sizes"), sizes(size))
+        config = load_config(path, flags, os.environ)
+    return config
+
+
+def _fields(texts: tuple[str, ...]) -> dict[str, str]:
+    from dslc.runtime.train.fields import FIELDS, identifier, nearest
+
+    known = {field.name: field for field in FIELDS}
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        above, _, key = name.rpartition(".")
+        whole = name in known and not known[name].open
+        inside = above in known and known[above].open and identifier(key)
+        if not equals or not (whole or inside):
+            close = nearest(name, known)
+            advice = f"did you mean {close}?" if close else "`dslc config` lists the fields"
+            raise click.BadParameter(f"{text!r} is not FIELD=VALUE; {advice}", param_hint="--set")
+        found[name] = value
+    return found
+
+
+def merged_sizes(from_file: object, from_flags: Mapping[str, Mapping[str, list[int]]]) -> dict[str, Any]:
+    """``build: {sizes: ...}`` with the flags on top; a flag without an entry goes to every entry."""
+    if from_file is not None and not isinstance(from_file, Mapping):
+        raise DataError(
+            "R104", "`build.sizes` is a mapping", place="build.sizes", help="write `sizes: {train: {B: 64}}`"
+        )
+    found: dict[str, Any] = {key: dict(value) for key, value in (from_file or {}).items() if isinstance(value, Mapping)}
+    for entry, dims in sorted(from_flags.items()):
+        for name in [entry] if entry else ["train", "eval", "predict"]:
+            for dim, values in dims.items():
+                found.setdefault(name, {})[dim] = values[0] if len(values) == 1 else values
+    return found
