@@ -110,6 +110,7 @@ CODES: Final[dict[str, str]] = {
     "R307": "no checkpoint can be used",
     "R308": "the artifact's interface has changed",
     "R309": "the session is closed",
+    "R310": "the state is half updated",
     # R4xx: memory and disk
     "R401": "out of memory",
     "R402": "a file cannot be written",
@@ -122,6 +123,7 @@ CODES: Final[dict[str, str]] = {
     "W001": "a label would keep this name from changing",
     "W002": "the cache is not used",
     "W003": "a value is converted",
+    "W004": "a weights file is taken with a remark",
 }
 
 
@@ -208,3 +210,14 @@ class NumericError(DslcError):
 
 class BuildError(DslcError):
     """E04xx and E06xx: a build that has no place in the source."""
+
+
+class DslcWarning(UserWarning):
+    """A W code through Python's ``warnings``: one line that says what was done."""
+
+    def __init__(self, code: str, message: str) -> None:
+        if code not in CODES:
+            raise AssertionError(f"no such warning code: {code}")
+        super().__init__(f"[{code}] {message}")
+        self.code = code
+        self.message = message
