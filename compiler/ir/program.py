@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.types import TensorType
 
-ALIGNMENT = 64  # bytes; every buffer of a region starts at a multiple
+ALIGNMENT: Final = 64  # bytes; every buffer of a region starts at a multiple
+STEP_BLOCK: Final = 256  # bytes at the head of the io region, where the scalars lie
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +22,31 @@ class Place:
     offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A copy of a tensor's bytes after the last node: a result into its own bytes, or an update onto its state."""
+
+    type: TensorType
+    source: Place
+    target: Place
+    name: str
+
+
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Offsets of every value, and what they cost. ``lower_bound``: most bytes live at once in ``work`` under the
-    schedule; ``planned``: size of ``work``. ``copies``: updates whose new value could not be written in place."""
+    """Where every value lies, and what that costs.
+
+    ``results``: where the graph's outputs are read when all is done. ``moves`` run in order after the last node, for
+    what could not be computed in its place. ``lower_bound``: most bytes of ``work`` live at once under the schedule;
+    ``work_bytes`` is what was planned.
+    """
 
     places: Mapping[Value, Place]
+    results: Mapping[str, Place]
+    moves: tuple[Move, ...]
     io_bytes: int
     work_bytes: int
     lower_bound: int
-    copies: tuple[tuple[Value, Value], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,67 @@
+"""What a build is asked for: target, precision, training, places of the state. Frozen; every pass reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from dslc.compiler.ir.function import Optimizer
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType
+
+
+@dataclass(frozen=True, slots=True)
+class Precision:
+    """Storage dtypes that stand for the checker's ``float``: of activations (``compute``) and of state (``params``)."""
+
+    compute: DType = DType.F32
+    params: DType = DType.F32
+
+    @property
+    def boundary(self) -> DType:
+        """The dtype of float inputs, scalars and results of an entry: f64 where f64 is computed, else f32."""
+        return DType.F64 if self.compute is DType.F64 else DType.F32
+
+
+@dataclass(frozen=True, slots=True)
+class ParamSpec:
+    """How one parameter is trained. ``lr_factor`` multiplies the run-time ``lr``, ``weight_decay`` is this
+    parameter's own; one that is not ``trained`` has neither gradient nor update."""
+
+    name: str
+    lr_factor: float = 1.0
+    weight_decay: float = 0.0
+    trained: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TrainSpec:
+    """The optimizer of the train section. ``params`` in forward order; ``clip_norm``: largest norm of all gradients."""
+
+    optimizer: Optimizer
+    args: Mapping[str, Any]
+    params: tuple[ParamSpec, ...]
+    clip_norm: float | None = None
+
+
+def _nowhere() -> Mapping[str, int]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Build:
+    """The options of one build. ``state``: name of a state tensor -> its offset in the state region of
+    ``state_bytes`` bytes, the same for all entries."""
+
+    target: str = "cpu"
+    provider: str = "reference"
+    precision: Precision = Precision()
+    fuse: bool = True
+    train: TrainSpec | None = None
+    state: Mapping[str, int] = field(default_factory=_nowhere)
+    state_bytes: int = 0
+
+
+Pass: TypeAlias = Callable[[Program, Build], Program]
