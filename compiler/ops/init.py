@@ -1,0 +1,163 @@
+"""Initialisers: how a parameter starts. PyTorch's formulas, fans and defaults.
+
+The language writes ``init=normal(0.02)``; ``initialiser`` makes an ``Init`` of it, and ``resolve`` turns a scheme that
+looks at the shape (xavier, kaiming) into ``constant``, ``uniform`` or ``normal``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dslc.compiler.ir.function import Init
+from dslc.compiler.ir.op import Mismatch
+from dslc.compiler.ir.sizes import Size
+
+
+@dataclass(frozen=True, slots=True)
+class Initialiser:
+    """An initialiser of the language. ``forms`` are the argument lists that it takes; a form's last arguments may be
+    left out where ``defaults`` has them. ``page`` is its manual."""
+
+    name: str
+    forms: tuple[tuple[str, ...], ...]
+    defaults: Mapping[str, float]
+    page: str
+
+
+INITIALISERS: Final[dict[str, Initialiser]] = {
+    i.name: i
+    for i in (
+        Initialiser("zeros", ((),), {}, "zeros: every element 0."),
+        Initialiser("ones", ((),), {}, "ones: every element 1."),
+        Initialiser("constant", (("value",),), {}, "constant(value): every element this value, as a plain number."),
+        Initialiser(
+            "uniform", (("a",), ("low", "high")), {}, "uniform(a): even between -a and a. uniform(low, high)."
+        ),
+        Initialiser(
+            "normal", (("std",), ("mean", "std")), {}, "normal(std): Gauss, mean 0. normal(mean, std)."
+        ),
+        Initialiser(
+            "xavier_uniform",
+            (("gain",),),
+            {"gain": 1.0},
+            "xavier_uniform(gain=1): even between -a and a, a = gain * sqrt(6 / (fan_in + fan_out)).",
+        ),
+        Initialiser(
+            "xavier_normal",
+            (("gain",),),
+            {"gain": 1.0},
+            "xavier_normal(gain=1): Gauss, std = gain * sqrt(2 / (fan_in + fan_out)).",
+        ),
+        Initialiser(
+            "kaiming_uniform",
+            (("a",),),
+            {"a": 0.0},
+            "kaiming_uniform(a=0): even between -b and b, b = sqrt(6 / ((1 + a^2) * fan_in)), a: slope of a leaky relu.",
+        ),
+        Initialiser(
+            "kaiming_normal",
+            (("a",),),
+            {"a": 0.0},
+            "kaiming_normal(a=0): Gauss, std = sqrt(2 / ((1 + a^2) * fan_in)), a: slope of a leaky relu.",
+        ),
+    )
+}  # fmt: skip
+
+_NOT_NEGATIVE: Final = {"std", "gain"}
+
+
+def initialiser(name: str, positional: Sequence[float] = (), named: Mapping[str, float] | None = None) -> Init:
+    """The ``Init`` that ``name(*positional, **named)`` means.
+
+    Raises Mismatch: E0101 for an unknown name, E0201 for arguments that no form takes, E0209 for one out of range.
+    """
+    if name not in INITIALISERS:
+        raise Mismatch(f"`{name}` is no initialiser", "one of " + ", ".join(sorted(INITIALISERS)), "E0101")
+    known, named = INITIALISERS[name], dict(named or {})
+    args = _bound(known, positional, named)
+    if args is None:
+        shown = " or ".join(f"{name}({', '.join(form)})" for form in known.forms)
+        raise Mismatch(f"the arguments do not fit `{name}`", f"write {shown}", "E0201")
+    for argument, value in args.items():
+        if not math.isfinite(value) or (argument in _NOT_NEGATIVE and value < 0):
+            raise Mismatch(f"`{argument}` of `{name}` is {value:g}", "a finite number, at least 0", "E0209")
+    match name:
+        case "zeros":
+            return Init("constant", (0.0,))
+        case "ones":
+            return Init("constant", (1.0,))
+        case "uniform":
+            low, high = (args["low"], args["high"]) if "low" in args else (-abs(args["a"]), abs(args["a"]))
+            if low > high:
+                raise Mismatch(f"`uniform` from {low:g} to {high:g}", f"uniform({high:g}, {low:g})", "E0209")
+            return Init("uniform", (low, high))
+        case "normal":
+            return Init("normal", (args.get("mean", 0.0), args["std"]))
+        case _:
+            return Init(name, tuple(args.values()))
+
+
+def _bound(known: Initialiser, positional: Sequence[float], named: dict[str, float]) -> dict[str, float] | None:
+    for form in known.forms:
+        if len(positional) > len(form) or set(named) - set(form[len(positional) :]):
+            continue
+        given = dict(zip(form, positional)) | named
+        if all(a in given or a in known.defaults for a in form):
+            return {a: float(given.get(a, known.defaults.get(a, 0.0))) for a in form}
+    return None
+
+
+def constant(value: float) -> Init:
+    """Every element ``value``: what a plain number means as an initialiser."""
+    return Init("constant", (float(value),))
+
+
+def fan_in_uniform(fan_in: Size) -> Init:
+    """U(-1/sqrt(fan_in), 1/sqrt(fan_in)): PyTorch's default for weight and bias of linear and convolutions.
+
+    Raises Mismatch E0307 when the fan holds a dim: parameters have fixed shapes.
+    """
+    if not isinstance(fan_in, int):
+        raise Mismatch(f"the weight's shape would hold the dim in {fan_in}", "give that axis a fixed size", "E0307")
+    bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
+    return Init("uniform", (-bound, bound))
+
+
+def fans(shape: Sequence[int]) -> tuple[int, int]:
+    """(fan_in, fan_out) of a weight ``[out, in, *k]``: the numbers of inputs and outputs that an element meets.
+
+    Raises Mismatch E0203 for a rank below 2.
+    """
+    if len(shape) < 2:
+        raise Mismatch(
+            f"xavier and kaiming need a weight of rank 2 or more, got rank {len(shape)}", "`normal(0.02)` or `zeros`"
+        )
+    receptive = math.prod(shape[2:])
+    return shape[1] * receptive, shape[0] * receptive
+
+
+def resolve(init: Init, shape: Sequence[int]) -> Init:
+    """``init`` for a parameter of this shape, as ``constant(value)``, ``uniform(low, high)`` or ``normal(mean, std)``.
+
+    Formulas: Glorot and Bengio 2010, He et al. 2015, with PyTorch's fans. Raises Mismatch.
+    """
+    if init.kind in ("constant", "uniform", "normal"):
+        return init
+    fan_in, fan_out = fans(shape)
+    if not math.prod(shape):
+        return constant(0)
+    [number] = init.args
+    match init.kind:
+        case "xavier_uniform" | "xavier_normal":
+            std = number * math.sqrt(2 / (fan_in + fan_out))
+        case "kaiming_uniform" | "kaiming_normal":
+            std = math.sqrt(2 / ((1 + number * number) * fan_in))
+        case _:
+            raise AssertionError(f"no such initialiser: {init}")
+    if init.kind.endswith("uniform"):
+        bound = math.sqrt(3) * std
+        return Init("uniform", (-bound, bound))
+    return Init("normal", (0.0, std))

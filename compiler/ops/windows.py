@@ -1,0 +1,87 @@
+"""Windows over the spatial axes of ``[batch, channels, *space]``: what convolutions and pools share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from dslc.compiler.ir.graph import Attrs
+from dslc.compiler.ir.op import Mismatch
+from dslc.compiler.ir.sizes import Size, bounds, floor_div
+from dslc.compiler.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+
+def per_axis(name: str, given: Sequence[int], axes: int, least: int) -> tuple[int, ...]:
+    """One int for each of ``axes`` spatial axes, from one for all or one each. Raises Mismatch."""
+    if len(given) not in (1, axes):
+        raise Mismatch(f"`{name}` has {len(given)} numbers for {axes} spatial axes", f"give one, or {axes}", "E0209")
+    if min(given) < least:
+        raise Mismatch(f"`{name}` is {min(given)}", f"`{name}` must be at least {least}", "E0209")
+    return tuple(given) if len(given) == axes else tuple(given) * axes
+
+
+def spatial_axes(op: str, x: TensorType) -> int:
+    """The number of spatial axes of ``[batch, channels, *space]``, at least one. Raises Mismatch."""
+    if x.rank < 3:
+        raise Mismatch(f"`{op}` slides over [batch, channels, height, width], got {x}", "`reshape` to rank 4")
+    return x.rank - 2
+
+
+def window_count(op: str, size: Size, k: int, stride: int, pad: int, dilation: int, axis: int) -> Size:
+    """How many windows lie along an axis: ``(size + 2*pad - dilation*(k - 1) - 1) // stride + 1``.
+
+    Raises Mismatch E0308 when some value of the dims leaves no window.
+    """
+    reach = dilation * (k - 1) + 1
+    count = floor_div(size + 2 * pad - reach, stride) + 1
+    if bounds(count)[0] < 1:
+        padded = f"{size} + 2*{pad}" if pad else str(size)
+        lack = reach - bounds(size)[0] - 2 * pad
+        raise Mismatch(
+            f"`{op}` has no output: its window covers {reach} along axis {axis}, the input has {padded}",
+            f"a smaller window, or `pad={pad + (lack + 1) // 2}`",
+            "E0308",
+        )
+    return count
+
+
+def numbers(attrs: Attrs | Mapping[str, Any], name: str) -> tuple[int, ...]:
+    """A static tuple of ints among the attributes."""
+    return tuple(attrs[name])  # type: ignore[arg-type]
+
+
+def padded(x: Array, pad: Sequence[int], fill: float) -> Array:
+    """``x`` with ``pad`` elements of ``fill`` on both sides of each of its last axes."""
+    from dslc.compiler.ops.lazy import np
+
+    if not any(pad):
+        return x
+    whole = x.shape[: x.ndim - len(pad)]
+    out = np.full(whole + tuple(n + 2 * p for n, p in zip(x.shape[len(whole) :], pad)), fill, x.dtype)
+    out[spatial(inside(x.shape[len(whole) :], pad))] = x
+    return out
+
+
+def inside(size: Sequence[int], pad: Sequence[int]) -> tuple[slice, ...]:
+    """Where the unpadded tensor lies in the padded one."""
+    return tuple(slice(p, p + n) for n, p in zip(size, pad))
+
+
+def spatial(where: tuple[slice, ...]) -> Any:
+    """The index that takes ``where`` on the last axes and all of the others."""
+    return (..., *where)
+
+
+def taps(
+    k: Sequence[int], stride: Sequence[int], dilation: Sequence[int], count: Sequence[int]
+) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """Each place of a window in row-major order, with the slices of the padded tensor that it meets in all windows."""
+    for tap in product(*(range(n) for n in k)):
+        yield (
+            tap,
+            tuple(slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in zip(tap, dilation, count, stride)),
+        )
