@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import click
 
-from dslc.base.errors import EXIT_INTERNAL, EXIT_OK, EXIT_SIGINT, DslcError, OutOfMemory
+from dslc.base.errors import EXIT_INTERNAL, EXIT_OK, EXIT_SIGINT, DslcError, DslcWarning, OutOfMemory
 from dslc.cli.output import Settings, print_json, report_error
 from dslc.cli.table import COMMANDS, SECTIONS
 
@@ -106,6 +107,20 @@ app = Commands(
 def run(args: Sequence[str] | None = None) -> int:
     """Run a command line (``sys.argv[1:]`` by default) and return the exit code; never raises for a user's fault."""
     options = Settings()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", DslcWarning)
+        warnings.showwarning = _show_warning
+        return _guarded(args, options)
+
+
+def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    """One line on stderr, also with --json: warnings are beside the result."""
+    code = f"[{message.code}]" if isinstance(message, DslcWarning) else ""
+    text = message.message if isinstance(message, DslcWarning) else str(message)
+    click.echo(f"warning{code}: {text}", err=True)
+
+
+def _guarded(args: Sequence[str] | None, options: Settings) -> int:
     try:
         result = app.main(
             args=None if args is None else list(args), prog_name="dslc", standalone_mode=False, obj=options

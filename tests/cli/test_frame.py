@@ -137,3 +137,18 @@ def test_lines_of_a_table_are_aligned() -> None:
     assert table(("a", "bytes"), [("x", "1"), ("long", "100")], right=(1,)) == "a     bytes\nx         1\nlong    100"
     assert [size_text(n) for n in (0, 1023, 1536, 1 << 20, 5 << 40)] == ["0 B", "1023 B", "1.5 KiB", "1 MiB", "5 TiB"]
     assert app.EXIT_PIPE == 141
+
+
+def test_a_warning_is_one_line_with_its_code(dslc: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    import warnings
+
+    from dslc.base.errors import DslcWarning
+
+    def warn(code: str) -> str:
+        warnings.warn(DslcWarning("W002", "the folder is not ours"), stacklevel=1)
+        return "page"
+
+    monkeypatch.setattr("dslc.cli.commands.explain.page", warn)
+    for _ in range(2):
+        ran = dslc("explain", "E0001")
+        assert ran.code == 0 and ran.err == "warning[W002]: the folder is not ours\n"

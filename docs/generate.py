@@ -1,0 +1,123 @@
+"""Make the pages of docs/ that come from tables in the code: ``make docs``.
+
+    python docs/generate.py [--check]
+
+``--check`` writes nothing and exits 1 if a page is not what it would be.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Final
+
+import click
+
+HERE: Final = Path(__file__).resolve().parent
+
+
+def commands_page() -> str:
+    """docs/commands.md from the commands' own help."""
+    from dslc.cli.app import app
+    from dslc.cli.table import COMMANDS, SECTIONS
+
+    lines = ["# Commands", ""]
+    lines += ["Options of every command, before or behind its name:", "", *_options(app), ""]
+    for section in SECTIONS:
+        names = [name for name, entry in COMMANDS.items() if entry.section == section]
+        if names:
+            lines += [f"## {section}", ""]
+        for name in names:
+            command = import_module(f"dslc.cli.commands.{COMMANDS[name].module}").command
+            usage = " ".join(piece for piece in _usage(command) if piece)
+            lines += [f"### dslc {name}", "", f"`dslc {name} {usage}`", ""]
+            lines += [inspect.cleandoc(command.help or "").replace("\b\n", ""), "", *_options(command)]
+            lines += [""] if lines[-1] else []
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _usage(command: click.Command) -> list[str]:
+    pieces = ["[OPTIONS]"]
+    for parameter in command.params:
+        if isinstance(parameter, click.Argument):
+            text = parameter.metavar or (parameter.name or "").upper()
+            text = f"{text}..." if parameter.nargs == -1 else text
+            pieces.append(text if parameter.required else f"[{text.strip('[]')}]")
+    return pieces
+
+
+def _options(command: click.Command) -> list[str]:
+    rows = []
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and (command.name == "dslc" or parameter.expose_value):
+            value = "" if parameter.is_flag else f" {parameter.metavar or parameter.type.name.upper()}"
+            rows.append(f"| `{', '.join(parameter.opts)}{value}` | {parameter.help} |")
+    return ["| option | |", "|---|---|", *rows] if rows else []
+
+
+def errors_page() -> str:
+    """docs/errors.md from the pages of ``dslc explain``."""
+    from dslc.base.errors import CODES, exit_code
+    from dslc.base.explain import page
+
+    lines = ["# Errors", "", "What `dslc explain CODE` prints, and the exit code of each.", ""]
+    for code in CODES:
+        text = page(code).rstrip("\n")
+        status = "a warning" if code.startswith("W") else f"exit code {exit_code(code)}"
+        lines += ["#" + text.split("\n")[0], "", f"*{status}*", *text.split("\n")[1:], ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def config_page() -> str:
+    """docs/config.md from the schema of ``dslc.yaml``."""
+    from dslc.runtime.train.fields import FIELDS
+
+    lines = [
+        "# dslc.yaml",
+        "",
+        "Flags win over variables, which win over the file, which wins over the defaults; `dslc config` prints each "
+        "value with its origin. Only `args` and `build` enter the build. The file is plain data: no tags, anchors or "
+        "aliases, and every unknown key is an error.",
+        "",
+        "| field | default | variable | meaning |",
+        "|---|---|---|---|",
+    ]
+    for field in FIELDS:
+        name = f"`{field.name}.NAME`" if field.open else f"`{field.name}`"
+        variable = "" if field.open else f"`{field.variable}`"
+        default = "" if field.open or field.default is None else f"`{_default(field.default)}`"
+        lines.append(f"| {name} | {default} | {variable} | {field.doc} |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(getattr(value, "kind", value))
+
+
+PAGES: Final[dict[str, Callable[[], str]]] = {
+    "commands.md": commands_page,
+    "config.md": config_page,
+    "errors.md": errors_page,
+}
+
+
+def main(args: list[str]) -> int:
+    stale = []
+    for name, make in PAGES.items():
+        path, text = HERE / name, make()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            stale.append(name)
+            if "--check" not in args:
+                path.write_text(text, encoding="utf-8")
+    for name in stale:
+        print(f"{'differs' if '--check' in args else 'written'}: docs/{name}")
+    return 1 if stale and "--check" in args else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
