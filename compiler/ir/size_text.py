@@ -1,0 +1,161 @@
+"""Reads attributes and sizes as ``format_attr`` prints them: numbers, strings, dtypes, polynomials, nested tuples."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from dslc.compiler.ir.graph import NO_ATTRS, Attr
+from dslc.compiler.ir.sizes import Dim, Poly, Size, floor_div, of_dim
+from dslc.compiler.ir.types import DType
+
+_TOKEN: Final = re.compile(
+    r"\s*(?:(?P<float>-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|inf\b)|nan\b)|(?P<int>\d+)"
+    r'|(?P<name>[A-Za-z_]\w*)|(?P<string>"(?:[^"\\]|\\.)*")|(?P<sign>//|[-+*(),=]))'
+)
+_WORDS: Final[Mapping[str, Attr]] = {"True": True, "False": False, **{d.value: d for d in DType}}
+
+
+class MalformedText(ValueError):
+    """Text that is not a printed graph."""
+
+
+@dataclass
+class _Frame:
+    """One open parenthesis: finished items, and the sum that is being read."""
+
+    items: list[Attr] = field(default_factory=list)
+    total: Size | None = None
+    product: Size | None = None
+    negative: bool = False
+    other: Attr | None = None  # an item that is no size
+
+    def factor(self, size: Size) -> None:
+        self.product = size if self.product is None else self.product * size
+
+    def end_term(self) -> None:
+        if self.product is not None:
+            term = -self.product if self.negative else self.product
+            self.total = term if self.total is None else self.total + term
+        self.product, self.negative = None, False
+
+    def end_item(self) -> None:
+        self.end_term()
+        if self.total is not None and self.other is not None:
+            raise MalformedText("a size beside something else")
+        item = self.other if self.other is not None else self.total
+        if item is not None:
+            self.items.append(item)
+        self.total = self.other = None
+
+
+class AttrReader:
+    """Reads attributes; ``dims`` are the dims that sizes may name. The same text is read once."""
+
+    def __init__(self) -> None:
+        self.dims: dict[str, Dim] = {}
+        self._known: dict[str, Mapping[str, Attr]] = {"": NO_ATTRS}
+
+    def attrs(self, text: str) -> Mapping[str, Attr]:
+        """``k=3, pad=(1, 1)``."""
+        if text not in self._known:
+            found: dict[str, Attr] = {}
+            at = 0
+            while at < len(text):
+                match = re.compile(r"(\w+)=").match(text, at)
+                if match is None:
+                    raise MalformedText(f"no attribute at {text[at : at + 20]!r}")
+                value, at = self._read(text, match.end())
+                found[match[1]] = value
+                if at < len(text):
+                    if not text.startswith(", ", at):
+                        raise MalformedText(f"`, ` expected at {text[at : at + 20]!r}")
+                    at += 2
+            self._known[text] = MappingProxyType(found)
+        return self._known[text]
+
+    def value(self, text: str) -> Attr:
+        """One attribute."""
+        value, at = self._read(text, 0)
+        if text[at:].strip():
+            raise MalformedText(f"more than one value in {text!r}")
+        return value
+
+    def _read(self, text: str, at: int) -> tuple[Attr, int]:
+        """The value from ``at`` to a comma outside parentheses or the end, and where it ends."""
+        frames = [_Frame()]
+        closed: tuple[_Frame, bool] | None = None  # the frame closed just now, and whether a comma stood before its end
+        comma = False
+        while at < len(text):
+            match = _TOKEN.match(text, at)
+            if match is None:
+                raise MalformedText(f"unexpected {text[at : at + 20]!r}")
+            token = match[match.lastgroup or 0]
+            frame = frames[-1]
+            if closed is not None:
+                inner, was_tuple = closed
+                closed = None
+                if token == "//":
+                    at = self._divide(frame, inner, was_tuple, text, match.end())
+                    continue
+                frame.other = tuple(inner.items)
+            if token == "," and len(frames) == 1:
+                break
+            at = match.end()
+            if match.lastgroup == "sign" and token == ")":
+                if len(frames) == 1:
+                    raise MalformedText("a parenthesis too many")
+                frame.end_item()
+                closed = (frames.pop(), comma)
+                comma = False
+                continue
+            comma = False
+            match token:
+                case "(":
+                    frames.append(_Frame())
+                case ",":
+                    frame.end_item()
+                    comma = True
+                case "+" | "-":
+                    frame.end_term()
+                    frame.negative = token == "-"
+                case "*":
+                    pass
+                case _:
+                    self._item(frame, match)
+        if closed is not None:
+            frames[-1].other = tuple(closed[0].items)
+        if len(frames) != 1:
+            raise MalformedText("a parenthesis is not closed")
+        frames[0].end_item()
+        if len(frames[0].items) != 1:
+            raise MalformedText("one value expected")
+        return frames[0].items[0], at
+
+    def _divide(self, frame: _Frame, inner: _Frame, was_tuple: bool, text: str, at: int) -> int:
+        divisor = re.compile(r"\d+").match(text, at)
+        if was_tuple or len(inner.items) != 1 or divisor is None or not isinstance(inner.items[0], int | Poly):
+            raise MalformedText("`//` needs a size and an integer")
+        frame.factor(floor_div(inner.items[0], int(divisor[0])))
+        return divisor.end()
+
+    def _item(self, frame: _Frame, match: re.Match[str]) -> None:
+        token = match[match.lastgroup or 0]
+        if match.lastgroup == "int":
+            frame.factor(int(token))
+        elif match.lastgroup == "name" and token in self.dims:
+            frame.factor(of_dim(self.dims[token]))
+        elif frame.other is not None:
+            raise MalformedText(f"`{token}` after a value")
+        elif match.lastgroup == "string":
+            frame.other = str(json.loads(token))
+        elif match.lastgroup == "float":
+            frame.other = float(token)
+        elif match.lastgroup == "name" and token in _WORDS:
+            frame.other = _WORDS[token]
+        else:
+            raise MalformedText(f"unexpected `{token}`")

@@ -1,0 +1,217 @@
+"""The graph as text, one line a node, and back.
+
+    dim B in 1..512 = 64
+    %0 = data image : [B, 1, 28, 28]
+    %1 = param c1.weight : [6, 1, 5, 5]
+    %2 = conv %0, %1 {dilation=(1, 1), groups=1, pad=(2, 2), stride=(1, 1)} : [B, 6, 28, 28]  # c1 lenet.nn:6:8 forward
+    output = %2
+
+Values are numbered in order. What is behind ``#`` is the node's path, its place in the source, and its phase; the place
+is for people and is dropped when read back. Inputs come first, then nodes, results (``output NAME = %n``) and updates
+(``update NAME = %n``). Nothing here recurses; a graph of any size and any nesting of attributes is fine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Node, Phase, Value
+from dslc.compiler.ir.op import OPS
+from dslc.compiler.ir.size_text import AttrReader, MalformedText
+from dslc.compiler.ir.sizes import Dim, FloorDiv, Poly
+from dslc.compiler.ir.types import DType, TensorType
+
+_PLAIN_NAME: Final = re.compile(r"[^\s\"#]+")
+_ATTRS: Final = r"(?: \{((?:[^\"}]|\"(?:[^\"\\]|\\.)*\")*)\})?"
+_NAME: Final = r"(\"(?:[^\"\\]|\\.)*\"|[^\s\"#]+)"
+_NODE: Final = re.compile(r"((?:%\d+(?:, )?)+) = (\w+)((?: %\d+,?)*)" + _ATTRS + r" : (.*?)  # " + _NAME + r".* (\w+)")
+_INPUT: Final = re.compile(r"%(\d+) = (data|param|buffer|optimizer|state|scalar) " + _NAME + r" : (.*)")
+_ROOT: Final = re.compile(r"(output|update) " + _NAME + r" = %(\d+)")
+_DIM: Final = re.compile(r"dim (\w+) in (-?\d+)\.\.(-?\d+) = (-?\d+)")
+
+
+def format_type(type: TensorType) -> str:
+    """``f32[64, 10]``; a float of no precision yet has no dtype: ``[64, 10]``."""
+    return str(type)
+
+
+def format_attr(attr: Attr) -> str:
+    """An attribute as it reads back; strings as in JSON, dtypes and sizes bare."""
+    parts: list[str] = []
+    stack: list[Attr | str] = [attr]
+    literal: list[bool] = [False]
+    while stack:
+        item, is_text = stack.pop(), literal.pop()
+        if is_text:
+            parts.append(str(item))
+        elif isinstance(item, tuple):
+            parts.append("(")
+            pieces: list[tuple[Attr | str, bool]] = []
+            for i, inner in enumerate(item):
+                pieces += [(", ", True)] if i else []
+                pieces.append((inner, False))
+            pieces.append((",)" if len(item) == 1 else ")", True))
+            for piece, text in reversed(pieces):
+                stack.append(piece)
+                literal.append(text)
+        elif isinstance(item, str):
+            parts.append(json.dumps(item))
+        else:
+            parts.append(repr(item) if isinstance(item, float) else str(item))
+    return "".join(parts)
+
+
+def format_attrs(attrs: Mapping[str, Attr]) -> str:
+    """``{k=3, pad=(1, 1)}`` sorted by name; empty text for none."""
+    if not attrs:
+        return ""
+    return "{" + ", ".join(f"{k}={format_attr(v)}" for k, v in sorted(attrs.items())) + "}"
+
+
+def format_node(node: Node, number: Mapping[Value, int]) -> str:
+    """One node's line; values without a number read ``%?``."""
+
+    def shown(values: tuple[Value, ...]) -> str:
+        return ", ".join(f"%{number[v]}" if v in number else "%?" for v in values)
+
+    attrs = format_attrs(node.attrs)
+    head = f"{shown(node.outputs)} = {node.op.name}"
+    if node.inputs:
+        head += " " + shown(node.inputs)
+    types = ", ".join(format_type(t) for t in node.types)
+    place = f" {_one_line(str(node.span))}" if node.span else ""
+    return f"{head}{' ' + attrs if attrs else ''} : {types}  # {_name(node.name)}{place} {node.phase.value}"
+
+
+def numbering(graph: Graph) -> dict[Value, int]:
+    """A number for each value: inputs, then nodes in order."""
+    number: dict[Value, int] = {}
+    for source in graph.inputs:
+        number[source.value] = len(number)
+    for node in graph.nodes:
+        for value in node.outputs:
+            number[value] = len(number)
+    return number
+
+
+def format_graph(graph: Graph) -> str:
+    """The whole graph; ends with a newline."""
+    number = numbering(graph)
+    lines = [f"dim {d.name} in {d.low}..{d.high} = {d.default}" for d in _dims(graph)]
+    for source in graph.inputs:
+        lines.append(
+            f"%{number[source.value]} = {source.kind.value} {_name(source.name)} : {format_type(source.value.type)}"
+        )
+    lines += [format_node(node, number) for node in graph.nodes]
+    lines += [f"output {_name(name)} = %{number[v]}" for name, v in graph.outputs.items()]
+    lines += [f"update {_name(i.name)} = %{number[v]}" for i, v in graph.updates]
+    return "\n".join(lines) + "\n"
+
+
+def parse_graph(text: str) -> Graph:
+    """The graph that ``format_graph`` wrote, without places in the source.
+
+    Raises MalformedText (a ValueError) with the line's number for text that is not of this form or names an op that
+    is not registered. Types are taken as written; ``verify_graph`` checks them.
+    """
+    inputs: list[Input] = []
+    nodes: list[Node] = []
+    values: dict[int, Value] = {}
+    outputs: dict[str, Value] = {}
+    updates: list[tuple[Input, Value]] = []
+    by_name: dict[str, Input] = {}
+    reader = AttrReader()
+    types: dict[str, tuple[TensorType, ...]] = {}
+
+    def read_types(raw: str) -> tuple[TensorType, ...]:
+        if raw not in types:
+            types[raw] = _read_types(raw, reader)
+        return types[raw]
+
+    for at, line in enumerate(text.splitlines(), 1):
+        try:
+            if match := _DIM.fullmatch(line):
+                name, low, high, default = match.groups()
+                reader.dims[name] = Dim(name, int(low), int(high), int(default))
+            elif match := _INPUT.fullmatch(line):
+                index, kind, name, raw = match.groups()
+                (type_,) = read_types(raw)
+                source = Input(_unquoted(name), Kind(kind), type_)
+                inputs.append(source)
+                by_name[source.name] = source
+                values[int(index)] = source.value
+            elif match := _ROOT.fullmatch(line):
+                what, name, index = match.groups()
+                if what == "output":
+                    outputs[_unquoted(name)] = values[int(index)]
+                else:
+                    updates.append((by_name[_unquoted(name)], values[int(index)]))
+            elif match := _NODE.fullmatch(line):
+                left, op, right, raw_attrs, raw, name, phase = match.groups()
+                read = tuple(values[int(n)] for n in re.findall(r"\d+", right))
+                node = Node(OPS[op], read, read_types(raw), reader.attrs(raw_attrs or ""),
+                            name=_unquoted(name), phase=Phase(phase))  # fmt: skip
+                numbers = re.findall(r"\d+", left)
+                if len(numbers) != len(node.outputs):
+                    raise MalformedText(f"{len(numbers)} values, {len(node.outputs)} types")
+                values.update((int(n), v) for n, v in zip(numbers, node.outputs))
+                nodes.append(node)
+            elif line.strip():
+                raise MalformedText("not a dim, input, node, output or update")
+        except (KeyError, ValueError) as error:
+            raise MalformedText(f"line {at}: {error!s} in: {line[:120]}") from error
+    return Graph(tuple(inputs), tuple(nodes), outputs, tuple(updates))
+
+
+def _read_types(raw: str, reader: AttrReader) -> tuple[TensorType, ...]:
+    found = []
+    position = 0
+    for match in re.finditer(r"(\w*)\[([^\]]*)\](?:, )?", raw):
+        if match.start() != position:
+            break
+        position = match.end()
+        shape = reader.value(f"({match[2]},)" if match[2] else "()")
+        if not isinstance(shape, tuple) or not all(isinstance(s, int | Poly) for s in shape):
+            raise MalformedText(f"not a shape: {match[2]}")
+        found.append(TensorType(DType(match[1] or "float"), shape))  # type: ignore[arg-type]
+    if position != len(raw) or not found:
+        raise MalformedText(f"not a type: {raw}")
+    return tuple(found)
+
+
+def _dims(graph: Graph) -> list[Dim]:
+    """Every dim of the graph, by name. A stack instead of recursion: attributes and sizes may nest."""
+    found: set[Dim] = set()
+    seen: set[Poly] = set()
+    stack: list[Attr] = [s for i in graph.inputs for s in i.value.type.shape if isinstance(s, Poly)]
+    for node in graph.nodes:
+        stack += [s for t in node.types for s in t.shape if isinstance(s, Poly)]
+        stack += [a for a in node.attrs.values() if isinstance(a, Poly | tuple)]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, tuple):
+            stack += [a for a in item if isinstance(a, Poly | tuple)]
+        elif isinstance(item, Poly) and item not in seen:
+            seen.add(item)
+            for atoms, _ in item.terms:
+                for atom in atoms:
+                    if isinstance(atom, FloorDiv):
+                        stack.append(atom.value)
+                    else:
+                        found.add(atom)
+    return sorted(found, key=lambda d: d.name)
+
+
+def _name(name: str) -> str:
+    return name if _PLAIN_NAME.fullmatch(name) else json.dumps(name)
+
+
+def _unquoted(name: str) -> str:
+    return str(json.loads(name)) if name.startswith('"') else name
+
+
+def _one_line(place: str) -> str:
+    return " ".join(place.split())

@@ -1,0 +1,256 @@
+"""Proof that a graph and a finished program are sound, made without the passes that built them.
+
+The memory proof is a replay: who owns which bytes is followed from node to node, so a value that is read after
+something else was written over a part of it is found wherever the mistake was made (order, offset, size, in-place,
+a state overwritten too early).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
+from dslc.compiler.ir.intervals import Ownership
+from dslc.compiler.ir.op import Mismatch
+from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Place, Program
+from dslc.compiler.ir.text import format_node, numbering
+from dslc.compiler.ir.types import TensorType
+
+_NEIGHBOURS = 5
+
+
+class VerifyError(Exception):
+    """The compiler made something unsound: a mistake of ours, not of the user."""
+
+
+def _fault(graph: Graph, node: Node | None, why: str) -> VerifyError:
+    """The error with the lines around the node."""
+    if node is None or node not in graph.nodes:
+        return VerifyError(why)
+    at = graph.nodes.index(node)
+    number = numbering(graph)
+    lines = []
+    for i in range(max(0, at - _NEIGHBOURS), min(len(graph.nodes), at + _NEIGHBOURS + 1)):
+        lines.append(("> " if i == at else "  ") + format_node(graph.nodes[i], number))
+    return VerifyError(f"{node.op.name} {node.name}: {why}\n" + "\n".join(lines))
+
+
+def verify_graph(graph: Graph) -> None:
+    """Every value stands before its readers, every type is what its op infers, updates fit their states.
+
+    Raises VerifyError naming the node and its neighbours. Linear in nodes.
+    """
+    known: set[Value] = set()
+    names: set[str] = set()
+    for source in graph.inputs:
+        if source.name in names:
+            raise VerifyError(f"two inputs are named {source.name}")
+        names.add(source.name)
+        known.add(source.value)
+    for node in graph.nodes:
+        for i, value in enumerate(node.inputs):
+            if value not in known:
+                raise _fault(graph, node, f"input {i} is not computed before it is read")
+        try:
+            types = tuple(node.op.infer(node.input_types, node.attrs))
+        except Mismatch as mismatch:
+            raise _fault(graph, node, f"does not fit its inputs: {mismatch.why}") from mismatch
+        if types != node.types:
+            raise _fault(graph, node, f"gives {_listed(types)}, but says {_listed(node.types)}")
+        if node.op.view and (len(node.outputs) != 1 or node.outputs[0].type.elements != node.inputs[0].type.elements):
+            raise _fault(graph, node, "a view must have the elements of its first input")
+        known.update(node.outputs)
+    for name, value in graph.outputs.items():
+        if value not in known:
+            raise VerifyError(f"output {name} is not computed by the graph")
+    updated: set[Input] = set()
+    for source, value in graph.updates:
+        if source.value not in known or source.kind in (Kind.DATA, Kind.SCALAR):
+            raise VerifyError(f"{source.name} is updated, but is no state of this graph")
+        if source in updated:
+            raise VerifyError(f"{source.name} is updated twice")
+        updated.add(source)
+        if value not in known:
+            raise VerifyError(f"the new value of {source.name} is not computed by the graph")
+        if value.type != source.value.type:
+            raise VerifyError(f"{source.name} is {source.value.type}, its new value {value.type}")
+
+
+def _listed(types: Iterable[TensorType]) -> str:
+    return ", ".join(str(t) for t in types)
+
+
+def verify_program(program: Program, build: Build) -> None:
+    """A finished program computes its graph: order, places, moves. What is None yet is not looked at.
+
+    Raises VerifyError. About linear in nodes.
+    """
+    if program.schedule is not None:
+        _verify_schedule(program.graph, program.schedule)
+    if program.memory is not None:
+        if program.schedule is None:
+            raise VerifyError("memory is planned before the order is known")
+        _Replay(program.graph, program.schedule, program.memory, build).run()
+
+
+def _verify_schedule(graph: Graph, schedule: Sequence[Node]) -> None:
+    done: set[Node] = set()
+    known = {i.value for i in graph.inputs}
+    for node in schedule:
+        if node in done:
+            raise _fault(graph, node, "is scheduled twice")
+        done.add(node)
+        for i, value in enumerate(node.inputs):
+            if value not in known:
+                raise _fault(graph, node, f"is scheduled before its input {i}")
+        known.update(node.outputs)
+    for node in graph.nodes:
+        if node not in done:
+            raise _fault(graph, node, "is not scheduled")
+    if len(done) != len(graph.nodes):
+        raise VerifyError(f"{len(done) - len(graph.nodes)} nodes are scheduled that the graph does not have")
+
+
+class _Replay:
+    """Runs the schedule on owners of bytes instead of bytes."""
+
+    def __init__(self, graph: Graph, schedule: Sequence[Node], plan: MemoryPlan, build: Build) -> None:
+        self.graph = graph
+        self.schedule = schedule
+        self.plan = plan
+        self.build = build
+        self.sizes: Mapping[str, int] = {"state": build.state_bytes, "io": plan.io_bytes, "work": plan.work_bytes}
+        self.owners = {region: Ownership() for region in self.sizes}
+        self.updated = {(build.state.get(i.name, -1), i.value.type.bytes) for i, _ in graph.updates}
+        self.content: dict[Value, Value] = {}  # a view has the content of what it views
+
+    def run(self) -> None:
+        self._inputs()
+        for node in self.schedule:
+            self._node(node)
+        self._moves()
+        self._results()
+
+    def place(self, value: Value, what: str, node: Node | None = None) -> Place:
+        place = self.plan.places.get(value)
+        if place is None:
+            raise _fault(self.graph, node, f"{what} has no place")
+        self._inside(place, value.type, what, node)
+        return place
+
+    def _inside(self, place: Place, type: TensorType, what: str, node: Node | None = None) -> None:
+        if place.region not in self.sizes:
+            raise _fault(self.graph, node, f"{what} is in no region of ours: {place.region}")
+        if place.offset < 0 or place.offset + type.bytes > self.sizes[place.region]:
+            size = self.sizes[place.region]
+            raise _fault(
+                self.graph, node, f"{what} ends outside {place.region}: {place.offset} + {type.bytes} > {size}"
+            )
+        in_block = place.region == "io" and place.offset < STEP_BLOCK
+        if place.offset % (8 if in_block else ALIGNMENT):
+            raise _fault(self.graph, node, f"{what} is not aligned: {place.region} + {place.offset}")
+
+    def _may_be_written(self, place: Place, type: TensorType, what: str, node: Node | None = None) -> None:
+        if place.region == "io" and place.offset < STEP_BLOCK:
+            raise _fault(self.graph, node, f"{what} is written onto the step block")
+        if place.region == "state" and (place.offset, type.bytes) not in self.updated:
+            raise _fault(self.graph, node, f"{what} is written onto a state that is not updated: {place.offset}")
+
+    def _own(self, place: Place, value: Value) -> None:
+        self.owners[place.region].write(place.offset, place.offset + value.type.bytes, self.content[value])
+
+    def _owns(self, place: Place, value: Value) -> bool:
+        return self.owners[place.region].holds(place.offset, place.offset + value.type.bytes, self.content[value])
+
+    def _inputs(self) -> None:
+        for source in self.graph.inputs:
+            value = source.value
+            place = self.place(value, f"input {source.name}")
+            self.content[value] = value
+            end = place.offset + value.type.bytes
+            if source.kind is Kind.SCALAR:
+                right = place.region == "io" and end <= STEP_BLOCK
+            elif source.kind is Kind.DATA:
+                right = place.region == "io" and place.offset >= STEP_BLOCK
+            else:
+                right = place == Place("state", self.build.state.get(source.name, -1))
+            if not right:
+                raise VerifyError(f"{source.kind.value} {source.name} may not lie at {place.region} + {place.offset}")
+            if self.owners[place.region].touches(place.offset, end):
+                raise VerifyError(f"{source.name} lies on another input, at {place.region} + {place.offset}")
+            self._own(place, value)
+
+    def _node(self, node: Node) -> None:
+        read: list[Place] = []
+        for i, value in enumerate(node.inputs):
+            place = self.place(value, f"input {i}", node)
+            if not self._owns(place, value):
+                raise _fault(self.graph, node, f"the bytes of input {i} were overwritten before they are read here")
+            read.append(place)
+        if node.op.view:
+            [value] = node.outputs
+            if self.place(value, "output 0", node) != read[0] or value.type.bytes != node.inputs[0].type.bytes:
+                raise _fault(self.graph, node, "a view does not lie on what it views")
+            self.content[value] = self.content[node.inputs[0]]
+            return
+        written: list[tuple[Place, int]] = []
+        for o, value in enumerate(node.outputs):
+            place = self.place(value, f"output {o}", node)
+            self._may_be_written(place, value.type, f"output {o}", node)
+            size = value.type.bytes
+            if any(_overlap(place, size, other, other_size) for other, other_size in written):
+                raise _fault(self.graph, node, f"output {o} shares bytes with another output")
+            for i, (source, at) in enumerate(zip(node.inputs, read)):
+                if _overlap(place, size, at, source.type.bytes) and not (
+                    at == place and (i, o) in node.op.inplace and _same_elements(source.type, value.type)
+                ):
+                    raise _fault(self.graph, node, f"output {o} is written onto input {i} that is still being read")
+            written.append((place, size))
+        for value, (place, _) in zip(node.outputs, written):
+            self.content[value] = value
+            self._own(place, value)
+
+    def _moves(self) -> None:
+        for move in self.plan.moves:
+            size = move.type.bytes
+            self._inside(move.source, move.type, f"the source of {move.name}")
+            self._inside(move.target, move.type, f"the target of {move.name}")
+            self._may_be_written(move.target, move.type, f"the target of {move.name}")
+            content = self.owners[move.source.region].owner(move.source.offset, move.source.offset + size)
+            if content is None:
+                raise VerifyError(f"the move of {move.name} reads bytes that are no whole value")
+            if _overlap(move.source, size, move.target, size):
+                raise VerifyError(f"the move of {move.name} overlaps itself")
+            self.owners[move.target.region].write(move.target.offset, move.target.offset + size, content)
+
+    def _results(self) -> None:
+        for name, value in self.graph.outputs.items():
+            place = self.plan.results.get(name)
+            if place is None:
+                raise VerifyError(f"output {name} has no place")
+            self._inside(place, value.type, f"output {name}")
+            if place.region != "io" or not self._owns(place, value):
+                raise VerifyError(f"output {name} is not at {place.region} + {place.offset} when all is done")
+        new = dict(self.graph.updates)
+        for source in self.graph.inputs:
+            if source.kind is Kind.SCALAR or (source.kind is Kind.DATA and source not in new):
+                continue
+            value = new.get(source, source.value)
+            if not self._owns(self.plan.places[source.value], value):
+                what = "its new value" if source in new else "its old value, although nothing updates it"
+                raise VerifyError(f"state {source.name} does not hold {what} when all is done")
+
+
+def _overlap(a: Place, a_size: int, b: Place, b_size: int) -> bool:
+    return (
+        a.region == b.region
+        and a_size > 0
+        and b_size > 0
+        and a.offset < b.offset + b_size
+        and b.offset < a.offset + a_size
+    )
+
+
+def _same_elements(a: TensorType, b: TensorType) -> bool:
+    return a.shape == b.shape and a.dtype.itemsize == b.dtype.itemsize
