@@ -1,0 +1,177 @@
+"""Reads one array from an ``.npy`` or ``.npz`` file, checked before any of its bytes are taken.
+
+The header's shape and dtype (numpy's format, https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)
+are compared with the bytes that are there and with the free memory first, so neither a header that declares
+terabytes nor a compressed bomb gets further. Objects are refused; nothing here can reach pickle.
+An ``.npy`` is mapped read-only (do not rewrite it in place during a run); an ``.npz`` member is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import zipfile
+import zlib
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import IO, Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dslc.base.errors import DataError
+from dslc.runtime.memory import ensure_free
+from dslc.runtime.train.config import Source
+from dslc.runtime.train.fields import nearest
+
+_MAX_MEMBERS: Final = 10_000
+_MAX_HEADER: Final = 10_000  # bytes
+_PART: Final = 1 << 20  # bytes read in one go
+_MAGIC: Final = b"\x93NUMPY"
+_ITEM = re.compile(
+    r"'(?:(descr)': *'([^']*)'|(fortran_order)': *(True|False)"
+    r"|(shape)': *\(((?:[0-9]{1,19}(?:, *|(?=\)))){0,32})\))(?:, *|\Z)"
+)
+_NUMBERS = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])\Z")
+
+
+@dataclass(frozen=True)
+class _Header:
+    shape: tuple[int, ...]
+    fortran: bool
+    dtype: np.dtype[Any]
+    length: int  # of the header, in bytes
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+
+def read_array(source: Source) -> NDArray[Any]:
+    """The array, read-only, in the dtype and byte order of the file.
+
+    Raises DataError R101 when the file is missing, damaged or no array file, R102 for a dtype that is no number,
+    OutOfMemory R401 when an .npz member is larger than the free memory.
+    """
+    with _opened(source.path) as file:
+        try:
+            return _from_npy(file, source) if source.key is None else _from_npz(file, source.key, source)
+        except (
+            zipfile.BadZipFile,
+            zlib.error,
+            ValueError,
+            EOFError,
+            OSError,
+            NotImplementedError,
+            RuntimeError,
+        ) as error:
+            # what zipfile and numpy raise on damaged or encrypted files
+            _damaged(source, str(error).splitlines()[0][:200] if str(error) else type(error).__name__)
+
+
+def _opened(path: Path) -> IO[bytes]:
+    help = "check the path; those in dslc.yaml are relative to its folder"
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        cause = "there is no such file" if isinstance(error, FileNotFoundError) else f"it cannot be read: {error}"
+        raise DataError("R101", cause, place=str(path), help=help) from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise DataError("R101", "this is no regular file", place=str(path), help=help)
+    return os.fdopen(handle, "rb")
+
+
+def _from_npy(file: IO[bytes], source: Source) -> NDArray[Any]:
+    size = os.fstat(file.fileno()).st_size
+    header = _header(file, size, source)
+    if header.bytes == 0:
+        return np.empty(header.shape, header.dtype)  # nothing to map
+    order = "F" if header.fortran else "C"
+    return np.memmap(file, header.dtype, "r", header.length, header.shape, order)  # type: ignore[call-overload,no-any-return]
+
+
+def _from_npz(file: IO[bytes], key: str, source: Source) -> NDArray[Any]:
+    with zipfile.ZipFile(file) as members:
+        infos = members.infolist()
+        if len(infos) > _MAX_MEMBERS:
+            _damaged(source, f"it has {len(infos)} members, more than {_MAX_MEMBERS}")
+        found = [info for info in infos if info.filename == key + ".npy"]
+        if len(found) > 1:
+            _damaged(source, f"it has {len(found)} arrays `{key[:60]}`")
+        if not found:
+            names = sorted(info.filename.removesuffix(".npy") for info in infos)
+            close = nearest(key, names)
+            help = f"did you mean `{close}`?" if close else f"it holds {', '.join(names[:8])[:200] or 'nothing'}"
+            raise DataError("R101", f"there is no array `{key[:60]}` in it", place=str(source.path), help=help)
+        with members.open(found[0]) as member:
+            header = _header(member, found[0].file_size, source)
+            ensure_free(header.bytes, [(source.name, header.bytes)])
+            data = np.empty(header.bytes, dtype=np.uint8)
+            view, done = data.data, 0
+            while done < header.bytes:
+                part = member.read(min(_PART, header.bytes - done))
+                if not part:
+                    _damaged(source, f"it ended after {done} of {header.bytes} bytes")
+                view[done : done + len(part)] = part
+                done += len(part)
+            member.read(1)  # reaching the end is what makes zipfile compare the CRC
+    array: NDArray[Any] = np.ndarray(header.shape, header.dtype, data, order="F" if header.fortran else "C")
+    array.flags.writeable = False
+    return array
+
+
+def _header(file: IO[bytes], size: int, source: Source) -> _Header:
+    """The header, of a file or member of ``size`` bytes in all; refuses what does not add up."""
+    start = file.read(8)
+    if len(start) < 8 or start[:6] != _MAGIC or start[6:] not in (b"\x01\x00", b"\x02\x00"):
+        _damaged(source, "it does not start as format 1.0 or 2.0")
+    width = 2 if start[6] == 1 else 4
+    count = file.read(width)
+    length = int.from_bytes(count, "little")
+    if len(count) < width or length > _MAX_HEADER:
+        _damaged(source, f"its header would be {length} bytes long")
+    found = _items(file.read(length).decode("latin-1"), source)
+    shape = tuple(int(part) for part in found["shape"].split(",") if part.strip())
+    if not _NUMBERS.match(found["descr"]):
+        raise DataError(
+            "R102",
+            f"its values are {found['descr'][:40]!a}, which are no numbers that a tensor holds",
+            place=f"{source.path} ({source.name})",
+            help="save it as integers, bool, float32 or float64",
+        )
+    dtype = np.dtype(found["descr"])
+    fortran = found["fortran_order"] == "True"
+    header = _Header(shape, fortran, dtype, 8 + width + length)
+    there = size - header.length
+    if header.bytes != there:
+        _damaged(source, f"its shape {shape} of {dtype} needs {header.bytes} bytes, {there} are there")
+    return header
+
+
+def _items(text: str, source: Source) -> dict[str, str]:
+    """The three items of a header such as ``{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }``."""
+    body, found, at = text.strip(), dict[str, str](), 0
+    whole = body[:1] == "{" and body[-1:] == "}"
+    body = body[1:-1].strip()
+    while whole and at < len(body):
+        item = _ITEM.match(body, at)
+        if item is None:
+            break
+        key, value = (part for part in item.groups() if part is not None)
+        found[key] = value
+        at = item.end()
+    if not whole or at < len(body) or len(found) != 3:
+        _damaged(source, "its header is not that of a plain array")
+    return found
+
+
+def _damaged(source: Source, why: str) -> NoReturn:
+    raise DataError(
+        "R101",
+        f"it is damaged or no array file: {why}",
+        place=f"{source.path} ({source.name})",
+        help="write it again with numpy.savez or numpy.save",
+    )
