@@ -1,0 +1,120 @@
+"""Canonical JSON: one text for one value, and a reader that takes nothing else.
+
+Keys sorted, no spaces, ASCII, numbers as Python's ``repr`` writes them, every number finite, nesting at most 16 deep.
+The reader parses, writes the value again and compares: so whatever is not canonical (a key given twice, ``1.0e0``, a
+space, 1e400) is found with its offset, without a parser of our own.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from dslc.base.errors import ArtifactError
+
+MAX_DEPTH: Final = 16
+_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
+_BRACKETS: Final = bytes.maketrans(b"[]{}", b"()()")
+_NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
+_STEP: Final = 4096  # bytes compared at once when looking for the first difference
+
+
+def dumps(value: object) -> bytes:
+    """The canonical text. ValueError for NaN, Inf, a key that is no string, or nesting over 16; TypeError for no JSON."""
+    _check_value(value)
+    return _dump(value)
+
+
+def _dump(value: object) -> bytes:
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, check_circular=False)
+    return text.encode("ascii")
+
+
+def _check_value(value: object) -> None:
+    """What json.dumps would let through or turn into something else."""
+    stack: list[tuple[object, int]] = [(value, 0)]
+    while stack:
+        item, depth = stack.pop()
+        if isinstance(item, dict):
+            for key in item:
+                if type(key) is not str:
+                    raise ValueError(f"a key that is no string: {key!r}")
+            inner = list(item.values())
+        elif isinstance(item, list | tuple):
+            inner = list(item)
+        else:
+            if isinstance(item, float) and (item != item or item in (float("inf"), float("-inf"))):
+                raise ValueError("NaN and Inf have no place in canonical JSON")
+            continue
+        if depth >= MAX_DEPTH:
+            raise ValueError(f"nesting is deeper than {MAX_DEPTH}")
+        stack.extend((i, depth + 1) for i in inner)
+
+
+def loads(data: bytes | bytearray | memoryview, *, place: str, offset: int = 0, max_values: int = 1_000_000) -> Any:
+    """The value of a canonical text. ArtifactError R301 with ``place:offset`` and the rule for anything else.
+
+    ``place`` names what is read, ``offset`` is where ``data`` begins in it. ``max_values`` bounds the memory: it is
+    checked on the text, before any value is made.
+    """
+    raw = bytes(data)
+    if not raw.isascii():
+        at = next(i for i, byte in enumerate(raw) if byte > 127)
+        raise _broken(place, offset + at, "JSON here is ASCII")
+    marks = _STRING.sub(b"", raw)
+    if marks.count(b",") + marks.count(b"[") + marks.count(b"{") >= max_values:
+        raise _broken(place, offset, f"more than {max_values} values")
+    nesting = marks.translate(_BRACKETS, _NOT_BRACKETS)
+    for _ in range(MAX_DEPTH):
+        nesting = nesting.replace(b"()", b"")
+    if nesting:
+        raise _broken(place, offset + _deepest(raw), f"nesting is deeper than {MAX_DEPTH}, or brackets do not match")
+    try:
+        # Constants (NaN, Infinity) become None, which is written differently: so the comparison below finds them.
+        value = json.loads(raw, parse_constant=lambda _: None)
+    except json.JSONDecodeError as error:
+        raise _broken(place, offset + error.pos, f"not JSON: {error.msg}") from error
+    except ValueError as error:  # Python's own limit on the digits of an int
+        raise _broken(place, offset, "a number has too many digits") from error
+    again = _dump(value)
+    if again != raw:
+        at = _first_difference(raw, again)
+        raise _broken(
+            place,
+            offset + at,
+            "not canonical JSON: keys sorted, each once, no spaces, finite numbers in their shortest form",
+        )
+    return value
+
+
+def _deepest(raw: bytes) -> int:
+    """Where nesting first exceeds the limit, else 0; looks at the first 100,000 brackets and strings only."""
+    depth = 0
+    for count, token in enumerate(_TOKEN.finditer(raw)):
+        if count == 100_000:
+            break
+        if token.group() in (b"[", b"{"):
+            depth += 1
+            if depth > MAX_DEPTH:
+                return token.start()
+        elif token.group() in (b"]", b"}"):
+            depth -= 1
+            if depth < 0:
+                return token.start()
+    return 0
+
+
+def _first_difference(left: bytes, right: bytes) -> int:
+    start = 0
+    while left[start : start + _STEP] == right[start : start + _STEP] and start < len(left):
+        start += _STEP
+    a, b = left[start : start + _STEP], right[start : start + _STEP]
+    return start + next((i for i, (x, y) in enumerate(zip(a, b)) if x != y), min(len(a), len(b)))
+
+
+def _broken(place: str, offset: int, rule: str) -> ArtifactError:
+    return ArtifactError(
+        "R301", rule, place=f"{place}:{offset}", help="build it again; it was changed after it was written"
+    )

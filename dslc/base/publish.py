@@ -1,0 +1,302 @@
+"""How a file gets its final name: whole, durable, or not at all. No other code makes final names.
+
+1. A temp is made beside the target and locked with flock, so that a sweeper knows the living from the dead.
+2. Each file is written in full and fsynced, the commit file last. On any error the temps go and the targets stay.
+3. The caller's ``verify`` may read a temp back.
+4. os.replace, the commit file last; 5. the folder is fsynced; 6. temps of dead writers are swept.
+
+An error before the commit file has its name is R402: what was there still is. After it, R405: the new content is
+there, but a power cut might undo it. Failpoints are called ``POINT.create, .write, .fsync, .rename, .renamed,
+.dirsync, .sweep``, where POINT is the caller's (``publish`` unless said otherwise).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final, Protocol, TypeAlias
+
+from dslc.base.errors import ResourceError
+from dslc.base.failpoint import fail
+from dslc.base.filelock import FileLock, leads_to, try_flock
+
+LOCK_NAME: Final = ".dslc-lock"
+TEMP: Final = re.compile(r"\.dslc-[0-9a-f]{16}\.tmp")
+_CHUNK: Final = 1 << 20  # bytes per write
+_SLACK: Final = 1 << 16  # bytes beside the content: directory entries, rounding to blocks
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Sink(Protocol):
+    """Where a writer callback puts its bytes."""
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> int: ...
+
+
+Content: TypeAlias = bytes | bytearray | memoryview | Callable[[Sink], object]
+
+
+class _Temp:
+    """A locked temp file in an open folder."""
+
+    def __init__(self, dir_fd: int, point: str, private: bool) -> None:
+        self.dir_fd = dir_fd
+        self.point = point
+        fail(f"{point}.create")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        while True:
+            self.name = f".dslc-{secrets.token_hex(8)}.tmp"
+            self.fd = os.open(self.name, flags, 0o600 if private else 0o666, dir_fd=dir_fd)
+            # Between open and flock a sweeper may have taken it for dead: then make another.
+            try:
+                if try_flock(self.fd) and leads_to(self.name, self.fd, dir_fd):
+                    return
+            except BaseException:
+                self.discard()
+                raise
+            os.close(self.fd)
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> int:
+        rest = memoryview(data).cast("B")
+        total = len(rest)
+        while rest:
+            fail(f"{self.point}.write")
+            written = os.write(self.fd, rest[:_CHUNK])
+            if written == 0:
+                raise OSError(errno.EIO, "a write took no bytes")
+            rest = rest[written:]
+        return total
+
+    def sync(self) -> None:
+        fail(f"{self.point}.fsync")
+        os.fsync(self.fd)
+
+    def rename(self, target: str) -> None:
+        fail(f"{self.point}.rename")
+        os.replace(self.name, target, src_dir_fd=self.dir_fd, dst_dir_fd=self.dir_fd)
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        fd, self.fd = self.fd, -1
+        os.close(fd)
+
+    def discard(self) -> None:
+        """Remove it if it still has its temp name, and let go of the lock; nothing when it is closed."""
+        if self.fd < 0:
+            return
+        try:
+            if leads_to(self.name, self.fd, self.dir_fd):
+                os.unlink(self.name, dir_fd=self.dir_fd)
+        finally:
+            self.close()
+
+
+def publish_bytes(
+    path: str | os.PathLike[str],
+    content: Content,
+    *,
+    point: str = "publish",
+    size_hint: int = 0,
+    verify: Callable[[Path], object] | None = None,
+    private: bool = False,
+) -> None:
+    """Make ``path`` hold ``content``, whole; the folder must exist.
+
+    ``content`` is bytes, or a callable that is given a Sink. ``size_hint``: bytes that a callable will write, for the
+    check of free space. ``verify`` is called with the finished temp's path; what it raises stops the publication.
+    ``private`` makes a file that its owner alone can read. Raises ResourceError R402 or R405.
+    """
+    target = Path(path)
+    with _opened(target.parent) as dir_fd, _uncommitted(target):
+        _check_name(target.name)
+        _publish(dir_fd, target.parent, {target.name: content}, target.name, point, size_hint, verify, private)
+
+
+def publish_files(
+    folder: str | os.PathLike[str],
+    files: Mapping[str, Content],
+    commit: str,
+    *,
+    point: str = "publish",
+    size_hint: int = 0,
+    verify: Callable[[Path], object] | None = None,
+    lock: FileLock | None = None,
+    timeout: float = 30.0,
+) -> None:
+    """Give each file of ``files`` (name -> content) its name in an existing folder, ``commit`` last.
+
+    Other files of the folder are left alone. Writers of one folder take turns, so the result is never a mix: a caller
+    that holds ``folder_lock(folder)`` hands it in, else it is taken here, waiting up to ``timeout`` seconds. ``verify``
+    is called with the temp of the commit file. Raises ResourceError R402, R404 or R405.
+    """
+    if commit not in files:
+        raise AssertionError(f"the commit file {commit!r} is not among {sorted(files)}")
+    root = Path(folder)
+    if lock is None:
+        with folder_lock(root, timeout=timeout) as taken:
+            publish_files(
+                root, files, commit, point=point, size_hint=size_hint, verify=verify, lock=taken
+            )  # fmt: skip
+        return
+    if not lock.held or lock.path != root / LOCK_NAME:
+        raise AssertionError(f"not the held lock of {root}: {lock.path}")
+    with _opened(root) as dir_fd, _uncommitted(root / commit):
+        for name in files:
+            _check_name(name)
+        ordered = {name: files[name] for name in [*sorted(set(files) - {commit}), commit]}
+        _publish(dir_fd, root, ordered, commit, point, size_hint, verify, private=False)
+
+
+def folder_lock(folder: str | os.PathLike[str], *, what: str = "build", timeout: float = 0.0) -> FileLock:
+    """The lock that publish_files takes; a build that wants to fail early holds it all the time."""
+    return FileLock(Path(folder) / LOCK_NAME, what=what, timeout=timeout)
+
+
+def sweep(folder: str | os.PathLike[str]) -> tuple[int, int]:
+    """Remove the temps of dead writers from a folder: (removed, left because alive or not removable)."""
+    with _opened(Path(folder)) as dir_fd:
+        return _sweep(dir_fd)
+
+
+def _publish(
+    dir_fd: int, root: Path, files: Mapping[str, Content], commit: str, point: str, size_hint: int,
+    verify: Callable[[Path], object] | None, private: bool,
+) -> None:  # fmt: skip
+    sizes = sum(memoryview(c).nbytes for c in files.values() if not callable(c))
+    _ensure_space(dir_fd, sizes + size_hint)
+    temps: dict[str, _Temp] = {}
+    try:
+        for name, content in files.items():
+            temp = temps[name] = _Temp(dir_fd, point, private)
+            if callable(content):
+                content(temp)
+            else:
+                temp.write(content)
+            temp.sync()
+        if verify is not None:
+            verify(root / temps[commit].name)
+        _rename(temps, root / commit)
+        # From here on the new content is there.
+        try:
+            fail(f"{point}.renamed")
+            fail(f"{point}.dirsync")
+            os.fsync(dir_fd)
+            for temp in temps.values():
+                temp.close()
+        except OSError as error:
+            raise ResourceError(
+                "R405",
+                f"written, but perhaps not durable: {error.strerror}",
+                place=str(root / commit),
+                help="the file is whole; check the disk, and run it again to be sure",
+            ) from error
+    finally:
+        for temp in temps.values():
+            temp.discard()
+    with suppress(OSError):  # the content is safe; what could not be swept is swept next time
+        fail(f"{point}.sweep")
+        _sweep(dir_fd)
+
+
+def _rename(temps: Mapping[str, _Temp], commit: Path) -> None:
+    done: list[str] = []
+    for name, temp in temps.items():
+        try:
+            temp.rename(name)
+        except OSError as error:
+            if not done:
+                raise
+            raise ResourceError(
+                "R402",
+                f"not committed: {error.strerror}; {', '.join(done)} beside it are new, {name} is as it was",
+                place=str(commit),
+                help="run it again once the cause is mended",
+            ) from error
+        done.append(name)
+
+
+@contextmanager
+def _opened(folder: Path) -> Iterator[int]:
+    try:
+        dir_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise _not_committed(error, folder) from error
+    try:
+        yield dir_fd
+    finally:
+        os.close(dir_fd)
+
+
+@contextmanager
+def _uncommitted(target: Path) -> Iterator[None]:
+    """OSErrors from before the commit become R402; what is R405 already passes."""
+    try:
+        yield
+    except OSError as error:
+        raise _not_committed(error, target) from error
+
+
+def _not_committed(error: OSError, target: Path) -> ResourceError:
+    if error.errno in _FULL:
+        help = "free some space, or give another output folder"
+    elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        help = "make the folder writable, or give another output folder"
+    elif error.errno in (errno.ENOENT, errno.ENOTDIR):
+        help = "make the folder first, or give another output folder"
+    else:
+        help = "check the disk, or give another output folder"
+    what = error.strerror or str(error)
+    return ResourceError("R402", f"not written: {what}; what was there is unchanged", place=str(target), help=help)
+
+
+def _check_name(name: str) -> None:
+    if name in ("", ".", "..") or "/" in name or "\0" in name or TEMP.fullmatch(name) or name == LOCK_NAME:
+        raise OSError(errno.EINVAL, f"{name!r} cannot name a file here")
+
+
+def _ensure_space(dir_fd: int, need: int) -> None:
+    if _free(dir_fd) >= need + _SLACK:
+        return
+    _sweep(dir_fd)  # the dead may hold what is missing
+    free = _free(dir_fd)
+    if free < need + _SLACK:
+        raise OSError(errno.ENOSPC, f"{need + _SLACK} bytes are needed, {free} are free")
+
+
+def _free(dir_fd: int) -> int:
+    found = os.fstatvfs(dir_fd)
+    if found.f_blocks == 0:  # a file system that does not count its blocks
+        return 1 << 62
+    return (found.f_bfree if os.geteuid() == 0 else found.f_bavail) * found.f_frsize
+
+
+def _sweep(dir_fd: int) -> tuple[int, int]:
+    with os.scandir(dir_fd) as entries:
+        names = sorted(e.name for e in entries if TEMP.fullmatch(e.name))
+    removed = left = 0
+    for name in names:
+        try:
+            dead = _remove_if_dead(dir_fd, name)
+        except FileNotFoundError:
+            continue  # its writer, or another sweeper, was faster
+        except OSError:
+            dead = False  # another user's, or not a file: counted, never a reason to fail
+        removed, left = removed + dead, left + (not dead)
+    return removed, left
+
+
+def _remove_if_dead(dir_fd: int, name: str) -> bool:
+    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode) or not try_flock(fd) or not leads_to(name, fd, dir_fd):
+            return False
+        os.unlink(name, dir_fd=dir_fd)
+        return True
+    finally:
+        os.close(fd)
