@@ -102,3 +102,21 @@ def test_no_configuration(dslc: Callable, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     ran = dslc("config")
     assert ran.code == 3 and "error[R101]" in ran.err and "dslc new" in ran.err
+
+
+def test_new_leaves_nothing_behind_when_it_cannot_write(dslc: Callable, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here")
+    ran = dslc("new", tmp_path / "file" / "spam")
+    assert ran.code == 6 and "error[R402]" in ran.err and "Traceback" not in ran.err
+
+
+def test_new_stopped_in_the_middle_leaves_nothing_behind(
+    dslc: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSLC_FAILPOINT", "publish.rename:3:enospc")
+    log = tmp_path / "fired"
+    monkeypatch.setenv("DSLC_FAILPOINT_LOG", str(log))
+    code = "import sys; from dslc.cli.app import run; sys.exit(run(sys.argv[1:]))"
+    ran = subprocess.run([sys.executable, "-c", code, "new", str(tmp_path / "spam")], capture_output=True, text=True)
+    assert "publish.rename" in log.read_text()  # it fired
+    assert ran.returncode == 6 and "error[R402]" in ran.stderr and not (tmp_path / "spam").exists()

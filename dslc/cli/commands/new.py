@@ -60,6 +60,8 @@ def _write(folder: Path, name: str) -> list[str]:
     """Write the files into a new or empty folder; nothing stays behind when that fails."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ResourceError("R403", "the place is taken", place=str(folder), help="take another name, or remove it")
+    from dslc.base.publish import publish_bytes
+
     made = not folder.exists()
     written: list[str] = []
     try:
@@ -69,14 +71,15 @@ def _write(folder: Path, name: str) -> list[str]:
             if source.endswith(".txt"):
                 content = content.replace(b"NAME", name.encode())
             target = target.replace("NAME", name)
-            with open(folder / target, "xb") as out:
-                written.append(target)
-                out.write(content)
-    except OSError as error:
+            publish_bytes(folder / target, content)
+            written.append(target)
+    except (OSError, ResourceError) as error:
         for file in written:
             (folder / file).unlink(missing_ok=True)
         if made:
             shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, ResourceError):
+            raise
         raise ResourceError(
             "R402", f"the project cannot be written: {error.strerror}", place=str(folder), help="take another place"
         ) from error
