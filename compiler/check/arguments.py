@@ -1,0 +1,235 @@
+"""Arguments of a call: from the language's values to what a function's ``build`` or a block's signature asks for."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from dslc.compiler.check.frame import Frame
+from dslc.compiler.check.values import Problem, Static, kind_of
+from dslc.compiler.ir.function import Function, Init
+from dslc.compiler.ir.graph import Value
+from dslc.compiler.ir.sizes import Poly
+from dslc.dsl import syntax
+from dslc.dsl.diagnostics import did_you_mean
+from dslc.dsl.span import Span
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.expand import Expander
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """An argument as given: its name or None, its value, where it stands."""
+
+    name: str | None
+    value: Static
+    span: Span
+    expr: syntax.Expr
+
+
+@dataclass(frozen=True, slots=True)
+class DimName(Exception):
+    """A dim's name that stands for an axis (only for arguments that ask for axes)."""
+
+    name: str
+
+
+_AXES = ("Axis", "Axes")
+
+
+def take_arguments(args: tuple[syntax.Arg, ...], frame: Frame, expander: Expander) -> list[Given]:
+    """Evaluates arguments in order."""
+    given = []
+    for arg in args:
+        given.append(Given(arg.name, expander.evaluate(arg.value, frame), arg.span, arg.value))
+    return given
+
+
+@cache
+def signature(function: Function) -> tuple[tuple[inspect.Parameter, ...], str | None]:
+    """The arguments of a function, and the annotation of its ``**extra`` ones."""
+    fixed = tuple(p for p in function.parameters if p.kind is not inspect.Parameter.VAR_KEYWORD)
+    extra = [p for p in function.parameters if p.kind is inspect.Parameter.VAR_KEYWORD]
+    return fixed, str(extra[0].annotation) if extra else None
+
+
+def bind_function(
+    function: Function, given: list[Given], span: Span, frame: Frame, expander: Expander
+) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments for ``build``; E0201 for missing or unexpected ones, E0202 for wrong types."""
+    parameters, extra = signature(function)
+    named: dict[str, Any] = {}
+    order = [p for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
+    variadic = [p for p in order if p.kind is inspect.Parameter.VAR_POSITIONAL]
+    by_name = {p.name: p for p in parameters if p not in variadic}
+    positional: list[Any] = []
+    count = 0
+    for arg in given:
+        if arg.name is None:
+            if count < len(order) and order[count] not in variadic:
+                parameter = order[count]
+            elif variadic:
+                positional.append(convert(str(variadic[0].annotation), arg, given, frame, function.name))
+                continue
+            else:
+                raise _too_many(function.name, [p.name for p in order], arg)
+            count += 1
+        elif arg.name in by_name:
+            parameter = by_name[arg.name]
+        elif extra is not None:
+            named[arg.name] = convert(extra, arg, given, frame, function.name)
+            continue
+        else:
+            raise unknown_argument(function.name, arg, list(by_name))
+        if parameter.name in named:
+            raise Problem("E0201", f"`{function.name}` gets `{parameter.name}` twice", arg.span, "again here")
+        named[parameter.name] = convert(str(parameter.annotation), arg, given, frame, function.name)
+    missing = [n for n, p in by_name.items() if p.default is inspect.Parameter.empty and n not in named]
+    if missing:
+        listed = " and ".join(f"`{m}`" for m in missing)
+        raise Problem("E0201", f"`{function.name}` misses {listed}", span, help=usage(function))
+    if positional:
+        return [*(named.pop(p.name) for p in order[:count]), *positional], named
+    return [], named
+
+
+def usage(function: Function) -> str:
+    """``conv(x, out, k, stride=1, ...)``"""
+    parts = []
+    for p in function.parameters:
+        if p.kind is inspect.Parameter.VAR_KEYWORD:
+            parts.append("NAME=SIZE, ...")
+        elif p.default is inspect.Parameter.empty:
+            parts.append(p.name)
+        else:
+            parts.append(f"{p.name}={_shown(p.default)}")
+    return f"{function.name}({', '.join(parts)})"
+
+
+def _shown(default: object) -> str:
+    if isinstance(default, bool):
+        return "true" if default else "false"
+    if isinstance(default, tuple) and len(default) == 1:
+        return str(default[0])
+    return "none" if default is None else f'"{default}"' if isinstance(default, str) else str(default)
+
+
+def unknown_argument(callee: str, arg: Given, known: list[str]) -> Problem:
+    near = did_you_mean(arg.name or "", known)
+    help = f"did you mean `{near}`?" if near else f"it takes {', '.join(known)}"
+    return Problem("E0201", f"`{callee}` has no argument `{arg.name}`", arg.span, "not expected", help=help)
+
+
+def _too_many(callee: str, known: list[str], arg: Given) -> Problem:
+    takes = f"it takes {', '.join(known)}" if known else "it takes none"
+    return Problem("E0201", f"`{callee}` gets too many arguments", arg.span, "one too many", help=takes)
+
+
+def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, callee: str) -> Any:
+    """One argument as its annotation asks (ir/function.py lists the annotations)."""
+    value = arg.value
+    want = annotation.replace(" | None", "")
+    match want:
+        case "Value" if isinstance(value, Value):
+            return value
+        case "Operand" if isinstance(value, (Value, int, float, Poly)):
+            return value
+        case "float" if _is_int(value) or isinstance(value, float):
+            return float(value)  # type: ignore[arg-type]
+        case "int" if _is_int(value):
+            return value
+        case "bool" if isinstance(value, bool):
+            return value
+        case "str" if isinstance(value, str):
+            return value
+        case "Size" if _is_int(value) or isinstance(value, Poly):
+            return value
+        case "Shape" | "Ints" | "Floats" | "list[Value]" | "tuple[Value, ...]":
+            return _sequence(want, arg, callee)
+        case "Axis" | "Axes":
+            return _axes(want, arg, given, frame, callee)
+        case "Init" if isinstance(value, Init):
+            return value
+        case "Init" if (_is_int(value) or isinstance(value, float)) and not isinstance(value, bool):
+            return Init("constant", (float(value),))  # type: ignore[arg-type]
+    wanted = {
+        "Value": "a tensor", "Operand": "a tensor or number", "float": "a number", "int": "an int", "bool": "a bool",
+        "str": "a string", "Size": "a size", "Init": "an initialiser",
+    }.get(want, want)  # fmt: skip
+    code = "E0205" if isinstance(value, (Value, Poly)) and want in ("int", "float", "bool") else "E0202"
+    name = f"`{arg.name}` of `{callee}`" if arg.name else f"this argument of `{callee}`"
+    raise Problem(code, f"{name} must be {wanted}, this is {kind_of(value)}", arg.span, f"not {wanted}")
+
+
+def _is_int(value: Static) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _sequence(want: str, arg: Given, callee: str) -> Any:
+    value = arg.value
+    items = list(value) if isinstance(value, (list, tuple)) else [value]
+    inner = {"Shape": "Size", "Ints": "int", "Floats": "float"}.get(want, "Value")
+    single = want in ("Ints", "Floats") or isinstance(value, (list, tuple))
+    fits = {
+        "Size": lambda v: _is_int(v) or isinstance(v, Poly),
+        "int": _is_int,
+        "float": lambda v: _is_int(v) or isinstance(v, float),
+        "Value": lambda v: isinstance(v, Value),
+    }[inner]
+    if not single or not all(fits(v) for v in items):
+        what = {"Size": "a list of sizes", "int": "an int or a list of ints", "float": "a number or a list of numbers"}
+        wanted = what.get(inner, "a list of tensors")
+        raise Problem("E0202", f"`{callee}` wants {wanted}, this is {kind_of(value)}", arg.span, f"not {wanted}")
+    if inner == "Value":
+        return items
+    return tuple(float(v) for v in items) if inner == "float" else tuple(items)  # type: ignore[arg-type]
+
+
+def _axes(want: str, arg: Given, given: list[Given], frame: Frame, callee: str) -> int | tuple[int, ...]:
+    x = given[0].value
+    if isinstance(x, (list, tuple)) and x and isinstance(x[0], Value):
+        rank = x[0].type.rank + (callee == "stack")
+    elif isinstance(x, Value):
+        rank = x.type.rank
+    else:
+        raise Problem("E0202", f"`{callee}` counts axes on a tensor, this is {kind_of(x)}", given[0].span, "no tensor")
+    exprs = arg.expr.items if isinstance(arg.expr, (syntax.List, syntax.Tuple)) else (arg.expr,)
+    values = arg.value if isinstance(arg.value, (list, tuple)) else [arg.value]
+    found: list[int] = []
+    for i, value in enumerate(values):
+        expr = exprs[i] if len(exprs) == len(values) else arg.expr
+        axis = _named_axis(expr, given[0], frame)
+        if axis is None:
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise Problem(
+                    "E0202",
+                    f"an axis is an int, or a dim that the signature has once on that tensor; this is {kind_of(value)}",
+                    expr.span,
+                    "not an axis",
+                )
+            if not -rank <= value < rank:
+                raise Problem("E0306", f"axis {value} of a tensor with {rank} axes", expr.span, "does not exist")
+            axis = value % rank
+        found.append(axis)
+    if want == "Axis":
+        if len(found) != 1:
+            raise Problem("E0202", f"`{callee}` takes one axis", arg.span, f"these are {len(found)}")
+        return found[0]
+    if len(set(found)) != len(found):
+        raise Problem("E0209", "an axis stands here twice", arg.span, "twice")
+    return tuple(sorted(found))
+
+
+def _named_axis(expr: syntax.Expr, first: Given, frame: Frame) -> int | None:
+    """The axis that a dim's name means, when the tensor is an argument whose signature has the dim exactly once."""
+    if not (isinstance(expr, syntax.Name) and isinstance(first.expr, syntax.Name)):
+        return None
+    declared = frame.params.get(first.expr.name)
+    if declared is None or not isinstance(declared.type, syntax.TensorTypeExpr):
+        return None
+    sizes = declared.type.shape
+    places = [i for i, s in enumerate(sizes) if isinstance(s, syntax.Name) and s.name == expr.name]
+    return places[0] if len(places) == 1 else None

@@ -1,0 +1,141 @@
+"""Arithmetic on static values: ints to 2^63 - 1, finite floats, sizes with dims, bools, lists."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Final
+
+from dslc.compiler.check.values import Problem, Static, kind_of
+from dslc.compiler.ir.sizes import Poly, Size, bounds, exact_div, floor_div
+from dslc.dsl.span import Span
+
+LARGEST_INT: Final = 2**63 - 1
+
+_COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def checked(value: Static, span: Span) -> Static:
+    """The value, or E0005 for an int beyond 63 bits or a float that overflowed."""
+    if type(value) is int and abs(value) > LARGEST_INT:
+        raise Problem("E0005", "this int does not fit 64 bits", span, "beyond 2^63 - 1")
+    if type(value) is float and not math.isfinite(value):
+        raise Problem("E0005", "this float overflows", span, "not finite")
+    return value
+
+
+def binary(op: str, left: Static, right: Static, span: Span) -> Static:
+    """``left op right`` for static values; E0202 when they do not fit."""
+    if op in _COMPARE:
+        return compare(op, left, right, span)
+    if op == "+" and isinstance(left, list) and isinstance(right, list):
+        return left + right
+    if isinstance(left, str) and isinstance(right, str) and op == "+":
+        return left + right
+    if not (_is_number(left) and _is_number(right)):
+        wrong = left if not _is_number(left) else right
+        raise Problem("E0202", f"`{op}` does not take {kind_of(wrong)}", span, f"{kind_of(left)} and {kind_of(right)}")
+    if isinstance(left, Poly) or isinstance(right, Poly):
+        return _of_sizes(op, left, right, span)
+    assert isinstance(left, (int, float)) and isinstance(right, (int, float))
+    try:
+        return checked(_of_numbers(op, left, right, span), span)
+    except ZeroDivisionError:
+        raise Problem("E0209", f"`{op}` by zero", span, "the right side is 0") from None
+    except OverflowError:
+        raise Problem("E0005", "this float overflows", span, "not finite") from None
+
+
+def _of_numbers(op: str, a: int | float, b: int | float, span: Span) -> int | float:
+    match op:
+        case "+":
+            return a + b
+        case "-":
+            return a - b
+        case "*":
+            return a * b
+        case "/":
+            if isinstance(a, int) and isinstance(b, int) and a % b == 0:
+                return a // b
+            return a / b
+        case "//":
+            return a // b
+        case "%":
+            return a % b
+        case "^":
+            if isinstance(a, int) and isinstance(b, int) and b >= 0:
+                if b * max(1, abs(a).bit_length() - 1) > 64 and abs(a) > 1:
+                    raise Problem("E0005", "this int does not fit 64 bits", span, "beyond 2^63 - 1")
+                return int(a**b) if abs(a) > 1 else a ** (b % 2 if b > 1 and a < 0 else min(b, 1))
+            if a < 0 and not float(b).is_integer():
+                raise Problem("E0209", "a negative number to a broken power", span, "not a real number")
+            return float(a) ** float(b)
+    raise Problem("E0202", f"`{op}` is for tensors", span, "both sides are numbers")
+
+
+def _of_sizes(op: str, a: Static, b: Static, span: Span) -> Static:
+    if isinstance(a, float) or isinstance(b, float):
+        raise Problem(
+            "E0205", f"`{op}` of a float needs a number that is known now", span, "a dim's value is known when building"
+        )
+    assert isinstance(a, (int, Poly)) and isinstance(b, (int, Poly))
+    match op:
+        case "+":
+            return a + b
+        case "-":
+            return a - b
+        case "*":
+            return a * b
+        case "/":
+            return divide(a, b, span)
+        case "//" if isinstance(b, int) and b > 0:
+            return floor_div(a, b)
+        case "%" if isinstance(b, int) and b > 0:
+            return a - floor_div(a, b) * b
+    raise Problem("E0205", f"`{op}` is not defined for `{a}` and `{b}`", span, "a size with dims")
+
+
+def divide(a: Size, b: Size, span: Span) -> Size:
+    """``a / b`` that must be exact for every value of the dims: E0303."""
+    quotient = exact_div(a, b)
+    if quotient is None:
+        raise Problem(
+            "E0303", f"{a} does not divide by {b}", span, "`/` of sizes must be exact", help="`//` rounds down"
+        )
+    return quotient
+
+
+def compare(op: str, left: Static, right: Static, span: Span) -> bool:
+    """A comparison known now; E0205 where it depends on a dim's value."""
+    if isinstance(left, Poly) or isinstance(right, Poly):
+        if not (isinstance(left, (int, Poly)) and isinstance(right, (int, Poly))):
+            raise Problem("E0202", f"`{op}` does not compare these", span, f"{kind_of(left)} and {kind_of(right)}")
+        if left == right:
+            return op in ("==", "<=", ">=")
+        low, high = bounds(left - right)
+        answers = {_COMPARE[op](v, 0) for v in {low, high, *([0] if low < 0 < high else [])}}
+        if op in ("==", "!=") and low <= 0 <= high:
+            answers = {True, False}
+        if len(answers) == 1:
+            return answers.pop()
+        raise Problem(
+            "E0205", f"whether {left} {op} {right} depends on the size that is built", span, "not known when checking"
+        )
+    both = (left, right)
+    if all(_is_number(v) for v in both) or all(isinstance(v, str) for v in both):
+        return _COMPARE[op](left, right)  # type: ignore[arg-type]
+    if op in ("==", "!=") and all(isinstance(v, (bool, list, tuple)) for v in both):
+        return (left == right) == (op == "==")
+    raise Problem("E0202", f"`{op}` does not compare these", span, f"{kind_of(left)} and {kind_of(right)}")
+
+
+def _is_number(value: Static) -> bool:
+    return isinstance(value, (int, float, Poly)) and not isinstance(value, bool)

@@ -1,0 +1,140 @@
+"""Before anything is expanded: blocks must not call each other in a circle, and the expansion must stay in bounds.
+
+The count is a lower bound from the text alone (loops over literal ranges and lists count, others do not), computed with
+unbounded ints; the expander counts exactly as it goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from dslc.compiler.check.scope import ModuleScope
+from dslc.compiler.check.values import BlockRef, Problem
+from dslc.dsl import syntax
+
+MAX_OPS: Final = 1_000_000
+MAX_CHAIN: Final = 100
+
+
+def check_calls(root: BlockRef) -> None:
+    """E0105 for a circle, E0004 for a chain of more than MAX_CHAIN blocks, E0006 for too many ops below ``root``."""
+    counts: dict[int, int] = {}
+    heights: dict[int, int] = {}
+    heaviest: dict[int, BlockRef | None] = {}
+    path: list[BlockRef] = [root]
+    stack = [iter(_callees(root))]
+    while stack:
+        for ref in stack[-1]:
+            if id(ref.block) in counts:
+                continue
+            if any(p.block is ref.block for p in path):
+                names = [p.block.name for p in path]
+                circle = [*names[[p.block for p in path].index(ref.block) :], ref.block.name]
+                raise Problem(
+                    "E0105",
+                    "blocks call each other in a circle: " + " -> ".join(circle),
+                    path[-1].block.span,
+                    "this block is part of it",
+                    help="repetition is written with `for`",
+                )
+            path.append(ref)
+            stack.append(iter(_callees(ref)))
+            break
+        else:
+            stack.pop()
+            ref = path.pop()
+            below = _callees(ref)
+            heights[id(ref.block)] = 1 + max((heights[id(b.block)] for b in below), default=0)
+            counts[id(ref.block)] = _count(ref.block.body, ref.scope, counts)
+            heaviest[id(ref.block)] = max(below, key=lambda b: counts[id(b.block)], default=None)
+    if heights[id(root.block)] > MAX_CHAIN:
+        raise Problem(
+            "E0004", f"more than {MAX_CHAIN} blocks call each other in a chain", root.block.span, "starts here"
+        )
+    total = counts[id(root.block)]
+    if total > MAX_OPS:
+        chain: list[str] = []
+        at: BlockRef | None = root
+        while at is not None and len(chain) < 6:
+            chain.append(f"{at.block.name} ({_amount(counts[id(at.block)])})")
+            at = heaviest[id(at.block)]
+        raise Problem(
+            "E0006",
+            f"this expands to {_amount(total)} operations or more; the limit is {MAX_OPS:,}",
+            root.block.span,
+            " -> ".join(chain),
+            help="`for` is unrolled when compiling: fewer rounds, or fewer calls in the inner blocks",
+        )
+
+
+def _amount(count: int) -> str:
+    return f"{count:,}" if count < 10**15 else f"about 10^{len(str(count)) - 1}"
+
+
+def _callees(ref: BlockRef) -> list[BlockRef]:
+    found: dict[int, BlockRef] = {}
+    for tree in walk(ref.block.body):
+        name = _callee_name(tree)
+        value = ref.scope.values.get(name) if name else None
+        if isinstance(value, BlockRef):
+            found.setdefault(id(value.block), value)
+    return list(found.values())
+
+
+def _callee_name(tree: object) -> str | None:
+    match tree:
+        case syntax.Call(function=syntax.Name(name=name)) | syntax.Pipe(stage=syntax.Name(name=name)):
+            return name
+    return None
+
+
+def walk(body: tuple[syntax.Tree, ...]) -> Iterator[syntax.Tree]:
+    """Every tree below, each once, without recursion."""
+    stack: list[object] = list(reversed(body))
+    while stack:
+        tree = stack.pop()
+        if isinstance(tree, tuple):
+            stack.extend(reversed(tree))
+        elif isinstance(tree, syntax.Tree):
+            yield tree
+            stack.extend(getattr(tree, name) for name in reversed(tree.__dataclass_fields__) if name != "span")
+
+
+def _count(body: tuple[syntax.Stmt, ...], scope: ModuleScope, counts: dict[int, int]) -> int:
+    """Ops of a body at least; nesting of statements is bounded by the parser's limit."""
+    total = 0
+    for stmt in body:
+        match stmt:
+            case syntax.For():
+                total += _rounds(stmt.values) * _count(stmt.body, scope, counts)
+            case syntax.If():
+                total += min(_count(stmt.then, scope, counts), _count(stmt.other, scope, counts))
+            case syntax.Scan():
+                total += _count(stmt.body, scope, counts)
+            case syntax.LayerStmt():
+                pass
+            case _:
+                total += _count_calls(stmt, scope, counts)
+    return total
+
+
+def _count_calls(stmt: syntax.Stmt, scope: ModuleScope, counts: dict[int, int]) -> int:
+    total = 0
+    for tree in walk((stmt,)):
+        name = _callee_name(tree)
+        if isinstance(tree, syntax.Choose):
+            return 0  # one branch only, not known which
+        if name is not None:
+            value = scope.values.get(name)
+            total += counts[id(value.block)] if isinstance(value, BlockRef) else 1
+    return total
+
+
+def _rounds(values: syntax.Expr) -> int:
+    match values:
+        case syntax.Range(low=syntax.Number(value=int() as low), high=syntax.Number(value=int() as high)):
+            return max(0, high - low)
+        case syntax.List(items=items):
+            return len(items)
+    return 0

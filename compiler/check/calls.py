@@ -1,0 +1,201 @@
+"""Calls: of built-in functions, of blocks and of layers; pipes, labels and the parameters they make."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from dslc.compiler.check.arguments import Given, bind_function, take_arguments
+from dslc.compiler.check.expressions import resolve_callee
+from dslc.compiler.check.frame import Frame
+from dslc.compiler.check.values import BlockRef, Groups, Layer, Problem, Static
+from dslc.compiler.ir.function import FUNCTIONS, Function, Init, Operand, Shape
+from dslc.compiler.ir.graph import Attr, Value
+from dslc.compiler.ir.op import OPS, Mismatch, Op
+from dslc.compiler.ir.sizes import Poly, exact_div, product
+from dslc.compiler.ir.types import DType
+from dslc.dsl import syntax
+from dslc.dsl.diagnostics import Label, did_you_mean
+from dslc.dsl.span import Span
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.expand import Expander
+
+
+class CallSite:
+    """What a function sees of its call (ir/function.py: Call)."""
+
+    def __init__(self, expander: Expander, frame: Frame, span: Span, node_path: str, param_path: str, groups: Groups):
+        self.expander = expander
+        self.frame = frame
+        self.span = span
+        self.node_path = node_path
+        self.param_path = param_path
+        self.groups = groups
+        self.made_params = False
+
+    def emit(self, op: Op, *inputs: Value, **attrs: Attr) -> Value:
+        return self.expander.make(self.node_path, self.span, op, inputs, attrs).out
+
+    def emit_all(self, op: Op, *inputs: Value, **attrs: Attr) -> tuple[Value, ...]:
+        return self.expander.make(self.node_path, self.span, op, inputs, attrs).outputs
+
+    def param(self, leaf: str, shape: Shape, init: Init) -> Value:
+        self.made_params = True
+        return self.expander.tensors.param(f"{self.param_path}.{leaf}", shape, init, self.groups, self.span)
+
+    def buffer(self, leaf: str, shape: Shape, init: Init) -> Value:
+        return self.expander.tensors.buffer(f"{self.param_path}.{leaf}", shape, init, self.span)
+
+    def update(self, buffer: Value, new: Value) -> None:
+        self.expander.tensors.update(buffer, new)
+
+    def full(self, value: float, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
+        return self.emit(OPS["full"], value=value, dtype=dtype, shape=shape)
+
+    def operands(self, *xs: Operand) -> tuple[Value, ...]:
+        met = [x.type.dtype for x in xs if isinstance(x, Value)]
+        dtype = met[0] if met else DType.FLOAT
+        found: list[Value] = []
+        for x in xs:
+            if isinstance(x, Value):
+                found.append(x)
+                continue
+            if isinstance(x, float) and not dtype.is_float:
+                raise Mismatch(f"the number {x:g} meets {dtype} tensors", "write an int, or `cast` the tensor", "E0204")
+            found.append(self.full(x, dtype))
+        return tuple(found)
+
+    def random(self, purpose: str, type_shape: Shape) -> tuple[tuple[Value, Value, Value], dict[str, Attr]]:
+        from dslc.compiler.ops.philox import key_of
+
+        batch = self.expander.batch
+        rows: Attr = 0
+        if batch is not None and type_shape and isinstance(type_shape[0], Poly):
+            rows = exact_div(product(type_shape), batch) or 0
+        scalars = tuple(self.expander.tensors.scalar(name, DType.I64) for name in ("seed", "step", "row"))
+        assert len(scalars) == 3
+        return (scalars[0], scalars[1], scalars[2]), {"key": key_of(self.node_path, purpose), "row_elements": rows}
+
+
+class Calls:
+    """Evaluates Call and Pipe expressions."""
+
+    def __init__(self, expander: Expander) -> None:
+        self.expander = expander
+
+    def site(self, frame: Frame, span: Span, path: str) -> CallSite:
+        """A call without a name of its own: operators."""
+        return CallSite(self.expander, frame, span, path, path, frame.groups)
+
+    def call(self, expr: syntax.Call, frame: Frame) -> Static:
+        return self._invoke(expr, expr.function, expr.args, expr.label, expr.label_span, None, expr.span, frame)
+
+    def pipe(self, expr: syntax.Pipe, frame: Frame) -> Static:
+        stages = [expr]
+        while isinstance(stages[-1].value, syntax.Pipe):
+            stages.append(stages[-1].value)
+        evaluate = self.expander.evaluate
+        first = stages[-1].value
+        given = Given(None, evaluate(first, frame), first.span, first)
+        for pipe in reversed(stages):
+            given = Given(None, self._stage(pipe, given, frame), pipe.stage.span, pipe)
+        return given.value
+
+    def _stage(self, pipe: syntax.Pipe, given: Given, frame: Frame) -> Static:
+        if pipe.attrs:
+            frame = frame.inner()
+            frame.groups = self.expander.with_attrs(frame.groups, pipe.attrs, frame)
+        stage = pipe.stage
+        if isinstance(stage, syntax.Call):
+            label, label_span = stage.label or pipe.label, stage.label_span or pipe.label_span
+            return self._invoke(pipe, stage.function, stage.args, label, label_span, given, stage.span, frame)
+        return self._invoke(pipe, stage, (), pipe.label, pipe.label_span, given, stage.span, frame)
+
+    def _invoke(
+        self,
+        site: syntax.Expr,
+        function: syntax.Expr,
+        args: tuple[syntax.Arg, ...],
+        label: str | None,
+        label_span: Span | None,
+        first: Given | None,
+        span: Span,
+        frame: Frame,
+    ) -> Static:
+        if not isinstance(function, syntax.Name):
+            raise Problem("E0101", "only a name can be called", function.span, "not a name")
+        name = function.name
+        callee = self._callee(name, function.span, frame)
+        given = ([] if first is None else [first]) + take_arguments(args, frame, self.expander)
+        if isinstance(callee, Layer):
+            if label is not None:
+                raise Problem("E0207", f"the layer `{name}` has its name already", label_span or span, "a second label")
+            return self._call_layer(callee, given, span, frame)
+        base = frame.names.base(site, label or name, label_span or span, label=label is not None)
+        param_path = frame.names.path(base, frame.suffix)
+        node_path = frame.node_path(base)
+        result = self.run(callee, given, span, frame, param_path, node_path, frame.groups)
+        if base != (label or name) and label is None and self.expander.tensors.has_below(param_path):
+            self.expander.warn_unlabelled(base, name, span)
+        return result
+
+    def _callee(self, name: str, span: Span, frame: Frame) -> BlockRef | Function | Layer:
+        try:
+            value = self.expander.evaluate.lookup(name, span, frame)
+        except Problem as problem:
+            if problem.code != "E0102" or name in frame.scope.dims:
+                raise
+            blocks = [n for n, v in frame.scope.values.items() if isinstance(v, BlockRef)]
+            near = did_you_mean(name, [*FUNCTIONS, *blocks])
+            title = f"unknown function `{name}`" + (f"; did you mean `{near}`?" if near else "")
+            help = "`dslc ops` lists the built-in functions" if near is None else None
+            raise Problem("E0101", title, span, "not a function or block", help=help) from None
+        return resolve_callee(value, name, span)
+
+    def run(
+        self,
+        callee: BlockRef | Function,
+        given: list[Given],
+        span: Span,
+        frame: Frame,
+        param_path: str,
+        node_path: str,
+        groups: Groups,
+    ) -> Static:
+        """Calls a block or function whose name is settled."""
+        if isinstance(callee, BlockRef):
+            return self.expander.expand_block(callee, given, span, frame, param_path, node_path, groups)
+        return self._call_function(callee, given, CallSite(self.expander, frame, span, node_path, param_path, groups))
+
+    def _call_function(self, function: Function, given: list[Given], site: CallSite) -> Static:
+        positional, named = bind_function(function, given, site.span, site.frame, self.expander)
+        try:
+            result: Any = function.build(site, *positional, **named)
+        except Mismatch as wrong:
+            raise self._mismatch(function.name, given, wrong, site) from None
+        return result  # type: ignore[no-any-return]
+
+    def _mismatch(self, name: str, given: list[Given], wrong: Mismatch, site: CallSite) -> Problem:
+        titles = {
+            "E0203": f"`{name}` does not fit its arguments",
+            "E0301": f"`{name}` cannot broadcast these shapes: {wrong.why}",
+        }
+        title = titles.get(wrong.code, f"`{name}`: {wrong.why}")
+        text = wrong.why if wrong.code == "E0203" else ""
+        also = tuple(
+            Label(g.span, self.expander.evaluate.describe(g.expr, g.value, site.frame))
+            for g in given
+            if isinstance(g.value, Value) and not isinstance(g.expr, syntax.Pipe)
+        )
+        if not also and given and isinstance(given[0].value, Value):
+            also = (Label(given[0].span, str(given[0].value.type)),)
+        return Problem(wrong.code, title, site.span, text, help=wrong.help, also=also)
+
+    def _call_layer(self, layer: Layer, given: list[Given], span: Span, frame: Frame) -> Static:
+        layer.calls += 1
+        positional = [g for g in given if g.name is None]
+        named = [g for g in given if g.name is not None]
+        for name, value, place in layer.args:
+            (positional if name is None else named).append(Given(name, value, place, layer.call))
+        path = layer.node_path if layer.calls == 1 else f"{layer.node_path}#{layer.calls}"
+        return self.run(layer.callee, positional + named, span, frame, layer.path, path, layer.groups)

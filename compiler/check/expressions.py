@@ -1,0 +1,297 @@
+"""The value of an expression: static values are computed now, tensors become nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from dslc.compiler.check import arithmetic
+from dslc.compiler.check.frame import Frame
+from dslc.compiler.check.values import BlockRef, Layer, Poison, Poisoned, Problem, Static, kind_of
+from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function
+from dslc.compiler.ir.graph import Value
+from dslc.compiler.ir.op import OPS, Mismatch
+from dslc.compiler.ir.sizes import Poly, Size, bounds
+from dslc.dsl import syntax
+from dslc.dsl.diagnostics import Label, did_you_mean
+from dslc.dsl.span import Span
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.expand import Expander
+
+OPERATORS: Final = {
+    "+": "add", "-": "sub", "*": "mul", "/": "div", "^": "power", "@": "matmul",
+    "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
+}  # fmt: skip
+MAX_DEPTH: Final = 4000
+
+
+class Evaluator:
+    """Evaluates expressions for an Expander, which owns nodes, parameters and reports."""
+
+    def __init__(self, expander: Expander) -> None:
+        self.expander = expander
+        self.depth = 0
+        self._rules: dict[type[Any], Callable[[Any, Frame], Static]] = {
+            syntax.Name: self._name,
+            syntax.Number: self._number,
+            syntax.String: lambda e, f: e.value,
+            syntax.Bool: lambda e, f: e.value,
+            syntax.Tuple: lambda e, f: tuple(self(i, f) for i in e.items),
+            syntax.List: lambda e, f: [self(i, f) for i in e.items],
+            syntax.Call: lambda e, f: self.expander.calls.call(e, f),
+            syntax.Pipe: lambda e, f: self.expander.calls.pipe(e, f),
+            syntax.Field: self._field,
+            syntax.Index: self._index,
+            syntax.Unary: self._unary,
+            syntax.Binary: self._binary,
+            syntax.Choose: self._choose,
+            syntax.Range: self._range,
+            syntax.Slice: self._slice,
+        }
+
+    def __call__(self, expr: syntax.Expr, frame: Frame) -> Static:
+        if self.depth > MAX_DEPTH:
+            raise Problem("E0004", "blocks and expressions are nested too deeply here", expr.span, "too deep")
+        self.depth += 1
+        try:
+            return self._rules[type(expr)](expr, frame)
+        finally:
+            self.depth -= 1
+
+    def size(self, expr: syntax.Expr, frame: Frame) -> Size:
+        """An expression that must be a size."""
+        value = self(expr, frame)
+        if isinstance(value, bool) or not isinstance(value, (int, Poly)):
+            help = None
+            if isinstance(value, float):
+                help = "`/` of sizes must divide exactly, `//` rounds down"
+            raise Problem("E0202", f"a size is an int, this is {kind_of(value)}", expr.span, "not a size", help=help)
+        return value
+
+    def shape_size(self, expr: syntax.Expr, frame: Frame) -> Size:
+        """A size inside a signature: there `/` must divide exactly."""
+        if isinstance(expr, syntax.Binary) and expr.op == "/":
+            return arithmetic.divide(self.shape_size(expr.left, frame), self.shape_size(expr.right, frame), expr.span)
+        if isinstance(expr, syntax.Binary) and expr.op in ("+", "-", "*"):
+            left, right = self.shape_size(expr.left, frame), self.shape_size(expr.right, frame)
+            value = arithmetic.binary(expr.op, left, right, expr.span)
+            assert isinstance(value, (int, Poly))
+            return value
+        return self.size(expr, frame)
+
+    def truth(self, expr: syntax.Expr, frame: Frame) -> bool:
+        """A condition, which must be known now."""
+        value = self(expr, frame)
+        if isinstance(value, bool):
+            return value
+        help = "tensors are chosen by `where(condition, a, b)`" if isinstance(value, Value) else None
+        raise Problem("E0202", f"a condition is a bool, this is {kind_of(value)}", expr.span, "not a bool", help=help)
+
+    # --- one rule a kind of expression -------------------------------------------------------------------
+
+    def _name(self, expr: syntax.Name, frame: Frame) -> Static:
+        return self.lookup(expr.name, expr.span, frame)
+
+    def lookup(self, name: str, span: Span, frame: Frame) -> Static:
+        """Local names, then dims, the file's constants and blocks, then built-in functions; E0102."""
+        value: Static | None = frame.locals.get(name)
+        if value is None:
+            value = frame.dims.get(name)
+        if value is None and frame.file_dims:
+            value = frame.scope.dim(name)
+        if value is None:
+            value = frame.scope.values.get(name)
+        if value is None:
+            value = FUNCTIONS.get(name)
+        if isinstance(value, Poison):
+            raise Poisoned
+        if value is None:
+            raise self._unknown(name, span, frame)
+        return value
+
+    def _unknown(self, name: str, span: Span, frame: Frame) -> Problem:
+        if name in frame.scope.dims:
+            return Problem(
+                "E0102",
+                f"dim `{name}` of the file is not visible inside a block",
+                span,
+                "a block's dims come from its own arguments",
+                help="a block takes its sizes from the shapes in its signature",
+            )
+        if name in OPTIMIZERS:
+            return Problem("E0207", f"`{name}` is an optimizer", span, "belongs to `optimizer =` in `train`")
+        known = [*frame.locals, *frame.dims, *frame.scope.values, *FUNCTIONS]
+        known += frame.scope.dims if frame.file_dims else []
+        near = did_you_mean(name, known)
+        help = f"did you mean `{near}`?" if near else None
+        return Problem("E0102", f"unknown name `{name}`", span, "not declared here", help=help)
+
+    def _number(self, expr: syntax.Number, frame: Frame) -> Static:
+        if expr.unit is not None:
+            raise Problem("E0202", f"a number with the unit `{expr.unit}` has no place here", expr.span, "has a unit")
+        return expr.value
+
+    def _field(self, expr: syntax.Field, frame: Frame) -> Static:
+        value = self(expr.value, frame)
+        if isinstance(value, Layer):
+            return self.expander.layer_tensor(value, expr)
+        if isinstance(value, Value) and expr.name == "T":
+            if value.type.rank < 2:
+                raise Problem("E0306", f"`.T` swaps the last two axes, {value.type} has {value.type.rank}", expr.span)
+            order = (*range(value.type.rank - 2), value.type.rank - 1, value.type.rank - 2)
+            return self.expander.emit(frame, expr.span, OPS["transpose"], value, perm=order)
+        raise Problem(
+            "E0102",
+            f"{kind_of(value)} has no field `{expr.name}`",
+            expr.span,
+            "no such field",
+            help="a tensor has `.T`, a layer its parameters, as in `tok.weight`",
+        )
+
+    def _index(self, expr: syntax.Index, frame: Frame) -> Static:
+        value = self(expr.value, frame)
+        if isinstance(value, (list, tuple)):
+            if len(expr.items) != 1:
+                raise Problem("E0202", "a list takes one index", expr.span, "several")
+            [item] = expr.items
+            at = self(item, frame)
+            if type(at) is not int:
+                raise Problem("E0202", f"an index is an int, this is {kind_of(at)}", item.span, "not an int")
+            if not -len(value) <= at < len(value):
+                raise Problem("E0209", f"index {at} of a list of {len(value)}", item.span, "out of range")
+            found = value[at]
+            if isinstance(found, Poison):
+                raise Poisoned
+            return found
+        if isinstance(value, Value):
+            return self._slice_tensor(expr, value, frame)
+        raise Problem("E0202", f"{kind_of(value)} cannot be indexed", expr.span, "not a tensor or list")
+
+    def _slice_tensor(self, expr: syntax.Index, x: Value, frame: Frame) -> Value:
+        shape = x.type.shape
+        if len(expr.items) > len(shape):
+            raise Problem("E0306", f"{len(expr.items)} indices for {x.type}", expr.span, f"has {len(shape)} axes")
+        starts: list[Size] = [0] * len(shape)
+        stops: list[Size] = list(shape)
+        steps: list[Size] = [1] * len(shape)
+        picked: set[int] = set()
+        for axis, item in enumerate(expr.items):
+            if isinstance(item, syntax.Slice):
+                if item.step is not None:
+                    step = self.size(item.step, frame)
+                    if not isinstance(step, int) or step < 1:
+                        raise Problem("E0209", "a step is an int of at least 1", item.step.span, f"is {step}")
+                    steps[axis] = step
+                if item.low is not None:
+                    starts[axis] = self._position(item.low, shape[axis], frame, inclusive=True)
+                if item.high is not None:
+                    stops[axis] = self._position(item.high, shape[axis], frame, inclusive=True)
+                if bounds(stops[axis] - starts[axis])[0] < 0:
+                    raise Problem("E0304", f"{starts[axis]}:{stops[axis]} runs backwards", item.span, "empty")
+            else:
+                starts[axis] = self._position(item, shape[axis], frame, inclusive=False)
+                stops[axis] = starts[axis] + 1
+                picked.add(axis)
+        emit = self.expander.emit
+        y = emit(frame, expr.span, OPS["slice"], x, starts=tuple(starts), stops=tuple(stops), steps=tuple(steps))
+        if picked:
+            kept = tuple(s for axis, s in enumerate(y.type.shape) if axis not in picked)
+            y = emit(frame, expr.span, OPS["reshape"], y, shape=kept)
+        return y
+
+    def _position(self, expr: syntax.Expr, size: Size, frame: Frame, *, inclusive: bool) -> Size:
+        at = self.size(expr, frame)
+        if bounds(at)[1] < 0:
+            at = at + size
+        room = size - at - (0 if inclusive else 1)
+        if bounds(at)[0] < 0 or bounds(room)[0] < 0:
+            raise Problem("E0304", f"position {at} of an axis of {size}", expr.span, "out of range")
+        return at
+
+    def _slice(self, expr: syntax.Slice, frame: Frame) -> Static:
+        raise Problem("E0207", "a slice stands inside `[]`", expr.span, "not an index")
+
+    def _unary(self, expr: syntax.Unary, frame: Frame) -> Static:
+        if expr.op == "not":
+            return not self.truth(expr.value, frame)
+        value = self(expr.value, frame)
+        if isinstance(value, Value):
+            return self.expander.emit(frame, expr.span, OPS["neg"], value)
+        return arithmetic.binary("-", 0, value, expr.span) if not isinstance(value, float) else -value
+
+    def _binary(self, expr: syntax.Binary, frame: Frame) -> Static:
+        if expr.op in ("and", "or"):
+            left = self.truth(expr.left, frame)
+            return self.truth(expr.right, frame) if left == (expr.op == "and") else left
+        # the parser makes long sums left-deep: walk down without recursion
+        chain: list[syntax.Binary] = [expr]
+        while isinstance(chain[-1].left, syntax.Binary) and chain[-1].left.op not in ("and", "or"):
+            chain.append(chain[-1].left)
+        value = self(chain[-1].left, frame)
+        for link in reversed(chain):
+            value = self.apply(link, value, self(link.right, frame), frame)
+        return value
+
+    def apply(self, expr: syntax.Binary, left: Static, right: Static, frame: Frame) -> Static:
+        """``left op right`` once both sides are known."""
+        if not isinstance(left, Value) and not isinstance(right, Value):
+            return arithmetic.binary(expr.op, left, right, expr.op_span or expr.span)
+        for side, value in ((expr.left, left), (expr.right, right)):
+            if isinstance(value, bool) or not isinstance(value, (Value, int, float, Poly)):
+                raise Problem("E0202", f"`{expr.op}` of a tensor and {kind_of(value)}", side.span, "not a tensor")
+        name = OPERATORS.get(expr.op)
+        if name is None:
+            raise Problem("E0202", f"`{expr.op}` is not for tensors", expr.span, f"{kind_of(left)}", help=None)
+        call = self.expander.calls.site(frame, expr.span, frame.node_prefix)
+        try:
+            result = FUNCTIONS[name].build(call, left, right)
+        except Mismatch as wrong:
+            raise self._does_not_fit(expr, left, right, wrong, frame) from None
+        assert isinstance(result, Value)
+        return result
+
+    def _does_not_fit(self, expr: syntax.Binary, left: Static, right: Static, wrong: Mismatch, frame: Frame) -> Problem:
+        titles = {
+            "E0301": f"`{expr.op}` cannot broadcast these shapes: {wrong.why}",
+            "E0203": f"`{expr.op}` does not fit its arguments: {wrong.why}",
+        }
+        return Problem(
+            wrong.code,
+            titles.get(wrong.code, wrong.why),
+            expr.right.span,
+            self.describe(expr.right, right, frame),
+            also=(Label(expr.left.span, self.describe(expr.left, left, frame)),),
+            help=wrong.help,
+        )
+
+    def describe(self, expr: syntax.Expr, value: Static, frame: Frame) -> str:
+        """A value's type and, for a name, the statement it came from."""
+        text = str(value.type) if isinstance(value, Value) else str(value)
+        if isinstance(expr, syntax.Name) and expr.name in frame.origins:
+            origin, line = frame.origins[expr.name]
+            return f"{text}  from `{origin}`, line {line}"
+        return text
+
+    def _choose(self, expr: syntax.Choose, frame: Frame) -> Static:
+        chosen = expr.then if self.truth(expr.condition, frame) else expr.other
+        self.expander.chosen[id(expr)] = chosen
+        return self(chosen, frame)
+
+    def _range(self, expr: syntax.Range, frame: Frame) -> Static:
+        low, high = self(expr.low, frame), self(expr.high, frame)
+        for side, value in ((expr.low, low), (expr.high, high)):
+            if type(value) is not int:
+                code = "E0205" if isinstance(value, Poly) else "E0202"
+                raise Problem(code, f"a range ends in ints, this is {kind_of(value)}", side.span, "not an int")
+        assert isinstance(low, int) and isinstance(high, int)
+        if high - low > 1_000_000:
+            raise Problem("E0006", f"{high - low:,} rounds; the limit is 1,000,000 operations", expr.span, "too many")
+        return list(range(low, high))
+
+
+def resolve_callee(value: Static, name: str, span: Span) -> BlockRef | Function | Layer:
+    """Something that can be called; E0101 otherwise."""
+    if isinstance(value, (BlockRef, Function, Layer)):
+        return value
+    raise Problem("E0101", f"`{name}` is {kind_of(value)} and cannot be called", span, "not a function or block")

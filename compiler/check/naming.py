@@ -1,0 +1,49 @@
+"""Names of calls: a label, else the callee's name; the second of a name in one body gets ``_2``.
+
+A base name belongs to a place in the text, so that every round of an unlabelled ``for`` uses the same one.
+"""
+
+from __future__ import annotations
+
+from dslc.compiler.check.values import Problem
+from dslc.dsl.diagnostics import Label
+from dslc.dsl.span import Span
+from dslc.dsl.syntax import Tree
+
+
+class Names:
+    """The names of one body (a block's, or one round of a labelled ``for``)."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self._of_site: dict[int, str] = {}
+        self._taken: dict[str, Span] = {}
+        self._sites: list[Tree] = []  # keeps the trees alive, so that their ids stay theirs
+
+    def base(self, site: Tree, wanted: str, span: Span, *, label: bool) -> str:
+        """The base name of a place; E0104 for a label that another place has."""
+        known = self._of_site.get(id(site))
+        if known is not None:
+            return known
+        name = wanted
+        if label and name in self._taken:
+            raise Problem(
+                "E0104",
+                f"the label `{name}` is used twice in this body",
+                span,
+                "again here",
+                also=(Label(self._taken[name], "first here"),),
+                help="labels name parameters: give each its own",
+            )
+        count = 1
+        while name in self._taken:
+            count += 1
+            name = f"{wanted}_{count}"
+        self._taken[name] = span
+        self._of_site[id(site)] = name
+        self._sites.append(site)
+        return name
+
+    def path(self, base: str, suffix: str) -> str:
+        """The full name: ``suffix`` is ``.I`` of the unlabelled loops around."""
+        return f"{self.prefix}.{base}{suffix}" if self.prefix else f"{base}{suffix}"

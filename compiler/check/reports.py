@@ -1,0 +1,66 @@
+"""What was found wrong, in order, each cause once; and warnings."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dslc.compiler.check.values import Problem
+from dslc.dsl import syntax
+from dslc.dsl.diagnostics import CompileError, Diagnostic, Label
+from dslc.dsl.span import Span
+
+MAX_ERRORS: Final = 20
+
+
+class Reports:
+    """Collects diagnostics. The same place and code is reported once, however many instances a block has."""
+
+    def __init__(self) -> None:
+        self.errors: list[Diagnostic] = []
+        self.warnings: list[Diagnostic] = []
+        self._seen: set[tuple[str, str, int]] = set()
+        self._blocks: set[int] = set()
+
+    def add(self, problem: Problem, context: str | None = None) -> None:
+        span = problem.label.span
+        key = (problem.code, span.source.path, span.start)
+        if key in self._seen:
+            return
+        self._seen.add(key)
+        self.errors.append(Diagnostic(problem.code, problem.title, problem.label, problem.also, problem.help, context))
+
+    def warn(self, code: str, title: str, span: Span, text: str, help: str) -> None:
+        key = (code, span.source.path, span.start)
+        if key not in self._seen:
+            self._seen.add(key)
+            self.warnings.append(Diagnostic(code, title, Label(span, text), (), help, None))
+
+    def stop_if_full(self) -> None:
+        """Raises what was found once it is enough to show."""
+        if len(self.errors) >= MAX_ERRORS:
+            self.raise_errors()
+
+    def raise_errors(self) -> None:
+        """CompileError when anything was found, in the order of the source."""
+        if self.errors:
+            raise CompileError(sorted(self.errors, key=lambda d: (d.label.span.source.path, d.label.span.start)))
+
+    def check_unread(self, block: syntax.Block) -> None:
+        """E0110 for a block's tensor argument that its body never mentions (once per block)."""
+        if id(block) in self._blocks:
+            return
+        self._blocks.add(id(block))
+        from dslc.compiler.check.callgraph import walk
+
+        read = {tree.name for tree in walk(block.body) if isinstance(tree, syntax.Name)}
+        for param in block.params:
+            if isinstance(param.type, syntax.TensorTypeExpr) and param.name not in read and block.kind == "block":
+                self.add(
+                    Problem(
+                        "E0110",
+                        f"`{param.name}` of `{block.name}` is never read",
+                        param.span,
+                        "not used",
+                        help="remove it, or use it",
+                    )
+                )

@@ -1,0 +1,146 @@
+"""The names of a file: constants, dims, blocks and models, and what `use` brings in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from dslc.dsl.load import Module
+
+from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static
+from dslc.compiler.ir.function import FUNCTIONS
+from dslc.compiler.ir.sizes import Dim, Size, of_dim
+from dslc.dsl import syntax
+from dslc.dsl.diagnostics import Label, did_you_mean
+from dslc.dsl.span import Span
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.expand import Expander
+
+
+@dataclass(eq=False)
+class ModuleScope:
+    """Names of one file. ``dims`` are visible in models and train sections only."""
+
+    module: Module
+    values: dict[str, Static] = field(default_factory=dict)
+    dims: dict[str, Dim | int] = field(default_factory=dict)
+    places: dict[str, Span] = field(default_factory=dict)
+
+    @property
+    def models(self) -> dict[str, BlockRef]:
+        """The models declared in this file itself, in order."""
+        return {
+            name: value
+            for name, value in self.values.items()
+            if isinstance(value, BlockRef) and value.block.kind == "model" and value.scope is self
+        }
+
+    def dim(self, name: str) -> Size | None:
+        found = self.dims.get(name)
+        return of_dim(found) if isinstance(found, Dim) else found
+
+    def declare(self, name: str, value: Static | Dim, span: Span) -> None:
+        """Adds a name; E0103 when it is there, E0112 when it would hide a built-in function."""
+        if name in self.places:
+            raise Problem(
+                "E0103",
+                f"`{name}` is declared twice",
+                span,
+                "again here",
+                also=(Label(self.places[name], "first here"),),
+                help="rename one of them",
+            )
+        if name in FUNCTIONS:
+            raise Problem("E0112", f"`{name}` is a built-in function", span, "hides it", help="choose another name")
+        self.places[name] = span
+        if isinstance(value, Dim):
+            self.dims[name] = value
+        else:
+            self.values[name] = value
+
+
+def name_span(item: syntax.Tree, name: str) -> Span:
+    """The place of the first mention of ``name`` in an item: the item's span without its body."""
+    text = item.span.text
+    import re
+
+    found = re.search(rf"\b{re.escape(name)}\b", text)
+    start = item.span.start + (found.start() if found else 0)
+    return Span(item.span.source, start, start + len(name))
+
+
+def build_scope(module: Module, expander: Expander, done: dict[str, ModuleScope]) -> ModuleScope:
+    """The scope of a file; its `use` statements first. Problems are reported, the names stay poisoned."""
+    known = done.get(module.source.path)
+    if known is not None:
+        return known
+    scope = ModuleScope(module)
+    done[module.source.path] = scope
+    for use, used in module.uses:
+        other = build_scope(used, expander, done)
+        with expander.report():
+            _use(scope, use, other)
+    for item in module.file.items:
+        with expander.report():
+            match item:
+                case syntax.Block():
+                    scope.declare(item.name, BlockRef(item, scope), name_span(item, item.name))
+                case syntax.Const():
+                    value: Static = Poison()
+                    with expander.report():
+                        value = expander.static(item.value, scope)
+                    scope.declare(item.name, value, name_span(item, item.name))
+                case syntax.DimDecl():
+                    _declare_dim(scope, item, expander)
+    return scope
+
+
+def _use(scope: ModuleScope, use: syntax.Use, other: ModuleScope) -> None:
+    own = {n: v for n, v in other.values.items() if not isinstance(v, BlockRef) or v.scope is other}
+    for name in use.names or own:
+        if name not in own:
+            near = did_you_mean(name, own)
+            raise Problem(
+                "E0102",
+                f"`{use.path}` declares no `{name}`",
+                name_span(use, name),
+                "not there",
+                help=f"did you mean `{near}`?" if near else "only blocks, models and constants can be used",
+            )
+        scope.declare(name, own[name], name_span(use, name) if use.names else use.span)
+
+
+def _declare_dim(scope: ModuleScope, item: syntax.DimDecl, expander: Expander) -> None:
+    span = name_span(item, item.name)
+    default = None if item.default is None else _positive(expander.static(item.default, scope), item.default.span)
+    if item.bounds is None:
+        if default is None:
+            raise Problem("E0307", f"dim `{item.name}` has no value", span, help=f"dim {item.name} in 1..512 = 64")
+        scope.declare(item.name, default, span)
+        scope.dims[item.name] = default
+        del scope.values[item.name]
+        return
+    low = _positive(expander.static(item.bounds.low, scope), item.bounds.low.span)
+    high = _positive(expander.static(item.bounds.high, scope), item.bounds.high.span)
+    if default is None:
+        raise Problem(
+            "E0307",
+            f"dim `{item.name}` has no default",
+            span,
+            help=f"dim {item.name} in {low}..{high} = {high}",
+        )
+    if not low <= default <= high:
+        place = item.default.span if item.default is not None else span
+        raise Problem("E0304", f"{default} is not in {low}..{high}", place, "the default must lie in the bounds")
+    scope.declare(item.name, Dim(item.name, low, high, default), span)
+
+
+def _positive(value: Static, span: Span) -> int:
+    if isinstance(value, Poison):
+        raise Poisoned
+    if type(value) is not int:
+        raise Problem("E0202", "a dim is an int", span, "not an int")
+    if value < 1:
+        raise Problem("E0304", "a dim is at least 1", span, f"is {value}")
+    return value

@@ -1,0 +1,75 @@
+"""The small sections: `precision { ... }` and `budget { ... }`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from dslc.compiler.check.scope import ModuleScope
+from dslc.compiler.check.values import Problem
+from dslc.compiler.ir.function import FUNCTIONS
+from dslc.dsl import syntax
+from dslc.dsl.diagnostics import did_you_mean
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.expand import Expander
+
+FLOAT_TYPES: Final = ("f64", "f32", "tf32", "f16", "bf16")
+_UNITS: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "GB": 10**9}
+
+
+@dataclass(frozen=True)
+class Precision:
+    """The dtypes that floats get: ``compute`` for activations, ``params`` for parameters, ``ops`` by function."""
+
+    compute: str = "f32"
+    params: str = "f32"
+    ops: Mapping[str, str] = field(default_factory=dict)
+
+
+def sections_of(scope: ModuleScope, kind: str) -> list[syntax.Section]:
+    return [i for i in scope.module.file.items if isinstance(i, syntax.Section) and i.kind == kind]
+
+
+def _only(scope: ModuleScope, kind: str) -> syntax.Section | None:
+    found = sections_of(scope, kind)
+    if len(found) > 1:
+        raise Problem("E0103", f"`{kind}` is declared twice", found[1].span, "again here")
+    return found[0] if found else None
+
+
+def read_precision(scope: ModuleScope, expander: Expander) -> Precision:
+    """The file's `precision` section; f32 for both without one."""
+    section = _only(scope, "precision")
+    values: dict[str, str] = {}
+    for entry in section.entries if section else ():
+        with expander.report():
+            name = entry.targets[0]
+            if entry.entries is not None or len(entry.targets) != 1:
+                raise Problem("E0113", "`precision` holds `NAME = DTYPE`", entry.span)
+            if name not in ("compute", "params") and name not in FUNCTIONS:
+                near = did_you_mean(name, ["compute", "params", *FUNCTIONS])
+                help = f"did you mean `{near}`?" if near else "compute, params, or a function such as softmax"
+                raise Problem("E0113", f"`precision` knows no `{name}`", entry.span, help=help)
+            if name in values:
+                raise Problem("E0103", f"`{name}` stands twice in `precision`", entry.span)
+            if not isinstance(entry.value, syntax.Name) or entry.value.name not in FLOAT_TYPES:
+                place = entry.value.span if entry.value else entry.span
+                raise Problem("E0601", f"a float type is one of {', '.join(FLOAT_TYPES)}", place, "not a float type")
+            values[name] = entry.value.name
+    compute = values.pop("compute", "f32")
+    return Precision(compute, values.pop("params", "f64" if compute == "f64" else "f32"), values)
+
+
+def read_budget(scope: ModuleScope, expander: Expander) -> int | None:
+    """Bytes of `budget { memory = 20 GiB }`; None without one."""
+    section = _only(scope, "budget")
+    for entry in section.entries if section else ():
+        value = entry.value
+        if entry.targets != ("memory",):
+            raise Problem("E0113", f"`budget` knows no `{entry.targets[0]}`", entry.span, help="memory = 20 GiB")
+        if not isinstance(value, syntax.Number) or value.unit not in _UNITS or value.value <= 0:
+            raise Problem("E0401", "a budget is an amount of memory", entry.span, help="memory = 20 GiB")
+        return int(value.value * _UNITS[value.unit])
+    return None

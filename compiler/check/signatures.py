@@ -1,0 +1,226 @@
+"""Signatures: arguments bind a block's names and dims, results are held against what was declared."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from dslc.compiler.check.arguments import Given, unknown_argument
+from dslc.compiler.check.frame import Frame
+from dslc.compiler.check.values import Problem, Static, kind_of
+from dslc.compiler.ir.graph import Value
+from dslc.compiler.ir.sizes import Poly, Size
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.dsl import syntax
+from dslc.dsl.diagnostics import Label
+from dslc.dsl.span import Span
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.expand import Expander
+
+_FLOATS: Final = ("f64", "f32", "tf32", "f16", "bf16", "f8e4m3", "f8e5m2")
+
+
+def declared_dtype(type: syntax.TensorTypeExpr) -> DType:
+    """The dtype of a declared tensor: integers are written, floats are not."""
+    if type.dtype is None:
+        return DType.FLOAT
+    if type.dtype in _FLOATS:
+        raise Problem(
+            "E0202",
+            "a float tensor carries no dtype",
+            type.span,
+            f"declared {type.dtype}",
+            help="drop it: `precision { compute = ... }` decides for all, `@precision(...)` for one block",
+        )
+    return DType(type.dtype)
+
+
+def bind_block(block: syntax.Block, given: list[Given], span: Span, frame: Frame, expander: Expander) -> None:
+    """Puts the arguments of a call under the block's names; E0201, E0202, E0302."""
+    by_name = _match(block, given, span)
+    shown: list[str] = []
+    for param in block.params:
+        arg = by_name.get(param.name)
+        if arg is None:
+            continue
+        if isinstance(param.type, syntax.TensorTypeExpr):
+            if not isinstance(arg.value, Value):
+                raise Problem("E0202", f"`{param.name}` of `{block.name}` is a tensor, this is {kind_of(arg.value)}",
+                              arg.span, "not a tensor")  # fmt: skip
+            frame.locals[param.name] = arg.value
+            frame.params[param.name] = param
+        else:
+            frame.locals[param.name] = static_argument(param, arg.value, arg.span, block.name)
+            shown.append(f"{param.name}={_text(frame.locals[param.name])}")
+    frame.title = f"{block.name}({', '.join(shown)})" if shown else block.name
+    for param in block.params:
+        if param.name not in by_name and param.default is not None:
+            value = expander.evaluate(param.default, frame)
+            frame.locals[param.name] = static_argument(param, value, param.default.span, block.name)
+    _bind_dims(block, by_name, frame, expander)
+
+
+def _match(block: syntax.Block, given: list[Given], span: Span) -> dict[str, Given]:
+    names = [p.name for p in block.params]
+    by_name: dict[str, Given] = {}
+    position = 0
+    for arg in given:
+        if arg.name is None:
+            if position >= len(names):
+                takes = f"it takes {', '.join(names)}" if names else "it takes none"
+                raise Problem("E0201", f"`{block.name}` gets too many arguments", arg.span, "one too many", help=takes)
+            name = names[position]
+            position += 1
+        elif arg.name in names:
+            name = arg.name
+        else:
+            raise unknown_argument(block.name, arg, names)
+        if name in by_name:
+            raise Problem("E0201", f"`{block.name}` gets `{name}` twice", arg.span, "again here")
+        by_name[name] = arg
+    missing = [p for p in block.params if p.name not in by_name and p.default is None]
+    if missing:
+        listed = " and ".join(f"`{p.name}`" for p in missing)
+        raise Problem("E0201", f"`{block.name}` misses {listed}", span, "called here",
+                      also=(Label(missing[0].span, "declared here"),))  # fmt: skip
+    return by_name
+
+
+def static_argument(param: syntax.Param, value: Static, span: Span, callee: str) -> Static:
+    """A compile-time argument of the declared type; an int is taken where a float is declared."""
+    assert isinstance(param.type, syntax.ScalarTypeExpr)
+    want = param.type.name
+    if want == "float" and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    fits = {
+        "int": isinstance(value, (int, Poly)) and not isinstance(value, bool),
+        "bool": isinstance(value, bool),
+        "str": isinstance(value, str),
+    }
+    if fits.get(want):
+        return value
+    code = "E0205" if isinstance(value, Value) else "E0202"
+    raise Problem(
+        code, f"`{param.name}` of `{callee}` is {_article(want)}, this is {kind_of(value)}", span, "does not fit"
+    )
+
+
+def _article(word: str) -> str:
+    return f"an {word}" if word[0] in "aeiou" else f"a {word}"
+
+
+def _text(value: Static) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{value}"' if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _bind_dims(block: syntax.Block, by_name: dict[str, Given], frame: Frame, expander: Expander) -> None:
+    """First every size that is a bare name, in order; then every other size is computed and compared."""
+    found: dict[str, tuple[Size, str]] = {}
+    for param in block.params:
+        arg = by_name.get(param.name)
+        if arg is None or not isinstance(param.type, syntax.TensorTypeExpr):
+            continue
+        assert isinstance(arg.value, Value)
+        actual = arg.value.type
+        _check_kind(param, param.type, arg, block)
+        for axis, expr in enumerate(param.type.shape):
+            if isinstance(expr, syntax.Name) and _is_dim(expr.name, frame):
+                size = actual.shape[axis]
+                known = found.setdefault(expr.name, (size, param.name))
+                if known[0] != size:
+                    raise Problem(
+                        "E0302",
+                        f"`{expr.name}` of `{block.name}` is {known[0]} by `{known[1]}`, but {size} by `{param.name}`",
+                        arg.span,
+                        str(actual),
+                        also=(Label(by_name[known[1]].span, str(_type_of(by_name[known[1]]))),),
+                    )
+    frame.dims.update({name: size for name, (size, _) in found.items()})
+    for param in block.params:
+        arg = by_name.get(param.name)
+        if arg is None or not isinstance(param.type, syntax.TensorTypeExpr):
+            continue
+        actual = _type_of(arg)
+        for axis, expr in enumerate(param.type.shape):
+            want = expander.evaluate.shape_size(expr, frame)
+            if want != actual.shape[axis]:
+                raise Problem(
+                    "E0302",
+                    f"`{param.name}` of `{block.name}` must have {want} in axis {axis}, it has {actual.shape[axis]}",
+                    arg.span,
+                    str(actual),
+                    also=(Label(expr.span, f"`{expr.span.text}` is {want}"),),
+                )
+
+
+def _is_dim(name: str, frame: Frame) -> bool:
+    """A bare name in a signature is a dim, unless it is a compile-time argument or a constant of the file."""
+    return name not in frame.locals and name not in frame.scope.values
+
+
+def _type_of(arg: Given) -> TensorType:
+    assert isinstance(arg.value, Value)
+    return arg.value.type
+
+
+def _check_kind(param: syntax.Param, type: syntax.TensorTypeExpr, arg: Given, block: syntax.Block) -> None:
+    actual = _type_of(arg)
+    declared = declared_dtype(type)
+    if declared is not actual.dtype:
+        what = "floats" if declared is DType.FLOAT else str(declared)
+        title = f"`{param.name}` of `{block.name}` holds {what}, this is {actual}"
+        raise Problem("E0202", title, arg.span, str(actual), help="convert with `cast`")
+    if len(type.shape) != actual.rank:
+        raise Problem(
+            "E0302",
+            f"`{param.name}` of `{block.name}` has {len(type.shape)} axes, this has {actual.rank}",
+            arg.span,
+            str(actual),
+            also=(Label(type.span, "declared here"),),
+        )
+
+
+def check_results(block: syntax.Block, value: Static, place: Span, frame: Frame, expander: Expander) -> Static:
+    """What a body returned, held against its declared results: one value, or a tuple."""
+    values = list(value) if isinstance(value, tuple) else [value]
+    for item in values:
+        if not isinstance(item, Value):
+            raise Problem("E0202", f"`{block.name}` returns tensors, this is {kind_of(item)}", place, "not a tensor")
+    if block.results:
+        if len(values) != len(block.results):
+            raise Problem(
+                "E0208",
+                f"`{block.name}` declares {len(block.results)} results and returns {len(values)}",
+                place,
+                f"{len(values)} here",
+                also=(Label(block.results[0].span, f"{len(block.results)} declared"),),
+            )
+        for result, item in zip(block.results, values):
+            assert isinstance(item, Value)
+            _check_result(block, result, item.type, place, frame, expander)
+    return values[0] if len(values) == 1 else tuple(values)
+
+
+def _check_result(
+    block: syntax.Block, result: syntax.Result, actual: TensorType, place: Span, frame: Frame, expander: Expander
+) -> None:
+    for expr in result.type.shape:
+        if isinstance(expr, syntax.Name) and _is_dim(expr.name, frame) and expr.name not in frame.dims:
+            if frame.file_dims and expr.name in frame.scope.dims:
+                continue
+            raise Problem("E0307", f"dim `{expr.name}` of the result is bound by no argument", expr.span, "not known",
+                          help="write the size, or a dim that an argument has")  # fmt: skip
+    shape = tuple(expander.evaluate.shape_size(s, frame) for s in result.type.shape)
+    declared = TensorType(declared_dtype(result.type), shape)
+    if declared == actual:
+        return
+    name = f"result `{result.name}` of " if result.name else ""
+    raise Problem(
+        "E0302",
+        f"{name}`{block.name}` is declared {declared}, but is {actual}",
+        place,
+        str(actual),
+        also=(Label(result.type.span, f"declared {declared}"),),
+    )

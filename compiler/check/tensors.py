@@ -1,0 +1,110 @@
+"""The named tensors of a model: parameters, buffers, data and scalars, each an input of the graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dslc.compiler.check.values import Groups, Problem
+from dslc.compiler.ir.function import Init
+from dslc.compiler.ir.graph import Input, Kind, Value
+from dslc.compiler.ir.op import Mismatch
+from dslc.compiler.ir.sizes import Poly
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.init import resolve
+from dslc.dsl.diagnostics import Label
+from dslc.dsl.span import Span
+
+
+@dataclass(frozen=True)
+class ParamInfo:
+    """A parameter or buffer: how it starts and what its group says."""
+
+    input: Input
+    init: Init
+    groups: Groups
+    span: Span
+
+
+class Tensors:
+    """All named tensors, in the order in which the model made them (forward order)."""
+
+    def __init__(self) -> None:
+        self.stored: dict[str, ParamInfo] = {}
+        self.data: dict[str, Input] = {}
+        self.scalars: dict[str, Input] = {}
+        self.updates: list[tuple[Input, Value]] = []
+        self._prefixes: set[str] = set()
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        return (*self.data.values(), *(p.input for p in self.stored.values()), *self.scalars.values())
+
+    def has_below(self, path: str) -> bool:
+        """Whether some stored tensor's name starts with this path."""
+        return path in self._prefixes
+
+    def param(self, name: str, shape: tuple[object, ...], init: Init, groups: Groups, span: Span) -> Value:
+        return self._stored(name, shape, init, groups, span, Kind.PARAM)
+
+    def buffer(self, name: str, shape: tuple[object, ...], init: Init, span: Span) -> Value:
+        return self._stored(name, shape, init, Groups(), span, Kind.BUFFER)
+
+    def _stored(
+        self, name: str, shape: tuple[object, ...], init: Init, groups: Groups, span: Span, kind: Kind
+    ) -> Value:
+        sizes: list[int] = []
+        for size in shape:
+            if isinstance(size, Poly):
+                dims = " and ".join(sorted(d.name for d in size.dims))
+                raise Problem(
+                    "E0307",
+                    f"the shape of parameter `{name}` depends on dim {dims}",
+                    span,
+                    f"one of its sizes is {size}",
+                    help="parameters must fit every size that is built: use a constant or an argument",
+                )
+            assert isinstance(size, int)
+            if size < 1:
+                raise Problem("E0308", f"parameter `{name}` would have a size of {size}", span, "has no elements")
+            sizes.append(size)
+        known = self.stored.get(name)
+        if known is not None:
+            if known.input.value.type.shape != tuple(sizes) or known.input.kind is not kind:
+                raise Problem(
+                    "E0302",
+                    f"the shared parameter `{name}` is {known.input.value.type}, here it would be {list(sizes)}",
+                    span,
+                    "a second call with other shapes",
+                    also=(Label(known.span, "its first call"),),
+                )
+            return known.input.value
+        type = TensorType(DType.FLOAT, tuple(sizes))
+        bytes = type.bytes
+        if bytes > 2**47:
+            raise Problem("E0305", f"parameter `{name}` {type} takes {bytes:,} bytes as f32", span, "too large")
+        try:
+            start = resolve(init, tuple(sizes))
+        except Mismatch as wrong:
+            raise Problem(wrong.code, wrong.why, span, help=wrong.help) from None
+        made = Input(name, kind, type, span)
+        self.stored[name] = ParamInfo(made, start, groups, span)
+        parts = name.split(".")
+        self._prefixes.update(".".join(parts[:i]) for i in range(1, len(parts)))
+        return made.value
+
+    def scalar(self, name: str, dtype: DType) -> Value:
+        """A run-time number of the step block."""
+        if name not in self.scalars:
+            self.scalars[name] = Input(name, Kind.SCALAR, TensorType(dtype, ()))
+        return self.scalars[name].value
+
+    def add_data(self, name: str, type: TensorType, span: Span) -> Value:
+        """A data input of the model or of `train`."""
+        self.data[name] = Input(name, Kind.DATA, type, span)
+        return self.data[name].value
+
+    def update(self, buffer: Value, new: Value) -> None:
+        """``new`` replaces the buffer after the step; a later update of the same buffer wins."""
+        assert isinstance(buffer.producer, Input)
+        self.updates = [(i, v) for i, v in self.updates if i is not buffer.producer]
+        self.updates.append((buffer.producer, new))

@@ -1,0 +1,204 @@
+"""The `train NAME(...) { ... }` section: its inputs, loss, metrics and optimizer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from dslc.compiler.check.arguments import take_arguments
+from dslc.compiler.check.frame import Frame
+from dslc.compiler.check.scope import name_span
+from dslc.compiler.check.signatures import declared_dtype, static_argument
+from dslc.compiler.check.values import Poison, Poisoned, Problem, Static, kind_of
+from dslc.compiler.ir.function import OPTIMIZERS, Optimizer
+from dslc.compiler.ir.graph import Value
+from dslc.compiler.ir.op import OPS
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.dsl import syntax
+from dslc.dsl.diagnostics import did_you_mean
+from dslc.dsl.span import Span
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.expand import Expander
+
+#: arguments that every optimizer takes beside its own
+COMMON = {"weight_decay": 0.0, "clip_norm": None, "decay_on": "all"}
+
+
+@dataclass
+class TrainSection:
+    """What the section says. ``scalars``: float arguments and their defaults, in order."""
+
+    loss: Value | None = None
+    metrics: dict[str, Value] = field(default_factory=dict)
+    inputs: list[str] = field(default_factory=list)
+    scalars: dict[str, float] = field(default_factory=dict)
+    optimizer: Optimizer | None = None
+    optimizer_args: dict[str, Any] = field(default_factory=dict)
+    span: Span | None = None
+
+
+def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static], expander: Expander) -> TrainSection:
+    """Evaluates a section in a frame that holds the model's inputs, arguments and results.
+
+    ``given``: compile-time arguments from the command line or the configuration, already of their types.
+    """
+    found = TrainSection(span=section.span)
+    for param in section.params:
+        with expander.report():
+            _declare(param, frame, given, found, expander)
+    optimizer_seen = loss_seen = False
+    for entry in section.entries:
+        with expander.report():
+            try:
+                if entry.entries is not None:
+                    if entry.targets != ("metrics",):
+                        raise Problem("E0113", f"`{entry.targets[0]}` is no group of `train`", entry.span,
+                                      help="the only group is `metrics { ... }`")  # fmt: skip
+                    _metrics(entry.entries, frame, found, expander)
+                elif entry.targets == ("optimizer",):
+                    optimizer_seen = True
+                    _optimizer(entry, frame, found, expander)
+                elif entry.targets == ("loss",):
+                    loss_seen = True
+                    _loss(entry, frame, found, expander)
+                else:
+                    assert entry.value is not None
+                    targets = tuple(syntax.Name(t, span=name_span(entry, t)) for t in entry.targets)
+                    stmt = syntax.Assign(targets, entry.value, span=entry.span)
+                    expander.run((stmt,), frame)
+            except (Problem, Poisoned):
+                for target in entry.targets:
+                    frame.locals[target] = Poison()
+                raise
+    if not loss_seen:
+        expander.reports.add(
+            Problem("E0501", "`train` has no loss", section.span, help="loss = cross_entropy(output, label)")
+        )
+    if not optimizer_seen:
+        expander.reports.add(
+            Problem("E0503", "`train` has no optimizer", section.span, help="optimizer = sgd(lr=0.1, momentum=0.9)")
+        )
+    return found
+
+
+def _declare(
+    param: syntax.Param, frame: Frame, given: dict[str, Static], found: TrainSection, expander: Expander
+) -> None:
+    span = name_span(param, param.name)
+    if param.name in frame.locals:
+        raise Problem("E0103", f"`{param.name}` is the name of a result, input or argument of the model", span, "again")
+    if isinstance(param.type, syntax.TensorTypeExpr):
+        shape = tuple(expander.evaluate.shape_size(s, frame) for s in param.type.shape)
+        value = expander.tensors.add_data(param.name, TensorType(declared_dtype(param.type), shape), param.span)
+        expander.bind(param.name, value, span, frame)
+        found.inputs.append(param.name)
+        return
+    if param.name in given:
+        default: Static = given[param.name]
+    elif param.default is not None:
+        default = expander.evaluate(param.default, frame)
+    else:
+        raise Problem("E0201", f"`{param.name}` has no value", span, help=f"write a default, or -D {param.name}=VALUE")
+    value_now = static_argument(param, default, param.span, "train")
+    if isinstance(value_now, float):
+        found.scalars[param.name] = value_now
+        value_now = expander.tensors.scalar(param.name, DType.FLOAT)
+    expander.bind(param.name, value_now, span, frame)
+
+
+def _loss(entry: syntax.Entry, frame: Frame, found: TrainSection, expander: Expander) -> None:
+    assert entry.value is not None
+    value = _tensor(entry.value, frame, expander, "the loss")
+    if value.type.dtype is not DType.FLOAT:
+        raise Problem("E0502", f"the loss is a float, this is {value.type}", entry.value.span, str(value.type))
+    if value.type.rank == 1 and value.type.shape[0] == expander.batch:
+        value = expander.emit(frame, entry.value.span, OPS["mean"], value, over=(0,), keep=False)
+    if value.type.rank != 0:
+        raise Problem(
+            "E0502",
+            f"the loss is a scalar or one value a row of the batch, this is {value.type}",
+            entry.value.span,
+            str(value.type),
+            help="average it with `mean(...)`",
+        )
+    found.loss = value
+    frame.locals["loss"] = value
+
+
+def _metrics(entries: tuple[syntax.Entry, ...], frame: Frame, found: TrainSection, expander: Expander) -> None:
+    for entry in entries:
+        with expander.report():
+            name = entry.targets[0]
+            if entry.value is None or len(entry.targets) != 1:
+                raise Problem("E0504", "a metric is `NAME = expression`", entry.span)
+            if name in found.metrics:
+                raise Problem("E0103", f"the metric `{name}` is declared twice", entry.span)
+            value = _tensor(entry.value, frame, expander, "a metric")
+            if value.type.rank != 0:
+                help = "average it with `mean(...)`"
+                raise Problem("E0504", f"a metric is a scalar, this is {value.type}", entry.value.span, help=help)
+            if value.type.dtype is not DType.FLOAT:
+                value = expander.emit(frame, entry.value.span, OPS["cast"], value, dtype=DType.FLOAT)
+            found.metrics[name] = value
+
+
+def _tensor(expr: syntax.Expr, frame: Frame, expander: Expander, what: str) -> Value:
+    outer = frame.node_prefix
+    frame.node_prefix = "train"
+    try:
+        value = expander.evaluate(expr, frame)
+    finally:
+        frame.node_prefix = outer
+    if isinstance(value, Poison):
+        raise Poisoned
+    if not isinstance(value, Value):
+        code = "E0502" if what == "the loss" else "E0504"
+        raise Problem(code, f"{what} is a tensor, this is {kind_of(value)}", expr.span, "does not depend on the data")
+    return value
+
+
+def _optimizer(entry: syntax.Entry, frame: Frame, found: TrainSection, expander: Expander) -> None:
+    call = entry.value
+    if not isinstance(call, syntax.Call) or not isinstance(call.function, syntax.Name):
+        raise Problem("E0503", "the optimizer is a call", entry.span, help="optimizer = sgd(lr=0.1)")
+    name = call.function.name
+    optimizer = OPTIMIZERS.get(name)
+    if optimizer is None:
+        near = did_you_mean(name, OPTIMIZERS)
+        title = f"unknown optimizer `{name}`" + (f"; did you mean `{near}`?" if near else "")
+        help = "known are " + ", ".join(sorted(OPTIMIZERS))
+        raise Problem("E0101", title, call.function.span, "not an optimizer", help=help)
+    args: dict[str, Any] = {**COMMON, **optimizer.defaults}
+    for given in take_arguments(call.args, frame, expander):
+        if given.name is None or given.name not in args:
+            near = did_you_mean(given.name or "", args)
+            help = f"did you mean `{near}`?" if near else "it takes " + ", ".join(sorted(args))
+            what = f"has no argument `{given.name}`" if given.name else "takes named arguments"
+            raise Problem("E0201", f"`{name}` {what}", given.span, help=help)
+        args[given.name] = _number(given.name, given.value, args[given.name], given.span)
+    missing = [n for n, v in args.items() if v is None and n != "clip_norm"]
+    if missing:
+        raise Problem("E0201", f"`{name}` misses `{missing[0]}`", call.span, help=f"{name}({missing[0]}=0.01)")
+    for key in ("lr", "weight_decay", "clip_norm"):
+        if args[key] is not None and args[key] < 0:
+            raise Problem("E0209", f"`{key}` is at least 0", call.span, f"is {args[key]:g}")
+    found.optimizer = optimizer
+    found.optimizer_args = args
+
+
+def _number(name: str, value: Static, default: Any, span: Span) -> Any:
+    if isinstance(default, bool):
+        fits = isinstance(value, bool)
+    elif isinstance(default, str):
+        fits = value in ("all", "matrices") if name == "decay_on" else isinstance(value, str)
+    elif isinstance(default, tuple):
+        fits = isinstance(value, (tuple, list)) and len(value) == len(default)
+        fits = fits and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in value)  # type: ignore[union-attr]
+    else:
+        fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not fits:
+        raise Problem("E0202", f"`{name}` cannot be {kind_of(value)}", span, "does not fit")
+    if isinstance(default, tuple):
+        return tuple(float(v) for v in value)  # type: ignore[union-attr, arg-type]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value

@@ -1,0 +1,113 @@
+"""What a name can stand for while a model is checked, and how a problem travels to the statement that reports it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+from dslc.compiler.ir.function import Function, Init
+from dslc.compiler.ir.graph import Value
+from dslc.compiler.ir.sizes import Poly
+from dslc.dsl import syntax
+from dslc.dsl.diagnostics import Label
+from dslc.dsl.span import Span
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.scope import ModuleScope
+
+
+class Problem(Exception):
+    """Something wrong at a place. Caught once per statement, which becomes a diagnostic; its targets are poisoned."""
+
+    def __init__(
+        self,
+        code: str,
+        title: str,
+        span: Span,
+        text: str = "",
+        *,
+        help: str | None = None,
+        also: tuple[Label, ...] = (),
+    ) -> None:
+        super().__init__(title)
+        self.code = code
+        self.title = title
+        self.label = Label(span, text)
+        self.help = help
+        self.also = also
+
+
+class Poisoned(Exception):
+    """A name was read whose own error has been reported: one cause, one error."""
+
+
+@dataclass(frozen=True)
+class Poison:
+    """The value of a name whose statement failed."""
+
+
+@dataclass(eq=False)
+class BlockRef:
+    """A block or model of a file."""
+
+    block: syntax.Block
+    scope: ModuleScope
+
+
+@dataclass(eq=False)
+class Layer:
+    """``layer name = call``: static arguments given, tensors still to come. Shapes bind at the first call."""
+
+    call: syntax.Call
+    callee: BlockRef | Function
+    args: tuple[tuple[str | None, Static, Span], ...]
+    path: str
+    calls: int = 0
+    groups: Groups = field(default_factory=lambda: Groups())
+    node_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Attributes in force: factor on the learning rate, weight decay (None: the optimizer's), frozen, mirroring."""
+
+    lr: float = 1.0
+    decay: float | None = None
+    freeze: bool = False
+    mirror: str = "auto"
+    precision: str | None = None
+
+
+Static: TypeAlias = Union[
+    int, float, bool, str, Poly, Init, "Value", "list[Static]", "tuple[Static, ...]", BlockRef, Function, Layer, Poison
+]
+
+
+def kind_of(value: Static) -> str:
+    """How an error names a value."""
+    match value:
+        case bool():
+            return "a bool"
+        case int():
+            return "an int"
+        case float():
+            return "a float"
+        case str():
+            return "a string"
+        case Poly():
+            return f"the size `{value}`"
+        case Init():
+            return "an initialiser"
+        case Value():
+            return f"a tensor {value.type}"
+        case list():
+            return "a list"
+        case tuple():
+            return f"{len(value)} values"
+        case BlockRef():
+            return f"the {value.block.kind} `{value.block.name}`"
+        case Function():
+            return f"the function `{value.name}`"
+        case Layer():
+            return "a layer"
+    return "an error"
