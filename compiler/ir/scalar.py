@@ -110,7 +110,7 @@ def evaluate(expr: Expr, args: Sequence[Any]) -> Any:
         case "select":
             return np.where(*values)
         case "erf":
-            from dslc.compiler.ops.special import erf
+            from dslc.compiler.ir.special import erf
 
             return erf(values[0])
         case "round":

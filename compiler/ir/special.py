@@ -1,0 +1,104 @@
+"""Special functions that numpy does not have: erf.
+
+Up to 1, ``erf(x) = x * p(x^2)``. Above, ``erf(x) = 1 - exp(-x^2) / x * q((x - 2.5) / (x + 2.5))``, up to where the
+result rounds to 1. ``p`` and ``q`` interpolate at Chebyshev nodes; their coefficients were computed with 90 digits from
+the power series ``erf(x) = 2/sqrt(pi) * exp(-x^2) * sum of 2^n x^(2n+1) / (1*3*5*...*(2n+1))``. The error is below
+2e-16 in f64 and below 2e-7 in f32 (a test holds it against ``math.erf``). Only +, *, / and exp are used, so that other
+targets can follow the same steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+# Coefficients of p and q by rising powers.
+_CENTRAL_32: Final = (
+    1.1283791670623609,
+    -0.3761263847599132,
+    0.11283782622062184,
+    -0.026865438310515116,
+    0.005221053412537675,
+    -0.0008484396550601893,
+    0.00011268253894199437,
+    -9.673590811750782e-06,
+)
+_CENTRAL_64: Final = (
+    1.1283791670955126,
+    -0.3761263890318375,
+    0.11283791670954882,
+    -0.026866170645077334,
+    0.005223977624823223,
+    -0.0008548326981129666,
+    0.00012055331122299266,
+    -1.4925595519506043e-05,
+    1.6461004480962034e-06,
+    -1.6350354461959655e-07,
+    1.4660051998394848e-08,
+    -1.1373902296430911e-09,
+    5.958930743134941e-11,
+)
+_TAIL_32: Final = (
+    0.5270159099624268,
+    0.12468998357287771,
+    -0.1753688033865758,
+    0.14133169717942626,
+    -0.07144789230922659,
+    0.01836898035503609,
+    0.0018309020637784393,
+    -0.002509267915962917,
+)
+_TAIL_64: Final = (
+    0.527015910152859,
+    0.12468998543328452,
+    -0.175368866395526,
+    0.14133148570102605,
+    -0.07144479755702308,
+    0.01837729721710945,
+    0.001787129388082998,
+    -0.002628996890148591,
+    0.0001317427890761965,
+    0.00038050066039781015,
+    -2.714962137927212e-05,
+    -6.606736056390762e-05,
+    -6.326760052274484e-07,
+    1.2492278882903302e-05,
+    2.145428274051435e-06,
+    -2.1261564688177207e-06,
+    -7.760718014686926e-07,
+    2.027277004730142e-07,
+)
+
+ERF_TABLES: Final = {32: (_CENTRAL_32, _TAIL_32, 4.0), 64: (_CENTRAL_64, _TAIL_64, 6.0)}
+
+
+def _polynomial(coefficients: Sequence[float], x: Array) -> Array:
+    result = x * coefficients[-1]
+    for c in coefficients[-2:0:-1]:
+        result += c
+        result *= x
+    result += coefficients[0]
+    return result
+
+
+def erf(x: Array) -> Array:
+    """The error function of a float array, in its dtype (f32 or f64); 1 of inf, -1 of -inf, nan of nan."""
+    import numpy as np
+
+    assert x.dtype in (np.float32, np.float64), f"erf of {x.dtype}"
+    x = np.asarray(x)
+    central, tail, end = ERF_TABLES[x.dtype.itemsize * 8]
+    flat = x.reshape(-1)
+    size = np.minimum(np.abs(flat), x.dtype.type(end))
+    square = size * size
+    near = flat * _polynomial(central, np.minimum(square, 1))
+    outer = np.maximum(size, 1)
+    far = 1 - np.exp(-outer * outer) / outer * _polynomial(tail, (outer - 2.5) / (outer + 2.5))
+    # nan compares false with everything and takes the inner branch, which carries it on
+    result = np.where(size >= 1, np.copysign(far, flat), near)
+    return result.reshape(x.shape)

@@ -1,0 +1,311 @@
+"""Activations: relu, leaky_relu, elu, gelu, silu, sigmoid, tanh, softplus."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dslc.compiler.ir import scalar as tree
+from dslc.compiler.ir.function import Call, Function, Operand, function
+from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.op import Builder, Mismatch, NoGradient, register
+from dslc.compiler.ir.scalar import Expr
+from dslc.compiler.ir.special import erf
+from dslc.compiler.ops.attrs import bool_attr, float_attr
+from dslc.compiler.ops.constant import constant
+from dslc.compiler.ops.elementwise import Elementwise, Gradients, Unary, add, mul, only, scaled, sub
+from dslc.compiler.ops.lazy import np
+from dslc.compiler.ops.logic import gt, le, where
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+
+def _logistic(x: Array) -> Any:
+    """``1 / (1 + exp(-x))`` without overflow: the exponential is of a negative number only."""
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, x.dtype.type(1)) / (1 + e)
+
+
+def _logistic_tree(x: Expr) -> Expr:
+    e = tree.call("exp", -tree.call("abs", x))
+    return tree.select(x < 0, e, 1) / (1 + e)
+
+
+class Relu(Elementwise):
+    """relu(x): ``max(x, 0)``. Its gradient at 0 is 0.
+
+    given: x: [B, 8]
+    >>> relu(x)
+    """
+
+    name = "relu"
+    arity = 1
+    needs = (frozenset({"y0"}), frozenset({"x0"}))
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        return tree.call("max", xs[0], 0)
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        return np.maximum(xs[0], xs[0].dtype.type(0))
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        zero = constant(b, 0.0, node.out)
+        return (b(where, b(le, node.out, zero), zero, only(dys)),)
+
+
+class LeakyRelu(Elementwise):
+    """leaky_relu(x): ``x`` above 0, else ``slope * x``, with the attribute ``slope``."""
+
+    name = "leaky_relu"
+    arity = 1
+    accepts = "float"
+    needs = (frozenset({"x0"}),)
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        return tree.select(xs[0] > 0, xs[0], xs[0] * float_attr(attrs, "slope"))
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        return np.where(xs[0] > 0, xs[0], xs[0] * xs[0].dtype.type(attrs["slope"]))
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        x, dy = node.inputs[0], only(dys)
+        return (b(where, b(gt, x, constant(b, 0.0, x)), dy, scaled(b, float_attr(node.attrs, "slope"), dy)),)
+
+
+class Elu(Elementwise):
+    """elu(x): ``x`` above 0, else ``alpha * (exp(x) - 1)``, with the attribute ``alpha``."""
+
+    name = "elu"
+    arity = 1
+    accepts = "float"
+    needs = (frozenset({"x0", "y0"}),)
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        return tree.select(xs[0] > 0, xs[0], tree.call("expm1", xs[0]) * float_attr(attrs, "alpha"))
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        return np.where(xs[0] > 0, xs[0], np.expm1(xs[0]) * xs[0].dtype.type(attrs["alpha"]))
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        x, y, dy = node.inputs[0], node.out, only(dys)
+        slope = b(add, y, constant(b, float_attr(node.attrs, "alpha"), y))
+        return (b(where, b(gt, x, constant(b, 0.0, x)), dy, b(mul, dy, slope)),)
+
+
+class Sigmoid(Elementwise):
+    """sigmoid(x): ``1 / (1 + exp(-x))``, without overflow.
+
+    given: x: [B, 8]
+    >>> sigmoid(x)
+    """
+
+    name = "sigmoid"
+    arity = 1
+    accepts = "float"
+    needs = (frozenset({"y0"}), frozenset({"x0"}))
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        return _logistic_tree(xs[0])
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        return _logistic(xs[0])
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        y = node.out
+        return (b(mul, only(dys), b(mul, y, b(sub, constant(b, 1.0, y), y))),)
+
+
+class Tanh(Elementwise):
+    """tanh(x): the hyperbolic tangent.
+
+    given: x: [B, 8]
+    >>> tanh(x)
+    """
+
+    name = "tanh"
+    arity = 1
+    accepts = "float"
+    needs = (frozenset({"y0"}), frozenset({"x0"}))
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        return tree.call("tanh", xs[0])
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        return np.tanh(xs[0])
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        y = node.out
+        return (b(mul, only(dys), b(sub, constant(b, 1.0, y), b(mul, y, y))),)
+
+
+class Silu(Elementwise):
+    """silu(x): ``x * sigmoid(x)``, also called swish.
+
+    given: x: [B, 8]
+    >>> silu(x)
+    """
+
+    name = "silu"
+    arity = 1
+    accepts = "float"
+    needs = (frozenset({"x0"}),)
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        return xs[0] * _logistic_tree(xs[0])
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        return xs[0] * _logistic(xs[0])
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        x = node.inputs[0]
+        one, s = constant(b, 1.0, x), b(sigmoid, x)
+        slope = b(mul, s, b(add, one, b(mul, x, b(sub, one, s))))
+        return (b(mul, only(dys), slope),)
+
+
+class Softplus(Elementwise):
+    """softplus(x): ``log(1 + exp(x))``, without overflow.
+
+    given: x: [B, 8]
+    >>> softplus(x)
+    """
+
+    name = "softplus"
+    arity = 1
+    accepts = "float"
+    needs = (frozenset({"x0"}),)
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        return tree.call("max", xs[0], 0) + tree.call("log1p", tree.call("exp", -tree.call("abs", xs[0])))
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        return np.maximum(xs[0], xs[0].dtype.type(0)) + np.log1p(np.exp(-np.abs(xs[0])))
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        return (b(mul, only(dys), b(sigmoid, node.inputs[0])),)
+
+
+# gelu(x) = x * P(X <= x) for a standard normal X; the approximation is Hendrycks and Gimpel's, arXiv:1606.08415.
+_ROOT_HALF = math.sqrt(0.5)
+_DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
+_TANH_OUTER = math.sqrt(2.0 / math.pi)
+_TANH_CUBIC = 0.044715
+
+
+class Gelu(Elementwise):
+    """gelu(x): ``x`` times the probability that a standard normal variable is below ``x``.
+
+    Attribute ``approximate``: false, by erf; true, ``0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3)))``.
+    """
+
+    name = "gelu"
+    arity = 1
+    accepts = "float"
+    needs = (frozenset({"x0"}),)
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        x = xs[0]
+        if bool_attr(attrs, "approximate"):
+            return x * 0.5 * (1 + tree.call("tanh", (x + x * x * x * _TANH_CUBIC) * _TANH_OUTER))
+        return x * 0.5 * (1 + tree.call("erf", x * _ROOT_HALF))
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        x = xs[0]
+        if attrs["approximate"]:
+            return x * 0.5 * (1 + np.tanh((x + x * x * x * _TANH_CUBIC) * _TANH_OUTER))
+        return x * 0.5 * (1 + erf(x * x.dtype.type(_ROOT_HALF)))
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        return (b(gelu_grad, node.inputs[0], only(dys), **node.attrs),)
+
+
+class GeluGrad(Elementwise):
+    """gelu_grad(x, dy): ``dy`` times the slope of gelu at ``x``; attribute ``approximate`` as in gelu."""
+
+    name = "gelu_grad"
+    arity = 2
+    accepts = "float"
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        x, dy = xs
+        if bool_attr(attrs, "approximate"):
+            t = tree.call("tanh", (x + x * x * x * _TANH_CUBIC) * _TANH_OUTER)
+            inner = (1 + x * x * (3 * _TANH_CUBIC)) * _TANH_OUTER
+            return dy * ((1 + t) * 0.5 + x * 0.5 * (1 - t * t) * inner)
+        below = (1 + tree.call("erf", x * _ROOT_HALF)) * 0.5
+        return dy * (below + x * tree.call("exp", x * x * -0.5) * _DENSITY)
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        x, dy = xs
+        if attrs["approximate"]:
+            t = np.tanh((x + x * x * x * _TANH_CUBIC) * _TANH_OUTER)
+            inner = (1 + x * x * (3 * _TANH_CUBIC)) * _TANH_OUTER
+            return dy * ((1 + t) * 0.5 + x * 0.5 * (1 - t * t) * inner)
+        below = (1 + erf(x * x.dtype.type(_ROOT_HALF))) * 0.5
+        return dy * (below + x * np.exp(x * x * -0.5) * _DENSITY)
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        raise NoGradient("`gelu_grad` is itself a gradient; second derivatives of `gelu` are not built")
+
+
+relu = register(Relu())
+leaky_relu = register(LeakyRelu())
+elu = register(Elu())
+sigmoid = register(Sigmoid())
+tanh = register(Tanh())
+silu = register(Silu())
+softplus = register(Softplus())
+gelu = register(Gelu())
+gelu_grad = register(GeluGrad())
+
+
+class LeakyReluFunction(Function):
+    """leaky_relu(x, slope=0.01): ``x`` above 0, else ``slope * x``.
+
+    given: x: [B, 8]
+    >>> leaky_relu(x, 0.2)
+    """
+
+    name = "leaky_relu"
+
+    def build(self, call: Call, x: Operand, slope: float = 0.01) -> Value:
+        return call.emit(leaky_relu, *call.operands(x), slope=slope)
+
+
+class EluFunction(Function):
+    """elu(x, alpha=1): ``x`` above 0, else ``alpha * (exp(x) - 1)``.
+
+    given: x: [B, 8]
+    >>> elu(x)
+    """
+
+    name = "elu"
+
+    def build(self, call: Call, x: Operand, alpha: float = 1.0) -> Value:
+        return call.emit(elu, *call.operands(x), alpha=alpha)
+
+
+class GeluFunction(Function):
+    """gelu(x, approximate="none"): ``x`` times the probability that a standard normal variable is below ``x``.
+
+    By erf, or with ``approximate="tanh"`` as ``0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3)))``.
+
+    given: x: [B, 8]
+    >>> gelu(x, approximate="tanh")
+    """
+
+    name = "gelu"
+
+    def build(self, call: Call, x: Operand, approximate: str = "none") -> Value:
+        if approximate not in ("none", "tanh"):
+            raise Mismatch(f"`gelu` has no approximation {approximate!r}", 'write "none" or "tanh"', "E0209")
+        return call.emit(gelu, *call.operands(x), approximate=approximate == "tanh")
+
+
+for _op in (relu, sigmoid, tanh, silu, softplus):
+    function(Unary(_op))
+function(LeakyReluFunction())
+function(EluFunction())
+function(GeluFunction())

@@ -1,0 +1,68 @@
+"""Attributes by their types: what an op wrote into its node is read back checked.
+
+A wrong type here is a mistake of the compiler, not of the user: an assertion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dslc.compiler.ir.graph import Attrs
+from dslc.compiler.ir.sizes import Poly, Size
+from dslc.compiler.ir.types import DType
+
+
+def int_attr(attrs: Attrs, name: str) -> int:
+    value = attrs[name]
+    assert isinstance(value, int) and not isinstance(value, bool), f"{name} must be an int, got {value!r}"
+    return value
+
+
+def float_attr(attrs: Attrs, name: str) -> float:
+    value = attrs[name]
+    assert isinstance(value, int | float) and not isinstance(value, bool), f"{name} must be a number, got {value!r}"
+    return float(value)
+
+
+def bool_attr(attrs: Attrs, name: str) -> bool:
+    value = attrs[name]
+    assert isinstance(value, bool), f"{name} must be a bool, got {value!r}"
+    return value
+
+
+def str_attr(attrs: Attrs, name: str) -> str:
+    value = attrs[name]
+    assert isinstance(value, str), f"{name} must be a str, got {value!r}"
+    return value
+
+
+def dtype_attr(attrs: Attrs, name: str = "dtype") -> DType:
+    value = attrs[name]
+    assert isinstance(value, DType), f"{name} must be a DType, got {value!r}"
+    return value
+
+
+def shape_attr(attrs: Attrs, name: str = "shape") -> tuple[Size, ...]:
+    """A tuple of sizes, which may hold dims."""
+    value = attrs[name]
+    assert isinstance(value, tuple), f"{name} must be a tuple, got {value!r}"
+    sizes: list[Size] = []
+    for size in value:
+        assert isinstance(size, int | Poly) and not isinstance(size, bool), f"{name} holds {size!r}"
+        sizes.append(size)
+    return tuple(sizes)
+
+
+def ints_attr(attrs: Attrs, name: str) -> tuple[int, ...]:
+    """A tuple of ints."""
+    sizes: list[int] = []
+    for size in shape_attr(attrs, name):
+        assert isinstance(size, int), f"{name} holds {size!r}"
+        sizes.append(size)
+    return tuple(sizes)
+
+
+def int_tuple(attrs: Mapping[str, Any], name: str) -> tuple[int, ...]:
+    """A tuple of ints from an attribute as ``meaning`` sees it: a list or a tuple."""
+    return tuple(int(i) for i in attrs[name])

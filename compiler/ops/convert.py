@@ -1,0 +1,111 @@
+"""cast, and stop_gradient."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dslc.compiler.ir.function import Call, Function, function
+from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.op import Builder, Mismatch, register
+from dslc.compiler.ir.scalar import Expr
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import dtype_attr
+from dslc.compiler.ops.elementwise import Elementwise, Gradients, Unary, only
+from dslc.compiler.ops.lazy import np
+from dslc.runtime.dtypes import numpy_dtype
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+# What the language may name: the precision of floats is decided by `precision`, not here.
+_WRITTEN = (DType.FLOAT, DType.I64, DType.I32, DType.I16, DType.I8, DType.U8, DType.B1)
+
+
+class Cast(Elementwise):
+    """cast(x): the same numbers in the dtype of the attribute ``dtype``.
+
+    Between floats rounded to nearest. A float to an integer loses its fraction and is held at the limits of the dtype,
+    nan becomes 0. Between integers the low bits are kept. To b1: true unless 0; from b1: 0 or 1. The scalar tree is the
+    argument itself: the conversion is that of the store.
+    """
+
+    name = "cast"
+    arity = 1
+    accepts = "any"
+
+    def result(self, dtypes: Sequence[DType], attrs: Attrs) -> DType:
+        return dtype_attr(attrs)
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        return xs[0]
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        x, dtype = xs[0], numpy_dtype(attrs["dtype"])
+        if x.dtype.kind != "f" or dtype.kind not in "iu":
+            return x.astype(dtype)
+        limits = np.iinfo(dtype.name)
+        inside = (x >= float(limits.min)) & (x < float(limits.max) + 1)
+        result = np.where(inside, x, x.dtype.type(0)).astype(dtype)
+        # the upper limit of i64 is no float, so what lies outside is set after the conversion
+        result[x < float(limits.min)] = limits.min
+        result[x >= float(limits.max) + 1] = limits.max
+        return result
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        source = node.inputs[0].type.dtype
+        if not source.is_float or not node.out.type.dtype.is_float:
+            return (None,)
+        return (b(cast, only(dys), dtype=source),)
+
+
+class StopGradient(Elementwise):
+    """stop_gradient(x): ``x``, through which no gradient flows.
+
+    given: x: [B, 8]
+    >>> x * stop_gradient(x)
+    """
+
+    name = "stop_gradient"
+    arity = 1
+    accepts = "any"
+    view = True
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        return xs[0]
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        return xs[0]
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        return (None,)
+
+
+cast = register(Cast())
+stop_gradient = register(StopGradient())
+
+
+class CastFunction(Function):
+    """cast(x, dtype): the same numbers in another dtype: "float", "i64", "i32", "i16", "i8", "u8" or "b1".
+
+    A float to an integer loses its fraction and is held at the limits of the dtype, nan becomes 0; between integers the
+    low bits are kept; to b1 all but 0 is true. Gradients flow between floats alone.
+
+    given: t: i32[B]
+    >>> cast(t, "float") / 2
+    """
+
+    name = "cast"
+
+    def build(self, call: Call, x: Value, dtype: str) -> Value:
+        for known in _WRITTEN:
+            if known.value == dtype:
+                return x if x.type.dtype is known else call.emit(cast, x, dtype=known)
+        help = "write one of " + ", ".join(f'"{d}"' for d in _WRITTEN)
+        if dtype in ("f64", "f32", "f16", "bf16"):
+            help = 'write "float"; `precision { compute = ... }` decides which float it is'
+        raise Mismatch(f"`cast` knows no dtype {dtype!r}", help, "E0209")
+
+
+function(CastFunction())
+function(Unary(stop_gradient))

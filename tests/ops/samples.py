@@ -1,0 +1,62 @@
+"""What a sample of an op is. Each family gives ``SAMPLES: dict[op name, list[Sample]]`` in samples_<family>.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A random tensor, uniform in low..high. ``dtype`` is ``float`` (tested as f64 and as f32) or a numpy name.
+
+    ``gap``: keep away from 0 by at least this, for ops with a kink or a pole there; ``distinct``: values spread evenly
+    over low..high, in random order, so that no two are near each other (for max and the like). Integers run from low
+    to high, both included.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float"
+    low: float = -2.0
+    high: float = 2.0
+    gap: float = 0.0
+    distinct: bool = False
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """The tensor, in f64 for ``float``."""
+        if self.dtype == "bool":
+            return rng.random(self.shape) < 0.5
+        if self.dtype != "float":
+            return rng.integers(int(self.low), int(self.high), self.shape, endpoint=True).astype(self.dtype)
+        count = int(np.prod(self.shape))
+        if self.distinct:
+            values = rng.permutation(np.linspace(self.low, self.high, count)) if count else np.zeros(0)
+        else:
+            values = rng.uniform(self.low, self.high, count)
+        values = np.where(np.abs(values) < self.gap, np.where(values < 0, -self.gap, self.gap) + values, values)
+        return values.reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Inputs and attributes for one application of an op, with what may be expected of it.
+
+    ``inputs``: arrays (f64 arrays stand for ``float``) or Specs. ``attrs``: as for ``infer``: a dtype is a DType, and
+    DType.FLOAT stands for the float dtype under test. ``differentiable``: indices of inputs whose gradient is compared
+    with central differences; None: all float inputs. ``reference(*inputs, **attrs)``: an independent formula, on f64
+    inputs, giving one array or a tuple (None in it: not compared). ``atol``, ``rtol``: for the comparison with it and
+    of f32 with f64 (times 1e-10 in f64 and 1 in f32, see test_every_op). ``outputs``: which outputs the gradient is
+    taken of; None: all float ones. ``exact_f32``: the f32 result need not be near the f64 one when False.
+    """
+
+    inputs: Sequence[np.ndarray | Spec]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    differentiable: tuple[int, ...] | None = None
+    reference: Callable[..., Any] | None = None
+    outputs: tuple[int, ...] | None = None
+    rtol: float = 1e-5
+    atol: float = 1e-5
+    exact_f32: bool = True
