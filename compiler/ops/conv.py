@@ -14,8 +14,9 @@ from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.sizes import exact_div
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.attrs import int_attr, int_tuple, shape_attr
 from dslc.compiler.ops.lazy import np
-from dslc.compiler.ops.windows import inside, numbers, padded, spatial, spatial_axes, taps, window_count
+from dslc.compiler.ops.windows import inside, padded, per_channel, spatial, spatial_axes, taps, window_count
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -33,11 +34,11 @@ def float_dtype(op: str, types: Sequence[TensorType]) -> DType:
 def _unrolled(x: Array, k: Sequence[int], count: Sequence[int], attrs: Mapping[str, Any]) -> Array:
     """The windows of x [B, C, *space] as a matrix per group: [groups, C/groups * prod(k), B * prod(count)]."""
     batch, channels = x.shape[:2]
-    stride, dilation, groups = numbers(attrs, "stride"), numbers(attrs, "dilation"), attrs["groups"]
-    wide = padded(x, numbers(attrs, "pad"), 0).swapaxes(0, 1)
+    stride, dilation, groups = int_tuple(attrs, "stride"), int_tuple(attrs, "dilation"), attrs["groups"]
+    wide = padded(x, int_tuple(attrs, "pad"), 0).swapaxes(0, 1)
     columns = np.empty((channels, *k, batch, *count), x.dtype)
     for tap, where in taps(k, stride, dilation, count):
-        columns[(slice(None), *tap)] = wide[spatial(where)]
+        columns[per_channel(tap)] = wide[spatial(where)]
     return columns.reshape(groups, channels // groups * prod(k), batch * prod(count))
 
 
@@ -72,8 +73,7 @@ class Conv(Op):
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         x, w = types
         dtype = float_dtype("conv", types)
-        axes, groups = spatial_axes("conv", x), attrs["groups"]
-        assert isinstance(groups, int)
+        axes, groups = spatial_axes("conv", x), int_attr(attrs, "groups")
         if w.rank != x.rank:
             raise Mismatch(f"the weight {w} of `conv` has rank {w.rank}, the input {x} has rank {x.rank}")
         if groups < 1:
@@ -90,7 +90,7 @@ class Conv(Op):
         if share != w.shape[1]:
             raise Mismatch(f"the input has {share} channels a group, the weight {w.shape[1]}", None, "E0302")
         k = TensorType(dtype, w.shape[2:]).ints
-        stride, pad, dilation = (numbers(attrs, n) for n in ("stride", "pad", "dilation"))
+        stride, pad, dilation = (int_tuple(attrs, n) for n in ("stride", "pad", "dilation"))
         space = tuple(
             window_count("conv", x.shape[2 + i], k[i], stride[i], pad[i], dilation[i], 2 + i) for i in range(axes)
         )
@@ -111,7 +111,7 @@ class Conv(Op):
         k, out, groups = w.shape[2:], w.shape[0], attrs["groups"]
         count = tuple(
             (n + 2 * p - d * (m - 1) - 1) // s + 1
-            for n, m, s, p, d in zip(x.shape[2:], k, *(numbers(attrs, n) for n in ("stride", "pad", "dilation")))
+            for n, m, s, p, d in zip(x.shape[2:], k, *(int_tuple(attrs, n) for n in ("stride", "pad", "dilation")))
         )
         kernels = w.reshape(groups, out // groups, w[0].size)
         y = np.matmul(kernels, _unrolled(x, k, count, attrs)).reshape(out, x.shape[0], *count)
@@ -138,9 +138,8 @@ class ConvDgrad(Op):
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         dy, w = types
-        size, groups = attrs["size"], attrs["groups"]
-        assert isinstance(size, tuple) and isinstance(groups, int)
-        dx = TensorType(float_dtype("conv_transpose", types), (dy.shape[0], w.shape[1] * groups, *size))  # type: ignore[arg-type]
+        channels = w.shape[1] * int_attr(attrs, "groups")
+        dx = TensorType(float_dtype("conv_transpose", types), (dy.shape[0], channels, *shape_attr(attrs, "size")))
         [back] = conv.infer([dx, w], attrs)
         if back != dy:
             raise Mismatch(f"the weight takes {back}, the input is {dy}", None, "E0302")
@@ -155,14 +154,14 @@ class ConvDgrad(Op):
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         dy, w = xs
-        groups, pad, size = attrs["groups"], numbers(attrs, "pad"), numbers(attrs, "size")
+        groups, pad, size = attrs["groups"], int_tuple(attrs, "pad"), int_tuple(attrs, "size")
         batch, out, count, k = dy.shape[0], w.shape[0], dy.shape[2:], w.shape[2:]
         channels = w.shape[1] * groups
         kernels = w.reshape(groups, out // groups, w[0].size).swapaxes(1, 2)
         columns = np.matmul(kernels, _matrix(dy, groups)).reshape(channels, *k, batch, *count)
         dx = np.zeros((channels, batch, *(n + 2 * p for n, p in zip(size, pad))), dy.dtype)
-        for tap, where in taps(k, numbers(attrs, "stride"), numbers(attrs, "dilation"), count):
-            dx[spatial(where)] += columns[(slice(None), *tap)]
+        for tap, where in taps(k, int_tuple(attrs, "stride"), int_tuple(attrs, "dilation"), count):
+            dx[spatial(where)] += columns[per_channel(tap)]
         return (np.ascontiguousarray(dx[spatial(inside(size, pad))].swapaxes(0, 1)),)
 
     def cost(self, node: Node) -> Cost:
@@ -186,11 +185,9 @@ class ConvWgrad(Op):
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         x, dy = types
-        groups = attrs["groups"]
-        assert isinstance(groups, int)
-        share = exact_div(x.shape[1], groups)
+        share = exact_div(x.shape[1], int_attr(attrs, "groups"))
         assert share is not None, "conv has checked that the groups divide"
-        dw = TensorType(float_dtype("conv_wgrad", types), (dy.shape[1], share, *numbers(attrs, "size")))
+        dw = TensorType(float_dtype("conv_wgrad", types), (dy.shape[1], share, *int_tuple(attrs, "size")))
         [forth] = conv.infer([x, dw], attrs)
         if forth != dy:
             raise Mismatch(f"the convolution gives {forth}, its gradient is {dy}", None, "E0302")
@@ -205,7 +202,7 @@ class ConvWgrad(Op):
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, dy = xs
-        k = numbers(attrs, "size")
+        k = int_tuple(attrs, "size")
         columns = _unrolled(x, k, dy.shape[2:], attrs)
         dw = np.matmul(_matrix(dy, attrs["groups"]), columns.swapaxes(1, 2))
         return (dw.reshape(dy.shape[1], x.shape[1] // attrs["groups"], *k),)

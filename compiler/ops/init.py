@@ -55,13 +55,13 @@ INITIALISERS: Final[dict[str, Initialiser]] = {
             "kaiming_uniform",
             (("a",),),
             {"a": 0.0},
-            "kaiming_uniform(a=0): even between -b and b, b = sqrt(6 / ((1 + a^2) * fan_in)), a: slope of a leaky relu.",
+            "kaiming_uniform(a=0): even between -b and b, b = sqrt(6 / ((1 + a^2) * fan_in)), a: a leaky slope.",
         ),
         Initialiser(
             "kaiming_normal",
             (("a",),),
             {"a": 0.0},
-            "kaiming_normal(a=0): Gauss, std = sqrt(2 / ((1 + a^2) * fan_in)), a: slope of a leaky relu.",
+            "kaiming_normal(a=0): Gauss, std = sqrt(2 / ((1 + a^2) * fan_in)), a: a leaky slope.",
         ),
     )
 }  # fmt: skip

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from dslc.compiler.ir.graph import Attrs
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import Size, bounds, floor_div
 from dslc.compiler.ir.types import TensorType
+from dslc.compiler.ops.lazy import np
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -49,15 +49,8 @@ def window_count(op: str, size: Size, k: int, stride: int, pad: int, dilation: i
     return count
 
 
-def numbers(attrs: Attrs | Mapping[str, Any], name: str) -> tuple[int, ...]:
-    """A static tuple of ints among the attributes."""
-    return tuple(attrs[name])  # type: ignore[arg-type]
-
-
 def padded(x: Array, pad: Sequence[int], fill: float) -> Array:
     """``x`` with ``pad`` elements of ``fill`` on both sides of each of its last axes."""
-    from dslc.compiler.ops.lazy import np
-
     if not any(pad):
         return x
     whole = x.shape[: x.ndim - len(pad)]
@@ -74,6 +67,11 @@ def inside(size: Sequence[int], pad: Sequence[int]) -> tuple[slice, ...]:
 def spatial(where: tuple[slice, ...]) -> Any:
     """The index that takes ``where`` on the last axes and all of the others."""
     return (..., *where)
+
+
+def per_channel(tap: tuple[int, ...]) -> Any:
+    """The index that takes ``tap`` on the axes behind the first."""
+    return (slice(None), *tap)
 
 
 def taps(
