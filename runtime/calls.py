@@ -1,0 +1,269 @@
+"""The three calls of a session: what they take, how they are cut into built sizes, how results are put together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dslc.base.errors import ArtifactError, InputError
+from dslc.runtime.batches import Cut, cut
+from dslc.runtime.dtypes import numpy_dtype
+from dslc.runtime.inputs import check_inputs, check_names
+from dslc.runtime.interface import Dim, Interface, Tensor, size_value
+from dslc.runtime.results import EvalResult, StepResult
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.context import Context, Loaded
+    from dslc.runtime.cpu.executor import BoundPlan
+
+Arrays = dict[str, "NDArray[Any]"]
+
+
+class _Call:
+    """Shared by the calls: names and arrays are checked, then programs of the right sizes are found."""
+
+    entry: str
+
+    def __init__(self, interface: Interface, programs: Sequence[Loaded]) -> None:
+        if not programs:
+            raise ArtifactError(
+                "R303",
+                f"the artifact holds no entry `{self.entry}`",
+                place=self.entry,
+                help="add a train section to the model and build it again",
+            )
+        self.interface = interface
+        self.programs = programs
+        read = {port.name for p in programs for port in p.plan.inputs}
+        self.tensors: tuple[Tensor, ...] = interface.inputs
+        self.optional: frozenset[str] = frozenset()
+        self.defaults: Mapping[str, float] = {}
+        if self.entry != "predict" and interface.train is not None:
+            self.tensors = interface.train_inputs
+            self.optional = frozenset(t.name for t in self.tensors if t.name not in read)
+            self.defaults = interface.train.scalars
+
+    def checked(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], dict[str, int]]:
+        """Arrays, float arguments (with defaults filled in) and the value of each dim."""
+        required = [t.name for t in self.tensors if t.name not in self.optional]
+        check_names(self.entry, list(given), required, [*self.optional, *self.defaults])
+        present = [t for t in self.tensors if t.name in given]
+        arrays, dims = check_inputs(self.entry, given, present, self.bounds())
+        arguments = {n: number(self.entry, n, given.get(n, v)) for n, v in self.defaults.items()}
+        return arrays, arguments, dims
+
+    def bounds(self) -> tuple[Dim, ...]:
+        """The dims with the bounds that hold for this call."""
+        return self.interface.dims
+
+    def matching(self, dims: Mapping[str, int], *, whole: bool) -> list[Loaded]:
+        """The programs built for these dims; the batch dim is left open unless ``whole``."""
+        batch = self.interface.batch
+        fixed = {n: v for n, v in dims.items() if whole or n != batch}
+        found = [p for p in self.programs if all(p.sizes.get(n, v) == v for n, v in fixed.items())]
+        if not found:
+            raise self.not_built(fixed)
+        return found
+
+    def not_built(self, dims: Mapping[str, int]) -> InputError:
+        """R105 for sizes that no program of this entry was built for."""
+        asked = ", ".join(f"{n} = {v}" for n, v in sorted(dims.items()))
+        built = "; ".join(sorted(", ".join(f"{n} = {v}" for n, v in sorted(p.sizes.items())) for p in self.programs))
+        return InputError(
+            "R105",
+            f"`{self.entry}` was not built for {asked}",
+            place=self.entry,
+            help=f"give {built}" + "; other sizes are built with --size",
+        )
+
+    def cut(
+        self, dims: Mapping[str, int], tensors: tuple[Tensor, ...], *, pad: bool
+    ) -> list[tuple[Loaded, Cut | None]]:
+        """The runs that make up the call, in order of rows. A single one, uncut, where rows cannot be told apart."""
+        batch = self.interface.batch
+        if batch is None or batch not in dims or not self.interface.cuttable(tensors):
+            return [(self.matching(dims, whole=True)[0], None)]
+        by_size = {p.sizes[batch]: p for p in self.matching(dims, whole=False)}
+        pieces = cut(dims[batch], list(by_size), pad=pad)
+        if pieces is None:
+            raise self.not_built({batch: dims[batch]})
+        return [(by_size[piece.size], piece) for piece in pieces]
+
+    def by_row(self) -> frozenset[str]:
+        """The inputs whose axis 0 is the batch dim."""
+        return frozenset(t.name for t in self.tensors if self.interface.rows_of(t))
+
+
+class Predict(_Call):
+    """``predict``: results row by row where they have rows."""
+
+    entry = "predict"
+
+    def __init__(self, interface: Interface, programs: Sequence[Loaded], row_independent: bool) -> None:
+        super().__init__(interface, programs)
+        self.row_independent = row_independent
+
+    def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, int]]:
+        arrays, _, dims = self.checked(given)
+        return arrays, dims
+
+    def pieces(self, dims: Mapping[str, int]) -> list[tuple[Loaded, Cut | None]]:
+        tensors = self.interface.inputs + self.interface.results
+        if not self.row_independent and not all(map(self.interface.rows_of, self.interface.results)):
+            # A result without rows may be a sum over all of them: pieces cannot be put together.
+            return [(self.matching(dims, whole=True)[0], None)]
+        return self.cut(dims, tensors, pad=self.row_independent)
+
+    def run(
+        self,
+        context: Context,
+        arrays: Arrays,
+        dims: Mapping[str, int],
+        pieces: list[tuple[Loaded, Cut | None]],
+        scalars: Mapping[str, int | float],
+    ) -> Any:
+        """An array, or the named tuple of the interface. Owned by the caller."""
+        results: Arrays = {}
+        for program, piece in pieces:
+            start = 0 if piece is None else piece.start
+            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row())
+            bound.run()
+            outputs = {name: view for name, _, view in bound.outputs}
+            for result in self.interface.results:
+                view = outputs[result.name]
+                if piece is None or not self.interface.rows_of(result):
+                    results.setdefault(result.name, view.copy())
+                    continue
+                if result.name not in results:
+                    rows = dims[self.interface.batch or ""]
+                    results[result.name] = np.empty((rows, *view.shape[1:]), view.dtype)
+                results[result.name][start : start + piece.rows] = view[: piece.rows]
+        if not pieces:
+            results = {r.name: self._empty(r, dims) for r in self.interface.results}
+        if len(self.interface.results) == 1:
+            return results[self.interface.results[0].name]
+        kind: Any = self.interface.result_type
+        return kind(*(results[r.name] for r in self.interface.results))
+
+    def _empty(self, result: Tensor, dims: Mapping[str, int]) -> NDArray[Any]:
+        return np.zeros([size_value(s, dims) for s in result.shape], numpy_dtype(result.dtype))
+
+
+class TrainStep(_Call):
+    """``train_step``: one batch of exactly the built size."""
+
+    entry = "train_step"
+
+    def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], Loaded]:
+        arrays, arguments, dims = self.checked(given)
+        program = self.matching(dims, whole=True)[0]
+        return arrays, arguments, program
+
+    def rate(self, lr: float | None) -> float:
+        assert self.interface.train is not None, "an artifact with train_step has a train section"
+        return self.interface.train.lr if lr is None else number(self.entry, "lr", lr)
+
+    def rows(self, program: Loaded) -> int:
+        """Rows of a batch; 0 for a model without a batch dim."""
+        return program.sizes.get(self.interface.batch or "", 0)
+
+    def result(self, bound: BoundPlan, step: int, forward_order: Sequence[str]) -> StepResult:
+        loss, metrics, first = math.nan, {}, None
+        for name, kind, view in bound.outputs:
+            if kind == "loss":
+                loss = float(view)
+            elif kind == "metric":
+                metrics[name.removeprefix("metric.")] = float(view)
+            elif kind == "flags" and view.any():
+                first = forward_order[int(view.argmax())]
+        return StepResult(loss, metrics, step, first)
+
+
+class Evaluate(_Call):
+    """``evaluate``: partial sums, maxima, minima and counts of each piece are combined, then finished once."""
+
+    entry = "eval_step"
+
+    def __init__(self, interface: Interface, programs: Sequence[Loaded], finish: Sequence[Loaded]) -> None:
+        super().__init__(interface, programs)
+        if len(finish) != 1:
+            raise ArtifactError(
+                "R301", "an artifact that evaluates holds one `eval_finish`", place="programs", help="build it again"
+            )
+        self.finish = finish[0]
+
+    def bounds(self) -> tuple[Dim, ...]:
+        """The bounds of the batch dim are those of one run; all rows together may be any number."""
+        return tuple(replace(d, low=0, high=(1 << 63) - 1) if d.batch else d for d in self.interface.dims)
+
+    def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], dict[str, int]]:
+        return self.checked(given)
+
+    def pieces(self, dims: Mapping[str, int]) -> list[tuple[Loaded, Cut | None]]:
+        batch = self.interface.batch
+        if batch is not None and dims.get(batch) == 0:
+            raise InputError("R105", "there are no rows to evaluate", place=self.entry, help="give at least one")
+        return self.cut(dims, self.tensors, pad=False)
+
+    def run(
+        self,
+        context: Context,
+        arrays: Arrays,
+        pieces: list[tuple[Loaded, Cut | None]],
+        scalars: Mapping[str, int | float],
+    ) -> EvalResult:
+        total: Arrays = {}
+        rows = 0
+        for program, piece in pieces:
+            start = 0 if piece is None else piece.start
+            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row())
+            bound.run()
+            rows += program.sizes.get(self.interface.batch or "", 0) if piece is None else piece.rows
+            for name, kind, view in bound.outputs:
+                total[name] = _combined(kind, total[name], view) if name in total else view.copy()
+        bound = context.feed(self.finish, total, scalars)
+        bound.run()
+        loss: float | None = None
+        metrics: dict[str, float] = {}
+        for name, kind, view in bound.outputs:
+            if kind == "loss":
+                loss = float(view)
+            elif kind == "metric":
+                metrics[name.removeprefix("metric.")] = float(view)
+        return EvalResult(loss, metrics, rows)
+
+
+def _combined(kind: str, total: NDArray[Any], value: NDArray[Any]) -> NDArray[Any]:
+    """Two batches' partial results as one. A NaN in either stays one."""
+    with np.errstate(all="ignore"):
+        match kind:
+            case "partial.sum" | "count":
+                return np.asarray(total + value)
+            case "partial.max":
+                return np.asarray(np.maximum(total, value))
+            case "partial.min":
+                return np.asarray(np.minimum(total, value))
+    raise ArtifactError("R301", f"eval_step gives a {kind!r}, which cannot be combined", place="eval_step")
+
+
+def number(call: str, name: str, value: object) -> float:
+    """A finite float argument; InputError R105 for anything else."""
+    if isinstance(value, int | float | np.floating | np.integer) and not isinstance(value, bool):
+        try:
+            result = float(value)
+        except OverflowError:
+            result = math.inf
+        if math.isfinite(result):
+            return result
+    raise InputError(
+        "R105",
+        f"`{name}` is {repr(value)[:60]}, a finite number was expected",
+        place=f"{call}({name}=...)",
+        help="pass a float",
+    )

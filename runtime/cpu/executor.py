@@ -1,0 +1,231 @@
+"""Runs a plan on the CPU through numpy: blocks of memory, views made once, then a loop over instructions.
+
+A plan's buffers are dense row-major ranges of four regions. ``BoundPlan`` turns them into numpy views of the blocks
+it is given, and each instruction into a callable; after that a run allocates only what an op's numpy meaning takes
+for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from dslc.base.errors import ArtifactError, EnvironmentFault, InputError
+from dslc.runtime.dtypes import name_of, numpy_dtype
+from dslc.runtime.plan import Buffer, BulkBegin, BulkEnd, Copy, Fill, Plan, Reference
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.plan import Instruction
+
+Array: TypeAlias = "NDArray[Any]"
+Meaning: TypeAlias = Callable[[Sequence[Array], Mapping[str, Any]], Sequence[Array]]
+Meanings: TypeAlias = Mapping[str, Meaning]
+Step: TypeAlias = Callable[[], None]
+
+
+def _view(buffer: Buffer, regions: Mapping[str, NDArray[np.uint8]]) -> Array:
+    dtype = numpy_dtype(buffer.dtype)
+    count = dtype.itemsize
+    for size in buffer.shape:
+        count *= size
+    return regions[buffer.region][buffer.offset : buffer.offset + count].view(dtype).reshape(buffer.shape)
+
+
+def _read_only(view: Array) -> Array:
+    copy = view[...]
+    copy.flags.writeable = False
+    return copy
+
+
+def _described(view: Array) -> str:
+    return f"{name_of(view.dtype) or view.dtype}[{', '.join(map(str, view.shape))}]"
+
+
+class _ReferenceStep:
+    """One op through its numpy meaning: results are checked against the plan and copied into its buffers."""
+
+    __slots__ = ("_attrs", "_inputs", "_meaning", "_op", "_outputs", "_own_results", "_where")
+
+    def __init__(
+        self, op: str, where: str, meaning: Meaning, attrs: Mapping[str, Any], inputs: Sequence[Array],
+        outputs: Sequence[Array],
+    ) -> None:  # fmt: skip
+        self._op, self._where, self._meaning, self._attrs = op, where, meaning, attrs
+        self._inputs = tuple(_read_only(view) for view in inputs)
+        self._outputs = tuple(outputs)
+        # A result may be a view of an input. Writing an earlier output over that input's bytes would change it, so
+        # where an op of several results works in place, results are copied before the first one is written.
+        self._own_results = len(outputs) > 1 and any(np.may_share_memory(i, o) for i in self._inputs for o in outputs)
+
+    def __call__(self) -> None:
+        try:
+            results = [np.asarray(r) for r in self._meaning(self._inputs, self._attrs)]
+        except Exception as error:
+            error.add_note(f"while running {self._op} of {self._where}")
+            raise
+        self._check(results)
+        if self._own_results:
+            results = [r.copy() for r in results]
+        for output, result in zip(self._outputs, results, strict=True):
+            np.copyto(output, result, casting="no")
+
+    def _check(self, results: Sequence[Array]) -> None:
+        gave = [(r.dtype, r.shape) for r in results]
+        if gave != [(o.dtype, o.shape) for o in self._outputs]:
+            planned = ", ".join(_described(o) for o in self._outputs)
+            got = ", ".join(_described(r) for r in results)
+            raise EnvironmentFault(
+                "R203",
+                f"{self._op} gave {got or 'nothing'} where the plan says {planned or 'nothing'}",
+                place=self._where,
+                help="build the artifact again with the dslc that runs it",
+            )
+
+
+class BoundPlan:
+    """A plan on given blocks of memory. Not for two threads at a time: each context binds its own.
+
+    ``regions`` maps region names to u8 blocks whose bases are 64-byte aligned; ``constants`` gives the bytes of a
+    plan constant by its blob's name. ``writes_state`` says whether the entry may write the state region, which
+    contexts share. Raises EnvironmentFault R202 for an instruction or dtype the CPU does not know and R203 for an op
+    without a meaning, ArtifactError R301 for a plan that may not be bound; all before anything runs.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        regions: Mapping[str, NDArray[np.uint8]],
+        meanings: Meanings | None,
+        constants: Callable[[str], bytes | memoryview] | None = None,
+        *,
+        name: str = "plan",
+        writes_state: bool = False,
+    ) -> None:
+        self.name = name
+        self._plan = plan
+        self._meanings = meanings
+        self._writes_state = writes_state
+        for buffer in plan.buffers:
+            if buffer.dtype == "bf16":
+                raise EnvironmentFault(
+                    "R202", "the CPU does not compute in bf16", place=name, help="build with --precision f32"
+                )
+        self._views = [_view(buffer, regions) for buffer in plan.buffers]
+        self.inputs: dict[str, Array] = {port.name: self._views[port.buffer] for port in plan.inputs}
+        self.outputs: tuple[tuple[str, str, Array], ...] = tuple(
+            (port.name, port.kind, _read_only(self._views[port.buffer])) for port in plan.outputs
+        )
+        # One element each, in the step block: the first 256 bytes of io.
+        self.scalars: dict[str, Array] = {
+            scalar.name: _view(Buffer("io", scalar.offset, scalar.dtype, ()), regions) for scalar in plan.scalars
+        }
+        self._constants: list[tuple[Array, Array]] = []
+        for constant in plan.constants:
+            target = self._views[constant.buffer]
+            if constants is None:
+                raise ArtifactError("R301", f"a plan with constants, but no blob {constant.blob!r}", place=name)
+            if target.nbytes:
+                raw = np.frombuffer(constants(constant.blob), np.uint8, target.nbytes, constant.offset)
+                self._constants.append((target, raw.view(target.dtype).reshape(target.shape)))
+        self._steps: tuple[Step, ...] = tuple(step for step in map(self._bind, plan.instructions) if step is not None)
+
+    def load_constants(self) -> None:
+        """Copy the constants into their places; to be called when another plan may have used the same blocks."""
+        for target, source in self._constants:
+            np.copyto(target, source)
+
+    def set_scalars(self, values: Mapping[str, int | float]) -> None:
+        """Write the step block: a value for each scalar that the plan reads. ``seed`` is u64, stored as its bits."""
+        for name, view in self.scalars.items():
+            value = values[name]
+            if name == "seed" and isinstance(value, int) and value >= 1 << 63:
+                value -= 1 << 64
+            with np.errstate(over="ignore"):
+                view[...] = value
+            if not np.isfinite(view):
+                raise InputError(
+                    "R105", f"`{name}` = {value} does not fit {_described(view)}", place=self.name, help="pass less"
+                )
+
+    def run(self) -> None:
+        """Run all instructions in order. Non-finite values are data here; numpy does not warn of them."""
+        with np.errstate(all="ignore"):
+            for step in self._steps:
+                step()
+
+    def _bind(self, instruction: Instruction) -> Step | None:
+        match instruction:
+            case Reference():
+                return self._bind_reference(instruction)
+            case Copy():
+                return self._bind_copy(instruction)
+            case Fill():
+                return self._bind_fill(instruction)
+            case BulkBegin() | BulkEnd():
+                return None
+            case _:
+                raise EnvironmentFault(
+                    "R202",
+                    f"the plan holds a {type(instruction).__name__}, which the CPU cannot run",
+                    place=self.name,
+                    help="build with --target cpu",
+                )
+
+    def _where(self, index: int) -> str:
+        return self._plan.names[index]
+
+    def _output(self, index: int, where: str) -> Array:
+        if self._plan.buffers[index].region == "state" and not self._writes_state:
+            raise ArtifactError("R301", f"{self.name} may not write the state", place=where)
+        return self._views[index]
+
+    def _bind_reference(self, instruction: Reference) -> Step:
+        where = self._where(instruction.where)
+        if self._meanings is None:
+            raise EnvironmentFault(
+                "R203",
+                f"{self.name} runs through numpy meanings, which the runtime alone does not hold",
+                place=where,
+                help="load it through `dslc.load` with the compiler installed",
+            )
+        meaning = self._meanings.get(instruction.op)
+        if meaning is None:
+            raise EnvironmentFault(
+                "R203",
+                f"no op {instruction.op!r} in the reference provider",
+                place=where,
+                help="build the artifact again with the dslc that runs it",
+            )
+        return _ReferenceStep(
+            instruction.op,
+            where,
+            meaning,
+            instruction.attrs,
+            [self._views[i] for i in instruction.inputs],
+            [self._output(o, where) for o in instruction.outputs],
+        )
+
+    def _bind_copy(self, instruction: Copy) -> Step:
+        where = self._where(instruction.where)
+        source, target = self._views[instruction.src], self._output(instruction.dst, where)
+        if source.dtype != target.dtype or source.size != target.size:
+            raise ArtifactError(
+                "R301",
+                f"a copy from {_described(source)} to {_described(target)}",
+                place=where,
+            )
+        source = source.reshape(target.shape)
+        return lambda: np.copyto(target, source)
+
+    def _bind_fill(self, instruction: Fill) -> Step:
+        where = self._where(instruction.where)
+        target = self._output(instruction.dst, where).reshape(-1).view(np.uint8)
+        pattern = np.frombuffer(instruction.pattern, np.uint8)
+        if pattern.size == 0 or target.size % pattern.size:
+            raise ArtifactError("R301", f"a fill of {target.size} bytes with a pattern of {pattern.size}", place=where)
+        rows = target.reshape(-1, pattern.size)
+        return lambda: np.copyto(rows, pattern)

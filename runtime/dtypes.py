@@ -1,0 +1,48 @@
+"""Storage dtypes by their names in an artifact, and what numpy calls them.
+
+bf16 has no numpy dtype: it is stored as the 16 bits of a uint16, and the CPU executor refuses to compute with it.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_NUMPY: Final = MappingProxyType(
+    {
+        "f64": "float64",
+        "f32": "float32",
+        "f16": "float16",
+        "bf16": "uint16",
+        "i64": "int64",
+        "i32": "int32",
+        "i16": "int16",
+        "i8": "int8",
+        "u8": "uint8",
+        "b1": "bool",
+    }
+)
+ITEMSIZE: Final = MappingProxyType(
+    {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b1": 1}
+)
+_FROM_NUMPY: Final = MappingProxyType({v: k for k, v in _NUMPY.items() if k != "bf16"})
+
+
+def numpy_name(name: str) -> str:
+    """numpy's name of a storage dtype (``f32`` -> ``float32``); KeyError for no dtype of ours."""
+    return _NUMPY[name]
+
+
+def numpy_dtype(name: str) -> np.dtype[np.generic]:
+    """The numpy dtype, in the machine's byte order, that stores values of this dtype."""
+    import numpy as np
+
+    return np.dtype(_NUMPY[name])
+
+
+def name_of(dtype: np.dtype[np.generic]) -> str | None:
+    """Our name of a numpy dtype in native byte order; None for one that has no name here."""
+    return _FROM_NUMPY.get(dtype.name) if dtype.isnative else None

@@ -1,0 +1,40 @@
+"""Marks children made by fork: threads, locks and device handles of the parent do not work there."""
+
+from __future__ import annotations
+
+import os
+
+from dslc.base.errors import ForkError
+
+
+class _Generation:
+    """How many forks lie between this process and the one that imported dslc's runtime."""
+
+    count = 0
+
+    @classmethod
+    def step(cls) -> None:
+        cls.count += 1
+
+
+os.register_at_fork(after_in_child=_Generation.step)
+
+
+def generation() -> int:
+    """A number that differs between a process and its forked children."""
+    return _Generation.count
+
+
+def is_child(born: int) -> bool:
+    """Whether this process was forked after ``born = generation()`` was taken."""
+    return born != _Generation.count
+
+
+def refuse_child(born: int, what: str) -> None:
+    """Raise ForkError (R204) in a process forked after ``born`` was taken."""
+    if is_child(born):
+        raise ForkError(
+            "R204",
+            f"{what} was loaded before this process was forked",
+            help='load it in the child, or start workers with multiprocessing.get_context("spawn")',
+        )

@@ -1,0 +1,210 @@
+"""Checks what a caller hands in, before a byte of it is copied. Nothing is converted.
+
+Accepted: numpy arrays (strided and read-only ones too) and any object of the CPU with ``__dlpack__``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dslc.base.errors import InputError
+from dslc.runtime.dtypes import name_of, numpy_name
+from dslc.runtime.interface import Dim, Tensor, dims_of, size_value
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_DLPACK_CPU = 1  # kDLCPU of dlpack.h
+_SHOWN = 60  # characters of a foreign value that a message repeats
+
+
+def check_names(call: str, given: Sequence[str], expected: Sequence[str], optional: Sequence[str] = ()) -> None:
+    """Raise InputError R105 for a name that the call does not take, or one that is missing."""
+    for name in given:
+        if name not in expected and name not in optional:
+            known = [*expected, *optional]
+            close = get_close_matches(name, known, 1)
+            raise InputError(
+                "R105",
+                f"`{name}` is not an input of `{call}`",
+                place=f"{call}({name}=...)",
+                help=f"did you mean `{close[0]}`?"
+                if close
+                else "its inputs are " + (", ".join(f"`{n}`" for n in known) or "none"),
+            )
+    for name in expected:
+        if name not in given:
+            raise InputError(
+                "R105",
+                f"`{name}` is missing",
+                place=f"{call}({name}=...)",
+                help="its inputs are " + ", ".join(f"`{n}`" for n in expected),
+            )
+
+
+def check_inputs(
+    call: str, given: Mapping[str, object], tensors: Sequence[Tensor], dims: Sequence[Dim]
+) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
+    """The arrays of ``given`` (views, not copies) and the value of each dim that they fix.
+
+    The names must have been checked. Raises InputError R105 for a wrong kind, dtype, byte order, rank, shape, or
+    value range, saying what was expected and what came.
+    """
+    arrays = {t.name: as_array(call, t, given[t.name]) for t in tensors}
+    found = _solve(call, arrays, tensors, dims)
+    for tensor in tensors:
+        _check_shape(call, tensor, arrays[tensor.name], found)
+        _check_range(call, tensor, arrays[tensor.name])
+    return arrays, {name: value for name, (value, _) in found.items()}
+
+
+def as_array(call: str, tensor: Tensor, value: object) -> NDArray[Any]:
+    """``value`` as a numpy array of the tensor's dtype that shares its memory; InputError R105 for anything else."""
+    place = f"{call}({tensor.name}=...)"
+    expected = f"{tensor} was expected"
+    if isinstance(value, np.ma.MaskedArray):
+        raise InputError(
+            "R105",
+            f"`{tensor.name}` is a masked array, {expected}",
+            place=place,
+            help="pass x.filled(...): a mask has no meaning here",
+        )
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+    elif hasattr(value, "__dlpack__"):
+        array = _of_dlpack(place, tensor, value)
+    else:
+        raise InputError(
+            "R105",
+            f"`{tensor.name}` is {_kind(value)}, {expected}",
+            place=place,
+            help=f"pass an array: np.asarray(x, np.{numpy_name(tensor.dtype)})",
+        )
+    if not array.dtype.isnative:
+        raise InputError(
+            "R105",
+            f"`{tensor.name}` is in another byte order ({array.dtype.str}), {expected}",
+            place=place,
+            help=f"pass x.astype(np.{numpy_name(tensor.dtype)})",
+        )
+    if name_of(array.dtype) != tensor.dtype:
+        raise InputError(
+            "R105",
+            f"`{tensor.name}` has the dtype {name_of(array.dtype) or array.dtype}, {expected}",
+            place=place,
+            help=f"nothing is converted silently; pass x.astype(np.{numpy_name(tensor.dtype)})",
+        )
+    return array
+
+
+def _kind(value: object) -> str:
+    if value is None:
+        return "None"
+    if isinstance(value, bool | int | float | str):
+        return f"the {type(value).__name__} {repr(value)[:_SHOWN]}"
+    return f"of type {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")[: _SHOWN + 8]
+
+
+def _of_dlpack(place: str, tensor: Tensor, value: Any) -> NDArray[Any]:
+    """Through the DLPack protocol, on the CPU alone: no copy is made and nothing moves between devices."""
+    try:
+        device, _ = value.__dlpack_device__()
+    except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as error:
+        raise InputError(
+            "R105",
+            f"`{tensor.name}` does not say on which device it lies: {str(error)[:200]}",
+            place=place,
+            help="pass a numpy array",
+        ) from error
+    if int(device) != _DLPACK_CPU:
+        raise InputError(
+            "R105",
+            f"`{tensor.name}` lies on another device (DLPack device type {int(device)}), {tensor} on the CPU was"
+            " expected",
+            place=place,
+            help="copy it to the CPU first, for instance x.cpu()",
+        )
+    try:
+        array: NDArray[Any] = np.from_dlpack(value)
+    except (AttributeError, TypeError, ValueError, RuntimeError, BufferError, NotImplementedError) as error:
+        raise InputError(
+            "R105",
+            f"`{tensor.name}` cannot be read through DLPack: {str(error)[:200]}",
+            place=place,
+            help=f"pass a numpy array of {numpy_name(tensor.dtype)}, for instance x.detach().numpy()",
+        ) from error
+    return array
+
+
+def _shape_error(call: str, tensor: Tensor, shape: Sequence[int], why: str, help: str | None) -> InputError:
+    return InputError(
+        "R105",
+        f"`{tensor.name}` has the shape [{', '.join(map(str, shape))}], {tensor} was expected: {why}",
+        place=f"{call}({tensor.name}=...)",
+        help=help or f"pass an array of shape [{', '.join(map(str, tensor.shape))}]",
+    )
+
+
+def _solve(
+    call: str, arrays: Mapping[str, NDArray[Any]], tensors: Sequence[Tensor], dims: Sequence[Dim]
+) -> dict[str, tuple[int, str]]:
+    """Each dim's value and the input that fixed it, from the axes that are a dim alone."""
+    declared = {d.name: d for d in dims}
+    found: dict[str, tuple[int, str]] = {}
+    for tensor in tensors:
+        shape = arrays[tensor.name].shape
+        if len(shape) != len(tensor.shape):
+            raise _shape_error(call, tensor, shape, f"it has {len(shape)} axes, not {len(tensor.shape)}", None)
+        for axis, (size, value) in enumerate(zip(tensor.shape, shape, strict=True)):
+            dim = declared.get(size) if isinstance(size, str) else None
+            if dim is None:
+                continue
+            if not dim.low <= value <= dim.high:
+                raise _shape_error(
+                    call,
+                    tensor,
+                    shape,
+                    f"{dim.name} would be {value} (axis {axis})",
+                    f"{dim.name} lies in {dim.low}..{dim.high}",
+                )
+            have = found.setdefault(dim.name, (value, tensor.name))
+            if have[0] != value:
+                raise _shape_error(
+                    call,
+                    tensor,
+                    shape,
+                    f"{dim.name} is {value} here (axis {axis}) and {have[0]} in `{have[1]}`",
+                    f"give every input the same {dim.name}",
+                )
+    return found
+
+
+def _check_shape(call: str, tensor: Tensor, array: NDArray[Any], found: Mapping[str, tuple[int, str]]) -> None:
+    values = {name: value for name, (value, _) in found.items()}
+    for axis, (size, value) in enumerate(zip(tensor.shape, array.shape, strict=True)):
+        if not dims_of(size) <= values.keys():
+            continue  # no input fixes these dims; the programs that were built decide
+        expected = size_value(size, values)
+        if value != expected:
+            raise _shape_error(call, tensor, array.shape, f"axis {axis} has {value} elements, not {expected}", None)
+
+
+def _check_range(call: str, tensor: Tensor, array: NDArray[Any]) -> None:
+    if tensor.range is None or array.size == 0:
+        return
+    low, high = tensor.range
+    bad = (array < low) | (array >= high)
+    if bad.any():
+        at = np.unravel_index(int(bad.argmax()), array.shape)
+        value = array[at]
+        row = f" in row {int(at[0])}" if at else ""
+        raise InputError(
+            "R105",
+            f"`{tensor.name}` holds {value}{row}, and there are {high - low} classes: {low} to {high - 1}",
+            place=f"{call}({tensor.name}=...)",
+            help=f"values of `{tensor.name}` lie in [{low}, {high})",
+        )

@@ -1,0 +1,177 @@
+"""What a model takes and gives: the header's ``interface`` as dataclasses, and sizes that depend on dims.
+
+A size is an int, or text such as ``B``, ``2*B`` or ``(T + 3)//4``: sums of products of ints, dims and floor
+divisions by an int.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import namedtuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any, TypeAlias
+
+from dslc.base.errors import ArtifactError
+
+Size: TypeAlias = int | str
+_LONGEST_SIZE = 400  # characters; checked before the text is parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """A dim with its inclusive bounds. ``batch``: the one that calls may have any number of rows of."""
+
+    name: str
+    low: int
+    high: int
+    default: int
+    batch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An input or a result. ``range``: an integer input's values lie in [range[0], range[1])."""
+
+    name: str
+    dtype: str
+    shape: tuple[Size, ...]
+    range: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Train:
+    """The train section: inputs beside the model's, float arguments with defaults, the base learning rate."""
+
+    inputs: tuple[Tensor, ...]
+    scalars: Mapping[str, float]
+    lr: float
+    metrics: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Interface:
+    """All of it; ``of_header`` makes one from an artifact's header."""
+
+    name: str
+    model: str
+    dims: tuple[Dim, ...]
+    inputs: tuple[Tensor, ...]
+    results: tuple[Tensor, ...]
+    train: Train | None
+
+    @classmethod
+    def of_header(cls, data: Mapping[str, Any]) -> Interface:
+        """From the header's ``interface``, whose schema has been checked."""
+        train = data["train"]
+        ranges = dict(data.get("ranges", {})) | dict((train or {}).get("ranges", {}))
+        return cls(
+            name=data["name"],
+            model=data["model"],
+            dims=tuple(
+                Dim(d["name"], d["low"], d["high"], d["default"], bool(d.get("batch", False))) for d in data["dims"]
+            ),
+            inputs=_tensors(data["inputs"], ranges),
+            results=_tensors(data["results"], {}),
+            train=None
+            if train is None
+            else Train(
+                inputs=_tensors(train["inputs"], ranges),
+                scalars={s["name"]: float(s["default"]) for s in train["scalars"]},
+                lr=float(train["lr"]),
+                metrics=tuple(train["metrics"]),
+            ),
+        )
+
+    @cached_property
+    def batch(self) -> str | None:
+        """The name of the batch dim, or None."""
+        return next((d.name for d in self.dims if d.batch), None)
+
+    @cached_property
+    def train_inputs(self) -> tuple[Tensor, ...]:
+        """Inputs of train and eval: the model's, then the train section's."""
+        return self.inputs + (self.train.inputs if self.train is not None else ())
+
+    def rows_of(self, tensor: Tensor) -> bool:
+        """Whether axis 0 of a tensor is the batch dim."""
+        return bool(tensor.shape) and self.batch is not None and tensor.shape[0] == self.batch
+
+    def cuttable(self, tensors: tuple[Tensor, ...]) -> bool:
+        """Whether a call can be cut along the batch dim: each tensor has it as axis 0 alone, or not at all."""
+        return self.batch is not None and all(
+            self.batch not in dims_of(size) for t in tensors for size in (t.shape[1:] if self.rows_of(t) else t.shape)
+        )
+
+    @cached_property
+    def result_type(self) -> type[tuple[Any, ...]]:
+        """The named tuple that ``predict`` gives when the model has several results."""
+        try:
+            return namedtuple(f"{self.model}Results", [r.name for r in self.results])
+        except ValueError as error:
+            raise ArtifactError("R301", f"the results cannot be named so: {error}", place="interface") from error
+
+
+def _tensors(listed: list[dict[str, Any]], ranges: Mapping[str, Any]) -> tuple[Tensor, ...]:
+    return tuple(
+        Tensor(
+            t["name"],
+            t["dtype"],
+            tuple(t["shape"]),
+            (ranges[t["name"]][0], ranges[t["name"]][1]) if t["name"] in ranges else None,
+        )
+        for t in listed
+    )
+
+
+def size_value(size: Size, dims: Mapping[str, int]) -> int:
+    """The int that a size is for these values of the dims. ArtifactError R301 for text that is no size."""
+    return size if isinstance(size, int) else _evaluate(_parsed(size), dims, size)
+
+
+def dims_of(size: Size) -> frozenset[str]:
+    """The dims that a size depends on."""
+    if isinstance(size, int):
+        return frozenset()
+    return frozenset(node.id for node in ast.walk(_parsed(size)) if isinstance(node, ast.Name))
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> ast.expr:
+    # Python's parser reads the text, nothing evaluates it; its length bounds the depth of the tree.
+    if len(text) > _LONGEST_SIZE:
+        raise _no_size(text[:40] + "...")
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        raise _no_size(text) from error
+
+
+def _no_size(text: str) -> ArtifactError:
+    return ArtifactError("R301", f"{text!r} is not a size", place="interface")
+
+
+def _evaluate(node: ast.expr, dims: Mapping[str, int], text: str) -> int:
+    match node:
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+            return value
+        case ast.Name(id=name) if name in dims:
+            return dims[name]
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_evaluate(operand, dims, text)
+        case ast.BinOp(left=left, op=op, right=right):
+            a, b = _evaluate(left, dims, text), _evaluate(right, dims, text)
+            match op:
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult():
+                    return a * b
+                case ast.FloorDiv() if b > 0:
+                    return a // b
+    raise _no_size(text)

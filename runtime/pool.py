@@ -1,0 +1,78 @@
+"""A bounded pool of contexts: who wants to run takes one, who wants to change the state takes them all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
+
+from dslc.base.errors import ArtifactError
+
+T = TypeVar("T")
+
+
+def closed_error(call: str | None = None) -> ArtifactError:
+    """R309; ``call`` names what was asked of the closed session."""
+    return ArtifactError("R309", "the session is closed", place=call, help="load the artifact again")
+
+
+class Pool(Generic[T]):
+    """``shared()`` lends one context, ``exclusive()`` waits for all of them and lends the first.
+
+    Callers wait while none is free. After ``close`` every waiting and later caller gets R309.
+    """
+
+    def __init__(self, contexts: list[T]) -> None:
+        self._all = tuple(contexts)
+        self._free = list(contexts)
+        self._changed = threading.Condition()
+        self._exclusive = threading.Lock()  # one exclusive caller collects at a time, or two could starve each other
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def _take(self) -> T:
+        with self._changed:
+            while not self._free and not self._closed:
+                self._changed.wait()
+            if self._closed:
+                raise closed_error()
+            return self._free.pop()
+
+    def _give(self, contexts: list[T]) -> None:
+        with self._changed:
+            self._free.extend(contexts)
+            self._changed.notify_all()
+
+    @contextmanager
+    def shared(self) -> Iterator[T]:
+        """A context of one's own; others may run beside."""
+        context = self._take()
+        try:
+            yield context
+        finally:
+            self._give([context])
+
+    @contextmanager
+    def exclusive(self) -> Iterator[T]:
+        """The first context while nobody else runs."""
+        with self._exclusive:
+            taken: list[T] = []
+            try:
+                for _ in self._all:
+                    taken.append(self._take())
+                yield self._all[0]
+            finally:
+                self._give(taken)
+
+    def close(self) -> bool:
+        """Refuse new callers, wait for those that run; True for the call that closed it, False for any later one."""
+        with self._changed:
+            first, self._closed = not self._closed, True
+            self._changed.notify_all()
+            while len(self._free) < len(self._all):
+                self._changed.wait()
+        return first

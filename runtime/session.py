@@ -1,0 +1,255 @@
+"""The Session: an artifact in memory, ready to predict, train and evaluate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+import numpy as np
+
+from dslc.base.errors import InputError
+from dslc.runtime import calls, fork
+from dslc.runtime.artifact import Artifact, read_artifact
+from dslc.runtime.context import Context, Loaded
+from dslc.runtime.cpu.executor import Meanings
+from dslc.runtime.inputs import as_array, check_names
+from dslc.runtime.interface import Interface, Tensor
+from dslc.runtime.opening import check_options, loaded_programs, reserve, table_of
+from dslc.runtime.pool import Pool, closed_error
+from dslc.runtime.results import EvalResult, StepResult
+from dslc.runtime.state import State
+from dslc.runtime.weights import Weights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MeaningsSource: TypeAlias = Meanings | Callable[[], Meanings] | None
+WeightsSource: TypeAlias = str | os.PathLike[str] | None
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    device: str = "auto",
+    weights: WeightsSource = None,
+    seed: int = 0,
+    contexts: int = 1,
+    verify: str = "all",
+    digest: str | None = None,
+    meanings: MeaningsSource = None,
+) -> Session:
+    """Load an artifact and make it ready to run.
+
+    ``weights``: a safetensors file; ``"init"`` for initial values drawn from ``seed``; None for ``NAME.safetensors``
+    beside the artifact when it is there, else no weights (``predict`` then raises WeightsMissing). ``contexts``: how
+    many calls may run at the same time; each takes memory of its own. ``verify="code"`` skips the digests of weights.
+    ``digest="sha256:..."`` pins the artifact. ``meanings``: the ops' numpy meanings, or what gives them, for artifacts
+    of the reference provider. Raises ArtifactError (R3xx), EnvironmentFault (R2xx), OutOfMemory (R401) and InputError
+    (R105, for an option out of range).
+    """
+    check_options(device=device, seed=seed, contexts=contexts, verify=verify)
+    session = Session(
+        read_artifact(path, digest=digest),
+        device=device,
+        seed=seed,
+        contexts=contexts,
+        verify_weights=verify == "all",
+        meanings=meanings,
+    )
+    if weights is None:
+        session.weights.load_beside(os.path.dirname(os.fspath(path)) or ".", session.name)
+    elif weights == "init":
+        session.initialise()
+    else:
+        session.weights.load(weights)
+    return session
+
+
+class Session:
+    """An artifact in memory. May be called from many threads; made by ``load``.
+
+    ``predict`` and ``evaluate`` run beside each other, as many as there are contexts; ``train_step`` and whatever
+    reads or changes the weights runs alone. In a forked child every call raises ForkError R204.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        *,
+        device: str,
+        seed: int,
+        contexts: int,
+        verify_weights: bool,
+        meanings: MeaningsSource,
+    ) -> None:
+        self._born = fork.generation()
+        self._programs = loaded_programs(artifact, device)
+        self.artifact = artifact
+        self.interface = Interface.of_header(artifact.header["interface"])
+        self.device = "cpu"
+        self.seed = seed
+        self._step = 0
+        self._row_independent: bool = artifact.header["row_independent"]
+        table = table_of(self._programs, meanings)
+        every = [p for programs in self._programs.values() for p in programs]
+        with reserve(artifact.header["state"], every, contexts):
+            self._state = State(artifact.header["state"])
+            self._pool = Pool([Context(self._state.block, every, table, artifact.blob) for _ in range(contexts)])
+        self.weights = Weights(self._state, self._pool, verify=verify_weights, guard=self._alive)
+
+    @property
+    def name(self) -> str:
+        """The artifact's name."""
+        return self.interface.name
+
+    @property
+    def step(self) -> int:
+        """How many training steps the state has seen: the number of the next one."""
+        return self._step
+
+    def predict(self, /, *, step: int = 0, row: int = 0, **inputs: object) -> Any:
+        """The model's results: an array, or a named tuple of arrays when there are several; copies of one's own.
+
+        The batch dim may have any size in its bounds. ``step`` and ``row`` choose the random draws of a model that
+        makes some in ``predict``. Raises InputError R105, WeightsMissing R304.
+        """
+        self._alive("predict")
+        call = calls.Predict(self.interface, self._entry("predict"), self._row_independent)
+        arrays, dims = call.check(inputs)
+        scalars = self._scalars(step=step, row=row)
+        pieces = call.pieces(dims)
+        with self._pool.shared() as context:
+            self._state.ensure_ready("predict")
+            return call.run(context, arrays, dims, pieces, scalars)
+
+    def train_step(self, /, *, lr: float | None = None, row: int | None = None, **inputs: object) -> StepResult:
+        """One step of the optimizer on one batch of the size that was built.
+
+        ``inputs``: the model's inputs, those of the train section, and its float arguments. ``lr``: this step's
+        learning rate, else the train section's. ``row``: the global number of the batch's first row, else step x B.
+        Elements with a non-finite gradient are left alone and reported, not raised. Raises InputError R105,
+        WeightsMissing R304.
+        """
+        self._alive("train_step")
+        call = calls.TrainStep(self.interface, self._entry("train_step"))
+        arrays, arguments, program = call.check(inputs)
+        rate = call.rate(lr)
+        with self._pool.exclusive() as context:
+            self._state.ensure_ready("train_step")
+            if not self._state.optimizer_ready:
+                self._fill_optimizer(context)
+            first = self._step * call.rows(program) if row is None else row
+            scalars = self._scalars(step=self._step, row=first) | {"lr": rate} | arguments
+            bound = context.feed(program, arrays, scalars)
+            self._state.torn = True
+            bound.run()
+            self._state.torn = False
+            result = call.result(bound, self._step, self._state.forward_order)
+            self._step += 1
+            return result
+
+    def evaluate(self, /, *, step: int = 0, **inputs: object) -> EvalResult:
+        """Loss and metrics over all rows that are given: cut into built sizes, combined as the train section says.
+
+        ``inputs``: the model's inputs, those of the train section, and its float arguments. Raises InputError R105,
+        WeightsMissing R304.
+        """
+        self._alive("evaluate")
+        call = calls.Evaluate(self.interface, self._entry("eval_step"), self._entry("eval_finish"))
+        arrays, arguments, dims = call.check(inputs)
+        pieces = call.pieces(dims)
+        scalars = self._scalars(step=step, row=0) | arguments
+        with self._pool.shared() as context:
+            self._state.ensure_ready("evaluate")
+            return call.run(context, arrays, pieces, scalars)
+
+    def initialise(self, seed: int | None = None) -> None:
+        """Give every state tensor its initial value, drawn from ``seed`` (else the session's); the step becomes 0."""
+        self._alive("initialise")
+        if seed is not None:
+            check_options(seed=seed)
+            self.seed = seed
+        with self._pool.exclusive() as context:
+            self._state.torn = True
+            self._run_init(context)
+            self._state.all_set()
+            self._step = 0
+
+    def state_tensors(self) -> dict[str, NDArray[Any]]:
+        """Copies of all state tensors, the optimizer's included, as they lie between two steps."""
+        self._alive("state_tensors")
+        with self._pool.exclusive() as context:
+            self._state.ensure_ready("state_tensors")
+            if not self._state.optimizer_ready:
+                self._fill_optimizer(context)
+            return {name: view.copy() for name, view in self._state.views.items()}
+
+    def restore(self, tensors: Mapping[str, object], step: int) -> None:
+        """Take all state tensors and the step's number, or nothing.
+
+        InputError R105 for a name, shape or dtype that differs.
+        """
+        self._alive("restore")
+        check_options(step=step)
+        table = self._state.tensors
+        check_names("restore", list(tensors), list(table))
+        arrays = {n: as_array("restore", Tensor(n, t.dtype, t.shape), tensors[n]) for n, t in table.items()}
+        for name, array in arrays.items():
+            if array.shape != table[name].shape:
+                raise InputError(
+                    "R105",
+                    f"`{name}` has the shape {list(array.shape)}, {table[name]} was expected",
+                    place=f"restore({name}=...)",
+                    help="restore a state of this artifact",
+                )
+        with self._pool.exclusive():
+            for name, array in arrays.items():
+                np.copyto(self._state.views[name], array, casting="no")
+            self._state.all_set()
+            self._step = step
+
+    def close(self) -> None:
+        """Wait for calls that run, then let go of the memory. May be called again; later calls raise R309."""
+        if not fork.is_child(self._born) and self._pool.close():
+            self._state.release()
+
+    def __enter__(self) -> Self:
+        self._alive("with")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        closed = " closed" if self._pool.closed else ""
+        return f"<dslc.Session {self.name} on {self.device}, step {self._step}{closed}>"
+
+    def _alive(self, call: str) -> None:
+        fork.refuse_child(self._born, self.name)
+        if self._pool.closed:
+            raise closed_error(call)
+
+    def _entry(self, entry: str) -> list[Loaded]:
+        return self._programs.get(entry, [])
+
+    def _scalars(self, *, step: int, row: int) -> dict[str, int | float]:
+        check_options(step=step, row=row)
+        return {"step": step, "row": row, "seed": self.seed}
+
+    def _run_init(self, context: Context) -> None:
+        [program] = self._entry("init")
+        context.feed(program, {}, self._scalars(step=0, row=0)).run()
+
+    def _fill_optimizer(self, context: Context) -> None:
+        """Initial values for the optimizer's slots alone: weights that came from a file stay."""
+        kept = {name: self._state.views[name].copy() for name in self._state.weights}
+        try:
+            self._run_init(context)
+        finally:
+            for name, value in kept.items():
+                np.copyto(self._state.views[name], value)
+        self._state.optimizer_ready = True

@@ -1,0 +1,95 @@
+"""The state region: parameters, buffers and optimizer slots in one block, and what is known about their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dslc.base.errors import ArtifactError, WeightsMissing
+from dslc.runtime.dtypes import numpy_dtype
+from dslc.runtime.memory import block
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class StateTensor:
+    """One line of the header's table of state tensors."""
+
+    name: str
+    kind: str  # param, buffer or optimizer
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    @property
+    def bytes(self) -> int:
+        count = numpy_dtype(self.dtype).itemsize
+        for size in self.shape:
+            count *= size
+        return count
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+class State:
+    """The block and a view of each tensor.
+
+    ``missing`` are the parameters and buffers that have no value yet; ``optimizer_ready`` says whether the optimizer's
+    slots have one; ``torn`` that a training step stopped in the middle, so that old and new values lie side by side.
+    """
+
+    def __init__(self, table: Mapping[str, Any]) -> None:
+        self.tensors = {
+            t["name"]: StateTensor(t["name"], t["kind"], t["dtype"], tuple(t["shape"]), t["offset"])
+            for t in table["tensors"]
+        }
+        self.forward_order: tuple[str, ...] = tuple(table["forward_order"])
+        self.block: NDArray[np.uint8] = block(table["bytes"])
+        self.views: dict[str, NDArray[Any]] = {
+            t.name: self.block[t.offset : t.offset + t.bytes].view(numpy_dtype(t.dtype)).reshape(t.shape)
+            for t in self.tensors.values()
+        }
+        self.missing = set(self.weights)
+        self.without_optimizer = not any(t.kind == "optimizer" for t in self.tensors.values())
+        self.optimizer_ready = self.without_optimizer
+        self.torn = False
+
+    @property
+    def weights(self) -> list[str]:
+        """The names of parameters and buffers, in the order of the state."""
+        return [t.name for t in self.tensors.values() if t.kind != "optimizer"]
+
+    def all_set(self) -> None:
+        """Note that every tensor has a value and that they belong together."""
+        self.missing.clear()
+        self.optimizer_ready = True
+        self.torn = False
+
+    def ensure_ready(self, place: str) -> None:
+        """Raise WeightsMissing R304 or ArtifactError R310 unless the weights can be computed with."""
+        if self.torn:
+            raise ArtifactError(
+                "R310",
+                "a training step stopped in the middle, so old and new values lie side by side",
+                place=place,
+                help="load weights or a checkpoint again",
+            )
+        if self.missing:
+            first = min(self.missing)
+            more = f" and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
+            raise WeightsMissing(
+                "R304",
+                f"no weights are loaded: `{first}`{more} has no value",
+                place=place,
+                help='train the model (`dslc train`), or load with weights=PATH or weights="init"',
+            )
+
+    def release(self) -> None:
+        """Let go of the memory."""
+        self.views.clear()
+        self.block = block(0)

@@ -1,0 +1,169 @@
+"""The weights of a session as a mapping of copies, and their files."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dslc.base.errors import ArtifactError, DslcWarning, InputError, WeightsMissing
+from dslc.base.publish import publish_bytes
+from dslc.runtime import tensorfile
+from dslc.runtime.inputs import as_array
+from dslc.runtime.interface import Tensor
+from dslc.runtime.pool import Pool
+from dslc.runtime.state import State, StateTensor
+from dslc.runtime.tensorfile import FileTensor, TensorFile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.context import Context
+
+_SHOWN = 5  # names of a kind that a message lists
+_COUNTER = "num_batches_tracked"  # PyTorch's batchnorm counts its batches; no op here reads that
+
+
+class Weights(Mapping[str, "NDArray[Any]"]):
+    """Parameters and buffers by name. Reading gives a copy; assignment takes the exact shape and dtype."""
+
+    def __init__(self, state: State, pool: Pool[Context], *, verify: bool, guard: Callable[[str], None]) -> None:
+        self._state = state
+        self._pool = pool
+        self._verify = verify
+        self._guard = guard  # raises in a forked child and after close
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state.weights)
+
+    def __len__(self) -> int:
+        return len(self._state.weights)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """A copy. KeyError for no such name, WeightsMissing R304 for a tensor that has no value yet."""
+        if name not in self._state.weights:
+            raise KeyError(name)
+        self._guard("weights")
+        with self._pool.exclusive():
+            if name in self._state.missing:
+                self._state.ensure_ready(f"weights[{name!r}]")
+            return self._state.views[name].copy()
+
+    def __setitem__(self, name: str, value: object) -> None:
+        """InputError R105 for a value that is not an array of exactly this shape and dtype."""
+        if name not in self._state.weights:
+            raise KeyError(name)
+        self._guard("weights")
+        tensor = self._state.tensors[name]
+        array = as_array("weights", Tensor(name, tensor.dtype, tensor.shape), value)
+        if array.shape != tensor.shape:
+            raise InputError(
+                "R105",
+                f"`{name}` has the shape {list(array.shape)}, {tensor} was expected",
+                place=f"weights[{name!r}]",
+                help=f"pass an array of shape {list(tensor.shape)}",
+            )
+        with self._pool.exclusive():
+            np.copyto(self._state.views[name], array, casting="no")
+            self._state.missing.discard(name)
+
+    def load(self, path: str | os.PathLike[str], strict: bool = True) -> None:
+        """Take all weights from a safetensors file, or none.
+
+        Names, shapes and dtypes must be those of the artifact (R305 lists what is missing, extra and misshaped); with
+        ``strict=False`` missing and extra tensors are left alone. R304 for no file, R306 for a damaged one. The
+        optimizer's slots start anew. A file without digests is accepted with a warning W004, which also names
+        PyTorch's batch counters when there are any.
+        """
+        self._guard("weights.load")
+        self._install(tensorfile.read(path, verify=self._verify), os.fspath(path), strict)
+
+    def load_beside(self, folder: str, name: str) -> bool:
+        """The same from ``NAME.safetensors`` in a folder, never through a link; False when there is no such file."""
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            base = f"{name}.safetensors"
+            file = tensorfile.read(base, verify=self._verify, follow=False, dir_fd=handle)
+        except WeightsMissing:
+            return False
+        finally:
+            os.close(handle)
+        self._install(file, os.path.join(folder, base), True)
+        return True
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all weights with a SHA-256 each; the file appears whole or not at all. R304 while one has no value."""
+        self._guard("weights.save")
+        with self._pool.exclusive():
+            self._state.ensure_ready("weights.save")
+            data = tensorfile.encode(
+                {name: self._state.views[name] for name in self._state.weights},
+                dtypes={name: self._state.tensors[name].dtype for name in self._state.weights},
+            )
+        publish_bytes(path, data)
+
+    def _install(self, file: TensorFile, place: str, strict: bool) -> None:
+        expected = {name: self._state.tensors[name] for name in self._state.weights}
+        counters = [n for n in file.tensors if n not in expected and _is_counter(n, expected)]
+        extra = [n for n in file.tensors if n not in expected and n not in counters]
+        missing = [n for n in expected if n not in file.tensors]
+        other = [n for n in expected if n in file.tensors and not _fits(expected[n], file.tensors[n])]
+        if other or (strict and (missing or extra)):
+            raise _mismatch(place, expected, file, missing, extra, other)
+        _announce(place, file, counters, checked=self._verify)
+        with self._pool.exclusive():
+            # A file that leaves tensors alone does not make a torn state whole.
+            if self._state.torn and missing:
+                self._state.ensure_ready("weights.load")
+            for name in expected.keys() & file.tensors.keys():
+                np.copyto(self._state.views[name], file.tensors[name].array(), casting="no")
+                self._state.missing.discard(name)
+            self._state.torn = False
+            self._state.optimizer_ready = self._state.without_optimizer
+
+
+def _is_counter(name: str, expected: Mapping[str, StateTensor]) -> bool:
+    """Whether a name is PyTorch's batch counter of a batchnorm that the artifact has."""
+    layer, _, last = name.rpartition(".")
+    return last == _COUNTER and f"{layer}.running_mean" in expected
+
+
+def _fits(tensor: StateTensor, have: FileTensor) -> bool:
+    return have.dtype == tensor.dtype and have.shape == tensor.shape
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def _mismatch(
+    place: str, expected: Mapping[str, StateTensor], file: TensorFile, missing: list[str], extra: list[str],
+    other: list[str],
+) -> ArtifactError:  # fmt: skip
+    parts = []
+    if missing:
+        parts.append(f"missing: {_listed(missing)}")
+    if extra:
+        parts.append(f"extra: {_listed([ascii(n)[1:-1][:80] for n in extra])}")
+    if other:
+        parts.append("misshaped: " + _listed([f"{n} is {file.tensors[n]}, not {expected[n]}" for n in other]))
+    return ArtifactError(
+        "R305",
+        "the weights do not fit the artifact; " + "; ".join(parts),
+        place=place,
+        help="use the weights of this model, or build the model that they belong to",
+    )
+
+
+def _announce(place: str, file: TensorFile, counters: list[str], *, checked: bool) -> None:
+    said = []
+    if checked and not file.verified:
+        said.append("it carries no digests, so damage to it would not be seen")
+    if counters:
+        said.append(f"PyTorch's batch counters are not used ({_listed(counters)})")
+    if said:
+        warnings.warn(DslcWarning("W004", f"{place}: {'; '.join(said)}"), stacklevel=4)
