@@ -1,0 +1,57 @@
+"""What the normalisations share: moments over axes, the gradient through them, and type rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dslc.compiler.ir.op import Mismatch
+from dslc.compiler.ir.sizes import Size
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.lazy import np
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+_HALF = (DType.F16, DType.BF16)
+
+
+def statistics_dtype(op: str, x: TensorType, others: Sequence[TensorType]) -> DType:
+    """The dtype of weights and statistics: x's own, or f32 beside a tensor of 16 bits. Raises Mismatch E0204."""
+    if not x.dtype.is_float:
+        raise Mismatch(f"`{op}` needs a float tensor, not {x.dtype}", 'convert it: `cast(x, "float")`', "E0204")
+    dtype = others[0].dtype
+    if any(t.dtype is not dtype for t in others) or not (dtype is x.dtype or (dtype is DType.F32 and x.dtype in _HALF)):
+        raise Mismatch(f"`{op}` of {x} with weights of {others[0].dtype}", "give all the same dtype", "E0204")
+    return dtype
+
+
+def require_vectors(op: str, size: Size, vectors: Sequence[TensorType]) -> None:
+    """Raises Mismatch E0302 unless each of ``vectors`` is ``[size]``, E0308 when the size is 0."""
+    if size == 0:
+        raise Mismatch(f"`{op}` over an axis of size 0", "give that axis at least one element", "E0308")
+    for t in vectors:
+        if t.shape != (size,):
+            raise Mismatch(f"`{op}` needs weights of [{size}], got {t}", None, "E0302")
+
+
+def check_eps(op: str, eps: float) -> None:
+    if not 0 < eps < 1:
+        raise Mismatch(f"`eps` of `{op}` is {eps:g}", "a small number above 0, for instance 1e-5", "E0209")
+
+
+def moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """Mean and biased variance over ``axes``, which stay with size 1, in x's dtype; two passes, so nothing cancels."""
+    mean = np.mean(x, axis=axes, keepdims=True)
+    return mean, np.mean(np.square(x - mean), axis=axes, keepdims=True)
+
+
+def through_moments(g: Array, xhat: Array, invstd: Array, axes: tuple[int, ...]) -> Array:
+    """The gradient in x of ``xhat = (x - mean) * invstd``, from ``g``, that in xhat (Ioffe and Szegedy 2015).
+
+    ``invstd`` broadcasts against x; mean and variance are over ``axes``.
+    """
+    shared = np.mean(g, axis=axes, keepdims=True)
+    sloped = np.mean(g * xhat, axis=axes, keepdims=True)
+    result: Array = (g - shared - xhat * sloped) * invstd
+    return result
