@@ -173,13 +173,8 @@ def _sequence(want: str, arg: Given, callee: str) -> Any:
     items = list(value) if isinstance(value, (list, tuple)) else [value]
     inner = {"Shape": "Size", "Ints": "int", "Floats": "float"}.get(want, "Value")
     single = want in ("Ints", "Floats") or isinstance(value, (list, tuple))
-    fits = {
-        "Size": lambda v: _is_int(v) or isinstance(v, Poly),
-        "int": _is_int,
-        "float": lambda v: _is_int(v) or isinstance(v, float),
-        "Value": lambda v: isinstance(v, Value),
-    }[inner]
-    if not single or not all(fits(v) for v in items):
+    allowed = {"Size": (int, Poly), "int": (int,), "float": (int, float), "Value": (Value,)}[inner]
+    if not single or not all(isinstance(v, allowed) and not isinstance(v, bool) for v in items):
         what = {"Size": "a list of sizes", "int": "an int or a list of ints", "float": "a number or a list of numbers"}
         wanted = what.get(inner, "a list of tensors")
         raise Problem("E0202", f"`{callee}` wants {wanted}, this is {kind_of(value)}", arg.span, f"not {wanted}")

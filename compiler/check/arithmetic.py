@@ -72,13 +72,23 @@ def _of_numbers(op: str, a: int | float, b: int | float, span: Span) -> int | fl
             return a % b
         case "^":
             if isinstance(a, int) and isinstance(b, int) and b >= 0:
-                if b * max(1, abs(a).bit_length() - 1) > 64 and abs(a) > 1:
-                    raise Problem("E0005", "this int does not fit 64 bits", span, "beyond 2^63 - 1")
-                return int(a**b) if abs(a) > 1 else a ** (b % 2 if b > 1 and a < 0 else min(b, 1))
+                return _int_power(a, b, span)
             if a < 0 and not float(b).is_integer():
                 raise Problem("E0209", "a negative number to a broken power", span, "not a real number")
             return float(a) ** float(b)
     raise Problem("E0202", f"`{op}` is for tensors", span, "both sides are numbers")
+
+
+def _int_power(a: int, b: int, span: Span) -> int:
+    """``a ** b``, refused before it is computed when it cannot fit 64 bits."""
+    if abs(a) > 1 and b * (abs(a).bit_length() - 1) > 64:
+        raise Problem("E0005", "this int does not fit 64 bits", span, "beyond 2^63 - 1")
+    if abs(a) <= 1:
+        b = min(b, 2 - b % 2)  # 0, 1 and -1 repeat
+    result = 1
+    for _ in range(b):
+        result *= a
+    return result
 
 
 def _of_sizes(op: str, a: Static, b: Static, span: Span) -> Static:

@@ -1,0 +1,152 @@
+"""Cuts the entries of an artifact from a checked model: init, train_step, eval_step, eval_finish, predict.
+
+Each function gives a Program whose graph has ints for sizes and still the abstract float.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dslc.compiler.check.model import Checked
+from dslc.compiler.ir.build import ParamSpec, TrainSpec
+from dslc.compiler.ir.graph import Graph, Input, Kind, Value, order
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.partials import split_at_batch
+
+ENTRIES = ("init", "train_step", "eval_step", "eval_finish", "predict")
+
+
+def train_spec(checked: Checked) -> TrainSpec | None:
+    """The optimizer and the parameter groups; None without a train section."""
+    train = checked.train
+    if train is None or train.optimizer is None:
+        return None
+    args = dict(train.optimizer_args)
+    decay_on, clip = args.pop("decay_on"), args.pop("clip_norm")
+    specs = []
+    for name, info in checked.params.items():
+        if info.input.kind is not Kind.PARAM:
+            continue
+        groups = info.groups
+        if groups.decay is not None:
+            decay = groups.decay
+        else:
+            everywhere = decay_on == "all" or info.input.value.type.rank >= 2
+            decay = float(args["weight_decay"]) if everywhere else 0.0
+        specs.append(ParamSpec(name, groups.lr, decay, not groups.freeze))
+    return TrainSpec(train.optimizer, args, tuple(specs), clip)
+
+
+def optimizer_slots(spec: TrainSpec) -> dict[str, str]:
+    """Name of each optimizer tensor -> the parameter it belongs to, in forward order."""
+    slots = spec.optimizer.slots(dict(spec.args))
+    return {f"{p.name}.{slot}": p.name for p in spec.params if p.trained for slot in slots}
+
+
+def predict(checked: Checked, sizes: Mapping[str, int]) -> Program:
+    """The model's results from its inputs, as in evaluation."""
+    outputs = {f"result.{name}": checked.graph.outputs[f"result.{name}"] for name in checked.results}
+    graph = Graph(checked.graph.inputs, order(outputs.values()), outputs)
+    wanted = {i.name for i in checked.model_inputs}
+    return Program("predict", dict(sizes), _used(_evaluated(graph).bind(sizes), keep=wanted))
+
+
+def train_step(checked: Checked, sizes: Mapping[str, int]) -> Program:
+    """Loss, metrics and buffer updates; the autodiff pass adds gradients and the optimizer's updates."""
+    spec = train_spec(checked)
+    assert spec is not None
+    graph = checked.graph
+    outputs = {n: v for n, v in graph.outputs.items() if not n.startswith("result.")}
+    roots = [*outputs.values(), *(v for _, v in graph.updates)]
+    inputs = list(graph.inputs)
+    types = {i.name: i.value.type for i in inputs}
+    inputs += [Input(slot, Kind.OPTIMIZER, types[param]) for slot, param in optimizer_slots(spec).items()]
+    for name, dtype in (("step", DType.I64), ("lr", DType.FLOAT)):
+        if name not in types:
+            inputs.append(Input(name, Kind.SCALAR, TensorType(dtype, ())))
+    cut = Graph(tuple(inputs), order(roots), outputs, graph.updates)
+    keep = {i.name for i in inputs if i.kind in (Kind.PARAM, Kind.OPTIMIZER)} | {"step", "lr"}
+    return Program("train_step", dict(sizes), _used(cut.bind(sizes), keep=keep))
+
+
+def eval_step(checked: Checked, sizes: Mapping[str, int]) -> Program:
+    """What each reduction over the batch gives for one batch, to be combined over batches."""
+    step, _ = split_at_batch(_evaluation(checked), checked.batch)
+    return Program("eval_step", dict(sizes), _used(step.bind(sizes)))
+
+
+def eval_finish(checked: Checked, sizes: Mapping[str, int]) -> Program:
+    """Loss and metrics from the combined reductions."""
+    _, finish = split_at_batch(_evaluation(checked), checked.batch)
+    return Program("eval_finish", dict(sizes), _used(finish.bind(sizes), keep={i.name for i in finish.inputs}))
+
+
+def _evaluation(checked: Checked) -> Graph:
+    outputs = {n: v for n, v in checked.graph.outputs.items() if not n.startswith("result.")}
+    return _evaluated(Graph(checked.graph.inputs, order(outputs.values()), outputs))
+
+
+def init(checked: Checked, sizes: Mapping[str, int]) -> Program:
+    """Fills every state tensor from its initialiser and the seed."""
+    from dslc.compiler.ops.philox import key_of
+
+    seed = Input("seed", Kind.SCALAR, TensorType(DType.I64, ()))
+    inputs: list[Input] = []
+    updates: list[tuple[Input, Value]] = []
+    for name, info in checked.params.items():
+        b = Builder(name=name, span=info.span)
+        shape = info.input.value.type.shape
+        start = info.init
+        match start.kind:
+            case "constant":
+                value = b(OPS["full"], value=start.args[0], dtype=DType.FLOAT, shape=shape)
+            case "uniform" | "normal":
+                low, high = start.args
+                names = ("low", "high") if start.kind == "uniform" else ("mean", "std")
+                attrs = dict(zip(names, (low, high)))
+                key = key_of(name, "init")
+                value = b(OPS[f"init_{start.kind}"], seed.value, key=key, shape=shape, dtype=DType.FLOAT, **attrs)
+            case kind:
+                raise AssertionError(f"initialiser {kind} was not resolved")
+        state = Input(name, info.input.kind, info.input.value.type, info.span)
+        inputs.append(state)
+        updates.append((state, value))
+    spec = train_spec(checked)
+    for slot, param in (optimizer_slots(spec) if spec else {}).items():
+        type = checked.params[param].input.value.type
+        state = Input(slot, Kind.OPTIMIZER, type)
+        inputs.append(state)
+        updates.append((state, Builder(name=slot)(OPS["full"], value=0.0, dtype=DType.FLOAT, shape=type.shape)))
+    graph = Graph((*inputs, seed), order(v for _, v in updates), {}, tuple(updates))
+    return Program("init", dict(sizes), graph.bind(sizes))
+
+
+def _evaluated(graph: Graph) -> Graph:
+    """The graph outside training: dropout is gone, batchnorm reads its buffers."""
+    return graph.rewrite(lambda node: node.op.in_eval(node, Builder().at(node)))
+
+
+def _used(graph: Graph, keep: set[str] | None = None) -> Graph:
+    """Without the inputs that nothing reads, but for those to ``keep``."""
+    read = {v for n in graph.nodes for v in n.inputs} | set(graph.roots)
+    kept = tuple(
+        i for i in graph.inputs if i.value in read or i.name in (keep or ()) or any(i is u for u, _ in graph.updates)
+    )
+    return Graph(kept, graph.nodes, graph.outputs, graph.updates)
+
+
+def rows_independent(graph: Graph, batch_inputs: set[str]) -> bool:
+    """Whether each row of the results depends on the same row of the inputs alone (int sizes, see Op.rows).
+
+    ``batch_inputs``: names of the inputs whose axis 0 runs over the batch.
+    """
+    where: dict[Value, int | None] = {i.value: 0 if i.name in batch_inputs else None for i in graph.inputs}
+    for node in graph.nodes:
+        axes = [where[v] for v in node.inputs]
+        found = (None,) * len(node.outputs) if all(a is None for a in axes) else node.op.rows(node, axes)
+        if found is None:
+            return False
+        where.update(zip(node.outputs, found))
+    return all(where[v] == 0 for v in graph.outputs.values())

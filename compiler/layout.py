@@ -1,0 +1,61 @@
+"""The state region: params, buffers and optimizer tensors in name order, the same for all entries of a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dslc.compiler.check.model import Checked
+from dslc.compiler.entries import optimizer_slots, train_spec
+from dslc.compiler.ir.graph import Kind
+from dslc.compiler.ir.program import ALIGNMENT
+from dslc.compiler.ir.types import DType, TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class StateTensor:
+    """One tensor of the state. ``of``: the parameter an optimizer tensor belongs to."""
+
+    name: str
+    kind: Kind
+    type: TensorType
+    offset: int
+    init: str
+    trained: bool
+    of: str | None = None
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    tensors: tuple[StateTensor, ...]
+    bytes: int
+    #: trained parameters in forward order: the order of the flags of a training step
+    forward_order: tuple[str, ...]
+
+    @property
+    def offsets(self) -> Mapping[str, int]:
+        return {t.name: t.offset for t in self.tensors}
+
+
+def layout_state(checked: Checked, params: DType) -> StateLayout:
+    """Places every tensor at a multiple of 64 bytes."""
+    spec = train_spec(checked)
+    trained = [p.name for p in spec.params if p.trained] if spec else []
+    slots = optimizer_slots(spec) if spec else {}
+    wanted: list[tuple[str, Kind, tuple[int, ...], str, str | None]] = []
+    for kind in (Kind.PARAM, Kind.BUFFER):
+        for name in sorted(n for n, i in checked.params.items() if i.input.kind is kind):
+            info = checked.params[name]
+            wanted.append((name, kind, info.input.value.type.ints, str(info.init), None))
+    for slot in sorted(slots):
+        shape = checked.params[slots[slot]].input.value.type.ints
+        wanted.append((slot, Kind.OPTIMIZER, shape, "constant(0)", slots[slot]))
+    trained_names = set(trained)
+    tensors: list[StateTensor] = []
+    offset = 0
+    for name, kind, shape, init, of in wanted:
+        type = TensorType(params, shape)
+        is_trained = kind is Kind.PARAM and name in trained_names
+        tensors.append(StateTensor(name, kind, type, offset, init, is_trained, of))
+        offset += -(-type.bytes // ALIGNMENT) * ALIGNMENT
+    return StateLayout(tuple(tensors), offset, tuple(trained))
