@@ -22,7 +22,7 @@ _STEP: Final = 4096  # bytes compared at once when looking for the first differe
 
 
 def dumps(value: object) -> bytes:
-    """The canonical text. ValueError for NaN, Inf, a key that is no string, or nesting over 16; TypeError for no JSON."""
+    """The canonical text. ValueError for NaN, Inf, a key that is no string, nesting over 16; TypeError for no JSON."""
     _check_value(value)
     return _dump(value)
 

@@ -1,0 +1,344 @@
+"""Closed schemas as plain data: what a JSON value may be, and where and why one is not.
+
+A schema is built from the few kinds below and turned once, by ``checker``, into a function that takes a value and
+raises ``Mismatch`` with the path (``interface.dims[0].low``) and the rule. Nothing is converted: an int is no float
+and ``True`` is no int. The depth of the check is the depth of the schema, never of the value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from dataclasses import field as default
+from typing import Final, TypeAlias
+
+INT_LOW: Final = -(1 << 63)
+INT_HIGH: Final = (1 << 63) - 1
+_LARGEST_JSON_INT: Final = (1 << 64) - 1
+
+
+class Mismatch(Exception):
+    """A value that its schema does not allow. ``path`` is built on the way out; ``rule`` says what was expected."""
+
+    def __init__(self, rule: str, got: object = None) -> None:
+        super().__init__(rule)
+        self.rule = rule
+        self.got = got
+        self._steps: list[str] = []
+
+    def inside(self, step: str | int) -> Mismatch:
+        self._steps.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+        return self
+
+    @property
+    def path(self) -> str:
+        return "".join(reversed(self._steps)).removeprefix(".")
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.rule}"
+
+
+@dataclass(frozen=True)
+class Int:
+    """An int in [low, high]."""
+
+    low: int = 0
+    high: int = INT_HIGH
+
+
+@dataclass(frozen=True)
+class Float:
+    """A finite float, written with a point or an exponent."""
+
+
+@dataclass(frozen=True)
+class Bool:
+    """true or false."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """Printable text of at most ``longest`` characters; all of it matches ``pattern`` where there is one."""
+
+    longest: int = 200
+    pattern: str | None = None
+    called: str = "text"
+
+
+@dataclass(frozen=True)
+class Enum:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Nullable:
+    """null or ``of``."""
+
+    of: Schema
+
+
+@dataclass(frozen=True)
+class Either:
+    """An int as ``number`` says or a text as ``text`` says."""
+
+    number: Int
+    text: Text
+
+
+@dataclass(frozen=True)
+class ListOf:
+    """A list of ``least`` to ``most`` items."""
+
+    of: Schema
+    most: int
+    least: int = 0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A list of one item per field, in this order."""
+
+    fields: Mapping[str, Schema]
+
+
+@dataclass(frozen=True)
+class Record:
+    """An object with all of ``fields`` and perhaps some of ``optional``, nothing else."""
+
+    fields: Mapping[str, Schema]
+    optional: Mapping[str, Schema] = default(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class MapOf:
+    """An object with free keys that match ``key``."""
+
+    key: Text
+    of: Schema
+    most: int = 1000
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A list whose first item is a word that decides the rest: ``["copy", src, dst]``."""
+
+    kinds: Mapping[str, Row]
+
+
+@dataclass(frozen=True)
+class Json:
+    """Any JSON value; the reader has bounded its depth and its numbers of values. ``table``: it must be an object."""
+
+    table: bool = False
+
+
+Schema: TypeAlias = Int | Float | Bool | Text | Enum | Nullable | Either | ListOf | Row | Record | MapOf | Tagged | Json
+Check: TypeAlias = Callable[[object], None]
+
+
+def checker(schema: Schema) -> Check:
+    """The function that checks a value against a schema and raises Mismatch."""
+    match schema:
+        case Int():
+            return _int(schema)
+        case Float():
+            return _float
+        case Bool():
+            return _bool
+        case Text():
+            return _text(schema)
+        case Enum(words):
+            return _enum(frozenset(words), "one of " + ", ".join(words))
+        case Nullable(of):
+            return _nullable(checker(of))
+        case Either(number, text):
+            return _either(_int(number), _text(text))
+        case ListOf():
+            return _list(checker(schema.of), schema.least, schema.most)
+        case Row(fields):
+            return _row(tuple((name, checker(inner)) for name, inner in fields.items()))
+        case Record(fields, optional):
+            return _record({n: checker(s) for n, s in fields.items()}, {n: checker(s) for n, s in optional.items()})
+        case MapOf():
+            return _map(_text(schema.key), checker(schema.of), schema.most)
+        case Tagged(kinds):
+            return _tagged({tag: checker(row) for tag, row in kinds.items()})
+        case Json(table):
+            return _table if table else _json
+
+
+def _int(schema: Int) -> Check:
+    low, high = schema.low, schema.high
+
+    def check(value: object) -> None:
+        if type(value) is not int or not low <= value <= high:
+            raise Mismatch(f"expected an int in [{low}, {high}]", value)
+
+    return check
+
+
+def _float(value: object) -> None:
+    if type(value) is not float or not -1.8e308 < value < 1.8e308:
+        raise Mismatch("expected a finite float", value)
+
+
+def _bool(value: object) -> None:
+    if type(value) is not bool:
+        raise Mismatch("expected true or false", value)
+
+
+def _text(schema: Text) -> Check:
+    pattern = re.compile(schema.pattern) if schema.pattern is not None else None
+    longest, called = schema.longest, schema.called
+
+    def check(value: object) -> None:
+        if type(value) is not str or len(value) > longest or not value.isprintable():
+            raise Mismatch(f"expected {called}: printable, at most {longest} characters", value)
+        if pattern is not None and pattern.fullmatch(value) is None:
+            raise Mismatch(f"expected {called}", value)
+
+    return check
+
+
+def _enum(words: frozenset[str], rule: str) -> Check:
+    def check(value: object) -> None:
+        if type(value) is not str or value not in words:
+            raise Mismatch(f"expected {rule}", value)
+
+    return check
+
+
+def _nullable(inner: Check) -> Check:
+    def check(value: object) -> None:
+        if value is not None:
+            inner(value)
+
+    return check
+
+
+def _either(number: Check, text: Check) -> Check:
+    def check(value: object) -> None:
+        if type(value) is str:
+            text(value)
+        else:
+            number(value)
+
+    return check
+
+
+def _list(inner: Check, least: int, most: int) -> Check:
+    def check(value: object) -> None:
+        if type(value) is not list or not least <= len(value) <= most:
+            raise Mismatch(f"expected a list of {least} to {most} items", value)
+        at = 0
+        try:
+            for at, item in enumerate(value):  # noqa: B007  (used by the handler)
+                inner(item)
+        except Mismatch as mismatch:
+            raise mismatch.inside(at) from None
+
+    return check
+
+
+def _row(fields: tuple[tuple[str, Check], ...]) -> Check:
+    count = len(fields)
+    rule = f"expected a list of {count}: " + ", ".join(name for name, _ in fields)
+
+    def check(value: object) -> None:
+        if type(value) is not list or len(value) != count:
+            raise Mismatch(rule, value)
+        name = ""
+        try:
+            for (name, inner), item in zip(fields, value):  # noqa: B007  (used by the handler)
+                inner(item)
+        except Mismatch as mismatch:
+            raise mismatch.inside(name) from None
+
+    return check
+
+
+def _record(fields: dict[str, Check], optional: dict[str, Check]) -> Check:
+    required = fields.keys()
+    every = fields | optional
+
+    def check(value: object) -> None:
+        if type(value) is not dict:
+            raise Mismatch("expected an object", value)
+        if value.keys() != required:
+            for name in required - value.keys():
+                raise Mismatch(f"the field {name!r} is missing")
+            for name in value.keys() - every.keys():
+                raise Mismatch(f"unknown field {name[:64]!r}")
+        name = ""
+        try:
+            for name, item in value.items():
+                every[name](item)
+        except Mismatch as mismatch:
+            raise mismatch.inside(name) from None
+
+    return check
+
+
+def _map(key: Check, inner: Check, most: int) -> Check:
+    def check(value: object) -> None:
+        if type(value) is not dict or len(value) > most:
+            raise Mismatch(f"expected an object of at most {most} fields", value)
+        name = ""
+        try:
+            for name, item in value.items():
+                key(name)
+                inner(item)
+        except Mismatch as mismatch:
+            raise mismatch.inside(name[:64]) from None
+
+    return check
+
+
+def _tagged(kinds: dict[str, Check]) -> Check:
+    rule = "expected a list that begins with one of " + ", ".join(kinds)
+
+    def check(value: object) -> None:
+        if type(value) is not list or not value or type(value[0]) is not str or value[0] not in kinds:
+            raise Mismatch(rule, value)
+        kinds[value[0]](value)
+
+    return check
+
+
+def _json(value: object) -> None:
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        kind = type(item)
+        if kind is dict:
+            assert isinstance(item, dict)
+            for name in item:
+                _json_text(name)
+            stack.extend(item.values())
+        elif kind is list:
+            assert isinstance(item, list)
+            stack.extend(item)
+        elif kind is str:
+            _json_text(item)
+        elif kind is int:
+            assert isinstance(item, int)
+            if not INT_LOW <= item <= _LARGEST_JSON_INT:
+                raise Mismatch("expected ints of at most 64 bits", item)
+        elif kind is float:
+            _float(item)
+        elif item is not None and kind is not bool:
+            raise Mismatch("expected JSON", item)
+
+
+def _json_text(text: object) -> None:
+    if not isinstance(text, str) or any("\ud800" <= c <= "\udfff" for c in text):
+        raise Mismatch("expected text without lone surrogates", text)
+
+
+def _table(value: object) -> None:
+    if type(value) is not dict:
+        raise Mismatch("expected an object", value)
+    _json(value)

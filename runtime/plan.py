@@ -1,0 +1,341 @@
+"""The plan of one program: buffers, ports, scalars, constants and a closed list of instructions, as data.
+
+A plan is one blob of an artifact, canonical JSON; ``docs/artifact.md`` states it field by field. ``Plan.decode`` takes
+only what the schema allows; that offsets, indices and sizes make sense is checked by ``plan_check.check``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from math import prod
+from typing import Any, Final, Literal, TypeAlias
+
+from dslc.base import canonical
+from dslc.base.errors import ArtifactError
+from dslc.base.schema import Mismatch
+from dslc.runtime import plan_schema
+from dslc.runtime.dtypes import ITEMSIZE
+
+Region: TypeAlias = Literal["state", "context", "io", "work"]
+#: A kernel's argument: ("in" | "out" | "inout", buffer), ("scalar", index) or ("i32" | "i64" | "f32" | "f64", value).
+KernelArg: TypeAlias = tuple[str, int | float]
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """Bytes of a region seen as a dense row-major tensor. Several buffers may name the same bytes."""
+
+    region: Region
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        return ITEMSIZE[self.dtype] * prod(self.shape)
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.bytes
+
+    def overlaps(self, other: Buffer) -> bool:
+        """Whether two buffers share a byte."""
+        return self.region == other.region and max(self.offset, other.offset) < min(self.end, other.end)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}] at {self.region}+{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """A buffer that the caller fills (kind data) or reads (result, loss, metric, flags, partial.sum|max|min, count)."""
+
+    name: str
+    kind: str
+    buffer: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """One number of the step block, the first 256 bytes of the io region."""
+
+    name: str
+    offset: int
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Bytes of a blob that stand in a buffer of the work region whenever the program runs."""
+
+    buffer: int
+    blob: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """An op through its numpy meaning."""
+
+    op: str
+    attrs: Mapping[str, Any]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    where: int
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A launch of a compiled kernel; arguments say how they touch their buffers."""
+
+    blob: str
+    symbol: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+    args: tuple[KernelArg, ...]
+    stream: int
+    where: int
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """out = epilogue(alpha * op(a) @ op(b) + beta * c + bias); ``algorithm`` is the provider's choice as bytes."""
+
+    provider: str
+    a: int
+    b: int
+    c: int | None
+    bias: int | None
+    out: int
+    workspace: int | None
+    transpose_a: bool
+    transpose_b: bool
+    compute: str
+    alpha: float
+    beta: float
+    epilogue: str
+    algorithm: bytes
+    stream: int
+    where: int
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOp:
+    """An operation graph of a vendor library with the chosen engine and knobs; never a serialised plan."""
+
+    provider: str
+    kind: str
+    attrs: Mapping[str, Any]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    workspace: int | None
+    engine: int
+    knobs: tuple[tuple[int, int], ...]
+    stream: int
+    where: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """dst = src, byte for byte; same dtype and number of elements."""
+
+    src: int
+    dst: int
+    stream: int
+    where: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """Every element of dst = pattern (itemsize bytes)."""
+
+    dst: int
+    pattern: bytes
+    stream: int
+    where: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """Mark this point of a stream."""
+
+    event: int
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class EventWait:
+    """What follows on this stream waits for the event, recorded by an earlier instruction."""
+
+    event: int
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class BulkBegin:
+    """The instructions up to BulkEnd are submitted together. Bulks are numbered from 0 and do not nest."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class BulkEnd:
+    """The end of the bulk that is open."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """An exchange between the devices of a run."""
+
+    kind: str
+    op: str
+    src: int
+    dst: int
+    stream: int
+    where: int
+
+
+Instruction: TypeAlias = (
+    Reference | Kernel | Gemm | GraphOp | Copy | Fill | EventRecord | EventWait | BulkBegin | BulkEnd | Collective
+)
+
+#: The first item of an instruction's row, and its class; the row's other items are the class's fields in order.
+INSTRUCTIONS: Final[Mapping[str, type[Instruction]]] = {
+    "reference": Reference,
+    "kernel": Kernel,
+    "gemm": Gemm,
+    "graph": GraphOp,
+    "copy": Copy,
+    "fill": Fill,
+    "record": EventRecord,
+    "wait": EventWait,
+    "bulk_begin": BulkBegin,
+    "bulk_end": BulkEnd,
+    "collective": Collective,
+}
+_TAGS: Final = {cls: tag for tag, cls in INSTRUCTIONS.items()}
+_FIELDS: Final = {cls: tuple(f.name for f in fields(cls)) for cls in INSTRUCTIONS.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All of it. ``names`` are what instructions call themselves: node path and source line."""
+
+    buffers: tuple[Buffer, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    scalars: tuple[Scalar, ...]
+    constants: tuple[Constant, ...]
+    instructions: tuple[Instruction, ...]
+    names: tuple[str, ...]
+
+    def encode(self) -> bytes:
+        """The blob. ArtifactError R301 for a value that the schema does not allow."""
+        data = {
+            "buffers": [[b.region, b.offset, b.dtype, list(b.shape)] for b in self.buffers],
+            "inputs": [[p.name, p.kind, p.buffer] for p in self.inputs],
+            "outputs": [[p.name, p.kind, p.buffer] for p in self.outputs],
+            "scalars": [[s.name, s.offset, s.dtype] for s in self.scalars],
+            "constants": [[c.buffer, c.blob, c.offset] for c in self.constants],
+            "instructions": [_row(i) for i in self.instructions],
+            "names": list(self.names),
+        }
+        try:
+            blob = canonical.dumps(data)
+        except (ValueError, TypeError) as error:
+            raise ArtifactError("R301", f"this plan cannot be written: {error}", place="plan") from error
+        _checked(data, "plan")
+        return blob
+
+    @classmethod
+    def decode(cls, blob: bytes | bytearray | memoryview, *, place: str = "plan", offset: int = 0) -> Plan:
+        """From a blob that begins at ``offset`` of ``place``. ArtifactError R301 with offset or field, and rule."""
+        if len(blob) > plan_schema.MAX_BYTES:
+            raise ArtifactError("R301", f"a plan of more than {plan_schema.MAX_BYTES} bytes", place=place)
+        data = canonical.loads(blob, place=place, offset=offset, max_values=plan_schema.MAX_VALUES)
+        _checked(data, place)
+        return cls(
+            buffers=tuple(Buffer(r, o, d, tuple(s)) for r, o, d, s in data["buffers"]),
+            inputs=tuple(Port(*p) for p in data["inputs"]),
+            outputs=tuple(Port(*p) for p in data["outputs"]),
+            scalars=tuple(Scalar(*s) for s in data["scalars"]),
+            constants=tuple(Constant(*c) for c in data["constants"]),
+            instructions=tuple(_instruction(row) for row in data["instructions"]),
+            names=tuple(data["names"]),
+        )
+
+
+def accesses(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The buffers that an instruction reads and writes; a workspace counts as written."""
+    match instruction:
+        case Reference(inputs=inputs, outputs=outputs):
+            return inputs, outputs
+        case Kernel(args=args):
+            return (
+                tuple(int(v) for kind, v in args if kind in ("in", "inout")),
+                tuple(int(v) for kind, v in args if kind in ("out", "inout")),
+            )
+        case Gemm():
+            read = (instruction.a, instruction.b, instruction.c, instruction.bias)
+            return _present(*read), _present(instruction.out, instruction.workspace)
+        case GraphOp():
+            return instruction.inputs, _present(*instruction.outputs, instruction.workspace)
+        case Copy(src=src, dst=dst) | Collective(src=src, dst=dst):
+            return (src,), (dst,)
+        case Fill(dst=dst):
+            return (), (dst,)
+        case _:
+            return (), ()
+
+
+def _present(*buffers: int | None) -> tuple[int, ...]:
+    return tuple(b for b in buffers if b is not None)
+
+
+def _row(instruction: Instruction) -> list[object]:
+    cls = type(instruction)
+    values = (getattr(instruction, name) for name in _FIELDS[cls])
+    return [_TAGS[cls], *(v.hex() if isinstance(v, bytes) else _plain(v) for v in values)]
+
+
+def _plain(value: object) -> object:
+    """Tuples as lists and mappings as dicts, as deep as canonical JSON goes."""
+    if isinstance(value, tuple | list):
+        return [_plain(v) for v in value]
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
+    return value
+
+
+def _instruction(row: list[Any]) -> Instruction:
+    make: Callable[..., Instruction] = INSTRUCTIONS[row[0]]
+    for name, turn in _TURNED.get(row[0], ()):
+        at = 1 + _FIELDS[INSTRUCTIONS[row[0]]].index(name)
+        row[at] = turn(row[at])
+    return make(*(tuple(item) if type(item) is list else item for item in row[1:]))
+
+
+def _pairs(items: list[list[Any]]) -> tuple[tuple[Any, ...], ...]:
+    return tuple(tuple(pair) for pair in items)
+
+
+#: Fields that JSON holds in another form: bytes as hex, pairs as lists.
+_TURNED: Final[Mapping[str, tuple[tuple[str, Callable[[Any], object]], ...]]] = {
+    "kernel": (("args", _pairs),),
+    "gemm": (("algorithm", bytes.fromhex),),
+    "graph": (("knobs", _pairs),),
+    "fill": (("pattern", bytes.fromhex),),
+}
+
+
+def _checked(data: object, place: str) -> None:
+    try:
+        plan_schema.check(data)
+    except Mismatch as mismatch:
+        raise ArtifactError(
+            "R301", mismatch.rule, place=f"{place}: {mismatch.path}", help="build the artifact again"
+        ) from mismatch
