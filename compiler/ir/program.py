@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.types import TensorType
@@ -13,12 +13,14 @@ from dslc.compiler.ir.types import TensorType
 ALIGNMENT: Final = 64  # bytes; every buffer of a region starts at a multiple
 STEP_BLOCK: Final = 256  # bytes at the head of the io region, where the scalars lie
 
+Region: TypeAlias = Literal["state", "io", "work"]
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a value's bytes lie: a region (``state``, ``io``, ``work``) and an offset in it."""
 
-    region: str
+    region: Region
     offset: int
 
 
@@ -51,11 +53,16 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class Program:
-    """``graph`` and then the decisions of the planners: None or empty until the pass ran."""
+    """``graph`` and then the decisions of the planners: None or empty until the pass ran.
+
+    ``kinds``: what an output is where its name and the entry do not say it, for instance
+    ``{"partial.0": "partial.sum"}``.
+    """
 
     entry: str
     sizes: Mapping[str, int]
     graph: Graph
+    kinds: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     kernels: tuple[Node, ...] = ()
     choices: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     schedule: tuple[Node, ...] | None = None

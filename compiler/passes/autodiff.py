@@ -1,0 +1,177 @@
+"""Gradients and optimizer updates: the training step becomes one graph.
+
+Before::
+
+    %3 = mul %0, %1 : [4]  # a m.nn:3:1 forward
+    %4 = mean %3 {keep=false, over=(0,)} : []  # loss m.nn:4:1 forward
+    output loss = %4
+
+After (``%1`` is the parameter ``w``)::
+
+    %5 = full {dtype=float, shape=(), value=1.0} : []  # loss m.nn:4:1 backward
+    ...
+    %9 = mul %8, %0 : [4]  # a m.nn:3:1 backward
+    %10, %11 = sgd_update %1, %9, %2 {...} : [4], b1[]  # w update
+    output nonfinite = %13
+    update w = %10
+
+Reverse accumulation over the nodes between the parameters and the loss. Gradients of a value with several readers are
+added in the order of the readers, the last first, so the sum does not depend on anything but the graph.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from dslc.base.errors import DslcError
+from dslc.compiler.ir.build import Build, ParamSpec, TrainSpec
+from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Node, Phase, Value, order
+from dslc.compiler.ir.op import OPS, Builder, NoGradient, Op
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType, TensorType
+
+
+def autodiff(program: Program, build: Build) -> Program:
+    """The pass: adds gradients, clipping, updates and the output ``nonfinite`` to ``train_step``.
+
+    ``nonfinite``: u8[P], one element per trained parameter in the order of ``build.train.params``, 1 where an
+    element of its gradient was not finite. Raises DslcError E0505, E0506, E0507.
+    """
+    if program.entry != "train_step" or build.train is None:
+        return program
+    return dataclasses.replace(program, graph=_training_graph(program.graph, build.train))
+
+
+def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value]) -> dict[Value, Value]:
+    """The gradient of ``loss`` (a float of rank 0) for each value of ``wrt`` that it depends on, of the same type.
+
+    Values on which the loss does not depend, or only through ``stop_gradient`` and integers, are left out.
+    Raises DslcError E0507 where the loss depends on one through an op without a gradient.
+    """
+    assert loss.type.rank == 0 and loss.type.dtype.is_float, f"the loss is {loss.type}"
+    reached = set(wrt)  # values that depend on one of wrt through floats
+    between: list[Node] = []
+    for node in order([loss]):
+        if any(v in reached for v in node.inputs):
+            between.append(node)
+            reached.update(v for v in node.outputs if v.type.dtype.is_float)
+    if loss not in reached:
+        return {}
+    gradients = {loss: _one(loss)}
+    for node in reversed(between):
+        dys = [gradients.get(v) for v in node.outputs]
+        if all(dy is None for dy in dys):
+            continue
+        builder = Builder(name=node.name, span=node.span, phase=Phase.BACKWARD)
+        try:
+            found = node.op.grad(node, dys, builder)
+        except NoGradient as why:
+            raise DslcError(
+                "E0507",
+                f"`{node.op.name}` has no gradient: {why}",
+                place=str(node.span) if node.span else node.name,
+                help="put `stop_gradient(...)` around what the loss shall not be differentiated through",
+            ) from why
+        assert len(found) == len(node.inputs), f"{node.op.name} gives {len(found)} gradients"
+        for value, gradient in zip(node.inputs, found):
+            if gradient is not None and value in reached and value.type.dtype.is_float:
+                fitting = _sum_to(builder, gradient, value.type)
+                before = gradients.get(value)
+                gradients[value] = fitting if before is None else builder(OPS["add"], before, fitting)
+    return {v: gradients[v] for v in wrt if v in gradients}
+
+
+def _one(loss: Value) -> Value:
+    """The gradient of the loss by itself."""
+    at = loss.producer
+    b = Builder(name=at.name, span=at.span, phase=Phase.BACKWARD)
+    return b(OPS["full"], value=1.0, dtype=loss.type.dtype, shape=())
+
+
+def _sum_to(b: Builder, gradient: Value, type: TensorType) -> Value:
+    """Sums over the axes along which the value was broadcast."""
+    if gradient.type.shape == type.shape:
+        return gradient
+    return b(OPS["sum_to"], gradient, shape=type.shape)
+
+
+def _training_graph(graph: Graph, train: TrainSpec) -> Graph:
+    inputs = {i.name: i for i in graph.inputs}
+    loss = graph.outputs["loss"]
+    trained = [spec for spec in train.params if spec.trained]
+    if not trained:
+        raise DslcError(
+            "E0505", "no parameter is trained: there is none, or all are frozen", help="take `@freeze` off one of them"
+        )
+    for spec in trained:
+        assert spec.name in inputs, f"{spec.name} is no input of the graph"
+    values = [inputs[spec.name].value for spec in trained]
+    found = differentiate(graph, loss, values)
+    for spec, value in zip(trained, values):
+        if value not in found:
+            raise _unreached(inputs[spec.name])
+    gradients = [found[v] for v in values]
+    if train.clip_norm is not None:
+        from dslc.compiler.ops.optim import clip_by_global_norm
+
+        gradients = list(clip_by_global_norm(Builder(name="clip_norm", phase=Phase.UPDATE), gradients, train.clip_norm))
+
+    added: list[Input] = []
+    lr = _scalar(inputs, added, "lr", DType.FLOAT)
+    step = _scalar(inputs, added, "step", DType.I64)
+    updates = list(graph.updates)
+    flags: list[Value] = []
+    for spec, gradient in zip(trained, gradients):
+        new, flag = _update(train, spec, inputs, gradient, lr, step)
+        updates += new
+        flags.append(flag)
+    outputs = {**graph.outputs, "nonfinite": _flags(flags)}
+    nodes = order([*outputs.values(), *(v for _, v in updates)])
+    return Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))
+
+
+def _unreached(param: Input) -> DslcError:
+    return DslcError(
+        "E0506",
+        f"the loss does not depend on the parameter `{param.name}`",
+        place=str(param.span) if param.span else param.name,
+        help="use its result in the loss, remove the layer, or mark it `@freeze`",
+    )
+
+
+def _scalar(inputs: dict[str, Input], added: list[Input], name: str, dtype: DType) -> Value:
+    """A run-time scalar of the step block; made when the graph does not have it yet."""
+    if name not in inputs:
+        inputs[name] = Input(name, Kind.SCALAR, TensorType(dtype, ()))
+        added.append(inputs[name])
+    return inputs[name].value
+
+
+def _update(
+    train: TrainSpec, spec: ParamSpec, inputs: dict[str, Input], gradient: Value, lr: Value, step: Value
+) -> tuple[list[tuple[Input, Value]], Value]:
+    """The updates of one parameter and its slots, and the flag b1[] of its gradient."""
+    param = inputs[spec.name]
+    b = Builder(name=spec.name, span=param.span, phase=Phase.UPDATE)
+
+    def emit(op: Op, *values: Value, **attrs: Attr) -> tuple[Value, ...]:
+        return b.node(op, *values, **attrs).outputs
+
+    if spec.lr_factor != 1.0:
+        factor = b(OPS["full"], value=spec.lr_factor, dtype=lr.type.dtype, shape=())
+        lr = b(OPS["mul"], lr, factor)
+    args: dict[str, Any] = {**train.args, "weight_decay": spec.weight_decay}
+    slots = [inputs[f"{spec.name}.{slot}"] for slot in train.optimizer.slots(args)]
+    outputs = train.optimizer.update(emit, args, param.value, gradient, [s.value for s in slots], lr, step)
+    *new, flag = outputs
+    assert len(new) == 1 + len(slots), f"{train.optimizer.name} gives {len(new)} new tensors"
+    return list(zip([param, *slots], new)), flag
+
+
+def _flags(flags: Sequence[Value]) -> Value:
+    """u8[P] from P values b1[]."""
+    b = Builder(name="nonfinite", phase=Phase.UPDATE)
+    bytes_ = [b(OPS["reshape"], b(OPS["cast"], f, dtype=DType.U8), shape=(1,)) for f in flags]
+    return bytes_[0] if len(bytes_) == 1 else b(OPS["concat"], *bytes_, axis=0)

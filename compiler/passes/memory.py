@@ -1,0 +1,206 @@
+"""Offsets: every value gets its bytes in the state, io or work region.
+
+Before: a schedule. After: ``program.memory``; for instance, in a chain ``a = conv x; b = relu a; y = mul b, b`` with
+``y`` a result::
+
+    x  io+256      a data input: bytes of its own, behind the step block
+    y  io+25856    a result: the same
+    a  work+0
+    b  work+0      relu may write where it read, and a dies there
+
+- A view lies on what it views. Parameters, buffers and optimizer slots lie where the build says.
+- The new value of a state is computed right onto the state when the last reader of the old value is earlier, or is the
+  computing op itself and allows it; otherwise a move at the end copies it.
+- Everything else shares the work region by lifetime (``offsets.py``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from dslc.base.errors import DslcError
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
+from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Move, Place, Program
+from dslc.compiler.passes.offsets import Buffer, assign
+from dslc.compiler.passes.schedule import contents
+
+# The step block: what every entry may have, then lr and the float arguments by name, 8 bytes each.
+_FIXED_SCALARS = {"step": 0, "seed": 8, "row": 16}
+_FIRST_SLOT = 24
+_SLOT = 8
+
+
+def memory(program: Program, build: Build) -> Program:
+    """The pass. Raises DslcError E0209 when the scalars do not fit the step block. n log n in nodes."""
+    assert program.schedule is not None, "memory is planned on a schedule"
+    return dataclasses.replace(program, memory=_Planner(program.graph, program.schedule, build).plan())
+
+
+def scalar_offsets(names: list[str]) -> dict[str, int]:
+    """Offsets of the scalars of an entry in the step block. Raises DslcError E0209 when there are too many."""
+    others = sorted((n for n in names if n not in _FIXED_SCALARS), key=lambda n: (n != "lr", n))
+    room = (STEP_BLOCK - _FIRST_SLOT) // _SLOT
+    if len(others) > room:
+        raise DslcError(
+            "E0209",
+            f"train has {len(others)} run-time numbers (lr and float arguments), at most {room} are possible",
+            place=others[room],
+            help="make some of them constants: `const NAME = ...`",
+        )
+    return {**_FIXED_SCALARS, **{name: _FIRST_SLOT + _SLOT * i for i, name in enumerate(others)}}
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(slots=True)
+class _Work:
+    """One stretch of the work region: values that follow each other in place."""
+
+    size: int
+    start: int
+    end: int
+    values: list[Value]
+
+
+class _Planner:
+    def __init__(self, graph: Graph, schedule: tuple[Node, ...], build: Build) -> None:
+        self.graph = graph
+        self.schedule = schedule
+        self.build = build
+        self.content = contents(graph)
+        self.end = len(schedule)  # the time of the moves
+        self.time = {node: t for t, node in enumerate(schedule)}
+        self.last: dict[Value, int] = {}
+        for time, node in enumerate(schedule):
+            for value in (*node.inputs, *node.outputs):
+                self.last[self.content[value]] = time
+        for value in graph.roots:
+            self.last[self.content[value]] = self.end
+        self.places: dict[Value, Place] = {}  # by content
+        self.io_bytes = STEP_BLOCK
+        self.results: dict[str, Place] = {}
+        self.moves: list[Move] = []
+        self.staged: list[tuple[Move, _Work]] = []
+
+    def plan(self) -> MemoryPlan:
+        self._inputs()
+        self._results()
+        late = self._updates()
+        work = self._work()
+        saves = [_Work(_aligned(v.type.bytes), self.end, self.end, []) for _, v in late if self._in_state(v)]
+        buffers = [Buffer(w.size, w.start, w.end) for w in (*work, *saves)]
+        offsets, work_bytes, lower_bound = assign(buffers)
+        for stretch, offset in zip(work, offsets):
+            for value in stretch.values:
+                self.places[value] = Place("work", offset)
+        self._late_moves(late, [Place("work", o) for o in offsets[len(work) :]])
+        places = {v: self.places[c] for v, c in self.content.items()}
+        return MemoryPlan(places, self.results, tuple(self.moves), self.io_bytes, work_bytes, lower_bound)
+
+    def _io(self, size: int) -> Place:
+        place = Place("io", self.io_bytes)
+        self.io_bytes += _aligned(size)
+        return place
+
+    def _inputs(self) -> None:
+        scalars = scalar_offsets([i.name for i in self.graph.inputs if i.kind is Kind.SCALAR])
+        for source in self.graph.inputs:
+            if source.kind is Kind.SCALAR:
+                assert source.value.type.rank == 0, f"the scalar {source.name} is {source.value.type}"
+                self.places[source.value] = Place("io", scalars[source.name])
+            elif source.kind is Kind.DATA:
+                self.places[source.value] = self._io(source.value.type.bytes)
+            else:
+                assert source.name in self.build.state, f"{source.name} has no place in the state"
+                self.places[source.value] = Place("state", self.build.state[source.name])
+
+    def _results(self) -> None:
+        for name, value in self.graph.outputs.items():
+            content = self.content[value]
+            if content not in self.places:
+                self.places[content] = self._io(value.type.bytes)
+            place = self.places[content]
+            if place.region == "state":
+                target = self._io(value.type.bytes)
+                self.moves.append(Move(value.type, place, target, name))
+                place = target
+            self.results[name] = place
+
+    def _updates(self) -> list[tuple[Input, Value]]:
+        """Puts new values onto their states; gives the updates that need a move."""
+        late: list[tuple[Input, Value]] = []
+        for source, value in self.graph.updates:
+            content = self.content[value]
+            if content is source.value:
+                continue
+            if content not in self.places and self._in_place(source.value, content):
+                self.places[content] = self.places[source.value]
+            else:
+                late.append((source, value))
+        return late
+
+    def _in_place(self, old: Value, new: Value) -> bool:
+        """Whether ``new`` may be computed onto the bytes of ``old``, which its other readers have seen before."""
+        node = new.producer
+        assert isinstance(node, Node)
+        last = self.last.get(old, -1)
+        return last < self.time[node] or (last == self.time[node] and self._allows(node, old, new))
+
+    def _allows(self, node: Node, old: Value, new: Value) -> bool:
+        """Whether the op may write output ``new`` over its input ``old``."""
+        if old.type.shape != new.type.shape or old.type.dtype.itemsize != new.type.dtype.itemsize:
+            return False
+        read = [i for i, v in enumerate(node.inputs) if self.content[v] is old]
+        return all((i, new.index) in node.op.inplace and node.inputs[i].type.shape == new.type.shape for i in read)
+
+    def _in_state(self, value: Value) -> bool:
+        place = self.places.get(self.content[value])
+        return place is not None and place.region == "state"
+
+    def _late_moves(self, late: list[tuple[Input, Value]], saves: list[Place]) -> None:
+        """States that take another state's value: all of these are saved before the first state is overwritten."""
+        after: list[Move] = []
+        free = iter(saves)
+        for source, value in late:
+            place = self.places[self.content[value]]
+            target = self.places[source.value]
+            if place.region == "state":
+                saved = next(free)
+                self.moves.append(Move(value.type, place, saved, source.name))
+                place = saved
+            after.append(Move(value.type, place, target, source.name))
+        self.moves += after
+
+    def _work(self) -> list[_Work]:
+        """The stretches of the work region, each with its lifetime, in-place successions joined."""
+        stretches: list[_Work] = []
+        holds: dict[Value, _Work] = {}
+        for time, node in enumerate(self.schedule):
+            if node.op.view:
+                continue
+            taken: set[int] = set()
+            for new in node.outputs:
+                if new in self.places:
+                    continue
+                size = _aligned(new.type.bytes)
+                stretch = self._inherited(node, new, time, holds, taken) if size else None
+                if stretch is None:
+                    stretch = _Work(size, time, time, [])
+                    stretches.append(stretch)
+                stretch.values.append(new)
+                stretch.end = self.last[new]
+                holds[new] = stretch
+        return stretches
+
+    def _inherited(self, node: Node, new: Value, time: int, holds: dict[Value, _Work], taken: set[int]) -> _Work | None:
+        """The stretch of an input that dies here and that this output may overwrite."""
+        for i, value in enumerate(node.inputs):
+            old = self.content[value]
+            if old in holds and self.last[old] == time and i not in taken and self._allows(node, old, new):
+                taken.update(j for j, v in enumerate(node.inputs) if self.content[v] is old)
+                return holds[old]
+        return None

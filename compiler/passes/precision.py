@@ -1,0 +1,123 @@
+"""Dtypes for the checker's abstract ``float``.
+
+Before::
+
+    %0 = param w : [4]
+    %1 = exp %0 : [4]  # a forward
+    %2, %3 = sgd_update %0, %1, ... : [4], b1[]  # w update
+
+After, with ``compute=f32, params=f64``::
+
+    %0 = param w : f64[4]
+    %1 = cast %0 {dtype=f32} : f32[4]  # a forward
+    %2 = exp %1 : f32[4]  # a forward
+    %3 = cast %2 {dtype=f64} : f64[4]  # w update
+    %4, %5 = sgd_update %0, %3, ... : f64[4], b1[]  # w update
+
+Forward and backward compute in ``compute``, the update phase in the dtype of the state. Float inputs, scalars and
+results have the dtype of the boundary. What is no abstract float stays as it is. Running it twice changes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dslc.base.errors import DslcError
+from dslc.compiler.ir.build import Build, Precision
+from dslc.compiler.ir.graph import Attr, Attrs, Graph, Input, Kind, Node, Phase, Value, order
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType, TensorType
+
+_CPU = (DType.F32, DType.F64)
+
+
+def precision(program: Program, build: Build) -> Program:
+    """The pass. Raises DslcError E0602 for a dtype that the target does not compute in."""
+    asked = build.precision
+    for what, dtype in (("compute", asked.compute), ("params", asked.params)):
+        if build.target == "cpu" and dtype not in _CPU:
+            raise DslcError(
+                "E0602",
+                f"the target cpu has no {what} in {dtype}, only in {' and '.join(map(str, _CPU))}",
+                place="precision",
+                help="--precision f32",
+            )
+    return dataclasses.replace(program, graph=_Typing(program.graph, asked).run())
+
+
+class _Typing:
+    def __init__(self, graph: Graph, asked: Precision) -> None:
+        self.graph = graph
+        self.asked = asked
+        self.new: dict[Value, Value] = {}
+        self.casts: dict[tuple[Value, DType], Value] = {}
+
+    def run(self) -> Graph:
+        graph = self.graph
+        inputs = {source: self._input(source) for source in graph.inputs}
+        if all(i is j for i, j in inputs.items()) and not any(_is_abstract(n) for n in graph.nodes):
+            return graph
+        for node in graph.nodes:
+            self._node(node)
+        outputs = {}
+        for name, value in graph.outputs.items():
+            outputs[name] = self._as(value, self.asked.boundary, Builder(name=name, span=value.producer.span))
+        updates = []
+        for source, value in graph.updates:
+            b = Builder(name=source.name, span=source.span, phase=Phase.UPDATE)
+            updates.append((inputs[source], self._as(value, inputs[source].value.type.dtype, b)))
+        roots = [*outputs.values(), *(v for _, v in updates)]
+        return Graph(tuple(inputs.values()), order(roots), outputs, tuple(updates))
+
+    def _input(self, source: Input) -> Input:
+        type_ = source.value.type
+        if type_.dtype is DType.FLOAT:
+            outside = source.kind in (Kind.DATA, Kind.SCALAR)
+            dtype = self.asked.boundary if outside else self.asked.params
+            fresh = Input(source.name, source.kind, TensorType(dtype, type_.shape), source.span)
+        else:
+            fresh = source
+        self.new[source.value] = fresh.value
+        return fresh
+
+    def _node(self, node: Node) -> None:
+        dtype = self.asked.params if node.phase is Phase.UPDATE else self.asked.compute
+        b = Builder().at(node, node.phase)
+        inputs = tuple(self._as(v, dtype, b) for v in node.inputs)
+        attrs = _concrete(node.attrs, dtype)
+        if attrs is node.attrs and DType.FLOAT not in {t.dtype for t in (*node.types, *node.input_types)}:
+            fresh = node.with_inputs(inputs)
+        else:
+            fresh = b.node(node.op, *inputs, **attrs)
+        self.new.update(zip(node.outputs, fresh.outputs))
+
+    def _as(self, old: Value, dtype: DType, b: Builder) -> Value:
+        """What stands for ``old``, in ``dtype`` when it was an abstract float."""
+        value = self.new[old]
+        if old.type.dtype is not DType.FLOAT or value.type.dtype is dtype:
+            return value
+        key = (value, dtype)
+        if key not in self.casts:
+            self.casts[key] = b(OPS["cast"], value, dtype=dtype)
+        return self.casts[key]
+
+
+def _is_abstract(node: Node) -> bool:
+    return any(t.dtype is DType.FLOAT for t in node.types) or any(_holds_float(a) for a in node.attrs.values())
+
+
+def _holds_float(attr: Attr) -> bool:
+    return attr is DType.FLOAT or (isinstance(attr, tuple) and any(_holds_float(a) for a in attr))
+
+
+def _concrete(attrs: Attrs, dtype: DType) -> Attrs:
+    if not any(_holds_float(a) for a in attrs.values()):
+        return attrs
+    return {k: _concrete_attr(a, dtype) for k, a in attrs.items()}
+
+
+def _concrete_attr(attr: Attr, dtype: DType) -> Attr:
+    if isinstance(attr, tuple):
+        return tuple(_concrete_attr(a, dtype) for a in attr)
+    return dtype if attr is DType.FLOAT else attr

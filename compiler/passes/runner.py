@@ -1,0 +1,67 @@
+"""Runs passes in order: verifies after each, takes times, and keeps the text of the graph on request."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dslc.compiler.ir.build import Build, Pass
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.text import format_graph
+from dslc.compiler.ir.verify import VerifyError, verify_graph, verify_program
+
+
+@dataclass(frozen=True, slots=True)
+class PassReport:
+    """What one pass did: its name, seconds without and for verification, nodes before and after."""
+
+    name: str
+    seconds: float
+    verify_seconds: float
+    nodes_before: int
+    nodes_after: int
+
+
+def pass_name(step: Pass) -> str:
+    """The pass's name for people: that of its function."""
+    return str(getattr(step, "__name__", type(step).__name__))
+
+
+def run_passes(
+    program: Program,
+    build: Build,
+    passes: Sequence[Pass],
+    *,
+    until: str | None = None,
+    keep_text: Callable[[str, str], None] | None = None,
+) -> tuple[Program, tuple[PassReport, ...]]:
+    """The program after the passes (up to and with ``until``), and a report for each.
+
+    ``keep_text(name, text)`` gets the graph's text after each pass, first that of the unchanged graph as ``input``.
+    Raises VerifyError, naming the pass, when a pass made something unsound, and whatever DslcError a pass raises.
+    """
+    verify_graph(program.graph)
+    if keep_text is not None:
+        keep_text("input", format_graph(program.graph))
+    reports: list[PassReport] = []
+    for step in passes:
+        name = pass_name(step)
+        before = program
+        start = time.perf_counter()
+        program = step(before, build)
+        done = time.perf_counter()
+        try:
+            if program.graph is not before.graph:
+                verify_graph(program.graph)
+            verify_program(program, build)
+        except VerifyError as error:
+            raise VerifyError(f"after {name}: {error}") from error
+        verified = time.perf_counter()
+        nodes = (len(before.graph.nodes), len(program.graph.nodes))
+        reports.append(PassReport(name, done - start, verified - done, *nodes))
+        if keep_text is not None:
+            keep_text(name, format_graph(program.graph))
+        if name == until:
+            break
+    return program, tuple(reports)

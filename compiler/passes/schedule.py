@@ -1,0 +1,180 @@
+"""The order of the nodes: every value before its readers, and few bytes alive.
+
+Before: a graph, whose nodes stand in some valid order. After: ``program.schedule``, the same nodes, for instance each
+weight's gradient and update right after the gradient that it reads, instead of all of them at the end::
+
+    conv_dgrad c2, conv_dgrad c1, conv_wgrad c2, conv_wgrad c1, sgd_update c1.weight, sgd_update c2.weight
+    conv_wgrad c2, conv_dgrad c2, sgd_update c2.weight, conv_wgrad c1, sgd_update c1.weight
+
+Three list schedules are made (as the nodes stand; by distance from the inputs, updates at once; what frees most bytes
+first), and the one with the least peak is taken, the first of equals. In each, a node that replaces a state waits for
+the other readers of the old value where that is possible, so that it can be written in place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Graph, Node, Phase, Value
+from dslc.compiler.ir.program import Program
+
+
+def schedule(program: Program, build: Build) -> Program:
+    """The pass. Deterministic; n log n in nodes."""
+    graph = program.graph
+    if not graph.nodes:
+        return dataclasses.replace(program, schedule=())
+    tables = _Tables(graph)
+    level = _levels(graph)
+    position = {node: i for i, node in enumerate(graph.nodes)}
+
+    def by_level(node: Node) -> tuple[int, int]:
+        return (-1 if node.phase is Phase.UPDATE else level[node], position[node])
+
+    candidates = [
+        _listed(tables, lambda n: (0, position[n])),
+        _listed(tables, by_level),
+        _freeing(tables, position),
+    ]
+    best = min(candidates, key=lambda c: peak(graph, c))
+    return dataclasses.replace(program, schedule=tuple(best))
+
+
+class _Tables:
+    """What both list schedulers ask: who waits for whom. ``softly``: waits that may be broken at the cost of a copy."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.content = contents(graph)
+        self.followers: dict[Node, list[Node]] = {n: [] for n in graph.nodes}
+        self.waits: dict[Node, int] = {}
+        for node in graph.nodes:
+            producers = dict.fromkeys(v.producer for v in node.inputs if isinstance(v.producer, Node))
+            self.waits[node] = len(producers)
+            for producer in producers:
+                self.followers[producer].append(node)
+        self.softly: dict[Node, list[Node]] = {}
+        self.soft_waits: dict[Node, int] = dict.fromkeys(graph.nodes, 0)
+        readers: dict[Value, list[Node]] = {}
+        for node in graph.nodes:
+            for content in dict.fromkeys(self.content[v] for v in node.inputs):
+                readers.setdefault(content, []).append(node)
+        for source, value in graph.updates:
+            writer = self.content[value].producer
+            if not isinstance(writer, Node):
+                continue
+            for other in readers.get(source.value, []):
+                if other is not writer:
+                    self.softly.setdefault(other, []).append(writer)
+                    self.soft_waits[writer] += 1
+
+
+def contents(graph: Graph) -> dict[Value, Value]:
+    """Value -> the value whose bytes it has: itself, or what a view looks at."""
+    content = {i.value: i.value for i in graph.inputs}
+    for node in graph.nodes:
+        for value in node.outputs:
+            content[value] = content[node.inputs[0]] if node.op.view else value
+    return content
+
+
+def _levels(graph: Graph) -> dict[Node, int]:
+    """The longest way from an input to each node."""
+    level: dict[Node, int] = {}
+    for node in graph.nodes:
+        level[node] = 1 + max((level[v.producer] for v in node.inputs if isinstance(v.producer, Node)), default=0)
+    return level
+
+
+class _Ready:
+    """A heap of the nodes that may run; those with broken soft waits only when there is no other."""
+
+    def __init__(self, tables: _Tables, key: Callable[[Node], tuple[int, ...]]) -> None:
+        self.tables = tables
+        self.key = key
+        self.waits = dict(tables.waits)
+        self.soft = dict(tables.soft_waits)
+        self.heap: list[tuple[tuple[int, ...], int, Node]] = []
+        self.late: list[tuple[tuple[int, ...], int, Node]] = []
+        self.done: set[Node] = set()
+        self.number = {node: i for i, node in enumerate(tables.graph.nodes)}
+        for node in tables.graph.nodes:
+            if self.waits[node] == 0:
+                self.push(node)
+
+    def push(self, node: Node) -> None:
+        """Adds a node, or adds it again because its key became less."""
+        heapq.heappush(self.late if self.soft[node] else self.heap, (self.key(node), self.number[node], node))
+
+    def __iter__(self) -> Iterator[Node]:
+        """The nodes; when one is given, its followers become ready."""
+        while self.heap or self.late:
+            node = heapq.heappop(self.heap or self.late)[2]
+            if node in self.done:
+                continue
+            self.done.add(node)
+            for follower in self.tables.followers[node]:
+                self.waits[follower] -= 1
+                if self.waits[follower] == 0:
+                    self.push(follower)
+            for writer in self.tables.softly.get(node, []):
+                self.soft[writer] -= 1
+                if self.soft[writer] == 0 and self.waits[writer] == 0:
+                    self.push(writer)
+            yield node
+
+
+def _listed(tables: _Tables, key: Callable[[Node], tuple[int, ...]]) -> list[Node]:
+    return list(_Ready(tables, key))
+
+
+def _freeing(tables: _Tables, position: dict[Node, int]) -> list[Node]:
+    """Always the node after which the fewest bytes are alive."""
+    left: dict[Value, int] = {}
+    readers: dict[Value, list[Node]] = {}
+    kept = {tables.content[v] for v in tables.graph.roots}
+    for node in tables.graph.nodes:
+        for content in dict.fromkeys(tables.content[v] for v in node.inputs):
+            left[content] = left.get(content, 0) + 1
+            if isinstance(content.producer, Node) and content not in kept:
+                readers.setdefault(content, []).append(node)
+
+    def growth(node: Node) -> tuple[int, ...]:
+        read = dict.fromkeys(tables.content[v] for v in node.inputs)
+        freed = sum(c.type.bytes for c in read if left[c] == 1 and c in readers)
+        made = 0 if node.op.view else sum(v.type.bytes for v in node.outputs if v not in kept)
+        return (made - freed, position[node])
+
+    ready = _Ready(tables, growth)
+    result: list[Node] = []
+    for node in ready:
+        result.append(node)
+        for content in dict.fromkeys(tables.content[v] for v in node.inputs):
+            left[content] -= 1
+            if left[content] == 1 and content in readers:
+                # whoever reads it last now frees it: that node's key became less
+                for reader in readers[content]:
+                    if reader not in ready.done and ready.waits[reader] == 0:
+                        ready.push(reader)
+    return result
+
+
+def peak(graph: Graph, order: Sequence[Node]) -> int:
+    """Most bytes of computed values alive at once in this order, without what is written in place."""
+    content = contents(graph)
+    last: dict[Value, int] = {}
+    for time, node in enumerate(order):
+        for value in (*node.inputs, *node.outputs):
+            last[content[value]] = time
+    kept = {content[v] for v in graph.roots}
+    alive = most = 0
+    for time, node in enumerate(order):
+        made = () if node.op.view else tuple(v for v in node.outputs if v not in kept)
+        alive += sum(v.type.bytes for v in made)
+        most = max(most, alive)
+        dying = dict.fromkeys((*(content[v] for v in node.inputs), *made))
+        alive -= sum(v.type.bytes for v in dying if isinstance(v.producer, Node) and last[v] == time and v not in kept)
+    return most
