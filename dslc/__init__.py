@@ -1,3 +1,79 @@
-"""dslc: neural networks as text, compiled ahead of time."""
+"""dslc: neural networks as text, compiled ahead of time.
+
+``dslc.load(path)`` gives a Session. Names are imported when they are first used, so that ``import dslc`` costs
+nothing: no numpy, no GPU library.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from dslc.base.errors import (
+        ArtifactError,
+        BuildError,
+        DataError,
+        DslcError,
+        DslcWarning,
+        EnvironmentFault,
+        ForkError,
+        InputError,
+        NumericError,
+        OutOfMemory,
+        ResourceError,
+        WeightsMissing,
+    )
+    from dslc.face import load
+    from dslc.runtime.results import EvalResult, StepResult
+    from dslc.runtime.session import Session
+
+_HOME: Final = {
+    "load": "dslc.face",
+    "Session": "dslc.runtime.session",
+    "StepResult": "dslc.runtime.results",
+    "EvalResult": "dslc.runtime.results",
+    **dict.fromkeys(
+        (
+            "ArtifactError", "BuildError", "DataError", "DslcError", "DslcWarning", "EnvironmentFault", "ForkError",
+            "InputError", "NumericError", "OutOfMemory", "ResourceError", "WeightsMissing",
+        ),
+        "dslc.base.errors",
+    ),
+}  # fmt: skip
+
+__all__ = [
+    "ArtifactError",
+    "BuildError",
+    "DataError",
+    "DslcError",
+    "DslcWarning",
+    "EnvironmentFault",
+    "EvalResult",
+    "ForkError",
+    "InputError",
+    "NumericError",
+    "OutOfMemory",
+    "ResourceError",
+    "Session",
+    "StepResult",
+    "WeightsMissing",
+    "__version__",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'dslc' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(home), name)
+    globals()[name] = value  # found at once the next time
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | _HOME.keys())

@@ -49,9 +49,33 @@ def load(
     of the reference provider. Raises ArtifactError (R3xx), EnvironmentFault (R2xx), OutOfMemory (R401) and InputError
     (R105, for an option out of range).
     """
+    return start(
+        read_artifact(path, digest=digest),
+        os.path.dirname(os.fspath(path)) or ".",
+        device=device,
+        weights=weights,
+        seed=seed,
+        contexts=contexts,
+        verify=verify,
+        meanings=meanings,
+    )
+
+
+def start(
+    artifact: Artifact,
+    folder: str,
+    *,
+    device: str,
+    weights: WeightsSource,
+    seed: int,
+    contexts: int,
+    verify: str,
+    meanings: MeaningsSource,
+) -> Session:
+    """``load`` for an artifact that has been read from ``folder``."""
     check_options(device=device, seed=seed, contexts=contexts, verify=verify)
     session = Session(
-        read_artifact(path, digest=digest),
+        artifact,
         device=device,
         seed=seed,
         contexts=contexts,
@@ -59,7 +83,7 @@ def load(
         meanings=meanings,
     )
     if weights is None:
-        session.weights.load_beside(os.path.dirname(os.fspath(path)) or ".", session.name)
+        session.weights.load_beside(folder, session.name)
     elif weights == "init":
         session.initialise()
     else:

@@ -1,0 +1,170 @@
+"""The module that stands beside an artifact, so that ``import lenet; lenet.predict(image=x)`` works, and its stub.
+
+Both are constant templates. What is filled in: the digest of the interface, and names that are checked to be plain
+identifiers; no other text of the model reaches them. What the module does lies in ``dslc.face.Importable``.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dslc.base.errors import BuildError
+
+_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_SIZE: Final = re.compile(r"[A-Za-z0-9_+\-*/() ]{1,400}")
+#: Options of the calls; an input of this name could not be given.
+_TAKEN: Final = frozenset({"self", "step", "row", "lr"})
+_SCALAR: Final[Mapping[str, str]] = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "uint16", "i64": "int64", "i32": "int32",
+    "i16": "int16", "i8": "int8", "u8": "uint8", "b1": "bool_",
+}  # fmt: skip
+
+_MODULE: Final = '''"""Written by `dslc build`; changes are lost at the next build."""
+
+from dslc.face import Importable as _Importable
+
+_artifact = _Importable(__file__, "{name}", "{digest}")
+predict = _artifact.predict
+session = _artifact.session
+'''
+
+_STUB: Final = '''"""Written by `dslc build`; changes are lost at the next build."""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import dslc
+{results_class}
+def predict(*, {inputs}step: int = ..., row: int = ...) -> {results}:
+    """{described}"""
+
+class _Session(dslc.Session):
+    def predict(self, /, *, {inputs}step: int = ..., row: int = ...) -> {results}: ...  # type: ignore[override]
+{train}
+def session(
+    *,
+    device: str = ...,
+    weights: str | os.PathLike[str] | None = ...,
+    seed: int = ...,
+    contexts: int = ...,
+    verify: str = ...,
+    digest: str | None = ...,
+) -> _Session: ...
+'''
+
+_TRAIN: Final = """    def train_step(  # type: ignore[override]
+        self, /, *, {inputs}lr: float | None = ..., row: int | None = ...
+    ) -> dslc.StepResult: ...
+    def evaluate(  # type: ignore[override]
+        self, /, *, {inputs}step: int = ...
+    ) -> dslc.EvalResult: ...
+"""
+
+
+def check_artifact_name(name: str) -> None:
+    """Raise BuildError E0604 for a name that cannot be imported, or that would hide a module of Python."""
+    _check_identifier(name, "artifact")
+    if name in sys.stdlib_module_names or name == "dslc":
+        raise BuildError(
+            "E0604",
+            f"an artifact called `{name}` would hide the module of that name",
+            place=name,
+            help="give another name with --name",
+        )
+
+
+def face_files(header: Mapping[str, Any]) -> dict[str, str]:
+    """``__init__.py`` and ``__init__.pyi`` for an artifact's header (its interface must have been checked).
+
+    Raises BuildError E0604 for a name that is no identifier or is an option of the calls.
+    """
+    interface, digest = header["interface"], header["interface_sha256"]
+    name = interface["name"]
+    check_artifact_name(name)
+    if not _DIGEST.fullmatch(digest):
+        raise AssertionError(f"not a SHA-256: {digest!r}")
+    return {
+        "__init__.py": _MODULE.format(name=name, digest=digest),
+        "__init__.pyi": _stub(interface),
+    }
+
+
+def _stub(interface: Mapping[str, Any]) -> str:
+    results, train = interface["results"], interface["train"]
+    inputs = _parameters(interface["inputs"])
+    results_class = ""
+    if len(results) == 1:
+        results_type = _array(results[0])
+    else:
+        _check_identifier(interface["model"], "model")
+        results_type = f"_{interface['model']}Results"
+        fields = []
+        for result in results:
+            _check_identifier(result["name"], "result")
+            if result["name"].startswith("_"):
+                raise _bad_name(result["name"], "result")
+            fields.append(f"    {result['name']}: {_array(result)}\n")
+        results_class = f"\nclass {results_type}(NamedTuple):\n{''.join(fields)}"
+    train_text = ""
+    if train is not None:
+        scalars = []
+        for scalar in train["scalars"]:
+            _check_argument(scalar["name"])
+            scalars.append(f"{scalar['name']}: float = ..., ")
+        train_text = _TRAIN.format(inputs=inputs + _parameters(train["inputs"]) + "".join(scalars))
+    described = ", ".join(f"{t['name']}: {_shape(t)}" for t in interface["inputs"])
+    given = ", ".join(_shape(r) for r in results)
+    return _STUB.format(
+        results_class=results_class,
+        inputs=inputs,
+        results=results_type,
+        described=f"{described} -> {given}",
+        train=train_text,
+    )
+
+
+def _parameters(tensors: Sequence[Mapping[str, Any]]) -> str:
+    for tensor in tensors:
+        _check_argument(tensor["name"])
+    return "".join(f"{t['name']}: {_array(t)}, " for t in tensors)
+
+
+def _array(tensor: Mapping[str, Any]) -> str:
+    return f"NDArray[np.{_SCALAR[tensor['dtype']]}]"
+
+
+def _shape(tensor: Mapping[str, Any]) -> str:
+    for size in tensor["shape"]:
+        if not isinstance(size, int) and not _SIZE.fullmatch(size):
+            raise AssertionError(f"not a size: {size!r}")
+    return f"{tensor['dtype']}[{', '.join(map(str, tensor['shape']))}]"
+
+
+def _check_argument(name: str) -> None:
+    _check_identifier(name, "input")
+    if name in _TAKEN:
+        raise _bad_name(name, "input")
+
+
+def _check_identifier(name: str, what: str) -> None:
+    if not _IDENTIFIER.fullmatch(name) or keyword.iskeyword(name) or name.startswith("__"):
+        raise _bad_name(name, what)
+
+
+def _bad_name(name: str, what: str) -> BuildError:
+    return BuildError(
+        "E0604",
+        f"{name[:80]!r} cannot be the name of an {what}"
+        if what[0] in "aio"
+        else f"{name[:80]!r} cannot be the name of a {what}",
+        place=what,
+        help="use letters, digits and `_`, no word of Python, and none of " + ", ".join(sorted(_TAKEN)),
+    )

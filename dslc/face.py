@@ -1,0 +1,122 @@
+"""The Python face: joins the runtime with the compiler where an artifact needs the ops' numpy meanings.
+
+``load`` is ``dslc.load``; ``Importable`` stands behind ``import lenet``. Importing this module loads neither numpy
+nor the compiler.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+from dslc.base.errors import ArtifactError, EnvironmentFault
+
+if TYPE_CHECKING:
+    from dslc.runtime.cpu.executor import Meanings
+    from dslc.runtime.session import Session
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    device: str = "auto",
+    weights: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    contexts: int = 1,
+    verify: str = "all",
+    digest: str | None = None,
+) -> Session:
+    """Load an artifact: ``dslc.load("build/lenet/lenet.dslc")``.
+
+    ``device``: ``"auto"``, ``"cpu"`` or ``"gpu"``. ``weights``: a safetensors file; ``"init"`` for initial values drawn
+    from ``seed``; None for ``NAME.safetensors`` beside the artifact when it is there, else none yet. ``contexts``: how
+    many calls may run at the same time, each with memory of its own. ``verify="code"`` skips the digests of weights.
+    ``digest="sha256:..."`` pins the artifact. Raises DslcError.
+    """
+    from dslc.runtime import session
+
+    return session.load(
+        path,
+        device=device,
+        weights=weights,
+        seed=seed,
+        contexts=contexts,
+        verify=verify,
+        digest=digest,
+        meanings=reference_meanings,
+    )
+
+
+def reference_meanings() -> Meanings:
+    """The numpy meaning of every op. EnvironmentFault R203 where the compiler is not installed."""
+    try:
+        from dslc.compiler.ops import registry
+    except ModuleNotFoundError as error:
+        raise EnvironmentFault(
+            "R203",
+            f"the artifact is built with the reference provider, which needs the compiler: {error}",
+            help="install dslc with its dependencies, or build the artifact with another provider",
+        ) from error
+    return registry.meanings()
+
+
+class Importable:
+    """What ``build/NAME/__init__.py`` hands to its importer: the artifact beside it, loaded at the first call.
+
+    ``file`` is that module's path, ``name`` the artifact's name, ``digest`` the SHA-256 of the interface that the module
+    and its ``.pyi`` were written for.
+    """
+
+    def __init__(self, file: str, name: str, digest: str) -> None:
+        self._folder = os.path.dirname(os.path.abspath(file))
+        self._name = name
+        self._digest = digest
+        self._default: Session | None = None
+        self._renew_lock()
+        # A fork may happen while another thread loads: the child must not wait for it.
+        os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
+    def session(
+        self,
+        *,
+        device: str = "auto",
+        weights: str | os.PathLike[str] | None = None,
+        seed: int = 0,
+        contexts: int = 1,
+        verify: str = "all",
+        digest: str | None = None,
+    ) -> Session:
+        """A new Session of this artifact, with the options of ``dslc.load``. R308 when its interface has changed."""
+        from dslc.runtime.artifact import read_artifact
+        from dslc.runtime.session import start
+
+        artifact = read_artifact(os.path.join(self._folder, f"{self._name}.dslc"), digest=digest)
+        if artifact.header["interface_sha256"] != self._digest:
+            raise ArtifactError(
+                "R308",
+                f"`import {self._name}` was written for another interface than that of {self._name}.dslc",
+                place=self._folder,
+                help=f"build both again: dslc build {self._name}.nn",
+            )
+        return start(
+            artifact,
+            self._folder,
+            device=device,
+            weights=weights,
+            seed=seed,
+            contexts=contexts,
+            verify=verify,
+            meanings=reference_meanings,
+        )
+
+    def predict(self, /, **inputs: object) -> Any:
+        """``Session.predict`` of one session that is made at the first call and kept."""
+        if self._default is None:
+            with self._lock:
+                if self._default is None:
+                    self._default = self.session()
+        return self._default.predict(**inputs)  # type: ignore[arg-type]
