@@ -5,76 +5,75 @@ from __future__ import annotations
 import hashlib
 import os.path
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dslc.base.canonical import dumps
 from dslc.compiler.ir.graph import Attr, Kind, Node, Value
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.sizes import Poly
-from dslc.compiler.ir.state import StateLayout
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.runtime.artifact import write_artifact
 from dslc.runtime.plan import Buffer, Copy, Instruction, Plan, Port, Reference, Scalar
 
-
-@dataclass(frozen=True)
-class ArtifactParts:
-    """What an artifact says beside its programs. ``interface`` and ``options`` are JSON data; ``source_sha256`` is
-    that of all source files; ``row_independent``: predict may pad the rows of its batch."""
-
-    name: str
-    model: str
-    interface: Mapping[str, Any]
-    state: StateLayout
-    options: Mapping[str, Any]
-    toolchain: Mapping[str, str]
-    source_sha256: str
-    row_independent: bool
+if TYPE_CHECKING:
+    from dslc.compiler.layout import StateLayout
 
 
-def emit(
-    programs: Sequence[Program], parts: ArtifactParts, *, target: str = "cpu", provider: str = "reference"
-) -> bytes:
-    """The artifact. The same programs and parts give the same bytes.
+def emit_artifact(
+    programs: Sequence[Program],
+    *,
+    name: str,
+    model: str,
+    interface: Mapping[str, Any],
+    layout: StateLayout,
+    options: Mapping[str, Any],
+    toolchain: Mapping[str, str],
+    source_sha256: str,
+    row_independent: bool,
+    target: str = "cpu",
+    provider: str = "reference",
+) -> tuple[bytes, dict[str, Any]]:
+    """The artifact and its header. The same arguments give the same bytes.
 
-    ``programs`` are finished: scheduled and with memory. Their order is kept.
+    ``programs`` are finished: scheduled and with memory; their order is kept. ``interface`` and ``options`` are JSON
+    data; ``row_independent``: predict may pad the rows of its batch.
     """
     blobs: list[tuple[str, str, bytes]] = []
     entries: list[dict[str, Any]] = []
     for number, program in enumerate(programs):
-        assert program.memory is not None, f"{program.entry} has no memory plan"
-        name = f"plan.{number}"
-        blobs.append((name, "plan", plan_of(program).encode()))
+        memory = program.memory
+        assert memory is not None, f"{program.entry} has no memory plan"
+        plan = f"plan.{number}"
+        blobs.append((plan, "plan", plan_of(program).encode()))
         entries.append(
             {
                 "entry": program.entry,
                 "target": target,
                 "provider": provider,
                 "sizes": dict(program.sizes),
-                "io_bytes": program.memory.io_bytes,
-                "work_bytes": program.memory.work_bytes,
+                "io_bytes": memory.io_bytes,
+                "work_bytes": memory.work_bytes,
                 "context_bytes": 0,
-                "plan": name,
-                "lower_bound": program.memory.lower_bound,
-                "planned": program.memory.work_bytes,
+                "plan": plan,
+                "lower_bound": memory.lower_bound,
+                "planned": memory.work_bytes,
             }
         )
     header: dict[str, Any] = {
         "format": [1, 0],
         "required_features": [provider],
-        "name": parts.name,
-        "model": parts.model,
-        "toolchain": dict(parts.toolchain),
-        "source_sha256": parts.source_sha256,
-        "options": dict(parts.options),
-        "interface": dict(parts.interface),
-        "interface_sha256": hashlib.sha256(dumps(parts.interface)).hexdigest(),
-        "row_independent": parts.row_independent,
-        "state": _state(parts.state),
+        "name": name,
+        "model": model,
+        "toolchain": dict(toolchain),
+        "source_sha256": source_sha256,
+        "options": dict(options),
+        "interface": dict(interface),
+        "interface_sha256": hashlib.sha256(dumps(interface)).hexdigest(),
+        "row_independent": row_independent,
+        "state": _state(layout),
         "programs": entries,
     }
-    return write_artifact(header, blobs)
+    return write_artifact(header, blobs), header
 
 
 def _state(layout: StateLayout) -> dict[str, Any]:
@@ -84,7 +83,7 @@ def _state(layout: StateLayout) -> dict[str, Any]:
             "kind": t.kind.value,
             "dtype": t.type.dtype.value,
             "shape": list(t.type.ints),
-            "offset": layout.offsets[t.name],
+            "offset": t.offset,
             "init": t.init,
             "of": t.of,
             "trained": t.trained,
@@ -99,21 +98,25 @@ def plan_of(program: Program) -> Plan:
     return _PlanMaker(program).plan()
 
 
-def port_kind(program: Program, name: str) -> str:
-    """What an output is to the runtime."""
-    if name in program.kinds:
-        return program.kinds[name]
-    if program.entry in ("train_step", "eval_finish"):
-        if name == "loss":
-            return "loss"
-        if name.startswith("metric."):
-            return "metric"
-        if name == "nonfinite":
-            return "flags"
-    if program.entry == "eval_step" and name.startswith("count."):
-        return "count"
-    assert program.entry not in ("train_step", "eval_step", "eval_finish"), f"{program.entry} has an output {name}"
-    return "result"
+def output_port(entry: str, output: str) -> tuple[str, str]:
+    """The name and kind of the port of a graph's output.
+
+    ``result.y`` -> ``y``, result; ``metric.m`` -> ``metric.m``, metric; ``partial.0.sum`` -> ``partial.0``,
+    partial.sum; ``count.0``, count; ``loss`` and ``nonfinite``, of which there is one.
+    """
+    family, _, rest = output.partition(".")
+    match family:
+        case "result":
+            return rest, "result"
+        case "partial":
+            name, _, combine = rest.rpartition(".")
+            assert combine in ("sum", "max", "min"), f"{entry} has an output {output}"
+            return f"partial.{name}", f"partial.{combine}"
+        case "metric" | "count":
+            return output, family
+    kinds = {"loss": "loss", "nonfinite": "flags"}
+    assert output in kinds, f"{entry} has an output {output}"
+    return output, kinds[output]
 
 
 class _PlanMaker:
@@ -140,8 +143,8 @@ class _PlanMaker:
             instructions.append(Copy(src=source_buffer, dst=target, stream=0, where=self._name(move.name)))
         outputs = []
         for name, value in graph.outputs.items():
-            buffer = self._buffer(self.memory.results[name], value.type)
-            outputs.append(Port(name, port_kind(self.program, name), buffer))
+            port, kind = output_port(self.program.entry, name)
+            outputs.append(Port(port, kind, self._buffer(self.memory.results[name], value.type)))
         return Plan(
             buffers=tuple(self.buffers),
             inputs=tuple(inputs),

@@ -53,16 +53,11 @@ class MemoryPlan:
 
 @dataclass(frozen=True)
 class Program:
-    """``graph`` and then the decisions of the planners: None or empty until the pass ran.
-
-    ``kinds``: what an output is where its name and the entry do not say it, for instance
-    ``{"partial.0": "partial.sum"}``.
-    """
+    """``graph`` and then the decisions of the planners: None or empty until the pass ran."""
 
     entry: str
     sizes: Mapping[str, int]
     graph: Graph
-    kinds: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     kernels: tuple[Node, ...] = ()
     choices: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     schedule: tuple[Node, ...] | None = None
