@@ -1,0 +1,267 @@
+"""Ops over classes along an axis: softmax_cross_entropy, nll, in_top_k."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from dslc.base.errors import DataError
+from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.attrs import float_attr, int_attr
+from dslc.compiler.ops.lazy import np
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+_WIDE = {DType.F16: DType.F32, DType.BF16: DType.F32}
+
+
+def check_classes(op: str, x: TensorType, target: TensorType, axis: int) -> TensorType:
+    """The type of one value per target, f32 for 16-bit floats; raises Mismatch.
+
+    ``target`` holds integers 0 <= t < classes and has the shape of x without ``axis`` (from 0).
+    """
+    if not 0 <= axis < x.rank:
+        raise Mismatch(f"`{op}` needs an axis of classes, got {x}", "logits of [..., classes]", "E0306")
+    if not x.dtype.is_float:
+        raise Mismatch(f"`{op}` needs float logits, got {x}", 'convert them: `cast(x, "float")`', "E0204")
+    if not target.dtype.is_int:
+        raise Mismatch(f"`{op}` needs integer classes, the target is {target}", "declare it `i32[B]`", "E0204")
+    rest = x.shape[:axis] + x.shape[axis + 1 :]
+    if target.shape != rest:
+        shown = ", ".join(map(str, rest))
+        others = [i for i in range(x.rank) if x.shape[:i] + x.shape[i + 1 :] == target.shape]
+        help = f"`axis={others[0]}` when the classes lie there" if others else f"a target of [{shown}]"
+        raise Mismatch(f"with {x} and classes on axis {axis}, the target is {target}, not [{shown}]", help, "E0302")
+    if x.shape[axis] == 0:
+        raise Mismatch(f"`{op}` over no classes: {x}", "at least one class", "E0308")
+    return TensorType(_WIDE.get(x.dtype, x.dtype), rest)
+
+
+def _places(op: str, target: Array, classes: int, axis: int, ignore: int | None) -> tuple[Array, Array]:
+    """The target as an index along ``axis`` (0 where ignored), and where it counts; raises DataError R103."""
+    counts = np.ones(target.shape, bool) if ignore is None else target != ignore
+    wrong = counts & ((target < 0) | (target >= classes))
+    if wrong.any():
+        raise DataError(
+            "R103",
+            f"a target of `{op}` is {target[wrong].flat[0]}, there are {classes} classes",
+            place=f"element {[int(i) for i in np.argwhere(wrong)[0]]}",
+            help=f"targets from 0 to {classes - 1}; `ignore_index` for places that do not count",
+        )
+    return np.expand_dims(np.where(counts, target, 0).astype(np.int64), axis), counts
+
+
+def _rows(axes: Sequence[int | None], axis: int, like_x: Sequence[bool]) -> tuple[int | None, ...] | None:
+    """``like_x`` tells for each output whether it has the class axis."""
+    main = axes[0]
+    if main is None:
+        return (None,) * len(like_x) if axes[1] is None else None
+    without = main - (main > axis)
+    if main == axis or axes[1] != without:
+        return None
+    return tuple(main if whole else without for whole in like_x)
+
+
+def _moved(node: Node) -> int:
+    return sum(t.bytes for t in (*node.input_types, *node.types))
+
+
+class SoftmaxCrossEntropy(Op):
+    """softmax_cross_entropy(logits, target): ``-log(softmax(logits)[target])`` along ``axis``, one value per target.
+
+    Attributes: ``axis`` (from 0); ``smoothing`` s: the target's probability is ``1 - s``, and s is shared evenly by all
+    classes, as in PyTorch; ``ignore_index``, if there: targets of this value give 0. Outputs: the loss, and the log of
+    the sum of exponentials, which the gradient reads; both like the target, f32 for 16-bit floats. A target outside
+    0 <= t < classes is an error in the data (R103).
+    """
+
+    name = "softmax_cross_entropy"
+    needs = (frozenset({"x0", "x1", "y1"}),)
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        logits, target = types
+        rest = check_classes("cross_entropy", logits, target, int_attr(attrs, "axis"))
+        if not 0 <= float_attr(attrs, "smoothing") <= 1:
+            raise Mismatch(f"`smoothing` is {attrs['smoothing']}", "between 0 and 1, as 0.1", "E0209")
+        return rest, rest
+
+    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+        if dys[1] is not None:
+            raise NoGradient("no gradient flows through the statistics of `cross_entropy`")
+        assert dys[0] is not None
+        logits, target = node.inputs
+        return b(softmax_cross_entropy_grad, logits, target, node.outputs[1], dys[0], **node.attrs), None
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        logits, target = xs
+        axis, smoothing, classes = attrs["axis"], attrs["smoothing"], logits.shape[attrs["axis"]]
+        place, counts = _places("cross_entropy", target, classes, axis, attrs.get("ignore_index"))
+        inner = logits.dtype.type
+        with np.errstate(all="ignore"):
+            top = np.max(logits, axis=axis, keepdims=True)
+            lse = np.log(np.sum(np.exp(logits - top), axis=axis, keepdims=True)) + top
+            loss = inner(1 - smoothing) * (lse - np.take_along_axis(logits, place, axis))
+            if smoothing:
+                loss += inner(smoothing) * (lse - np.mean(logits, axis=axis, keepdims=True))
+            return np.where(counts, loss.squeeze(axis), inner(0)), lse.squeeze(axis)
+
+    def cost(self, node: Node) -> Cost:
+        return Cost(6 * prod(node.input_types[0].ints), _moved(node))
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        return _rows(axes, int_attr(node.attrs, "axis"), (False, False))
+
+
+class SoftmaxCrossEntropyGrad(Op):
+    """softmax_cross_entropy_grad(logits, target, lse, dy): ``(exp(logits - lse) - wanted) * dy``.
+
+    ``wanted`` is the smoothed target; attributes as of ``softmax_cross_entropy``; 0 where the target is ignored.
+    """
+
+    name = "softmax_cross_entropy_grad"
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        logits, target, lse, dy = types
+        assert lse == dy == check_classes("cross_entropy", logits, target, int_attr(attrs, "axis"))
+        return (logits,)
+
+    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+        raise NoGradient("the gradient of `cross_entropy` has no gradient of its own")
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        logits, target, lse, dy = xs
+        axis, smoothing, classes = attrs["axis"], attrs["smoothing"], logits.shape[attrs["axis"]]
+        place, counts = _places("cross_entropy", target, classes, axis, attrs.get("ignore_index"))
+        inner = logits.dtype.type
+        with np.errstate(all="ignore"):
+            slope = np.exp(logits - np.expand_dims(lse, axis)) - inner(smoothing / classes)
+            at_target = np.take_along_axis(slope, place, axis) - inner(1 - smoothing)
+            np.put_along_axis(slope, place, at_target, axis)
+            result = slope * np.expand_dims(dy, axis)
+        return (np.where(np.expand_dims(counts, axis), result, inner(0)),)
+
+    def cost(self, node: Node) -> Cost:
+        return Cost(4 * prod(node.types[0].ints), _moved(node))
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        return _rows(axes, int_attr(node.attrs, "axis"), (True,)) if axes[1] == axes[2] == axes[3] else None
+
+
+class Nll(Op):
+    """nll(log_probs, target): ``-log_probs[target]`` along ``axis``, one value per target.
+
+    Attributes ``axis`` (from 0) and ``ignore_index``, if there: targets of this value give 0. A target outside
+    0 <= t < classes is an error in the data (R103).
+    """
+
+    name = "nll"
+    needs = (frozenset({"x1"}),)
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        rest = check_classes("nll", types[0], types[1], int_attr(attrs, "axis"))
+        return (TensorType(types[0].dtype, rest.shape),)
+
+    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+        assert dys[0] is not None
+        classes = node.inputs[0].type.shape[int_attr(node.attrs, "axis")]
+        return b(nll_grad, node.inputs[1], dys[0], **node.attrs, classes=classes), None
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        x, target = xs
+        axis = attrs["axis"]
+        place, counts = _places("nll", target, x.shape[axis], axis, attrs.get("ignore_index"))
+        return (np.where(counts, -np.take_along_axis(x, place, axis).squeeze(axis), x.dtype.type(0)),)
+
+    def cost(self, node: Node) -> Cost:
+        return Cost(prod(node.types[0].ints), _moved(node))
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        return _rows(axes, int_attr(node.attrs, "axis"), (False,))
+
+
+class NllGrad(Op):
+    """nll_grad(target, dy): ``-dy`` at each target along a new axis of ``classes`` places, 0 elsewhere.
+
+    Attributes as of ``nll``, and ``classes``.
+    """
+
+    name = "nll_grad"
+    needs = (frozenset({"x0"}),)
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        target, dy = types
+        axis = int_attr(attrs, "axis")
+        assert target.shape == dy.shape
+        return (TensorType(dy.dtype, (*dy.shape[:axis], int_attr(attrs, "classes"), *dy.shape[axis:])),)
+
+    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+        assert dys[0] is not None
+        return None, b(nll, dys[0], node.inputs[0], **{k: v for k, v in node.attrs.items() if k != "classes"})
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        target, dy = xs
+        axis, classes = attrs["axis"], attrs["classes"]
+        place, counts = _places("nll", target, classes, axis, attrs.get("ignore_index"))
+        dx = np.zeros((*dy.shape[:axis], classes, *dy.shape[axis:]), dy.dtype)
+        np.put_along_axis(dx, place, np.expand_dims(np.where(counts, -dy, dy.dtype.type(0)), axis), axis)
+        return (dx,)
+
+    def cost(self, node: Node) -> Cost:
+        return Cost(prod(node.input_types[0].ints), _moved(node))
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        main = axes[0]
+        if main != axes[1]:
+            return None
+        return (main if main is None else main + (main >= int_attr(node.attrs, "axis")),)
+
+
+class InTopK(Op):
+    """in_top_k(logits, target): whether the target is among the ``top`` classes along ``axis``; b1, one per target.
+
+    A class is among them when fewer than ``top`` classes have a larger logit, or an equal one and a lower index: so
+    ``top = 1`` is what argmax says. nan counts as largest, but a target whose logit is nan, or that is no class, is
+    never right.
+    """
+
+    name = "in_top_k"
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        logits, target = types
+        axis, top = int_attr(attrs, "axis"), int_attr(attrs, "top")
+        rest = check_classes("accuracy", logits, target, axis)
+        classes = logits.shape[axis]
+        if top < 1 or (isinstance(classes, int) and top > classes):
+            raise Mismatch(f"`top` is {top}, there are {classes} classes", f"between 1 and {classes}", "E0209")
+        return (TensorType(DType.B1, rest.shape),)
+
+    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+        return None, None
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        logits, target = xs
+        axis = attrs["axis"]
+        classes = logits.shape[axis]
+        known = (target >= 0) & (target < classes)
+        place = np.expand_dims(np.where(known, target, 0).astype(np.int64), axis)
+        own = np.take_along_axis(logits, place, axis)
+        index = np.arange(classes).reshape(-1, *(1,) * (logits.ndim - 1 - axis))
+        ahead = (logits > own) | np.isnan(logits) | ((logits == own) & (index < place))
+        return ((np.sum(ahead, axis=axis) < attrs["top"]) & known & ~np.isnan(own.squeeze(axis)),)
+
+    def cost(self, node: Node) -> Cost:
+        return Cost(4 * prod(node.input_types[0].ints), _moved(node))
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        return _rows(axes, int_attr(node.attrs, "axis"), (False,))
+
+
+softmax_cross_entropy = register(SoftmaxCrossEntropy())
+softmax_cross_entropy_grad = register(SoftmaxCrossEntropyGrad())
+nll = register(Nll())
+nll_grad = register(NllGrad())
+in_top_k = register(InTopK())
