@@ -44,7 +44,7 @@ def require_kind(op: str, dtype: DType, kind: str) -> None:
     wanted, help = {
         "float": ("a float tensor", 'convert it: `cast(x, "float")`'),
         "int": ("an integer tensor", 'convert it: `cast(x, "i32")`'),
-        "number": ("numbers", 'convert it: `cast(x, "float")`, or use `and`, `or`, `not`'),
+        "number": ("numbers", 'convert it: `cast(x, "float")`'),
         "bool": ("a b1 tensor", "compare it: `x != 0`"),
     }[kind]
     raise Mismatch(f"`{op}` needs {wanted}, not {dtype}", help)
@@ -173,7 +173,7 @@ class Div(Elementwise):
 
     def result(self, dtypes: Sequence[DType], attrs: Attrs) -> DType:
         if all(d.is_int for d in dtypes):
-            raise Mismatch("`/` divides float tensors alone", 'use `//`, or `cast(x, "float")` first')
+            raise Mismatch("`/` divides float tensors alone", 'use `floordiv`, or `cast(x, "float")` first')
         return super().result(dtypes, attrs)
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
@@ -191,7 +191,7 @@ class FloorDiv(Elementwise):
     """floordiv(x, y): ``x // y``, rounded down. An integer divided by zero gives 0. No gradient flows through it.
 
     given: t: i32[B]
-    >>> t // 2
+    >>> floordiv(t, 2)
     """
 
     name = "floordiv"
@@ -211,7 +211,7 @@ class Mod(Elementwise):
     """mod(x, y): the rest ``x - (x // y) * y``, of the sign of ``y``. An integer modulo zero gives 0.
 
     given: t: i32[B]
-    >>> t % 2
+    >>> mod(t, 2)
     """
 
     name = "mod"

@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 # One file a family. A new file must stand here, and a test compares this with the folder.
 FAMILIES: Final = (
     "activation",
+    "broadcast",
     "constant",
     "convert",
     "elementwise",
     "logic",
+    "rearrange",
+    "slicing",
     "transcendental",
+    "views",
 )
 
 
