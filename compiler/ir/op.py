@@ -99,6 +99,10 @@ class Op(ABC):
         """
         return None
 
+    def index_range(self, node: Node, index: int) -> tuple[int, Size] | None:
+        """The values [low, high) that integer input ``index`` may have; None: any."""
+        return None
+
 
 class Pointwise(Op):
     """Element i of the output depends on element i of the (broadcast) inputs. Shapes broadcast as numpy's do.

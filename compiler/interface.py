@@ -1,0 +1,68 @@
+"""What an artifact promises its callers: dims, inputs, results, the train section, as plain data for the header."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dslc.compiler.check.model import Checked
+from dslc.compiler.ir.build import Precision
+from dslc.compiler.ir.graph import Input
+from dslc.compiler.ir.sizes import Size
+from dslc.compiler.ir.types import DType, TensorType
+
+
+def interface(checked: Checked, name: str, precision: Precision) -> dict[str, Any]:
+    """The header's ``interface`` (docs/artifact.md). Float inputs and results are f32, f64 where f64 is computed."""
+    boundary = precision.boundary
+    ranges = integer_ranges(checked)
+    results = {n: checked.graph.outputs[f"result.{n}"].type for n in checked.results}
+    data: dict[str, Any] = {
+        "name": name,
+        "model": checked.name,
+        "dims": [
+            {"name": d.name, "low": d.low, "high": d.high, "default": d.default}
+            | ({"batch": True} if d == checked.batch else {})
+            for d in checked.dims
+        ],
+        "inputs": [_tensor(i.name, i.value.type, boundary) for i in checked.model_inputs],
+        "results": [_tensor(n, t, boundary) for n, t in results.items()],
+        "train": None,
+    }
+    mine = {i.name for i in checked.model_inputs}
+    data["ranges"] = {n: r for n, r in ranges.items() if n in mine}
+    train = checked.train
+    if train is not None:
+        data["train"] = {
+            "inputs": [_tensor(n, _input(checked, n).value.type, boundary) for n in train.inputs],
+            "scalars": [{"name": n, "default": v} for n, v in train.scalars.items()],
+            "lr": float(train.optimizer_args["lr"]),
+            "metrics": list(train.metrics),
+            "ranges": {n: r for n, r in ranges.items() if n not in mine},
+        }
+    return data
+
+
+def _input(checked: Checked, name: str) -> Input:
+    return next(i for i in checked.graph.inputs if i.name == name)
+
+
+def _tensor(name: str, type: TensorType, boundary: DType) -> dict[str, Any]:
+    dtype = boundary if type.dtype is DType.FLOAT else type.dtype
+    return {"name": name, "dtype": dtype.value, "shape": [_size(s) for s in type.shape]}
+
+
+def _size(size: Size) -> int | str:
+    return size if isinstance(size, int) else str(size)
+
+
+def integer_ranges(checked: Checked) -> dict[str, list[int]]:
+    """Integer inputs that are used as indices: the values they may have, [low, high)."""
+    inputs = {i.value: i.name for i in checked.graph.inputs}
+    found: dict[str, list[int]] = {}
+    for node in checked.graph.nodes:
+        for i, value in enumerate(node.inputs):
+            allowed = node.op.index_range(node, i) if value in inputs and value.type.dtype.is_int else None
+            if allowed is not None and isinstance(allowed[1], int):
+                low, high = found.get(inputs[value], [allowed[0], allowed[1]])
+                found[inputs[value]] = [max(low, allowed[0]), min(high, allowed[1])]
+    return found

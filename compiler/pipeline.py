@@ -1,0 +1,273 @@
+"""From a checked model to an artifact: the passes in their order, the entries, the sizes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from dslc.base.errors import BuildError
+from dslc.compiler import entries
+from dslc.compiler.check.model import Checked, check_file, check_module
+from dslc.compiler.emit import emit_artifact
+from dslc.compiler.interface import interface
+from dslc.compiler.ir.build import Build, Pass, Precision
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType
+from dslc.compiler.layout import StateLayout, layout_state
+from dslc.compiler.naming import artifact_name
+from dslc.compiler.passes.autodiff import autodiff
+from dslc.compiler.passes.fuse import fuse
+from dslc.compiler.passes.memory import memory
+from dslc.compiler.passes.precision import precision
+from dslc.compiler.passes.runner import PassReport, pass_name, run_passes
+from dslc.compiler.passes.schedule import schedule
+from dslc.compiler.passes.simplify import simplify
+from dslc.compiler.toolchain.versions import toolchain
+
+PIPELINE: Final[tuple[Pass, ...]] = (autodiff, precision, simplify, fuse, schedule, memory)
+TARGETS: Final = ("auto", "cpu")
+PROVIDERS: Final = ("reference",)
+
+Sizes = Mapping[str, int]
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """Build options. ``sizes``: entry family (train, eval, predict) -> dim -> the values to build.
+
+    ``precision`` overrides the file's compute and parameter types at once.
+    """
+
+    target: str = "cpu"
+    provider: str = "reference"
+    precision: str | None = None
+    sizes: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    name: str | None = None
+    fuse: bool = True
+
+    def check(self) -> None:
+        """BuildError E0601 or E0602 for an option that is not known."""
+        if self.target not in TARGETS:
+            known = ", ".join(TARGETS)
+            raise BuildError("E0601", f"the target `{self.target}` is not known", place="--target", help=f"use {known}")
+        if self.provider not in PROVIDERS:
+            raise BuildError("E0603", f"the provider `{self.provider}` is not known", place="--providers",
+                             help="use reference")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class EntryReport:
+    """What one Program came to."""
+
+    entry: str
+    sizes: Sizes
+    nodes: int
+    io_bytes: int
+    work_bytes: int
+    lower_bound: int
+    passes: tuple[PassReport, ...]
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """An artifact in memory, not yet published."""
+
+    name: str
+    artifact: bytes
+    header: Mapping[str, Any]
+    programs: tuple[Program, ...]
+    reports: tuple[EntryReport, ...]
+    seconds: float
+
+
+def precision_of(checked: Checked, options: Options) -> Precision:
+    """The storage dtypes of a build; E0602 for one that this target lacks."""
+    compute = options.precision or checked.precision.compute
+    params = options.precision or checked.precision.params
+    for name in (compute, params):
+        if name not in ("f32", "f64"):
+            raise BuildError(
+                "E0602",
+                f"the target cpu does not compute in {name}",
+                place="--precision" if options.precision else "precision",
+                help="build with --precision f32",
+            )
+    return Precision(DType(compute), DType(params))
+
+
+def entry_sizes(checked: Checked, options: Options) -> list[tuple[str, Sizes]]:
+    """Every Program to build: (entry, value of each dim). BuildError E0603, E0304 for sizes that do not fit."""
+    dims = {d.name: d for d in checked.dims}
+    for family, wanted in options.sizes.items():
+        if family not in ("train", "eval", "predict"):
+            raise BuildError("E0603", f"`{family}` has no sizes", place="sizes", help="use train, eval, predict")
+        for name, values in wanted.items():
+            if name not in dims:
+                known = ", ".join(dims) or "none"
+                raise BuildError("E0603", f"the file declares no dim `{name}`", place="--size", help=f"it has {known}")
+            for value in values:
+                if not dims[name].low <= value <= dims[name].high:
+                    low, high = dims[name].low, dims[name].high
+                    raise BuildError("E0304", f"{name}={value} is not in {low}..{high}", place="--size",
+                                     help=f"choose a size in the bounds of `dim {name}`")  # fmt: skip
+    defaults = {d.name: d.default for d in checked.dims}
+    found: list[tuple[str, Sizes]] = [("init", defaults)]
+    if checked.train is not None:
+        found += [("train_step", s) for s in _family(checked, options, "train")]
+        found += [("eval_step", s) for s in _family(checked, options, "eval")]
+        found += [("eval_finish", defaults)]
+    found += [("predict", s) for s in _family(checked, options, "predict")]
+    return found
+
+
+def _family(checked: Checked, options: Options, family: str) -> list[Sizes]:
+    wanted = options.sizes.get(family, {})
+    trained = options.sizes.get("train", {})
+    result: list[dict[str, int]] = [{}]
+    for dim in checked.dims:
+        values = wanted.get(dim.name)
+        if values is None:
+            values = trained.get(dim.name) or (dim.default,)
+            if family != "train" and dim == checked.batch:
+                values = (dim.low, *values)
+        elif family == "train" and len(values) != 1:
+            raise BuildError("E0603", f"training takes one size of `{dim.name}`", place="--size")
+        result = [{**sizes, dim.name: v} for sizes in result for v in sorted(set(values))]
+    return list(result)
+
+
+def cut(checked: Checked, entry: str, sizes: Sizes) -> Program:
+    """The Program of an entry before any pass."""
+    return {
+        "init": entries.init,
+        "train_step": entries.train_step,
+        "eval_step": entries.eval_step,
+        "eval_finish": entries.eval_finish,
+        "predict": entries.predict,
+    }[entry](checked, sizes)
+
+
+def build_options(checked: Checked, options: Options, layout: StateLayout) -> Build:
+    """The frozen Build that the passes read."""
+    return Build(
+        target="cpu",
+        provider=options.provider,
+        precision=precision_of(checked, options),
+        fuse=options.fuse,
+        train=entries.train_spec(checked),
+        state=layout.offsets,
+        state_bytes=layout.bytes,
+    )
+
+
+def compile_entry(
+    checked: Checked, entry: str, sizes: Sizes, options: Options, *, after: str | None = None
+) -> tuple[Program, tuple[PassReport, ...]]:
+    """Runs the passes over one entry, all of them or up to and with the pass named ``after``."""
+    options.check()
+    layout = layout_state(checked, precision_of(checked, options).params)
+    build = build_options(checked, options, layout)
+    if entry == "eval_finish":  # a handful of scalars, combined in f64 whatever was computed
+        build = replace(build, precision=Precision(DType.F64, build.precision.params))
+    names = [pass_name(p) for p in PIPELINE]
+    if after is not None and after not in names:
+        raise BuildError("E0603", f"there is no pass `{after}`", place="--after", help=f"passes: {', '.join(names)}")
+    return run_passes(cut(checked, entry, sizes), build, PIPELINE, until=after)
+
+
+def build(checked: Checked, options: Options, progress: Progress | None = None) -> BuildResult:
+    """Compiles every entry and puts the artifact together. Raises BuildError and DslcError."""
+    started = time.monotonic()
+    options.check()
+    dtypes = precision_of(checked, options)
+    layout = layout_state(checked, dtypes.params)
+    wanted = entry_sizes(checked, options)
+    name = artifact_name(checked, options.name)
+    programs: list[Program] = []
+    reports: list[EntryReport] = []
+    for i, (entry, sizes) in enumerate(wanted):
+        if progress is not None:
+            progress(_title(entry, sizes), i, len(wanted))
+        program, passes = compile_entry(checked, entry, sizes, options)
+        programs.append(program)
+        memory_plan = program.memory
+        assert memory_plan is not None
+        reports.append(
+            EntryReport(
+                entry,
+                sizes,
+                len(program.graph.nodes),
+                memory_plan.io_bytes,
+                memory_plan.work_bytes,
+                memory_plan.lower_bound,
+                passes,
+            )
+        )
+    if progress is not None:
+        progress("artifact", len(wanted), len(wanted))
+    artifact, header = emit_artifact(
+        programs,
+        name=name,
+        model=checked.name,
+        interface=interface(checked, name, dtypes),
+        layout=layout,
+        options=_recorded(checked, options, dtypes),
+        toolchain=toolchain(),
+        source_sha256=checked.digest,
+        row_independent=_rows_independent(checked),
+        provider=options.provider,
+    )
+    _check_budget(checked, layout, reports)
+    return BuildResult(name, artifact, header, tuple(programs), tuple(reports), time.monotonic() - started)
+
+
+def _title(entry: str, sizes: Sizes) -> str:
+    return f"{entry} {' '.join(f'{n}={v}' for n, v in sizes.items())}".strip()
+
+
+def _rows_independent(checked: Checked) -> bool:
+    if checked.batch is None:
+        return False
+    program = entries.predict(checked, {d.name: d.default for d in checked.dims})
+    batched = {
+        i.name for i in checked.model_inputs if i.value.type.shape and str(i.value.type.shape[0]) == checked.batch.name
+    }
+    return entries.rows_independent(program.graph, batched)
+
+
+def _recorded(checked: Checked, options: Options, dtypes: Precision) -> dict[str, Any]:
+    """The options as the header holds them: everything that decides the bytes."""
+    return {
+        "args": {n: v for n, v in checked.args.items() if isinstance(v, (bool, int, float, str))},
+        "target": "cpu",
+        "providers": options.provider,
+        "precision": {"compute": dtypes.compute.value, "params": dtypes.params.value},
+        "fuse": options.fuse,
+        "bulk": "all",
+        "streams": 1,
+        "mirror": "never",
+        "sizes": {
+            family: {dim: list(values) for dim, values in dims.items()} for family, dims in options.sizes.items()
+        },
+    }
+
+
+def _check_budget(checked: Checked, layout: StateLayout, reports: list[EntryReport]) -> None:
+    """E0402 when state plus the largest context exceed the file's budget."""
+    if checked.budget is None:
+        return
+    need = layout.bytes + max(r.io_bytes + r.work_bytes for r in reports)
+    if need > checked.budget:
+        raise BuildError(
+            "E0402",
+            f"`{checked.name}` needs {need / 2**20:,.1f} MiB, the budget is {checked.budget / 2**20:,.1f} MiB",
+            place="budget",
+            help="build a smaller size, --size B=..., or raise the budget",
+        )
+
+
+__all__ = ["PIPELINE", "BuildResult", "Options", "Path", "build", "check_file", "check_module", "compile_entry", "cut"]

@@ -1,0 +1,11 @@
+"""The versions of everything that can change an artifact's bytes."""
+
+from __future__ import annotations
+
+import sys
+from importlib import metadata
+
+
+def toolchain() -> dict[str, str]:
+    """Name -> version: dslc, Python's minor version. The reference provider uses no compiler beside dslc."""
+    return {"dslc": metadata.version("dslc"), "python": f"{sys.version_info.major}.{sys.version_info.minor}"}
