@@ -49,11 +49,12 @@ class Dataset:
     def order(self, seed: int, epoch: int, *, shuffle: bool) -> NDArray[np.int64]:
         return shuffled(seed, epoch, self.rows) if shuffle else np.arange(self.rows, dtype=np.int64)
 
-    def take(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    def take(self, rows: NDArray[np.int64]) -> dict[str, Any]:
         """Fresh arrays of these rows, and the whole ones."""
         return {**{name: array[rows] for name, array in self.by_row.items()}, **self.whole}
 
-    def all(self) -> dict[str, NDArray[Any]]:
+    def all(self) -> dict[str, Any]:
+        """All rows, as keyword arguments for an evaluation."""
         return {**self.by_row, **self.whole}
 
 

@@ -1,0 +1,380 @@
+"""The training loop of ``dslc train``.
+
+A run is a function of artifact, configuration, data and seed. Its position is the number of steps done; after a
+checkpoint, a resumed run takes the same batches, learning rates and random draws as the unbroken one, so its weights
+and log values are the same bit for bit. The order is: train a step, report, evaluate, log, save, look at signals.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from dslc.base.errors import EXIT_OK, ArtifactError, DslcError, InputError, NumericError, ResourceError
+from dslc.base.failpoint import fail
+from dslc.runtime.results import EvalResult, StepResult
+from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore, Position, first_nonfinite, read_checkpoint
+from dslc.runtime.train.config import Config
+from dslc.runtime.train.metrics import Log, RunningMeans
+from dslc.runtime.train.progress import Reporter, epoch_line, reporter
+from dslc.runtime.train.rundir import choose_run, run_lock
+from dslc.runtime.train.setup import Plan, Trainable, eval_scalars, open_eval, plan_run
+from dslc.runtime.train.signals import StopNow, StopRequest
+
+LOG_NAME: Final = "log.jsonl"
+_SAVE_FAILURES: Final = 3  # in a row; then training stops
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How a run ended. ``exit_code`` 0 when it is complete, 130 or 143 after a signal.
+
+    ``weights`` is the published file of a complete run; ``metrics`` are those of the published weights when they were
+    evaluated, else of the last evaluation (with ``loss``).
+    """
+
+    exit_code: int
+    steps: int
+    run_dir: Path
+    checkpoint: Path | None = None
+    weights: Path | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def train(
+    config: Config, session: Trainable, out_dir: Path, resume: bool = False, console: TextIO | None = None
+) -> TrainResult:
+    """Train, and publish the weights as ``out_dir/NAME.safetensors``; ``session`` holds them afterwards.
+
+    ``session`` is fresh (initial weights from ``config.train.seed``) or, with ``resume``, any of the same artifact.
+    ``console`` is where progress is shown (stdout by default). Raises NumericError R501 for a NaN or Inf, ResourceError
+    R402 when three checkpoints in a row or the weights cannot be written, R404 when the run is busy, ArtifactError R307
+    when there is nothing to resume, and what ``plan_run`` raises.
+    """
+    report = reporter(console if console is not None else sys.stdout)
+    with StopRequest() as stop:
+        plan = plan_run(config, session, report.line)
+        folder = choose_run(config.save.dir, resume=resume)
+        if folder != config.save.dir and not resume:
+            report.line(f"{config.save.dir} holds an earlier run; this one goes to {folder} (--resume goes on with it)")
+        with run_lock(folder):
+            run = _Run(config, session, plan, folder, report)
+            run.begin(resume)
+            try:
+                code = run.loop(stop)
+            except StopNow as now:
+                report.warn("stopped at once; nothing was saved since the last checkpoint")
+                return TrainResult(now.exit_code, run.done, folder, run.last_saved)
+            finally:
+                report.stop()
+            if code != EXIT_OK:
+                return TrainResult(code, run.done, folder, run.last_saved, None, run.evaluated)
+            weights, metrics = run.publish(Path(out_dir))
+            return TrainResult(code, run.done, folder, run.last_saved, weights, metrics)
+
+
+def evaluate(config: Config, session: Trainable, console: TextIO | None = None) -> EvalResult:
+    """Loss and metrics of the session's weights over ``data.eval``. Raises what ``open_eval`` and the session raise."""
+    report = reporter(console if console is not None else sys.stdout)
+    data = open_eval(config, session, report.line)
+    return session.evaluate(**data.all(), **eval_scalars(config, session))
+
+
+class _Run:
+    """The state of a run between its steps."""
+
+    def __init__(self, config: Config, session: Trainable, plan: Plan, folder: Path, report: Reporter) -> None:
+        self.config = config
+        self.session = session
+        self.plan = plan
+        self.folder = folder
+        self.report = report
+        state = session.artifact.header["state"]
+        self.dtypes: dict[str, str] = {t["name"]: t["dtype"] for t in state["tensors"]}
+        self.forward_order: list[str] = list(state["forward_order"])
+        self.interface_digest: str = session.artifact.header["interface_sha256"]
+        self.store = CheckpointStore(folder, config.save.keep, self.dtypes)
+        self.means = RunningMeans()
+        self.done = 0
+        self.skipped = 0
+        self.best: tuple[int, float] | None = None  # (step, value)
+        self.evaluated: dict[str, float] = {}
+        self.last_saved: Path | None = None
+        self.saved_step: int | None = None
+        self.save_failures = 0
+        self.log: Log
+        self._order_epoch = -1
+        self._clock = 0.0  # monotonic seconds of training in this epoch, without evaluation and saving
+        self._clock_steps = 0
+
+    # Beginning
+
+    def begin(self, resume: bool) -> None:
+        if resume:
+            self._restore(self.store.newest(self._refusal, self.report.warn))
+        elif self.session.step != 0 or self.session.seed != self.config.train.seed:
+            raise AssertionError("a fresh run needs a session with initial weights from the run's seed")
+        log_path = self.folder / LOG_NAME
+        self.log = Log(log_path, self.report.warn, after_step=self.done if resume else None)
+
+    def _refusal(self, found: Checkpoint) -> str | None:
+        """Why a checkpoint cannot be gone on from; None when it can."""
+        there, plan = found.position, self.plan
+        if there.interface != self.interface_digest:
+            return "it belongs to a model with another interface"
+        for name, old, new in (
+            ("train.seed", there.seed, self.config.train.seed),
+            ("the number of rows", there.rows, plan.train.rows),
+            ("the batch size", there.batch_size, plan.batch),
+        ):
+            if old != new:
+                return f"{name} was {old} and is now {new}, so the order of the data would be another"
+        if (there.epoch, there.batch) != divmod(there.step, plan.batches):
+            return f"{there.step} steps are not epoch {there.epoch}, batch {there.batch}"
+        return None
+
+    def _restore(self, found: Checkpoint) -> None:
+        there = found.position
+        old, new = there.config, self.config.training_values()
+        changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+        if changed:
+            self.report.warn(f"the configuration changed since the checkpoint: {', '.join(changed)}")
+        self._install(found)
+        self.done = self.saved_step = there.step
+        self.skipped = there.skipped
+        self.means.restore(there.means)
+        self.last_saved = found.path
+        if there.best_step is not None and there.best_value is not None:
+            self.best = (there.best_step, float.fromhex(there.best_value))
+        self.report.line(f"going on from {found.path}: {there.step} of {self.plan.total} steps")
+
+    def _install(self, found: Checkpoint) -> None:
+        try:
+            self.session.restore(found.tensors, found.position.step)
+        except InputError as error:
+            raise ArtifactError(
+                "R307",
+                f"the checkpoint is of another model or optimizer: {error.message}",
+                place=str(found.path),
+                help="build the model of that run, or train anew without --resume",
+            ) from error
+
+    # Stepping
+
+    def loop(self, stop: StopRequest) -> int:
+        """Train to the end of the run or until a signal; the exit code."""
+        plan = self.plan
+        self.report.start(plan.total, self.done, self.config.train.epochs)
+        while self.done < plan.total:
+            if stop.exit_code is not None:
+                return self._stopped(stop.exit_code)
+            begun = time.monotonic()
+            result = self._step()
+            self._clock += time.monotonic() - begun
+            self._clock_steps += 1
+            self.done += 1
+            self._after_step(result)
+        return self._stopped(stop.exit_code) if stop.exit_code is not None else EXIT_OK
+
+    def _step(self) -> StepResult:
+        epoch, batch = divmod(self.done, self.plan.batches)
+        data = self.plan.train
+        if epoch != self._order_epoch:
+            self._order = data.order(self.config.train.seed, epoch, shuffle=self.config.data.shuffle)
+            self._order_epoch = epoch
+        rows = self._order[batch * self.plan.batch : (batch + 1) * self.plan.batch]
+        fail("train.step")
+        return self.session.train_step(
+            lr=self.plan.lr_at(self.done), **data.take(rows), **self.plan.scalars_at(self.done)
+        )
+
+    def _after_step(self, result: StepResult) -> None:
+        plan = self.plan
+        epoch, batch = divmod(self.done, plan.batches)
+        if result.nonfinite is not None or not math.isfinite(result.loss):
+            self._nonfinite(result)
+        else:
+            self.means.add({"loss": result.loss, **result.metrics})
+        values = self.means.means()
+        self.report.step(self.done, (self.done - 1) // plan.batches + 1, values, self._rate())
+        last = self.done == plan.total
+        fresh_best = False
+        evaluated: dict[str, float] = {}
+        if plan.eval is not None and (self.done % plan.eval_every == 0 or last):
+            evaluated = self._evaluate()
+            fresh_best = self._is_best(evaluated)
+        if self.done % plan.log_every == 0:
+            lr = plan.lr_at(self.done - 1)
+            self.log.write("step", self.done, epoch, {"loss": result.loss, **result.metrics, "lr": lr})
+        if batch == 0:
+            if plan.eval is None:
+                fresh_best = self._is_best(values)
+            self._end_of_epoch(epoch, values, evaluated)
+        if fresh_best or self.done % plan.save_every == 0 or last:
+            self._save(last)
+
+    def _end_of_epoch(self, epoch: int, values: Mapping[str, float], evaluated: Mapping[str, float]) -> None:
+        rate, seconds = self._rate(), self._clock
+        self.log.write("epoch", self.done, epoch, {**values, "samples_per_s": rate, "seconds": seconds})
+        self.report.line(epoch_line(epoch, self.config.train.epochs, values, evaluated, rate, seconds))
+        self.means.clear()
+        self._clock, self._clock_steps = 0.0, 0
+
+    def _rate(self) -> float:
+        return self._clock_steps * self.plan.batch / self._clock if self._clock > 0 else 0.0
+
+    def _nonfinite(self, result: StepResult) -> None:
+        what = "the loss" if result.nonfinite is None else f"the gradient of `{result.nonfinite}`"
+        epoch = (self.done - 1) // self.plan.batches
+        self.log.write("nonfinite", self.done, epoch, {"of": result.nonfinite or "loss", "loss": result.loss})
+        self.skipped += 1
+        allowed = self.config.train.on_nan.skip
+        if self.skipped <= allowed:
+            self.report.warn(f"step {result.step}: {what} is not finite ({self.skipped} of {allowed} such steps)")
+            return
+        before = f"the last checkpoint is {self.last_saved}" if self.last_saved else "no checkpoint was written yet"
+        raise NumericError(
+            "R501",
+            f"{what} is not finite in step {result.step}; {before}",
+            place=result.nonfinite or "loss",
+            help="try a lower learning rate (--lr) or a warm-up; `on_nan: skip 10` goes on past ten such steps",
+        )
+
+    def _evaluate(self) -> dict[str, float]:
+        assert self.plan.eval is not None
+        found = self.session.evaluate(**self.plan.eval.all(), **self.plan.eval_scalars)
+        self.evaluated = {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
+        epoch = self.done // self.plan.batches
+        self.log.write("eval", self.done, epoch, {**self.evaluated, "rows": found.rows})
+        return self.evaluated
+
+    def _is_best(self, values: Mapping[str, float]) -> bool:
+        wanted = self.config.save.best
+        if wanted is None or wanted.metric not in values:
+            return False
+        value = values[wanted.metric]
+        if not wanted.better(value, None if self.best is None else self.best[1]):
+            return False
+        self.best = (self.done, value)
+        return True
+
+    # Saving
+
+    def _position(self) -> Position:
+        from dslc import __version__
+
+        epoch, batch = divmod(self.done, self.plan.batches)
+        return Position(
+            step=self.done,
+            epoch=epoch,
+            batch=batch,
+            seed=self.config.train.seed,
+            rows=self.plan.train.rows,
+            batch_size=self.plan.batch,
+            interface=self.interface_digest,
+            dslc=__version__,
+            skipped=self.skipped,
+            best_step=None if self.best is None else self.best[0],
+            best_value=None if self.best is None else self.best[1].hex(),
+            means=self.means.state(),
+            config=self.config.training_values(),
+        )
+
+    def _save(self, must: bool) -> None:
+        """Write a checkpoint. A failure is told; the third in a row, or one when ``must``, is raised."""
+        if self.saved_step == self.done:
+            return
+        tensors = self.session.state_tensors()
+        bad = first_nonfinite(tensors, self.forward_order, self.dtypes)
+        if bad is not None:
+            self._not_saved_nonfinite(bad)
+            return
+        try:
+            path = self.store.save(tensors, self._position())
+        except (ResourceError, OSError) as error:
+            committed = isinstance(error, ResourceError) and error.code == "R405"
+            if not committed:
+                self._save_failed(error, must)
+                return
+            path = self.store.path(self.done)
+            self.report.warn(f"the checkpoint {path} is written, but perhaps not durable")
+        self.last_saved, self.saved_step, self.save_failures = path, self.done, 0
+
+    def _not_saved_nonfinite(self, name: str) -> None:
+        cause = f"`{name}` is not finite after {self.done} steps, so no checkpoint was written"
+        if self.config.train.on_nan.skip:
+            self.report.warn(cause)
+            return
+        raise NumericError("R501", cause, place=name, help="go on from the last checkpoint with a lower learning rate")
+
+    def _save_failed(self, error: DslcError | OSError, must: bool) -> None:
+        self.save_failures += 1
+        why = error.message if isinstance(error, DslcError) else str(error)
+        self.report.warn(f"no checkpoint after {self.done} steps ({self.save_failures} in a row failed): {why}")
+        if must or self.save_failures >= _SAVE_FAILURES:
+            raise ResourceError(
+                "R402",
+                f"the checkpoint after {self.done} steps cannot be written: {why}",
+                place=str(self.store.folder),
+                help="free some space, then go on with --resume",
+            ) from error
+
+    def _stopped(self, code: int) -> int:
+        """After a signal: save. What fails is told; the exit code stays the signal's."""
+        try:
+            self._save(must=True)
+        except DslcError as error:
+            self.report.warn(f"not saved: {error.message}")
+        else:
+            self.report.line(f"stopped after {self.done} steps; `dslc train --resume` goes on from {self.last_saved}")
+        return code
+
+    # The end
+
+    def publish(self, out_dir: Path) -> tuple[Path, dict[str, float]]:
+        """Save the best weights, else the last, and leave them in the session; with their metrics.
+
+        Raises ResourceError R402.
+        """
+        try:
+            out_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ResourceError(
+                "R402", f"the folder cannot be made: {error.strerror}", place=str(out_dir), help="give another --out"
+            ) from error
+        metrics: dict[str, float] = self.evaluated
+        which = "last"
+        wanted = self.config.save.best
+        if self.best is not None and wanted is not None:
+            chosen = self._best_checkpoint(self.best[0])
+            if chosen is not None:
+                self._install(chosen)
+                which = f"best ({wanted})"
+                metrics = self._metrics_at(chosen.position.step)
+        elif self.plan.eval is not None and not metrics:
+            metrics = self._metrics_at(self.done)  # a finished run that was resumed
+        path = out_dir / f"{self.session.name}.safetensors"
+        self.session.weights.save(path)
+        self.report.line(f"published the {which} weights: {path}")
+        return path, metrics
+
+    def _best_checkpoint(self, step: int) -> Checkpoint | None:
+        try:
+            return read_checkpoint(self.store.path(step))
+        except DslcError as error:
+            self.report.warn(f"the best checkpoint cannot be read, so the last weights are published: {error.message}")
+            return None
+
+    def _metrics_at(self, step: int) -> dict[str, float]:
+        """The metrics of the weights in the session, which are those after ``step`` steps."""
+        if self.plan.eval is None:
+            return {}
+        if step == self.done and self.evaluated:
+            return self.evaluated
+        found: Any = self.session.evaluate(**self.plan.eval.all(), **self.plan.eval_scalars)
+        return {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}

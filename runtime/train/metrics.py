@@ -1,0 +1,105 @@
+"""Running means, and the log: one JSON object a line.
+
+Each line has ``kind`` (``step``, ``epoch``, ``eval``, ``nonfinite``), ``step`` (how many steps were done) and
+``epoch``; a number that JSON cannot hold (NaN, Inf) is written as a text. A resumed run first drops the lines after
+its checkpoint, so the log reads as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from dslc.base.failpoint import fail
+from dslc.base.publish import Sink, publish_bytes
+
+
+class RunningMeans:
+    """Sums in f64 and counts by name."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, float] = {}
+        self._counts: dict[str, int] = {}
+
+    def add(self, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+            self._counts[name] = self._counts.get(name, 0) + 1
+
+    def means(self) -> dict[str, float]:
+        return {name: total / self._counts[name] for name, total in self._sums.items()}
+
+    def clear(self) -> None:
+        self._sums.clear()
+        self._counts.clear()
+
+    def state(self) -> dict[str, list[Any]]:
+        """As plain data that ``restore`` takes back bit for bit."""
+        return {name: [total.hex(), self._counts[name]] for name, total in self._sums.items()}
+
+    def restore(self, state: Mapping[str, list[Any]]) -> None:
+        self._sums = {name: float.fromhex(total) for name, (total, _) in state.items()}
+        self._counts = {name: count for name, (_, count) in state.items()}
+
+
+class Log:
+    """Appends lines to a file. A write that fails is told once to ``warn``; training goes on without its line."""
+
+    def __init__(self, path: Path, warn: Callable[[str], None], *, after_step: int | None = None) -> None:
+        """``after_step`` None starts anew; else lines of later steps are dropped. ResourceError R402."""
+        self._path = path
+        self._warn = warn
+        self._warned = False
+        self._torn = False  # the last line is not whole
+        if after_step is None or not path.exists():
+            publish_bytes(path, b"", point="log")
+        else:
+            publish_bytes(path, lambda sink: _copy(path, after_step, sink), point="log")
+
+    def write(self, kind: str, step: int, epoch: int, values: Mapping[str, object]) -> None:
+        entry = {"kind": kind, "step": step, "epoch": epoch, **{name: _json(value) for name, value in values.items()}}
+        data = ("\n" if self._torn else "").encode() + json.dumps(entry).encode("ascii") + b"\n"
+        try:
+            # Opened each time: a line is rare, and a folder that came back after a fault is found again.
+            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fail("log.write")
+                self._torn = os.write(handle, data) != len(data)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            if not self._warned:
+                self._warn(f"the log {self._path} cannot be written: {error.strerror}")
+            self._warned = True
+
+
+def read_log(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a log; one that a crash tore is left out."""
+    with open(path, encoding="ascii", errors="replace") as file:
+        for line in file:
+            if not line.endswith("\n"):
+                return
+            try:
+                entry = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(entry, dict) and type(entry.get("step")) is int:
+                yield entry
+
+
+def _copy(path: Path, after_step: int, sink: Sink) -> None:
+    for entry in read_log(path):
+        if entry["step"] <= after_step:
+            sink.write((json.dumps(entry) + "\n").encode("ascii"))
+
+
+def _json(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _json(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,115 @@
+"""What a user sees of a run: a progress bar on a terminal, else one plain line an epoch.
+
+The only file that imports rich, and only when there is a terminal to draw on.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import Protocol, TextIO
+
+_BETWEEN = 0.1  # seconds between two drawings of the bar
+
+
+def numbers(values: Mapping[str, float]) -> str:
+    """``loss 0.1234  accuracy 0.9688``: four decimals, or the exponent form for very large and small numbers."""
+    return "  ".join(f"{name} {_number(value)}" for name, value in values.items())
+
+
+def _number(value: float) -> str:
+    return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.4g}"
+
+
+def epoch_line(
+    epoch: int, epochs: int, train: Mapping[str, float], evaluated: Mapping[str, float], rate: float, seconds: float
+) -> str:
+    """One epoch on one line; ``rate`` in samples/s."""
+    parts = [f"epoch {epoch}/{epochs}", numbers(train)]
+    if evaluated:
+        parts.append(f"eval: {numbers(evaluated)}")
+    parts.append(f"{rate:,.0f} samples/s  {seconds:.1f} s")
+    return "  ".join(part for part in parts if part)
+
+
+class Reporter(Protocol):
+    """Where the loop tells what happens."""
+
+    def start(self, total_steps: int, done: int, epochs: int) -> None: ...
+    def step(self, done: int, epoch: int, values: Mapping[str, float], rate: float) -> None: ...
+    def line(self, text: str) -> None: ...
+    def warn(self, text: str) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Lines:
+    """Plain lines."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def start(self, total_steps: int, done: int, epochs: int) -> None:
+        """Nothing: lines come with the epochs."""
+
+    def step(self, done: int, epoch: int, values: Mapping[str, float], rate: float) -> None:
+        """Nothing: one line an epoch is enough for a file."""
+
+    def line(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+    def warn(self, text: str) -> None:
+        self.line(f"warning: {text}")
+
+    def stop(self) -> None:
+        self._stream.flush()
+
+
+class Bar:
+    """A bar with epoch, loss, metrics, samples/s and the time left, with the lines of the run above it."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        self._console = Console(file=stream)
+        # Texts of the run hold paths and names: never markup.
+        self._bar = Progress(
+            TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[values]}", markup=False),
+            TextColumn("{task.fields[rate]} samples/s", markup=False),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+        )
+        self._task = self._bar.add_task("train", total=None, start=False, epoch=0, epochs=0, values="", rate="-")
+        self._drawn = 0.0
+
+    def start(self, total_steps: int, done: int, epochs: int) -> None:
+        self._bar.update(self._task, total=total_steps, completed=done, epochs=epochs)
+        self._bar.start_task(self._task)
+        self._bar.start()
+
+    def step(self, done: int, epoch: int, values: Mapping[str, float], rate: float) -> None:
+        now = time.monotonic()
+        if now - self._drawn >= _BETWEEN:
+            self._drawn = now
+            self._bar.update(self._task, completed=done, epoch=epoch, values=numbers(values), rate=f"{rate:,.0f}")
+
+    def line(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def warn(self, text: str) -> None:
+        self._console.print(f"warning: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+    def stop(self) -> None:
+        self._bar.stop()
+
+
+def reporter(stream: TextIO) -> Reporter:
+    """A bar when the stream is a terminal that can draw one, else plain lines."""
+    if stream.isatty() and os.environ.get("TERM") != "dumb":
+        return Bar(stream)
+    return Lines(stream)

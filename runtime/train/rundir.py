@@ -1,0 +1,57 @@
+"""The folder of a run: ``runs/NAME``, or ``runs/NAME-2`` and so on when earlier runs lie there.
+
+A fresh run never touches an earlier one: it takes ``runs/NAME`` if no checkpoint lies in it, else the next number.
+``--resume`` goes on with the highest number that has a checkpoint. A lock keeps two processes out of one folder.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+from dslc.base.errors import ArtifactError, ResourceError
+from dslc.base.filelock import FileLock
+from dslc.runtime.train.checkpoint import CheckpointStore
+
+_LOCK: Final = ".dslc-run"
+
+
+def choose_run(base: Path, *, resume: bool) -> Path:
+    """The folder for a run whose configured folder is ``base``; made if need be.
+
+    Raises ArtifactError R307 when there is nothing to resume, ResourceError R402 when it cannot be made.
+    """
+    used = {number: folder for number, folder in _numbered(base).items() if CheckpointStore(folder, 2).steps()}
+    if resume:
+        if not used:
+            raise ArtifactError(
+                "R307", "there is no checkpoint to go on from", place=str(base), help="train without --resume first"
+            )
+        return used[max(used)]
+    number = max(used, default=0) + 1
+    folder = base if number == 1 else base.with_name(f"{base.name}-{number}")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(
+            "R402", f"the folder of the run cannot be made: {error.strerror}", place=str(folder), help="set save.dir"
+        ) from error
+    return folder
+
+
+def run_lock(folder: Path) -> FileLock:
+    """The lock of a run; entering it raises ResourceError R404 when another training holds it."""
+    return FileLock(folder / _LOCK, what="training")
+
+
+def _numbered(base: Path) -> dict[int, Path]:
+    """``base`` as number 1 and ``base-N`` as N, those that exist."""
+    found = {1: base} if base.is_dir() else {}
+    pattern = re.compile(re.escape(base.name) + r"-([1-9][0-9]{0,8})\Z")
+    if base.parent.is_dir():
+        for entry in base.parent.iterdir():
+            name = pattern.match(entry.name)
+            if name and int(name[1]) > 1 and entry.is_dir():
+                found[int(name[1])] = entry
+    return found

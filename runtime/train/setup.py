@@ -1,0 +1,176 @@
+"""What stands between a configuration and a session before the first step: everything that can be wrong is, here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn, Protocol
+
+from numpy.typing import NDArray
+
+from dslc.base.errors import BuildError, DataError
+from dslc.runtime.interface import Interface, Train
+from dslc.runtime.results import EvalResult, StepResult
+from dslc.runtime.train.config import Config
+from dslc.runtime.train.data import Dataset, open_dataset
+from dslc.runtime.train.fields import nearest
+from dslc.runtime.train.schedule import Curve
+
+_LONGEST_RUN: Final = 2**53  # steps; a float holds each number
+
+
+class WeightsFile(Protocol):
+    def save(self, path: Any, /) -> None: ...
+
+
+class Trainable(Protocol):
+    """What training needs of a Session."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def interface(self) -> Interface: ...
+    @property
+    def artifact(self) -> Any: ...
+    @property
+    def weights(self) -> WeightsFile: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def step(self) -> int: ...
+    def train_step(self, /, *, lr: float | None = None, row: int | None = None, **inputs: object) -> StepResult: ...
+    def evaluate(self, /, *, step: int = 0, **inputs: object) -> EvalResult: ...
+    def state_tensors(self) -> dict[str, NDArray[Any]]: ...
+    def restore(self, tensors: Mapping[str, NDArray[Any]], step: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run, worked out: data, lengths in steps, and the value of every scheduled scalar at every step."""
+
+    train: Dataset
+    eval: Dataset | None
+    batch: int
+    batches: int
+    total: int
+    log_every: int
+    eval_every: int
+    save_every: int
+    base_lr: float
+    lr: Curve
+    scalars: Mapping[str, tuple[float, Curve]]
+    eval_scalars: Mapping[str, Any]
+
+    def lr_at(self, step: int) -> float:
+        return self.base_lr * self.lr.factor(step)
+
+    def scalars_at(self, step: int) -> dict[str, Any]:
+        return {name: base * curve.factor(step) for name, (base, curve) in self.scalars.items()}
+
+
+def plan_run(config: Config, session: Trainable, notice: Callable[[str], None]) -> Plan:
+    """Check the configuration against the session's interface and open the data.
+
+    Raises BuildError E0605 (the model has no train section), DataError R101 to R104 and R106.
+    """
+    interface = session.interface
+    section = _train_section(interface)
+    scalars = _scalar_schedules(config, section)
+    _check_best(config, section)
+    sizes = _sizes(session, "train_step")
+    batch = sizes[interface.batch] if interface.batch is not None else 1
+    train = open_dataset(
+        config.data.train, interface, sizes, "data.train", check_finite=config.data.check_finite, notice=notice
+    )
+    batches = train.batches(batch)
+    if batches == 0:
+        raise DataError(
+            "R106",
+            f"{train.rows} rows do not fill one batch of {batch}",
+            place="data.train",
+            help=f"build for a smaller batch: --size {interface.batch}={train.rows}",
+        )
+    total = config.train.epochs * batches
+    if total > _LONGEST_RUN:
+        raise DataError("R104", f"a run of {total} steps", place="train.epochs", help="train for fewer epochs")
+    evaluation = open_eval(config, session, notice) if config.data.eval else None
+    base_lr = next(x for x in (config.train.base_lr, config.train.lr.base, section.lr) if x is not None)
+    return Plan(
+        train=train,
+        eval=evaluation,
+        batch=batch,
+        batches=batches,
+        total=total,
+        log_every=max(1, config.train.log_every.steps(batches)),
+        eval_every=max(1, config.train.eval_every.steps(batches)),
+        save_every=max(1, config.save.every.steps(batches)),
+        base_lr=base_lr,
+        lr=config.train.lr.resolve(batches, total),
+        scalars={name: (base, config.train.schedules[name].resolve(batches, total)) for name, base in scalars.items()},
+        eval_scalars=scalars,
+    )
+
+
+def open_eval(config: Config, session: Trainable, notice: Callable[[str], None]) -> Dataset:
+    """The evaluation data. Raises DataError R101 to R103, R104 (none is configured) and R106."""
+    if not config.data.eval:
+        raise DataError(
+            "R104", "no evaluation data is configured", place="data.eval", help="add `INPUT: FILE.npz:KEY` lines to it"
+        )
+    _train_section(session.interface)
+    return open_dataset(
+        config.data.eval,
+        session.interface,
+        _sizes(session, "eval_step"),
+        "data.eval",
+        check_finite=config.data.check_finite,
+        notice=notice,
+    )
+
+
+def eval_scalars(config: Config, session: Trainable) -> dict[str, Any]:
+    """Float arguments in evaluation: their base value, so that the losses of two epochs can be compared."""
+    return _scalar_schedules(config, _train_section(session.interface))
+
+
+def _train_section(interface: Interface) -> Train:
+    if interface.train is None:
+        raise BuildError(
+            "E0605",
+            f"`{interface.model}` has no train section",
+            place=interface.name,
+            help=f"add `train {interface.model}(...) {{ ... }}` to the model's file",
+        )
+    return interface.train
+
+
+def _scalar_schedules(config: Config, section: Train) -> dict[str, float]:
+    """The base value of each scheduled float argument."""
+    found: dict[str, float] = {}
+    for name, schedule in config.train.schedules.items():
+        if name not in section.scalars:
+            _no_such(f"train.schedules.{name}", f"train has no float argument `{name}`", name, section.scalars)
+        found[name] = section.scalars[name] if schedule.base is None else schedule.base
+    return found
+
+
+def _check_best(config: Config, section: Train) -> None:
+    best = config.save.best
+    if best is not None and best.metric not in ("loss", *section.metrics):
+        _no_such("save.best", f"there is no metric `{best.metric}`", best.metric, ("loss", *section.metrics))
+
+
+def _no_such(place: str, cause: str, name: str, known: Mapping[str, Any] | tuple[str, ...]) -> NoReturn:
+    close = nearest(name, known)
+    help = f"did you mean `{close}`?" if close else f"known here: {', '.join(known) or 'none'}"
+    raise DataError("R104", cause, place=place, help=help)
+
+
+def _sizes(session: Trainable, entry: str) -> dict[str, int]:
+    """The dims of an entry's programs; every size of one entry differs in the batch dim alone."""
+    programs = session.artifact.programs(entry)
+    if not programs:
+        raise BuildError(
+            "E0605", f"the artifact has no `{entry}`", place=session.name, help="build it again: `dslc build`"
+        )
+    return dict(programs[0].sizes)
