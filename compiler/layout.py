@@ -51,7 +51,6 @@ def layout_state(checked: Checked, params: DType) -> StateLayout:
         shape = checked.params[slots[slot]].input.value.type.ints
         wanted.append((slot, Kind.OPTIMIZER, shape, "constant(0)", slots[slot]))
     trained_names = set(trained)
-    names = set(trained)
     tensors: list[StateTensor] = []
     offset = 0
     for name, kind, shape, init, of in wanted:

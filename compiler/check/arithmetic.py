@@ -75,7 +75,8 @@ def _of_numbers(op: str, a: int | float, b: int | float, span: Span) -> int | fl
                 return _int_power(a, b, span)
             if a < 0 and not float(b).is_integer():
                 raise Problem("E0209", "a negative number to a broken power", span, "not a real number")
-            return float(a) ** float(b)
+            power: float = float(a) ** float(b)
+            return power
     raise Problem("E0202", f"`{op}` is for tensors", span, "both sides are numbers")
 
 
