@@ -82,7 +82,8 @@ class Call(Expr):
 @dataclass(frozen=True, slots=True)
 class Pipe(Expr):
     """``value |> stage``. ``stage`` is a Call, or a Name or Field written without parentheses; the label of the stage
-    stands here when the stage is not a Call (``x |> relu as r``), else in the Call. ``attrs`` (``|> @lr(0.1) linear(3)``)."""
+    stands here when the stage is not a Call (``x |> relu as r``), else in the Call.
+    ``attrs``: ``|> @lr(0.1) linear(3)``."""
 
     value: Expr
     stage: Expr
@@ -340,12 +341,13 @@ class Block(Item):
 
 @dataclass(frozen=True, slots=True)
 class Entry(Tree):
-    """In a section: ``targets = value`` (one target, or a tuple of names), or a group ``name { entries }``."""
+    """In a section: ``targets = value`` (one target, or a tuple of names), or a group ``name label { entries }``."""
 
     targets: tuple[str, ...]
     value: Expr | None = None
     entries: tuple[Entry, ...] | None = None
     doc: str | None = None
+    label: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +362,8 @@ class Section(Item):
 
 @dataclass(frozen=True, slots=True)
 class File(Tree):
-    """A source file of an edition."""
+    """A source file of an edition; ``doc`` from `##` lines above ``nn 1``."""
 
     edition: int
     items: tuple[Item, ...]
+    doc: str | None = None

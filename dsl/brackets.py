@@ -1,0 +1,148 @@
+"""Brackets are matched before the parser sees them: it says which one was never closed, and bounds the nesting."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from dslc.dsl.diagnostics import CompileError, Diagnostic, Label
+from dslc.dsl.limits import MAX_NESTING
+from dslc.dsl.span import Span
+from dslc.dsl.tokens import Token, Tokens
+
+_CLOSING: Final = {"(": ")", "[": "]", "{": "}"}
+_STATEMENT_WORDS: Final = frozenset({"layer", "param", "state", "scan", "return", "yield", "check"})
+_ITEM_WORDS: Final = frozenset({"block", "model", "use", "const"})
+_SECTION_WORDS: Final = frozenset({"train", "precision", "budget", "dim"})
+_WORDS_BEHIND_A_NAME: Final = frozenset(["in", "if", "else", "and", "or", "not", "as", "along", "carry", "into"])
+_WORD: Final = re.compile(r"[A-Za-z_]\w*")
+
+
+class Brackets:
+    """The stack of open brackets while the lexer runs.
+
+    A word that begins a statement or a declaration, first on its line, proves that brackets before it were not
+    closed: they are reported, closed in their place, and reading goes on.
+    """
+
+    def __init__(self, tokens: Tokens) -> None:
+        self.tokens = tokens
+        self.stack: list[tuple[Token, int]] = []  # an opening bracket and the indentation of its line
+        self.suspect: Token | None = None  # a `{` whose `}` stands further left than its line
+
+    def inside_round(self) -> bool:
+        return bool(self.stack) and self.stack[-1][0].kind != "{"
+
+    def before(self, token: Token, fresh: bool) -> bool:
+        """Close what must be closed before this token, and say whether that was so; ``fresh``: it is the first on its
+        line."""
+        kind = token.kind
+        if not self.stack:
+            if kind in (")", "]", "}"):
+                self._report(token, f"this `{kind}` closes nothing", "", "delete it, or open it before")
+            return False
+        depth = len(self.stack)
+        if kind in ("}", "{") or (fresh and kind in _STATEMENT_WORDS):
+            # A `{` cannot stand inside ( or [, nor can a statement begin there.
+            self._close_round(token)
+        if fresh and (kind in _ITEM_WORDS or (token.text in _SECTION_WORDS and self._begins_section(token))):
+            self.close_all(token)
+        elif kind in (")", "]") and _CLOSING[self.stack[-1][0].kind] != kind:
+            self._mismatch(token)
+        elif kind == "}" and not self.stack:
+            self._report(token, "this `}` closes nothing", "", "delete it, or open it before")
+        return len(self.stack) < depth
+
+    def after(self, token: Token, index: int) -> None:
+        """Open or close; the lexer has appended the token at ``index``."""
+        if token.kind in _CLOSING:
+            if len(self.stack) == MAX_NESTING:
+                label = Label(self.tokens.span(index), "one level too many")
+                help = "give inner parts a name of their own, or move them to a block"
+                title = f"brackets nest more than {MAX_NESTING} levels deep"
+                raise CompileError([Diagnostic("E0004", title, label, help=help)])
+            self.stack.append((token, self._indent(token)))
+        elif self.stack and _CLOSING[self.stack[-1][0].kind] == token.kind:
+            opener, indent = self.stack.pop()
+            if token.kind == "}" and self._first_on_line(token) and self._indent(token) < indent:
+                self.suspect = opener
+
+    def close_all(self, token: Token) -> None:
+        """Close everything before a declaration or the end of the file; one report for all."""
+        self._close_round(token)
+        if not self.stack:
+            return
+        opener = self.suspect or self.stack[-1][0]
+        what = "the end of the file" if token.kind == "$END" else f"`{token.text}`"
+        self._report(opener, "this `{` is never closed", "opened here", f"add `}}` before {what}", at=token)
+        while self.stack:
+            self._virtual("}", token)
+            self.stack.pop()
+        self.suspect = None
+
+    def _close_round(self, token: Token) -> None:
+        if not self.inside_round():
+            return
+        opener = self.stack[-1][0]
+        closing = _CLOSING[opener.kind]
+        what = "the end of the file" if token.kind == "$END" else f"`{token.text}`"
+        self._report(
+            opener, f"this `{opener.kind}` is never closed", "opened here", f"add `{closing}` before {what}", at=token
+        )
+        while self.inside_round():
+            self._virtual(_CLOSING[self.stack[-1][0].kind], token)
+            self.stack.pop()
+
+    def _mismatch(self, token: Token) -> None:
+        """A `)` or `]` where something else is open."""
+        opener = self.stack[-1][0]
+        if opener.kind == "{":
+            self._report(token, f"this `{token.kind}` closes nothing", "", "delete it, or open it before")
+            return
+        wanted = _CLOSING[opener.kind]
+        label = Label(self._span(token), f"closed by `{token.kind}`")
+        also = (Label(self._span(opener), f"`{opener.kind}` opened here"),)
+        title = f"`{opener.kind}` is closed by `{token.kind}`"
+        self._bad(token, Diagnostic("E0001", title, label, also, help=f"close it with `{wanted}`"))
+        # Whichever was meant, one of them is closed now.
+        while self.inside_round():
+            kind = self.stack.pop()[0].kind
+            self._virtual(_CLOSING[kind], token)
+            if _CLOSING[kind] == token.kind:
+                break
+
+    def _report(self, place: Token, title: str, label: str, help: str, at: Token | None = None) -> None:
+        self._bad(at or place, Diagnostic("E0001", title, Label(self._span(place), label), help=help))
+
+    def _bad(self, at: Token, diagnostic: Diagnostic) -> None:
+        """A token of no width that carries the diagnostic to the parser."""
+        items = self.tokens.items
+        items.append(at._replace(kind="BAD", text="", end=at.start))
+        self.tokens.bad[len(items) - 1] = diagnostic
+
+    def _virtual(self, kind: str, at: Token) -> None:
+        self.tokens.items.append(at._replace(kind=kind, text="", end=at.start))
+
+    def _span(self, token: Token) -> Span:
+        return Span(self.tokens.source, token.start, token.end)
+
+    def _indent(self, token: Token) -> int:
+        line = self._line(token)
+        return len(line) - len(line.lstrip(" \t"))
+
+    def _first_on_line(self, token: Token) -> bool:
+        return not self._line(token)[: token.start - self._line_start(token)].strip()
+
+    def _line_start(self, token: Token) -> int:
+        return self.tokens.source.text.rfind("\n", 0, token.start) + 1
+
+    def _line(self, token: Token) -> str:
+        start = self._line_start(token)
+        end = self.tokens.source.text.find("\n", token.start)
+        return self.tokens.source.text[start : end if end >= 0 else None]
+
+    def _begins_section(self, token: Token) -> bool:
+        """Whether a name or `{` follows on the line, as in `train LeNet(...)`: no statement begins so."""
+        rest = self._line(token)[token.end - self._line_start(token) :].lstrip(" \t")
+        word = _WORD.match(rest)
+        return rest[:1] == "{" or (word is not None and word.group() not in _WORDS_BEHIND_A_NAME)

@@ -1,0 +1,343 @@
+"""From productions of the grammar to the tree: one method per action name of grammar.lark.
+
+Each method gets its children (tokens, trees, lists) and the indices of its first and last token. What the grammar
+admits but the language does not (an unknown dtype, a number that is too large) is noted in ``found`` and replaced by
+something harmless, so that the rest of the file is still read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from dslc.dsl import syntax as t
+from dslc.dsl.diagnostics import Diagnostic, Label, did_you_mean
+from dslc.dsl.limits import MAX_INTEGER
+from dslc.dsl.span import Span
+from dslc.dsl.tokens import Token, Tokens
+
+DTYPES: Final = ("f64", "f32", "tf32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "b1")
+SCALARS: Final = ("int", "float", "bool", "str")
+_OTHER_NAMES: Final = {
+    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "double": "f64", "half": "f16",
+    "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "boolean": "b1", "string": "str",
+    "integer": "int", "long": "i64", "byte": "u8",
+}  # fmt: skip
+_ESCAPES: Final = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Attrs:
+    items: tuple[t.Attr, ...]
+    end: int  # the index of the token behind them
+
+
+class TreeBuilder:
+    """Makes the nodes of one file."""
+
+    def __init__(self, tokens: Tokens, found: list[Diagnostic]) -> None:
+        self.tokens = tokens
+        self.found = found
+
+    def action(self, name: str) -> Callable[[list[Any], int, int], Any]:
+        """The method for an action of the grammar."""
+        method: Callable[[list[Any], int, int], Any] = getattr(self, f"_{name}")
+        return method
+
+    def _span(self, first: int, last: int) -> Span:
+        return self.tokens.span(first, last)
+
+    def _at(self, token: Token) -> Span:
+        return Span(self.tokens.source, token.start, token.end)
+
+    def _error(self, code: str, title: str, label: Label, help: str | None) -> None:
+        self.found.append(Diagnostic(code, title, label, help=help))
+
+    def _docs(self, first: int, end: int) -> str | None:
+        lines = [line for index in range(first, end + 1) for line in self.tokens.docs.get(index, ())]
+        return "\n".join(lines) if lines else None
+
+    # --- a file ---------------------------------------------------------------------------------------------
+
+    def _start(self, c: list[Any], first: int, last: int) -> t.File:
+        items = tuple(item for item in c[1:] if item is not None)
+        return t.File(int(c[0].text), items, self._docs(0, 0), span=self._span(first, last))
+
+    def _item(self, c: list[Any], first: int, last: int) -> Any:
+        attrs, item = c
+        return replace(item, attrs=attrs.items, doc=self._docs(first, attrs.end))
+
+    _stmt = _item
+
+    def _attrs(self, c: list[Any], first: int, last: int) -> _Attrs:
+        return _Attrs(tuple(c), last + 1)
+
+    def _stage_attrs(self, c: list[Any], first: int, last: int) -> tuple[t.Attr, ...]:
+        return tuple(c)
+
+    def _attr(self, c: list[Any], first: int, last: int) -> t.Attr:
+        return t.Attr(c[0].text, c[1] or (), span=self._span(first, last))
+
+    def _use(self, c: list[Any], first: int, last: int) -> t.Use:
+        path = c[0] if isinstance(c[0], str) else self._text(c[0])
+        if isinstance(c[0], Token) and not path.endswith(".nn"):
+            help = f'write `use "{path}.nn"`'
+            self._error("E0106", "a path in quotes names a file that ends in `.nn`", Label(self._at(c[0]), ""), help)
+        return t.Use(path, tuple(name.text for name in c[1:]), span=self._span(first, last))
+
+    def _dotted(self, c: list[Any], first: int, last: int) -> str:
+        if len(c) > 1 and c[-1].text == "nn":
+            path = "/".join(name.text for name in c[:-1])
+            help = f'write `use {".".join(n.text for n in c[:-1])}`, or `use "{path}.nn"`'
+            self._error("E0106", "`use` names a file without its ending", Label(self._at(c[-1]), ""), help)
+        return ".".join(name.text for name in c)
+
+    def _const(self, c: list[Any], first: int, last: int) -> t.Const:
+        return t.Const(c[0].text, c[1], span=self._span(first, last))
+
+    def _dim(self, c: list[Any], first: int, last: int) -> t.DimDecl:
+        name, bounds, default = c
+        if bounds is not None and not isinstance(bounds, t.Range):
+            help = f"write `dim {name.text} in 1..512 = 64`: both bounds, and the default"
+            self._error("E0307", "the bounds of a dim are a range", Label(bounds.span, "not a range"), help)
+            bounds = None
+        return t.DimDecl(name.text, bounds, default, span=self._span(first, last))
+
+    def _block(self, c: list[Any], first: int, last: int) -> t.Block:
+        kind, name, params, results, body = c
+        return t.Block(kind.text, name.text, params, results or (), body, span=self._span(first, last))
+
+    def _params(self, c: list[Any], first: int, last: int) -> tuple[t.Param, ...]:
+        return tuple(param for param in c if param is not None)
+
+    def _param(self, c: list[Any], first: int, last: int) -> t.Param:
+        return t.Param(c[0].text, c[1], c[2], span=self._span(first, last))
+
+    def _results(self, c: list[Any], first: int, last: int) -> tuple[t.Result, ...]:
+        return tuple(c)
+
+    def _result(self, c: list[Any], first: int, last: int) -> t.Result:
+        name = c[0].text if c[0] is not None else None
+        return t.Result(name, self._as_tensor(c[1], "a result"), span=self._span(first, last))
+
+    def _scalar(self, c: list[Any], first: int, last: int) -> t.ScalarTypeExpr:
+        name = c[0].text
+        if name not in SCALARS:
+            span = self._at(c[0])
+            near = _OTHER_NAMES.get(name) or did_you_mean(name, (*SCALARS, *DTYPES))
+            if near in DTYPES or name in DTYPES:
+                help = f"a tensor's type has a shape: `{near or name}[B]`; a scalar is int, float, bool or str"
+            else:
+                help = f"did you mean `{near}`?" if near else "write int, float, bool or str, or a shape as [B, 10]"
+            self._error("E0202", f"`{name}` is not a type", Label(span, ""), help)
+            name = "float"
+        return t.ScalarTypeExpr(name, span=self._span(first, last))
+
+    def _tensor(self, c: list[Any], first: int, last: int) -> t.TensorTypeExpr:
+        dtype = c[0].text if c[0] is not None else None
+        if dtype is not None and dtype not in DTYPES:
+            near = _OTHER_NAMES.get(dtype) or did_you_mean(dtype, DTYPES)
+            if dtype == "float":
+                help = "a float tensor carries no dtype: leave `float` away, `precision` decides"
+            elif near:
+                help = f"did you mean `{near}`?"
+            else:
+                help = f"the dtypes are {', '.join(DTYPES)}; a float tensor needs none"
+            self._error("E0202", f"`{dtype}` is not a dtype", Label(self._at(c[0]), ""), help)
+            dtype = None
+        return t.TensorTypeExpr(dtype, tuple(x for x in c[1:] if x is not None), span=self._span(first, last))
+
+    def _as_tensor(self, type: t.TypeExpr, what: str) -> t.TensorTypeExpr:
+        if isinstance(type, t.TensorTypeExpr):
+            return type
+        help = "write its shape, as [B, 10]; [] is a single number"
+        self._error("E0202", f"the type of {what} is a tensor's", Label(type.span, "not a shape"), help)
+        return t.TensorTypeExpr(None, (), span=type.span)
+
+    def _section(self, c: list[Any], first: int, last: int) -> t.Section:
+        kind, target, params, entries = c
+        target_name = target.text if target is not None else None
+        return t.Section(kind.text, target_name, params or (), entries, span=self._span(first, last))
+
+    def _fields(self, c: list[Any], first: int, last: int) -> tuple[t.Entry, ...]:
+        return tuple(entry for entry in c if entry is not None)
+
+    def _entry(self, c: list[Any], first: int, last: int) -> t.Entry:
+        return t.Entry(c[0], c[1], None, self._docs(first, first), span=self._span(first, last))
+
+    def _group(self, c: list[Any], first: int, last: int) -> t.Entry:
+        name, label, entries = c
+        label_name = label.text if label is not None else None
+        doc = self._docs(first, first)
+        return t.Entry((name.text,), None, entries, doc, label_name, span=self._span(first, last))
+
+    def _names(self, c: list[Any], first: int, last: int) -> tuple[str, ...]:
+        return tuple(name.text for name in c)
+
+    # --- statements -----------------------------------------------------------------------------------------
+
+    def _body(self, c: list[Any], first: int, last: int) -> tuple[t.Stmt, ...]:
+        return tuple(stmt for stmt in c if stmt is not None)
+
+    def _assign(self, c: list[Any], first: int, last: int) -> t.Assign:
+        return t.Assign(tuple(c[:-1]), c[-1], span=self._span(first, last))
+
+    def _layer(self, c: list[Any], first: int, last: int) -> t.LayerStmt:
+        return t.LayerStmt(c[0].text, c[1], span=self._span(first, last))
+
+    def _weight(self, c: list[Any], first: int, last: int) -> t.ParamStmt:
+        type = self._as_tensor(c[1], "a `param`")
+        return t.ParamStmt(c[0].text, type, c[2], span=self._span(first, last))
+
+    def _state(self, c: list[Any], first: int, last: int) -> t.StateStmt:
+        type = self._as_tensor(c[1], "a `state`")
+        return t.StateStmt(c[0].text, type, c[2], span=self._span(first, last))
+
+    def _for(self, c: list[Any], first: int, last: int) -> t.For:
+        *names, values, label, body = c
+        label_name = label.text if label is not None else None
+        return t.For(tuple(n.text for n in names), values, label_name, body, span=self._span(first, last))
+
+    def _scan(self, c: list[Any], first: int, last: int) -> t.Scan:
+        return t.Scan(c[0].text, c[1], c[2], c[3], c[4], c[5], span=self._span(first, last))
+
+    def _if(self, c: list[Any], first: int, last: int) -> t.If:
+        condition, then, other = c
+        if isinstance(other, t.If):
+            other = (other,)
+        return t.If(condition, then, other or (), span=self._span(first, last))
+
+    def _return(self, c: list[Any], first: int, last: int) -> t.Return:
+        return t.Return(c[0], span=self._span(first, last))
+
+    def _yield(self, c: list[Any], first: int, last: int) -> t.Yield:
+        return t.Yield(c[0], span=self._span(first, last))
+
+    def _check(self, c: list[Any], first: int, last: int) -> t.Check:
+        message = self._text(c[1]) if c[1] is not None else None
+        return t.Check(c[0], message, span=self._span(first, last))
+
+    def _label(self, c: list[Any], first: int, last: int) -> Token:
+        label: Token = c[0]
+        return label
+
+    # --- expressions ----------------------------------------------------------------------------------------
+
+    def _choose(self, c: list[Any], first: int, last: int) -> t.Choose:
+        then, condition, other = c
+        return t.Choose(condition, then, other, span=self._span(first, last))
+
+    def _labelled(self, c: list[Any], first: int, last: int) -> t.Expr:
+        call, label = c
+        if isinstance(call, t.Call) and call.label is None:
+            return replace(call, label=label.text, label_span=self._at(label), span=self._span(first, last))
+        help = "put the call and its label in parentheses, as (f(x) as a)"
+        if isinstance(call, t.Name):
+            help = f"give `{call.name}` its label where it is computed, as `{call.name} = f(x) as {label.text}`"
+        self._error("E0210", "only a call can carry a label", Label(self._at(label), ""), help)
+        expr: t.Expr = call
+        return expr
+
+    def _pipe(self, c: list[Any], first: int, last: int) -> t.Pipe:
+        value, attrs, stage, label = c
+        span = self._span(first, last)
+        if label is None:
+            return t.Pipe(value, stage, attrs=attrs, span=span)
+        if isinstance(stage, t.Call):
+            labelled = stage.span.to(self._at(label))
+            stage = replace(stage, label=label.text, label_span=self._at(label), span=labelled)
+            return t.Pipe(value, stage, attrs=attrs, span=span)
+        return t.Pipe(value, stage, label.text, self._at(label), attrs, span=span)
+
+    def _binary(self, c: list[Any], first: int, last: int) -> t.Binary:
+        return t.Binary(c[1].text, c[0], c[2], self._at(c[1]), span=self._span(first, last))
+
+    def _unary(self, c: list[Any], first: int, last: int) -> t.Unary:
+        return t.Unary(c[0].text, c[1], span=self._span(first, last))
+
+    def _range(self, c: list[Any], first: int, last: int) -> t.Range:
+        return t.Range(c[0], c[1], span=self._span(first, last))
+
+    def _call(self, c: list[Any], first: int, last: int) -> t.Call:
+        return t.Call(c[0], c[1], span=self._span(first, last))
+
+    def _args(self, c: list[Any], first: int, last: int) -> tuple[t.Arg, ...]:
+        return tuple(arg for arg in c if arg is not None)
+
+    def _arg(self, c: list[Any], first: int, last: int) -> t.Arg:
+        return t.Arg(c[0].text if c[0] is not None else None, c[1], span=self._span(first, last))
+
+    def _field(self, c: list[Any], first: int, last: int) -> t.Field:
+        return t.Field(c[0], c[1].text, span=self._span(first, last))
+
+    def _index(self, c: list[Any], first: int, last: int) -> t.Index:
+        return t.Index(c[0], tuple(c[1:]), span=self._span(first, last))
+
+    def _slice(self, c: list[Any], first: int, last: int) -> t.Slice:
+        return t.Slice(c[0], c[1], c[2], span=self._span(first, last))
+
+    def _name(self, c: list[Any], first: int, last: int) -> t.Name:
+        return t.Name(c[0].text, span=self._span(first, last))
+
+    def _true(self, c: list[Any], first: int, last: int) -> t.Bool:
+        return t.Bool(True, span=self._span(first, last))
+
+    def _false(self, c: list[Any], first: int, last: int) -> t.Bool:
+        return t.Bool(False, span=self._span(first, last))
+
+    def _paren(self, c: list[Any], first: int, last: int) -> Any:
+        return replace(c[0], span=self._span(first, last))
+
+    def _tuple(self, c: list[Any], first: int, last: int) -> t.Tuple:
+        return t.Tuple(_present(c), span=self._span(first, last))
+
+    def _list(self, c: list[Any], first: int, last: int) -> t.List:
+        return t.List(_present(c), span=self._span(first, last))
+
+    def _string(self, c: list[Any], first: int, last: int) -> t.String:
+        return t.String(self._text(c[0]), span=self._span(first, last))
+
+    def _number(self, c: list[Any], first: int, last: int) -> t.Number:
+        digits, unit = c[0].text, c[1].text if c[1] is not None else None
+        value: int | float
+        if digits.replace("_", "").isdigit():
+            value = int(digits)
+            if value > MAX_INTEGER:
+                label = Label(self._at(c[0]), f"the limit is {MAX_INTEGER}, 2^63 - 1")
+                self._error("E0005", "an integer that is too large", label, "write a float, as 1e30, if one is meant")
+                value = 0
+        else:
+            value = float(digits)
+            is_zero = not any(digit in "123456789" for digit in digits.lower().partition("e")[0])
+            if math.isinf(value) or (value == 0 and not is_zero):
+                what = "large" if math.isinf(value) else "small"
+                label = Label(self._at(c[0]), "")
+                help = "floats go from 5e-324 to 1.7976931348623157e308"
+                self._error("E0005", f"a float that is too {what}", label, help)
+                value = 0.0
+        return t.Number(value, unit, span=self._span(first, last))
+
+    def _text(self, token: Token) -> str:
+        """The value of a string token."""
+        raw = token.text[1:-1]
+        if "\\" not in raw:
+            return raw
+        parts: list[str] = []
+        chars = iter(enumerate(raw))
+        for _, char in chars:
+            if char != "\\":
+                parts.append(char)
+                continue
+            at, escaped = next(chars)
+            if escaped not in _ESCAPES:
+                place = Span(self.tokens.source, token.start + at, token.start + at + 2)
+                help = r"the escapes are \n, \t, \" and \\"
+                self._error("E0001", f"`\\{escaped}` is no escape", Label(place, ""), help)
+            parts.append(_ESCAPES.get(escaped, ""))
+        return "".join(parts)
+
+
+def _present(c: Sequence[t.Expr | None]) -> tuple[t.Expr, ...]:
+    return tuple(item for item in c if item is not None)

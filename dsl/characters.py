@@ -1,0 +1,41 @@
+"""Which characters a source may hold: text that shows itself as it is, and nothing that hides or turns it around."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from dslc.dsl.diagnostics import CompileError, Diagnostic, Label
+from dslc.dsl.limits import MAX_SHOWN
+from dslc.dsl.span import Source, Span
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
+_HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, invisible formats, half pairs, line and paragraph separators
+
+
+def check_characters(source: Source) -> None:
+    """Raise a CompileError (E0003) naming each forbidden character: NUL and other controls, a carriage return alone,
+    and invisible or direction-changing ones, in comments and texts too. A byte order mark may stand at the start."""
+    text = source.text
+    places = [match.start() for match in _CONTROL.finditer(text)]
+    if not text.isascii():
+        places += [
+            i
+            for i, char in enumerate(text)
+            if char > "\x7f" and unicodedata.category(char) in _HIDDEN and not (i == 0 and char == "\ufeff")
+        ]
+    if places:
+        raise CompileError([_diagnostic(source, place) for place in sorted(places)[: MAX_SHOWN + 1]])
+
+
+def _diagnostic(source: Source, place: int) -> Diagnostic:
+    char = source.text[place]
+    span = Span(source, place, place + 1)
+    if char == "\r":
+        title, help = "a carriage return without a newline", "save the file with line ends LF or CR LF"
+    elif char == "\x00":
+        title, help = "a NUL character", "this is no text file, or it was damaged: save it as UTF-8"
+    else:
+        name = unicodedata.name(char, "a control character").lower()
+        title, help = f"U+{ord(char):04X} ({name}) cannot be seen and is not allowed", "delete it"
+    return Diagnostic("E0003", title, Label(span, ""), help=help)

@@ -1,0 +1,342 @@
+"""What to say when the parser stumbles: the usual mistakes by name, everything else by what could stand there instead.
+
+Each ``_..._`` function looks at the place and knows one mistake; the first that recognises its own speaks. No word of
+the grammar's own (terminals, rules) reaches the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dslc.dsl.diagnostics import Diagnostic, Label
+from dslc.dsl.tables import Tables
+from dslc.dsl.tokens import Token, Tokens
+
+_ENDS: Final = ("_NL", "$END", "}")
+_COMPARISONS: Final = ("==", "!=", "<=", ">=", "<", ">")
+_OPERATORS: Final = ("+", "-", "*", "/", "//", "%", "^", *_COMPARISONS, "and", "or", "..")
+_EXPRESSION: Final = ("NAME", "NUMBER", "STRING", "(", "[", "true", "false", "-", "not")
+_DECLARATIONS: Final = ("use", "const", "block", "model")
+_STATEMENTS: Final = ("layer", "param", "state", "for", "scan", "if", "return", "yield", "check")
+
+_FOREIGN_WORDS: Final = {
+    "def": "write `block name(x: [B, D]) -> [B, D] { ... }`",
+    "fn": "write `block name(x: [B, D]) -> [B, D] { ... }`",
+    "func": "write `block name(x: [B, D]) -> [B, D] { ... }`",
+    "function": "write `block name(x: [B, D]) -> [B, D] { ... }`",
+    "class": "write `model Name(x: [B, D]) -> [B, classes] { ... }`",
+    "import": 'write `use blocks.resnet (cbr)` or `use "blocks/resnet.nn"`',
+    "from": 'write `use blocks.resnet (cbr)` or `use "blocks/resnet.nn"`',
+    "while": "loops have a fixed count: `for i in 0..n { ... }`",
+    "elif": "write `else if`",
+    "let": "write `name = value`",
+    "var": "write `name = value`",
+    "assert": 'write `check condition, "text"`',
+    "raise": 'write `check condition, "text"`',
+    "input": "inputs stand in the model's parentheses: `model Name(x: [B, D]) -> [B, 10] { ... }`",
+    "end": "a body ends with `}`",
+    "pass": "an empty body is `{ }`",
+    "with": "options stand in attributes, as `@precision(f32)`",
+    "print": "nothing is printed from a model; `dslc show` prints its graph",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the parser stopped: in the ``unit`` (item, stmt or entry) that begins at token ``first``, at ``index``.
+    ``accepted`` holds every terminal that could have stood there."""
+
+    tokens: Tokens
+    first: int
+    index: int
+    unit: str
+    accepted: frozenset[str]
+
+    @property
+    def token(self) -> Token:
+        return self.tokens.items[self.index]
+
+    @property
+    def before(self) -> Token | None:
+        """The token before, if it belongs to the same unit."""
+        return self.tokens.items[self.index - 1] if self.index > self.first else None
+
+    @property
+    def start(self) -> Token:
+        return self.tokens.items[self.first]
+
+    @property
+    def in_brackets(self) -> bool:
+        depth = 0
+        for token in self.tokens.items[self.first : self.index]:
+            depth += (token.kind in ("(", "[")) - (token.kind in (")", "]"))
+        return depth > 0
+
+    def error(self, title: str, label: str, help: str | None, at: int | None = None) -> Diagnostic:
+        index = self.index if at is None else at
+        return Diagnostic("E0001", title, Label(self.tokens.span(index), label), help=help)
+
+
+def explain(tokens: Tokens, tables: Tables, states: Sequence[int], first: int, index: int, unit: str) -> Diagnostic:
+    """Why the parser, with these states on its stack, cannot take the token at ``index``."""
+    accepted = frozenset(kind for kind in tables.actions[states[-1]] if _accepts(tables, states, kind))
+    place = _Place(tokens, first, index, unit, accepted)
+    for rule in _RULES:
+        diagnostic = rule(place)
+        if diagnostic is not None:
+            return diagnostic
+    return _anything_else(place)
+
+
+def _accepts(tables: Tables, states: Sequence[int], kind: str) -> bool:
+    """Whether a terminal can be shifted, after the reductions that it would cause."""
+    stack = list(states)
+    while True:
+        step = tables.actions[stack[-1]].get(kind)
+        if step is None or step >= 0:
+            return step is not None
+        rule = tables.rules[-1 - step]
+        if rule.length:
+            del stack[-rule.length :]
+        stack.append(tables.gotos[stack[-1]][rule.name])
+
+
+def describe(token: Token) -> str:
+    """A token in the user's words."""
+    if token.kind == "_NL":
+        return "`;`" if token.text == ";" else "the end of the line"
+    if token.kind == "$END":
+        return "the end of the file"
+    if token.kind == "STRING":
+        return "a text"
+    return f"`{token.text or token.kind}`"
+
+
+def _foreign_word_(p: _Place) -> Diagnostic | None:
+    help = _FOREIGN_WORDS.get(p.start.text)
+    if help is None or p.start.kind != "NAME" or p.index > p.first + 2:
+        return None
+    return p.error(f"`{p.start.text}` is not a word of the language", "", help, at=p.first)
+
+
+def _colon_(p: _Place) -> Diagnostic | None:
+    if p.token.kind != ":":
+        return None
+    following = p.tokens.items[p.index + 1].kind
+    if following == "_NL" or p.start.kind in ("for", "if", "scan", "block", "model", "else"):
+        return p.error("a body stands in braces", "", "write `{` in place of `:`, and `}` behind the body")
+    if p.index != p.first + 1:
+        return None
+    name = p.start.text
+    if p.unit == "entry":
+        return p.error("an entry is written with `=`", "", f"write `{name} = value`")
+    help = f"write `{name} = value`; a trained tensor is `param {name}: [D] = value`"
+    return p.error("a variable carries no type", "", help)
+
+
+def _equals_(p: _Place) -> Diagnostic | None:
+    if p.token.kind != "=":
+        return None
+    if p.unit == "item" and p.index == p.first + 1:
+        help = f"write `const {p.start.text} = value`, or move the statement into a block or model"
+        return p.error("a file has no statements of its own", "", help)
+    words = [token.kind for token in p.tokens.items[p.first : p.index]]
+    if p.start.kind in ("if", "check") or "=" in words or "if" in words:
+        return p.error("`=` assigns, it does not compare", "", "write `==` to compare")
+    return None
+
+
+def _value_alone_(p: _Place) -> Diagnostic | None:
+    if p.unit != "stmt" or p.start.kind not in ("NAME", "NUMBER", "STRING", "(", "["):
+        return None
+    kind = p.token.kind
+    head = [token.kind for token in p.tokens.items[p.first : p.index + 1]]
+    if "=" in head or p.in_brackets:
+        return None
+    if kind == ".":
+        return p.error("only a name or a part `a[i]` of a list can be assigned", "", "assign to a plain name")
+    if kind in ("(", "|>", *_ENDS) or p.index == p.first or kind in _OPERATORS:
+        help = "give it a name, as `y = ...`, or `return` it"
+        return p.error("a value alone is not a statement", "", help, at=p.first)
+    return None
+
+
+def _ends_early_(p: _Place) -> Diagnostic | None:
+    if p.token.kind not in _ENDS or p.before is None:
+        return None
+    if "else" in p.accepted and "if" in [t.kind for t in p.tokens.items[p.first : p.index]] and p.start.kind != "if":
+        return p.error("a choice needs an `else`", "", "write `a if condition else b`")
+    what = {"item": "declaration", "stmt": "statement", "entry": "entry"}[p.unit]
+    title = f"this {what} ends too early"
+    help = None
+    if "{" in p.accepted:
+        help = "add its body in braces: `{ ... }`"
+    elif p.before.kind == "return":
+        help = "a block always gives a value: `return x`"
+    wanted = _list(_expected(p.accepted, ends=False))
+    if p.token.kind == "_NL":
+        return p.error(title, f"expected {wanted} behind this", help, at=p.index - 1)
+    return p.error(title, f"expected {wanted} before this", help)
+
+
+def _word_as_name_(p: _Place) -> Diagnostic | None:
+    word = p.token.kind
+    if not word.isalpha() or not word.islower() or word in _OPERATORS:
+        return None
+    following = p.tokens.items[p.index + 1].kind
+    is_start = p.index == p.first
+    if is_start and following not in ("=", ",", "["):
+        return None
+    if "NAME" not in p.accepted and not (p.before is not None and p.before.kind == word):
+        return None
+    help = f"choose another name, such as `{word}_1`"
+    return p.error(f"`{word}` is a word of the language and cannot be a name", "", help)
+
+
+def _declared_name_(p: _Place) -> Diagnostic | None:
+    """`state = x`: the word begins a statement of its own, so the parser stops one token later."""
+    if p.index != p.first + 1 or p.start.kind not in _STATEMENTS or p.token.kind not in ("=", ",", "["):
+        return None
+    word = p.start.kind
+    if word in ("return", "yield", "check", "if", "for"):
+        return None
+    help = f"choose another name, such as `{word}_1`"
+    return p.error(f"`{word}` is a word of the language and cannot be a name", "", help, at=p.first)
+
+
+def _nothing_follows_(p: _Place) -> Diagnostic | None:
+    """`y = x +` and then a new statement: the line end behind an operator does not count, so the parser read on."""
+    items = p.tokens.items
+    # In `y = x +` / `z = 3` it stops at the second `=`, one token behind the line's first.
+    index = p.index - 1 if p.token.kind == "=" else p.index
+    if index <= p.first or not (p.token.kind == "=" or p.token.kind in (*_STATEMENTS, *_ENDS)):
+        return None
+    last, following = items[index - 1], items[index]
+    if last.kind not in (*_OPERATORS, "=", ",", "@", "|>"):
+        return None
+    if following.kind not in _ENDS and "\n" not in p.tokens.source.text[last.end : following.start]:
+        return None
+    help = f"write what follows `{last.text}`, or take it away"
+    return p.error(f"nothing follows this `{last.text}`", "", help, at=index - 1)
+
+
+def _line_begins_(p: _Place) -> Diagnostic | None:
+    if p.index != p.first or p.token.kind not in _OPERATORS:
+        return None
+    sign = p.token.text
+    help = f"end the line above with `{sign}`, or put the whole expression in parentheses"
+    return p.error(f"a line cannot begin with `{sign}`", "", help)
+
+
+def _else_alone_(p: _Place) -> Diagnostic | None:
+    if p.token.kind != "else" or "else" in p.accepted:
+        return None
+    help = "write `if condition { ... } else { ... }`, or `a if condition else b`"
+    return p.error("this `else` belongs to no `if`", "", help)
+
+
+def _wrong_level_(p: _Place) -> Diagnostic | None:
+    kind = p.token.kind
+    if p.index != p.first:
+        return None
+    if p.unit == "item" and kind in _STATEMENTS:
+        help = "move it into a `block` or `model`"
+        return p.error(f"`{kind}` cannot stand at the top of a file", "", help)
+    if p.unit == "stmt" and kind in _DECLARATIONS:
+        return p.error(f"`{kind}` cannot stand inside a body", "", "move it to the top of the file")
+    return None
+
+
+def _missing_comma_(p: _Place) -> Diagnostic | None:
+    if "," not in p.accepted or not p.in_brackets or p.before is None or p.token.kind not in _EXPRESSION:
+        return None
+    help = f"write `{p.before.text}, {p.token.text}`"
+    return p.error(f"a `,` is missing before {describe(p.token)}", "", help)
+
+
+def _second_statement_(p: _Place) -> Diagnostic | None:
+    kind = p.token.kind
+    starts = kind in ("NAME", "@", *_STATEMENTS, *_DECLARATIONS)
+    if "_NL" not in p.accepted or not starts or p.before is None:
+        return None
+    if p.before.kind == "NUMBER":
+        return p.error(f"`{p.token.text}` is not a unit", "", "put an operator between them, or begin a new line")
+    return p.error("the line goes on behind the end of a statement", "", "begin a new line here, or write `;`")
+
+
+def _chained_comparison_(p: _Place) -> Diagnostic | None:
+    if p.token.kind not in _COMPARISONS or "and" not in p.accepted:
+        return None
+    return p.error("comparisons do not chain", "", "write `a < b and b < c`")
+
+
+def _sign_or_dot_(p: _Place) -> Diagnostic | None:
+    if "NUMBER" not in p.accepted:
+        return None
+    if p.token.kind == "+":
+        return p.error("a value carries no `+` sign", "", "take the `+` away")
+    if p.token.kind == ".":
+        digits = p.tokens.items[p.index + 1]
+        wanted = f"0.{digits.text}" if digits.kind == "NUMBER" else "0.5"
+        return p.error("a number does not begin with `.`", "", f"write `{wanted}`")
+    return None
+
+
+def _anything_else(p: _Place) -> Diagnostic:
+    if p.index == p.first:
+        wanted = {
+            "item": "a declaration: `block`, `model`, `const`, `dim`, `use`, or a section such as `train`",
+            "stmt": "a statement",
+            "entry": "an entry, as `loss = value`",
+        }[p.unit]
+    else:
+        wanted = _list(_expected(p.accepted, ends=True))
+    return p.error(f"{describe(p.token)} is not expected here", f"expected {wanted}", None)
+
+
+def _expected(accepted: frozenset[str], ends: bool) -> list[str]:
+    """What could stand there, in the user's words, the likeliest first."""
+    rest = set(accepted)
+    words: list[str] = []
+    if {"NUMBER", "NAME", "("} <= rest:
+        words.append("a value")
+        rest -= set(_EXPRESSION)
+    elif "NAME" in rest:
+        words.append("a name")
+    if {"+", "*"} <= rest:
+        # Almost everything can be followed by an operator: what else fits says more.
+        others = rest - {*_OPERATORS, "@", "|>", "as", "if", "(", "[", ".", "UNIT"}
+        rest = others or {"an operator"}
+    if rest & set(_ENDS):
+        if ends:
+            words.append("the end of the statement")
+        rest -= set(_ENDS)
+    names = {"NUMBER": "a number", "STRING": "a text in quotes", "an operator": "an operator", "UNIT": "a unit"}
+    words += [names.get(kind, f"`{kind}`") for kind in sorted(rest - {"NAME"}, key=lambda k: (k.isalpha(), k))]
+    return words or ["more"]
+
+
+def _list(words: list[str]) -> str:
+    words = words[:5]
+    return words[0] if len(words) == 1 else ", ".join(words[:-1]) + " or " + words[-1]
+
+
+_RULES: Final[tuple[Callable[[_Place], Diagnostic | None], ...]] = (
+    _foreign_word_,
+    _colon_,
+    _declared_name_,
+    _nothing_follows_,
+    _equals_,
+    _line_begins_,
+    _else_alone_,
+    _wrong_level_,
+    _value_alone_,
+    _ends_early_,
+    _word_as_name_,
+    _missing_comma_,
+    _sign_or_dot_,
+    _chained_comparison_,
+    _second_statement_,
+)
