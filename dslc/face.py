@@ -64,7 +64,7 @@ def reference_meanings() -> Meanings:
 class Importable:
     """What ``build/NAME/__init__.py`` hands to its importer: the artifact beside it, loaded at the first call.
 
-    ``file`` is that module's path, ``name`` the artifact's name, ``digest`` the SHA-256 of the interface that the module
+    ``file`` is that module's path, ``name`` the artifact's, ``digest`` the SHA-256 of the interface that the module
     and its ``.pyi`` were written for.
     """
 

@@ -35,11 +35,16 @@ _FILE_NAME: Final = {
     "u8": "U8", "b1": "BOOL",
 }  # fmt: skip
 _OUR_NAME: Final = {theirs: ours for ours, theirs in _FILE_NAME.items()}
+# Dtypes of the format that no tensor of ours has: read, so that a mismatch can name them.
+_OTHER: Final = {
+    "U16": 2, "U32": 4, "U64": 8, "C64": 8, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1,
+    "F8_E5M2FNUZ": 1,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class FileTensor:
-    """A tensor of a file. ``dtype`` is our name, or the file's where we have none; ``raw`` its bytes, u8[n]."""
+    """A tensor of a file. ``dtype`` is our name, or the format's where we have none; ``raw`` its bytes."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -150,12 +155,15 @@ def _entry(name: str, entry: Any, body: NDArray[np.uint8], damaged: Any) -> tupl
         damaged(f"the entry of tensor {name[:80]!r} is malformed")
     start, end = offsets
     ours = _OUR_NAME.get(dtype)
-    if not start <= end <= body.size or (ours and end - start != prod(shape) * ITEMSIZE[ours]):
+    itemsize = ITEMSIZE[ours] if ours is not None else _OTHER.get(dtype)
+    if itemsize is None:
+        damaged(f"tensor {name[:80]!r} has the dtype {dtype[:16]!r}, which is not known")
+    if not start <= end <= body.size or end - start != prod(shape) * itemsize:
         damaged(f"tensor {name[:80]!r} lies at {start}..{end}, which does not fit its shape or the file")
     raw = body[start:end]
     if ours == "b1" and raw.size and int(raw.max()) > 1:
         damaged(f"tensor {name[:80]!r} holds a truth value that is neither 0 nor 1")
-    return FileTensor(ours or dtype[:16], tuple(shape), raw), (start, end)
+    return FileTensor(ours or dtype, tuple(shape), raw), (start, end)
 
 
 def _naturals(value: Any) -> bool:
