@@ -6,8 +6,10 @@ after writes and that living values share no byte is proven by the compiler, whi
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Final, NoReturn
 
@@ -145,12 +147,12 @@ class _Checker:
 
     def _disjoint(self, field: str, spans: list[tuple[int, int, str]]) -> None:
         spans.sort()
-        for (_, end, name), (start, _, other) in zip(spans, spans[1:]):
+        for (_, end, name), (start, _, other) in pairwise(spans):
             if start < end:
                 self._refuse(field, f"{name!r} and {other!r} share bytes")
 
     def _constants(self) -> list[tuple[int, int, str]]:
-        """The ranges of the work region that hold constants."""
+        """The ranges of the work region that hold constants: sorted and disjoint."""
         spans: list[tuple[int, int, str]] = []
         for index, constant in enumerate(self.plan.constants):
             field = f"constants[{index}]"
@@ -212,15 +214,16 @@ class _Checker:
         if buffer.region == "io" and buffer.offset < STEP_BLOCK:
             self._refuse(field, f"{buffer} is written; it lies in the step block")
         if buffer.region == "work":
-            for start, end, blob in held:
-                if max(start, buffer.offset) < min(end, buffer.end):
-                    self._refuse(field, f"{buffer} is written; it holds the constant {blob!r}")
+            # They are sorted and disjoint: only the last one that begins before the buffer's end can reach into it.
+            before = bisect_left(held, (buffer.end,))
+            if before and held[before - 1][1] > buffer.offset:
+                self._refuse(field, f"{buffer} is written; it holds the constant {held[before - 1][2]!r}")
 
     def _apart(self, field: str, outputs: tuple[int, ...]) -> None:
         if len(outputs) < 2:
             return
         spans = sorted((b.region, b.offset, b.end) for b in (self.plan.buffers[o] for o in outputs) if b.bytes)
-        for (region, _, end), (other, start, _) in zip(spans, spans[1:]):
+        for (region, _, end), (other, start, _) in pairwise(spans):
             if region == other and start < end:
                 self._refuse(field, "two outputs share bytes")
 

@@ -111,6 +111,8 @@ CODES: Final[dict[str, str]] = {
     "R308": "the artifact's interface has changed",
     "R309": "the session is closed",
     "R310": "the state is half updated",
+    "R311": "an artifact cannot be read",
+    "R312": "the artifact holds no such program",
     # R4xx: memory and disk
     "R401": "out of memory",
     "R402": "a file cannot be written",

@@ -1,0 +1,163 @@
+"""An artifact in memory: its header, its programs and their plans. ``docs/artifact.md`` describes the file.
+
+``read_artifact`` is safe on hostile files; what an Artifact hands out has been verified and checked.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from dslc.base.errors import ArtifactError, InputError
+from dslc.runtime import container
+from dslc.runtime.container import Blob, Container
+from dslc.runtime.header import FORMAT, check_header, interface_sha256
+from dslc.runtime.plan import Plan
+from dslc.runtime.plan_check import BlobInfo, check
+from dslc.runtime.ports import check_ports
+
+__all__ = ["Artifact", "Blob", "Program", "read_artifact", "write_artifact"]
+
+_DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
+_MAY_WRITE_STATE: Final = ("init", "train_step")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One entry for one target and one set of sizes. Sizes of regions are in bytes."""
+
+    entry: str
+    target: str
+    provider: str
+    sizes: Mapping[str, int]
+    io_bytes: int
+    work_bytes: int
+    context_bytes: int
+    plan: str
+    lower_bound: int
+    planned: int
+
+    def __str__(self) -> str:
+        sizes = ",".join(f"{name}={value}" for name, value in sorted(self.sizes.items()))
+        return f"{self.entry}@{sizes}" if sizes else self.entry
+
+
+class Artifact:
+    """Made by ``read_artifact`` or ``Artifact.of_bytes``. Holds no file open; safe to share between threads.
+
+    ``header`` as stated in docs/artifact.md; ``id`` is ``sha256:`` and the SHA-256 of the header, which covers every
+    byte of every blob; ``path`` is where it was read from, None when from memory.
+    """
+
+    def __init__(self, content: Container, path: Path | None) -> None:
+        self.header: Mapping[str, Any] = MappingProxyType(content.header)
+        self.id = content.id
+        self.path = path
+        self._place = str(path) if path is not None else "artifact"
+        self._content = content
+        self._programs = tuple(
+            Program(**{**p, "sizes": MappingProxyType(p["sizes"])}) for p in content.header["programs"]
+        )
+        self._infos = {b.name: BlobInfo(b.kind, len(b.data)) for b in content.blobs.values()}
+        self._offsets = {b["name"]: content.blob_start + b["offset"] for b in content.header["blobs"]}
+        self._plans: dict[int, Plan] = {}
+
+    @classmethod
+    def of_bytes(cls, data: bytes, *, place: str = "artifact") -> Artifact:
+        """From memory. As ``read_artifact``."""
+        return cls(container.unpack(data, lambda header: check_header(header, place), place=place), None)
+
+    def all_programs(self) -> tuple[Program, ...]:
+        """In the order of the header."""
+        return self._programs
+
+    def programs(self, entry: str, target: str | None = None) -> tuple[Program, ...]:
+        """The programs of an entry (of one target), in the order of the header."""
+        return tuple(p for p in self._programs if p.entry == entry and (target is None or p.target == target))
+
+    def program(self, entry: str, sizes: Mapping[str, int], target: str = "cpu") -> Program:
+        """The program of an entry for these sizes. ArtifactError R312 names the sizes that are built."""
+        listed = self.programs(entry, target)
+        for program in listed:
+            if program.sizes == dict(sizes):
+                return program
+        asked = ",".join(f"{name}={value}" for name, value in sorted(sizes.items()))
+        built = "; ".join(str(p) for p in listed) or "none"
+        raise ArtifactError(
+            "R312",
+            f"no program {entry}@{asked} for {target}; built: {built}",
+            place=self._place,
+            help="build the artifact with this size (--size) and target (--target)",
+        )
+
+    def blob(self, name: str) -> memoryview:
+        """A blob's verified bytes, read-only. KeyError for a name that the header does not list."""
+        return memoryview(self._content.blobs[name].data).toreadonly()
+
+    def plan(self, program: Program) -> Plan:
+        """The plan of a program: decoded and checked at the first call. ArtifactError R301."""
+        index = self._programs.index(program)
+        found = self._plans.get(index)
+        if found is None:
+            where = f"{self._place}: {program.plan} of {program}"
+            found = Plan.decode(self.blob(program.plan), place=f"{self._place}", offset=self._offsets[program.plan])
+            check(
+                found,
+                self.header["state"]["bytes"],
+                program.context_bytes,
+                program.io_bytes,
+                program.work_bytes,
+                blobs=self._infos,
+                writes_state=program.entry in _MAY_WRITE_STATE,
+                place=where,
+            )
+            check_ports(found, program.entry, program.sizes, self.header, place=where)
+            self._plans[index] = found
+        return found
+
+    def verify(self) -> None:
+        """Decode and check every plan; the digests were verified when it was read. ArtifactError R301."""
+        for program in self._programs:
+            self.plan(program)
+
+
+def read_artifact(path: str | os.PathLike[str], digest: str | None = None) -> Artifact:
+    """Read and verify an artifact; a regular file, not a link. ``digest``: the id it must have, ``sha256:...``.
+
+    Raises ArtifactError: R301 damaged (offset or field, and the rule), R302 another version, R303 another artifact than
+    ``digest``, R311 not readable; InputError R105 for a malformed ``digest``.
+    """
+    if digest is not None and not _DIGEST.fullmatch(digest):
+        raise InputError(
+            "R105",
+            f"`digest` is {digest[:80]!r}",
+            place="digest=...",
+            help="it is 'sha256:' and 64 hex digits, as `dslc info` prints it",
+        )
+    place = Path(path)
+    artifact = Artifact(container.read(place, lambda header: check_header(header, str(place))), place)
+    if digest is not None and artifact.id != digest:
+        raise ArtifactError(
+            "R303",
+            f"this is {artifact.id}, asked for was {digest}",
+            place=str(place),
+            help="give the digest of this artifact (`dslc info`), or the artifact of this digest",
+        )
+    return artifact
+
+
+def write_artifact(header: Mapping[str, Any], blobs: Sequence[Blob]) -> bytes:
+    """The bytes of an artifact. The same input gives the same bytes; blobs keep their order.
+
+    ``header`` is that of docs/artifact.md without ``blobs``, ``format`` and ``interface_sha256``, which are made here.
+    The result is read back, with every plan, before it is returned. Raises ArtifactError R301.
+    """
+    whole = {**header, "format": list(FORMAT), "interface_sha256": interface_sha256(header["interface"])}
+    data = container.pack(whole, blobs)
+    Artifact.of_bytes(data).verify()
+    return data

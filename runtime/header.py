@@ -1,0 +1,274 @@
+"""The header of an artifact: its closed schema as data, and the rules that bind its fields to each other."""
+
+from __future__ import annotations
+
+import hashlib
+import keyword
+from collections.abc import Mapping
+from math import prod
+from typing import Any, Final, NoReturn
+
+from dslc.base import canonical
+from dslc.base.errors import ArtifactError
+from dslc.base.schema import (
+    Bool,
+    Either,
+    Enum,
+    Float,
+    Int,
+    Json,
+    ListOf,
+    MapOf,
+    Mismatch,
+    Nullable,
+    Record,
+    Row,
+    Text,
+    checker,
+)
+from dslc.runtime.dtypes import ITEMSIZE
+from dslc.runtime.plan_schema import DOTTED, MAX_RANK
+
+FORMAT: Final = (1, 0)
+#: What a reader must know to run an artifact; a newer minor version may name more.
+FEATURES: Final = frozenset({"reference"})
+ENTRIES: Final = ("init", "train_step", "eval_step", "eval_finish", "predict")
+BLOB_KINDS: Final = ("plan", "constant", "ptx", "cubin", "object")
+KINDS: Final = ("param", "buffer", "optimizer")
+STATE_ALIGNMENT: Final = 64
+
+_NO_KEYWORD: Final = "(?!(?:" + "|".join(sorted(keyword.kwlist)) + r")\Z)"
+#: Names that may stand in Python: no keyword, no leading double underscore.
+IDENTIFIER: Final = rf"(?!__){_NO_KEYWORD}[A-Za-z_][A-Za-z0-9_]{{0,63}}"
+_IDENTIFIER: Final = Text(64, IDENTIFIER, "an identifier that is no Python keyword")
+_TENSOR: Final = Text(256, DOTTED, "a dotted name")
+_BLOB: Final = Text(64, DOTTED, "a blob's name")
+_SHA: Final = Text(64, r"[0-9a-f]{64}", "a SHA-256 in hex")
+_BYTES: Final = Int()
+_DTYPE: Final = Enum(tuple(ITEMSIZE))
+_SIZE: Final = Either(Int(), Text(400, r"[A-Za-z0-9_+*/() -]+", "a size in dims"))
+_TENSORS: Final = ListOf(Record({"name": _IDENTIFIER, "dtype": _DTYPE, "shape": ListOf(_SIZE, MAX_RANK)}), 1024)
+_RANGES: Final = MapOf(_IDENTIFIER, Row({"low": Int(-(1 << 63)), "end": Int(-(1 << 63))}), 1024)
+
+INTERFACE: Final = Record(
+    {
+        "name": _IDENTIFIER,
+        "model": _IDENTIFIER,
+        "dims": ListOf(
+            Record({"name": _IDENTIFIER, "low": Int(), "high": Int(), "default": Int()}, {"batch": Bool()}),
+            256,
+        ),
+        "inputs": _TENSORS,
+        "results": _TENSORS,
+        "train": Nullable(
+            Record(
+                {
+                    "inputs": _TENSORS,
+                    "scalars": ListOf(Record({"name": _IDENTIFIER, "default": Float()}), 64),
+                    "lr": Float(),
+                    "metrics": ListOf(_IDENTIFIER, 256),
+                },
+                {"ranges": _RANGES},
+            )
+        ),
+    },
+    {"ranges": _RANGES},
+)
+
+HEADER: Final = Record(
+    {
+        "format": Row({"major": Int(0, 65535), "minor": Int(0, 65535)}),
+        "required_features": ListOf(Text(64, r"[a-z][a-z0-9_]*", "a feature's name"), 64),
+        "name": _IDENTIFIER,
+        "model": _IDENTIFIER,
+        "toolchain": MapOf(Text(64, r"[A-Za-z0-9_.-]+", "a tool's name"), Text(64), 64),
+        "source_sha256": _SHA,
+        "options": Json(table=True),
+        "interface": INTERFACE,
+        "interface_sha256": _SHA,
+        "row_independent": Bool(),
+        "state": Record(
+            {
+                "bytes": _BYTES,
+                "tensors": ListOf(
+                    Record(
+                        {
+                            "name": _TENSOR,
+                            "kind": Enum(KINDS),
+                            "dtype": _DTYPE,
+                            "shape": ListOf(Int(), MAX_RANK),
+                            "offset": _BYTES,
+                            "init": Text(400),
+                            "of": Nullable(_TENSOR),
+                            "trained": Bool(),
+                        }
+                    ),
+                    200_000,
+                ),
+                "forward_order": ListOf(_TENSOR, 200_000),
+            }
+        ),
+        "programs": ListOf(
+            Record(
+                {
+                    "entry": Enum(ENTRIES),
+                    "target": Text(64, r"[a-z0-9_.-]+", "a target"),
+                    "provider": Text(64, r"[a-z0-9_.-]+", "a provider"),
+                    "sizes": MapOf(_IDENTIFIER, Int(), 256),
+                    "io_bytes": _BYTES,
+                    "work_bytes": _BYTES,
+                    "context_bytes": _BYTES,
+                    "plan": _BLOB,
+                    "lower_bound": _BYTES,
+                    "planned": _BYTES,
+                }
+            ),
+            1024,
+        ),
+        "blobs": ListOf(
+            Record({"name": _BLOB, "kind": Enum(BLOB_KINDS), "offset": _BYTES, "bytes": _BYTES, "sha256": _SHA}),
+            65536,
+        ),
+    }
+)
+_check_schema = checker(HEADER)
+
+
+def interface_sha256(interface: Mapping[str, Any]) -> str:
+    """The digest that an importable face carries: SHA-256 of the interface's canonical text."""
+    return hashlib.sha256(canonical.dumps(interface)).hexdigest()
+
+
+def check_header(header: dict[str, Any], place: str = "artifact") -> None:
+    """Raise ArtifactError R301 with the field and the rule, or R302 for an artifact of a version not known here.
+
+    Of a newer minor version, top-level fields that are not known here are dropped from ``header``: what must be
+    understood is a required feature.
+    """
+    _version(header, place)
+    try:
+        _check_schema(header)
+        _check_dims(header)
+        _check_names(header["interface"])
+        _check_state(header["state"])
+        _check_programs(header)
+    except Mismatch as mismatch:
+        raise ArtifactError(
+            "R301", mismatch.rule, place=f"{place}: {mismatch.path}", help="build it again"
+        ) from mismatch
+
+
+def _version(header: dict[str, Any], place: str) -> None:
+    form, features = header.get("format"), header.get("required_features")
+    good = (
+        isinstance(form, list)
+        and len(form) == 2
+        and all(type(v) is int and 0 <= v <= 65535 for v in form)
+        and isinstance(features, list)
+        and all(isinstance(f, str) for f in features)
+    )
+    if not good or not isinstance(form, list) or not isinstance(features, list):
+        raise ArtifactError(
+            "R301", "`format` is [major, minor], `required_features` a list of names", place=f"{place}: format"
+        )
+    unknown = sorted(set(features) - FEATURES)
+    if form[0] == FORMAT[0] and not unknown:
+        if form[1] > FORMAT[1]:
+            for name in header.keys() - HEADER.fields.keys():
+                del header[name]
+        return
+    from dslc import __version__
+
+    toolchain = header.get("toolchain")
+    built = toolchain.get("dslc") if isinstance(toolchain, dict) else None
+    needs = f"; it needs {', '.join(unknown)[:200]}" if unknown else ""
+    raise ArtifactError(
+        "R302",
+        f"built by dslc {str(built)[:40]} in format {form[0]}.{form[1]}, this is dslc {__version__}, which reads "
+        f"format {FORMAT[0]}.{FORMAT[1]}{needs}",
+        place=place,
+        help=f"build it again with dslc {__version__} (`dslc build model.nn`), or install the dslc that built it",
+    )
+
+
+def _refuse(path: str, rule: str) -> NoReturn:
+    raise Mismatch(rule).inside(path)
+
+
+def _unique(path: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            _refuse(path, f"{name!r} stands twice")
+        seen.add(name)
+
+
+def _check_dims(header: dict[str, Any]) -> None:
+    interface = header["interface"]
+    if header["name"] != interface["name"] or header["model"] != interface["model"]:
+        _refuse("interface", "name and model are those of the header")
+    if header["interface_sha256"] != interface_sha256(interface):
+        _refuse("interface_sha256", "not the SHA-256 of the interface")
+    _unique("interface.dims", [d["name"] for d in interface["dims"]])
+    for index, dim in enumerate(interface["dims"]):
+        if not dim["low"] <= dim["default"] <= dim["high"]:
+            _refuse(f"interface.dims[{index}]", "low <= default <= high")
+    if sum(bool(d.get("batch")) for d in interface["dims"]) > 1:
+        _refuse("interface.dims", "at most one batch dim")
+
+
+def _check_names(interface: dict[str, Any]) -> None:
+    train = interface["train"] or {"inputs": [], "scalars": [], "metrics": []}
+    inputs = [t["name"] for t in [*interface["inputs"], *train["inputs"], *train["scalars"]]]
+    _unique("interface.inputs", inputs)
+    _unique("interface.results", [t["name"] for t in interface["results"]])
+    _unique("interface.train.metrics", train["metrics"])
+    for holder in (interface, train):
+        for name, (low, end) in holder.get("ranges", {}).items():
+            if name not in inputs or low > end:
+                _refuse("interface.ranges", f"{name!r}: a range [low, end) of an input")
+
+
+def _check_state(state: dict[str, Any]) -> None:
+    tensors = state["tensors"]
+    _unique("state.tensors", [t["name"] for t in tensors])
+    params = {t["name"] for t in tensors if t["kind"] == "param"}
+    order, end = (0, ""), 0
+    for index, tensor in enumerate(tensors):
+        path = f"state.tensors[{index}]"
+        key = (KINDS.index(tensor["kind"]), tensor["name"])
+        if key < order:
+            _refuse(path, "params, then buffers, then optimizer, each in the order of names")
+        if tensor["offset"] % STATE_ALIGNMENT or tensor["offset"] < end:
+            _refuse(path, f"offset {tensor['offset']} is a multiple of 64 and not below {end}")
+        order, end = key, tensor["offset"] + ITEMSIZE[tensor["dtype"]] * prod(tensor["shape"])
+        if end > state["bytes"]:
+            _refuse(path, f"ends at {end}, the state has {state['bytes']} bytes")
+        if (tensor["of"] is not None) != (tensor["kind"] == "optimizer") or (
+            tensor["of"] is not None and tensor["of"] not in params
+        ):
+            _refuse(path, "`of` is a parameter's name for optimizer slots, else null")
+        if tensor["trained"] and tensor["kind"] != "param":
+            _refuse(path, "only parameters are trained")
+    trained = sorted(t["name"] for t in tensors if t["trained"])
+    if sorted(state["forward_order"]) != trained:
+        _refuse("state.forward_order", "each trained parameter once")
+
+
+def _check_programs(header: dict[str, Any]) -> None:
+    dims = {d["name"]: d for d in header["interface"]["dims"]}
+    plans = {b["name"] for b in header["blobs"] if b["kind"] == "plan"}
+    seen: set[tuple[object, ...]] = set()
+    for index, program in enumerate(header["programs"]):
+        path = f"programs[{index}]"
+        key = (program["entry"], program["target"], *sorted(program["sizes"].items()))
+        if key in seen:
+            _refuse(path, "an entry stands once for each target and sizes")
+        seen.add(key)
+        for name, size in program["sizes"].items():
+            if name not in dims or not dims[name]["low"] <= size <= dims[name]["high"]:
+                _refuse(f"{path}.sizes", f"{name!r} = {size} is not a dim within its bounds")
+        if program["plan"] not in plans:
+            _refuse(f"{path}.plan", f"there is no plan called {program['plan']!r}")
+        if header["interface"]["train"] is None and program["entry"] not in ("init", "predict"):
+            _refuse(f"{path}.entry", "a model without a train section has init and predict alone")
