@@ -1,0 +1,83 @@
+"""``fused``: several pointwise ops as one node. The fuse pass makes it; the language has no function for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
+from dslc.compiler.ir.op import OPS, Builder, Cost, NoGradient, Op, register
+from dslc.compiler.ir.types import TensorType
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+#: (op's name, numbers of its inputs, ((attribute, value), ...)). Numbers count the region's inputs, then the steps.
+Step: TypeAlias = "tuple[str, tuple[int, ...], tuple[tuple[str, Attr], ...]]"
+
+MAX_STEPS = 64  # of one region, so that its code and its types stay small
+_MAX_INPUTS = 3 * MAX_STEPS
+
+
+class Fused(Op):
+    """fused(x0, x1, ...): the result of the last step of the attribute ``body``.
+
+    A step is (op's name, numbers of its inputs, ((attribute, value), ...)); numbers count the inputs of the node, then
+    the steps. Each step is a pointwise op whose result has the shape of the node's, or a constant of rank 0. Every
+    step rounds its result to its dtype as if it stood alone, so a region gives the bits of its steps.
+    """
+
+    name = "fused"
+    inplace = tuple((i, 0) for i in range(_MAX_INPUTS))
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        known = list(types)
+        for name, inputs, step_attrs in steps(attrs):
+            (type_,) = OPS[name].infer([known[i] for i in inputs], step_attrs)
+            known.append(type_)
+        return (known[-1],)
+
+    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+        raise NoGradient("fusion comes after differentiation")
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        known = list(xs)
+        for name, inputs, step_attrs in steps(attrs):
+            known.extend(OPS[name].meaning([known[i] for i in inputs], step_attrs))
+        return [known[-1]]
+
+    def cost(self, node: Node) -> Cost:
+        flops = sum(step.op.cost(step).flops for step in expanded(node.inputs, node.attrs))
+        return Cost(flops, sum(t.bytes for t in (*node.input_types, *node.types)))
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        where: dict[Value, int | None] = dict(zip(node.inputs, axes))
+        last: tuple[int | None, ...] = (None,)
+        for step in expanded(node.inputs, node.attrs):
+            found = step.op.rows(step, [where[v] for v in step.inputs])
+            if found is None:
+                return None
+            where[step.out] = found[0]
+            last = found
+        return last
+
+
+fused = register(Fused())
+
+
+def steps(attrs: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[int], dict[str, Any]]]:
+    """The steps of a body, as the compiler or as JSON has it."""
+    for name, inputs, step_attrs in attrs["body"]:
+        yield name, inputs, {key: value for key, value in step_attrs}
+
+
+def expanded(inputs: Sequence[Value], attrs: Attrs) -> list[Node]:
+    """The body as nodes that read ``inputs``."""
+    b = Builder()
+    known = list(inputs)
+    nodes: list[Node] = []
+    for name, read, step_attrs in steps(attrs):
+        node = b.node(OPS[name], *(known[i] for i in read), **step_attrs)
+        nodes.append(node)
+        known.append(node.out)
+    return nodes

@@ -1,0 +1,160 @@
+"""Rules of ``simplify``: a node -> a value or node with the same bits, or None. Each rule belongs to one op's name.
+
+Rules look at the node and the producers of its inputs alone. None of them rounds differently: ``x + 0`` is no rule for
+floats, for -0.0 + 0.0 is 0.0, while ``x - 0`` and ``x + -0.0`` are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
+
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType
+
+Rule: TypeAlias = Callable[[Node], "Value | Node | None"]
+
+
+def rewritten(node: Node) -> Value | Node | None:
+    """What stands for the node, if a rule fits."""
+    rule = _RULES.get(node.op.name)
+    return rule(node) if rule is not None else None
+
+
+def _producer(value: Value, op: str) -> Node | None:
+    """The node that made the value, if it is of this op."""
+    made = value.producer
+    return made if isinstance(made, Node) and made.op.name == op else None
+
+
+def _is(value: Value, number: float) -> bool:
+    """Whether a value is this constant everywhere, the sign of zero included."""
+    made = _producer(value, "full")
+    if made is None:
+        return False
+    have = made.attrs["value"]
+    if isinstance(have, bool) or not isinstance(have, int | float) or have != number:
+        return False
+    return not value.type.dtype.is_float or math.copysign(1.0, have) == math.copysign(1.0, number)
+
+
+def _same_type(value: Value, node: Node) -> bool:
+    return value.type == node.types[0]
+
+
+def _first_input(node: Node) -> Value | None:
+    """The op is nothing when its input has the result's type."""
+    return node.inputs[0] if _same_type(node.inputs[0], node) else None
+
+
+def _always_first(node: Node) -> Value:
+    return node.inputs[0]
+
+
+def _mul(node: Node) -> Value | None:
+    a, b = node.inputs
+    if _is(b, 1) and _same_type(a, node):
+        return a
+    return b if _is(a, 1) and _same_type(b, node) else None
+
+
+def _div(node: Node) -> Value | None:
+    a, b = node.inputs
+    return a if node.types[0].dtype.is_float and _is(b, 1) and _same_type(a, node) else None
+
+
+def _add(node: Node) -> Value | None:
+    a, b = node.inputs
+    nothing = -0.0 if node.types[0].dtype.is_float else 0
+    if _is(b, nothing) and _same_type(a, node):
+        return a
+    return b if _is(a, nothing) and _same_type(b, node) else None
+
+
+def _sub(node: Node) -> Value | None:
+    a, b = node.inputs
+    return a if _is(b, 0) and _same_type(a, node) else None
+
+
+def _neg(node: Node) -> Value | None:
+    inner = _producer(node.inputs[0], "neg")
+    return inner.inputs[0] if inner is not None else None
+
+
+def _logical_not(node: Node) -> Value | None:
+    inner = _producer(node.inputs[0], "logical_not")
+    return inner.inputs[0] if inner is not None and _same_type(inner.inputs[0], node) else None
+
+
+def _cast(node: Node) -> Value | None:
+    """To its own dtype; or there and back through a wider float."""
+    if _same_type(node.inputs[0], node):
+        return node.inputs[0]
+    inner = _producer(node.inputs[0], "cast")
+    wide = node.inputs[0].type.dtype is DType.F64 and node.types[0].dtype is DType.F32
+    return inner.inputs[0] if inner is not None and wide and _same_type(inner.inputs[0], node) else None
+
+
+def _reshape(node: Node) -> Value | Node | None:
+    x = node.inputs[0]
+    if _same_type(x, node):
+        return x
+    inner = _producer(x, "reshape")
+    return node.with_inputs(inner.inputs) if inner is not None else None
+
+
+def _perm(node: Node) -> tuple[int, ...]:
+    perm = node.attrs["perm"]
+    assert isinstance(perm, tuple)
+    return tuple(axis for axis in perm if isinstance(axis, int))
+
+
+def _transpose(node: Node) -> Value | Node | None:
+    perm = _perm(node)
+    if perm == tuple(range(len(perm))):
+        return node.inputs[0]
+    inner = _producer(node.inputs[0], "transpose")
+    if inner is None:
+        return None
+    first = _perm(inner)
+    return _at(node).node(node.op, inner.inputs[0], perm=tuple(first[axis] for axis in perm))
+
+
+def _matmul(node: Node) -> Node | None:
+    """A transpose of the last two axes becomes a flag: the product reads its operand the other way round."""
+    for i, flag in enumerate(("transpose_a", "transpose_b")):
+        made = _producer(node.inputs[i], "transpose")
+        if made is None:
+            continue
+        perm = _perm(made)
+        rank = len(perm)
+        if rank < 2 or perm != (*range(rank - 2), rank - 1, rank - 2):
+            continue
+        inputs = [*node.inputs]
+        inputs[i] = made.inputs[0]
+        attrs = {**node.attrs, flag: not node.attrs[flag]}
+        return _at(node).node(node.op, *inputs, **attrs)
+    return None
+
+
+def _at(node: Node) -> Builder:
+    return Builder().at(node, node.phase)
+
+
+_RULES: Final[Mapping[str, Rule]] = {
+    "add": _add,
+    "sub": _sub,
+    "mul": _mul,
+    "div": _div,
+    "neg": _neg,
+    "logical_not": _logical_not,
+    "cast": _cast,
+    "stop_gradient": _always_first,  # gradients are there already
+    "reshape": _reshape,
+    "expand": _first_input,
+    "sum_to": _first_input,
+    "transpose": _transpose,
+    "matmul": _matmul,
+}

@@ -1,0 +1,114 @@
+"""Pointwise trees become one node, so that what is between its ops never goes to memory.
+
+Before::
+
+    %2 = mul %0, %1 : f32[64, 10]  # a forward
+    %3 = full {dtype=f32, shape=(), value=2.0} : f32[]  # y forward
+    %4 = add %2, %3 : f32[64, 10]  # y forward
+
+After::
+
+    %2 = fused %0, %1 {body=(("mul", (0, 1), ()), ("full", (), ...), ("add", (2, 3), ()))} : f32[64, 10]  # y forward
+
+A pointwise node joins the region of its readers when all of them are in one region, of the same phase and shape, and
+nobody outside needs its value. So a region has one result, no way leads out of it and back, and nothing is computed
+twice but constants of rank 0, which each region gets for itself. Every inner value keeps its dtype's rounding: the bits
+are those of the nodes. Linear in nodes and reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
+from dslc.compiler.ir.op import Builder, Pointwise
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ops.fused import MAX_STEPS, fused
+
+
+def fuse(program: Program, build: Build) -> Program:
+    """The pass; nothing when ``build.fuse`` is off. Deterministic. Running it twice changes nothing more."""
+    if not build.fuse:
+        return program
+    return dataclasses.replace(program, graph=fuse_graph(program.graph))
+
+
+def fuse_graph(graph: Graph) -> Graph:
+    """The graph with its regions as ``fused`` nodes."""
+    regions = _regions(graph)
+    new: dict[Value, Value] = {}
+    for node in graph.nodes:
+        members = regions.get(node)
+        if members is not None:
+            new[node.out] = _fused(members, new)
+            continue
+        fresh = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
+        if fresh is not node:
+            new.update(zip(node.outputs, fresh.outputs))
+    if not new:
+        return graph
+    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
+    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
+    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+
+
+def _is_constant(node: object) -> bool:
+    return isinstance(node, Node) and node.op.name == "full" and node.types[0].rank == 0
+
+
+def _regions(graph: Graph) -> dict[Node, list[Node]]:
+    """The last node of each region of two steps or more -> its nodes, in order."""
+    readers = graph.readers()
+    roots = set(graph.roots)
+    last_of: dict[Node, Node] = {}
+    size: dict[Node, int] = {}
+    for node in reversed(graph.nodes):
+        if not isinstance(node.op, Pointwise) or node.op.random:
+            continue
+        steps = 1 + sum(_is_constant(v.producer) for v in node.inputs)
+        last = _joins(node, readers.get(node.out, []), last_of) if node.out not in roots else None
+        if last is None or size[last] + steps > MAX_STEPS:
+            last = node
+        last_of[node] = last
+        size[last] = size.get(last, 0) + steps
+    regions: dict[Node, list[Node]] = {}
+    for node in graph.nodes:
+        if node in last_of and size[last_of[node]] > 1:
+            regions.setdefault(last_of[node], []).append(node)
+    return regions
+
+
+def _joins(node: Node, readers: list[Node], last_of: dict[Node, Node]) -> Node | None:
+    """The region that all readers are in and that this node may join."""
+    found = {last_of.get(reader) for reader in readers}
+    last = found.pop() if len(found) == 1 else None
+    if last is None or last.phase is not node.phase or last.out.type.shape != node.out.type.shape:
+        return None
+    return last
+
+
+def _fused(members: list[Node], new: dict[Value, Value]) -> Value:
+    """One node for a region; its name and place are those of the last member."""
+    inside = {n.out for n in members}
+    inputs = list(
+        dict.fromkeys(
+            new.get(v, v) for n in members for v in n.inputs if v not in inside and not _is_constant(v.producer)
+        )
+    )
+    number: dict[Value, int] = {v: i for i, v in enumerate(inputs)}
+    body: list[Attr] = []
+
+    def add(node: Node, read: tuple[int, ...]) -> None:
+        number[node.out] = len(inputs) + len(body)
+        body.append((node.op.name, read, tuple(sorted(node.attrs.items()))))
+
+    for node in members:
+        for value in node.inputs:
+            if isinstance(value.producer, Node) and _is_constant(value.producer) and value not in number:
+                add(value.producer, ())
+        add(node, tuple(number[v if v in number else new[v]] for v in node.inputs))
+    last = members[-1]
+    result = Builder().at(last, last.phase)(fused, *inputs, body=tuple(body))
+    assert result.type == last.out.type, f"a region gives {result.type} instead of {last.out.type}"
+    return result

@@ -1,0 +1,114 @@
+"""Removes what is computed twice, for nothing, or in a roundabout way; every result keeps its bits.
+
+Before::
+
+    %1 = transpose %0 {perm=(1, 0)} : f32[4, 3]  # a forward
+    %2 = transpose %1 {perm=(1, 0)} : f32[3, 4]  # b forward
+    %3 = exp %2 : f32[3, 4]  # c forward
+    %4 = exp %2 : f32[3, 4]  # d forward
+    %5 = add %3, %4 : f32[3, 4]  # e forward
+
+After::
+
+    %1 = exp %0 : f32[3, 4]  # c forward
+    %2 = add %1, %1 : f32[3, 4]  # e forward
+
+One sweep in order: each node, with its inputs already simplified, is rewritten by the rules of ``algebra.py`` until
+none fits, then folded when its inputs are small constants, then replaced by an equal earlier node. Ops are
+deterministic, and random ones name their draws by an attribute, so equal op, attributes and inputs mean equal bits.
+What no root needs falls away. Inputs stay: they are the entry's interface. Running it twice changes nothing more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Hashable
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Attr, Attrs, Graph, Node, Value
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType
+from dslc.compiler.passes.algebra import rewritten
+
+_FOLD_ELEMENTS = 4096  # larger constants are cheaper to compute again than to look at
+
+
+def simplify(program: Program, build: Build) -> Program:
+    """The pass. Linear in nodes."""
+    return dataclasses.replace(program, graph=simplify_graph(program.graph))
+
+
+def simplify_graph(graph: Graph) -> Graph:
+    """The simplified graph; the same object when nothing changes."""
+    known: dict[Hashable, Node] = {}
+
+    def rule(node: Node) -> tuple[Value, ...]:
+        while True:
+            better = rewritten(node) or _folded(node)
+            if isinstance(better, Value):
+                return (better,)
+            if better is None:
+                break
+            node = better
+        return known.setdefault(_key(node), node).outputs
+
+    simpler = graph.rewrite(rule)
+    live = simpler.live_nodes()
+    return simpler if len(live) == len(simpler.nodes) else dataclasses.replace(simpler, nodes=live)
+
+
+def _key(node: Node) -> Hashable:
+    return (node.op.name, node.inputs, tuple((k, attr_key(v)) for k, v in sorted(node.attrs.items())))
+
+
+def attr_key(attr: Attr) -> Hashable:
+    """Tells apart what Python calls equal: 0.0 and -0.0, 1, 1.0 and True."""
+    if isinstance(attr, tuple):
+        return tuple(attr_key(a) for a in attr)
+    if isinstance(attr, float):
+        return ("float", attr.hex())
+    return (type(attr).__name__, attr)
+
+
+def _folded(node: Node) -> Node | None:
+    """A ``full`` for a pure node of small constants whose result is the same number everywhere."""
+    if not node.inputs or node.op.random or len(node.outputs) != 1:
+        return None
+    sources = [v.producer for v in node.inputs]
+    if not all(isinstance(s, Node) and s.op.name == "full" for s in sources):
+        return None
+    types = (*node.input_types, *node.types)
+    if any(t.dtype is DType.FLOAT or not all(isinstance(s, int) for s in t.shape) for t in types):
+        return None
+    if any(math.prod(t.ints) > _FOLD_ELEMENTS for t in types):
+        return None
+    from dslc.compiler.ops.lazy import np
+
+    with np.errstate(all="ignore"):
+        xs = [s.op.meaning([], plain(s.attrs))[0] for s in sources if isinstance(s, Node)]
+        result = node.op.meaning(xs, plain(node.attrs))[0]
+    if result.size == 0:
+        return None
+    first = result.reshape(-1)[0]
+    if result.tobytes() != first.tobytes() * result.size:
+        return None
+    value = first.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        if math.isnan(value):
+            return None  # the bits of a nan may say more than `nan`
+        value = str(value)
+    type_ = node.types[0]
+    return Builder().at(node, node.phase).node(OPS["full"], value=value, dtype=type_.dtype, shape=type_.shape)
+
+
+def plain(attrs: Attrs) -> dict[str, object]:
+    """Attributes as ``meaning`` takes them: dtypes by name."""
+    return {k: _plain(v) for k, v in attrs.items()}
+
+
+def _plain(attr: Attr) -> object:
+    if isinstance(attr, tuple):
+        return tuple(_plain(a) for a in attr)
+    return attr.value if isinstance(attr, DType) else attr
