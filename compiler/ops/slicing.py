@@ -75,7 +75,7 @@ class Slice(Op):
 
 
 class Pad(Op):
-    """pad(x): ``low[i]`` elements of ``value`` before, ``high[i]`` after axis ``i``, and ``interior[i]`` between elements.
+    """pad(x): ``value`` put ``low[i]`` times before and ``high[i]`` times after axis ``i``, ``interior[i]`` times between.
 
     Attributes ``low``, ``high``, ``interior`` (ints from 0, one for each axis) and ``value``, a number.
     """
