@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.ir.function import Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
-from dslc.compiler.ir.op import OPS, Builder, Cost, Mismatch, NoGradient, Op, register
+from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
 from dslc.compiler.ir.sizes import product
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import float_attr
@@ -19,6 +19,7 @@ from dslc.compiler.ops.init import constant
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.moments import check_eps, moments, require_vectors, statistics_dtype, through_moments
 from dslc.compiler.ops.transcendental import rsqrt
+from dslc.compiler.ops.views import reshape
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -96,7 +97,7 @@ class BatchNorm(Op):
         column = (weight.type.shape[0], *(1,) * (x.type.rank - 2))
 
         def over_channels(v: Value) -> Value:
-            return b(OPS["reshape"], v, shape=column)
+            return b(reshape, v, shape=column)
 
         wide = x if x.type.dtype is weight.type.dtype else b(cast, x, dtype=weight.type.dtype)
         scale = over_channels(b(mul, invstd, weight))

@@ -6,10 +6,12 @@ from math import prod
 
 from dslc.compiler.ir.function import Call, Function, Init, Ints, function
 from dslc.compiler.ir.graph import Value
-from dslc.compiler.ir.op import OPS, Mismatch
+from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import Size, exact_div
 from dslc.compiler.ops.conv import conv, conv_dgrad
+from dslc.compiler.ops.elementwise import add
 from dslc.compiler.ops.init import fan_in_uniform
+from dslc.compiler.ops.views import reshape
 from dslc.compiler.ops.windows import per_axis, spatial_axes
 
 
@@ -25,8 +27,8 @@ def _divided(what: str, size: Size, groups: int) -> Size:
 def _add_bias(call: Call, y: Value, fan_in: Size) -> Value:
     channels = y.type.shape[1]
     bias = call.param("bias", (channels,), fan_in_uniform(fan_in))
-    column = call.emit(OPS["reshape"], bias, shape=(channels,) + (1,) * (y.type.rank - 2))
-    return call.emit(OPS["add"], y, column)
+    column = call.emit(reshape, bias, shape=(channels,) + (1,) * (y.type.rank - 2))
+    return call.emit(add, y, column)
 
 
 def _at_least_one(name: str, out: Size) -> None:

@@ -11,6 +11,7 @@ from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import int_attr
+from dslc.compiler.ops.axes import from_zero
 from dslc.compiler.ops.init import constant
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.moments import check_eps, moments, require_vectors, statistics_dtype, through_moments
@@ -206,7 +207,7 @@ class LayerNormFunction(Function):
     name = "layernorm"
 
     def build(self, call: Call, x: Value, axis: Axis = -1, eps: float = 1e-5) -> Value:
-        axis = axis % x.type.rank
+        axis = from_zero(self.name, x.type, axis)
         check_eps("layernorm", eps)
         shape = (x.type.shape[axis],)
         weight, bias = call.param("weight", shape, constant(1)), call.param("bias", shape, constant(0))
@@ -225,7 +226,7 @@ class RmsNormFunction(Function):
     name = "rmsnorm"
 
     def build(self, call: Call, x: Value, axis: Axis = -1, eps: float = 1e-6) -> Value:
-        axis = axis % x.type.rank
+        axis = from_zero(self.name, x.type, axis)
         check_eps("rmsnorm", eps)
         weight = call.param("weight", (x.type.shape[axis],), constant(1))
         return call.emit_all(rmsnorm, x, weight, axis=axis, eps=float(eps))[0]

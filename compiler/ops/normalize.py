@@ -8,6 +8,7 @@ from dslc.compiler.ir.function import Axis, Call, Floats, Function, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.axes import from_zero
 from dslc.compiler.ops.convert import cast
 from dslc.compiler.ops.elementwise import div, sub
 from dslc.compiler.ops.literal import literal, vector
@@ -25,7 +26,7 @@ class Normalize(Function):
     name = "normalize"
 
     def build(self, call: Call, x: Value, mean: Floats, std: Floats, axis: Axis = -1) -> Value:
-        axis = axis % x.type.rank
+        axis = from_zero(self.name, x.type, axis)
         for name, values in (("mean", mean), ("std", std)):
             if len(values) not in (1, x.type.shape[axis]):
                 raise Mismatch(
