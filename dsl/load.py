@@ -1,0 +1,197 @@
+"""A model file and all that it uses: each file is found under one root, read once, hashed, and parsed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dslc.base.errors import DslcError
+from dslc.dsl.diagnostics import CompileError, Diagnostic, Label, did_you_mean
+from dslc.dsl.lexer import too_long
+from dslc.dsl.limits import MAX_FILES, MAX_SOURCE_BYTES, MAX_USE_DEPTH
+from dslc.dsl.parser import parse
+from dslc.dsl.span import Source, Span
+from dslc.dsl.syntax import File, Use
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """One file: its text and tree, the SHA-256 of its bytes in hex, and what each of its `use`s means."""
+
+    source: Source
+    file: File = field(repr=False)
+    sha256: str
+    uses: tuple[tuple[Use, Module], ...] = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A main file and every module it reaches, each once, a module before those that use it (``main`` is the last)."""
+
+    main: Module
+    modules: tuple[Module, ...]
+
+
+def load(path: str, *, root: str | None = None, search: Sequence[str] = ()) -> Program:
+    """Read ``path`` and every file it uses.
+
+    A `use` is looked for beside the file that says it, then in the folders ``search``. All files, symbolic links
+    followed, lie under ``root``, by default the folder of ``path``. At most 96 KiB, 256 files, 16 levels.
+    Raises CompileError with what is wrong in all files (E0001 to E0008, E0106 to E0108, E0114), DslcError (E0106) if
+    ``path`` itself cannot be read.
+    """
+    loader = _Loader(os.path.realpath(root or os.path.dirname(path) or "."), tuple(search))
+    main = loader.visit(os.path.realpath(path), path, None, ())
+    if main is None or loader.found:
+        raise CompileError(loader.found)
+    return Program(main, tuple(loader.modules))
+
+
+def decode(path: str, data: bytes) -> Source:
+    """The source in a file's bytes: UTF-8, a byte order mark at the start is dropped; else CompileError (E0003)."""
+    try:
+        return Source(path, data.decode("utf-8").removeprefix("\ufeff"))
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8").removeprefix("\ufeff")
+        source = Source(path, data.decode("utf-8", "replace").removeprefix("\ufeff"))
+        label = Label(Span(source, len(before), len(before) + 1), f"byte 0x{data[error.start]:02x}")
+        raise CompileError(
+            [Diagnostic("E0003", "the file is not UTF-8", label, help="save the file as UTF-8")]
+        ) from error
+
+
+def read_source(path: str) -> Source:
+    """A single file as `load` reads it, without what it uses; the same errors."""
+    try:
+        return decode(path, _read(os.path.realpath(path), path, MAX_SOURCE_BYTES))
+    except _Unreadable as reason:
+        raise _no_main_file(path, reason) from reason
+
+
+class _Unreadable(Exception):
+    """A file that is no file to read; the text says why, behind its name."""
+
+
+def _no_main_file(path: str, reason: _Unreadable) -> DslcError:
+    return DslcError("E0106", f"{path} {reason}", place=path, help="name a `.nn` file")
+
+
+class _Loader:
+    def __init__(self, root: str, search: tuple[str, ...]) -> None:
+        self.root = root
+        self.search = search
+        self.found: list[Diagnostic] = []
+        self.modules: list[Module] = []
+        self.seen: dict[str, Module | None] = {}
+        self.bytes_left = MAX_SOURCE_BYTES
+
+    def visit(self, real: str, shown: str, use: Use | None, chain: tuple[tuple[str, str], ...]) -> Module | None:
+        """The module of a file, None if an error was noted; ``chain`` holds the files that lead here."""
+        if real in self.seen:
+            return self.seen[real]
+        if len(self.seen) == MAX_FILES and use is not None:
+            self._error("E0114", f"more than {MAX_FILES} files are used", use, "", "put several blocks into one file")
+            return None
+        self.seen[real] = None
+        try:
+            data = _read(real, shown, self.bytes_left)
+        except _Unreadable as reason:
+            if use is None:
+                raise _no_main_file(shown, reason) from reason
+            self._error("E0106", f"{shown} {reason}", use, "", "`use` reads plain text files only")
+            return None
+        except CompileError:
+            if use is None:
+                raise
+            used = MAX_SOURCE_BYTES - self.bytes_left
+            title = f"with {shown}, all files together are longer than {MAX_SOURCE_BYTES} bytes"
+            note = f"{used} bytes were read before"
+            self._error("E0002", title, use, note, "repeat parts with `for` and `block`; take files away")
+            raise CompileError(self.found) from None
+        self.bytes_left -= len(data)
+        try:
+            source = decode(shown, data)
+            file = parse(source)
+        except CompileError as error:
+            self.found += error.diagnostics
+            return None
+        uses: list[tuple[Use, Module]] = []
+        for item in file.items:
+            if isinstance(item, Use):
+                module = self._follow(item, real, shown, (*chain, (real, shown)))
+                if module is not None:
+                    uses.append((item, module))
+        module = Module(source, file, hashlib.sha256(data).hexdigest(), tuple(uses))
+        self.modules.append(module)
+        self.seen[real] = module
+        return module
+
+    def _follow(self, use: Use, real: str, shown: str, chain: tuple[tuple[str, str], ...]) -> Module | None:
+        """The module that a `use` of the last file of ``chain`` means."""
+        relative = use.path if use.path.endswith(".nn") else use.path.replace(".", "/") + ".nn"
+        if "://" in relative or os.path.isabs(relative):
+            self._error("E0108", "`use` takes a path inside the project", use, "", "write it relative to this file")
+            return None
+        folders = [(os.path.dirname(real), os.path.dirname(shown)), *((folder, folder) for folder in self.search)]
+        for folder, shown_folder in folders:
+            target = os.path.realpath(os.path.join(folder, relative))
+            if not os.path.lexists(os.path.join(folder, relative)):
+                continue
+            if os.path.commonpath([self.root, target]) != self.root:
+                help = f"all files of a program lie below {self.root}: copy it there"
+                self._error("E0108", f"{relative} leads out of the project", use, "", help)
+                return None
+            target_shown = os.path.normpath(os.path.join(shown_folder, relative))
+            if any(target == before for before, _ in chain):
+                at = [before for before, _ in chain].index(target)
+                circle = " -> ".join([*(name for _, name in chain[at:]), target_shown])
+                help = "move what both need to a file of its own"
+                self._error("E0107", f"files use each other in a circle: {circle}", use, "closes the circle", help)
+                return None
+            if len(chain) > MAX_USE_DEPTH:
+                help = "use a file of the deeper levels directly"
+                self._error("E0114", f"files use each other more than {MAX_USE_DEPTH} levels deep", use, "", help)
+                return None
+            return self.visit(target, target_shown, use, chain)
+        self._not_found(use, relative, [folder for folder, _ in folders])
+        return None
+
+    def _not_found(self, use: Use, relative: str, folders: Sequence[str]) -> None:
+        near = None
+        for folder in folders:
+            place = os.path.dirname(os.path.join(folder, relative))
+            inside = os.path.commonpath([self.root, os.path.realpath(place)]) == self.root
+            if near is None and inside and os.path.isdir(place):
+                near = did_you_mean(os.path.basename(relative), (n for n in os.listdir(place) if n.endswith(".nn")))
+        if near is not None:
+            help = f"did you mean `{os.path.join(os.path.dirname(relative), near)}`?"
+        else:
+            help = "the path is relative to this file, and ends in `.nn` if it is quoted"
+        self._error("E0106", f"there is no file {relative}", use, "", help)
+
+    def _error(self, code: str, title: str, use: Use, label: str, help: str) -> None:
+        self.found.append(Diagnostic(code, title, Label(use.span, label), help=help))
+
+
+def _read(real: str, shown: str, limit: int) -> bytes:
+    """The bytes of a regular file of at most ``limit`` bytes, CompileError (E0002) after reading one more. ``real``
+    holds no symbolic links; one that appears meanwhile, a device or a FIFO is not opened for long, nor waited for."""
+    try:
+        if not stat.S_ISREG(os.lstat(real).st_mode):
+            raise _Unreadable("is not a regular file")
+        fd = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        raise _Unreadable(f"cannot be read: {(error.strerror or 'unknown reason').lower()}") from error
+    with open(fd, "rb", closefd=True) as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise _Unreadable("is not a regular file")
+        try:
+            data = file.read(limit + 1)
+        except OSError as error:
+            raise _Unreadable(f"cannot be read: {(error.strerror or 'unknown reason').lower()}") from error
+    if len(data) > limit:
+        raise too_long(Source(shown, ""), len(data))
+    return data
