@@ -1,0 +1,94 @@
+"""Clipping gradients by their common norm (Pascanu, Mikolov and Bengio 2013)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from dslc.compiler.ir import scalar as tree
+from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
+from dslc.compiler.ir.scalar import Expr
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.convert import cast
+from dslc.compiler.ops.elementwise import Elementwise, Gradients, mul
+from dslc.compiler.ops.lazy import np
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+_EPS = 1e-6  # as in PyTorch: a norm of 0 gives the coefficient 1, not nan
+
+
+class GlobalNorm(Op):
+    """global_norm(*grads): the root of the sum of squares over all elements of all inputs, as a scalar.
+
+    f32 for 16-bit inputs, else the widest float among the inputs.
+    """
+
+    name = "global_norm"
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        dtypes = {t.dtype for t in types}
+        assert dtypes and all(d.is_float for d in dtypes), f"global_norm of {sorted(map(str, dtypes))}"
+        widest = next((d for d in (DType.FLOAT, DType.F64) if d in dtypes), DType.F32)
+        return (TensorType(widest, ()),)
+
+    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+        raise NoGradient("clipping by the norm of gradients has no gradient of its own")
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        inner = np.result_type(np.float32, *(x.dtype for x in xs))
+        with np.errstate(all="ignore"):
+            squares = np.array([np.sum(np.square(x, dtype=inner)) for x in xs], inner)
+            return (np.sqrt(np.sum(squares)).reshape(()),)
+
+    def cost(self, node: Node) -> Cost:
+        elements = sum(prod(t.ints) for t in node.input_types)
+        return Cost(2 * elements, sum(t.bytes for t in (*node.input_types, *node.types)))
+
+
+class ClipCoefficient(Elementwise):
+    """clip_coefficient(norm): ``min(1, max_norm / (norm + 1e-6))``, and 0 for a norm that is not finite.
+
+    So a gradient with a nan or an infinity somewhere becomes 0 where it is finite, and stays not finite where it is
+    not: the update finds just those elements. Attribute ``max_norm``.
+    """
+
+    name = "clip_coefficient"
+    arity = 1
+    accepts = "float"
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        bound = attrs["max_norm"]
+        assert isinstance(bound, float)
+        scaled = tree.call("min", 1.0, tree.call("div", bound, xs[0] + _EPS))
+        return tree.select(xs[0] < float("inf"), scaled, 0.0)
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        inner = xs[0].dtype.type
+        scaled = np.minimum(inner(1), inner(attrs["max_norm"]) / (xs[0] + inner(_EPS)))
+        return np.where(xs[0] < np.inf, scaled, inner(0))
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        raise NoGradient("clipping by the norm of gradients has no gradient of its own")
+
+
+global_norm = register(GlobalNorm())
+clip_coefficient = register(ClipCoefficient())
+
+
+def clip_by_global_norm(b: Builder, grads: Sequence[Value], max_norm: float) -> list[Value]:
+    """The gradients times ``min(1, max_norm / (norm + 1e-6))``, where norm is that of all of them together.
+
+    Raises Mismatch E0209 when ``max_norm`` is not a finite number above 0.
+    """
+    if not 0 < max_norm < float("inf"):
+        raise Mismatch(f"`clip_norm` is {max_norm:g}", "a number above 0, as `clip_norm=1.0`", "E0209")
+    coefficient = b(clip_coefficient, b(global_norm, *grads), max_norm=float(max_norm))
+    by_dtype = {coefficient.type.dtype: coefficient}
+    for dtype in dict.fromkeys(g.type.dtype for g in grads):
+        if dtype not in by_dtype:
+            by_dtype[dtype] = b(cast, coefficient, dtype=dtype)
+    return [b(mul, g, by_dtype[g.type.dtype]) for g in grads]

@@ -1,0 +1,184 @@
+"""Optimizer steps as ops: one tensor of parameters, its gradient and its slots in, the new ones out.
+
+The formulas are PyTorch's, so that a run continues there as here. Elements whose gradient is not finite are left alone,
+in the parameter and in the slots, and a flag tells that there were some.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.lazy import np
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+
+class Update(Op):
+    """Inputs: the parameter, its gradient, ``slots`` tensors of the same type, the learning rate ``[]`` of that dtype,
+    and the step i64[] from 0. Outputs: the new parameter, the new slots, a flag b1[]. Element by element but for the
+    flag. A subclass gives ``slots``, ``flops`` per element and ``updated``."""
+
+    slots: ClassVar[int]
+    flops: ClassVar[int]
+
+    @property
+    def inplace(self) -> tuple[tuple[int, int], ...]:  # type: ignore[override]
+        return (0, 0), *((2 + i, 1 + i) for i in range(self.slots))
+
+    @abstractmethod
+    def updated(
+        self, p: Array, g: Array, slots: Sequence[Array], lr: float, t: int, attrs: Mapping[str, Any]
+    ) -> tuple[Array, ...]:
+        """The new parameter and slots, of p's dtype; ``t`` counts steps from 1, ``lr`` is the rate in f64."""
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        param, *same, lr, step = types
+        assert len(same) == 1 + self.slots, f"{self.name} takes {self.slots} slots"
+        assert param.dtype.is_float and all(t == param for t in same), f"{self.name}: {param} and {same}"
+        assert lr == TensorType(param.dtype, ()) and step == TensorType(DType.I64, ())
+        return (*[param] * (1 + self.slots), TensorType(DType.B1, ()))
+
+    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+        raise NoGradient("no gradient flows through an optimizer's step")
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        p, g, *slots, lr, step = xs
+        finite = np.isfinite(g)
+        with np.errstate(all="ignore"):
+            new = self.updated(p, g, slots, float(lr), int(step) + 1, attrs)
+        if finite.all():
+            return *new, np.array(False)
+        return *[np.where(finite, a, old) for a, old in zip(new, (p, *slots))], np.array(True)
+
+    def cost(self, node: Node) -> Cost:
+        elements = math.prod(node.types[0].ints)
+        return Cost(self.flops * elements, sum(t.bytes for t in (*node.input_types, *node.types)))
+
+
+def _decayed(p: Array, g: Array, attrs: Mapping[str, Any]) -> Array:
+    """The gradient with weight decay as a term of the loss (L2)."""
+    return g + p.dtype.type(attrs["weight_decay"]) * p if attrs["weight_decay"] else g
+
+
+class SgdUpdate(Update):
+    """sgd_update(param, grad, lr, step): ``param - lr * (grad + weight_decay * param)``.
+
+    Outputs: the new parameter, and a flag b1[]: some gradient was not finite. Attribute ``weight_decay``.
+    """
+
+    name = "sgd_update"
+    slots = 0
+    flops = 4
+
+    def updated(
+        self, p: Array, g: Array, slots: Sequence[Array], lr: float, t: int, attrs: Mapping[str, Any]
+    ) -> tuple[Array, ...]:
+        return (p - p.dtype.type(lr) * _decayed(p, g, attrs),)
+
+
+class SgdMomentumUpdate(Update):
+    """sgd_momentum_update(param, grad, buf, lr, step): gradient descent with momentum (Sutskever et al. 2013).
+
+    ``g = grad + weight_decay*param; buf' = momentum*buf + g``; the parameter goes down by ``lr * buf'``, or with
+    ``nesterov`` by ``lr * (g + momentum*buf')``. Outputs: parameter, buf', flag. Attributes ``momentum``, ``nesterov``,
+    ``weight_decay``. As in PyTorch without dampening; the buffer starts at 0, which is the same.
+    """
+
+    name = "sgd_momentum_update"
+    slots = 1
+    flops = 8
+
+    def updated(
+        self, p: Array, g: Array, slots: Sequence[Array], lr: float, t: int, attrs: Mapping[str, Any]
+    ) -> tuple[Array, ...]:
+        momentum = p.dtype.type(attrs["momentum"])
+        g = _decayed(p, g, attrs)
+        buf = momentum * slots[0] + g
+        return p - p.dtype.type(lr) * (g + momentum * buf if attrs["nesterov"] else buf), buf
+
+
+class AdamUpdate(Update):
+    """adam_update(param, grad, m, v, lr, step): Adam (Kingma and Ba 2015), or AdamW (Loshchilov and Hutter 2019).
+
+    ``m' = m + (1 - beta1)*(g - m); v' = beta2*v + (1 - beta2)*g^2``, and with t = step + 1 the parameter goes down by
+    ``lr/(1 - beta1^t) * m' / (sqrt(v')/sqrt(1 - beta2^t) + eps)``. Weight decay is added to the gradient, or when
+    ``decoupled`` first scales the parameter by ``1 - lr*weight_decay``. The corrections are computed in f64 and rounded
+    once. Outputs: parameter, m', v', flag. Attributes ``beta1``, ``beta2``, ``eps``, ``weight_decay``, ``decoupled``.
+    """
+
+    name = "adam_update"
+    slots = 2
+    flops = 16
+
+    def updated(
+        self, p: Array, g: Array, slots: Sequence[Array], lr: float, t: int, attrs: Mapping[str, Any]
+    ) -> tuple[Array, ...]:
+        inner, (m, v) = p.dtype.type, slots
+        beta1, beta2 = attrs["beta1"], attrs["beta2"]
+        if attrs["decoupled"]:
+            p = p * inner(1 - lr * attrs["weight_decay"])
+        else:
+            g = _decayed(p, g, attrs)
+        m = m + inner(1 - beta1) * (g - m)
+        v = inner(beta2) * v + inner(1 - beta2) * (g * g)
+        below = np.sqrt(v) / inner(math.sqrt(1 - beta2**t)) + inner(attrs["eps"])
+        return p - inner(lr / (1 - beta1**t)) * (m / below), m, v
+
+
+class RmspropUpdate(Update):
+    """rmsprop_update(param, grad, square, lr, step): RMSprop (Hinton 2012), with PyTorch's place of eps.
+
+    ``square' = alpha*square + (1 - alpha)*g^2``; the parameter goes down by ``lr * g / (sqrt(square') + eps)``, where g
+    has ``weight_decay * param`` added. Outputs: parameter, square', flag. Attributes ``alpha``, ``eps``,
+    ``weight_decay``.
+    """
+
+    name = "rmsprop_update"
+    slots = 1
+    flops = 11
+
+    def updated(
+        self, p: Array, g: Array, slots: Sequence[Array], lr: float, t: int, attrs: Mapping[str, Any]
+    ) -> tuple[Array, ...]:
+        direction, square = _rms_direction(p, g, slots[0], attrs)
+        return p - p.dtype.type(lr) * direction, square
+
+
+class RmspropMomentumUpdate(Update):
+    """rmsprop_momentum_update(param, grad, square, buf, lr, step): RMSprop with momentum.
+
+    As ``rmsprop_update``, but ``buf' = momentum*buf + g / (sqrt(square') + eps)`` and the parameter goes down by
+    ``lr * buf'``. Outputs: parameter, square', buf', flag. Attributes as there, and ``momentum``.
+    """
+
+    name = "rmsprop_momentum_update"
+    slots = 2
+    flops = 13
+
+    def updated(
+        self, p: Array, g: Array, slots: Sequence[Array], lr: float, t: int, attrs: Mapping[str, Any]
+    ) -> tuple[Array, ...]:
+        direction, square = _rms_direction(p, g, slots[0], attrs)
+        buf = p.dtype.type(attrs["momentum"]) * slots[1] + direction
+        return p - p.dtype.type(lr) * buf, square, buf
+
+
+def _rms_direction(p: Array, g: Array, square: Array, attrs: Mapping[str, Any]) -> tuple[Array, Array]:
+    inner = p.dtype.type
+    g = _decayed(p, g, attrs)
+    square = inner(attrs["alpha"]) * square + inner(1 - attrs["alpha"]) * (g * g)
+    return g / (np.sqrt(square) + inner(attrs["eps"])), square
+
+
+sgd_update = register(SgdUpdate())
+sgd_momentum_update = register(SgdMomentumUpdate())
+adam_update = register(AdamUpdate())
+rmsprop_update = register(RmspropUpdate())
+rmsprop_momentum_update = register(RmspropMomentumUpdate())
