@@ -51,7 +51,8 @@ def train(
 ) -> TrainResult:
     """Train, and publish the weights as ``out_dir/NAME.safetensors``; ``session`` holds them afterwards.
 
-    ``session`` is fresh (initial weights from ``config.train.seed``) or, with ``resume``, any of the same artifact.
+    ``session`` was loaded with ``seed=config.train.seed`` and has weights, initial ones as a rule; with ``resume`` it
+    need not have any.
     ``console`` is where progress is shown (stdout by default). Raises NumericError R501 for a NaN or Inf, ResourceError
     R402 when three checkpoints in a row or the weights cannot be written, R404 when the run is busy, ArtifactError R307
     when there is nothing to resume, and what ``plan_run`` raises.
@@ -115,10 +116,19 @@ class _Run:
     # Beginning
 
     def begin(self, resume: bool) -> None:
+        if self.session.seed != self.config.train.seed:  # it is what the steps draw from, after a resume too
+            raise InputError(
+                "R105",
+                f"the session's seed is {self.session.seed}, the run's {self.config.train.seed}",
+                place="train.seed",
+                help=f"load the artifact with seed={self.config.train.seed}",
+            )
         if resume:
             self._restore(self.store.newest(self._refusal, self.report.warn))
-        elif self.session.step != 0 or self.session.seed != self.config.train.seed:
-            raise AssertionError("a fresh run needs a session with initial weights from the run's seed")
+        elif self.session.step != 0:
+            raise InputError(
+                "R105", f"the session has done {self.session.step} steps", place="train", help="load the artifact anew"
+            )
         log_path = self.folder / LOG_NAME
         self.log = Log(log_path, self.report.warn, after_step=self.done if resume else None)
 
