@@ -28,7 +28,8 @@ Arrays = dict[str, "NDArray[Any]"]
 class _Call:
     """Shared by the calls: names and arrays are checked, then programs of the right sizes are found."""
 
-    entry: str
+    entry: str  # of the artifact
+    call: str  # as users write it
 
     def __init__(self, interface: Interface, programs: Sequence[Loaded]) -> None:
         if not programs:
@@ -52,10 +53,10 @@ class _Call:
     def checked(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], dict[str, int]]:
         """Arrays, float arguments (with defaults filled in) and the value of each dim."""
         required = [t.name for t in self.tensors if t.name not in self.optional]
-        check_names(self.entry, list(given), required, [*self.optional, *self.defaults])
+        check_names(self.call, list(given), required, [*self.optional, *self.defaults])
         present = [t for t in self.tensors if t.name in given]
-        arrays, dims = check_inputs(self.entry, given, present, self.bounds())
-        arguments = {n: number(self.entry, n, given.get(n, v)) for n, v in self.defaults.items()}
+        arrays, dims = check_inputs(self.call, given, present, self.bounds())
+        arguments = {n: number(self.call, n, given.get(n, v)) for n, v in self.defaults.items()}
         return arrays, arguments, dims
 
     def bounds(self) -> tuple[Dim, ...]:
@@ -77,8 +78,8 @@ class _Call:
         built = "; ".join(sorted(", ".join(f"{n} = {v}" for n, v in sorted(p.sizes.items())) for p in self.programs))
         return InputError(
             "R105",
-            f"`{self.entry}` was not built for {asked}",
-            place=self.entry,
+            f"`{self.call}` was not built for {asked}",
+            place=self.call,
             help=f"give {built}" + "; other sizes are built with --size",
         )
 
@@ -103,7 +104,7 @@ class _Call:
 class Predict(_Call):
     """``predict``: results row by row where they have rows."""
 
-    entry = "predict"
+    entry = call = "predict"
 
     def __init__(self, interface: Interface, programs: Sequence[Loaded], row_independent: bool) -> None:
         super().__init__(interface, programs)
@@ -158,7 +159,7 @@ class Predict(_Call):
 class TrainStep(_Call):
     """``train_step``: one batch of exactly the built size."""
 
-    entry = "train_step"
+    entry = call = "train_step"
 
     def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], Loaded]:
         arrays, arguments, dims = self.checked(given)
@@ -167,7 +168,7 @@ class TrainStep(_Call):
 
     def rate(self, lr: float | None) -> float:
         assert self.interface.train is not None, "an artifact with train_step has a train section"
-        return self.interface.train.lr if lr is None else number(self.entry, "lr", lr)
+        return self.interface.train.lr if lr is None else number(self.call, "lr", lr)
 
     def rows(self, program: Loaded) -> int:
         """Rows of a batch; 0 for a model without a batch dim."""
@@ -188,7 +189,7 @@ class TrainStep(_Call):
 class Evaluate(_Call):
     """``evaluate``: partial sums, maxima, minima and counts of each piece are combined, then finished once."""
 
-    entry = "eval_step"
+    entry, call = "eval_step", "evaluate"
 
     def __init__(self, interface: Interface, programs: Sequence[Loaded], finish: Sequence[Loaded]) -> None:
         super().__init__(interface, programs)
@@ -208,7 +209,7 @@ class Evaluate(_Call):
     def pieces(self, dims: Mapping[str, int]) -> list[tuple[Loaded, Cut | None]]:
         batch = self.interface.batch
         if batch is not None and dims.get(batch) == 0:
-            raise InputError("R105", "there are no rows to evaluate", place=self.entry, help="give at least one")
+            raise InputError("R105", "there are no rows to evaluate", place=self.call, help="give at least one")
         return self.cut(dims, self.tensors, pad=False)
 
     def run(

@@ -158,7 +158,7 @@ def _solve(
     for tensor in tensors:
         shape = arrays[tensor.name].shape
         if len(shape) != len(tensor.shape):
-            raise _shape_error(call, tensor, shape, f"it has {len(shape)} axes, not {len(tensor.shape)}", None)
+            raise _shape_error(call, tensor, shape, f"it has rank {len(shape)}, not {len(tensor.shape)}", None)
         for axis, (size, value) in enumerate(zip(tensor.shape, shape, strict=True)):
             dim = declared.get(size) if isinstance(size, str) else None
             if dim is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from math import prod
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.errors import ArtifactError, EnvironmentFault, InputError
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from dslc.runtime.artifact import Artifact
     from dslc.runtime.session import MeaningsSource
 
-_ENTRIES: Final = ("init", "train_step", "eval_step", "eval_finish", "predict")
 _DEVICES: Final = ("auto", "cpu", "gpu")
 _VERIFY: Final = ("all", "code")
 _LIMITS: Final = {"seed": 1 << 64, "step": 1 << 63, "row": 1 << 63, "contexts": 257}
@@ -30,7 +30,7 @@ def check_options(**options: object) -> None:
     for name, value in options.items():
         if name in _LIMITS:
             low, high = _LEAST.get(name, 0), _LIMITS[name]
-            good = isinstance(value, int) and not isinstance(value, bool) and low <= value < high
+            good = isinstance(value, Integral) and not isinstance(value, bool) and low <= value < high
             expected = f"an int from {low} to {high - 1}"
         else:
             allowed = _DEVICES if name == "device" else _VERIFY
@@ -49,11 +49,8 @@ def loaded_programs(artifact: Artifact, device: str) -> dict[str, list[Loaded]]:
             place='device="gpu"',
             help='load with device="cpu"',
         )
-    listed = artifact.header["programs"]
     found: dict[str, list[Loaded]] = {}
-    for program in (p for entry in _ENTRIES for p in artifact.programs(entry)):
-        if program.target != "cpu":
-            continue
+    for program in (p for p in artifact.all_programs() if p.target == "cpu"):
         if program.context_bytes:
             raise EnvironmentFault(
                 "R202",
@@ -65,7 +62,7 @@ def loaded_programs(artifact: Artifact, device: str) -> dict[str, list[Loaded]]:
             Loaded(program.entry, program.sizes, program.io_bytes, program.work_bytes, artifact.plan(program))
         )
     if not found:
-        targets = ", ".join(sorted({str(p["target"]) for p in listed}))
+        targets = ", ".join(sorted({p.target for p in artifact.all_programs()}))
         raise EnvironmentFault(
             "R202",
             f"the artifact is built for {targets or 'no target'}, this is a CPU",

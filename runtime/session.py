@@ -113,7 +113,7 @@ class Session:
         self.artifact = artifact
         self.interface = Interface.of_header(artifact.header["interface"])
         self.device = "cpu"
-        self.seed = seed
+        self.seed = int(seed)
         self._step = 0
         self._row_independent: bool = artifact.header["row_independent"]
         table = table_of(self._programs, meanings)
@@ -194,7 +194,7 @@ class Session:
         self._alive("initialise")
         if seed is not None:
             check_options(seed=seed)
-            self.seed = seed
+            self.seed = int(seed)
         with self._pool.exclusive() as context:
             self._state.torn = True
             self._run_init(context)
@@ -232,7 +232,7 @@ class Session:
             for name, array in arrays.items():
                 np.copyto(self._state.views[name], array, casting="no")
             self._state.all_set()
-            self._step = step
+            self._step = int(step)
 
     def close(self) -> None:
         """Wait for calls that run, then let go of the memory. May be called again; later calls raise R309."""
@@ -262,7 +262,7 @@ class Session:
 
     def _scalars(self, *, step: int, row: int) -> dict[str, int | float]:
         check_options(step=step, row=row)
-        return {"step": step, "row": row, "seed": self.seed}
+        return {"step": int(step), "row": int(row), "seed": self.seed}
 
     def _run_init(self, context: Context) -> None:
         [program] = self._entry("init")

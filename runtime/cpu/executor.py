@@ -141,6 +141,8 @@ class BoundPlan:
     def set_scalars(self, values: Mapping[str, int | float]) -> None:
         """Write the step block: a value for each scalar that the plan reads. ``seed`` is u64, stored as its bits."""
         for name, view in self.scalars.items():
+            if name not in values:
+                raise ArtifactError("R301", f"nothing gives the scalar `{name}`", place=self.name)
             value = values[name]
             if name == "seed" and isinstance(value, int) and value >= 1 << 63:
                 value -= 1 << 64

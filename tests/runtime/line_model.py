@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dslc.runtime.artifact import write_artifact
+from dslc.runtime.artifact import Blob, write_artifact
 from dslc.runtime.dtypes import ITEMSIZE
 from dslc.runtime.plan import Buffer, Constant, Plan, Port, Reference, Scalar
 
@@ -73,8 +73,8 @@ class PlanMaker:
 
 
 STATE = {
-    "w": ("param", (OUTPUTS, FEATURES), 0),
-    "b": ("param", (OUTPUTS,), 64),
+    "b": ("param", (OUTPUTS,), 0),
+    "w": ("param", (OUTPUTS, FEATURES), 64),
     "w.momentum": ("optimizer", (OUTPUTS, FEATURES), 128),
 }
 
@@ -192,7 +192,6 @@ MEANINGS = {
 
 def header(programs: list[dict[str, Any]], *, row_independent: bool, name: str = "line") -> dict[str, Any]:
     return {
-        "format": [1, 0],
         "required_features": ["reference"],
         "name": name,
         "model": "Line",
@@ -212,7 +211,7 @@ def header(programs: list[dict[str, Any]], *, row_independent: bool, name: str =
                 "inputs": [{"name": "target", "dtype": "i32", "shape": ["B"]}],
                 "scalars": [{"name": "beta", "default": 0.5}],
                 "lr": 0.125,
-                "metrics": ["first_row"],
+                "metrics": ["first_row", "high", "low"],
                 "ranges": {"target": [0, 10]},
             },
         },
@@ -248,10 +247,10 @@ def write_line(folder: Path, *, mix: bool = False, sizes: Sequence[int] = (1, BA
     for rows in sizes:
         makers.append(("predict", {"B": rows}, predict_plan(rows, "mixing" if mix else "linear")))
         makers.append(("eval_step", {"B": rows}, eval_plan(rows)))
-    blobs: dict[str, Any] = {"two": np.float32([2]).tobytes()}
+    blobs = [Blob("two", "constant", np.float32([2]).tobytes())]
     programs = []
     for index, (entry, entry_sizes, maker) in enumerate(makers):
-        blobs[f"plan.{index}"] = maker.plan()
+        blobs.append(Blob(f"plan.{index}", "plan", maker.plan().encode()))
         programs.append(
             {
                 "entry": entry,
