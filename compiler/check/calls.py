@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.check.arguments import Given, bind_function, take_arguments
 from dslc.compiler.check.expressions import resolve_callee
 from dslc.compiler.check.frame import Frame
-from dslc.compiler.check.values import BlockRef, Groups, Layer, Problem, Static
+from dslc.compiler.check.values import BlockRef, Groups, Layer, Problem, Static, kind_of
 from dslc.compiler.ir.function import FUNCTIONS, Function, Init, Operand, Shape
 from dslc.compiler.ir.graph import Attr, Value
 from dslc.compiler.ir.op import OPS, Mismatch, Op
 from dslc.compiler.ir.sizes import Poly, exact_div, product
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.init import INITIALISERS, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
 from dslc.dsl.span import Span
@@ -125,8 +126,10 @@ class Calls:
         if not isinstance(function, syntax.Name):
             raise Problem("E0101", "only a name can be called", function.span, "not a name")
         name = function.name
-        callee = self._callee(name, function.span, frame)
         given = ([] if first is None else [first]) + take_arguments(args, frame, self.expander)
+        if name in INITIALISERS and not self.expander.evaluate.knows(name, frame):
+            return _initialiser(name, given, span)
+        callee = self._callee(name, function.span, frame)
         if isinstance(callee, Layer):
             if label is not None:
                 raise Problem("E0207", f"the layer `{name}` has its name already", label_span or span, "a second label")
@@ -199,3 +202,18 @@ class Calls:
             (positional if name is None else named).append(Given(name, value, place, layer.call))
         path = layer.node_path if layer.calls == 1 else f"{layer.node_path}#{layer.calls}"
         return self.run(layer.callee, positional + named, span, frame, layer.path, path, layer.groups)
+
+
+def _initialiser(name: str, given: list[Given], span: Span) -> Init:
+    """``normal(0.02)``: an initialiser with its numbers."""
+    for arg in given:
+        if isinstance(arg.value, bool) or not isinstance(arg.value, (int, float)):
+            raise Problem("E0202", f"`{name}` takes numbers, this is {kind_of(arg.value)}", arg.span, "not a number")
+    try:
+        return initialiser(
+            name,
+            [float(g.value) for g in given if g.name is None],  # type: ignore[arg-type]
+            {g.name: float(g.value) for g in given if g.name is not None},  # type: ignore[arg-type]
+        )
+    except Mismatch as wrong:
+        raise Problem(wrong.code, wrong.why, span, help=wrong.help) from None

@@ -12,6 +12,7 @@ from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS, Mismatch
 from dslc.compiler.ir.sizes import Poly, Size, bounds
+from dslc.compiler.ops.init import INITIALISERS, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
 from dslc.dsl.span import Span
@@ -104,11 +105,17 @@ class Evaluator:
             value = frame.scope.values.get(name)
         if value is None:
             value = FUNCTIONS.get(name)
+        if value is None and name in INITIALISERS and not any(INITIALISERS[name].forms):
+            value = initialiser(name)
         if isinstance(value, Poison):
             raise Poisoned
         if value is None:
             raise self._unknown(name, span, frame)
         return value
+
+    def knows(self, name: str, frame: Frame) -> bool:
+        """Whether the program itself declares this name here."""
+        return name in frame.locals or name in frame.dims or name in frame.scope.values
 
     def _unknown(self, name: str, span: Span, frame: Frame) -> Problem:
         if name in frame.scope.dims:

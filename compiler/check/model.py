@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from dslc.dsl.load import Module, load
 
 from dslc.base.errors import BuildError
 from dslc.compiler.check import callgraph
@@ -28,6 +27,8 @@ from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.registry import load_all
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import CompileError, Diagnostic, did_you_mean
+from dslc.dsl.load import Module, load
+from dslc.dsl.load import Program as FileSet
 from dslc.dsl.span import Span
 
 _RECURSION = 60_000  # Python frames; the checker's own depth limit (expressions.MAX_DEPTH) strikes long before
@@ -73,14 +74,14 @@ def check_file(path: str | Path, model: str | None = None, args: Mapping[str, st
     text = str(path)
     if model is None and ":" in text and not Path(text).exists():
         text, _, model = text.rpartition(":")
-    return check_module(load(text), model, args or {})
+    return check_program(load(text), model, args)
 
 
-def check_module(module: Module, model: str | None, args: Mapping[str, str]) -> Checked:
+def check_program(files: FileSet, model: str | None = None, args: Mapping[str, str] | None = None) -> Checked:
     """As check_file, for files that were read."""
     load_all()
     with _deep():
-        return _check(module, model, args)
+        return _check(files, model, args or {})
 
 
 @contextmanager
@@ -93,7 +94,8 @@ def _deep() -> Iterator[None]:
         sys.setrecursionlimit(before)
 
 
-def _check(module: Module, wanted: str | None, args: Mapping[str, str]) -> Checked:
+def _check(files: FileSet, wanted: str | None, args: Mapping[str, str]) -> Checked:
+    module = files.main
     expander = Expander()
     scope = build_scope(module, expander, {})
     chosen: _Model | None = None
@@ -112,7 +114,7 @@ def _check(module: Module, wanted: str | None, args: Mapping[str, str]) -> Check
     _check_others(scope, chosen.ref if chosen else None, expander)
     expander.reports.raise_errors()
     assert chosen is not None
-    return _finish(chosen, section, precision, budget, module, expander)
+    return _finish(chosen, section, precision, budget, files, expander)
 
 
 def _choose(scope: ModuleScope, module: Module, wanted: str | None) -> BlockRef:
@@ -289,7 +291,7 @@ def _finish(
     train: TrainSection | None,
     precision: Precision,
     budget: int | None,
-    module: Module,
+    files: FileSet,
     expander: Expander,
 ) -> Checked:
     tensors = expander.tensors
@@ -316,9 +318,14 @@ def _finish(
         precision=precision,
         budget=budget,
         warnings=tuple(expander.reports.warnings),
-        module=module,
-        digest=module.digest,
+        module=files.main,
+        digest=_digest(files),
     )
 
 
-__all__ = ["Checked", "CompileError", "check_file", "check_module", "kind_of"]
+def _digest(files: FileSet) -> str:
+    """SHA-256 over the digests of all files, in the order in which they use each other; paths do not count."""
+    return hashlib.sha256(b"".join(bytes.fromhex(m.sha256) for m in files.modules)).hexdigest()
+
+
+__all__ = ["Checked", "CompileError", "check_file", "check_program", "kind_of"]

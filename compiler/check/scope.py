@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from dslc.dsl.load import Module
-
 from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static
 from dslc.compiler.ir.function import FUNCTIONS
 from dslc.compiler.ir.sizes import Dim, Size, of_dim
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
+from dslc.dsl.load import Module
 from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
@@ -70,13 +69,13 @@ def name_span(item: syntax.Tree, name: str) -> Span:
     return Span(item.span.source, start, start + len(name))
 
 
-def build_scope(module: Module, expander: Expander, done: dict[str, ModuleScope]) -> ModuleScope:
+def build_scope(module: Module, expander: Expander, done: dict[Module, ModuleScope]) -> ModuleScope:
     """The scope of a file; its `use` statements first. Problems are reported, the names stay poisoned."""
-    known = done.get(module.source.path)
+    known = done.get(module)
     if known is not None:
         return known
     scope = ModuleScope(module)
-    done[module.source.path] = scope
+    done[module] = scope
     for use, used in module.uses:
         other = build_scope(used, expander, done)
         with expander.report():

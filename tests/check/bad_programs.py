@@ -1,0 +1,181 @@
+"""Programs that do not hold together, each with the codes that it must give, in order."""
+
+HEAD = "nn 1\ndim B in 1..64 = 8\n"
+TRAIN = """train Net(label: i32[B]) {
+  loss = cross_entropy(output, label)
+  optimizer = sgd(lr=0.1)
+}
+"""
+
+
+def net(body: str, signature: str = "x: [B, 16]", result: str = " -> [B, 4]", before: str = "", after: str = "") -> str:
+    """A file with one model."""
+    return f"{HEAD}{before}model Net({signature}){result} {{\n{body}\n}}\n{after}"
+
+
+RESIDUAL = """block cbr(x: [B, C, H, W], out: int, k: int, s: int = 1, act: bool = true) -> [B, out, H/s, W/s] {
+  y = x |> conv(out, k, stride=s, pad=k//2, bias=false) |> batchnorm
+  return relu(y) if act else y
+}
+block bottleneck(x: [B, C, H, W], mid: int, s: int = 1) -> [B, 4*mid, H/s, W/s] {
+  y = x |> cbr(mid, 1) as a |> cbr(mid, 3, s) as b |> cbr(4*mid, 1, act=false) as c
+  skip = x
+  return relu(y + skip)
+}
+"""
+
+BAD: dict[str, tuple[str, list[str]]] = {
+    "residual_shapes": (
+        net(
+            "  x = x |> conv(256, 1) as stem\n  for s in [1, 2] as stage { x = x |> bottleneck(64, s) as unit }\n  return x",
+            signature="x: [B, 3, 56, 56]",
+            result=" -> [B, 256, 28, 28]",
+            before=RESIDUAL,
+        ),
+        ["E0301"],
+    ),
+    "unknown_function": (net("  return x |> linear(8) |> batch_norm |> linear(4)"), ["E0101"]),
+    "unknown_name": (net("  hidden = x |> linear(8)\n  return hiden |> linear(4)"), ["E0102"]),
+    "several_errors": (
+        net("  a = x |> linaer(8)\n  b = x |> linear(8, bais=false)\n  c = x |> softmax(axis=2)\n  return a + b + c"),
+        ["E0101", "E0201", "E0306"],
+    ),
+    "poisoned_is_silent": (net("  a = wrong\n  b = a + 1\n  c = relu(b)\n  return c |> linear(4)"), ["E0102"]),
+    "const_twice": (net("  return x |> linear(4)", before="const K = 3\nconst K = 4\n"), ["E0103"]),
+    "label_twice": (net("  return x |> linear(8) as a |> linear(4) as a"), ["E0104"]),
+    "block_cycle": (
+        net(
+            "  return x |> f |> linear(4)",
+            before="block f(x: [B, D]) -> [B, D] { return x |> g }\nblock g(x: [B, D]) -> [B, D] { return x |> f }\n",
+        ),
+        ["E0105"],
+    ),
+    "unknown_attribute": (net("  @frezze\n  layer l = linear(4)\n  return l(x)"), ["E0109"]),
+    "unread_input": (net("  return x |> linear(4)", signature="x: [B, 16], y: [B, 3]"), ["E0110"]),
+    "unread_block_input": (
+        net(
+            "  return f(x, x) |> linear(4)",
+            before="block f(x: [B, D], skip: [B, D]) -> [B, D] { return relu(x) }\n",
+        ),
+        ["E0110"],
+    ),
+    "two_models": (net("  return x |> linear(4)", after="model Other(x: [B, 2]) -> [B, 2] { return relu(x) }\n"), ["E0111"]),
+    "no_model": (HEAD + "const K = 3\n", ["E0111"]),
+    "hides_function": (net("  relu = x |> linear(4)\n  return relu"), ["E0112"]),
+    "hides_const": (net("  K = x |> linear(4)\n  return K", before="const K = 3\n"), ["E0112"]),
+    "unknown_section": (net("  return x |> linear(4)", after="trian Net() { loss = mean(output) }\n"), ["E0113"]),
+    "precision_field": (net("  return x |> linear(4)", after="precision { compte = f32 }\n"), ["E0113"]),
+    "missing_argument": (net("  return x |> linear"), ["E0201"]),
+    "unknown_argument": (net("  return x |> linear(4, bais=false)"), ["E0201"]),
+    "too_many_arguments": (net("  return relu(x, x, x) |> linear(4)"), ["E0201"]),
+    "block_argument": (
+        net("  return x |> f(2, width=3) |> linear(4)", before="block f(x: [B, D], n: int) -> [B, D] { return x * n }\n"),
+        ["E0201"],
+    ),
+    "float_for_int": (net("  return x |> linear(4.5)"), ["E0202"]),
+    "float_dtype": (net("  return x |> linear(4)", signature="x: f32[B, 16]"), ["E0202"]),
+    "tensor_condition": (net("  y = x if x > 0 else relu(x)\n  return y |> linear(4)"), ["E0202"]),
+    "matmul_sizes": (net("  param w: [12, 4] = normal(0.1)\n  return x @ w"), ["E0203"]),
+    "rank_of_conv": (net("  return x |> conv(4, 3) |> flatten |> linear(4)"), ["E0203"]),
+    "int_and_float": (net("  return x + ids |> linear(4)", signature="x: [B, 16], ids: i32[B, 16]"), ["E0204"]),
+    "float_meets_int": (
+        net("  return cast(ids * 0.5, \"float\") + x |> linear(4)", signature="x: [B, 16], ids: i32[B, 16]"),
+        ["E0204"],
+    ),
+    "static_tensor": (net("  return x |> linear(sum(x))"), ["E0202"]),
+    "depends_on_dim": (net("  y = x if B == 8 else relu(x)\n  return y |> linear(4)"), ["E0205"]),
+    "check_fails": (
+        net(
+            "  return x |> heads(3) |> linear(4)",
+            before='block heads(x: [B, D], n: int) -> [B, D] {\n  check D % n == 0, "D must divide by n"\n  return x * n\n}\n',
+        ),
+        ["E0206"],
+    ),
+    "return_in_for": (net("  for i in 0..3 { return x |> linear(4) }\n  return x |> linear(4)"), ["E0207"]),
+    "call_model": (
+        "nn 1\nmodel A(x: [4, 8]) -> [4, 8] { return x |> A }\n",
+        ["E0105"],
+    ),
+    "three_names_two_values": (net("  a, b, c = split(x, 2)\n  return a + b + c |> linear(4)"), ["E0208"]),
+    "result_count": (net("  return x |> linear(4), x", result=" -> (y: [B, 4])"), ["E0208"]),
+    "no_return": (net("  y = x |> linear(4)"), ["E0208"]),
+    "negative_dropout": (net("  return x |> dropout(1.5) |> linear(4)"), ["E0209"]),
+    "list_index": (net("  sizes = [1, 2]\n  return x |> linear(sizes[2])"), ["E0209"]),
+    "lr_attribute": (net('  @lr("slow")\n  layer l = linear(4)\n  return l(x)'), ["E0210"]),
+    "broadcast": (net("  return (x + y) |> linear(4)", signature="x: [B, 16], y: [B, 12]"), ["E0301"]),
+    "batch_is_not_one": (net("  return (x + y) |> linear(4)", signature="x: [B, 16], y: [1, 12]"), ["E0301"]),
+    "result_shape": (net("  return x |> linear(5)"), ["E0302"]),
+    "block_dims_differ": (
+        net(
+            "  return f(x, x |> linear(8) as small) |> linear(4)",
+            before="block f(x: [B, D], y: [B, D]) -> [B, D] { return x + y }\n",
+        ),
+        ["E0302"],
+    ),
+    "shared_layer_shapes": (net("  layer l = linear(16)\n  return l(l(x)) + l(x |> linear(3)) |> linear(4)"), ["E0302"]),
+    "does_not_divide": (
+        net(
+            "  return x |> half |> linear(4)",
+            signature="x: [B, 15]",
+            before="block half(x: [B, D]) -> [B, D/2] { return x |> linear(D/2) }\n",
+        ),
+        ["E0303"],
+    ),
+    "dim_default": ("nn 1\ndim B in 1..64 = 128\nmodel Net(x: [B, 2]) -> [B, 2] { return relu(x) }\n", ["E0304"]),
+    "slice_range": (net("  return x[:, 0:20] |> linear(4)"), ["E0304"]),
+    "huge_tensor": (net("  y = x |> linear(4_000_000_000)\n  return y |> linear(4_000_000_000)", result=""), ["E0305"]),
+    "axis": (net("  return x |> softmax(axis=5) |> linear(4)"), ["E0306"]),
+    "undeclared_dim": ("nn 1\nmodel Net(x: [N, 2]) -> [N, 2] { return relu(x) }\n", ["E0307"]),
+    "file_dim_in_block": (
+        net("  return x |> f |> linear(4)", before="block f(x: [N, D]) -> [N, D] { return x * B }\n"),
+        ["E0102"],
+    ),
+    "param_with_dim": (net("  param w: [B, 16] = zeros\n  return x + w |> linear(4)"), ["E0307"]),
+    "result_dim": (
+        net("  return x |> f |> linear(4)", before="block f(x: [B, D]) -> [B, N] { return x |> linear(4) }\n"),
+        ["E0307"],
+    ),
+    "empty_window": (
+        net("  return x |> conv(4, 7) |> flatten |> linear(4)", signature="x: [B, 1, 5, 5]"),
+        ["E0308"],
+    ),
+    "budget_unit": (net("  return x |> linear(4)", after="budget { memory = 3 }\n"), ["E0401"]),
+    "no_loss": (net("  return x |> linear(4)", after="train Net() { optimizer = sgd(lr=0.1) }\n"), ["E0501"]),
+    "loss_shape": (
+        net("  return x |> linear(4)", after="train Net() {\n  loss = output\n  optimizer = sgd(lr=0.1)\n}\n"),
+        ["E0502"],
+    ),
+    "no_optimizer": (net("  return x |> linear(4)", after="train Net() { loss = mean(output) }\n"), ["E0503"]),
+    "unknown_optimizer": (
+        net("  return x |> linear(4)", after="train Net() {\n  loss = mean(output)\n  optimizer = sdg(lr=0.1)\n}\n"),
+        ["E0101"],
+    ),
+    "metric_shape": (
+        net(
+            "  return x |> linear(4)",
+            after="train Net() {\n  loss = mean(output)\n  metrics { m = output }\n  optimizer = sgd(lr=0.1)\n}\n",
+        ),
+        ["E0504"],
+    ),
+    "train_of_nothing": (net("  return x |> linear(4)", after=TRAIN.replace("train Net", "train Nett")), ["E0508"]),
+    "precision_type": (net("  return x |> linear(4)", after="precision { compute = f7 }\n"), ["E0601"]),
+    "scan": (
+        net(
+            "  h = x\n  scan t in x along 0 carry h { h = t }\n  return h |> linear(4)",
+        ),
+        ["E0009"],
+    ),
+    "too_many_rounds": (net("  for i in 0..2_000_000 { x = relu(x) }\n  return x |> linear(4)"), ["E0006"]),
+    "doubling": (
+        net(
+            "  return x |> b24 |> linear(4)",
+            before="block b0(x: [B, D]) -> [B, D] { return relu(x) }\n"
+            + "".join(f"block b{i}(x: [B, D]) -> [B, D] {{ return x |> b{i - 1} |> b{i - 1} }}\n" for i in range(1, 25)),
+        ),
+        ["E0006"],
+    ),
+    "int_overflow": (net("  return x |> linear(9^9^9)"), ["E0005"]),
+    "division_by_zero": (net("  return x |> linear(4 // 0)"), ["E0209"]),
+    "unit_in_expression": (net("  return x |> linear(4 GiB)"), ["E0202"]),
+    "layer_before_call": (net("  layer l = linear(4)\n  w = l.weight\n  return l(x) @ w"), ["E0102"]),
+}  # fmt: skip

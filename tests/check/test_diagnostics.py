@@ -1,0 +1,38 @@
+"""Every message of the checker, as golden text: the program first, then what the user sees."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from bad_programs import BAD
+
+from dslc.compiler.check.model import check_program
+from dslc.dsl.diagnostics import CompileError
+from dslc.dsl.load import Module, Program
+from dslc.dsl.parser import parse
+from dslc.dsl.span import Source
+
+
+def files(text: str, name: str = "net.nn") -> Program:
+    """A file that needs no disk."""
+    source = Source(name, text)
+    module = Module(source, parse(source), "0" * 64, ())
+    return Program(module, (module,))
+
+
+@pytest.mark.parametrize("name", sorted(BAD))
+def test_message(name: str, golden: Callable[[str, str], None]) -> None:
+    text, codes = BAD[name]
+    started = time.monotonic()
+    with pytest.raises(CompileError) as caught:
+        check_program(files(text))
+    assert [d.code for d in caught.value.diagnostics] == codes, caught.value.render()
+    assert time.monotonic() - started < 2, "a refusal takes at most 2 s"
+    shown = text if len(text) < 1500 else text[:600] + "...\n"
+    golden(f"diagnostics/check/{name}.txt", f"{shown}\n{caught.value.render()}\n")
+
+
+def test_enough_messages() -> None:
+    assert len(BAD) >= 50
