@@ -13,6 +13,7 @@ from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.runtime.artifact import write_artifact
+from dslc.runtime.container import Blob
 from dslc.runtime.plan import Buffer, Copy, Instruction, Plan, Port, Reference, Scalar
 
 if TYPE_CHECKING:
@@ -38,13 +39,13 @@ def emit_artifact(
     ``programs`` are finished: scheduled and with memory; their order is kept. ``interface`` and ``options`` are JSON
     data; ``row_independent``: predict may pad the rows of its batch.
     """
-    blobs: list[tuple[str, str, bytes]] = []
+    blobs: list[Blob] = []
     entries: list[dict[str, Any]] = []
     for number, program in enumerate(programs):
         memory = program.memory
         assert memory is not None, f"{program.entry} has no memory plan"
         plan = f"plan.{number}"
-        blobs.append((plan, "plan", plan_of(program).encode()))
+        blobs.append(Blob(plan, "plan", plan_of(program).encode()))
         entries.append(
             {
                 "entry": program.entry,
