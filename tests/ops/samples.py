@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,10 +47,10 @@ class Sample:
 
     ``inputs``: arrays (f64 arrays stand for ``float``) or Specs. ``attrs``: as for ``infer``: a dtype is a DType, and
     DType.FLOAT stands for the float dtype under test. ``differentiable``: indices of inputs whose gradient is compared
-    with central differences; None: all float inputs. ``reference(*inputs, **attrs)``: an independent formula, on f64
-    inputs, giving one array or a tuple (None in it: not compared). ``atol``, ``rtol``: for the comparison with it and
-    of f32 with f64 (times 1e-10 in f64 and 1 in f32, see test_every_op). ``outputs``: which outputs the gradient is
-    taken of; None: all float ones. ``exact_f32``: the f32 result need not be near the f64 one when False.
+    with central differences; None: all float inputs. ``outputs``: indices of the outputs whose gradient is taken; None:
+    all float ones. ``reference(*inputs, **attrs)``: an independent formula on the f64 inputs, attributes as ``meaning``
+    sees them; it gives one array or a tuple (None in it: not compared), compared in f64 with rtol 1e-10, atol 1e-12.
+    ``rtol``, ``atol``: how near f32 must be to f64; ``near`` false: not compared.
     """
 
     inputs: Sequence[np.ndarray | Spec]
@@ -57,6 +58,11 @@ class Sample:
     differentiable: tuple[int, ...] | None = None
     reference: Callable[..., Any] | None = None
     outputs: tuple[int, ...] | None = None
-    rtol: float = 1e-5
+    rtol: float = 1e-4
     atol: float = 1e-5
-    exact_f32: bool = True
+    near: bool = True
+
+    def arrays(self, op: str) -> list[np.ndarray]:
+        """The inputs, floats in f64; the same ones every time."""
+        rng = np.random.default_rng(zlib.crc32(f"{op} {self.inputs} {self.attrs}".encode()))
+        return [x.draw(rng) if isinstance(x, Spec) else x.copy() for x in self.inputs]
