@@ -30,7 +30,7 @@ def check_options(**options: object) -> None:
     for name, value in options.items():
         if name in _LIMITS:
             low, high = _LEAST.get(name, 0), _LIMITS[name]
-            good = isinstance(value, Integral) and not isinstance(value, bool) and low <= value < high
+            good = isinstance(value, Integral) and not isinstance(value, bool) and low <= int(value) < high
             expected = f"an int from {low} to {high - 1}"
         else:
             allowed = _DEVICES if name == "device" else _VERIFY
