@@ -9,6 +9,7 @@ Inf and no NaN; ``012`` is refused because YAML 1.1 and 1.2 read different numbe
 
 from __future__ import annotations
 
+import codecs
 import math
 import os
 import re
@@ -76,9 +77,10 @@ def read_yaml(path: Path) -> Value:
         raise DataError(
             "R101", f"the configuration cannot be read: {error}", place=str(path), help="give its path with --config"
         ) from error
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise DataError("R101", "this is no regular file", place=str(path), help="give its path with --config")
     with open(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise DataError("R101", "this is no regular file", place=str(path), help="give its path with --config")
         return parse_yaml(file.read(MAX_BYTES + 1), str(path))
 
 
@@ -88,7 +90,7 @@ def parse_yaml(data: bytes, name: str) -> Value:
     if len(data) > MAX_BYTES:
         raise _wrong(start, "the file is larger than 1 MiB", "keep data in .npz files")
     try:
-        text = data.decode("utf-8-sig")
+        text = data.removeprefix(codecs.BOM_UTF8).decode("utf-8")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise _wrong(Mark(name, line, 1), "the file is not UTF-8", "save it as UTF-8") from error
