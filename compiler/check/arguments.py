@@ -12,6 +12,7 @@ from dslc.compiler.check.values import Problem, Static, kind_of
 from dslc.compiler.ir.function import Function, Init
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.sizes import Poly
+from dslc.compiler.ops.init import INITIALISERS, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import did_you_mean
 from dslc.dsl.span import Span
@@ -151,10 +152,8 @@ def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, calle
             return _sequence(want, arg, callee)
         case "Axis" | "Axes":
             return _axes(want, arg, given, frame, callee)
-        case "Init" if isinstance(value, Init):
-            return value
-        case "Init" if (_is_int(value) or isinstance(value, float)) and not isinstance(value, bool):
-            return Init("constant", (float(value),))  # type: ignore[arg-type]
+        case "Init" if as_init(value) is not None:
+            return as_init(value)
     wanted = {
         "Value": "a tensor", "Operand": "a tensor or number", "float": "a number", "int": "an int", "bool": "a bool",
         "str": "a string", "Size": "a size", "Init": "an initialiser",
@@ -162,6 +161,17 @@ def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, calle
     code = "E0205" if isinstance(value, (Value, Poly)) and want in ("int", "float", "bool") else "E0202"
     name = f"`{arg.name}` of `{callee}`" if arg.name else f"this argument of `{callee}`"
     raise Problem(code, f"{name} must be {wanted}, this is {kind_of(value)}", arg.span, f"not {wanted}")
+
+
+def as_init(value: Static) -> Init | None:
+    """An initialiser: one by name, a number, or a function such as `zeros` that has an initialiser's name."""
+    if isinstance(value, Init):
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return Init("constant", (float(value),))
+    if isinstance(value, Function) and value.name in INITIALISERS and not any(INITIALISERS[value.name].forms):
+        return initialiser(value.name)
+    return None
 
 
 def _is_int(value: Static) -> bool:

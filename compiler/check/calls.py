@@ -127,7 +127,7 @@ class Calls:
             raise Problem("E0101", "only a name can be called", function.span, "not a name")
         name = function.name
         given = ([] if first is None else [first]) + take_arguments(args, frame, self.expander)
-        if name in INITIALISERS and not self.expander.evaluate.knows(name, frame):
+        if name in INITIALISERS and name not in FUNCTIONS and not self.expander.evaluate.knows(name, frame):
             return _initialiser(name, given, span)
         callee = self._callee(name, function.span, frame)
         if isinstance(callee, Layer):
@@ -183,7 +183,8 @@ class Calls:
             "E0203": f"`{name}` does not fit its arguments",
             "E0301": f"`{name}` cannot broadcast these shapes: {wrong.why}",
         }
-        title = titles.get(wrong.code, f"`{name}`: {wrong.why}")
+        named = wrong.why if wrong.why.startswith(f"`{name}`") else f"`{name}`: {wrong.why}"
+        title = titles.get(wrong.code, named)
         text = wrong.why if wrong.code == "E0203" else ""
         also = tuple(
             Label(g.span, self.expander.evaluate.describe(g.expr, g.value, site.frame))

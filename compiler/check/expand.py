@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from dslc.compiler.check import signatures
-from dslc.compiler.check.arguments import Given, take_arguments
+from dslc.compiler.check.arguments import Given, as_init, take_arguments
 from dslc.compiler.check.callgraph import MAX_OPS
 from dslc.compiler.check.calls import Calls
 from dslc.compiler.check.expressions import Evaluator, resolve_callee
@@ -330,12 +330,11 @@ class Expander:
 
     def _init(self, expr: syntax.Expr, frame: Frame) -> Init:
         value = self.evaluate(expr, frame)
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            return Init("constant", (float(value),))
-        if not isinstance(value, Init):
+        init = as_init(value)
+        if init is None:
             help = "normal(0.02), uniform(0.05), zeros or a number"
             raise Problem("E0202", f"{kind_of(value)} is no initialiser", expr.span, "not an initialiser", help=help)
-        return value
+        return init
 
     def _for(self, stmt: syntax.For, frame: Frame) -> None:
         values = self.evaluate(stmt.values, frame)

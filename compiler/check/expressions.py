@@ -262,6 +262,7 @@ class Evaluator:
         titles = {
             "E0301": f"`{expr.op}` cannot broadcast these shapes: {wrong.why}",
             "E0203": f"`{expr.op}` does not fit its arguments: {wrong.why}",
+            "E0204": f"`{expr.op}` mixes integers and floats",
         }
         return Problem(
             wrong.code,

@@ -144,10 +144,11 @@ def _declare(ref: BlockRef, scope: ModuleScope, expander: Expander) -> _Model:
     """Data inputs of the model, and the batch dim: the first axis of the first one."""
     frame = Frame(scope, Names(""), "", file_dims=True)
     for param in ref.block.params:
+        if isinstance(param.type, syntax.ScalarTypeExpr):
+            continue
+        frame.locals[param.name] = Poison()  # until its type is known
         with expander.report():
             span = name_span(param, param.name)
-            if isinstance(param.type, syntax.ScalarTypeExpr):
-                continue
             for size in param.type.shape:
                 if isinstance(size, syntax.Name) and scope.dim(size.name) is None and size.name not in scope.values:
                     names = [p.name for p in ref.block.params]

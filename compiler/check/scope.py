@@ -81,6 +81,7 @@ def build_scope(module: Module, expander: Expander, done: dict[Module, ModuleSco
         with expander.report():
             _use(scope, use, other)
     for item in module.file.items:
+        name = getattr(item, "name", None)
         with expander.report():
             match item:
                 case syntax.Block():
@@ -92,6 +93,8 @@ def build_scope(module: Module, expander: Expander, done: dict[Module, ModuleSco
                     scope.declare(item.name, value, name_span(item, item.name))
                 case syntax.DimDecl():
                     _declare_dim(scope, item, expander)
+        if name is not None and name not in scope.dims:
+            scope.values.setdefault(name, Poison())
     return scope
 
 

@@ -160,6 +160,10 @@ def _is_dim(name: str, frame: Frame) -> bool:
     return name not in frame.locals and name not in frame.scope.values
 
 
+def count(number: int, thing: str) -> str:
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def _type_of(arg: Given) -> TensorType:
     assert isinstance(arg.value, Value)
     return arg.value.type
@@ -192,7 +196,7 @@ def check_results(block: syntax.Block, value: Static, place: Span, frame: Frame,
         if len(values) != len(block.results):
             raise Problem(
                 "E0208",
-                f"`{block.name}` declares {len(block.results)} results and returns {len(values)}",
+                f"`{block.name}` declares {count(len(block.results), 'result')} and returns {len(values)}",
                 place,
                 f"{len(values)} here",
                 also=(Label(block.results[0].span, f"{len(block.results)} declared"),),

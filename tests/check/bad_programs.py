@@ -27,7 +27,8 @@ block bottleneck(x: [B, C, H, W], mid: int, s: int = 1) -> [B, 4*mid, H/s, W/s] 
 BAD: dict[str, tuple[str, list[str]]] = {
     "residual_shapes": (
         net(
-            "  x = x |> conv(256, 1) as stem\n  for s in [1, 2] as stage { x = x |> bottleneck(64, s) as unit }\n  return x",
+            "  x = x |> conv(256, 1) as stem\n"
+            "  for s in [1, 2] as stage { x = x |> bottleneck(64, s) as unit }\n  return x",
             signature="x: [B, 3, 56, 56]",
             result=" -> [B, 256, 28, 28]",
             before=RESIDUAL,
@@ -40,7 +41,7 @@ BAD: dict[str, tuple[str, list[str]]] = {
         net("  a = x |> linaer(8)\n  b = x |> linear(8, bais=false)\n  c = x |> softmax(axis=2)\n  return a + b + c"),
         ["E0101", "E0201", "E0306"],
     ),
-    "poisoned_is_silent": (net("  a = wrong\n  b = a + 1\n  c = relu(b)\n  return c |> linear(4)"), ["E0102"]),
+    "poisoned_is_silent": (net("  a = x + wrong\n  b = a + 1\n  c = relu(b)\n  return c |> linear(4)"), ["E0102"]),
     "const_twice": (net("  return x |> linear(4)", before="const K = 3\nconst K = 4\n"), ["E0103"]),
     "label_twice": (net("  return x |> linear(8) as a |> linear(4) as a"), ["E0104"]),
     "block_cycle": (
@@ -59,7 +60,10 @@ BAD: dict[str, tuple[str, list[str]]] = {
         ),
         ["E0110"],
     ),
-    "two_models": (net("  return x |> linear(4)", after="model Other(x: [B, 2]) -> [B, 2] { return relu(x) }\n"), ["E0111"]),
+    "two_models": (
+        net("  return x |> linear(4)", after="model Other(x: [B, 2]) -> [B, 2] { return relu(x) }\n"),
+        ["E0111"],
+    ),
     "no_model": (HEAD + "const K = 3\n", ["E0111"]),
     "hides_function": (net("  relu = x |> linear(4)\n  return relu"), ["E0112"]),
     "hides_const": (net("  K = x |> linear(4)\n  return K", before="const K = 3\n"), ["E0112"]),
@@ -69,7 +73,10 @@ BAD: dict[str, tuple[str, list[str]]] = {
     "unknown_argument": (net("  return x |> linear(4, bais=false)"), ["E0201"]),
     "too_many_arguments": (net("  return relu(x, x, x) |> linear(4)"), ["E0201"]),
     "block_argument": (
-        net("  return x |> f(2, width=3) |> linear(4)", before="block f(x: [B, D], n: int) -> [B, D] { return x * n }\n"),
+        net(
+            "  return x |> f(2, width=3) |> linear(4)",
+            before="block f(x: [B, D], n: int) -> [B, D] { return x * n }\n",
+        ),
         ["E0201"],
     ),
     "float_for_int": (net("  return x |> linear(4.5)"), ["E0202"]),
@@ -87,7 +94,8 @@ BAD: dict[str, tuple[str, list[str]]] = {
     "check_fails": (
         net(
             "  return x |> heads(3) |> linear(4)",
-            before='block heads(x: [B, D], n: int) -> [B, D] {\n  check D % n == 0, "D must divide by n"\n  return x * n\n}\n',
+            before="block heads(x: [B, D], n: int) -> [B, D] {\n"
+            '  check D % n == 0, "D must divide by n"\n  return x * n\n}\n',
         ),
         ["E0206"],
     ),
@@ -112,12 +120,15 @@ BAD: dict[str, tuple[str, list[str]]] = {
         ),
         ["E0302"],
     ),
-    "shared_layer_shapes": (net("  layer l = linear(16)\n  return l(l(x)) + l(x |> linear(3)) |> linear(4)"), ["E0302"]),
+    "shared_layer_shapes": (
+        net("  layer l = linear(16)\n  return l(l(x)) + l(x |> linear(3)) |> linear(4)"),
+        ["E0302"],
+    ),
     "does_not_divide": (
         net(
             "  return x |> half |> linear(4)",
             signature="x: [B, 15]",
-            before="block half(x: [B, D]) -> [B, D/2] { return x |> linear(D/2) }\n",
+            before="block half(x: [B, D]) -> [B, D/2] { return x |> linear(D//2) }\n",
         ),
         ["E0303"],
     ),
@@ -161,7 +172,7 @@ BAD: dict[str, tuple[str, list[str]]] = {
     "precision_type": (net("  return x |> linear(4)", after="precision { compute = f7 }\n"), ["E0601"]),
     "scan": (
         net(
-            "  h = x\n  scan t in x along 0 carry h { h = t }\n  return h |> linear(4)",
+            "  h = x\n  scan t in x along 0 carry h into y { h = t; yield h }\n  return h |> linear(4)",
         ),
         ["E0009"],
     ),
@@ -170,7 +181,9 @@ BAD: dict[str, tuple[str, list[str]]] = {
         net(
             "  return x |> b24 |> linear(4)",
             before="block b0(x: [B, D]) -> [B, D] { return relu(x) }\n"
-            + "".join(f"block b{i}(x: [B, D]) -> [B, D] {{ return x |> b{i - 1} |> b{i - 1} }}\n" for i in range(1, 25)),
+            + "".join(
+                f"block b{i}(x: [B, D]) -> [B, D] {{ return x |> b{i - 1} |> b{i - 1} }}\n" for i in range(1, 25)
+            ),
         ),
         ["E0006"],
     ),
