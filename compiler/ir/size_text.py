@@ -32,24 +32,34 @@ class _Frame:
     total: Size | None = None
     product: Size | None = None
     negative: bool = False
+    times: bool = False
     other: Attr | None = None  # an item that is no size
 
     def factor(self, size: Size) -> None:
+        if self.times is (self.product is None):
+            raise MalformedText("sizes are joined by `*`, `+` or `-`")
+        self.times = False
         self.product = size if self.product is None else self.product * size
 
     def end_term(self) -> None:
+        if self.times:
+            raise MalformedText("nothing behind `*`")
         if self.product is not None:
             term = -self.product if self.negative else self.product
             self.total = term if self.total is None else self.total + term
+        elif self.negative:
+            raise MalformedText("a sign without a number")
         self.product, self.negative = None, False
 
-    def end_item(self) -> None:
+    def end_item(self, may_be_empty: bool = False) -> None:
         self.end_term()
         if self.total is not None and self.other is not None:
             raise MalformedText("a size beside something else")
         item = self.other if self.other is not None else self.total
         if item is not None:
             self.items.append(item)
+        elif not may_be_empty:
+            raise MalformedText("a value is missing")
         self.total = self.other = None
 
 
@@ -109,7 +119,7 @@ class AttrReader:
             if match.lastgroup == "sign" and token == ")":
                 if len(frames) == 1:
                     raise MalformedText("a parenthesis too many")
-                frame.end_item()
+                frame.end_item(may_be_empty=comma or not frame.items)
                 closed = (frames.pop(), comma)
                 comma = False
                 continue
@@ -124,7 +134,7 @@ class AttrReader:
                     frame.end_term()
                     frame.negative = token == "-"
                 case "*":
-                    pass
+                    frame.times = True
                 case _:
                     self._item(frame, match)
         if closed is not None:

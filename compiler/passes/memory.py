@@ -152,10 +152,14 @@ class _Planner:
 
     def _allows(self, node: Node, old: Value, new: Value) -> bool:
         """Whether the op may write output ``new`` over its input ``old``."""
-        if old.type.shape != new.type.shape or old.type.dtype.itemsize != new.type.dtype.itemsize:
-            return False
         read = [i for i, v in enumerate(node.inputs) if self.content[v] is old]
-        return all((i, new.index) in node.op.inplace and node.inputs[i].type.shape == new.type.shape for i in read)
+        itemsize = new.type.dtype.itemsize
+        return all(
+            (i, new.index) in node.op.inplace
+            and node.inputs[i].type.shape == new.type.shape
+            and node.inputs[i].type.dtype.itemsize == itemsize
+            for i in read
+        )
 
     def _in_state(self, value: Value) -> bool:
         place = self.places.get(self.content[value])
