@@ -251,7 +251,8 @@ class InTopK(Op):
         own = np.take_along_axis(logits, place, axis)
         index = np.arange(classes).reshape(-1, *(1,) * (logits.ndim - 1 - axis))
         ahead = (logits > own) | np.isnan(logits) | ((logits == own) & (index < place))
-        return ((np.sum(ahead, axis=axis) < attrs["top"]) & known & ~np.isnan(own.squeeze(axis)),)
+        right = (np.sum(ahead, axis=axis) < attrs["top"]) & known & ~np.isnan(own.squeeze(axis))
+        return (np.asarray(right),)
 
     def cost(self, node: Node) -> Cost:
         return Cost(4 * prod(node.input_types[0].ints), _moved(node))

@@ -54,7 +54,7 @@ class Update(Op):
         with np.errstate(all="ignore"):
             new = self.updated(p, g, slots, float(lr), int(step) + 1, attrs)
         if finite.all():
-            return *new, np.array(False)
+            return *map(np.asarray, new), np.array(False)  # of rank 0 numpy makes scalars
         return *[np.where(finite, a, old) for a, old in zip(new, (p, *slots))], np.array(True)
 
     def cost(self, node: Node) -> Cost:
