@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dslc.base.errors import BuildError
 from dslc.compiler import entries
-from dslc.compiler.check.model import Checked, check_file, check_program
+from dslc.compiler.check.model import Checked, check_all, check_file, check_program
 from dslc.compiler.emit import emit_artifact
 from dslc.compiler.interface import interface
 from dslc.compiler.ir.build import Build, Pass, Precision
@@ -270,4 +270,15 @@ def _check_budget(checked: Checked, layout: StateLayout, reports: list[EntryRepo
         )
 
 
-__all__ = ["PIPELINE", "BuildResult", "Options", "Path", "build", "check_file", "check_program", "compile_entry", "cut"]
+__all__ = [
+    "PIPELINE",
+    "BuildResult",
+    "Options",
+    "Path",
+    "build",
+    "check_all",
+    "check_file",
+    "check_program",
+    "compile_entry",
+    "cut",
+]

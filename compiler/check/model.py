@@ -71,10 +71,38 @@ def check_file(path: str | Path, model: str | None = None, args: Mapping[str, st
 
     Raises CompileError with everything that is wrong (at most 20 errors), BuildError for a wrong ``args``.
     """
+    text, named = _split_model(path)
+    return check_program(load(text), model or named, args)
+
+
+def check_all(path: str | Path, args: Mapping[str, str] | None = None) -> tuple[Checked, ...]:
+    """Every model of a file (or the one of ``path:Model``), in order; what is wrong with any of them at once."""
+    text, model = _split_model(path)
+    if model is not None:
+        return (check_file(path, args=args),)
+    files = load(text)
+    names = [i.name for i in files.main.file.items if isinstance(i, syntax.Block) and i.kind == "model"]
+    if len(names) <= 1:
+        return (check_program(files, None, args),)
+    checked: list[Checked] = []
+    found: dict[tuple[str, str, int], Diagnostic] = {}
+    for name in dict.fromkeys(names):
+        try:
+            checked.append(check_program(files, name, args))
+        except CompileError as error:
+            for d in error.diagnostics:
+                found.setdefault((d.code, d.label.span.source.path, d.label.span.start), d)
+    if found:
+        raise CompileError(sorted(found.values(), key=lambda d: (d.label.span.source.path, d.label.span.start)))
+    return tuple(checked)
+
+
+def _split_model(path: str | Path) -> tuple[str, str | None]:
     text = str(path)
-    if model is None and ":" in text and not Path(text).exists():
-        text, _, model = text.rpartition(":")
-    return check_program(load(text), model, args)
+    if ":" in text and not Path(text).exists():
+        file, _, model = text.rpartition(":")
+        return file, model
+    return text, None
 
 
 def check_program(files: FileSet, model: str | None = None, args: Mapping[str, str] | None = None) -> Checked:
@@ -329,4 +357,4 @@ def _digest(files: FileSet) -> str:
     return hashlib.sha256(b"".join(bytes.fromhex(m.sha256) for m in files.modules)).hexdigest()
 
 
-__all__ = ["Checked", "CompileError", "check_file", "check_program", "kind_of"]
+__all__ = ["Checked", "CompileError", "check_all", "check_file", "check_program", "kind_of"]

@@ -75,7 +75,7 @@ class Slice(Op):
 
 
 class Pad(Op):
-    """pad(x): ``value`` put ``low[i]`` times before and ``high[i]`` times after axis ``i``, ``interior[i]`` times between.
+    """pad(x): axis ``i`` gets ``low[i]`` elements before, ``high[i]`` after, ``interior[i]`` between, all of ``value``.
 
     Attributes ``low``, ``high``, ``interior`` (ints from 0, one for each axis) and ``value``, a number.
     """

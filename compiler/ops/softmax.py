@@ -23,7 +23,6 @@ class AlongAxis(Op):
     """An op on a float tensor that treats each line along the attribute ``axis`` by itself and keeps the shape."""
 
     needs = (frozenset({"y0"}),)
-    inplace = ((0, 0),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         axis = int_attr(attrs, "axis")
