@@ -44,7 +44,7 @@ class Expand(Op):
         return (b(sum_to, only(dys), shape=node.inputs[0].type.shape),)
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        return [np.ascontiguousarray(np.broadcast_to(xs[0], int_tuple(attrs, "shape")))]
+        return [np.array(np.broadcast_to(xs[0], int_tuple(attrs, "shape")), order="C")]
 
     def cost(self, node: Node) -> Cost:
         return Cost(0, node.input_types[0].bytes + node.types[0].bytes)

@@ -29,9 +29,9 @@ class Spec:
     def draw(self, rng: np.random.Generator) -> np.ndarray:
         """The tensor, in f64 for ``float``."""
         if self.dtype == "bool":
-            return rng.random(self.shape) < 0.5
+            return np.asarray(rng.random(self.shape) < 0.5)
         if self.dtype != "float":
-            return rng.integers(int(self.low), int(self.high), self.shape, endpoint=True).astype(self.dtype)
+            return np.asarray(rng.integers(int(self.low), int(self.high), self.shape, endpoint=True), self.dtype)
         count = int(np.prod(self.shape))
         if self.distinct:
             values = rng.permutation(np.linspace(self.low, self.high, count)) if count else np.zeros(0)
@@ -65,4 +65,4 @@ class Sample:
     def arrays(self, op: str) -> list[np.ndarray]:
         """The inputs, floats in f64; the same ones every time."""
         rng = np.random.default_rng(zlib.crc32(f"{op} {self.inputs} {self.attrs}".encode()))
-        return [x.draw(rng) if isinstance(x, Spec) else x.copy() for x in self.inputs]
+        return [x.draw(rng) if isinstance(x, Spec) else np.array(x) for x in self.inputs]
