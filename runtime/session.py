@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 
 from dslc.base.errors import InputError
-from dslc.runtime import calls, fork
+from dslc.runtime import calls, fork, snapshot
 from dslc.runtime.artifact import Artifact, read_artifact
 from dslc.runtime.context import Context, Loaded
 from dslc.runtime.cpu.executor import Meanings
@@ -205,10 +205,7 @@ class Session:
         """Copies of all state tensors, the optimizer's included, as they lie between two steps."""
         self._alive("state_tensors")
         with self._pool.exclusive() as context:
-            self._state.ensure_ready("state_tensors")
-            if not self._state.optimizer_ready:
-                self._fill_optimizer(context)
-            return {name: view.copy() for name, view in self._state.views.items()}
+            return self._copies(context, "state_tensors")
 
     def restore(self, tensors: Mapping[str, object], step: int) -> None:
         """Take all state tensors and the step's number, or nothing.
@@ -233,6 +230,23 @@ class Session:
                 np.copyto(self._state.views[name], array, casting="no")
             self._state.all_set()
             self._step = int(step)
+
+    def save_checkpoint(self, path: str | os.PathLike[str], extra: Mapping[str, str] | None = None) -> None:
+        """Write all state tensors, the step and the caller's texts; the file appears whole or not at all."""
+        self._alive("save_checkpoint")
+        with self._pool.exclusive() as context:
+            tensors, step = self._copies(context, "save_checkpoint"), self._step
+        snapshot.save(path, self._state.tensors, tensors, step, extra or {})
+
+    def load_checkpoint(self, path: str | os.PathLike[str]) -> dict[str, str]:
+        """Go on from a checkpoint, of ``save_checkpoint`` or of ``dslc train``; gives the caller's texts.
+
+        Raises ArtifactError R305 for one of another model and R306 for a damaged one; the state is then as it was.
+        """
+        self._alive("load_checkpoint")
+        found = snapshot.load(path, self._state.tensors)
+        self.restore(found.tensors, found.step)
+        return dict(found.extra)
 
     def close(self) -> None:
         """Wait for calls that run, then let go of the memory. May be called again; later calls raise R309."""
@@ -263,6 +277,12 @@ class Session:
     def _scalars(self, *, step: int, row: int) -> dict[str, int | float]:
         check_options(step=step, row=row)
         return {"step": int(step), "row": int(row), "seed": self.seed}
+
+    def _copies(self, context: Context, call: str) -> dict[str, NDArray[Any]]:
+        self._state.ensure_ready(call)
+        if not self._state.optimizer_ready:
+            self._fill_optimizer(context)
+        return {name: view.copy() for name, view in self._state.views.items()}
 
     def _run_init(self, context: Context) -> None:
         [program] = self._entry("init")

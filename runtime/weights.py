@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -108,11 +108,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
     def _install(self, file: TensorFile, place: str, strict: bool) -> None:
         expected = {name: self._state.tensors[name] for name in self._state.weights}
         counters = [n for n in file.tensors if n not in expected and _is_counter(n, expected)]
-        extra = [n for n in file.tensors if n not in expected and n not in counters]
-        missing = [n for n in expected if n not in file.tensors]
-        other = [n for n in expected if n in file.tensors and not _fits(expected[n], file.tensors[n])]
-        if other or (strict and (missing or extra)):
-            raise _mismatch(place, expected, file, missing, extra, other)
+        missing = require_fit(place, expected, file, accepted=counters, strict=strict)
         _announce(place, file, counters, checked=self._verify)
         with self._pool.exclusive():
             # A file that leaves tensors alone does not make a torn state whole.
@@ -140,10 +136,23 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _mismatch(
-    place: str, expected: Mapping[str, StateTensor], file: TensorFile, missing: list[str], extra: list[str],
-    other: list[str],
-) -> ArtifactError:  # fmt: skip
+def require_fit(
+    place: str,
+    expected: Mapping[str, StateTensor],
+    file: TensorFile,
+    *,
+    accepted: Collection[str] = (),
+    strict: bool = True,
+) -> list[str]:
+    """Raise ArtifactError R305 unless a file's tensors are those of ``expected``; the names it lacks when not strict.
+
+    ``accepted`` may stand in the file besides.
+    """
+    missing = [n for n in expected if n not in file.tensors]
+    extra = [n for n in file.tensors if n not in expected and n not in accepted]
+    other = [n for n in expected if n in file.tensors and not _fits(expected[n], file.tensors[n])]
+    if not other and not (strict and (missing or extra)):
+        return missing
     parts = []
     if missing:
         parts.append(f"missing: {_listed(missing)}")
@@ -151,7 +160,7 @@ def _mismatch(
         parts.append(f"extra: {_listed([ascii(n)[1:-1][:80] for n in extra])}")
     if other:
         parts.append("misshaped: " + _listed([f"{n} is {file.tensors[n]}, not {expected[n]}" for n in other]))
-    return ArtifactError(
+    raise ArtifactError(
         "R305",
         "the weights do not fit the artifact; " + "; ".join(parts),
         place=place,
