@@ -157,7 +157,10 @@ def write_artifact(header: Mapping[str, Any], blobs: Sequence[Blob]) -> bytes:
     ``header`` is that of docs/artifact.md without ``blobs``, ``format`` and ``interface_sha256``, which are made here.
     The result is read back, with every plan, before it is returned. Raises ArtifactError R301.
     """
-    whole = {**header, "format": list(FORMAT), "interface_sha256": interface_sha256(header["interface"])}
-    data = container.pack(whole, blobs)
+    try:
+        digest = interface_sha256(header["interface"])
+    except (KeyError, ValueError, TypeError) as error:
+        raise ArtifactError("R301", f"no interface, or none that JSON holds: {error}", place="interface") from error
+    data = container.pack({**header, "format": list(FORMAT), "interface_sha256": digest}, blobs)
     Artifact.of_bytes(data).verify()
     return data

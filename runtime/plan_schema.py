@@ -74,7 +74,7 @@ def _dim3(limits: tuple[int, int, int]) -> Row:
 
 
 def _row(**fields: Schema) -> Row:
-    return Row({"kind": _TAG, **fields})
+    return Row({"tag": _TAG, **fields})
 
 
 _ARG: Final = Tagged(
@@ -145,7 +145,7 @@ INSTRUCTION: Final = Tagged(
         "bulk_begin": _row(index=_INDEX),
         "bulk_end": _row(index=_INDEX),
         "collective": _row(
-            collective=Enum(COLLECTIVES), op=Enum(REDUCTIONS), src=_INDEX, dst=_INDEX, stream=_STREAM, where=_WHERE
+            kind=Enum(COLLECTIVES), op=Enum(REDUCTIONS), src=_INDEX, dst=_INDEX, stream=_STREAM, where=_WHERE
         ),
     }
 )

@@ -56,15 +56,15 @@ def _check_value(value: object) -> None:
 def loads(data: bytes | bytearray | memoryview, *, place: str, offset: int = 0, max_values: int = 1_000_000) -> Any:
     """The value of a canonical text. ArtifactError R301 with ``place:offset`` and the rule for anything else.
 
-    ``place`` names what is read, ``offset`` is where ``data`` begins in it. ``max_values`` bounds the memory: it is
-    checked on the text, before any value is made.
+    ``place`` names what is read, ``offset`` is where ``data`` begins in it. ``max_values`` bounds the memory, a
+    text counting twice: it is checked on ``data``, before any value is made.
     """
     raw = bytes(data)
     if not raw.isascii():
         at = next(i for i, byte in enumerate(raw) if byte > 127)
         raise _broken(place, offset + at, "JSON here is ASCII")
-    marks = _STRING.sub(b"", raw)
-    if marks.count(b",") + marks.count(b"[") + marks.count(b"{") >= max_values:
+    marks, strings = _STRING.subn(b"", raw)
+    if strings + marks.count(b",") + marks.count(b"[") + marks.count(b"{") >= max_values:
         raise _broken(place, offset, f"more than {max_values} values")
     nesting = marks.translate(_BRACKETS, _NOT_BRACKETS)
     for _ in range(MAX_DEPTH):

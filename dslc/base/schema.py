@@ -268,9 +268,9 @@ def _record(fields: dict[str, Check], optional: dict[str, Check]) -> Check:
         if type(value) is not dict:
             raise Mismatch("expected an object", value)
         if value.keys() != required:
-            for name in required - value.keys():
+            for name in sorted(required - value.keys()):
                 raise Mismatch(f"the field {name!r} is missing")
-            for name in value.keys() - every.keys():
+            for name in sorted(value.keys() - every.keys()):
                 raise Mismatch(f"unknown field {name[:64]!r}")
         name = ""
         try:

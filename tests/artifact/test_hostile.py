@@ -1,0 +1,164 @@
+"""A mutator that knows the structure: digests are right, so every lie reaches the rules about fields.
+
+A mutant is refused with an ArtifactError, or it is accepted; then an oracle of its own, which shares no code with the
+checks, must find every offset in bounds. Any other exception fails, and so does one mutant that takes over 2 seconds.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from assembling import canonical_text, put_together, table_of, take_apart
+from small_artifact import artifact_bytes
+
+from dslc.base.errors import ArtifactError
+from dslc.runtime.artifact import Artifact
+from dslc.runtime.plan_check import _Checker
+
+VALUES: tuple[Any, ...] = (
+    0, -1, 1, 63, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, 10**30, 0.0, 1.5, float("nan"), float("inf"), "", "x", "B",
+    "B*B*B", "B//0", "((((", "9" * 300, "../../etc/passwd", "__class__", "None", "a\nb", "\ud800", None, True, False,
+    [], {}, [[]], ["x"], {"x": 1},
+)  # fmt: skip
+ITEMSIZES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b1": 1}
+Piece = tuple[str, str, bytes]
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Every (container, key) in a JSON value."""
+    found, stack = [], [value]
+    while stack:
+        item = stack.pop()
+        keys = list(item) if isinstance(item, dict) else list(range(len(item))) if isinstance(item, list) else []
+        for key in keys:
+            found.append((item, key))
+            stack.append(item[key])
+    return found
+
+
+def mutate(value: Any, rng: random.Random) -> str:
+    """Change one thing in place; its name."""
+    holder, key = rng.choice(places(value))
+    kind = rng.choice(("set", "set", "set", "near", "drop", "twice", "add", "swap"))
+    if kind == "set":
+        holder[key] = copy.deepcopy(rng.choice(VALUES))
+    elif kind == "near" and type(holder[key]) is int:
+        holder[key] += rng.choice((-64, -8, -1, 1, 3, 4, 64, 4096))
+    elif kind == "drop":
+        del holder[key]
+    elif kind == "twice" and isinstance(holder, list):
+        holder.insert(key, copy.deepcopy(holder[key]))
+    elif kind == "add" and isinstance(holder, dict):
+        holder[rng.choice(("x", "offset", "__proto__", "path"))] = copy.deepcopy(rng.choice(VALUES))
+    else:
+        kind = "swap"
+        other, there = rng.choice(places(value))
+        holder[key], other[there] = copy.deepcopy(other[there]), copy.deepcopy(holder[key])
+    return kind
+
+
+def mutant(good: bytes, rng: random.Random) -> tuple[str, bytes]:
+    """One artifact with one to three lies, digests right but where the lie is about them."""
+    header, data = take_apart(good)
+    pieces: list[Piece] = [(b["name"], b["kind"], data[b["name"]]) for b in header["blobs"]]
+    what = rng.choice(("header", "plan", "plan", "table", "blobs", "text"))
+    names = []
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        if what == "plan":
+            index = rng.choice([i for i, p in enumerate(pieces) if p[1] == "plan"])
+            try:
+                plan = json.loads(pieces[index][2])
+                names.append(mutate(plan, rng))
+            except (ValueError, IndexError):
+                break  # an earlier lie left nothing to change
+            pieces[index] = (*pieces[index][:2], canonical_text(plan))
+        elif what == "header":
+            names.append(mutate(header, rng))
+        elif what == "blobs":
+            a, b = rng.randrange(len(pieces)), rng.randrange(len(pieces))
+            pieces[a], pieces[b] = (*pieces[a][:2], pieces[b][2]), (*pieces[b][:2], pieces[a][2])
+            pieces[a] = (*pieces[a][:2], pieces[a][2] + rng.randbytes(rng.choice((0, 1, 64))))
+    if what in ("plan", "blobs", "text"):
+        header["blobs"] = table_of(pieces)
+    if what == "table":
+        names.append(mutate(header["blobs"], rng))
+    text = canonical_text(header)
+    if what == "text":
+        at = rng.randrange(len(text))
+        text = text[:at] + rng.choice((b"", b"[", b"}", b'"', b"1", b"-", b"\xc3", b"\0", b" ")) + text[at + 1 :]
+    return f"{what}:{'+'.join(names)}", put_together(text, [p[2] for p in pieces])
+
+
+def in_bounds(artifact: Artifact) -> None:
+    """The oracle: plain arithmetic over the raw JSON of what was accepted."""
+    for program in artifact.header["programs"]:
+        plan = json.loads(bytes(artifact.blob(program["plan"])))
+        sizes = {"state": artifact.header["state"]["bytes"]} | {
+            region: program[f"{region}_bytes"] for region in ("context", "io", "work")
+        }
+        count = len(plan["buffers"])
+        for region, offset, dtype, shape in plan["buffers"]:
+            size = ITEMSIZES[dtype]
+            for dim in shape:
+                assert dim >= 0
+                size *= dim
+            assert offset >= 0 and offset % ITEMSIZES[dtype] == 0 and offset + size <= sizes[region]
+        for _, _, buffer in [*plan["inputs"], *plan["outputs"]]:
+            assert 0 <= buffer < count
+        for row in plan["instructions"]:
+            indices = row[3] + row[4] if row[0] == "reference" else row[1:3] if row[0] == "copy" else row[1:2]
+            assert row[0] in ("reference", "copy", "fill", "bulk_begin", "bulk_end", "record", "wait")
+            assert row[0] not in ("reference", "copy", "fill") or all(0 <= i < count for i in indices)
+        for buffer, blob, offset in plan["constants"]:
+            region, _, dtype, shape = plan["buffers"][buffer]
+            size = ITEMSIZES[dtype]
+            for dim in shape:
+                size *= dim
+            assert region == "work" and offset + size <= len(artifact.blob(blob))
+
+
+def run(count: int, seed: int) -> Counter[str]:
+    rng, good, seen = random.Random(seed), artifact_bytes(), Counter[str]()
+    for case in range(count):
+        name, data = mutant(good, rng)
+        start = time.perf_counter()
+        try:
+            artifact = Artifact.of_bytes(data)
+            artifact.verify()
+        except ArtifactError as error:
+            assert error.code in ("R301", "R302"), (seed, case, name)
+            assert error.place and error.render(), (seed, case, name)
+            seen["refused"] += 1
+        else:
+            in_bounds(artifact)
+            seen["accepted"] += 1
+        assert time.perf_counter() - start < 2.0, (seed, case, name)
+        seen[name.partition(":")[0]] += 1
+    return seen
+
+
+def test_mutants(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+    seen = run(fuzz_count(20_000), fuzz_seed)
+    print(dict(seen))
+    assert seen["refused"] > 5 * seen["accepted"] > 0
+    assert all(seen[what] > 0 for what in ("header", "plan", "table", "blobs", "text"))
+
+
+@pytest.mark.parametrize("planted", ["_buffer", "_at"])
+def test_the_mutants_can_find_a_missing_check(monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
+    """Control: without the check of regions, or of indices, a mutant must get through to the oracle or crash."""
+    if planted == "_buffer":
+        monkeypatch.setattr(_Checker, "_buffer", lambda *_: None)
+    else:
+        monkeypatch.setattr(
+            _Checker, "_at", lambda self, _, index: self.plan.buffers[min(index, len(self.plan.buffers) - 1)]
+        )
+    with pytest.raises((AssertionError, IndexError)):
+        run(3_000, seed=5)
