@@ -31,6 +31,7 @@ from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Node, Phase, Value,
 from dslc.compiler.ir.op import OPS, Builder, NoGradient, Op
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.clip_norm import clip_by_global_norm
 
 
 def autodiff(program: Program, build: Build) -> Program:
@@ -114,9 +115,8 @@ def _training_graph(graph: Graph, train: TrainSpec) -> Graph:
             raise _unreached(inputs[spec.name])
     gradients = [found[v] for v in values]
     if train.clip_norm is not None:
-        from dslc.compiler.ops.optim import clip_by_global_norm
-
-        gradients = list(clip_by_global_norm(Builder(name="clip_norm", phase=Phase.UPDATE), gradients, train.clip_norm))
+        b = Builder(name="clip_norm", phase=Phase.UPDATE)
+        gradients = clip_by_global_norm(b, gradients, train.clip_norm)
 
     added: list[Input] = []
     lr = _scalar(inputs, added, "lr", DType.FLOAT)
@@ -173,5 +173,5 @@ def _update(
 def _flags(flags: Sequence[Value]) -> Value:
     """u8[P] from P values b1[]."""
     b = Builder(name="nonfinite", phase=Phase.UPDATE)
-    bytes_ = [b(OPS["reshape"], b(OPS["cast"], f, dtype=DType.U8), shape=(1,)) for f in flags]
-    return bytes_[0] if len(bytes_) == 1 else b(OPS["concat"], *bytes_, axis=0)
+    rows = [b(OPS["reshape"], flag, shape=(1,)) for flag in flags]
+    return b(OPS["cast"], rows[0] if len(rows) == 1 else b(OPS["concat"], *rows, axis=0), dtype=DType.U8)

@@ -1,0 +1,72 @@
+"""Every abstract float gets a dtype; casts stand exactly where compute, state and boundary meet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from random_graphs import evaluate, feeds_of, graph_of, input_of
+
+from dslc.base.errors import DslcError
+from dslc.compiler.ir.build import Build, Precision
+from dslc.compiler.ir.graph import Graph, Input, Kind, Phase
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.text import format_graph
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.passes.precision import precision
+
+
+def _graph() -> Graph:
+    x, w = input_of("x", Kind.DATA, 4, dtype=DType.FLOAT), input_of("w", Kind.PARAM, 4, dtype=DType.FLOAT)
+    ids = input_of("ids", Kind.DATA, 4, dtype=DType.I32)
+    lr = Input("lr", Kind.SCALAR, TensorType(DType.FLOAT, ()))
+    b = Builder(name="a")
+    y = b(OPS["mul"], b(OPS["add"], x.value, b(OPS["cast"], ids.value, dtype=DType.FLOAT)), w.value)
+    update = Builder(name="w", phase=Phase.UPDATE)
+    new = update(OPS["sub"], w.value, update(OPS["mul"], y, lr.value))
+    exact = b(OPS["cast"], y, dtype=DType.F64)
+    return graph_of([x, ids, w, lr], {"result.y": y, "result.exact": exact, "result.ids": ids.value}, [(w, new)])
+
+
+def _after(graph: Graph, compute: DType, params: DType) -> Graph:
+    build = Build(precision=Precision(compute, params))
+    after = precision(Program("train_step", {}, graph), build)
+    verify_graph(after.graph)
+    assert "float" not in format_graph(after.graph)
+    assert precision(after, build).graph is after.graph
+    return after.graph
+
+
+@pytest.mark.parametrize("compute", [DType.F32, DType.F64])
+@pytest.mark.parametrize("params", [DType.F32, DType.F64])
+def test_dtypes_of_every_part(compute: DType, params: DType) -> None:
+    graph = _after(_graph(), compute, params)
+    types = {i.name: i.value.type.dtype for i in graph.inputs}
+    assert types == {"x": compute, "ids": DType.I32, "w": params, "lr": compute}
+    assert [v.type.dtype for v in graph.outputs.values()] == [compute, DType.F64, DType.I32]
+    for node in graph.nodes:
+        if node.op.name != "cast":
+            assert node.types[0].dtype is (params if node.phase is Phase.UPDATE else compute)
+    casts = sum(n.op.name == "cast" for n in graph.nodes)
+    assert casts == 2 + (3 if compute is not params else 0)  # ids and exact; w, y and lr where they differ
+    feeds = feeds_of(graph, 1)
+    out = evaluate(graph, feeds)
+    x, ids, w, lr = (feeds[n].astype(np.float64) for n in ("x", "ids", "w", "lr"))
+    np.testing.assert_allclose(out["update w"], w - (x + ids) * w * lr, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
+def test_a_dtype_that_the_target_lacks(dtype: DType) -> None:
+    for asked in (Precision(compute=dtype), Precision(params=dtype)):
+        with pytest.raises(DslcError) as caught:
+            precision(Program("predict", {}, _graph()), Build(precision=asked))
+        assert caught.value.code == "E0602" and caught.value.help == "--precision f32"
+
+
+def test_golden(golden: Callable[[str, str], None]) -> None:
+    graph = _graph()
+    after = _after(graph, DType.F32, DType.F64)
+    golden("passes/precision.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(after)}")
