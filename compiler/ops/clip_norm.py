@@ -42,7 +42,7 @@ class GlobalNorm(Op):
         inner = np.result_type(np.float32, *(x.dtype for x in xs))
         with np.errstate(all="ignore"):
             squares = np.array([np.sum(np.square(x, dtype=inner)) for x in xs], inner)
-            return (np.sqrt(np.sum(squares)).reshape(()),)
+            return (np.asarray(np.sqrt(np.sum(squares))),)
 
     def cost(self, node: Node) -> Cost:
         elements = sum(prod(t.ints) for t in node.input_types)

@@ -7,7 +7,7 @@ from math import prod
 from dslc.compiler.ir.function import Call, Function, Init, Ints, function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
-from dslc.compiler.ir.sizes import Size, exact_div
+from dslc.compiler.ir.sizes import Size, bounds, exact_div
 from dslc.compiler.ops.conv import conv, conv_dgrad
 from dslc.compiler.ops.elementwise import add
 from dslc.compiler.ops.init import fan_in_uniform
@@ -124,6 +124,9 @@ class ConvTransposeLayer(Function):
             (n - 1) * s - 2 * p + d * (m - 1) + e + 1
             for n, s, p, d, m, e in zip(x.type.shape[2:], strides, pads, dilations, kernel, extra)
         )
+        if any(bounds(n)[0] < 1 for n in size):
+            shown = ", ".join(map(str, size))
+            raise Mismatch(f"`conv_transpose` has no output: its size is [{shown}]", "a smaller `pad`", "E0308")
         fan_in = share * prod(kernel)
         weight = call.param("weight", (x.type.shape[1], share, *kernel), init or fan_in_uniform(fan_in))
         y = call.emit(

@@ -86,12 +86,16 @@ class MaxPool(Op):
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         windows = _windows(xs[0], attrs, -np.inf)
+        dtype = numpy_dtype(_index_dtype(attrs["k"]).value)
         largest = windows[0].copy()
-        place = np.zeros(largest.shape, numpy_dtype(_index_dtype(attrs["k"]).value))
+        place = np.zeros(largest.shape, dtype)
+        nans = bool(np.isnan(xs[0]).any())
         for i, window in enumerate(windows[1:], 1):
-            better = (window > largest) | (np.isnan(window) & ~np.isnan(largest))
-            np.copyto(largest, window, where=better)
-            np.copyto(place, i, where=better, casting="unsafe")  # i fits, the dtype was chosen for it
+            better = window > largest
+            if nans:
+                better |= np.isnan(window) & ~np.isnan(largest)
+            np.maximum(largest, window, out=largest)  # gives nan where either is
+            np.maximum(place, better.astype(dtype) * dtype.type(i), out=place)  # places come in rising order
         return largest, place
 
     def cost(self, node: Node) -> Cost:
