@@ -13,21 +13,21 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
-from dslc.base.errors import EXIT_OK, ArtifactError, DslcError, InputError, NumericError, ResourceError
+from dslc.base.errors import EXIT_OK, ArtifactError, DslcError, InputError, NumericError
 from dslc.base.failpoint import fail
 from dslc.runtime.results import EvalResult, StepResult
-from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore, Position, first_nonfinite, read_checkpoint
+from dslc.runtime.train.checkpoint import Checkpoint, Position
 from dslc.runtime.train.config import Config
 from dslc.runtime.train.metrics import Log, RunningMeans
 from dslc.runtime.train.progress import Reporter, epoch_line, reporter
 from dslc.runtime.train.rundir import choose_run, run_lock
+from dslc.runtime.train.saver import Saver
 from dslc.runtime.train.setup import Plan, Trainable, eval_scalars, open_eval, plan_run
 from dslc.runtime.train.signals import StopNow, StopRequest
 
 LOG_NAME: Final = "log.jsonl"
-_SAVE_FAILURES: Final = 3  # in a row; then training stops
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ def train(
                 code = run.loop(stop)
             except StopNow as now:
                 report.warn("stopped at once; nothing was saved since the last checkpoint")
-                return TrainResult(now.exit_code, run.done, folder, run.last_saved)
+                return TrainResult(now.exit_code, run.done, folder, run.saver.last)
             finally:
                 report.stop()
             if code != EXIT_OK:
-                return TrainResult(code, run.done, folder, run.last_saved, None, run.evaluated)
+                return TrainResult(code, run.done, folder, run.saver.last, None, run.evaluated)
             weights, metrics = run.publish(Path(out_dir))
-            return TrainResult(code, run.done, folder, run.last_saved, weights, metrics)
+            return TrainResult(code, run.done, folder, run.saver.last, weights, metrics)
 
 
 def evaluate(config: Config, session: Trainable, console: TextIO | None = None) -> EvalResult:
@@ -84,6 +84,11 @@ def evaluate(config: Config, session: Trainable, console: TextIO | None = None) 
     report = reporter(console if console is not None else sys.stdout)
     data = open_eval(config, session, report.line)
     return session.evaluate(**data.all(), **eval_scalars(config, session))
+
+
+def metrics_of(found: EvalResult) -> dict[str, float]:
+    """The loss, if there is one, and the metrics."""
+    return {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
 
 
 class _Run:
@@ -95,19 +100,13 @@ class _Run:
         self.plan = plan
         self.folder = folder
         self.report = report
-        state = session.artifact.header["state"]
-        self.dtypes: dict[str, str] = {t["name"]: t["dtype"] for t in state["tensors"]}
-        self.forward_order: list[str] = list(state["forward_order"])
         self.interface_digest: str = session.artifact.header["interface_sha256"]
-        self.store = CheckpointStore(folder, config.save.keep, self.dtypes)
+        self.saver = Saver(session, folder, config.save.keep, config.train.on_nan, report)
         self.means = RunningMeans()
         self.done = 0
         self.skipped = 0
         self.best: tuple[int, float] | None = None  # (step, value)
         self.evaluated: dict[str, float] = {}
-        self.last_saved: Path | None = None
-        self.saved_step: int | None = None
-        self.save_failures = 0
         self.log: Log
         self._order_epoch = -1
         self._clock = 0.0  # monotonic seconds of training in this epoch, without evaluation and saving
@@ -124,7 +123,7 @@ class _Run:
                 help=f"load the artifact with seed={self.config.train.seed}",
             )
         if resume:
-            self._restore(self.store.newest(self._refusal, self.report.warn))
+            self._restore(self.saver.store.newest(self._refusal, self.report.warn))
         elif self.session.step != 0:
             raise InputError(
                 "R105", f"the session has done {self.session.step} steps", place="train", help="load the artifact anew"
@@ -155,10 +154,10 @@ class _Run:
         if changed:
             self.report.warn(f"the configuration changed since the checkpoint: {', '.join(changed)}")
         self._install(found)
-        self.done = self.saved_step = there.step
+        self.done = there.step
         self.skipped = there.skipped
         self.means.restore(there.means)
-        self.last_saved = found.path
+        self.saver.found(found)
         if there.best_step is not None and there.best_value is not None:
             self.best = (there.best_step, float.fromhex(there.best_value))
         self.report.line(f"going on from {found.path}: {there.step} of {self.plan.total} steps")
@@ -226,7 +225,7 @@ class _Run:
                 fresh_best = self._is_best(values)
             self._end_of_epoch(epoch, values, evaluated)
         if fresh_best or self.done % plan.save_every == 0 or last:
-            self._save(last)
+            self.saver.save(self._position(), must=last)
 
     def _end_of_epoch(self, epoch: int, values: Mapping[str, float], evaluated: Mapping[str, float]) -> None:
         rate, seconds = self._rate(), self._clock
@@ -247,7 +246,7 @@ class _Run:
         if self.skipped <= allowed:
             self.report.warn(f"step {result.step}: {what} is not finite ({self.skipped} of {allowed} such steps)")
             return
-        before = f"the last checkpoint is {self.last_saved}" if self.last_saved else "no checkpoint was written yet"
+        before = f"the last checkpoint is {self.saver.last}" if self.saver.last else "no checkpoint was written yet"
         raise NumericError(
             "R501",
             f"{what} is not finite in step {result.step}; {before}",
@@ -255,10 +254,13 @@ class _Run:
             help="try a lower learning rate (--lr) or a warm-up; `on_nan: skip 10` goes on past ten such steps",
         )
 
-    def _evaluate(self) -> dict[str, float]:
+    def _evaluation(self) -> EvalResult:
         assert self.plan.eval is not None
-        found = self.session.evaluate(**self.plan.eval.all(), **self.plan.eval_scalars)
-        self.evaluated = {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
+        return self.session.evaluate(**self.plan.eval.all(), **self.plan.eval_scalars)
+
+    def _evaluate(self) -> dict[str, float]:
+        found = self._evaluation()
+        self.evaluated = metrics_of(found)
         epoch = self.done // self.plan.batches
         self.log.write("eval", self.done, epoch, {**self.evaluated, "rows": found.rows})
         return self.evaluated
@@ -295,96 +297,29 @@ class _Run:
             config=self.config.training_values(),
         )
 
-    def _save(self, must: bool) -> None:
-        """Write a checkpoint. A failure is told; the third in a row, or one when ``must``, is raised."""
-        if self.saved_step == self.done:
-            return
-        tensors = self.session.state_tensors()
-        bad = first_nonfinite(tensors, self.forward_order, self.dtypes)
-        if bad is not None:
-            self._not_saved_nonfinite(bad)
-            return
-        try:
-            path = self.store.save(tensors, self._position())
-        except (ResourceError, OSError) as error:
-            committed = isinstance(error, ResourceError) and error.code == "R405"
-            if not committed:
-                self._save_failed(error, must)
-                return
-            path = self.store.path(self.done)
-            self.report.warn(f"the checkpoint {path} is written, but perhaps not durable")
-        self.last_saved, self.saved_step, self.save_failures = path, self.done, 0
-
-    def _not_saved_nonfinite(self, name: str) -> None:
-        cause = f"`{name}` is not finite after {self.done} steps, so no checkpoint was written"
-        if self.config.train.on_nan.skip:
-            self.report.warn(cause)
-            return
-        raise NumericError("R501", cause, place=name, help="go on from the last checkpoint with a lower learning rate")
-
-    def _save_failed(self, error: DslcError | OSError, must: bool) -> None:
-        self.save_failures += 1
-        why = error.message if isinstance(error, DslcError) else str(error)
-        self.report.warn(f"no checkpoint after {self.done} steps ({self.save_failures} in a row failed): {why}")
-        if must or self.save_failures >= _SAVE_FAILURES:
-            raise ResourceError(
-                "R402",
-                f"the checkpoint after {self.done} steps cannot be written: {why}",
-                place=str(self.store.folder),
-                help="free some space, then go on with --resume",
-            ) from error
-
     def _stopped(self, code: int) -> int:
         """After a signal: save. What fails is told; the exit code stays the signal's."""
         try:
-            self._save(must=True)
+            self.saver.save(self._position(), must=True)
         except DslcError as error:
             self.report.warn(f"not saved: {error.message}")
         else:
-            self.report.line(f"stopped after {self.done} steps; `dslc train --resume` goes on from {self.last_saved}")
+            self.report.line(f"stopped after {self.done} steps; `dslc train --resume` goes on from {self.saver.last}")
         return code
 
     # The end
 
     def publish(self, out_dir: Path) -> tuple[Path, dict[str, float]]:
-        """Save the best weights, else the last, and leave them in the session; with their metrics.
-
-        Raises ResourceError R402.
-        """
-        try:
-            out_dir.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ResourceError(
-                "R402", f"the folder cannot be made: {error.strerror}", place=str(out_dir), help="give another --out"
-            ) from error
-        metrics: dict[str, float] = self.evaluated
-        which = "last"
+        """Save the best weights, else the last, and leave them in the session; with their metrics."""
         wanted = self.config.save.best
-        if self.best is not None and wanted is not None:
-            chosen = self._best_checkpoint(self.best[0])
-            if chosen is not None:
-                self._install(chosen)
-                which = f"best ({wanted})"
-                metrics = self._metrics_at(chosen.position.step)
-        elif self.plan.eval is not None and not metrics:
-            metrics = self._metrics_at(self.done)  # a finished run that was resumed
-        path = out_dir / f"{self.session.name}.safetensors"
-        self.session.weights.save(path)
+        chosen = None if self.best is None or wanted is None else self.saver.best(self.best[0])
+        which = "last" if chosen is None else f"best ({wanted})"
+        step = self.done
+        if chosen is not None:
+            self._install(chosen)
+            step = chosen.position.step
+        path = self.saver.publish(out_dir)
         self.report.line(f"published the {which} weights: {path}")
-        return path, metrics
-
-    def _best_checkpoint(self, step: int) -> Checkpoint | None:
-        try:
-            return read_checkpoint(self.store.path(step))
-        except DslcError as error:
-            self.report.warn(f"the best checkpoint cannot be read, so the last weights are published: {error.message}")
-            return None
-
-    def _metrics_at(self, step: int) -> dict[str, float]:
-        """The metrics of the weights in the session, which are those after ``step`` steps."""
-        if self.plan.eval is None:
-            return {}
-        if step == self.done and self.evaluated:
-            return self.evaluated
-        found: Any = self.session.evaluate(**self.plan.eval.all(), **self.plan.eval_scalars)
-        return {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
+        if self.plan.eval is None or (step == self.done and self.evaluated):
+            return path, self.evaluated
+        return path, metrics_of(self._evaluation())

@@ -1,0 +1,98 @@
+"""Saving in a run: checkpoints with what happens when one cannot be written, and the published weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from dslc.base.errors import DslcError, NumericError, ResourceError
+from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore, Position, first_nonfinite, read_checkpoint
+from dslc.runtime.train.fields import NanPolicy
+from dslc.runtime.train.progress import Reporter
+from dslc.runtime.train.setup import Trainable
+
+_FAILURES: Final = 3  # in a row; then training stops
+
+
+class Saver:
+    """Writes a session's state. ``last`` is the newest checkpoint that this run knows to be good."""
+
+    def __init__(self, session: Trainable, folder: Path, keep: int, on_nan: NanPolicy, report: Reporter) -> None:
+        state = session.artifact.header["state"]
+        self._dtypes: dict[str, str] = {t["name"]: t["dtype"] for t in state["tensors"]}
+        self._forward_order: list[str] = list(state["forward_order"])
+        self._session = session
+        self._on_nan = on_nan
+        self._report = report
+        self._step: int | None = None  # of ``last``
+        self._failures = 0
+        self.store = CheckpointStore(folder, keep, self._dtypes)
+        self.last: Path | None = None
+
+    def found(self, checkpoint: Checkpoint) -> None:
+        """The session's state came from this checkpoint."""
+        self.last, self._step = checkpoint.path, checkpoint.position.step
+
+    def save(self, position: Position, *, must: bool) -> None:
+        """Write a checkpoint, unless it is there. A failure is told; the third in a row, or one when ``must``, raised.
+
+        Raises ResourceError R402; NumericError R501 for a state that is not finite, under the policy ``stop``.
+        """
+        if self._step == position.step:
+            return
+        tensors = self._session.state_tensors()
+        bad = first_nonfinite(tensors, self._forward_order, self._dtypes)
+        if bad is not None:
+            self._not_finite(bad, position.step)
+            return
+        try:
+            path = self.store.save(tensors, position)
+        except (DslcError, OSError) as error:
+            if not (isinstance(error, DslcError) and error.code == "R405"):
+                self._failed(error, position.step, must)
+                return
+            path = self.store.path(position.step)
+            self._report.warn(f"the checkpoint {path} is written, but perhaps not durable")
+        self.last, self._step, self._failures = path, position.step, 0
+
+    def _not_finite(self, name: str, step: int) -> None:
+        cause = f"`{name}` is not finite after {step} steps, so no checkpoint was written"
+        if self._on_nan.skip:
+            self._report.warn(cause)
+            return
+        raise NumericError("R501", cause, place=name, help="go on from the last checkpoint with a lower learning rate")
+
+    def _failed(self, error: DslcError | OSError, step: int, must: bool) -> None:
+        self._failures += 1
+        why = error.message if isinstance(error, DslcError) else str(error)
+        self._report.warn(f"no checkpoint after {step} steps ({self._failures} in a row failed): {why}")
+        if must or self._failures >= _FAILURES:
+            raise ResourceError(
+                "R402",
+                f"the checkpoint after {step} steps cannot be written: {why}",
+                place=str(self.store.folder),
+                help="free some space, then go on with --resume",
+            ) from error
+
+    def best(self, step: int) -> Checkpoint | None:
+        """The best checkpoint; None, and a warning, when it cannot be read."""
+        try:
+            return read_checkpoint(self.store.path(step))
+        except DslcError as error:
+            self._report.warn(f"the best checkpoint cannot be read, so the last weights are published: {error.message}")
+            return None
+
+    def publish(self, out_dir: Path) -> Path:
+        """Save the weights as ``NAME.safetensors`` in a folder that is made if need be. ResourceError R402."""
+        try:
+            out_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ResourceError(
+                "R402",
+                f"the folder cannot be made: {error.strerror}",
+                place=str(out_dir),
+                help="make it writable, then publish with --resume",
+            ) from error
+        path = out_dir / f"{self._session.name}.safetensors"
+        self._session.weights.save(path)
+        return path
