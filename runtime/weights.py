@@ -83,7 +83,12 @@ class Weights(Mapping[str, "NDArray[Any]"]):
 
     def load_beside(self, folder: str, name: str) -> bool:
         """The same from ``NAME.safetensors`` in a folder, never through a link; False when there is no such file."""
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ArtifactError(
+                "R306", f"the artifact's folder cannot be read: {error}", place=folder, help="check its permissions"
+            ) from error
         try:
             base = f"{name}.safetensors"
             file = tensorfile.read(base, verify=self._verify, follow=False, dir_fd=handle)

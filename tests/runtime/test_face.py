@@ -27,7 +27,7 @@ def python(code: str, *arguments: str | Path, path: str | Path = "") -> str:
     """What a fresh interpreter prints; it must not write to stderr."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("COV", "PYTEST"))}
     if path:
-        environment["PYTHONPATH"] = str(path)
+        environment["PYTHONPATH"] = os.pathsep.join([str(path), *filter(None, [environment.get("PYTHONPATH")])])
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, arguments)],
         capture_output=True, text=True, timeout=60, check=False, env=environment, cwd="/",

@@ -35,6 +35,19 @@ def test_predict_gives_every_row_once_in_order(open_line: Open, rows: int) -> No
     assert number.tolist() == list(range(100, 100 + rows))
 
 
+def test_missing_rows_repeat_the_last(line: Path) -> None:
+    seen: list[np.ndarray] = []
+
+    def spy(inputs: list[np.ndarray], attrs: object) -> object:
+        seen.append(inputs[0].copy())
+        return MEANINGS["linear"](inputs, attrs)  # type: ignore[arg-type]
+
+    with load(line, weights="init", meanings=MEANINGS | {"linear": spy}) as session:
+        session.predict(x=data(4, seed=1))
+        session.predict(x=data(2))
+    assert np.array_equal(seen[1], data(2)[[0, 1, 1, 1]])
+
+
 def test_results_are_named_and_owned(open_line: Open) -> None:
     session = open_line()
     first = session.predict(x=data(4))

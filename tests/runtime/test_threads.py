@@ -73,7 +73,30 @@ def test_contexts_run_side_by_side_up_to_their_number(line: Path) -> None:
         assert most[0] == contexts
 
 
-def test_training_runs_alone(open_line: Open) -> None:
+def test_nothing_runs_beside_a_training_step(line: Path) -> None:
+    training, beside = [False], [0]
+
+    def descend(inputs: object, attrs: object) -> object:
+        training[0] = True
+        time.sleep(0.01)
+        training[0] = False
+        return MEANINGS["descend"](inputs, attrs)  # type: ignore[operator]
+
+    def linear(inputs: object, attrs: object) -> object:
+        beside[0] += training[0]
+        return MEANINGS["linear"](inputs, attrs)  # type: ignore[operator]
+
+    meanings = MEANINGS | {"descend": descend, "linear": linear}
+    with load(line, weights="init", meanings=meanings, contexts=3) as session, ThreadPoolExecutor(4) as pool:
+        jobs = [pool.submit(lambda: [session.predict(x=data(1)) for _ in range(100)]) for _ in range(3)]
+        for _ in range(5):
+            session.train_step(x=data(BATCH), target=np.zeros(BATCH, np.int32))
+        for job in jobs:
+            job.result()
+    assert beside == [0]
+
+
+def test_training_gives_whole_steps(open_line: Open) -> None:
     """Predictions beside training steps: each is that of a whole step, never of a mix of old and new values."""
     session, alone = open_line(contexts=3), open_line()
     x, target, probe = data(BATCH), np.zeros(BATCH, np.int32), data(1)
