@@ -154,7 +154,6 @@ _RULES: Final[Mapping[str, Rule]] = {
     "stop_gradient": _always_first,  # gradients are there already
     "reshape": _reshape,
     "expand": _first_input,
-    "sum_to": _first_input,
     "transpose": _transpose,
     "matmul": _matmul,
 }

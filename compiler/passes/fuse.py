@@ -22,7 +22,7 @@ import dataclasses
 
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
-from dslc.compiler.ir.op import Builder, Pointwise
+from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
 
@@ -37,14 +37,15 @@ def fuse(program: Program, build: Build) -> Program:
 def fuse_graph(graph: Graph) -> Graph:
     """The graph with its regions as ``fused`` nodes."""
     regions = _regions(graph)
+    absorbed = {n for members in regions.values() for n in members}
     new: dict[Value, Value] = {}
     for node in graph.nodes:
         members = regions.get(node)
         if members is not None:
             new[node.out] = _fused(members, new)
             continue
-        fresh = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
-        if fresh is not node:
+        if node not in absorbed and any(v in new for v in node.inputs):
+            fresh = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
             new.update(zip(node.outputs, fresh.outputs))
     if not new:
         return graph
@@ -109,6 +110,6 @@ def _fused(members: list[Node], new: dict[Value, Value]) -> Value:
                 add(value.producer, ())
         add(node, tuple(number[v if v in number else new[v]] for v in node.inputs))
     last = members[-1]
-    result = Builder().at(last, last.phase)(fused, *inputs, body=tuple(body))
-    assert result.type == last.out.type, f"a region gives {result.type} instead of {last.out.type}"
-    return result
+    attrs = {"body": tuple(body)}
+    # The type is that of the last member: inferring it would go over the body again, which verify does anyway.
+    return Node(fused, tuple(inputs), last.types, attrs, name=last.name, span=last.span, phase=last.phase).out

@@ -1,0 +1,140 @@
+"""simplify keeps every bit, removes what it says, and is done after one run."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from random_graphs import assert_same_bits, evaluate, feeds_of, graph_of, input_of, random_graph
+
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.text import format_graph
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.passes.simplify import attr_key, simplify_graph
+
+B = Builder(name="a")
+X = input_of("x", Kind.DATA, 3, 4)
+Y = input_of("y", Kind.DATA, 4, 5)
+I = input_of("i", Kind.DATA, 3, 4, dtype=DType.I32)
+
+
+def _full(value: float, *shape: int, dtype: DType = DType.F32) -> Value:
+    return B(OPS["full"], value=value, dtype=dtype, shape=shape)
+
+
+def _transposed(value: Value) -> Value:
+    return B(OPS["transpose"], value, perm=(1, 0))
+
+
+def test_every_result_keeps_its_bits(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+    rng = random.Random(fuzz_seed)
+    smaller = 0
+    for case in range(fuzz_count(1000)):
+        graph = random_graph(rng, rng.randint(1, 40))
+        simple = simplify_graph(graph)
+        verify_graph(simple)
+        assert simplify_graph(simple) is simple, "a second run changes something"
+        assert simple.inputs == graph.inputs and len(simple.nodes) <= len(graph.nodes)
+        smaller += len(simple.nodes) < len(graph.nodes)
+        feeds = feeds_of(graph, case)
+        assert_same_bits(evaluate(graph, feeds), evaluate(simple, feeds))
+    assert smaller
+
+
+x, y, i = X.value, Y.value, I.value
+CASES: dict[str, tuple[Value, int]] = {
+    # name: (value, nodes that are left)
+    "x * 1": (B(OPS["mul"], x, _full(1.0)), 0),
+    "1 * x": (B(OPS["mul"], _full(1.0), x), 0),
+    "x * 1 that broadcasts": (B(OPS["mul"], x, _full(1.0, 2, 3, 4)), 2),
+    "x * -1": (B(OPS["mul"], x, _full(-1.0)), 2),
+    "x / 1": (B(OPS["div"], x, _full(1.0)), 0),
+    "x + 0": (B(OPS["add"], x, _full(0.0)), 2),
+    "x + -0": (B(OPS["add"], x, _full(-0.0)), 0),
+    "-0 + x": (B(OPS["add"], _full(-0.0), x), 0),
+    "x - 0": (B(OPS["sub"], x, _full(0.0)), 0),
+    "x - -0": (B(OPS["sub"], x, _full(-0.0)), 2),
+    "0 - x": (B(OPS["sub"], _full(0.0), x), 2),
+    "i + 0": (B(OPS["add"], i, _full(0, dtype=DType.I32)), 0),
+    "--x": (B(OPS["neg"], B(OPS["neg"], x)), 0),
+    "x.T.T": (_transposed(_transposed(x)), 0),
+    "reshape of reshape": (B(OPS["reshape"], B(OPS["reshape"], x, shape=(12,)), shape=(2, 6)), 1),
+    "reshape back": (B(OPS["reshape"], B(OPS["reshape"], x, shape=(12,)), shape=(3, 4)), 0),
+    "cast to itself": (B(OPS["cast"], x, dtype=DType.F32), 0),
+    "there and back": (B(OPS["cast"], B(OPS["cast"], x, dtype=DType.F64), dtype=DType.F32), 0),
+    "through i32 and back": (B(OPS["cast"], B(OPS["cast"], x, dtype=DType.I32), dtype=DType.F32), 2),
+    "stop_gradient": (B(OPS["stop_gradient"], x), 0),
+    "sum_to its shape": (B(OPS["sum_to"], x, shape=(3, 4)), 1),  # a sum of one element makes 0.0 of -0.0
+    "x.T @ y.T": (B(OPS["matmul"], _transposed(y), _transposed(x), transpose_a=False, transpose_b=False), 1),
+    "twice the same": (B(OPS["add"], B(OPS["exp"], x), B(OPS["exp"], x)), 2),
+    "folded": (B(OPS["exp"], B(OPS["add"], _full(1.0), _full(2.0, 3))), 1),
+    "folded to inf": (B(OPS["div"], _full(1.0), _full(0.0)), 1),
+    "not folded to nan": (B(OPS["div"], _full(0.0), _full(0.0)), 2),
+    "too large to fold": (B(OPS["exp"], _full(1.0, 100, 100)), 2),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_one_rule(name: str) -> None:
+    value, left = CASES[name]
+    graph = graph_of([X, Y, I], {"result.r": value})
+    simple = simplify_graph(graph)
+    verify_graph(simple)
+    assert len(simple.nodes) == left, format_graph(simple)
+    feeds = feeds_of(graph, 5)
+    feeds["x"][0, :2] = [-0.0, np.inf]
+    assert_same_bits(evaluate(graph, feeds), evaluate(simple, feeds))
+
+
+def test_attributes_that_python_calls_equal_are_not() -> None:
+    keys = [attr_key(a) for a in (0, 0.0, -0.0, False, 1, 1.0, True, (1,), (1.0,), "1", DType.F32, "f32")]
+    assert len(set(keys)) == len(keys)
+    graph = graph_of([X], {"result.a": _full(0.0), "result.b": _full(-0.0)})
+    assert len(simplify_graph(graph).nodes) == 2
+
+
+def test_random_ops_are_one_only_with_one_key() -> None:
+    seed, step, row = (Input(n, Kind.SCALAR, TensorType(DType.I64, ())) for n in ("seed", "step", "row"))
+    draws = [
+        B(OPS["rand"], seed.value, step.value, row.value, key=key, row_elements=0, shape=(4,), dtype=DType.F32)
+        for key in (1, 1, 2)
+    ]
+    graph = graph_of([seed, step, row], {f"result.r{n}": v for n, v in enumerate(draws)})
+    simple = simplify_graph(graph)
+    a, b, c = simple.outputs.values()
+    assert a is b and a is not c and len(simple.nodes) == 2
+
+
+def test_dead_code_goes_and_untouched_graphs_stay() -> None:
+    alive, dead = B.node(OPS["exp"], x), B.node(OPS["tanh"], x)
+    graph = Graph((X,), (dead, alive), {"result.r": alive.out})
+    assert simplify_graph(graph).nodes == (alive,)
+    again = graph_of([X], {"result.r": alive.out})
+    assert simplify_graph(again) is again
+
+
+def test_golden(golden: Callable[[str, str], None]) -> None:
+    names = [n for n in CASES if n not in ("too large to fold",)]
+    texts = []
+    for name in names:
+        graph = graph_of([X, Y, I], {"result.r": CASES[name][0]})
+        before, after = (_body(format_graph(g)) for g in (graph, simplify_graph(graph)))
+        texts.append(f"{name}\n{before}  becomes\n{after}")
+    golden("passes/simplify.txt", "\n".join(texts))
+
+
+def _body(text: str) -> str:
+    """Without the inputs, which stay."""
+    return "".join(f"    {line}\n" for line in text.splitlines() if " = data " not in line)
+
+
+def test_long_chains() -> None:
+    value = x
+    for _ in range(5_000):
+        value = B(OPS["neg"], B(OPS["tanh"], B(OPS["neg"], B(OPS["neg"], value))))
+    simple = simplify_graph(graph_of([X], {"result.r": value}))
+    assert len(simple.nodes) == 10_000 and all(isinstance(n, Node) for n in simple.nodes)
