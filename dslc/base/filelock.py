@@ -10,6 +10,7 @@ import errno
 import fcntl
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
@@ -105,8 +106,10 @@ class FileLock:
             return
         fd, self._fd = self._fd, None
         try:
-            if leads_to(str(self.path), fd):
-                os.unlink(self.path)
+            # A file that stays hinders nobody: the next holder locks that one, and removes it.
+            with suppress(OSError):
+                if leads_to(str(self.path), fd):
+                    os.unlink(self.path)
         finally:
             os.close(fd)
 

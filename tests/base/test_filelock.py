@@ -1,0 +1,92 @@
+"""Locks between processes and threads: one holder, no ghosts, no waiting beyond the time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from dslc.base.errors import ResourceError
+from dslc.base.filelock import FileLock
+
+HOLD = """
+import sys, time
+from dslc.base.filelock import FileLock
+lock = FileLock(sys.argv[1], what="build")
+assert lock.acquire()
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+def test_one_holder_and_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with FileLock(path, what="build") as lock:
+        assert lock.held and lock.holder() == os.getpid()
+        with pytest.raises(ResourceError) as caught, FileLock(path, what="build"):
+            pass
+        assert caught.value.code == "R404" and caught.value.message == f"build by pid {os.getpid()} running"
+    assert not lock.held and not path.exists()
+    lock.release()
+
+
+def test_a_killed_holder_leaves_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(path)], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"held\n"
+        start = time.monotonic()
+        assert not FileLock(path, what="build").acquire(timeout=0.2)
+        assert 0.15 < time.monotonic() - start < 5
+        with pytest.raises(ResourceError) as caught, FileLock(path, what="tuner"):
+            pass
+        assert caught.value.message == f"tuner by pid {process.pid} running"
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+    assert path.exists()
+    with FileLock(path, what="build", timeout=5) as lock:
+        assert lock.holder() == os.getpid()
+    assert not path.exists()
+
+
+def test_threads_exclude_each_other(tmp_path: Path) -> None:
+    """Each adds one by reading and writing: without exclusion, additions are lost."""
+    count = [0]
+
+    def add() -> None:
+        for _ in range(20):
+            with FileLock(tmp_path / "lock", what="test", timeout=60):
+                seen = count[0]
+                time.sleep(0.0005)
+                count[0] = seen + 1
+
+    threads = [threading.Thread(target=add) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert count == [80] and os.listdir(tmp_path) == []
+
+
+def test_where_no_lock_can_be_made(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for path in (tmp_path / "missing" / "lock", tmp_path / "link"):
+        with pytest.raises(ResourceError) as caught, FileLock(path, what="build"):
+            pass
+        assert caught.value.code == "R402"
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_lock_file_that_names_nobody(tmp_path: Path) -> None:
+    lock = FileLock(tmp_path / "lock", what="build")
+    assert lock.holder() is None
+    (tmp_path / "lock").write_bytes(b"not a number")
+    assert lock.holder() is None
