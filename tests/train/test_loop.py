@@ -84,6 +84,14 @@ def test_the_log_has_one_line_an_epoch_and_every_n_steps(project: Path) -> None:
     assert set(step) == {"kind", "step", "epoch", "loss", "accuracy", "lr"}
 
 
+def test_an_epoch_line_holds_the_means_of_its_own_steps(project: Path) -> None:
+    run(project, train__log_every="1 step")
+    entries = list(read_log(project / "runs" / "toy" / "log.jsonl"))
+    losses = [e["loss"] for e in entries if e["kind"] == "step"]
+    epochs = [e["loss"] for e in entries if e["kind"] == "epoch"]
+    assert epochs == pytest.approx([np.mean(losses[k : k + BATCHES]) for k in range(0, 24, BATCHES)], rel=1e-12)
+
+
 def test_newest_two_and_the_best_are_kept(project: Path) -> None:
     run(project)
     store = CheckpointStore(project / "runs" / "toy", 2)
