@@ -95,14 +95,22 @@ def _fields(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def merged_sizes(from_file: object, from_flags: Mapping[str, Mapping[str, list[int]]]) -> dict[str, Any]:
-    """``build: {sizes: ...}`` with the flags on top; a flag without an entry goes to every entry."""
+    """``build: {sizes: ...}`` with the flags on top.
+
+    A flag without an entry is the size to train with, and those of eval and predict follow from it as if the file said
+    nothing about them; several values without an entry go to eval and predict.
+    """
     if from_file is not None and not isinstance(from_file, Mapping):
         raise DataError(
             "R104", "`build.sizes` is a mapping", place="build.sizes", help="write `sizes: {train: {B: 64}}`"
         )
     found: dict[str, Any] = {key: dict(value) for key, value in (from_file or {}).items() if isinstance(value, Mapping)}
     for entry, dims in sorted(from_flags.items()):
-        for name in [entry] if entry else ["train", "eval", "predict"]:
-            for dim, values in dims.items():
-                found.setdefault(name, {})[dim] = values[0] if len(values) == 1 else values
-    return found
+        for dim, values in dims.items():
+            value = values[0] if len(values) == 1 else values
+            if not entry:
+                for name in ("eval", "predict"):
+                    found.get(name, {}).pop(dim, None)
+            for name in [entry] if entry else (["train"] if len(values) == 1 else ["eval", "predict"]):
+                found.setdefault(name, {})[dim] = value
+    return {name: dims for name, dims in found.items() if dims}

@@ -20,8 +20,19 @@ class Entry:
 
 COMMANDS: Final[dict[str, Entry]] = {
     "new": Entry("Write", "new", "Make a project that trains at once."),
+    "check": Entry("Write", "check", "Check models: names, types, shapes, train sections."),
+    "fmt": Entry("Write", "fmt", "Put source files into the canonical layout."),
     "explain": Entry("Write", "explain", "Print the page of an error code."),
-    "config": Entry("Look", "config", "Print every value of the configuration and where it comes from."),
+    "ops": Entry("Write", "ops", "List the language's functions, or print the page of one."),
+    "build": Entry("Build", "build", "Compile a model into an artifact that Python can import."),
+    "verify": Entry("Build", "verify", "Verify an artifact's digests, structure and plans."),
+    "train": Entry("Run", "train", "Train the model of ./dslc.yaml, building it where stale."),
+    "eval": Entry("Run", "evaluate", "Compute loss and metrics over the evaluation data."),
+    "predict": Entry("Run", "predict", "Run a model on arrays in files; write its results to one."),
+    "show": Entry("Look", "show", "Print a model's graph, as it was checked or after a pass."),
+    "info": Entry("Look", "info", "Show what an artifact holds."),
+    "mem": Entry("Look", "mem", "Show planned memory, its lower bound, the largest buffers."),
+    "config": Entry("Look", "config", "Print each value of the configuration and its origin."),
 }
 
 SECTIONS: Final = ("Write", "Build", "Run", "Look")

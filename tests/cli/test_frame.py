@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import statistics
 import subprocess
 import sys
@@ -22,7 +23,7 @@ def test_help_names_every_command(dslc: Callable) -> None:
     assert ran.code == 0
     for name, entry in table.COMMANDS.items():
         assert entry.section in table.SECTIONS
-        assert f"  {name} " in ran.out and entry.summary in ran.out.replace("\n" + " " * 14, " ")
+        assert f"  {name} " in ran.out and entry.summary in ran.out  # on one line
 
 
 @pytest.mark.parametrize("name", table.COMMANDS)
@@ -47,14 +48,16 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("command", [["-m", "dslc", "--help"], ["-c", "import dslc"]], ids=["help", "import"])
 def test_start_takes_less_than_0_2_seconds(command: list[str]) -> None:
-    seconds = []
+    wall, cpu = [], []
     for _ in range(10):
-        start = time.perf_counter()
+        start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run([sys.executable, *command], check=True, capture_output=True)
-        seconds.append(time.perf_counter() - start)
-    print(f"median of 10: {statistics.median(seconds):.3f} s")
-    # The fastest of ten stands for an idle machine: tests run beside others.
-    assert min(seconds) <= 0.2
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        wall.append(time.perf_counter() - start)
+        cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    print(f"median of 10: {statistics.median(wall):.3f} s, of it {statistics.median(cpu):.3f} s computing")
+    # One process that waits for nothing: on an idle machine both are equal, on a busy one the second is what it costs.
+    assert statistics.median(cpu) <= 0.2
 
 
 def test_version(dslc: Callable) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from dslc.base.errors import CODES
+from dslc.base.errors import CODES, DslcError
 from dslc.base.explain import PAGES, fences, page
 
 
@@ -26,3 +28,45 @@ def test_there_is_no_page_without_a_code() -> None:
 
 def test_fences() -> None:
     assert fences("a\n```nn bad\nx\n```\n```\n```\n") == [("nn bad", "x\n"), ("", "")]
+
+
+EXAMPLES = [(code, info, text) for code in CODES for info, text in fences(page(code)) if info.startswith("nn")]
+
+
+@pytest.mark.parametrize(("code", "info", "text"), EXAMPLES, ids=[f"{c}-{i.replace(' ', '-')}" for c, i, _ in EXAMPLES])
+def test_bad_examples_give_their_code_and_mended_ones_none(code: str, info: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "page.nn"
+    file.write_text(text, encoding="utf-8")
+    assert found_in(file) == ([code] if info == "nn bad" else [])
+
+
+def found_in(file: Path) -> list[str]:
+    """The codes that checking the file, or else the graph of its training step, gives."""
+    from dslc.compiler.check.model import check_all
+    from dslc.compiler.pipeline import Options, compile_entry, entry_sizes
+
+    try:
+        for checked in check_all(file):
+            for entry, sizes in entry_sizes(checked, Options()):
+                compile_entry(checked, entry, sizes, Options(), after="autodiff")
+    except DslcError as error:
+        return [item["code"] for item in error.as_json()]
+    return []
+
+
+def test_most_codes_of_the_language_have_an_example() -> None:
+    shown = {code for code, info, _ in EXAMPLES if info == "nn bad"}
+    language = {code for code in CODES if code.startswith("E") and not code.startswith(("E04", "E06"))}
+    # Too long, too deep or too many to print; a circle of files; a choice of models; none that a user reaches so far.
+    assert language - shown == {"E0002", "E0004", "E0107", "E0111", "E0114", "E0507"}
+    mended = {code for code, info, _ in EXAMPLES if info == "nn"}
+    assert shown - mended == {"E0108"}
+
+
+def test_the_guide_to_the_language_checks(tmp_path: Path) -> None:
+    guide = Path(__file__).resolve().parents[2] / "docs" / "language.md"
+    examples = [text for info, text in fences(guide.read_text(encoding="utf-8")) if info == "nn"]
+    assert len(examples) >= 3
+    for text in examples:
+        (tmp_path / "guide.nn").write_text(text, encoding="utf-8")
+        assert found_in(tmp_path / "guide.nn") == []

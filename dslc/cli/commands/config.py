@@ -14,7 +14,7 @@ from dslc.cli.settings import config_options, read_config
 @click.command(cls=Command)
 @config_options
 def command(**flags: Any) -> None:
-    """Print every value of the configuration and where it comes from.
+    """Print each value of the configuration and its origin.
 
     Flags win over DSLC_* variables, which win over the file, which wins over the defaults.
     """

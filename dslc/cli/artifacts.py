@@ -1,0 +1,96 @@
+"""Artifacts named on the command line, and what of one is shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dslc.cli.output import size_text
+
+if TYPE_CHECKING:
+    from dslc.runtime.artifact import Artifact, Program
+    from dslc.runtime.plan import Plan
+
+
+def find_artifact(text: str | None) -> Path:
+    """``build/lenet``, ``build/lenet/lenet.dslc``; None: that of ./dslc.yaml, built where it is stale."""
+    if text is None:
+        from dslc.cli.compile import artifact_of
+        from dslc.cli.settings import read_config
+
+        return artifact_of(read_config())
+    path = Path(text)
+    return path / f"{path.resolve().name}.dslc" if path.is_dir() else path
+
+
+def sizes_text(program: Program) -> str:
+    return " ".join(f"{name}={value}" for name, value in program.sizes.items())
+
+
+def ratio(planned: int, bound: int) -> float:
+    """Planned bytes over the lower bound: 1 is perfect."""
+    return planned / bound if bound else 1.0
+
+
+def program_row(program: Program) -> tuple[str, ...]:
+    """Columns of PROGRAM_HEAD."""
+    return (
+        program.entry,
+        sizes_text(program),
+        size_text(program.io_bytes),
+        size_text(program.planned),
+        size_text(program.lower_bound),
+        f"{ratio(program.planned, program.lower_bound):.3f}",
+    )
+
+
+PROGRAM_HEAD = ("entry", "sizes", "io", "work", "lower bound", "ratio")
+PROGRAM_RIGHT = (2, 3, 4, 5)
+
+
+def program_data(program: Program) -> dict[str, Any]:
+    return {
+        "entry": program.entry,
+        "sizes": dict(program.sizes),
+        "target": program.target,
+        "provider": program.provider,
+        "io_bytes": program.io_bytes,
+        "work_bytes": program.work_bytes,
+        "lower_bound": program.lower_bound,
+        "planned": program.planned,
+        "ratio": ratio(program.planned, program.lower_bound),
+    }
+
+
+def tensor_text(tensor: dict[str, Any]) -> str:
+    """``image: f32[B, 1, 28, 28]``"""
+    return f"{tensor['name']}: {tensor['dtype']}[{', '.join(map(str, tensor['shape']))}]"
+
+
+def state_bytes(artifact: Artifact) -> dict[str, int]:
+    """Bytes of the state's tensors by kind."""
+    from math import prod
+
+    from dslc.runtime.dtypes import ITEMSIZE
+
+    found: dict[str, int] = {}
+    for tensor in artifact.header["state"]["tensors"]:
+        found[tensor["kind"]] = found.get(tensor["kind"], 0) + ITEMSIZE[tensor["dtype"]] * prod(tensor["shape"])
+    return found
+
+
+def largest_buffers(plan: Plan, count: int) -> list[tuple[int, str, str]]:
+    """The largest stretches of the work region: (bytes, type, what first writes them)."""
+    from dslc.runtime.plan import accesses
+
+    writer: dict[int, str] = {}
+    for instruction in plan.instructions:
+        where = getattr(instruction, "where", None)
+        for written in accesses(instruction)[1]:
+            writer.setdefault(written, plan.names[where] if where is not None else "")
+    found: dict[tuple[int, int], tuple[int, str, str]] = {}
+    for index, buffer in enumerate(plan.buffers):
+        if buffer.region == "work" and index in writer:
+            shown = f"{buffer.dtype}[{', '.join(map(str, buffer.shape))}]"
+            found.setdefault((buffer.offset, buffer.bytes), (buffer.bytes, shown, writer[index]))
+    return sorted(found.values(), reverse=True)[:count]

@@ -1,0 +1,95 @@
+"""``dslc build``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dslc.cli.app import Command
+from dslc.cli.options import define_option, size_option
+from dslc.cli.output import emit, size_text, table
+from dslc.cli.progress import build_progress
+
+if TYPE_CHECKING:
+    from dslc.compiler.pipeline import BuildResult
+
+
+@click.command(cls=Command)
+@click.argument("model", metavar="FILE[:MODEL]", required=False)
+@click.option("--name", metavar="NAME", help="Name of the artifact and its Python module.")
+@click.option("-o", "out", metavar="FOLDER", help="Publish into FOLDER/NAME; default: build.")
+@click.option("--target", metavar="NAME", help="Build for this target.")
+@click.option("--precision", metavar="NAME", help="Compute in f32 or f64.")
+@define_option
+@size_option
+@click.option("--force", is_flag=True, help="Replace what is there, whatever it is.")
+def command(
+    model: str | None,
+    name: str | None,
+    out: str | None,
+    target: str | None,
+    precision: str | None,
+    defines: tuple[str, ...],
+    size: tuple[str, ...],
+    force: bool,
+) -> None:
+    """Compile a model into an artifact that Python can import.
+
+    Without FILE, the model, arguments and options of ./dslc.yaml; with it, those of the command line alone.
+    """
+    from dslc.cli.compile import options_of, publish
+    from dslc.cli.requests import requested
+
+    request = requested(model, target=target, precision=precision, defines=defines, size=size)
+    options = options_of(request.build, name)
+    folder = Path(out) if out is not None else request.root / "build"
+    with build_progress() as progress:
+        path, result = publish(request.checked, options, folder, force=force, progress=progress)
+    emit(_data(path, result), _text(path, result))
+
+
+def _text(path: Path, result: BuildResult) -> str:
+    rows = [
+        (
+            report.entry,
+            " ".join(f"{name}={value}" for name, value in report.sizes.items()),
+            f"{report.nodes:,}",
+            size_text(report.io_bytes),
+            size_text(report.work_bytes),
+        )
+        for report in result.reports
+    ]
+    state = result.header["state"]["bytes"]
+    return "\n".join(
+        [
+            table(("entry", "sizes", "nodes", "io", "work"), rows, (2, 3, 4)),
+            f"state {size_text(state)}; built {path} ({size_text(len(result.artifact))}) in {result.seconds:.2f} s",
+        ]
+    )
+
+
+def _data(path: Path, result: BuildResult) -> dict[str, Any]:
+    return {
+        "path": str(path),
+        "name": result.name,
+        "bytes": len(result.artifact),
+        "seconds": result.seconds,
+        "state_bytes": result.header["state"]["bytes"],
+        "programs": [
+            {
+                "entry": report.entry,
+                "sizes": dict(report.sizes),
+                "nodes": report.nodes,
+                "io_bytes": report.io_bytes,
+                "work_bytes": report.work_bytes,
+                "lower_bound": report.lower_bound,
+                "passes": [
+                    {"name": p.name, "seconds": p.seconds, "nodes_before": p.nodes_before, "nodes_after": p.nodes_after}
+                    for p in report.passes
+                ],
+            }
+            for report in result.reports
+        ],
+    }

@@ -1,0 +1,94 @@
+"""``dslc check``"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dslc.base.errors import EXIT_OK, DslcError
+from dslc.cli.app import Command
+from dslc.cli.options import define_option, pairs
+from dslc.cli.output import emit, note, report_error, settings, size_text, use_color
+from dslc.cli.settings import read_config
+from dslc.cli.sources import as_argument
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.model import Checked
+
+
+@click.command(cls=Command)
+@click.argument("models", metavar="FILE[:MODEL]", nargs=-1)
+@define_option
+def command(models: tuple[str, ...], defines: tuple[str, ...]) -> int:
+    """Check models: names, types, shapes, train sections.
+
+    Checks all models of each FILE, or the one named. Without FILE, the model of ./dslc.yaml with its arguments.
+    """
+    from dslc.compiler.check.model import check_all
+
+    given = pairs(defines, "-D")
+    if not models:
+        config = read_config(defines=defines)
+        name = f":{config.model_name}" if config.model_name else ""
+        models = (f"{config.model}{name}",)
+        given = {key: as_argument(value) for key, value in config.args.items()}
+    errors: list[DslcError] = []
+    found: list[Checked] = []
+    for text in models:
+        try:
+            found += check_all(text, given)
+        except DslcError as error:
+            errors.append(error)
+    if errors and not settings().json:
+        for wrong in errors:
+            report_error(wrong, settings())
+    _warn(found)
+    code = errors[0].exit_code if errors else EXIT_OK
+    data: dict[str, Any] = {"models": [_data(checked) for checked in found]}
+    if errors:
+        data |= {"errors": [item for wrong in errors for item in wrong.as_json()], "exit_code": code}
+    emit(data, "\n".join(_line(checked) for checked in found))
+    return code
+
+
+def _warn(found: list[Checked]) -> None:
+    from dslc.dsl.diagnostics import render
+
+    # Models of one file share blocks: what is said of a block is said once.
+    shown = {(d.code, d.label.span): d for checked in found for d in checked.warnings}
+    for diagnostic in shown.values():
+        note(render(diagnostic, use_color(sys.stderr)) + "\n")
+
+
+def _elements(checked: Checked) -> int:
+    from math import prod
+
+    shapes = [info.input.value.type.shape for info in checked.params.values() if info.input.kind.value == "param"]
+    return sum(prod(size for size in shape if isinstance(size, int)) for shape in shapes)
+
+
+def _line(checked: Checked) -> str:
+    inputs = ", ".join(f"{i.name}: {i.value.type}" for i in checked.model_inputs)
+    results = ", ".join(f"{name}: {checked.graph.outputs[f'result.{name}'].type}" for name in checked.results)
+    count = _elements(checked)
+    trained = "" if checked.train is not None else "; no train section"
+    return (
+        f"{checked.module.source.path}: {checked.name}({inputs}) -> ({results})\n"
+        f"  {len(checked.graph.nodes)} operations, {count:,} parameters ({size_text(4 * count)} in f32){trained}"
+    )
+
+
+def _data(checked: Checked) -> dict[str, Any]:
+    return {
+        "file": checked.module.source.path,
+        "model": checked.name,
+        "inputs": [{"name": i.name, "type": str(i.value.type)} for i in checked.model_inputs],
+        "results": [{"name": n, "type": str(checked.graph.outputs[f"result.{n}"].type)} for n in checked.results],
+        "dims": [{"name": d.name, "low": d.low, "high": d.high, "default": d.default} for d in checked.dims],
+        "operations": len(checked.graph.nodes),
+        "parameters": _elements(checked),
+        "trained": checked.train is not None,
+        "warnings": [d.as_json() for d in checked.warnings],
+    }

@@ -1,0 +1,30 @@
+"""``dslc eval``"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from dslc.cli.app import Command
+from dslc.cli.output import emit, settings
+from dslc.cli.settings import config_options, read_config
+
+
+@click.command(cls=Command, name="eval")
+@config_options
+@click.option("--weights", metavar="FILE", help="Evaluate these weights, not the published ones.")
+@click.option("--device", default="auto", metavar="NAME", help="cpu, gpu or auto.")
+def command(weights: str | None, device: str, **flags: Any) -> None:
+    """Compute loss and metrics over the evaluation data."""
+    from dslc.cli.compile import artifact_of
+    from dslc.face import load
+    from dslc.runtime.train.loop import evaluate
+
+    config = read_config(**flags)
+    with load(artifact_of(config), device=device, weights=weights) as session:
+        found = evaluate(config, session, console=sys.stderr if settings().json else sys.stdout)
+    values = {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
+    text = "  ".join(f"{name} {value:.4f}" for name, value in values.items())
+    emit({"rows": found.rows, "values": values}, f"{text}  ({found.rows} rows)")

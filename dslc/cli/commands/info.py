@@ -1,0 +1,82 @@
+"""``dslc info``"""
+
+from __future__ import annotations
+
+import click
+
+from dslc.cli.app import Command
+from dslc.cli.artifacts import (
+    PROGRAM_HEAD,
+    PROGRAM_RIGHT,
+    find_artifact,
+    program_data,
+    program_row,
+    state_bytes,
+    tensor_text,
+)
+from dslc.cli.output import emit, size_text, table
+
+
+@click.command(cls=Command)
+@click.argument("artifact", required=False)
+@click.option("--weights", is_flag=True, help="List the tensors of the state.")
+def command(artifact: str | None, weights: bool) -> None:
+    """Show what an artifact holds.
+
+    ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml. Safe on files of unknown origin.
+    """
+    from dslc.runtime.artifact import read_artifact
+
+    path = find_artifact(artifact)
+    found = read_artifact(path)
+    header = found.header
+    interface, train = header["interface"], header["interface"]["train"]
+    state = state_bytes(found)
+    lines = [
+        f"{header['name']}: model {header['model']}, {found.id}",
+        f"built by   {', '.join(f'{tool} {version}' for tool, version in header['toolchain'].items())}",
+        f"source     sha256:{header['source_sha256']}",
+        f"options    {_options(header['options'])}",
+        *(f"dim        {d['name']} in {d['low']}..{d['high']} = {d['default']}" for d in interface["dims"]),
+        *(f"input      {tensor_text(t)}" for t in interface["inputs"]),
+        *(f"result     {tensor_text(t)}" for t in interface["results"]),
+    ]
+    if train is not None:
+        lines += [
+            *(f"train on   {tensor_text(t)}" for t in train["inputs"]),
+            *(f"argument   {s['name']} = {s['default']:g}" for s in train["scalars"]),
+            f"metrics    {', '.join(train['metrics']) or 'none'}; lr {train['lr']:g}",
+        ]
+    kinds = ", ".join(f"{kind} {size_text(count)}" for kind, count in state.items())
+    lines += [f"state      {size_text(header['state']['bytes'])} ({kinds})", ""]
+    lines.append(table(PROGRAM_HEAD, [program_row(p) for p in found.all_programs()], PROGRAM_RIGHT))
+    if weights:
+        rows = [
+            (t["name"], t["kind"], f"{t['dtype']}[{', '.join(map(str, t['shape']))}]", t["init"])
+            for t in header["state"]["tensors"]
+        ]
+        lines += ["", table(("tensor", "kind", "type", "starts as"), rows)]
+    data = {
+        "path": str(path),
+        "id": found.id,
+        "name": header["name"],
+        "model": header["model"],
+        "toolchain": header["toolchain"],
+        "source_sha256": header["source_sha256"],
+        "options": header["options"],
+        "interface": interface,
+        "state_bytes": header["state"]["bytes"],
+        "state": header["state"]["tensors"],
+        "programs": [program_data(p) for p in found.all_programs()],
+    }
+    emit(data, "\n".join(lines))
+
+
+def _options(options: dict[str, object]) -> str:
+    return ", ".join(f"{name}={_shown(value)}" for name, value in options.items() if value not in ({}, None))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_shown(item)}" for key, item in value.items()) + "}"
+    return str(value).lower() if isinstance(value, bool) else str(value)

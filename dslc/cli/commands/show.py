@@ -1,0 +1,99 @@
+"""``dslc show``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dslc.base.errors import BuildError
+from dslc.cli.app import Command
+from dslc.cli.options import define_option, size_option
+from dslc.cli.output import emit
+
+if TYPE_CHECKING:
+    from dslc.cli.requests import Request
+    from dslc.compiler.ir.program import Program
+    from dslc.compiler.pipeline import Options
+
+ENTRIES = ("init", "train_step", "eval_step", "eval_finish", "predict")
+
+
+@click.command(cls=Command)
+@click.argument("model", metavar="FILE[:MODEL]", required=False)
+@click.option("--entry", type=click.Choice(ENTRIES), help="Of this entry; default: train_step, else predict.")
+@click.option("--after", metavar="PASS", help="After this pass.")
+@click.option("--diff", metavar="PASS", help="What this pass changes.")
+@click.option("--svg", metavar="FILE", help="Write a picture of the graph.")
+@click.option("--precision", metavar="NAME", help="Compute in f32 or f64.")
+@define_option
+@size_option
+def command(
+    model: str | None,
+    entry: str | None,
+    after: str | None,
+    diff: str | None,
+    svg: str | None,
+    precision: str | None,
+    defines: tuple[str, ...],
+    size: tuple[str, ...],
+) -> None:
+    """Print a model's graph, as it was checked or after a pass.
+
+    Without FILE, the model of ./dslc.yaml.
+    """
+    from dslc.cli.compile import options_of
+    from dslc.cli.graphs import difference, memory_text, picture
+    from dslc.cli.requests import requested
+    from dslc.compiler.ir.text import format_graph
+
+    if after is not None and diff is not None:
+        raise click.UsageError("--after and --diff exclude each other")
+    request = requested(model, target=None, precision=precision, defines=defines, size=size)
+    options = options_of(request.build)
+    if after is None and diff is None and entry is None:
+        graph, text = request.checked.graph, format_graph(request.checked.graph)
+    elif diff is not None:
+        program = _compile(request, entry, options, diff)
+        graph = program.graph
+        text = difference(format_graph(_before(request, entry, options, diff).graph), format_graph(graph))
+    else:
+        program = _compile(request, entry, options, after)
+        graph, text = program.graph, format_graph(program.graph) + memory_text(program)
+    data = {"model": request.checked.name, "entry": entry, "after": after, "diff": diff, "text": text, "svg": svg}
+    if svg is None:
+        emit(data, text.rstrip("\n"))
+        return
+    from dslc.base.publish import publish_bytes
+
+    publish_bytes(Path(svg), picture(graph).encode())
+    emit(data, f"wrote {svg}: {len(graph.nodes)} nodes")
+
+
+def _compile(request: Request, entry: str | None, options: Options, after: str | None) -> Program:
+    """The Program of an entry up to a pass; before all of them for None."""
+    from dslc.compiler.pipeline import compile_entry, cut, entry_sizes
+
+    wanted = entry or ("train_step" if request.checked.train is not None else "predict")
+    built = [sizes for name, sizes in entry_sizes(request.checked, options) if name == wanted]
+    if not built:
+        raise BuildError(
+            "E0508",
+            f"`{request.checked.name}` has no entry {wanted}, since it has no train section",
+            place="--entry",
+            help="use --entry predict",
+        )
+    if after is None:
+        return cut(request.checked, wanted, built[-1])
+    program, _ = compile_entry(request.checked, wanted, built[-1], options, after=after)
+    return program
+
+
+def _before(request: Request, entry: str | None, options: Options, name: str) -> Program:
+    from dslc.compiler.passes.runner import pass_name
+    from dslc.compiler.pipeline import PIPELINE
+
+    names = [pass_name(step) for step in PIPELINE]
+    at = names.index(name)
+    return _compile(request, entry, options, names[at - 1] if at else None)

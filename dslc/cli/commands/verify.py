@@ -1,0 +1,90 @@
+"""``dslc verify``"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK
+from dslc.cli.app import Command
+from dslc.cli.artifacts import find_artifact
+from dslc.cli.output import emit
+from dslc.cli.sources import as_argument, split_model
+
+if TYPE_CHECKING:
+    from dslc.runtime.artifact import Artifact
+
+
+@click.command(cls=Command)
+@click.argument("artifact")
+@click.option("--digest", metavar="sha256:HEX", help="Also demand that the artifact is this one.")
+@click.option(
+    "--rebuild", metavar="FILE[:MODEL]", help="Build this source with the same options and compare the bytes."
+)
+def command(artifact: str, digest: str | None, rebuild: str | None) -> int:
+    """Verify an artifact's digests, structure and plans.
+
+    Safe on files of unknown origin. Exit code 5 for a damaged artifact, 1 when --rebuild gives other bytes.
+    """
+    from dslc.runtime.artifact import read_artifact
+
+    path = find_artifact(artifact)
+    found = read_artifact(path, digest)
+    found.verify()
+    count = len(found.all_programs())
+    data: dict[str, Any] = {"path": str(path), "id": found.id, "programs": count, "sound": True}
+    text = f"{path}: sound, {count} programs, {found.id}"
+    if rebuild is None:
+        emit(data, text)
+        return EXIT_OK
+    differences = _rebuilt(found, path, rebuild)
+    data |= {"rebuilt": not differences, "differences": differences}
+    if not differences:
+        emit(data, f"{text}\nbuilt again from {rebuild}: the same bytes")
+        return EXIT_OK
+    emit(data, "\n".join([text, f"built again from {rebuild}: other bytes", *(f"  {d}" for d in differences)]))
+    return EXIT_DIFFERENCE
+
+
+def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
+    """What differs between the artifact and a build of ``source`` with its options; empty when the bytes are equal."""
+    from dslc.cli.compile import options_of
+    from dslc.compiler.check.model import check_file
+    from dslc.compiler.pipeline import build
+
+    header = artifact.header
+    recorded = header["options"]
+    compute, params = recorded["precision"]["compute"], recorded["precision"]["params"]
+    options = options_of(
+        {
+            "target": recorded["target"],
+            "providers": recorded["providers"],
+            # Where they differ, the source says so itself: an option sets both.
+            **({"precision": compute} if compute == params else {}),
+            "sizes": recorded["sizes"],
+            "fuse": recorded["fuse"],
+        },
+        name=header["name"],
+    )
+    file, model = split_model(source)
+    arguments = {name: as_argument(value) for name, value in recorded["args"].items()}
+    result = build(check_file(file, model or header["model"], arguments), options)
+    if result.artifact == path.read_bytes():
+        return []
+    return _differences(header, result.header) or ["the bytes of a plan"]
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{key}: {_short(old.get(key))} in the artifact, {_short(new.get(key))} now"
+        for key in sorted({*old, *new} - {"blobs", "interface_sha256"})
+        if old.get(key) != new.get(key)
+    ]
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,0 +1,226 @@
+"""From a model's file to a published artifact: options, when a build is stale, the folder of the output."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from dslc.base.errors import ArtifactError, BuildError, ResourceError
+from dslc.cli.sources import as_argument
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.model import Checked
+    from dslc.compiler.pipeline import BuildResult, Options
+    from dslc.runtime.train.config import Config
+
+Progress = Callable[[str, int, int], None]
+
+#: Options of a build that have one value so far; they are accepted so that a configuration can state them.
+_FIXED: Final[dict[str, tuple[object, ...]]] = {
+    "streams": ("auto", 1),
+    "bulk": ("auto", "all"),
+    "mirror": ("auto", "never"),
+}
+
+_FACE: Final = b'"""Written by `dslc build`'
+
+
+def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
+    """The ``build:`` section of a configuration as the compiler's options. Raises BuildError E0603."""
+    from dslc.compiler.pipeline import Options
+
+    known = ("target", "precision", "sizes", "providers", "fuse", "name", *_FIXED)
+    for key, value in build.items():
+        if key not in known:
+            from dslc.dsl.diagnostics import did_you_mean
+
+            close = did_you_mean(key, known)
+            _refuse(f"`{key}` is no build option", key, f"did you mean `{close}`?" if close else ", ".join(known))
+        if key in _FIXED and value not in _FIXED[key]:
+            listed = " or ".join(map(str, _FIXED[key]))
+            _refuse(f"`{key}: {value}` is not known", key, f"write {key}: {listed}")
+        if key == "fuse" and not isinstance(value, bool):
+            _refuse(f"`fuse` is true or false, not `{value}`", key, "write fuse: true")
+        if key in ("target", "precision", "providers", "name") and not isinstance(value, str):
+            _refuse(f"`{key}` is a name, not `{value}`", key, f"write {key}: NAME")
+    return Options(
+        target=build.get("target", "cpu"),
+        provider=build.get("providers", "reference"),
+        precision=build.get("precision"),
+        sizes=_sizes(build.get("sizes") or {}),
+        name=name if name is not None else build.get("name"),
+        fuse=build.get("fuse", True),
+    )
+
+
+def _sizes(sizes: object) -> dict[str, dict[str, tuple[int, ...]]]:
+    help = "write sizes: {train: {B: 64}, predict: {B: [1, 64]}}"
+    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    if not isinstance(sizes, Mapping):
+        _refuse(f"`sizes` is a mapping, not `{sizes}`", "sizes", help)
+    for entry, dims in sizes.items():
+        if not isinstance(dims, Mapping):
+            _refuse(f"`sizes.{entry}` is a mapping of dims, not `{dims}`", f"sizes.{entry}", help)
+        for dim, value in dims.items():
+            values = value if isinstance(value, list | tuple) else [value]
+            if not values or any(isinstance(v, bool) or not isinstance(v, int) for v in values):
+                _refuse(f"a size is an integer, or a list of them, not `{value}`", f"sizes.{entry}.{dim}", help)
+            found.setdefault(str(entry), {})[str(dim)] = tuple(values)
+    return found
+
+
+def _refuse(cause: str, place: str, help: str) -> NoReturn:
+    raise BuildError("E0603", cause, place=f"build.{place}", help=help)
+
+
+def check_config(config: Config) -> Checked:
+    """The checked model of a configuration, with its arguments."""
+    from dslc.compiler.check.model import check_file
+
+    path = os.path.relpath(config.model)
+    return check_file(path, config.model_name, {name: as_argument(value) for name, value in config.args.items()})
+
+
+def project_root(config: Config) -> Path:
+    """The folder that holds ``build/``: that of the configuration, else the working folder."""
+    return config.path.parent if config.path is not None else Path()
+
+
+def artifact_of(config: Config) -> Path:
+    """Build the configuration's artifact where it is stale, and give its path."""
+    path, _ = build_if_stale(check_config(config), options_of(config.build), project_root(config) / "build")
+    return path
+
+
+def build_if_stale(
+    checked: Checked, options: Options, out: Path, progress: Progress | None = None
+) -> tuple[Path, BuildResult | None]:
+    """The path of the artifact in ``out``, and what was built; None when the one that is there is up to date."""
+    from dslc.compiler.naming import artifact_name
+
+    name = artifact_name(checked, options.name)
+    path = out / name / f"{name}.dslc"
+    if _is_fresh(path, name, checked, options):
+        return path, None
+    return publish(checked, options, out, progress=progress)
+
+
+def _is_fresh(path: Path, name: str, checked: Checked, options: Options) -> bool:
+    from dslc.compiler.toolchain.versions import toolchain
+    from dslc.runtime.artifact import read_artifact
+
+    if not (path.with_name("__init__.py").exists() and path.with_name("__init__.pyi").exists()):
+        return False
+    try:
+        header = read_artifact(path).header
+    except ArtifactError:
+        return False  # missing, damaged, or of another version: to be built
+    wanted = {
+        "name": name,
+        "model": checked.name,
+        "source_sha256": checked.digest,
+        "toolchain": toolchain(),
+    }
+    recorded = header["options"]
+    return all(header[key] == value for key, value in wanted.items()) and all(
+        recorded.get(key) == value for key, value in _deciding(checked, options).items()
+    )
+
+
+def _deciding(checked: Checked, options: Options) -> dict[str, Any]:
+    """What a user can choose of a build, as its header records it."""
+    from dslc.compiler.pipeline import precision_of
+
+    dtypes = precision_of(checked, options)
+    return {
+        "args": {name: value for name, value in checked.args.items() if isinstance(value, bool | int | float | str)},
+        "providers": options.provider,
+        "precision": {"compute": dtypes.compute.value, "params": dtypes.params.value},
+        "fuse": options.fuse,
+        "sizes": {
+            family: {dim: list(values) for dim, values in dims.items()} for family, dims in options.sizes.items()
+        },
+    }
+
+
+def publish(
+    checked: Checked, options: Options, out: Path, *, force: bool = False, progress: Progress | None = None
+) -> tuple[Path, BuildResult]:
+    """Build, and publish into ``out/NAME/``: the module, its stub, and last the artifact. Weights are left alone.
+
+    Raises what the build raises; ResourceError R402 (cannot be written, before anything is compiled), R403 (the folder
+    holds something else), R404 (another build is at work there).
+    """
+    from dslc.base.publish import folder_lock, publish_files
+    from dslc.compiler.importable import face_files
+    from dslc.compiler.naming import artifact_name
+    from dslc.compiler.pipeline import build
+
+    name = artifact_name(checked, options.name)
+    folder = out / name
+    made = _make(folder)
+    try:
+        if not force:
+            _check_owner(folder, name, checked.name)
+        with folder_lock(folder) as lock:
+            result = build(checked, options, progress)
+            faces = {file: text.encode() for file, text in face_files(result.header).items()}
+            publish_files(folder, {**faces, f"{name}.dslc": result.artifact}, commit=f"{name}.dslc", lock=lock)
+    except BaseException:
+        for empty in made:  # only what is still empty goes
+            with suppress(OSError):
+                empty.rmdir()
+        raise
+    return folder / f"{name}.dslc", result
+
+
+def _make(folder: Path) -> list[Path]:
+    """Make the folder; the folders that were made, innermost first."""
+    missing = [p for p in (folder, *folder.parents) if not p.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError(13, "permission denied")
+    except OSError as error:
+        raise ResourceError(
+            "R402",
+            f"the folder of the build cannot be written: {error.strerror}",
+            place=str(folder),
+            help="choose another with -o",
+        ) from error
+    return missing
+
+
+def _check_owner(folder: Path, name: str, model: str) -> None:
+    """R403 unless the folder is empty, or holds an artifact of this model."""
+    from dslc.runtime.artifact import read_artifact
+
+    ours = {f"{name}.dslc", f"{name}.safetensors", "__init__.py", "__init__.pyi", "__pycache__"}
+    there = sorted(p.name for p in folder.iterdir() if not p.name.startswith(".dslc"))
+    help = "choose another folder with -o, another name with --name, or replace it with --force"
+    path = folder / f"{name}.dslc"
+    if not path.exists():
+        # A build that was killed before its last file leaves the module behind.
+        foreign = [f for f in there if f not in ours or (f.startswith("__init__") and not _is_face(folder / f))]
+        if foreign:
+            raise ResourceError(
+                "R403", f"the folder holds `{foreign[0]}`, which is of no build", place=str(folder), help=help
+            )
+        return
+    try:
+        found = read_artifact(path).header["model"]
+    except ArtifactError as error:
+        if error.code == "R302":
+            return  # a build of an earlier version
+        raise ResourceError("R403", f"`{path.name}` is no sound artifact", place=str(path), help=help) from error
+    if found != model:
+        raise ResourceError("R403", f"`{path.name}` is a build of the model {found}", place=str(path), help=help)
+
+
+def _is_face(path: Path) -> bool:
+    """Whether a module was written by a build: all of them begin with the same words."""
+    with open(path, "rb") as file:
+        return file.read(len(_FACE)) == _FACE

@@ -1,0 +1,51 @@
+"""What ``build`` and ``show`` are to compile: a model of the command line, or that of ``dslc.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dslc.cli.options import pairs, sizes
+from dslc.cli.settings import merged_sizes, read_config
+from dslc.cli.sources import split_model
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.model import Checked
+
+
+@dataclass(frozen=True)
+class Request:
+    """``build``: the options as ``dslc.yaml`` writes them. ``root``: the folder above ``build/``."""
+
+    checked: Checked
+    build: Mapping[str, Any]
+    root: Path
+
+
+def requested(
+    model: str | None,
+    *,
+    target: str | None,
+    precision: str | None,
+    defines: tuple[str, ...],
+    size: tuple[str, ...],
+) -> Request:
+    """The checked model and its build options. Raises CompileError, BuildError, DataError."""
+    if model is None:
+        from dslc.cli.compile import check_config, project_root
+
+        config = read_config(target=target, precision=precision, defines=defines, size=size)
+        return Request(check_config(config), config.build, project_root(config))
+    from dslc.compiler.check.model import check_file
+
+    file, name = split_model(model)
+    build: dict[str, Any] = {}
+    if target is not None:
+        build["target"] = target
+    if precision is not None:
+        build["precision"] = precision
+    if size:
+        build["sizes"] = merged_sizes(None, sizes(size))
+    return Request(check_file(file, name, pairs(defines, "-D")), build, Path())
