@@ -28,6 +28,7 @@ class Brackets:
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
         self.stack: list[tuple[Token, int]] = []  # an opening bracket and the indentation of its line
+        self.in_body = False  # whether the outermost `{` is that of a block or model
         self.suspect: Token | None = None  # a `{` whose `}` stands further left than its line
 
     def inside_round(self) -> bool:
@@ -61,6 +62,8 @@ class Brackets:
                 help = "give inner parts a name of their own, or move them to a block"
                 title = f"brackets nest more than {MAX_NESTING} levels deep"
                 raise CompileError([Diagnostic("E0004", title, label, help=help)])
+            if token.kind == "{" and not self.stack:
+                self.in_body = self._is_head_of_body(index)
             self.stack.append((token, self._indent(token)))
         elif self.stack and _CLOSING[self.stack[-1][0].kind] == token.kind:
             opener, indent = self.stack.pop()
@@ -84,14 +87,25 @@ class Brackets:
         if not self.inside_round():
             return
         opener = self.stack[-1][0]
-        closing = _CLOSING[opener.kind]
-        what = "the end of the file" if token.kind == "$END" else f"`{token.text}`"
-        self._report(
-            opener, f"this `{opener.kind}` is never closed", "opened here", f"add `{closing}` before {what}", at=token
-        )
+        title = f"this `{opener.kind}` is never closed"
+        self._report(opener, title, "opened here", self._where_to_close(opener, token), at=token)
         while self.inside_round():
             self._virtual(_CLOSING[self.stack[-1][0].kind], token)
             self.stack.pop()
+
+    def _where_to_close(self, opener: Token, token: Token) -> str:
+        """The line before the first that is indented no further than the one with the bracket is where it ended."""
+        source = self.tokens.source
+        first, last = source.position(opener.start)[0], source.position(token.start)[0]
+        wanted = _CLOSING[opener.kind]
+        indent = self._indent(opener)
+        end = first
+        for number in range(first + 1, last):
+            line = source.line(number)
+            if line.strip() and len(line) - len(line.lstrip(" \t")) <= indent:
+                break
+            end = number if line.strip() else end
+        return f"close it with `{wanted}`" if first == last else f"add `{wanted}` at the end of line {end}"
 
     def _mismatch(self, token: Token) -> None:
         """A `)` or `]` where something else is open."""
@@ -141,8 +155,19 @@ class Brackets:
         end = self.tokens.source.text.find("\n", token.start)
         return self.tokens.source.text[start : end if end >= 0 else None]
 
+    def _is_head_of_body(self, index: int) -> bool:
+        items = self.tokens.items
+        while index >= 0 and items[index].kind != "_NL":
+            if items[index].kind in ("block", "model"):
+                return True
+            index -= 1
+        return False
+
     def _begins_section(self, token: Token) -> bool:
-        """Whether a name or `{` follows on the line, as in `train LeNet(...)`: no statement begins so."""
+        """Whether a name or `{` follows on the line, as in `train LeNet(...)`: no statement begins so, though an entry
+        of a section may."""
+        if not self.in_body:
+            return False
         rest = self._line(token)[token.end - self._line_start(token) :].lstrip(" \t")
         word = _WORD.match(rest)
         return rest[:1] == "{" or (word is not None and word.group() not in _WORDS_BEHIND_A_NAME)

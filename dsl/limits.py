@@ -13,5 +13,6 @@ MAX_NUMBER_LENGTH: Final = 64  # characters
 MAX_NAME_LENGTH: Final = 64
 MAX_STRING_LENGTH: Final = 1024
 MAX_SHOWN: Final = 20  # diagnostics of one run
+MAX_FOUND: Final = 100  # errors after which a text is given up
 
 EDITIONS: Final = (1,)

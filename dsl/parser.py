@@ -14,6 +14,7 @@ from dslc.dsl.depth import too_deep
 from dslc.dsl.diagnostics import CompileError, Diagnostic
 from dslc.dsl.first_line import read_edition
 from dslc.dsl.lexer import SOFT_WORDS, lex
+from dslc.dsl.limits import MAX_FOUND
 from dslc.dsl.span import Source
 from dslc.dsl.syntax_errors import explain
 from dslc.dsl.tables import Tables, load_tables
@@ -62,6 +63,8 @@ class _Parser:
             if step is None and token.kind in SOFT_WORDS:
                 step = actions[states[-1]].get("NAME")
             if step is None:
+                if len(self.found) >= MAX_FOUND:
+                    break
                 if index != resumed:
                     resumed = self._recover(index)
                     index = resumed
@@ -126,8 +129,8 @@ class _Parser:
         return end
 
     def _close_finished(self) -> None:
-        """Reduce what is whole whatever follows, so that a finished body does not count as the place of the error. The
-        values do not matter: they lie above the unit that is dropped."""
+        """Reduce what is whole whatever follows, so that a finished body does not count as the place of the error; stop
+        at a whole unit. The values do not matter: they belong to the unit that is dropped."""
         while True:
             steps = set(self.tables.actions[self.states[-1]].values())
             step = steps.pop()
@@ -140,6 +143,8 @@ class _Parser:
             del self.states[base + 1 :], self.values[base + 1 :], self.firsts[base + 1 :], self.lasts[base + 1 :]
             self.states.append(self.tables.gotos[self.states[-1]][rule.name])
             self.values[-1] = None
+            if rule.name in _UNITS:
+                return
 
     def _enclosing(self) -> tuple[int, str]:
         """The innermost place on the stack where a unit was about to begin."""

@@ -116,7 +116,7 @@ def describe(token: Token) -> str:
 
 def _foreign_word_(p: _Place) -> Diagnostic | None:
     help = _FOREIGN_WORDS.get(p.start.text)
-    if help is None or p.start.kind != "NAME" or p.index > p.first + 2:
+    if help is None or p.start.kind != "NAME" or (p.unit != "item" and p.index > p.first + 2):
         return None
     return p.error(f"`{p.start.text}` is not a word of the language", "", help, at=p.first)
 

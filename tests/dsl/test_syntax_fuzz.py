@@ -1,0 +1,158 @@
+"""Random sources: the formatter keeps the tree, the parser keeps its temper. Failing cases print their seed."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from source_generator import Generator
+
+from dslc.base.errors import DslcError
+from dslc.dsl import syntax
+from dslc.dsl.diagnostics import CompileError
+from dslc.dsl.format import format_file
+from dslc.dsl.limits import MAX_SOURCE_BYTES
+from dslc.dsl.load import decode
+from dslc.dsl.parser import parse
+from dslc.dsl.span import Source
+
+MODELS = sorted((Path(__file__).parent.parent / "models").glob("*.nn"))
+ABSTRACT = {"Tree", "Expr", "Stmt", "Item"}
+
+
+def test_formatting_keeps_the_tree_and_is_done_at_once(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+    seen: set[str] = set()
+    wide = 0
+    for number in range(fuzz_count(3000)):
+        text = Generator(fuzz_seed + number).file()
+        source = Source(f"seed {fuzz_seed + number}", text)
+        tree = parse(source)
+        formatted = format_file(source)
+        assert parse(Source(source.path, formatted)) == tree, source.path
+        assert format_file(Source(source.path, formatted)) == formatted, source.path
+        assert sorted(_comment_marks(formatted)) == sorted(_comment_marks(text)), source.path
+        for line in formatted.splitlines():
+            assert line == line.rstrip() and "\t" not in line.partition("#")[0].partition('"')[0], source.path
+        wide += any(len(line) > 100 for line in text.splitlines())
+        seen |= _classes(tree)
+    concrete = {name for name, kind in vars(syntax).items() if isinstance(kind, type) and issubclass(kind, syntax.Tree)}
+    assert concrete - ABSTRACT == seen
+    assert wide, "no source was wider than a line may be: the breaking of lines was not tried"
+
+
+def test_mutated_bytes_are_refused_or_read_within_the_limits(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+    rng = random.Random(fuzz_seed)
+    corpus = [path.read_bytes() for path in MODELS]
+    refused = accepted = 0
+    slowest = 0.0
+    for number in range(fuzz_count(100_000)):
+        data = _mutated(rng, rng.choice(corpus), corpus)
+        start = time.perf_counter()
+        try:
+            parse(decode(f"seed {fuzz_seed}, case {number}", data))
+            accepted += 1
+        except CompileError as error:
+            refused += 1
+            assert error.diagnostics and error.render() and error.as_json()
+            assert error.exit_code == 2
+        except DslcError:
+            raise
+        except Exception as error:
+            raise AssertionError(f"seed {fuzz_seed}, case {number}: {data!r}") from error
+        slowest = max(slowest, time.perf_counter() - start)
+    assert slowest < 2.0, f"seed {fuzz_seed}: {slowest:.2f} s"
+    assert refused and accepted
+
+
+def test_the_densest_sources_stay_within_two_seconds() -> None:
+    head = "nn 1\nconst a = "
+    for unit in (
+        "[[]],",
+        "1+",
+        "-",
+        "not ",
+        "(",
+        "a[0].b(c)|>",
+        "{",
+        "}",
+        '"',
+        "'",
+        "x y ",
+        "1 if a else ",
+        "a\n",
+        "@a ",
+        "; ",
+        "#\n",
+        "é",
+        "2^",
+        "a if ",
+    ):
+        text = head + unit * ((MAX_SOURCE_BYTES - 40) // len(unit.encode()))
+        for source in (Source("dense", text), Source("dense", f"nn 1\nmodel M() {{ {text[5:]} }}")):
+            start = time.perf_counter()
+            try:
+                format_file(source)
+            except CompileError as error:
+                assert len(error.render()) < 200_000
+            assert time.perf_counter() - start < 2.0, unit
+    statements = "nn 1\nmodel M(x: [B]) {\n" + "  y = f(x, k=3) |> g\n" * 4400 + "}\n"
+    start = time.perf_counter()
+    parse(Source("long", statements))
+    assert time.perf_counter() - start < 2.0
+
+
+def _comment_marks(text: str) -> list[str]:
+    """The comments of a generated source (its texts hold one `#`, in a fixed place)."""
+    found = []
+    for line in text.replace('"{ ( # |>"', '""').splitlines():
+        if "#" in line:
+            found.append(line[line.index("#") :].rstrip())
+    return found
+
+
+def _classes(tree: syntax.Tree) -> set[str]:
+    names: set[str] = set()
+    stack = [tree]
+    while stack:
+        node = stack.pop()
+        names.add(type(node).__name__)
+        for part in type(node).__dataclass_fields__:
+            value = getattr(node, part)
+            stack += [v for v in (value if isinstance(value, tuple) else (value,)) if isinstance(v, syntax.Tree)]
+    return names
+
+
+def _mutated(rng: random.Random, data: bytes, corpus: list[bytes]) -> bytes:
+    """A few random edits: bytes changed, cut, doubled, moved in from elsewhere; brackets and words inserted."""
+    inserts = [b"{", b"}", b"(", b")", b"[", b"]", b"|>", b"\n", b";", b"@", b"=", b'"', b"#", b"\x00", b"\xff", b"->"]
+    inserts += [
+        b" if ",
+        b" else ",
+        b" as ",
+        b"return ",
+        b"block ",
+        b"layer ",
+        b"..",
+        b"9" * 30,
+        b"1e999",
+        b"\xe2\x80\xae",
+    ]
+    text = bytearray(data)
+    for _ in range(rng.randint(1, 6)):
+        at = rng.randrange(len(text) + 1)
+        kind = rng.randrange(6)
+        if kind == 0 and at < len(text):
+            text[at] = rng.randrange(256)
+        elif kind == 1:
+            del text[at : at + rng.randint(1, 20)]
+        elif kind == 2:
+            text[at:at] = text[at : at + rng.randint(1, 40)]
+        elif kind == 3:
+            other = rng.choice(corpus)
+            start = rng.randrange(len(other))
+            text[at:at] = other[start : start + rng.randint(1, 60)]
+        else:
+            text[at:at] = rng.choice(inserts)
+    return bytes(text)
