@@ -304,7 +304,7 @@ class _Run:
         except DslcError as error:
             self.report.warn(f"not saved: {error.message}")
         else:
-            self.report.line(f"stopped after {self.done} steps; `dslc train --resume` goes on from {self.saver.last}")
+            self.report.line(f"saved {self.saver.last}")
         return code
 
     # The end
