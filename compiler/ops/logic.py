@@ -238,7 +238,7 @@ class Minimum(Extremum):
 class Maximum(Extremum):
     """maximum(x, y): the greater of the two, nan where one is nan. The gradient of a tie goes half to each side.
 
-    given: x: [B, 8], y: [8]
+    given: x: [B, 8]
     >>> maximum(x, 0)
     """
 
@@ -335,7 +335,8 @@ class ClipFunction(Function):
         limits: dict[str, Attr] = {}
         for name, limit in (("low", low), ("high", high)):
             if limit is not None:
-                limits[name] = limit
+                # the limits of an integer tensor are integers, and a broken one is refused by the op
+                limits[name] = int(limit) if x.type.dtype.is_int and limit.is_integer() else limit
         return call.emit(clip, x, **limits)
 
 

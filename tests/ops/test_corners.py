@@ -1,0 +1,149 @@
+"""Values at the corners of each domain: 0, infinities, nan, ties, limits; and what an op refuses."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from evaluation import apply
+from test_every_op import gradients_of, node_of
+
+from dslc.base.errors import DataError
+from dslc.compiler.ir.special import erf
+from dslc.compiler.ops.registry import ops
+
+INF, NAN = math.inf, math.nan
+BIG = 1000.0
+
+CORNERS = [
+    ("exp", {}, [INF, -INF, NAN, BIG, -BIG], [INF, 0, NAN, INF, 0]),
+    ("log", {}, [0, -0.0, -1, INF, NAN], [-INF, -INF, NAN, INF, NAN]),
+    ("log1p", {}, [-1, -2, INF, 1e-30, NAN], [-INF, NAN, INF, 1e-30, NAN]),
+    ("expm1", {}, [INF, -INF, 1e-30, NAN], [INF, -1, 1e-30, NAN]),
+    ("sqrt", {}, [0, INF, -1, NAN], [0, INF, NAN, NAN]),
+    ("rsqrt", {}, [0, INF, -1, NAN], [INF, 0, NAN, NAN]),
+    ("sin", {}, [INF, NAN, 0], [NAN, NAN, 0]),
+    ("tanh", {}, [INF, -INF, NAN], [1, -1, NAN]),
+    ("erf", {}, [INF, -INF, NAN, 0], [1, -1, NAN, 0]),
+    ("sigmoid", {}, [INF, -INF, NAN, BIG, -BIG, 0], [1, 0, NAN, 1, 0, 0.5]),
+    ("softplus", {}, [INF, -INF, NAN, BIG, -BIG], [INF, 0, NAN, BIG, 0]),
+    ("relu", {}, [INF, -INF, NAN, -0.0], [INF, 0, NAN, 0]),
+    ("leaky_relu", {"slope": 0.5}, [INF, -INF, NAN, 0], [INF, -INF, NAN, 0]),
+    ("elu", {"alpha": 1.0}, [INF, -INF, NAN, 0], [INF, -1, NAN, 0]),
+    ("silu", {}, [INF, NAN, BIG, -BIG], [INF, NAN, BIG, 0]),
+    ("gelu", {"approximate": False}, [INF, NAN, BIG, -BIG], [INF, NAN, BIG, 0]),
+    ("gelu", {"approximate": True}, [INF, NAN, BIG, -BIG], [INF, NAN, BIG, 0]),
+    ("abs", {}, [-INF, NAN, -0.0], [INF, NAN, 0]),
+    ("sign", {}, [-INF, NAN, 0], [-1, NAN, 0]),
+    ("floor", {}, [-INF, NAN, -0.5], [-INF, NAN, -1]),
+    ("round", {}, [0.5, 1.5, 2.5, -0.5, NAN], [0, 2, 2, 0, NAN]),
+    ("clip", {"low": -1.0, "high": 1.0}, [INF, -INF, NAN], [1, -1, NAN]),
+    ("powi", {"exponent": 0}, [0, INF, NAN], [1, 1, 1]),
+    ("powi", {"exponent": -1}, [0, INF, NAN], [INF, 0, NAN]),
+    ("softmax", {"axis": 0}, [-INF, -INF], [NAN, NAN]),
+    ("softmax", {"axis": 0}, [BIG, -BIG], [1, 0]),
+    ("log_softmax", {"axis": 0}, [BIG, -BIG], [0, -2 * BIG]),
+    ("max", {"over": (0,), "keep": False}, [1, NAN, 2], NAN),
+    ("min", {"over": (0,), "keep": False}, [1, -INF, 2], -INF),
+    ("logsumexp", {"over": (0,), "keep": False}, [NAN, 0], NAN),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("name", "attrs", "xs", "expected"), CORNERS)
+def test_corner_values(
+    name: str, attrs: dict[str, object], xs: list[float], expected: list[float], dtype: type
+) -> None:
+    [y] = apply(ops()[name], [np.array(xs, dtype)], attrs)
+    assert y.dtype == dtype
+    np.testing.assert_array_equal(y, np.array(expected, dtype))
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "y", "expected"),
+    [
+        ("div", [1, -1, 0, INF], [0, 0, 0, INF], [INF, -INF, NAN, NAN]),
+        ("pow", [0, 0, -1, -1, NAN, 1], [0, -1, 0.5, INF, 0, NAN], [1, INF, NAN, 1, 1, 1]),
+        ("minimum", [NAN, 1, -INF], [1, NAN, INF], [NAN, NAN, -INF]),
+        ("maximum", [NAN, 1, -INF], [1, NAN, INF], [NAN, NAN, INF]),
+        ("mod", [5, -5, 5, 1], [3, 3, -3, 0], [2, 1, -1, NAN]),
+        ("floordiv", [5, -5, 1], [3, 3, 0], [1, -2, INF]),
+    ],
+)
+def test_corner_values_of_two(name: str, x: list[float], y: list[float], expected: list[float]) -> None:
+    [z] = apply(ops()[name], [np.array(x, float), np.array(y, float)], {})
+    np.testing.assert_array_equal(z, np.array(expected, float))
+
+
+def test_comparisons_with_nan_are_false() -> None:
+    for name in ("lt", "le", "gt", "ge", "eq"):
+        assert not apply(ops()[name], [np.array([NAN, 1.0]), np.array([1.0, NAN])], {})[0].any()
+    assert apply(ops()["ne"], [np.array([NAN]), np.array([NAN])], {})[0].all()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "low", "high"), [("i8", -128, 127), ("u8", 0, 255), ("i16", -(2**15), 2**15 - 1), ("i32", -(2**31), 2**31 - 1),
+                               ("i64", -(2**63), 2**63 - 1)]
+)  # fmt: skip
+def test_cast_of_a_float_holds_at_the_limits(dtype: str, low: int, high: int) -> None:
+    for source in (np.float32, np.float64):
+        xs = np.array([1e30, -1e30, INF, -INF, NAN, 1.9, -0.9, 3.0], source)
+        [y] = apply(ops()["cast"], [xs], {"dtype": dtype})
+        assert y.tolist() == [high, low, high, low, 0, 1, 0, 3]
+    [scalar] = apply(ops()["cast"], [np.array(-1e30)], {"dtype": dtype})
+    assert scalar.shape == () and scalar == low
+
+
+def _gradient(name: str, xs: list[list[float]], attrs: dict[str, object] | None = None) -> list[list[float]]:
+    arrays = [np.array(x, float) for x in xs]
+    op = ops()[name]
+    ys = apply(op, arrays, attrs or {})
+    node = node_of(op, arrays, dict(attrs or {}))
+    feeds = dict(zip((*node.inputs, *node.outputs), (*arrays, *ys)))
+    return [g.tolist() for g in gradients_of(op, node, feeds, [np.ones_like(ys[0])])]
+
+
+def test_gradients_at_ties_and_kinks() -> None:
+    assert _gradient("maximum", [[1, 2, 3], [1, 3, 2]]) == [[0.5, 0, 1], [0.5, 1, 0]]
+    assert _gradient("minimum", [[1, 2, 3], [1, 3, 2]]) == [[0.5, 1, 0], [0.5, 0, 1]]
+    assert _gradient("max", [[3, 1, 3, 3]], {"over": (0,), "keep": False}) == [[1 / 3, 0, 1 / 3, 1 / 3]]
+    assert _gradient("min", [[1, 1, 2]], {"over": (0,), "keep": True}) == [[0.5, 0.5, 0]]
+    assert _gradient("relu", [[0.0, 1.0, -1.0]]) == [[0, 1, 0]]
+    assert _gradient("abs", [[0.0, 2.0, -2.0]]) == [[0, 1, -1]]
+    assert _gradient("clip", [[-1.0, 0.0, 1.0, 2.0]], {"low": -1.0, "high": 1.0}) == [[1, 1, 1, 0]]
+    assert _gradient("pow", [[0.0, 2.0], [0.0, 0.0]]) == [[0, 0], [0, math.log(2)]]
+
+
+def test_erf_against_the_math_library() -> None:
+    x = np.concatenate([np.linspace(-7, 7, 40_001), [1.0, -1.0, 1e-30, 5e-324, 0.0]])
+    expected = np.array([math.erf(v) for v in x])
+    assert np.abs(erf(x) - expected).max() < 2e-16
+    assert np.abs(erf(x.astype(np.float32)) - np.array([math.erf(v) for v in x.astype(np.float32)])).max() < 2e-7
+    assert math.copysign(1, erf(np.array([-0.0]))[0]) == -1
+    assert (np.diff(erf(np.linspace(-3, 3, 2001))) > 0).all()
+
+
+@pytest.mark.parametrize("ids", [[0, 5], [-1, 0], [255]])
+def test_an_id_outside_the_table_is_an_error(ids: list[int]) -> None:
+    wrong = np.array(ids, np.int64)
+    table = np.zeros((5, 2))
+    for name, xs, attrs in (
+        ("gather_rows", [table, wrong], {}),
+        ("scatter_rows_add", [np.zeros((len(ids), 2)), wrong], {"count": 5}),
+        ("one_hot", [wrong], {"count": 5, "dtype": "f64"}),
+    ):
+        with pytest.raises(DataError, match="R103") as caught:
+            apply(ops()[name], xs, attrs)
+        assert "ids run from 0 to 4" in str(caught.value)
+
+
+def test_an_integer_divided_by_zero_is_zero() -> None:
+    x, zero = np.array([1, -7, 2**31 - 1], np.int32), np.zeros(3, np.int32)
+    assert apply(ops()["floordiv"], [x, zero], {})[0].tolist() == [0, 0, 0]
+    assert apply(ops()["mod"], [x, zero], {})[0].tolist() == [0, 0, 0]
+
+
+def test_products_of_empty_sides_are_zero() -> None:
+    [y] = apply(ops()["matmul"], [np.zeros((2, 0)), np.zeros((0, 3))], {"transpose_a": False, "transpose_b": False})
+    assert y.tolist() == [[0.0] * 3] * 2

@@ -1,0 +1,122 @@
+"""Types with dims: an op is checked once for every batch size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.op import Builder, Mismatch
+from dslc.compiler.ir.sizes import Dim, Size, of_dim
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.registry import ops
+
+B = of_dim(Dim("B", 1, 64, 8))
+T = of_dim(Dim("T", 0, 32, 16))
+FLOAT, I32, B1 = DType.FLOAT, DType.I32, DType.B1
+Shape = tuple[Size, ...]
+
+FITS: list[tuple[str, list[tuple[DType, Shape]], dict[str, Any], tuple[DType, Shape]]] = [
+    ("add", [(FLOAT, (B, 8)), (FLOAT, (8,))], {}, (FLOAT, (B, 8))),
+    ("lt", [(FLOAT, (B, 1)), (FLOAT, (1, T))], {}, (B1, (B, T))),
+    ("where", [(B1, (B,)), (I32, ()), (I32, (B,))], {}, (I32, (B,))),
+    ("full", [], {"value": B, "dtype": FLOAT, "shape": (B, 2)}, (FLOAT, (B, 2))),
+    ("full", [], {"value": B * 3, "dtype": DType.U8, "shape": ()}, (DType.U8, ())),
+    ("reshape", [(FLOAT, (B, 4, T))], {"shape": (B * T, 4)}, (FLOAT, (B * T, 4))),
+    ("transpose", [(FLOAT, (B, 4, T))], {"perm": (2, 0, 1)}, (FLOAT, (T, B, 4))),
+    ("expand", [(FLOAT, (1, 8))], {"shape": (B, 8)}, (FLOAT, (B, 8))),
+    ("sum_to", [(FLOAT, (B, 8))], {"shape": (8,)}, (FLOAT, (8,))),
+    ("slice", [(FLOAT, (64, 8))], {"starts": (0, 0), "stops": (B, 8), "steps": (1, 2)}, (FLOAT, (B, 4))),
+    ("slice", [(FLOAT, (B, T))], {"starts": (0, 0), "stops": (B, T), "steps": (1, 1)}, (FLOAT, (B, T))),
+    ("pad", [(FLOAT, (B,))], {"low": (1,), "high": (2,), "interior": (1,), "value": 0.0}, (FLOAT, (2 * B + 2,))),
+    ("concat", [(FLOAT, (B, 8)), (FLOAT, (T, 8))], {"axis": 0}, (FLOAT, (B + T, 8))),
+    ("sum", [(I32, (B, 8))], {"over": (0,), "keep": True}, (DType.I64, (1, 8))),
+    ("sum", [(FLOAT, (B, T))], {"over": (1,), "keep": False}, (FLOAT, (B,))),
+    ("mean", [(FLOAT, (B, 8))], {"over": (0, 1), "keep": False}, (FLOAT, ())),
+    ("softmax", [(FLOAT, (T, B))], {"axis": 1}, (FLOAT, (T, B))),
+    ("argmax", [(FLOAT, (T, B))], {"axis": 1}, (I32, (T,))),
+    ("matmul", [(FLOAT, (B, 4, T)), (FLOAT, (T, 5))], {"transpose_a": False, "transpose_b": False}, (FLOAT, (B, 4, 5))),
+    ("matmul", [(FLOAT, (T, B)), (FLOAT, (8, T))], {"transpose_a": True, "transpose_b": True}, (FLOAT, (B, 8))),
+    ("gather_rows", [(FLOAT, (9, 3)), (I32, (B, T))], {}, (FLOAT, (B, T, 3))),
+    ("scatter_rows_add", [(FLOAT, (B, T, 3)), (I32, (B, T))], {"count": 9}, (FLOAT, (9, 3))),
+    ("one_hot", [(I32, (B,))], {"count": 9, "dtype": FLOAT}, (FLOAT, (B, 9))),
+]  # fmt: skip
+
+WRONG: list[tuple[str, list[tuple[DType, Shape]], dict[str, Any], str]] = [
+    ("add", [(FLOAT, (B, 8)), (FLOAT, (T, 8))], {}, "E0301"),
+    ("add", [(FLOAT, (B,)), (I32, (B,))], {}, "E0204"),
+    ("full", [], {"value": B * 4, "dtype": DType.U8, "shape": ()}, "E0209"),
+    ("full", [], {"value": 1, "dtype": B1, "shape": ()}, "E0204"),
+    ("full", [], {"value": 0.5, "dtype": I32, "shape": ()}, "E0204"),
+    ("reshape", [(FLOAT, (B, 4))], {"shape": (T, 4)}, "E0302"),
+    ("transpose", [(FLOAT, (B, 4))], {"perm": (0, 0)}, "E0306"),
+    ("expand", [(FLOAT, (B, 8))], {"shape": (64, 8)}, "E0301"),
+    ("slice", [(FLOAT, (32, 8))], {"starts": (0, 0), "stops": (B, 8), "steps": (1, 1)}, "E0304"),
+    ("slice", [(FLOAT, (B, 8))], {"starts": (2, 0), "stops": (B, 8), "steps": (1, 1)}, "E0304"),
+    ("slice", [(FLOAT, (B, 8))], {"starts": (0, 0), "stops": (B, 8), "steps": (1, 0)}, "E0209"),
+    ("pad", [(FLOAT, (T,))], {"low": (1,), "high": (2,), "interior": (1,), "value": 0.0}, "E0308"),
+    ("pad", [(FLOAT, (B,))], {"low": (-1,), "high": (2,), "interior": (0,), "value": 0.0}, "E0209"),
+    ("concat", [(FLOAT, (B, 8)), (FLOAT, (T, 8))], {"axis": 1}, "E0302"),
+    ("concat", [(FLOAT, (B, 8)), (I32, (B, 8))], {"axis": 1}, "E0204"),
+    ("mean", [(FLOAT, (B, T))], {"over": (1,), "keep": False}, "E0308"),
+    ("max", [(FLOAT, (T,))], {"over": (0,), "keep": False}, "E0308"),
+    ("softmax", [(FLOAT, (B, T))], {"axis": 1}, "E0308"),
+    ("argmax", [(FLOAT, (B, T))], {"axis": 1}, "E0308"),
+    ("matmul", [(FLOAT, (B, T)), (FLOAT, (B, T))], {"transpose_a": False, "transpose_b": False}, "E0203"),
+    ("matmul", [(I32, (B, T)), (I32, (T, B))], {"transpose_a": False, "transpose_b": False}, "E0203"),
+    ("gather_rows", [(FLOAT, (9, 3)), (FLOAT, (B,))], {}, "E0203"),
+    ("logical_not", [(FLOAT, (B,))], {}, "E0203"),
+    ("neg", [(B1, (B,))], {}, "E0203"),
+    ("powi", [(I32, (B,))], {"exponent": -1}, "E0203"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "inputs", "attrs", "expected"), FITS)
+def test_types_with_dims(name: str, inputs: list[Any], attrs: dict[str, Any], expected: Any) -> None:
+    assert ops()[name].infer([TensorType(*t) for t in inputs], attrs) == (TensorType(*expected),)
+
+
+@pytest.mark.parametrize(("name", "inputs", "attrs", "code"), WRONG)
+def test_what_does_not_fit_is_refused(name: str, inputs: list[Any], attrs: dict[str, Any], code: str) -> None:
+    with pytest.raises(Mismatch) as caught:
+        ops()[name].infer([TensorType(*t) for t in inputs], attrs)
+    assert caught.value.code == code
+    assert caught.value.why
+
+
+def _node(name: str, inputs: list[tuple[DType, Shape]], attrs: dict[str, Any]) -> Node:
+    from dslc.compiler.ir.graph import Input, Kind
+
+    return Builder().node(ops()[name], *(Input("x", Kind.DATA, TensorType(*t)).value for t in inputs), **attrs)
+
+
+ROWS: list[tuple[str, list[tuple[DType, Shape]], dict[str, Any], list[int | None], tuple[int | None, ...] | None]] = [
+    ("add", [(FLOAT, (B, 8)), (FLOAT, (8,))], {}, [0, None], (0,)),
+    ("add", [(FLOAT, (B, 8)), (FLOAT, (B,))], {}, [0, 0], None),
+    ("reshape", [(FLOAT, (B, 4, 4))], {"shape": (B, 16)}, [0], (0,)),
+    ("reshape", [(FLOAT, (B, T, 4))], {"shape": (B * T, 4)}, [0], (0,)),
+    ("reshape", [(FLOAT, (3, B, 2, 4))], {"shape": (3, B, 8)}, [1], (1,)),
+    ("reshape", [(FLOAT, (B, 8))], {"shape": (8, B)}, [0], None),
+    ("transpose", [(FLOAT, (B, 4, 3))], {"perm": (2, 0, 1)}, [0], (1,)),
+    ("slice", [(FLOAT, (B, 8))], {"starts": (0, 1), "stops": (B, 5), "steps": (1, 1)}, [0], (0,)),
+    ("slice", [(FLOAT, (B, 8))], {"starts": (0, 1), "stops": (1, 5), "steps": (1, 1)}, [0], None),
+    ("concat", [(FLOAT, (B, 8)), (FLOAT, (B, 2))], {"axis": 1}, [0, 0], (0,)),
+    ("concat", [(FLOAT, (B, 8)), (FLOAT, (B, 8))], {"axis": 0}, [0, 0], None),
+    ("sum", [(FLOAT, (B, 8))], {"over": (0,), "keep": False}, [0], None),
+    ("sum", [(FLOAT, (3, B, 8))], {"over": (0,), "keep": False}, [1], (0,)),
+    ("softmax", [(FLOAT, (B, 8))], {"axis": 1}, [0], (0,)),
+    ("softmax", [(FLOAT, (B, 8))], {"axis": 0}, [0], None),
+    ("matmul", [(FLOAT, (B, 8)), (FLOAT, (3, 8))], {"transpose_a": False, "transpose_b": True}, [0, None], (0,)),
+    ("matmul", [(FLOAT, (8, B)), (FLOAT, (3, 8))], {"transpose_a": True, "transpose_b": True}, [1, None], (0,)),
+    ("matmul", [(FLOAT, (3, 8)), (FLOAT, (8, B))], {"transpose_a": False, "transpose_b": False}, [None, 1], (1,)),
+    ("matmul", [(FLOAT, (B, 8)), (FLOAT, (B, 8))], {"transpose_a": True, "transpose_b": False}, [0, 0], None),
+    ("matmul", [(FLOAT, (B, 4, 8)), (FLOAT, (B, 8, 3))], {"transpose_a": False, "transpose_b": False}, [0, 0], (0,)),
+    ("gather_rows", [(FLOAT, (9, 3)), (I32, (B, 5))], {}, [None, 0], (0,)),
+    ("scatter_rows_add", [(FLOAT, (B, 3)), (I32, (B,))], {"count": 9}, [0, 0], None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "inputs", "attrs", "axes", "expected"), ROWS)
+def test_where_rows_lie(name: str, inputs: list[Any], attrs: dict[str, Any], axes: list[Any], expected: Any) -> None:
+    assert ops()[name].rows(_node(name, inputs, attrs), axes) == expected
