@@ -53,9 +53,8 @@ def test_draws_are_fixed_for_ever(golden: Callable[[str, str], None]) -> None:
         lines.append(f"seed {seed} step {step} from element {start}")
         lines.append("  words " + " ".join(f"{w:08x}" for w in philox.words(start, 6, **numbers)))
         lines.append("  halves " + " ".join(f"{h:04x}" for h in philox.halves(start, 10, **numbers)))
-        lines.append(
-            "  uniform " + " ".join(v.hex() for v in philox.uniform(philox.words(start, 6, **numbers)).tolist())
-        )
+        u = philox.uniform(philox.words(start, 6, **numbers))
+        lines.append("  uniform " + " ".join(v.hex() for v in u.tolist()))
         lines.append("  normal " + " ".join(v.hex() for v in philox.normal(start, 6, **numbers).tolist()))
     golden("ops/philox.txt", "\n".join(lines) + "\n")
 

@@ -61,9 +61,10 @@ def test_a_class_with_a_missing_part_cannot(base: type[Op], parts: dict[str, Any
     assert "half" not in OPS
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"__doc__": ""}, {"__doc__": "Halves."}, {"name": ""}, {"name": "add", "__doc__": "add(x): a"}]
-)
+WITHOUT = [{"__doc__": ""}, {"__doc__": "Halves."}, {"name": ""}, {"name": "add", "__doc__": "add(x): a"}]
+
+
+@pytest.mark.parametrize("wrong", WITHOUT)
 def test_a_class_without_page_or_own_name_cannot(wrong: dict[str, str]) -> None:
     before = dict(OPS)
     with pytest.raises(TypeError):

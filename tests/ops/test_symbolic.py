@@ -93,7 +93,7 @@ def _node(name: str, inputs: list[tuple[DType, Shape]], attrs: dict[str, Any]) -
 
 ROWS: list[tuple[str, list[tuple[DType, Shape]], dict[str, Any], list[int | None], tuple[int | None, ...] | None]] = [
     ("add", [(FLOAT, (B, 8)), (FLOAT, (8,))], {}, [0, None], (0,)),
-    ("add", [(FLOAT, (B, 8)), (FLOAT, (B,))], {}, [0, 0], None),
+    ("add", [(FLOAT, (B, B)), (FLOAT, (B,))], {}, [0, 0], None),
     ("reshape", [(FLOAT, (B, 4, 4))], {"shape": (B, 16)}, [0], (0,)),
     ("reshape", [(FLOAT, (B, T, 4))], {"shape": (B * T, 4)}, [0], (0,)),
     ("reshape", [(FLOAT, (3, B, 2, 4))], {"shape": (3, B, 8)}, [1], (1,)),
