@@ -45,7 +45,7 @@ def draw(
     margin = len(str(max(span.line for span, _, _ in labels)))
     head, _, rest = title.partition(":")
     lines = [pen.paint(head, severity) + pen.paint(f":{rest}", "main")]
-    lines.append(f"{' ' * margin}{pen.paint(' -->', 'dim')} {place}" + (f"   {context}" if context else ""))
+    lines.append(f"{' ' * margin}{pen.paint('-->', 'dim')} {place}" + (f"   {context}" if context else ""))
 
     sources: list[Source] = []
     for span, _, _ in labels:
@@ -54,7 +54,7 @@ def draw(
     for source in sources:
         here = [label for label in labels if label[0].source == source]
         if source is not sources[0]:
-            lines.append(f"{' ' * margin}{pen.paint(' :::', 'dim')} {here[0][0]}")
+            lines.append(f"{' ' * margin}{pen.paint(':::', 'dim')} {here[0][0]}")
         lines.append(f"{' ' * margin} {pen.paint('|', 'dim')}")
         last = 0
         for number in sorted({span.line for span, _, _ in here}):

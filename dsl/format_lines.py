@@ -55,8 +55,8 @@ class _Layout:
         self.spacing = spacing
         self.segment = segment
         self.width = width
-        head = self.items[segment.first].kind in ("block", "model") or (segment.depth == 0 and segment.in_section)
-        self.step = 4 if head or self.items[segment.end - 1].kind == "{" else 2
+        head = self.items[segment.first].kind in ("block", "model") or self.items[segment.end - 1].kind == "{"
+        self.step = 4 if head else 2
         self.base = indent
         self.brackets = [_Bracket(indent)]
         self.lines: list[str] = []

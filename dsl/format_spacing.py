@@ -35,6 +35,8 @@ class Spacing:
             before = self.items[i - 1] if i else None
             gap_text = text[before.end : token.start] if before else ""
             self.breaks[i] = "\n" in gap_text and kind != "_NL" and not (before and before.kind == "_NL")
+            if i not in tokens.comments and before is not None and self._joins(before.kind, kind):
+                self.breaks[i] = False
             gap = 1
             tight_after = False
             if before is None or tight_next or kind in (",", ")", "]", ".", "_NL"):
@@ -56,7 +58,7 @@ class Spacing:
             elif kind in _TIGHT:
                 gap, tight_after = 0, True
             elif kind == ":":
-                gap, tight_after = 0, brackets[-1:] == ["["]
+                gap, tight_after = int(before is not None and before.kind == ","), brackets[-1:] == ["["]
             elif kind == "=":
                 named = i >= 2 and self.items[i - 2].kind in ("(", ",") and brackets[-1:] == ["("]
                 if named:
@@ -77,6 +79,11 @@ class Spacing:
             if kind == "use" or kind == "_NL":
                 in_use = kind == "use"
             tight_next = tight_after
+
+    @staticmethod
+    def _joins(before: str, kind: str) -> bool:
+        """`{` and `else` stand on the line of what they belong to, `}` on that of its `{` if nothing is between."""
+        return kind == "{" or (before, kind) in (("}", "else"), ("{", "}"))
 
     def gap(self, index: int) -> int:
         return self._gaps[index]

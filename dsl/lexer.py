@@ -50,7 +50,7 @@ _FOREIGN: Final = {
     "*=": "write `a = a * b`",
     "/=": "write `a = a / b`",
     "/*": "comments begin with `#` and end with the line",
-    "'": 'texts stand in double quotes: "..."',
+    "'": 'write "..."',
     "\\": "a line goes on by itself inside ( ) and [ ], after an operator, and before `|>`",
     "?": "a choice is written `a if condition else b`",
 }
@@ -150,7 +150,8 @@ class _Lexer:
             self._bad("E0001", "this text is never closed", "begins here", 'close it with `"` on the same line')
         elif group == "mark":
             self._place(Token("BAD", text, start, end))
-            self._bad("E0001", f"`{text}` is not an operator of the language", "", _FOREIGN[text])
+            title = "a text stands in double quotes" if text == "'" else f"`{text}` is not an operator of the language"
+            self._bad("E0001", title, "", _FOREIGN[text])
         else:
             self._place(Token("BAD", text, start, end))
             what = f"`{text}`" if text.isprintable() else f"U+{ord(text[0]):04X}"

@@ -117,8 +117,9 @@ class _Parser:
         causes = [self.tokens.bad[i] for i in range(index, end) if i in self.tokens.bad]
         here = self.tokens.items[index]
         first = self.firsts[base] if base < len(self.firsts) else index
-        if causes and (here.kind == "BAD" or causes[0].label.span.start <= here.start):
-            self.found.append(causes[0])
+        earlier = [cause for cause in causes if cause.label.span.start <= here.start]
+        if earlier:
+            self.found += earlier
         else:
             self.found.append(explain(self.tokens, self.tables, self.states, first, index, unit))
         del self.states[base + 1 :], self.values[base:], self.firsts[base:], self.lasts[base:]

@@ -139,7 +139,7 @@ def _colon_(p: _Place) -> Diagnostic | None:
 def _equals_(p: _Place) -> Diagnostic | None:
     if p.token.kind != "=":
         return None
-    if p.unit == "item" and p.index == p.first + 1:
+    if p.unit == "item" and p.index == p.first + 1 and p.start.kind == "NAME":
         help = f"write `const {p.start.text} = value`, or move the statement into a block or model"
         return p.error("a file has no statements of its own", "", help)
     words = [token.kind for token in p.tokens.items[p.first : p.index]]
@@ -176,9 +176,7 @@ def _ends_early_(p: _Place) -> Diagnostic | None:
     elif p.before.kind == "return":
         help = "a block always gives a value: `return x`"
     wanted = _list(_expected(p.accepted, ends=False))
-    if p.token.kind == "_NL":
-        return p.error(title, f"expected {wanted} behind this", help, at=p.index - 1)
-    return p.error(title, f"expected {wanted} before this", help)
+    return p.error(title, f"expected {wanted} behind this", help, at=p.index - 1)
 
 
 def _word_as_name_(p: _Place) -> Diagnostic | None:

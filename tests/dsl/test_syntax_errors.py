@@ -99,7 +99,7 @@ IMPORTS: dict[str, dict[str, str]] = {
     "use_missing": {"main": "nn 1\nuse lib.blokcs\nuse nothing.here (a)\n", "lib/blocks": "nn 1\n"},
     "use_circle": {"main": "nn 1\nuse a\n", "a": "nn 1\nuse b\n", "b": "nn 1\n\nuse a (f)\n"},
     "use_outside": {"main": 'nn 1\nuse "../a.nn"\nuse "/etc/a.nn"\nuse "https://host/a.nn"\n', "../a": "nn 1\n"},
-    "use_of_a_broken_file": {"main": "nn 1\nuse a\nconst b = = 3\n", "a": "nn 1\nconst a = = 3\n"},
+    "use_of_a_broken_file": {"main": "nn 1\nuse a\nuse b\n", "a": "nn 1\nconst = 3\n", "b": "nn 2\n"},
 }
 
 
