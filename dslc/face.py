@@ -115,8 +115,12 @@ class Importable:
 
     def predict(self, /, **inputs: object) -> Any:
         """``Session.predict`` of one session that is made at the first call and kept."""
-        if self._default is None:
+        session = self._default
+        if session is None:
             with self._lock:
-                if self._default is None:
-                    self._default = self.session()
-        return self._default.predict(**inputs)  # type: ignore[arg-type]
+                session = self._default
+                if session is None:
+                    session = self.session()
+                    if session.has_weights:  # else the next call looks for published weights again
+                        self._default = session
+        return session.predict(**inputs)  # type: ignore[arg-type]

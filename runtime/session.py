@@ -133,6 +133,11 @@ class Session:
         """How many training steps the state has seen: the number of the next one."""
         return self._step
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether every parameter and buffer has a value."""
+        return not self._state.missing
+
     def predict(self, /, *, step: int = 0, row: int = 0, **inputs: object) -> Any:
         """The model's results: an array, or a named tuple of arrays when there are several; copies of one's own.
 
@@ -167,8 +172,7 @@ class Session:
             first = self._step * call.rows(program) if row is None else row
             scalars = self._scalars(step=self._step, row=first) | {"lr": rate} | arguments
             bound = context.feed(program, arrays, scalars)
-            self._state.torn = True
-            bound.run()
+            bound.run(before_writing=self._state.tear)
             self._state.torn = False
             result = call.result(bound, self._step, self._state.forward_order)
             self._step += 1

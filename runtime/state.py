@@ -70,6 +70,10 @@ class State:
         self.optimizer_ready = True
         self.torn = False
 
+    def tear(self) -> None:
+        """Note that from here on, until ``torn`` is reset, the state may be half updated."""
+        self.torn = True
+
     def ensure_ready(self, place: str) -> None:
         """Raise WeightsMissing R304 or ArtifactError R310 unless the weights can be computed with."""
         if self.torn:
@@ -81,10 +85,10 @@ class State:
             )
         if self.missing:
             first = min(self.missing)
-            more = f" and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
+            more = f" and {len(self.missing) - 1} more have" if len(self.missing) > 1 else " has"
             raise WeightsMissing(
                 "R304",
-                f"no weights are loaded: `{first}`{more} has no value",
+                f"no weights are loaded: `{first}`{more} no value",
                 place=place,
                 help='train the model (`dslc train`), or load with weights=PATH or weights="init"',
             )

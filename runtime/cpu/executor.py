@@ -14,7 +14,7 @@ import numpy as np
 
 from dslc.base.errors import ArtifactError, EnvironmentFault, InputError
 from dslc.runtime.dtypes import name_of, numpy_dtype
-from dslc.runtime.plan import Buffer, BulkBegin, BulkEnd, Copy, Fill, Plan, Reference
+from dslc.runtime.plan import Buffer, BulkBegin, BulkEnd, Copy, Fill, Plan, Reference, accesses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -131,7 +131,14 @@ class BoundPlan:
             if target.nbytes:
                 raw = np.frombuffer(constants(constant.blob), np.uint8, target.nbytes, constant.offset)
                 self._constants.append((target, raw.view(target.dtype).reshape(target.shape)))
-        self._steps: tuple[Step, ...] = tuple(step for step in map(self._bind, plan.instructions) if step is not None)
+        self._reading: list[Step] = []  # all steps before the first one that writes the state
+        self._writing: list[Step] = []
+        for instruction in plan.instructions:
+            step = self._bind(instruction)
+            if step is None:
+                continue
+            changes = any(plan.buffers[b].region == "state" for b in accesses(instruction)[1])
+            (self._writing if self._writing or changes else self._reading).append(step)
 
     def load_constants(self) -> None:
         """Copy the constants into their places; to be called when another plan may have used the same blocks."""
@@ -153,10 +160,18 @@ class BoundPlan:
                     "R105", f"`{name}` = {value} does not fit {_described(view)}", place=self.name, help="pass less"
                 )
 
-    def run(self) -> None:
-        """Run all instructions in order. Non-finite values are data here; numpy does not warn of them."""
+    def run(self, before_writing: Callable[[], None] | None = None) -> None:
+        """Run all instructions in order. Non-finite values are data here; numpy does not warn of them.
+
+        ``before_writing`` is called before the first instruction that writes the state: where one before it raises, the
+        state is whole.
+        """
         with np.errstate(all="ignore"):
-            for step in self._steps:
+            for step in self._reading:
+                step()
+            if before_writing is not None:
+                before_writing()
+            for step in self._writing:
                 step()
 
     def _bind(self, instruction: Instruction) -> Step | None:

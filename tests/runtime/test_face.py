@@ -140,8 +140,9 @@ def test_import_by_name(tmp_path: Path) -> None:
         "except Exception as error: print(type(error).__name__, error.code)\n"
         "with plain.session(weights='init') as session:\n"
         "    session.weights.save(plain.__path__[0] + '/plain.safetensors')\n"
+        "print(plain.predict(x=x))\n"
     )
-    assert python(code, path=tmp_path) == "WeightsMissing R304\n"
+    assert python(code, path=tmp_path) == "WeightsMissing R304\n[1. 2.]\n"
     code = (
         "import sys, plain; assert 'numpy' not in sys.modules\n"
         "import numpy; print(plain.predict(x=numpy.array([3, 4], 'f4')), plain.predict(x=numpy.array([5, 6], 'f4')))"

@@ -219,6 +219,17 @@ def test_a_step_that_breaks_off_is_never_computed_with(line: Path) -> None:
         session.predict(x=data(1))
 
 
+def test_an_error_before_the_first_update_leaves_the_session_usable(line: Path) -> None:
+    def refuses(inputs: object, attrs: object) -> list[np.ndarray]:
+        raise InputError("R105", "no such row")
+
+    with load(line, weights="init", meanings=MEANINGS | {"row_number": refuses}) as session:
+        before = session.predict(x=data(3)).y
+        with pytest.raises(InputError, match="no such row"):
+            session.train_step(x=data(BATCH), target=np.zeros(BATCH, np.int32))
+        assert session.step == 0 and np.array_equal(session.predict(x=data(3)).y, before)
+
+
 def test_closed(open_line: Open) -> None:
     session = open_line()
     with session:
