@@ -1,0 +1,144 @@
+"""``check``, ``fmt``, ``ops`` and ``show``."""
+
+from __future__ import annotations
+
+import os
+import stat
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LENET = ROOT / "examples/digits/lenet.nn"
+RESNET = ROOT / "examples/resnet/resnet.nn"
+BAD = 'nn 1\nmodel M(x: [4, 8]) -> [4, 6] {\n  return x |> linear(6) |> batch_norm("a")\n}\n'
+
+
+def test_check_says_what_a_model_is(dslc: Callable) -> None:
+    ran = dslc("check", LENET)
+    assert ran.code == 0 and "LeNet(image: [B, 1, 28, 28]) -> (output: [B, 10])" in ran.out
+    [model] = dslc("check", LENET, "--json").json["models"]
+    # c1 and c2 are convolutions with bias, then three linear layers
+    parameters = 6 * 25 + 6 + 16 * 6 * 25 + 16 + 120 * 400 + 120 + 84 * 120 + 84 + 10 * 84 + 10
+    assert model["parameters"] == parameters and model["trained"]
+    assert dslc("check", LENET, "-D", "classes=12", "--json").json["models"][0]["results"][0]["type"] == "[B, 12]"
+
+
+def test_check_takes_all_models_of_a_file_or_one(dslc: Callable) -> None:
+    assert [m["model"] for m in dslc("check", RESNET, "--json").json["models"]] == ["ResNet18", "ResNet50", "ResNet152"]
+    assert [m["model"] for m in dslc("check", f"{RESNET}:ResNet50", "--json").json["models"]] == ["ResNet50"]
+    ran = dslc("check", f"{RESNET}:ResNet51")
+    assert ran.code == 2 and "error[E0111]" in ran.err
+
+
+def test_check_reads_the_configuration(dslc: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT / "examples/resnet")
+    [model] = dslc("check", "--json").json["models"]
+    assert model["model"] == "ResNet18"
+
+
+def test_check_goes_on_after_a_bad_file(dslc: Callable, tmp_path: Path) -> None:
+    (tmp_path / "bad.nn").write_text(BAD)
+    ran = dslc("check", tmp_path / "bad.nn", LENET)
+    assert ran.code == 2 and "error[E0101]" in ran.err and "did you mean `batchnorm`" in ran.err and "LeNet" in ran.out
+    data = dslc("check", tmp_path / "bad.nn", LENET, "--json").json
+    assert [error["code"] for error in data["errors"]] == ["E0101"] and data["exit_code"] == 2
+    assert data["errors"][0]["label"]["line"] == 3 and len(data["models"]) == 1
+    assert dslc("check", tmp_path / "none.nn").code == 2
+
+
+def test_fmt_writes_checks_and_shows(dslc: Callable, tmp_path: Path) -> None:
+    source = tmp_path / "a.nn"
+    source.write_text("nn 1\nmodel M(x:[4,8])->[4,8] {\n      return relu( x )  # kept\n}")
+    source.chmod(0o640)
+    before = source.read_text()
+    assert dslc("fmt", "--check", tmp_path).code == 1 and source.read_text() == before
+    ran = dslc("fmt", "--diff", tmp_path)
+    assert ran.code == 0 and "-      return relu( x )  # kept" in ran.out and source.read_text() == before
+    link = tmp_path / "link.nn"
+    link.symlink_to(source)
+    ran = dslc("fmt", link)
+    after = "nn 1\nmodel M(x: [4, 8]) -> [4, 8] {\n  return relu(x)  # kept\n}\n"
+    assert ran.code == 0 and source.read_text() == after and link.is_symlink()
+    assert stat.S_IMODE(os.stat(source).st_mode) == 0o640
+    assert dslc("fmt", "--check", tmp_path).code == 0
+    assert dslc("fmt", "--json", source).json == {"files": [str(source)], "changed": [], "written": True}
+
+
+def test_fmt_leaves_what_does_not_parse(dslc: Callable, tmp_path: Path) -> None:
+    (tmp_path / "a.nn").write_text("nn 1\nmodel M(")
+    (tmp_path / "b.nn").write_text("nn 1\nconst  A=1\n")
+    ran = dslc("fmt", tmp_path)
+    assert ran.code == 2 and "error[E0001]" in ran.err
+    assert (tmp_path / "a.nn").read_text() == "nn 1\nmodel M(" and (tmp_path / "b.nn").read_text().endswith("A = 1\n")
+
+
+def test_fmt_works_as_a_filter(dslc_process: Callable) -> None:
+    ran = dslc_process("fmt", "-", input="nn 1\nconst   A=1\n")
+    assert ran.code == 0 and ran.out == "nn 1\nconst A = 1\n" and not ran.err
+    assert dslc_process("fmt", "--check", "-", input="nn 1\nconst   A=1\n").code == 1
+    ran = dslc_process("fmt", "-", input="#" * (1 << 20))
+    assert ran.code == 2 and "error[E0002]" in ran.err
+
+
+@pytest.mark.parametrize("folder", ["examples"])
+def test_the_examples_are_formatted(folder: str, dslc: Callable) -> None:
+    assert dslc("fmt", "--check", ROOT / folder).code == 0
+
+
+def test_ops_lists_and_describes(dslc: Callable) -> None:
+    pages = {page["name"]: page for page in dslc("ops", "--json").json["ops"]}
+    assert {"conv", "linear", "relu", "cross_entropy", "sgd", "adam"} <= set(pages)
+    assert all(page["summary"] for page in pages.values())
+    assert pages["linear"]["arguments"][1] == {"name": "out", "type": "size", "default": None, "by_name": False}
+    assert pages["linear"]["example"] == "x |> linear(4)"
+    ran = dslc("ops", "linear")
+    assert ran.code == 0 and "bias  bool = true" in ran.out
+    ran = dslc("ops", "liner")
+    assert ran.code == 2 and "did you mean linear?" in ran.err
+
+
+def test_show_prints_graphs_that_read_back(dslc: Callable) -> None:
+    from dslc.compiler.ir.text import format_graph, parse_graph
+
+    for flags in ([], ["--after", "autodiff"], ["--after", "fuse", "--entry", "predict"], ["--entry", "init"]):
+        text = dslc("show", LENET, "--json", *flags).json["text"]
+        # Places in the source are for people, and do not read back.
+        assert len(format_graph(parse_graph(text)).splitlines()) == len(text.splitlines())
+
+
+def test_show_after_memory_says_where_values_lie(dslc: Callable) -> None:
+    ran = dslc("show", LENET, "--after", "memory", "--size", "B=2")
+    assert ran.code == 0 and " at work+" in ran.out and "lower bound" in ran.out and "[2, 1, 28, 28]" in ran.out
+
+
+def test_show_diff_shows_what_a_pass_did(dslc: Callable) -> None:
+    ran = dslc("show", LENET, "--diff", "fuse")
+    assert ran.code == 0 and any(line.startswith("+ ") and "fused" in line for line in ran.out.splitlines())
+    assert "nothing changed in the graph" in dslc("show", LENET, "--diff", "schedule").out
+    ran = dslc("show", LENET, "--after", "fuze")
+    assert ran.code == 2 and "passes: autodiff" in ran.err
+    assert dslc("show", LENET, "--diff", "fuze").code == 2
+    assert dslc("show", LENET, "--diff", "fuse", "--after", "fuse").code == 2
+
+
+def test_show_draws_each_node_once_below_its_inputs(dslc: Callable, tmp_path: Path) -> None:
+    ran = dslc("show", LENET, "--svg", tmp_path / "graph.svg")
+    assert ran.code == 0
+    drawing = ElementTree.parse(tmp_path / "graph.svg").getroot()
+    space = "{http://www.w3.org/2000/svg}"
+    corners = [(box.get("x"), box.get("y")) for box in drawing.iter(f"{space}rect")][1:]
+    nodes = dslc("show", LENET, "--json").json["text"].count("\n%")
+    assert len(corners) == len(set(corners)) and len(corners) == nodes
+    for path in drawing.iter(f"{space}path"):
+        start, end = (piece.split() for piece in (path.get("d") or "").removeprefix("M").split(" L"))
+        assert int(start[1]) < int(end[1])
+
+
+def test_show_of_a_model_without_a_train_section(dslc: Callable, tmp_path: Path) -> None:
+    (tmp_path / "m.nn").write_text("nn 1\nmodel M(x: [4, 8]) -> [4, 8] {\n  return relu(x)\n}\n")
+    assert "relu" in dslc("show", tmp_path / "m.nn", "--after", "memory").out
+    ran = dslc("show", tmp_path / "m.nn", "--entry", "train_step")
+    assert ran.code == 2 and "error[E0508]" in ran.err
