@@ -100,30 +100,33 @@ class Artifact:
         return memoryview(self._content.blobs[name].data).toreadonly()
 
     def plan(self, program: Program) -> Plan:
-        """The plan of a program: decoded and checked at the first call. ArtifactError R301."""
+        """The plan of a program: decoded and checked at the first call, then kept. ArtifactError R301."""
         index = self._programs.index(program)
         found = self._plans.get(index)
         if found is None:
-            where = f"{self._place}: {program.plan} of {program}"
-            found = Plan.decode(self.blob(program.plan), place=f"{self._place}", offset=self._offsets[program.plan])
-            check(
-                found,
-                self.header["state"]["bytes"],
-                program.context_bytes,
-                program.io_bytes,
-                program.work_bytes,
-                blobs=self._infos,
-                writes_state=program.entry in _MAY_WRITE_STATE,
-                place=where,
-            )
-            check_ports(found, program.entry, program.sizes, self.header, place=where)
-            self._plans[index] = found
+            found = self._plans[index] = self._checked_plan(program)
         return found
 
     def verify(self) -> None:
         """Decode and check every plan; the digests were verified when it was read. ArtifactError R301."""
         for program in self._programs:
-            self.plan(program)
+            self._checked_plan(program)  # and let it go: a hostile file shall not fill the memory
+
+    def _checked_plan(self, program: Program) -> Plan:
+        where = f"{self._place}: {program.plan} of {program}"
+        found = Plan.decode(self.blob(program.plan), place=self._place, offset=self._offsets[program.plan])
+        check(
+            found,
+            self.header["state"]["bytes"],
+            program.context_bytes,
+            program.io_bytes,
+            program.work_bytes,
+            blobs=self._infos,
+            writes_state=program.entry in _MAY_WRITE_STATE,
+            place=where,
+        )
+        check_ports(found, program.entry, program.sizes, self.header, place=where)
+        return found
 
 
 def read_artifact(path: str | os.PathLike[str], digest: str | None = None) -> Artifact:

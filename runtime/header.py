@@ -27,7 +27,7 @@ from dslc.base.schema import (
     checker,
 )
 from dslc.runtime.dtypes import ITEMSIZE
-from dslc.runtime.plan_schema import DOTTED, MAX_RANK
+from dslc.runtime.plan_schema import DOTTED, MAX_BYTES, MAX_RANK
 
 FORMAT: Final = (1, 0)
 #: What a reader must know to run an artifact; a newer minor version may name more.
@@ -257,7 +257,9 @@ def _check_state(state: dict[str, Any]) -> None:
 
 def _check_programs(header: dict[str, Any]) -> None:
     dims = {d["name"]: d for d in header["interface"]["dims"]}
-    plans = {b["name"] for b in header["blobs"] if b["kind"] == "plan"}
+    plans = {b["name"]: b["bytes"] for b in header["blobs"] if b["kind"] == "plan"}
+    if sum(plans.values()) > MAX_BYTES:
+        _refuse("blobs", f"plans of more than {MAX_BYTES} bytes together")
     seen: set[tuple[object, ...]] = set()
     for index, program in enumerate(header["programs"]):
         path = f"programs[{index}]"
@@ -269,6 +271,9 @@ def _check_programs(header: dict[str, Any]) -> None:
             if name not in dims or not dims[name]["low"] <= size <= dims[name]["high"]:
                 _refuse(f"{path}.sizes", f"{name!r} = {size} is not a dim within its bounds")
         if program["plan"] not in plans:
-            _refuse(f"{path}.plan", f"there is no plan called {program['plan']!r}")
+            _refuse(f"{path}.plan", f"there is no plan {program['plan']!r}, or it is another program's")
+        del plans[program["plan"]]
         if header["interface"]["train"] is None and program["entry"] not in ("init", "predict"):
             _refuse(f"{path}.entry", "a model without a train section has init and predict alone")
+    if plans:
+        _refuse("blobs", f"no program has the plan {min(plans)!r}")

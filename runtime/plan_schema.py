@@ -23,7 +23,7 @@ from dslc.base.schema import (
 )
 from dslc.runtime.dtypes import ITEMSIZE
 
-MAX_BYTES: Final = 32 << 20  # of one plan
+MAX_BYTES: Final = 32 << 20  # of all plans of an artifact
 MAX_VALUES: Final = 4_000_000
 MAX_ITEMS: Final = 1_000_000  # of one table
 MAX_RANK: Final = 16

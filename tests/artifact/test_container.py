@@ -167,6 +167,16 @@ def test_headers_that_are_no_strict_json(text: bytes, rule: str) -> None:
     assert error is not None and error.code == "R301" and rule in error.message and "artifact:" in error.render()
 
 
+def test_each_program_has_a_plan_of_its_own() -> None:
+    head, pieces = parts()
+    head["programs"][1]["plan"] = "plan.2"
+    error = refused(assembled(head, pieces))
+    assert error is not None and error.place == "artifact: programs[2].plan"
+    spare = [*pieces, ("plan.9", "plan", pieces[0][2])]
+    head, _ = parts()
+    assert "no program has the plan 'plan.9'" in str(refused(assembled(head, spare, blobs=table_of(spare))))
+
+
 def test_versions() -> None:
     head, pieces = parts()
 

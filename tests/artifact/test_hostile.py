@@ -128,7 +128,7 @@ def run(count: int, seed: int) -> Counter[str]:
     rng, good, seen = random.Random(seed), artifact_bytes(), Counter[str]()
     for case in range(count):
         name, data = mutant(good, rng)
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             artifact = Artifact.of_bytes(data)
             artifact.verify()
@@ -139,7 +139,7 @@ def run(count: int, seed: int) -> Counter[str]:
         else:
             in_bounds(artifact)
             seen["accepted"] += 1
-        assert time.perf_counter() - start < 2.0, (seed, case, name)
+        assert time.process_time() - start < 2.0, (seed, case, name)
         seen[name.partition(":")[0]] += 1
     return seen
 

@@ -211,9 +211,9 @@ def test_a_large_plan_in_time() -> None:
         names=tuple(f"stack.{i}.linear deep.nn:{i}" for i in range(10_000)),
     )
     blob = made.encode()
-    start = time.perf_counter()
+    start = time.process_time()
     again = Plan.decode(blob)
     check(again, 0, 0, 256, 64 * count)
-    seconds = time.perf_counter() - start
-    print(f"{len(blob)} bytes, {seconds:.2f} s")
-    assert seconds < 8.0  # 1.5 s on one quiet core
+    seconds = time.process_time() - start
+    print(f"{len(blob)} bytes, {seconds:.2f} s of the processor")
+    assert seconds < 10.0  # of the processor; 1.5 on a quiet core
