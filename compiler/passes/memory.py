@@ -202,7 +202,8 @@ class _Planner:
 
     def _inherited(self, node: Node, new: Value, time: int, holds: dict[Value, _Work], taken: set[int]) -> _Work | None:
         """The stretch of an input that dies here and that this output may overwrite."""
-        for i, value in enumerate(node.inputs):
+        for i in sorted(i for i, o in node.op.inplace if o == new.index and i < len(node.inputs)):
+            value = node.inputs[i]
             old = self.content[value]
             if old in holds and self.last[old] == time and i not in taken and self._allows(node, old, new):
                 taken.update(j for j, v in enumerate(node.inputs) if self.content[v] is old)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from dslc.compiler.ir.build import Build, Pass
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.verify import VerifyError, verify_graph, verify_program
+
+_COLLECT_FROM: Final = 50_000  # nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,29 @@ def run_passes(
     ``keep_text(name, text)`` gets the graph's text after each pass, first that of the unchanged graph as ``input``.
     Raises VerifyError, naming the pass, when a pass made something unsound, and whatever DslcError a pass raises.
     """
+    with _no_collection():
+        return _run(program, build, passes, until, keep_text)
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Passes make many objects and little garbage: looking for cycles all the time takes half of their time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _run(
+    program: Program,
+    build: Build,
+    passes: Sequence[Pass],
+    until: str | None,
+    keep_text: Callable[[str, str], None] | None,
+) -> tuple[Program, tuple[PassReport, ...]]:
     verify_graph(program.graph)
     if keep_text is not None:
         keep_text("input", format_graph(program.graph))
@@ -64,4 +92,7 @@ def run_passes(
             keep_text(name, format_graph(program.graph))
         if name == until:
             break
+        if program.graph is not before.graph and len(before.graph.nodes) > _COLLECT_FROM:
+            del before
+            gc.collect()  # a large graph that is not needed any more, whose nodes and values know each other
     return program, tuple(reports)

@@ -39,7 +39,7 @@ def schedule(program: Program, build: Build) -> Program:
         _listed(tables, by_level),
         _freeing(tables, position),
     ]
-    best = min(candidates, key=lambda c: peak(graph, c))
+    best = min(candidates, key=lambda c: _peak(tables, c))
     return dataclasses.replace(program, schedule=tuple(best))
 
 
@@ -49,6 +49,8 @@ class _Tables:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.content = contents(graph)
+        self.bytes = {v: v.type.bytes for v in self.content}
+        self.kept = {self.content[v] for v in graph.roots}  # lie in io or in the state, not in work
         self.followers: dict[Node, list[Node]] = {n: [] for n in graph.nodes}
         self.waits: dict[Node, int] = {}
         for node in graph.nodes:
@@ -135,7 +137,7 @@ def _freeing(tables: _Tables, position: dict[Node, int]) -> list[Node]:
     """Always the node after which the fewest bytes are alive."""
     left: dict[Value, int] = {}
     readers: dict[Value, list[Node]] = {}
-    kept = {tables.content[v] for v in tables.graph.roots}
+    kept = tables.kept
     for node in tables.graph.nodes:
         for content in dict.fromkeys(tables.content[v] for v in node.inputs):
             left[content] = left.get(content, 0) + 1
@@ -144,8 +146,8 @@ def _freeing(tables: _Tables, position: dict[Node, int]) -> list[Node]:
 
     def growth(node: Node) -> tuple[int, ...]:
         read = dict.fromkeys(tables.content[v] for v in node.inputs)
-        freed = sum(c.type.bytes for c in read if left[c] == 1 and c in readers)
-        made = 0 if node.op.view else sum(v.type.bytes for v in node.outputs if v not in kept)
+        freed = sum(tables.bytes[c] for c in read if left[c] == 1 and c in readers)
+        made = 0 if node.op.view else sum(tables.bytes[v] for v in node.outputs if v not in kept)
         return (made - freed, position[node])
 
     ready = _Ready(tables, growth)
@@ -164,17 +166,22 @@ def _freeing(tables: _Tables, position: dict[Node, int]) -> list[Node]:
 
 def peak(graph: Graph, order: Sequence[Node]) -> int:
     """Most bytes of computed values alive at once in this order, without what is written in place."""
-    content = contents(graph)
+    return _peak(_Tables(graph), order)
+
+
+def _peak(tables: _Tables, order: Sequence[Node]) -> int:
+    content, size, kept = tables.content, tables.bytes, tables.kept
     last: dict[Value, int] = {}
     for time, node in enumerate(order):
         for value in (*node.inputs, *node.outputs):
             last[content[value]] = time
-    kept = {content[v] for v in graph.roots}
     alive = most = 0
     for time, node in enumerate(order):
         made = () if node.op.view else tuple(v for v in node.outputs if v not in kept)
-        alive += sum(v.type.bytes for v in made)
+        for value in made:
+            alive += size[value]
         most = max(most, alive)
-        dying = dict.fromkeys((*(content[v] for v in node.inputs), *made))
-        alive -= sum(v.type.bytes for v in dying if isinstance(v.producer, Node) and last[v] == time and v not in kept)
+        for value in {*(content[v] for v in node.inputs), *made}:
+            if last[value] == time and value not in kept and isinstance(value.producer, Node):
+                alive -= size[value]
     return most

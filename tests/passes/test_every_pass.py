@@ -1,0 +1,128 @@
+"""Laws of all passes together: the plan computes the graph, a second run changes nothing, bytes do not vary, depth is
+no matter."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from random_graphs import assert_same_bits, build_for, evaluate, feeds_of, graph_of, input_of, random_graph
+from test_pass_memory import executed
+
+from dslc.compiler.emit import plan_of
+from dslc.compiler.ir.build import Build, ParamSpec, Precision, TrainSpec
+from dslc.compiler.ir.graph import Graph, Input, Kind
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.text import format_graph, parse_graph
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.registry import optimizers
+from dslc.compiler.passes.autodiff import autodiff
+from dslc.compiler.passes.fuse import fuse
+from dslc.compiler.passes.memory import memory
+from dslc.compiler.passes.precision import precision
+from dslc.compiler.passes.runner import pass_name, run_passes
+from dslc.compiler.passes.schedule import schedule
+from dslc.compiler.passes.simplify import simplify
+
+ALL = (autodiff, precision, simplify, fuse, schedule, memory)
+
+
+def test_all_passes_keep_every_bit(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+    rng = random.Random(fuzz_seed)
+    for case in range(fuzz_count(300)):
+        dtype = rng.choice([DType.F32, DType.F64])
+        graph = random_graph(rng, rng.randint(1, 50), dtype)
+        build = build_for(graph, precision=Precision(dtype, dtype))
+        program, reports = run_passes(Program("predict", {}, graph), build, ALL)
+        assert [r.name for r in reports] == [pass_name(p) for p in ALL]
+        feeds = feeds_of(graph, case)
+        assert_same_bits(evaluate(graph, feeds), executed(program, build, feeds))
+
+
+def test_a_second_run_changes_nothing(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+    rng = random.Random(fuzz_seed)
+    for _ in range(fuzz_count(200)):
+        graph = random_graph(rng, 40)
+        build = build_for(graph)
+        once, _ = run_passes(Program("predict", {}, graph), build, ALL)
+        twice, _ = run_passes(once, build, ALL)
+        assert twice.graph is once.graph
+        assert twice.schedule == once.schedule and twice.memory == once.memory
+
+
+def _plan_bytes() -> bytes:
+    found = b""
+    for seed in range(10):
+        graph = random_graph(random.Random(seed), 60)
+        program, _ = run_passes(Program("predict", {}, graph), build_for(graph), ALL)
+        found += plan_of(program).encode() + format_graph(program.graph).encode()
+    return found
+
+
+def test_the_plan_does_not_depend_on_the_process() -> None:
+    script = "import sys, test_every_pass; sys.stdout.buffer.write(test_every_pass._plan_bytes())"
+    for hash_seed in ("0", "12345"):
+        env = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(Path(__file__).parent)}
+        found = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, check=True, cwd="/").stdout
+        assert found == _plan_bytes()
+
+
+def _mlp(layers: int, width: int = 2) -> tuple[Graph, Build]:
+    """A training step of a deep net, in the checker's abstract float, with sgd's slots."""
+    x = input_of("x", Kind.DATA, 1, width, dtype=DType.FLOAT)
+    inputs, specs = [x], []
+    value = x.value
+    for i in range(layers):
+        b = Builder(name=f"layer.{i}")
+        leaves: list[Input] = []
+        for leaf, shape in (("weight", (width, width)), ("bias", (width,))):
+            leaves.append(input_of(f"layer.{i}.{leaf}", Kind.PARAM, *shape, dtype=DType.FLOAT))
+            slot = input_of(f"layer.{i}.{leaf}.momentum_buffer", Kind.OPTIMIZER, *shape, dtype=DType.FLOAT)
+            inputs += [leaves[-1], slot]
+            specs.append(ParamSpec(leaves[-1].name))
+        product = b(OPS["matmul"], value, leaves[0].value, transpose_a=False, transpose_b=True)
+        value = b(OPS["relu"], b(OPS["add"], product, leaves[1].value))
+    loss = Builder(name="loss")(OPS["mean"], value, over=(0, 1), keep=False)
+    train = TrainSpec(optimizers()["sgd"], {"momentum": 0.9, "nesterov": False}, tuple(specs))
+    graph = graph_of(inputs, {"loss": loss})
+    return graph, build_for(graph, train=train)
+
+
+def test_a_deep_net_goes_through_every_pass() -> None:
+    layers = 10_000 if os.environ.get("DSLC_SOAK") == "1" else 2_000
+    graph, build = _mlp(layers)
+    program, reports = run_passes(Program("train_step", {}, graph), build, ALL)
+    for report in reports:
+        each = report.seconds / max(report.nodes_before, report.nodes_after) * 1e6
+        checked = report.verify_seconds / report.nodes_after * 1e6
+        print(f"{report.name:10} {report.nodes_before:7} -> {report.nodes_after:7} nodes, "
+              f"{each:6.1f} us a node, verified in {checked:6.1f}")  # fmt: skip
+    assert program.memory is not None and not program.memory.moves
+    # what the backward pass needs, and no more than a few gradients beside it
+    assert program.memory.work_bytes <= program.memory.lower_bound * 1.02
+    assert len(plan_of(program).instructions) >= 6 * layers
+
+
+def test_texts_are_kept_and_runs_may_stop() -> None:
+    graph, build = _mlp(2)
+    kept: dict[str, str] = {}
+    program, reports = run_passes(
+        Program("train_step", {}, graph), build, ALL, until="fuse", keep_text=kept.__setitem__
+    )
+    assert list(kept) == ["input", "autodiff", "precision", "simplify", "fuse"] and len(reports) == 4
+    assert program.schedule is None and kept["fuse"] == format_graph(program.graph)
+    assert format_graph(parse_graph(kept["fuse"])) == kept["fuse"]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_golden_training_step(layers: int, golden: Callable[[str, str], None]) -> None:
+    graph, build = _mlp(layers)
+    program, _ = run_passes(Program("train_step", {}, graph), build, ALL)
+    assert program.schedule is not None
+    golden(f"passes/all_{layers}.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(program.graph)}")
