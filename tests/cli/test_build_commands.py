@@ -1,0 +1,187 @@
+"""``build``, ``info``, ``verify`` and ``mem``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+MODEL = """nn 1
+dim B in 1..64 = 8
+
+model Net(x: [B, 4], hidden: int = 6) -> [B, 3] {
+  return x |> linear(hidden) as fc |> relu |> linear(3) as head
+}
+
+train Net(label: i32[B]) {
+  loss      = cross_entropy(output, label)
+  metrics   { accuracy = accuracy(output, label) }
+  optimizer = sgd(lr=0.1, momentum=0.9)
+}
+"""
+FILES = ["__init__.py", "__init__.pyi", "net.dslc"]
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.nn").write_text(MODEL)
+    return tmp_path
+
+
+def published(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def test_build_publishes_a_module(dslc: Callable, project: Path) -> None:
+    ran = dslc("build", "net.nn", "--json")
+    assert ran.code == 0 and ran.json["path"] == "build/net/net.dslc"
+    assert published(project / "build/net") == FILES
+    entries = {(p["entry"], p["sizes"].get("B")) for p in ran.json["programs"]}
+    assert {("init", 8), ("train_step", 8), ("predict", 1), ("predict", 8)} <= entries
+    code = (
+        "import sys, numpy as np\nsys.path.insert(0, 'build')\nimport net\n"
+        "with net.session(weights='init') as s:\n    print(s.predict(x=np.ones((5, 4), np.float32)).shape)\n"
+    )
+    out = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True)
+    assert out.stdout == "(5, 3)\n"
+
+
+def test_build_text_and_options(dslc: Callable, project: Path) -> None:
+    ran = dslc(
+        "build", "net.nn", "--size", "B=16", "-D", "hidden=5", "-o", "out", "--name", "small", "--precision", "f64"
+    )
+    assert ran.code == 0 and "built out/small/small.dslc" in ran.out
+    info = dslc("info", "out/small", "--json").json
+    assert info["options"]["args"] == {"hidden": 5} and info["options"]["precision"]["compute"] == "f64"
+    assert {p["sizes"]["B"] for p in info["programs"] if p["entry"] == "train_step"} == {16}
+    assert info["interface"]["inputs"][0]["dtype"] == "f64"
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "error"),
+    [
+        (["--target", "gpx"], 2, "E0601"),
+        (["--precision", "bf16"], 2, "E0602"),
+        (["--size", "B=65"], 2, "E0304"),
+        (["--size", "C=1"], 2, "E0603"),
+        (["--name", "json"], 2, "E0604"),
+        (["-D", "hiden=3"], 2, "E0605"),
+        (["-D", "hidden=x"], 2, "E0605"),
+    ],
+)
+def test_build_refuses(flags: list[str], code: int, error: str, dslc: Callable, project: Path) -> None:
+    ran = dslc("build", "net.nn", *flags)
+    assert ran.code == code and f"error[{error}]" in ran.err and "= help:" in ran.err
+    assert not (project / "build").exists()  # nothing is left of a build that failed
+
+
+def test_build_replaces_its_own_and_leaves_weights(dslc: Callable, project: Path) -> None:
+    assert dslc("build", "net.nn").code == 0
+    (project / "build/net/net.safetensors").write_bytes(b"weights")
+    first = (project / "build/net/net.dslc").read_bytes()
+    assert dslc("build", "net.nn", "--size", "B=4").code == 0
+    assert (project / "build/net/net.dslc").read_bytes() != first
+    assert (project / "build/net/net.safetensors").read_bytes() == b"weights"
+
+
+def test_build_leaves_what_is_not_its_own(dslc: Callable, project: Path) -> None:
+    (project / "other.nn").write_text(MODEL.replace("Net", "Other"))
+    assert dslc("build", "other.nn", "--name", "net").code == 0
+    before = (project / "build/net/net.dslc").read_bytes()
+    ran = dslc("build", "net.nn")
+    assert ran.code == 6 and "error[R403]" in ran.err and (project / "build/net/net.dslc").read_bytes() == before
+    assert dslc("build", "net.nn", "--force").code == 0
+
+    for name, content in (("notes.txt", "mine"), ("__init__.py", "import mine")):
+        folder = project / f"with_{name}" / "net"
+        folder.mkdir(parents=True)
+        (folder / name).write_text(content)
+        ran = dslc("build", "net.nn", "-o", folder.parent)
+        assert ran.code == 6 and "error[R403]" in ran.err and published(folder) == [name]
+
+
+def test_build_goes_on_where_one_was_killed_before_its_last_file(dslc: Callable, project: Path) -> None:
+    assert dslc("build", "net.nn").code == 0
+    (project / "build/net/net.dslc").unlink()
+    assert dslc("build", "net.nn").code == 0
+    assert published(project / "build/net") == FILES
+
+
+def test_a_build_that_another_is_at_work_on(dslc: Callable, project: Path) -> None:
+    from dslc.base.publish import folder_lock
+
+    (project / "build/net").mkdir(parents=True)
+    with folder_lock(project / "build/net"):
+        ran = dslc("build", "net.nn")
+    assert ran.code == 6 and "error[R404]" in ran.err and str(os.getpid()) in ran.err
+
+
+def test_a_build_that_cannot_be_written_compiles_nothing(dslc: Callable, project: Path, monkeypatch) -> None:
+    (project / "build").write_text("a file")
+    monkeypatch.setattr("dslc.compiler.pipeline.build", None)  # would be a TypeError if it were called
+    ran = dslc("build", "net.nn")
+    assert ran.code == 6 and "error[R402]" in ran.err
+
+
+def test_info_and_mem(dslc: Callable, project: Path) -> None:
+    dslc("build", "net.nn")
+    ran = dslc("info", "build/net", "--weights")
+    assert ran.code == 0 and "x: f32[B, 4]" in ran.out and "fc.weight" in ran.out and "momentum" in ran.out
+    info = dslc("info", "build/net/net.dslc", "--json").json
+    assert info["name"] == "net" and info["id"].startswith("sha256:")
+    mem = dslc("mem", "build/net", "--json").json
+    for program in mem["programs"]:
+        assert program["planned"] >= program["lower_bound"] >= 0 and program["ratio"] >= 1
+    # parameters and momentum of two layers, each tensor at a multiple of 64 bytes
+    assert mem["state_bytes"] >= 2 * 4 * (4 * 6 + 6 + 6 * 3 + 3)
+    sizes = [item["bytes"] for item in mem["largest"]]
+    assert sizes == sorted(sizes, reverse=True) and sizes[0] <= mem["context_bytes"]
+    assert "largest buffers" in dslc("mem", "build/net").out
+    assert "largest buffers" not in dslc("mem", "build/net", "--top", "0").out
+
+
+def test_verify(dslc: Callable, project: Path) -> None:
+    dslc("build", "net.nn")
+    artifact = project / "build/net/net.dslc"
+    assert dslc("verify", artifact).code == 0
+    found = dslc("verify", artifact, "--rebuild", "net.nn", "--json").json
+    assert found["rebuilt"] and found["sound"]
+    assert dslc("verify", artifact, "--digest", found["id"]).code == 0
+    ran = dslc("verify", artifact, "--digest", "sha256:" + "0" * 64)
+    assert ran.code == 5 and "error[R303]" in ran.err
+
+    (project / "net.nn").write_text(MODEL.replace("relu", "tanh"))
+    ran = dslc("verify", artifact, "--rebuild", "net.nn")
+    assert ran.code == 1 and "source_sha256" in ran.out
+
+    content = bytearray(artifact.read_bytes())
+    content[len(content) // 2] ^= 1
+    artifact.write_bytes(content)
+    for command in ("verify", "info", "mem"):
+        ran = dslc(command, artifact)
+        assert ran.code == 5 and "error[R301]" in ran.err
+    ran = dslc("verify", project / "none.dslc", "--json")
+    assert ran.code == 5 and json.loads(ran.out)["errors"][0]["code"] == "R311"
+
+
+def test_verify_rebuilds_with_the_options_of_the_artifact(dslc: Callable, project: Path) -> None:
+    flags = (
+        "--size",
+        "train:B=4",
+        "--size",
+        "predict:B=2,3",
+        "-D",
+        "hidden=7",
+        "--precision",
+        "f64",
+        "--name",
+        "other",
+    )
+    assert dslc("build", "net.nn", *flags).code == 0
+    assert dslc("verify", "build/other", "--rebuild", "net.nn").code == 0
