@@ -225,7 +225,7 @@ def _tensor(call: Recorder, given: Any) -> Any:
     if isinstance(given, bool):
         return given
     if isinstance(given, str):
-        shapes = {"i32[8]": (8,), "i32[3]": (3,)}
+        shapes = {"i32[8]": (8,), "i32[3]": (3,), "i32[8, 4]": (8, 4)}
         return call.tensor(*shapes.get(given, (8, 3, 8, 8)), dtype=DType.I32)
     return call.tensor(*given)
 
@@ -265,14 +265,39 @@ def test_the_pad_that_the_help_gives_works(pad: int) -> None:
     assert helped == max(0, 8 - 2 * pad)
 
 
+ROWS: list[tuple[str, list[Any], dict[str, Any], list[int | None], tuple[int | None, ...] | None]] = [
+    ("softmax_cross_entropy", [(8, 3, 4), "i32[8, 4]"], {"axis": 1, "smoothing": 0.0}, [0, 0], (0, 0)),
+    ("softmax_cross_entropy", [(8, 3, 4), "i32[8, 4]"], {"axis": 1, "smoothing": 0.0}, [2, 1], (1, 1)),
+    ("softmax_cross_entropy", [(8, 3, 4), "i32[8, 4]"], {"axis": 1, "smoothing": 0.0}, [1, 1], None),
+    ("softmax_cross_entropy", [(8, 3, 4), "i32[8, 4]"], {"axis": 1, "smoothing": 0.0}, [0, None], None),
+    ("in_top_k", [(8, 3), "i32[8]"], {"axis": 1, "top": 1}, [0, 0], (0,)),
+    ("nll_grad", ["i32[8, 4]", (8, 4)], {"axis": 1, "classes": 3}, [1, 1], (2,)),
+    ("layernorm", [(8, 3, 4), (3,), (3,)], {"axis": 1, "eps": 1e-5}, [2, None, None], (2, 1, 1)),
+    ("layernorm", [(8, 3, 4), (3,), (3,)], {"axis": 1, "eps": 1e-5}, [1, None, None], None),
+    ("batchnorm", [(8, 3), (3,), (3,), (3,), (3,)], {"eps": 1e-5, "momentum": 0.1}, [0, None, None, None, None], None),
+    ("sdpa", [(8, 2, 4), (8, 2, 4), (8, 2, 4)], {"causal": False, "scale": 1.0}, [0, 0, 0], (0, 0)),
+    ("sdpa", [(8, 2, 4), (8, 2, 4), (8, 2, 4)], {"causal": False, "scale": 1.0}, [1, 1, 1], None),
+    ("sdpa", [(8, 2, 4), (8, 2, 4), (8, 2, 4)], {"causal": False, "scale": 1.0}, [0, 0, None], None),
+    ("maxpool", [(8, 3, 4)], {"k": (2,), "stride": (2,), "pad": (0,)}, [1], (1, 1)),
+    ("maxpool", [(8, 3, 4)], {"k": (2,), "stride": (2,), "pad": (0,)}, [2], None),
+]
+
+
+@pytest.mark.parametrize(("name", "tensors", "attrs", "axes", "expected"), ROWS)
+def test_where_rows_lie(name: str, tensors: list[Any], attrs: dict[str, Any], axes: Any, expected: Any) -> None:
+    call = Recorder()
+    node: Any = call.emit_all(OPS[name], *(_tensor(call, t) for t in tensors), **attrs)[0].producer
+    assert node.op.rows(node, axes) == expected
+
+
 def test_every_argument_has_an_annotation_the_checker_knows() -> None:
     for name in ("conv", "conv_transpose", "maxpool", "batchnorm", "layernorm", "sdpa", "cross_entropy", "accuracy"):
         assert all(p.annotation is not p.empty for p in FUNCTIONS[name].parameters)
 
 
 def test_a_step_of_lenets_convolutions_is_fast() -> None:
-    """64 images through the meanings of LeNet's convolutions and pools, forward and backward; generous for a busy
-    machine: about 10 ms when idle."""
+    """64 images through the meanings of LeNet's convolutions and pools, forward and backward: 8 ms on an idle machine.
+    The bound holds on a very busy one, and fails for a loop over elements, which takes ten seconds."""
     x, w1, w2 = (a.astype(np.float32) for a in (draw(64, 1, 28, 28), draw(6, 1, 5, 5), draw(16, 6, 5, 5)))
     plain: dict[str, Any] = {"stride": [1, 1], "dilation": [1, 1], "groups": 1}
     wide, tight = plain | {"pad": [2, 2]}, plain | {"pad": [0, 0]}
@@ -291,6 +316,6 @@ def test_a_step_of_lenets_convolutions_is_fast() -> None:
         OPS["conv_wgrad"].meaning([x, da], wide | {"size": [5, 5]})
         return time.perf_counter() - start
 
-    best = min(step() for _ in range(10))
+    best = min(step() for _ in range(5))
     print(f"{best * 1e3:.1f} ms")
-    assert best < 0.1
+    assert best < 1
