@@ -12,11 +12,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from dslc.dsl.diagnostics import CompileError, Diagnostic, Label
 from dslc.dsl.format_lines import Segment, lay_out
 from dslc.dsl.format_spacing import Spacing
 from dslc.dsl.lexer import lex
+from dslc.dsl.limits import MAX_SOURCE_BYTES
 from dslc.dsl.parser import parse, parse_tokens
-from dslc.dsl.span import Source
+from dslc.dsl.span import Source, Span
 from dslc.dsl.tables import load_tables
 from dslc.dsl.tokens import Token, Tokens
 
@@ -27,10 +29,14 @@ INDENT: Final = 2
 def format_file(source: Source) -> str:
     """The source in canonical layout, ending in a newline. Formatting it again changes nothing, and its tree and
     comments are those of ``source``: this is checked, and AssertionError raised rather than a wrong text returned.
-    Raises CompileError if the source does not parse."""
+    Raises CompileError if the source does not parse, or would be longer than a source may be (E0002)."""
     tokens = lex(source, load_tables())
     file = parse_tokens(tokens)
     text = _Formatter(tokens, Spacing(tokens, file)).run()
+    if len(text.encode()) > MAX_SOURCE_BYTES:
+        title = f"the source would be longer than {MAX_SOURCE_BYTES} bytes when formatted"
+        help = "repeat parts with `for` and `block`"
+        raise CompileError([Diagnostic("E0002", title, Label(Span(source, 0, 0), ""), help=help)])
     again = Source(source.path, text)
     if parse(again) != file or _comments(lex(again, load_tables())) != _comments(tokens):
         raise AssertionError(f"formatting would change the meaning of {source.path}; it was left as it is")
