@@ -11,7 +11,7 @@ from dslc.compiler.ir.function import Call, Function, Operand, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Mismatch, NoGradient, register
 from dslc.compiler.ir.scalar import Expr
-from dslc.compiler.ir.special import erf
+from dslc.compiler.ir.special import choose, erf
 from dslc.compiler.ops.attrs import bool_attr, float_attr
 from dslc.compiler.ops.constant import constant
 from dslc.compiler.ops.elementwise import Elementwise, Gradients, Unary, add, mul, only, scaled, sub
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 def _logistic(x: Array) -> Any:
     """``1 / (1 + exp(-x))`` without overflow: the exponential is of a negative number only."""
-    e = np.exp(-np.abs(x))
-    return np.where(x < 0, e, x.dtype.type(1)) / (1 + e)
+    e = np.asarray(np.exp(-np.abs(x)))
+    return choose(x < 0, e, np.ones((), x.dtype)) / (1 + e)
 
 
 def _logistic_tree(x: Expr) -> Expr:
@@ -67,7 +67,7 @@ class LeakyRelu(Elementwise):
         return tree.select(xs[0] > 0, xs[0], xs[0] * float_attr(attrs, "slope"))
 
     def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
-        return np.where(xs[0] > 0, xs[0], xs[0] * xs[0].dtype.type(attrs["slope"]))
+        return choose(xs[0] > 0, xs[0], np.asarray(xs[0] * xs[0].dtype.type(attrs["slope"])))
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         x, dy = node.inputs[0], only(dys)
@@ -86,7 +86,7 @@ class Elu(Elementwise):
         return tree.select(xs[0] > 0, xs[0], tree.call("expm1", xs[0]) * float_attr(attrs, "alpha"))
 
     def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
-        return np.where(xs[0] > 0, xs[0], np.expm1(xs[0]) * xs[0].dtype.type(attrs["alpha"]))
+        return choose(xs[0] > 0, xs[0], np.asarray(np.expm1(xs[0]) * xs[0].dtype.type(attrs["alpha"])))
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         x, y, dy = node.inputs[0], node.out, only(dys)

@@ -10,6 +10,7 @@ from dslc.compiler.ir.function import Call, Function, Operand, function
 from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Mismatch, register
 from dslc.compiler.ir.scalar import Expr
+from dslc.compiler.ir.special import choose
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.constant import constant
 from dslc.compiler.ops.elementwise import Binary, Elementwise, Gradients, Unary, only, scaled
@@ -192,7 +193,7 @@ class Where(Elementwise):
         return tree.select(xs[0], xs[1], xs[2])
 
     def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
-        return np.where(xs[0], xs[1], xs[2])
+        return choose(xs[0], xs[1], xs[2])
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         dy = only(dys)

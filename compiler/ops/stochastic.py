@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.ir.function import Call, Function, Shape, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
+from dslc.compiler.ir.special import choose
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, float_attr, shape_attr
 from dslc.compiler.ops.elementwise import Gradients, only, require_kind
@@ -75,7 +76,7 @@ class Dropout(Op):
         kept = halves(start, x.size, **numbers).reshape(x.shape) >= threshold
         scale = x.dtype.type(_ALL) / x.dtype.type(_ALL - threshold)
         with np.errstate(over="ignore"):
-            return [np.where(kept, x * scale, x.dtype.type(0))]
+            return [choose(kept, np.asarray(x * scale), np.zeros((), x.dtype))]
 
     def cost(self, node: Node) -> Cost:
         # ten rounds of about ten operations serve eight elements

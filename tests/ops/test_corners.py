@@ -10,7 +10,7 @@ from evaluation import apply
 from test_every_op import gradients_of, node_of
 
 from dslc.base.errors import DataError
-from dslc.compiler.ir.special import erf
+from dslc.compiler.ir.special import choose, erf
 from dslc.compiler.ops.registry import ops
 
 INF, NAN = math.inf, math.nan
@@ -146,3 +146,19 @@ def test_an_integer_divided_by_zero_is_zero() -> None:
 def test_products_of_empty_sides_are_zero() -> None:
     [y] = apply(ops()["matmul"], [np.zeros((2, 0)), np.zeros((0, 3))], {"transpose_a": False, "transpose_b": False})
     assert y.tolist() == [[0.0] * 3] * 2
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4", "i8", "i2", "u1", "?"])
+def test_a_choice_has_the_bits_of_where(dtype: str) -> None:
+    rng = np.random.default_rng(1)
+    x = np.array([0.0, -0.0, 1.0, 7.0, *rng.uniform(0, 9, 60)]).astype(dtype)
+    if x.dtype.kind == "f":
+        x[:4] = [NAN, INF, -INF, -0.0]
+    for shape, other in (((64,), (64,)), ((4, 16), (16,)), ((8, 8), ()), ((0,), (0,)), ((), ())):
+        first, second = (np.resize(v, s).astype(dtype) for v, s in ((x, shape), (x[::-1], other)))
+        condition = rng.random(shape) < 0.5
+        for a, b in ((first, second), (second, first)):
+            expected = np.where(condition, a, b)
+            got = choose(condition, a, b)
+            assert got.dtype == expected.dtype and got.shape == expected.shape
+            assert got.tobytes() == expected.tobytes()
