@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-__version__ = "0.1.0"
+from dslc.base.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from dslc.base.errors import (

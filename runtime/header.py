@@ -26,6 +26,7 @@ from dslc.base.schema import (
     Text,
     checker,
 )
+from dslc.base.version import VERSION
 from dslc.runtime.dtypes import ITEMSIZE
 from dslc.runtime.plan_schema import DOTTED, MAX_BYTES, MAX_RANK
 
@@ -177,17 +178,16 @@ def _version(header: dict[str, Any], place: str) -> None:
             for name in header.keys() - HEADER.fields.keys():
                 del header[name]
         return
-    from dslc import __version__
 
     toolchain = header.get("toolchain")
     built = toolchain.get("dslc") if isinstance(toolchain, dict) else None
     needs = f"; it needs {', '.join(unknown)[:200]}" if unknown else ""
     raise ArtifactError(
         "R302",
-        f"built by dslc {str(built)[:40]} in format {form[0]}.{form[1]}, this is dslc {__version__}, which reads "
+        f"built by dslc {str(built)[:40]} in format {form[0]}.{form[1]}, this is dslc {VERSION}, which reads "
         f"format {FORMAT[0]}.{FORMAT[1]}{needs}",
         place=place,
-        help=f"build it again with dslc {__version__} (`dslc build model.nn`), or install the dslc that built it",
+        help=f"build it again with dslc {VERSION} (`dslc build model.nn`), or install the dslc that built it",
     )
 
 

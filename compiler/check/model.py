@@ -17,7 +17,7 @@ from dslc.compiler.check.literals import parse_argument
 from dslc.compiler.check.naming import Names
 from dslc.compiler.check.scope import ModuleScope, build_scope, name_span
 from dslc.compiler.check.sections import Precision, read_budget, read_precision, sections_of
-from dslc.compiler.check.signatures import declared_dtype, static_argument
+from dslc.compiler.check.signatures import check_input_name, declared_dtype, static_argument
 from dslc.compiler.check.tensors import ParamInfo
 from dslc.compiler.check.train import TrainSection, check_train
 from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static, kind_of
@@ -177,6 +177,7 @@ def _declare(ref: BlockRef, scope: ModuleScope, expander: Expander) -> _Model:
         frame.locals[param.name] = Poison()  # until its type is known
         with expander.report():
             span = name_span(param, param.name)
+            check_input_name(param.name, span)
             for size in param.type.shape:
                 if isinstance(size, syntax.Name) and scope.dim(size.name) is None and size.name not in scope.values:
                     names = [p.name for p in ref.block.params]
@@ -246,8 +247,10 @@ def _name_results(model: _Model, value: Static) -> None:
     declared = [r.name for r in block.results] or [None] * len(values)
     names = [n or ("output" if len(declared) == 1 else f"output_{i}") for i, n in enumerate(declared)]
     for i, name in enumerate(names):
+        place = block.results[i].span if block.results else block.span
+        if name.startswith("_"):
+            raise Problem("E0112", f"a result's name cannot begin with `_`: `{name}`", place, "not a public name")
         if name in model.frame.locals:
-            place = block.results[i].span if block.results else block.span
             raise Problem("E0103", f"the result `{name}` has the name of an input or argument", place)
         model.frame.locals[name] = values[i] if i < len(values) and not isinstance(value, Poison) else Poison()
         item = model.frame.locals[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from typing import TYPE_CHECKING, Final
 
 from dslc.compiler.check.arguments import Given, unknown_argument
@@ -33,6 +34,24 @@ def declared_dtype(type: syntax.TensorTypeExpr) -> DType:
             help="drop it: `precision { compute = ... }` decides for all, `@precision(...)` for one block",
         )
     return DType(type.dtype)
+
+
+#: keyword arguments that predict, train_step and evaluate take themselves
+RESERVED_INPUTS: Final = ("self", "step", "row", "lr", "seed")
+
+
+def check_input_name(name: str, span: Span) -> None:
+    """E0112 for an input of a model or train section that callers could not pass by this name."""
+    if name in RESERVED_INPUTS or keyword.iskeyword(name):
+        raise Problem(
+            "E0112",
+            f"an input cannot be named `{name}`",
+            span,
+            "is a word of Python"
+            if keyword.iskeyword(name)
+            else "`predict` and `train_step` have an argument of this name",
+            help="choose another name",
+        )
 
 
 def bind_block(block: syntax.Block, given: list[Given], span: Span, frame: Frame, expander: Expander) -> None:

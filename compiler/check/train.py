@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.check.arguments import take_arguments
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.scope import name_span
-from dslc.compiler.check.signatures import declared_dtype, static_argument
+from dslc.compiler.check.signatures import check_input_name, declared_dtype, static_argument
 from dslc.compiler.check.values import Poison, Poisoned, Problem, Static, kind_of
 from dslc.compiler.ir.function import OPTIMIZERS, Optimizer
 from dslc.compiler.ir.graph import Value
@@ -86,6 +86,7 @@ def _declare(
     param: syntax.Param, frame: Frame, given: dict[str, Static], found: TrainSection, expander: Expander
 ) -> None:
     span = name_span(param, param.name)
+    check_input_name(param.name, span)
     if param.name in frame.locals:
         raise Problem("E0103", f"`{param.name}` is the name of a result, input or argument of the model", span, "again")
     if isinstance(param.type, syntax.TensorTypeExpr):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.base.errors import DataError
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
+from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import float_attr, int_attr
 from dslc.compiler.ops.lazy import np
@@ -53,6 +54,13 @@ def _places(op: str, target: Array, classes: int, axis: int, ignore: int | None)
             help=f"targets from 0 to {classes - 1}; `ignore_index` for places that do not count",
         )
     return np.expand_dims(np.where(counts, target, 0).astype(np.int64), axis), counts
+
+
+def _class_range(node: Node, index: int) -> tuple[int, Size] | None:
+    """The target (input 1) counts classes; one that may be ignored can have any value."""
+    if index != 1 or node.attrs.get("ignore_index") is not None:
+        return None
+    return 0, node.inputs[0].type.shape[int_attr(node.attrs, "axis")]
 
 
 def _rows(axes: Sequence[int | None], axis: int, like_x: Sequence[bool]) -> tuple[int | None, ...] | None:
@@ -111,6 +119,9 @@ class SoftmaxCrossEntropy(Op):
 
     def cost(self, node: Node) -> Cost:
         return Cost(6 * prod(node.input_types[0].ints), _moved(node))
+
+    def index_range(self, node: Node, index: int) -> tuple[int, Size] | None:
+        return _class_range(node, index)
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         return _rows(axes, int_attr(node.attrs, "axis"), (False, False))
@@ -178,6 +189,9 @@ class Nll(Op):
 
     def cost(self, node: Node) -> Cost:
         return Cost(prod(node.types[0].ints), _moved(node))
+
+    def index_range(self, node: Node, index: int) -> tuple[int, Size] | None:
+        return _class_range(node, index)
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         return _rows(axes, int_attr(node.attrs, "axis"), (False,))
@@ -256,6 +270,9 @@ class InTopK(Op):
 
     def cost(self, node: Node) -> Cost:
         return Cost(4 * prod(node.input_types[0].ints), _moved(node))
+
+    def index_range(self, node: Node, index: int) -> tuple[int, Size] | None:
+        return _class_range(node, index)
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         return _rows(axes, int_attr(node.attrs, "axis"), (False,))

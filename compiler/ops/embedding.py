@@ -66,6 +66,9 @@ class GatherRows(Op):
     def cost(self, node: Node) -> Cost:
         return Cost(0, node.input_types[1].bytes + 2 * node.types[0].bytes)
 
+    def index_range(self, node: Node, index: int) -> tuple[int, Size] | None:
+        return (0, node.inputs[0].type.shape[0]) if index == 1 else None
+
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         return _rows_of_ids(node, 1, axes)
 
@@ -130,6 +133,10 @@ class OneHot(Op):
 
     def cost(self, node: Node) -> Cost:
         return Cost(0, node.input_types[0].bytes + node.types[0].bytes)
+
+    def index_range(self, node: Node, index: int) -> tuple[int, Size] | None:
+        count = node.attrs["count"]
+        return (0, count) if isinstance(count, int) else None
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         return (axes[0],)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from importlib import metadata
+
+from dslc.base.version import VERSION
 
 
 def toolchain() -> dict[str, str]:
     """Name -> version: dslc, Python's minor version. The reference provider uses no compiler beside dslc."""
-    return {"dslc": metadata.version("dslc"), "python": f"{sys.version_info.major}.{sys.version_info.minor}"}
+    return {"dslc": VERSION, "python": f"{sys.version_info.major}.{sys.version_info.minor}"}

@@ -17,6 +17,7 @@ from typing import Final, TextIO
 
 from dslc.base.errors import EXIT_OK, ArtifactError, DslcError, InputError, NumericError
 from dslc.base.failpoint import fail
+from dslc.base.version import VERSION
 from dslc.runtime.results import EvalResult, StepResult
 from dslc.runtime.train.checkpoint import Checkpoint, Position
 from dslc.runtime.train.config import Config
@@ -278,7 +279,6 @@ class _Run:
     # Saving
 
     def _position(self) -> Position:
-        from dslc import __version__
 
         epoch, batch = divmod(self.done, self.plan.batches)
         return Position(
@@ -289,7 +289,7 @@ class _Run:
             rows=self.plan.train.rows,
             batch_size=self.plan.batch,
             interface=self.interface_digest,
-            dslc=__version__,
+            dslc=VERSION,
             skipped=self.skipped,
             best_step=None if self.best is None else self.best[0],
             best_value=None if self.best is None else self.best[1].hex(),

@@ -67,6 +67,8 @@ BAD: dict[str, tuple[str, list[str]]] = {
     "no_model": (HEAD + "const K = 3\n", ["E0111"]),
     "hides_function": (net("  relu = x |> linear(4)\n  return relu"), ["E0112"]),
     "hides_const": (net("  K = x |> linear(4)\n  return K", before="const K = 3\n"), ["E0112"]),
+    "reserved_input": (net("  return step |> linear(4)", signature="step: [B, 16]"), ["E0112"]),
+    "python_word_input": (net("  return lambda |> linear(4)", signature="lambda: [B, 16]"), ["E0112"]),
     "unknown_section": (net("  return x |> linear(4)", after="trian Net() { loss = mean(output) }\n"), ["E0113"]),
     "precision_field": (net("  return x |> linear(4)", after="precision { compte = f32 }\n"), ["E0113"]),
     "missing_argument": (net("  return x |> linear"), ["E0201"]),

@@ -1,0 +1,5 @@
+"""The version of dslc, in one place; pyproject.toml reads it from here."""
+
+from typing import Final
+
+VERSION: Final = "0.1.0"
