@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Final
 
 import click
+
+from dslc.cli.manual import Argument
 
 HERE: Final = Path(__file__).resolve().parent
 
@@ -99,10 +101,38 @@ def _default(value: object) -> str:
     return str(getattr(value, "kind", value))
 
 
+def ops_page() -> str:
+    """docs/ops.md from the tables of functions and optimizers."""
+    from dslc.cli.manual import every_page
+
+    pages = every_page().values()
+    lines = ["# Functions and optimizers", "", "What `dslc ops NAME` prints. `x |> f(a)` is `f(x, a)`.", ""]
+    for kind, title in (("function", "Functions"), ("optimizer", "Optimizers")):
+        lines += [f"## {title}", ""]
+        for page in pages:
+            if page.kind == kind:
+                lines += [f"### {page.name}", "", page.summary, ""]
+                lines += _argument_table(page.arguments)
+                lines += [page.doc, ""] if page.doc else []
+                if page.example:
+                    given = [f"# {page.given}"] if page.given else []
+                    lines += ["```text", *given, *page.example.splitlines(), "```", ""]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _argument_table(arguments: Sequence[Argument]) -> list[str]:
+    rows = [
+        f"| `{a.name}` | {a.type}{', by name' if a.named else ''} | {'' if a.default is None else f'`{a.default}`'} |"
+        for a in arguments
+    ]
+    return ["| argument | | default |", "|---|---|---|", *rows, ""] if rows else []
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "commands.md": commands_page,
     "config.md": config_page,
     "errors.md": errors_page,
+    "ops.md": ops_page,
 }
 
 
