@@ -85,7 +85,7 @@ def every_page() -> dict[str, Page]:
     for name, optimizer in sorted(optimizers().items()):
         arguments = tuple(
             Argument(key, _kind(value), _default(key, value), True)
-            for key, value in {**COMMON, **optimizer.defaults}.items()
+            for key, value in {**optimizer.defaults, **COMMON, **optimizer.defaults}.items()
         )
         pages[name] = _page(name, "optimizer", inspect.getdoc(optimizer) or "", arguments)
     return pages
