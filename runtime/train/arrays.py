@@ -117,7 +117,7 @@ def _from_npz(file: IO[bytes], key: str, source: Source) -> NDArray[Any]:
                     _damaged(source, f"it ended after {done} of {header.bytes} bytes")
                 view[done : done + len(part)] = part
                 done += len(part)
-            member.read(1)  # reaching the end is what makes zipfile compare the CRC
+            # zipfile has compared the CRC: the last byte of the member was read.
     array: NDArray[Any] = np.ndarray(header.shape, header.dtype, data, order="F" if header.fortran else "C")
     array.flags.writeable = False
     return array

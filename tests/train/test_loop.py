@@ -92,6 +92,13 @@ def test_an_epoch_line_holds_the_means_of_its_own_steps(project: Path) -> None:
     assert epochs == pytest.approx([np.mean(losses[k : k + BATCHES]) for k in range(0, 24, BATCHES)], rel=1e-12)
 
 
+def test_the_last_step_is_evaluated_and_saved_whatever_the_intervals(project: Path) -> None:
+    run(project, save__every="7 steps", train__eval_every="5 steps", save__best="null")
+    entries = list(read_log(project / "runs" / "toy" / "log.jsonl"))
+    assert [e["step"] for e in entries if e["kind"] == "eval"] == [5, 10, 15, 20, 24]
+    assert CheckpointStore(project / "runs" / "toy", 2).steps() == [24, 21]
+
+
 def test_newest_two_and_the_best_are_kept(project: Path) -> None:
     run(project)
     store = CheckpointStore(project / "runs" / "toy", 2)
