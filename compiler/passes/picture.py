@@ -1,0 +1,208 @@
+"""A graph as an SVG: one box for what has one name path and phase, from the inputs down to the results.
+
+Not a pass: it reads a graph and gives text. Nodes of one path are joined where that makes no circle; parameters are
+written into the box that reads them. A graph of more boxes than a page can bear is drawn by shorter paths, and cut off
+with a message when even these are too many. The text depends on the graph alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from typing import Final
+
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value
+from dslc.compiler.ops.fused import steps
+
+MAX_BOXES: Final = 400
+_WIDTH: Final = 208
+_LINE: Final = 16
+_PAD: Final = 10
+_GAP_X: Final = 28
+_GAP_Y: Final = 40
+_LETTERS: Final = 29  # that fit into a box
+_MAX_LINES: Final = 6
+_GREY: Final = ("#f4f4f5", "#a1a1aa")
+_COLOURS: Final = {  # of the inside, of the border and of the lines that lead to it
+    "forward": ("#e8f0fe", "#6b8fd6"),
+    "backward": ("#fdeee4", "#d9895b"),
+    "update": ("#e6f4ea", "#5faa77"),
+    "data": _GREY,
+    "result": _GREY,
+}
+_SWEEPS: Final = 4
+
+
+@dataclass(eq=False)
+class _Box:
+    title: str
+    style: str
+    row: int
+    lines: list[str] = field(default_factory=list)
+    above: dict[_Box, None] = field(default_factory=dict)
+    below: dict[_Box, None] = field(default_factory=dict)
+    x: float = 0.0
+    y: float = 0.0
+
+    @property
+    def height(self) -> int:
+        return 2 * _PAD + _LINE * (1 + len(self.lines))
+
+
+def svg(graph: Graph) -> str:
+    """The picture, a whole SVG document that ends with a newline. Linear in nodes but for sorting boxes."""
+    longest = max((n.name.count(".") + 1 for n in graph.nodes), default=1)
+    message = ""
+    for length in range(longest, 0, -1):
+        boxes = _boxes(graph, length)
+        if len(boxes) <= MAX_BOXES:
+            message = (
+                ""
+                if length == longest
+                else f"{len(graph.nodes)} nodes, joined by the first {length} parts of their names"
+            )
+            break
+    else:
+        message = f"the first {MAX_BOXES} of {len(boxes)} boxes, {len(graph.nodes)} nodes in all"
+        boxes = _cut(boxes)
+    width, height = _place(boxes)
+    return _drawn(boxes, width, height, message)
+
+
+def _boxes(graph: Graph, length: int) -> list[_Box]:
+    """Boxes in an order in which edges lead on, the row of each below those of what it reads."""
+    boxes: list[_Box] = []
+    box_of: dict[Value, _Box] = {}
+    for source in graph.inputs:
+        if source.kind in (Kind.DATA, Kind.STATE):
+            box = _Box(source.name, "data", 0, [str(source.value.type)])
+            box_of[source.value] = box
+            boxes.append(box)
+    latest: dict[tuple[str, Phase], _Box] = {}
+    for node in graph.nodes:
+        name = ".".join(node.name.split(".")[:length])
+        key = (name, node.phase)
+        above = dict.fromkeys(box_of[v] for v in node.inputs if v in box_of)
+        box = latest.get(key) or _Box("", "", -1)
+        if any(other is not box and other.row >= box.row for other in above) or box.row < 0:
+            box = _Box(name or node.op.name, node.phase.value, 1 + max((b.row for b in above), default=0))
+            latest[key] = box
+            boxes.append(box)
+        for other in above:
+            if other is not box:
+                box.above[other] = None
+                other.below[box] = None
+        box_of.update(dict.fromkeys(node.outputs, box))
+        _describe(box, node)
+    for name, value in graph.outputs.items():
+        if value in box_of:
+            maker = box_of[value]
+            box = _Box(name, "result", maker.row + 1, [str(value.type)], {maker: None})
+            maker.below[box] = None
+            boxes.append(box)
+    return boxes
+
+
+def _describe(box: _Box, node: Node) -> None:
+    """What the box does: its ops, the parameters they read, and last what comes out."""
+    if box.lines:
+        box.lines.pop()
+    ops = [name for name, _, _ in steps(node.attrs) if name != "full"] if node.op.name == "fused" else [node.op.name]
+    read = [v.producer for v in node.inputs if isinstance(v.producer, Input)]
+    names = [f"{i.name.rpartition('.')[2]} {i.value.type}" for i in read if i.kind in (Kind.PARAM, Kind.BUFFER)]
+    for line in (" + ".join(ops), *(f"· {n}" for n in names)):
+        if len(box.lines) < _MAX_LINES:
+            box.lines.append(line)
+        elif box.lines[-1] != "…":
+            box.lines.append("…")
+    box.lines.append("→ " + ", ".join(str(t) for t in node.types))
+
+
+def _cut(boxes: list[_Box]) -> list[_Box]:
+    kept = set(boxes[:MAX_BOXES])
+    for box in kept:
+        box.above = {b: None for b in box.above if b in kept}
+        box.below = {b: None for b in box.below if b in kept}
+    return boxes[:MAX_BOXES]
+
+
+def _place(boxes: Sequence[_Box]) -> tuple[float, float]:
+    """Rows by depth; inside a row, near what is read and what reads (barycentres), a few sweeps down and up."""
+    rows: dict[int, list[_Box]] = {}
+    for box in boxes:
+        rows.setdefault(box.row, []).append(box)
+    order = sorted(rows)
+    for row in order:
+        _spread(rows[row], [float(i) * (_WIDTH + _GAP_X) for i in range(len(rows[row]))])
+    for sweep in range(_SWEEPS):
+        down = sweep % 2 == 0
+        for row in order if down else reversed(order):
+            wanted = []
+            for box in rows[row]:
+                near = box.above if down else box.below
+                wanted.append(sum(b.x for b in near) / len(near) if near else box.x)
+            _spread(rows[row], wanted)
+    y = float(_GAP_Y)
+    for row in order:
+        for box in rows[row]:
+            box.y = y
+        y += max(b.height for b in rows[row]) + _GAP_Y
+    left = min((b.x for b in boxes), default=0.0) - _GAP_X
+    for box in boxes:
+        box.x -= left
+    return max((b.x for b in boxes), default=0.0) + _WIDTH + _GAP_X, y + _LINE
+
+
+def _spread(row: list[_Box], wanted: Sequence[float]) -> None:
+    """Sorts a row by the wanted places and pushes its boxes apart, around the middle of what was wanted."""
+    pairs = sorted(zip(wanted, range(len(row))))
+    row[:] = [row[i] for _, i in pairs]
+    at = -float("inf")
+    for (x, _), box in zip(pairs, row):
+        at = max(at + _WIDTH + _GAP_X, x)
+        box.x = at
+    shift = sum(x for x, _ in pairs) / len(row) - sum(b.x for b in row) / len(row)
+    for box in row:
+        box.x += shift
+
+
+def _drawn(boxes: Sequence[_Box], width: float, height: float, message: str) -> str:
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+        f'height="{height:.0f}" font-family="system-ui, sans-serif" font-size="12">',
+        f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
+    ]
+    if message:
+        lines.append(f'<text x="{_GAP_X}" y="{_GAP_Y / 2:.0f}" fill="#b45309">{escape(message)}</text>')
+    for box in boxes:
+        for other in box.above:
+            x1, y1 = other.x + _WIDTH / 2, other.y + other.height
+            x2, y2 = box.x + _WIDTH / 2, box.y
+            bend = max(_GAP_Y / 2, (y2 - y1) / 3)
+            lines.append(
+                f'<path d="M{x1:.0f} {y1:.0f} C{x1:.0f} {y1 + bend:.0f} {x2:.0f} {y2 - bend:.0f} {x2:.0f} {y2:.0f}" '
+                f'fill="none" stroke="{_COLOURS[box.style][1]}" stroke-opacity="0.55" stroke-width="1.4"/>'
+            )
+    for box in boxes:
+        lines += _box_lines(box)
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def _box_lines(box: _Box) -> list[str]:
+    radius = 16 if box.style in ("data", "result") else 6
+    full = escape("\n".join([box.title, *box.lines]))
+    lines = [
+        f"<g><title>{full}</title>",
+        f'<rect x="{box.x:.0f}" y="{box.y:.0f}" width="{_WIDTH}" height="{box.height}" rx="{radius}" '
+        f'fill="{_COLOURS[box.style][0]}" stroke="{_COLOURS[box.style][1]}"/>',
+    ]
+    for i, line in enumerate([box.title, *box.lines]):
+        look = 'font-weight="600" fill="#18181b"' if i == 0 else 'fill="#52525b"'
+        y = box.y + _PAD + _LINE * (i + 0.75)
+        lines.append(f'<text x="{box.x + _PAD:.0f}" y="{y:.0f}" {look}>{escape(_short(line))}</text>')
+    return [*lines, "</g>"]
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LETTERS else text[: _LETTERS - 1] + "…"
