@@ -144,6 +144,8 @@ def test_scalars_follow_the_core_schema(text: str) -> None:
 
 def test_depth_and_count_limits_are_met_exactly() -> None:
     parse_yaml(("a: " + "[" * 31 + "]" * 31).encode(), "x")
+    with pytest.raises(DataError):
+        parse_yaml(("a: " + "[" * 32 + "]" * 32).encode(), "x")
     parse_yaml(("a: [" + "1," * 9_997 + "]").encode(), "x")
     with pytest.raises(DataError):
         parse_yaml(("a: [" + "1," * 9_998 + "]").encode(), "x")
