@@ -111,6 +111,8 @@ class _Formatter:
             if depth == 0:
                 break
             closing += 1
+        if closing == opening + 1 and closing not in self.tokens.comments:
+            return closing  # `{}` is never parted
         if any(self.spacing.breaks[i] or i in self.tokens.comments for i in range(opening + 1, closing + 1)):
             return None
         start, end = opening, closing + 1
