@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -52,3 +54,20 @@ def test_the_op_of_contributing_can_be_registered() -> None:
     code = before + example[1] + after
     ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_the_readme_shows_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its model is the example's, and its error message is the real one."""
+    from dslc.compiler.check.model import check_file
+    from dslc.dsl.diagnostics import CompileError
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```\n(.*?)```", readme, re.DOTALL)
+    model = (ROOT / "examples/digits/lenet.nn").read_text(encoding="utf-8")
+    assert blocks[0] == model
+    [shown] = [block for block in blocks if block.startswith("error[")]
+    monkeypatch.chdir(tmp_path)
+    Path("lenet.nn").write_text(model.replace("conv(16, 5)", "conv(16, 5, strides=2)"), encoding="utf-8")
+    with pytest.raises(CompileError) as raised:
+        check_file("lenet.nn")
+    assert raised.value.render() + "\n" == shown
