@@ -7,6 +7,7 @@ with a message when even these are too many. The text depends on the graph alone
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
@@ -39,6 +40,7 @@ class _Box:
     title: str
     style: str
     row: int
+    largest: int = 0
     lines: list[str] = field(default_factory=list)
     above: dict[_Box, None] = field(default_factory=dict)
     below: dict[_Box, None] = field(default_factory=dict)
@@ -76,7 +78,7 @@ def _boxes(graph: Graph, length: int) -> list[_Box]:
     box_of: dict[Value, _Box] = {}
     for source in graph.inputs:
         if source.kind in (Kind.DATA, Kind.STATE):
-            box = _Box(source.name, "data", 0, [str(source.value.type)])
+            box = _Box(source.name, "data", 0, lines=[str(source.value.type)])
             box_of[source.value] = box
             boxes.append(box)
     latest: dict[tuple[str, Phase], _Box] = {}
@@ -98,25 +100,36 @@ def _boxes(graph: Graph, length: int) -> list[_Box]:
     for name, value in graph.outputs.items():
         if value in box_of:
             maker = box_of[value]
-            box = _Box(name, "result", maker.row + 1, [str(value.type)], {maker: None})
+            box = _Box(name, "result", maker.row + 1, lines=[str(value.type)], above={maker: None})
             maker.below[box] = None
             boxes.append(box)
     return boxes
 
 
 def _describe(box: _Box, node: Node) -> None:
-    """What the box does: its ops, the parameters they read, and last what comes out."""
-    if box.lines:
-        box.lines.pop()
+    """What the box does: its ops, the parameters they read, and last the largest tensor that it makes."""
+    result = box.lines.pop() if box.lines else ""
     ops = [name for name, _, _ in steps(node.attrs) if name != "full"] if node.op.name == "fused" else [node.op.name]
     read = [v.producer for v in node.inputs if isinstance(v.producer, Input)]
     names = [f"{i.name.rpartition('.')[2]} {i.value.type}" for i in read if i.kind in (Kind.PARAM, Kind.BUFFER)]
-    for line in (" + ".join(ops), *(f"· {n}" for n in names)):
+    does = [] if node.op.view and box.lines else [" + ".join(ops)]
+    for line in (*does, *(f"· {n}" for n in names)):
+        if line in box.lines:
+            continue
         if len(box.lines) < _MAX_LINES:
             box.lines.append(line)
         elif box.lines[-1] != "…":
             box.lines.append("…")
-    box.lines.append("→ " + ", ".join(str(t) for t in node.types))
+    size = max(_elements(v) for v in node.outputs)
+    if not result or size >= box.largest:
+        box.largest = size
+        result = f"→ {max(node.outputs, key=_elements).type}"
+    box.lines.append(result)
+
+
+def _elements(value: Value) -> int:
+    """Of a tensor; dims count as 1."""
+    return math.prod(s for s in value.type.shape if isinstance(s, int))
 
 
 def _cut(boxes: list[_Box]) -> list[_Box]:
