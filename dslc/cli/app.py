@@ -110,7 +110,14 @@ def run(args: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("always", DslcWarning)
         warnings.showwarning = _show_warning
-        return _guarded(args, options)
+        try:
+            code = _guarded(args, options)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # What is still buffered must not raise a second time when the interpreter flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = EXIT_PIPE
+        return code
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
@@ -122,11 +129,12 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: object, *
 
 def _guarded(args: Sequence[str] | None, options: Settings) -> int:
     try:
-        result = app.main(
-            args=None if args is None else list(args), prog_name="dslc", standalone_mode=False, obj=options
-        )
-        sys.stdout.flush()
+        # Not app.main(): it turns a closed pipe and an interrupt into exit code 1, which here means a difference.
+        with app.make_context("dslc", list(sys.argv[1:] if args is None else args), obj=options) as ctx:
+            result = app.invoke(ctx)
         return result if isinstance(result, int) else EXIT_OK
+    except click.exceptions.Exit as done:
+        return done.exit_code
     except DslcError as error:
         return _user_error(error, options)
     except MemoryError as error:
@@ -139,9 +147,7 @@ def _guarded(args: Sequence[str] | None, options: Settings) -> int:
     except (click.Abort, KeyboardInterrupt):
         return EXIT_SIGINT
     except BrokenPipeError:
-        # What is still buffered must not raise a second time when the interpreter flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_PIPE
+        raise
     except Exception as error:  # noqa: BLE001
         # The outermost frame: a bug of ours must still end in one line and its own exit code.
         if options.debug:

@@ -185,3 +185,20 @@ def test_verify_rebuilds_with_the_options_of_the_artifact(dslc: Callable, projec
     )
     assert dslc("build", "net.nn", *flags).code == 0
     assert dslc("verify", "build/other", "--rebuild", "net.nn").code == 0
+
+
+def test_verify_looks_into_every_plan(dslc: Callable, project: Path) -> None:
+    """Digests that fit do not help a plan that makes no sense."""
+    from dslc.runtime.artifact import read_artifact
+    from dslc.runtime.container import Blob, pack
+
+    dslc("build", "net.nn")
+    artifact = project / "build/net/net.dslc"
+    header = dict(read_artifact(artifact).header)
+    listed = header.pop("blobs")
+    blobs = [Blob(b["name"], b["kind"], bytes(read_artifact(artifact).blob(b["name"]))) for b in listed]
+    blobs[-1] = Blob(blobs[-1].name, blobs[-1].kind, b"{}")
+    artifact.write_bytes(pack(header, blobs))
+    assert dslc("info", artifact).code == 0
+    ran = dslc("verify", artifact)
+    assert ran.code == 5 and "error[R301]" in ran.err

@@ -79,6 +79,20 @@ def test_flags_win_over_variables_over_the_file(dslc: Callable, monkeypatch: pyt
     assert values["build.sizes"][0] == {"train": {"B": 16}, "predict": {"B": [1, 64]}, "eval": {"B": [1, 8]}}
 
 
+def test_a_size_without_an_entry_is_that_of_training(dslc: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT / "examples" / "digits")
+
+    def sizes(*flags: str) -> object:
+        values = dslc("config", "--json", *flags).json["values"]
+        return next(entry["value"] for entry in values if entry["name"] == "build.sizes")
+
+    assert sizes() == {"train": {"B": 64}, "predict": {"B": [1, 64]}}
+    # What predict is built for follows from it, as if the file said nothing.
+    assert sizes("--size", "B=16") == {"train": {"B": 16}}
+    assert sizes("--size", "B=16", "--size", "predict:B=4") == {"train": {"B": 16}, "predict": {"B": 4}}
+    assert sizes("--size", "B=1,8") == {"train": {"B": 64}, "eval": {"B": [1, 8]}, "predict": {"B": [1, 8]}}
+
+
 @pytest.mark.parametrize(
     "flags",
     [
