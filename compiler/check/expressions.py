@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
 
 OPERATORS: Final = {
-    "+": "add", "-": "sub", "*": "mul", "/": "div", "^": "power", "@": "matmul",
+    "+": "add", "-": "sub", "*": "mul", "/": "div", "//": "floordiv", "%": "mod", "^": "power", "@": "matmul",
     "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
 }  # fmt: skip
 MAX_DEPTH: Final = 4000

@@ -1,0 +1,71 @@
+"""The same source gives the same bytes: in any folder, for any user's locale, time zone, umask and hash seed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MODELS = {
+    "lenet": ROOT / "examples/digits/lenet.nn",
+    "vae": ROOT / "examples/vae/vae.nn",
+    "resnet18": ROOT / "examples/resnet/resnet.nn",
+    "siamese": ROOT / "tests/models/siamese.nn",
+    "unet": ROOT / "tests/models/unet.nn",
+}
+
+
+def build(model: Path, folder: Path, suffix: str, *args: str, umask: int = 0o022, **env: str) -> dict[str, bytes]:
+    """Everything a build writes, by name."""
+    folder.mkdir(parents=True)
+    shutil.copy(model, folder / model.name)
+    command = [sys.executable, "-m", "dslc", "build", model.name + suffix, *args]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        umask=umask,
+    )
+    assert done.returncode == 0, done.stderr
+    files = {p.relative_to(folder).as_posix(): p.read_bytes() for p in (folder / "build").rglob("*") if p.is_file()}
+    return {name: data for name, data in files.items() if "report" not in name and ".lock" not in name}
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_same_bytes(name: str, tmp_path: Path) -> None:
+    model = MODELS[name]
+    suffix = ":ResNet18" if name == "resnet18" else ""
+    size = "B=4"
+    first = build(model, tmp_path / "one", suffix, "--size", size, PYTHONHASHSEED="1", TZ="UTC", LC_ALL="C")
+    second = build(
+        model,
+        tmp_path / "a much longer folder" / "überraschung",
+        suffix,
+        "--size",
+        size,
+        umask=0o077,
+        PYTHONHASHSEED="4242",
+        TZ="Asia/Kathmandu",
+        LC_ALL="C.UTF-8",
+        LANG="de_DE.UTF-8",
+        HOME=str(tmp_path),
+        COLUMNS="20",
+    )
+    assert any(n.endswith(".dslc") for n in first)
+    assert first == second
+    other = build(model, tmp_path / "other", suffix, "--size", "B=5")
+    assert other != first, "another size must give other bytes, or the comparison proves nothing"
+
+
+def test_model_in_text_holds_no_path(tmp_path: Path) -> None:
+    files = build(MODELS["lenet"], tmp_path / "a-telling-name", "")
+    for data in files.values():
+        assert b"a-telling-name" not in data
