@@ -1,7 +1,8 @@
 """Rules of ``simplify``: a node -> a value or node with the same bits, or None. Each rule belongs to one op's name.
 
 Rules look at the node and the producers of its inputs alone. None of them rounds differently: ``x + 0`` is no rule for
-floats, for -0.0 + 0.0 is 0.0, while ``x - 0`` and ``x + -0.0`` are.
+floats, for -0.0 + 0.0 is 0.0, while ``x - 0`` and ``x + -0.0`` are. A product that reads an operand the other way round
+sums the same numbers; that it does so in the same order is up to the provider, like all that belongs to its choices.
 """
 
 from __future__ import annotations

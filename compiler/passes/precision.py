@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from dslc.base.errors import DslcError
+from dslc.base.errors import BuildError
 from dslc.compiler.ir.build import Build, Precision
 from dslc.compiler.ir.graph import Attr, Attrs, Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder
@@ -33,11 +33,11 @@ _CPU = (DType.F32, DType.F64)
 
 
 def precision(program: Program, build: Build) -> Program:
-    """The pass. Raises DslcError E0602 for a dtype that the target does not compute in."""
+    """The pass. Raises BuildError E0602 for a dtype that the target does not compute in."""
     asked = build.precision
     for what, dtype in (("compute", asked.compute), ("params", asked.params)):
         if build.target == "cpu" and dtype not in _CPU:
-            raise DslcError(
+            raise BuildError(
                 "E0602",
                 f"the target cpu has no {what} in {dtype}, only in {' and '.join(map(str, _CPU))}",
                 place="precision",

@@ -43,8 +43,12 @@ def simplify(program: Program, build: Build) -> Program:
 def simplify_graph(graph: Graph) -> Graph:
     """The simplified graph; the same object when nothing changes."""
     known: dict[Hashable, Node] = {}
+    updates = {value for _, value in graph.updates}
 
     def rule(node: Node) -> tuple[Value, ...]:
+        if not node.inputs and not updates.isdisjoint(node.outputs):
+            # A constant that fills a state is written right there; shared, it would lie in memory and be copied.
+            return node.outputs
         while True:
             better = rewritten(node) or _folded(node)
             if isinstance(better, Value):

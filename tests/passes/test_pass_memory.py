@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable
@@ -179,9 +180,10 @@ def test_golden_schedule(golden: Callable[[str, str], None]) -> None:
     golden("passes/schedule_memory.txt", "\n".join(lines) + "\n")
 
 
-def test_150_000_nodes_take_a_linear_time() -> None:
+def test_planning_takes_a_linear_time() -> None:
     times = {}
-    for layers in (12_500, 50_000):
+    most = 50_000 if os.environ.get("DSLC_SOAK") == "1" else 8_000
+    for layers in (most // 4, most):
         graph = _chain_of_layers(layers)
         build = build_for(graph)
         start = time.perf_counter()
@@ -193,7 +195,7 @@ def test_150_000_nodes_take_a_linear_time() -> None:
         plan_us, verify_us = (seconds / count * 1e6 for seconds in (middle - start, end - middle))
         print(f"{count} nodes: plan {plan_us:.1f}, verify {verify_us:.1f} us a node")
         times[layers] = (middle - start, end - middle)
-    for short, long in zip(times[12_500], times[50_000]):
+    for short, long in zip(times[most // 4], times[most]):
         assert long < 10 * short + 0.5  # 4 times the nodes
 
 

@@ -7,14 +7,18 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from random_graphs import assert_same_bits, evaluate, feeds_of, graph_of, input_of, random_graph
+from random_graphs import assert_same_bits, build_for, evaluate, feeds_of, graph_of, input_of, random_graph
 
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.passes.simplify import attr_key, simplify_graph
+from dslc.compiler.passes.memory import memory
+from dslc.compiler.passes.runner import run_passes
+from dslc.compiler.passes.schedule import schedule
+from dslc.compiler.passes.simplify import attr_key, simplify, simplify_graph
 
 B = Builder(name="a")
 X = input_of("x", Kind.DATA, 3, 4)
@@ -107,6 +111,14 @@ def test_random_ops_are_one_only_with_one_key() -> None:
     simple = simplify_graph(graph)
     a, b, c = simple.outputs.values()
     assert a is b and a is not c and len(simple.nodes) == 2
+
+
+def test_constants_that_fill_states_stay_apart() -> None:
+    a, b = input_of("a", Kind.PARAM, 3), input_of("b", Kind.PARAM, 3)
+    graph = graph_of([a, b], {}, [(a, _full(0.0, 3)), (b, _full(0.0, 3))])
+    build = build_for(graph)
+    program, _ = run_passes(Program("init", {}, graph), build, (simplify, schedule, memory))
+    assert program.memory is not None and not program.memory.moves and program.memory.work_bytes == 0
 
 
 def test_dead_code_goes_and_untouched_graphs_stay() -> None:
