@@ -44,7 +44,7 @@ def command(
     Without FILE, the model of ./dslc.yaml.
     """
     from dslc.cli.compile import options_of
-    from dslc.cli.graphs import difference, memory_text, picture
+    from dslc.cli.graphs import difference, memory_text
     from dslc.cli.requests import requested
     from dslc.compiler.ir.text import format_graph
 
@@ -66,8 +66,9 @@ def command(
         emit(data, text.rstrip("\n"))
         return
     from dslc.base.publish import publish_bytes
+    from dslc.compiler.passes.picture import svg as draw
 
-    publish_bytes(Path(svg), picture(graph).encode())
+    publish_bytes(Path(svg), draw(graph).encode())
     emit(data, f"wrote {svg}: {len(graph.nodes)} nodes")
 
 
