@@ -15,8 +15,8 @@ from dslc.base.errors import EXIT_INTERNAL, EXIT_OK, EXIT_SIGINT, DslcError, Dsl
 from dslc.cli.output import Settings, print_json, report_error
 from dslc.cli.table import COMMANDS, SECTIONS
 
-# Before numpy is loaded: its BLAS on one thread, so that results do not depend on the number of cores, and steps of small
-# models do not wait for threads that others keep from running.
+# Before numpy is loaded: its BLAS on one thread, so that results do not depend on the number of cores, and steps of
+# small models do not wait for threads that others keep from running.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 EXIT_PIPE = 141  # the reader of our output went away: what a shell says of a death by SIGPIPE

@@ -7,7 +7,6 @@ import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from dslc.compiler.ir.graph import Graph
     from dslc.compiler.ir.program import Program
 
 _VALUE: Final = re.compile(r"%\d+")
