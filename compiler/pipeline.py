@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from dslc.base.errors import BuildError
 from dslc.compiler import entries
+from dslc.compiler.budget import check_budget
 from dslc.compiler.check.model import Checked, check_all, check_file, check_program
 from dslc.compiler.emit import emit_artifact
 from dslc.compiler.interface import interface
@@ -96,6 +98,15 @@ def precision_of(checked: Checked, options: Options) -> Precision:
                 place="--precision" if options.precision else "precision",
                 help="build with --precision f32",
             )
+    if options.precision is None:
+        for where, name in (*checked.precision.ops.items(), *(("@precision", n) for n in checked.precision.blocks)):
+            if name != compute:
+                raise BuildError(
+                    "E0602",
+                    f"the target cpu computes everything in {compute}, not `{where}` in {name}",
+                    place="precision",
+                    help=f"build with --precision {compute}, which decides for all",
+                )
     return Precision(DType(compute), DType(params))
 
 
@@ -221,7 +232,8 @@ def build(checked: Checked, options: Options, progress: Progress | None = None) 
         row_independent=_rows_independent(checked),
         provider=options.provider,
     )
-    _check_budget(checked, layout, reports)
+    batch = None if checked.batch is None else max(p.sizes[checked.batch.name] for p in programs)
+    check_budget(checked, batch, _need(layout, programs), partial(_need_at, checked, options, layout))
     return BuildResult(name, artifact, header, tuple(programs), tuple(reports), time.monotonic() - started)
 
 
@@ -256,18 +268,21 @@ def _recorded(checked: Checked, options: Options, dtypes: Precision) -> dict[str
     }
 
 
-def _check_budget(checked: Checked, layout: StateLayout, reports: list[EntryReport]) -> None:
-    """E0402 when state plus the largest context exceed the file's budget."""
-    if checked.budget is None:
-        return
-    need = layout.bytes + max(r.io_bytes + r.work_bytes for r in reports)
-    if need > checked.budget:
-        raise BuildError(
-            "E0402",
-            f"`{checked.name}` needs {need / 2**20:,.1f} MiB, the budget is {checked.budget / 2**20:,.1f} MiB",
-            place="budget",
-            help="build a smaller size, --size B=..., or raise the budget",
-        )
+def _need(layout: StateLayout, programs: Iterable[Program]) -> int:
+    """Bytes of one session: the state, and io and work of the largest entry, which the others overlay."""
+    plans = [p.memory for p in programs if p.memory is not None]
+    return layout.bytes + max(plan.io_bytes + plan.work_bytes for plan in plans)
+
+
+def _need_at(checked: Checked, options: Options, layout: StateLayout, batch: int) -> int:
+    """As ``_need``, for another size of the batch dim."""
+    assert checked.batch is not None
+    family = "predict" if checked.train is None else "train"
+    sizes = {**options.sizes, family: {**options.sizes.get(family, {}), checked.batch.name: (batch,)}}
+    smaller = replace(options, sizes=sizes)
+    entry = "predict" if checked.train is None else "train_step"
+    wanted = [(e, s) for e, s in entry_sizes(checked, smaller) if e == entry]
+    return _need(layout, [compile_entry(checked, e, s, smaller)[0] for e, s in wanted])
 
 
 __all__ = [

@@ -37,6 +37,7 @@ class Expander:
         self.calls = Calls(self)
         self.chosen: dict[int, syntax.Expr] = {}
         self.batch: Size | None = None
+        self.precisions: set[str] = set()
         self.count = 0
 
     # --- reports -----------------------------------------------------------------------------------------
@@ -90,7 +91,10 @@ class Expander:
         return self.evaluate(expr, Frame(scope, Names(""), ""))
 
     def with_attrs(self, groups: Groups, attrs: tuple[syntax.Attr, ...], frame: Frame) -> Groups:
-        return with_attrs(groups, attrs, lambda expr: self.evaluate(expr, frame))
+        found = with_attrs(groups, attrs, lambda expr: self.evaluate(expr, frame))
+        if found.precision is not None:
+            self.precisions.add(found.precision)
+        return found
 
     def expand_block(
         self,

@@ -21,11 +21,15 @@ _UNITS: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "GB": 10**9}
 
 @dataclass(frozen=True)
 class Precision:
-    """The dtypes that floats get: ``compute`` for activations, ``params`` for parameters, ``ops`` by function."""
+    """The dtypes that floats get: ``compute`` for activations, ``params`` for parameters, ``ops`` by function.
+
+    ``blocks``: what `@precision` asks for somewhere in the model.
+    """
 
     compute: str = "f32"
     params: str = "f32"
     ops: Mapping[str, str] = field(default_factory=dict)
+    blocks: frozenset[str] = frozenset()
 
 
 def sections_of(scope: ModuleScope, kind: str) -> list[syntax.Section]:
@@ -59,7 +63,9 @@ def read_precision(scope: ModuleScope, expander: Expander) -> Precision:
                 raise Problem("E0601", f"a float type is one of {', '.join(FLOAT_TYPES)}", place, "not a float type")
             values[name] = entry.value.name
     compute = values.pop("compute", "f32")
-    return Precision(compute, values.pop("params", "f64" if compute == "f64" else "f32"), values)
+    return Precision(
+        compute, values.pop("params", "f64" if compute == "f64" else "f32"), values, frozenset(expander.precisions)
+    )
 
 
 def read_budget(scope: ModuleScope, expander: Expander) -> int | None:

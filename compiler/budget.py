@@ -1,0 +1,51 @@
+"""The file's budget: what a build needs is held against it, and the largest batch that fits is found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dslc.base.errors import BuildError
+from dslc.compiler.check.model import Checked
+
+
+def largest_fitting(low: int, high: int, fits: Callable[[int], bool]) -> int | None:
+    """The largest value in low..high that fits, for a need that grows with the value; None when ``low`` does not."""
+    if not fits(low):
+        return None
+    while low < high:
+        middle = (low + high + 1) // 2
+        if fits(middle):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def check_budget(checked: Checked, built: int | None, need: int, need_of: Callable[[int], int]) -> None:
+    """E0402 when ``need`` bytes exceed the budget, with the largest batch below ``built`` that would fit.
+
+    ``need_of(batch)``: bytes that a build with this batch size needs.
+    """
+    if checked.budget is None or need <= checked.budget:
+        return
+    budget = checked.budget
+    help = "raise the budget, or make the model smaller"
+    if checked.batch is not None and built is not None and built > checked.batch.low:
+        found = largest_fitting(checked.batch.low, built - 1, lambda size: need_of(size) <= budget)
+        name = checked.batch.name
+        if found is not None:
+            help = f"the largest {name} that fits is {found}: --size {name}={found}"
+        else:
+            help = f"even {name}={checked.batch.low} does not fit: {help}"
+    what = f"training {checked.name}" if checked.train is not None else checked.name
+    at = f" at {checked.batch.name}={built}" if checked.batch is not None and built is not None else ""
+    raise BuildError(
+        "E0402", f"{what}{at} needs {_size(need)}, the budget is {_size(budget)}", place="budget", help=help
+    )
+
+
+def _size(bytes: int) -> str:
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if bytes >= 2**power:
+            return f"{bytes / 2**power:.3g} {unit}"
+    return f"{bytes} B"

@@ -1,0 +1,73 @@
+"""Promises that a build keeps or refuses: the budget, with the largest batch that fits, and the precision asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dslc.base.errors import BuildError
+from dslc.compiler.budget import largest_fitting
+from dslc.compiler.pipeline import Options, build, check_file
+
+MODEL = """nn 1
+dim B in 1..512 = 256
+{attr}
+block wide(x: [N, D]) -> [N, D] {{ return x |> linear(256) as a |> relu }}
+model Net(x: [B, 256]) -> [B, 10] {{ return x |> wide |> linear(10) as b }}
+train Net(y: i32[B]) {{ loss = cross_entropy(output, y); optimizer = sgd(lr=0.1) }}
+{section}
+"""
+
+
+def written(folder: Path, section: str = "", attr: str = "") -> Path:
+    path = folder / "net.nn"
+    path.write_text(MODEL.format(section=section, attr=attr))
+    return path
+
+
+def test_largest_fitting() -> None:
+    asked: list[int] = []
+
+    def fits(size: int) -> bool:
+        asked.append(size)
+        return size <= 37
+
+    assert largest_fitting(1, 512, fits) == 37
+    assert len(asked) <= 12
+    assert largest_fitting(40, 512, fits) is None
+    assert largest_fitting(3, 3, fits) == 3
+
+
+def test_budget_names_the_largest_batch_and_that_batch_builds(tmp_path: Path) -> None:
+    checked = check_file(written(tmp_path, "budget { memory = 1 MiB }"))
+    with pytest.raises(BuildError) as caught:
+        build(checked, Options())
+    assert caught.value.code == "E0402" and caught.value.exit_code == 6
+    assert caught.value.help is not None and "the largest B that fits is" in caught.value.help
+    largest = int(caught.value.help.rpartition("=")[2])
+    build(checked, Options(sizes={"train": {"B": (largest,)}}))
+    with pytest.raises(BuildError):
+        build(checked, Options(sizes={"train": {"B": (largest + 1,)}}))
+
+
+def test_budget_below_the_smallest_batch(tmp_path: Path) -> None:
+    with pytest.raises(BuildError) as caught:
+        build(check_file(written(tmp_path, "budget { memory = 100 KiB }")), Options())
+    assert "even B=1 does not fit" in (caught.value.help or "")
+
+
+def test_budget_that_is_met(tmp_path: Path) -> None:
+    build(check_file(written(tmp_path, "budget { memory = 1 GiB }")), Options())
+
+
+@pytest.mark.parametrize(
+    ("section", "attr"),
+    [("precision { compute = bf16 }", ""), ("precision { compute = f32; relu = f64 }", ""), ("", "@precision(f64)")],
+)
+def test_precision_that_cannot_be_kept_is_refused(tmp_path: Path, section: str, attr: str) -> None:
+    checked = check_file(written(tmp_path, section, attr))
+    with pytest.raises(BuildError) as caught:
+        build(checked, Options())
+    assert caught.value.code == "E0602" and "--precision f32" in (caught.value.help or "")
+    build(checked, Options(precision="f32"))
