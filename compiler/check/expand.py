@@ -94,6 +94,15 @@ class Expander:
         found = with_attrs(groups, attrs, lambda expr: self.evaluate(expr, frame))
         if found.precision is not None:
             self.precisions.add(found.precision)
+        for attr in attrs:
+            if attr.name == "mirror" and found.mirror == "always":
+                self.reports.warn(
+                    "W005",
+                    "this version recomputes nothing: all values are kept",
+                    attr.span,
+                    "has no effect yet",
+                    help="the results are the same; `dslc mem` shows what is kept",
+                )
         return found
 
     def expand_block(

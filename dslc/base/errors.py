@@ -126,6 +126,7 @@ CODES: Final[dict[str, str]] = {
     "W002": "the cache is not used",
     "W003": "a value is converted",
     "W004": "a weights file is taken with a remark",
+    "W005": "an attribute has no effect yet",
 }
 
 

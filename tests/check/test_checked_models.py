@@ -180,3 +180,10 @@ def test_chain_of_blocks_up_to_the_limit() -> None:
     with pytest.raises(CompileError) as caught:
         check(chain(400))
     assert caught.value.code == "E0004"
+
+
+def test_mirror_always_is_said_to_have_no_effect() -> None:
+    text = "nn 1\n@mirror({})\nblock f(x: [N, D]) -> [N, D] {{ return tanh(x) }}\n"
+    text += "model Net(x: [4, 8]) -> [4, 8] {{ return x |> f }}\n"
+    assert [w.code for w in check(text.format("always")).warnings] == ["W005"]
+    assert check(text.format("auto")).warnings == ()
