@@ -1,0 +1,175 @@
+"""Writing LLVM IR: one kernel function, its loops, and vectors of a fixed number of lanes.
+
+A kernel is ``void k(i8** args, i64 first_task, i64 last_task)``. Vectors are explicit, 64 bytes wide on every level, so
+the order of every sum is the same on all of them and nothing depends on what an optimiser chose to vectorise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from llvmlite import ir
+
+from dslc.compiler.ir.types import DType
+
+I1: Final = ir.IntType(1)
+I8: Final = ir.IntType(8)
+I32: Final = ir.IntType(32)
+I64: Final = ir.IntType(64)
+VOID: Final = ir.VoidType()
+POINTER: Final = ir.PointerType()
+VECTOR_BYTES: Final = 64
+
+_TYPES: Final[dict[DType, Any]] = {
+    DType.F32: ir.FloatType(),
+    DType.F64: ir.DoubleType(),
+    DType.I64: I64,
+    DType.I32: I32,
+    DType.I16: ir.IntType(16),
+    DType.I8: I8,
+    DType.U8: I8,
+    DType.B1: I1,
+}
+SUPPORTED: Final = frozenset(_TYPES)
+
+
+def lane_type(dtype: DType) -> Any:
+    """The type of one value in a register; b1 is i1."""
+    return _TYPES[dtype]
+
+
+def memory_type(dtype: DType) -> Any:
+    """The type of one value in memory; b1 is a byte."""
+    return I8 if dtype is DType.B1 else _TYPES[dtype]
+
+
+def wide(type: Any, lanes: int) -> Any:
+    """A vector type; the type itself for one lane."""
+    return type if lanes == 1 else ir.VectorType(type, lanes)
+
+
+class Code:
+    """The IR of one kernel under construction. ``level`` names the instruction set, for the choice of tiles alone."""
+
+    def __init__(self, symbol: str, level: str) -> None:
+        self.level = level
+        self.module = ir.Module(name=symbol)
+        self.function = ir.Function(self.module, ir.FunctionType(VOID, [POINTER, I64, I64]), symbol)
+        self.entry = self.function.append_basic_block("entry")
+        self.b = ir.IRBuilder(self.function.append_basic_block("body"))
+        self._intrinsics: dict[str, ir.Function] = {}
+
+    @property
+    def first(self) -> Any:
+        return self.function.args[1]
+
+    @property
+    def last(self) -> Any:
+        return self.function.args[2]
+
+    def finish(self) -> str:
+        """The module's text."""
+        self.b.ret_void()
+        with self.b.goto_block(self.entry):
+            self.b.branch(self.function.blocks[1])
+        return str(self.module)
+
+    def argument(self, number: int) -> Any:
+        """The pointer ``args[number]``, loaded once at the start."""
+        with self.b.goto_block(self.entry):
+            place = self.b.gep(self.function.args[0], [I64(number)], source_etype=POINTER)
+            return self.b.load(place, typ=POINTER)
+
+    def local(self, type: Any, count: int = 1, align: int | None = None) -> Any:
+        """Memory on the stack for ``count`` values, for the whole call."""
+        with self.b.goto_entry_block():
+            place = self.b.alloca(type, I64(count) if count > 1 else None)
+        if align is not None:
+            place.align = align
+        return place
+
+    def at(self, pointer: Any, index: Any, type: Any) -> Any:
+        """The address of element ``index`` of ``type``."""
+        return self.b.gep(pointer, [self.int(index)], source_etype=type)
+
+    def int(self, value: Any) -> Any:
+        """An i64; Python ints become constants."""
+        return I64(value) if isinstance(value, int) else value
+
+    def add(self, x: Any, y: Any) -> Any:
+        """x + y of i64 or ints, folded where both are known."""
+        if isinstance(x, int) and isinstance(y, int):
+            return x + y
+        if isinstance(x, int) and x == 0:
+            return y
+        if isinstance(y, int) and y == 0:
+            return x
+        return self.b.add(self.int(x), self.int(y))
+
+    def mul(self, x: Any, y: Any) -> Any:
+        """x * y of i64 or ints, folded where that is possible."""
+        if isinstance(x, int) and isinstance(y, int):
+            return x * y
+        for known, other in ((x, y), (y, x)):
+            if isinstance(known, int) and known in (0, 1):
+                return known * 0 if known == 0 else other
+        return self.b.mul(self.int(x), self.int(y))
+
+    def divmod(self, x: Any, by: int) -> tuple[Any, Any]:
+        """Quotient and remainder of an i64 that is not negative by a known number."""
+        if by == 1:
+            return x, 0
+        if isinstance(x, int):
+            return divmod(x, by)
+        return self.b.udiv(x, I64(by)), self.b.urem(x, I64(by))
+
+    def unravel(self, x: Any, sizes: Sequence[int]) -> list[Any]:
+        """The index along each axis of row-major number ``x``."""
+        found: list[Any] = []
+        for size in reversed(sizes[1:]):
+            x, here = self.divmod(x, size)
+            found.append(here)
+        return [x, *reversed(found)] if sizes else []
+
+    def least(self, x: Any, y: Any) -> Any:
+        """The lesser of two i64."""
+        x, y = self.int(x), self.int(y)
+        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
+
+    @contextmanager
+    def loop(self, stop: Any, start: Any = 0, step: int = 1) -> Iterator[Any]:
+        """``for i in range(start, stop, step)``; a loop that is known to run once or never is none."""
+        if isinstance(stop, int) and isinstance(start, int) and 0 < stop - start <= step:
+            yield start
+            return
+        before = self.b.block
+        head, body, done = (self.function.append_basic_block(n) for n in ("head", "loop", "done"))
+        self.b.branch(head)
+        self.b.position_at_end(head)
+        index = self.b.phi(I64)
+        index.add_incoming(self.int(start), before)
+        self.b.cbranch(self.b.icmp_signed("<", index, self.int(stop)), body, done)
+        self.b.position_at_end(body)
+        yield index
+        index.add_incoming(self.b.add(index, I64(step)), self.b.block)
+        self.b.branch(head)
+        self.b.position_at_end(done)
+
+    def intrinsic(self, name: str, result: Any, *args: Any) -> Any:
+        """A call of an LLVM intrinsic by its full name."""
+        function = self._intrinsics.get(name)
+        if function is None:
+            type = ir.FunctionType(result, [a.type for a in args])
+            function = self._intrinsics[name] = ir.Function(self.module, type, name)
+        return self.b.call(function, args)
+
+
+def suffix(type: Any) -> str:
+    """How an intrinsic's name says its type: f32, v16f32, i64."""
+    if isinstance(type, ir.VectorType):
+        return f"v{type.count}{suffix(type.element)}"
+    if isinstance(type, ir.IntType):
+        return f"i{type.width}"
+    return "f32" if isinstance(type, ir.FloatType) else "f64"

@@ -1,0 +1,214 @@
+"""Typed values in registers: loads, stores, conversions, and scalar trees printed as IR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from llvmlite import ir
+
+from dslc.compiler.codegen.cpu.code import I1, I64, SUPPORTED, Code, lane_type, memory_type, suffix, wide
+from dslc.compiler.codegen.cpu.functions import Functions
+from dslc.compiler.ir.scalar import Expr
+from dslc.compiler.ir.types import DType
+
+_COMPARISONS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+_FLOAT_ONLY: Final = frozenset({"div", "exp", "expm1", "log", "log1p", "tanh", "erf", "sqrt", "floor", "round"})
+_ANY_NUMBER: Final = frozenset({"add", "sub", "mul", "min", "max", "neg", "abs", "sign"})
+_LOGIC: Final = frozenset({"and", "or", "not", "select", "arg", "const"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reg:
+    """A vector (or one value) and its dtype, which alone knows the sign of integers."""
+
+    value: Any
+    dtype: DType
+
+
+def can_print(expr: Expr, dtypes: list[DType]) -> bool:
+    """Whether the tree, whose arguments have these dtypes, has only what this file prints."""
+    function = expr.function
+    if function in _LOGIC:
+        return all(can_print(a, dtypes) for a in expr.args) and (
+            function != "arg" or expr.index >= len(dtypes) or dtypes[expr.index] in SUPPORTED
+        )
+    if function in _COMPARISONS or function in _ANY_NUMBER:
+        return all(can_print(a, dtypes) for a in expr.args)
+    floats = all(d.is_float for d in dtypes)
+    return function in _FLOAT_ONLY and floats and all(can_print(a, dtypes) for a in expr.args)
+
+
+class Values:
+    """Prints values of ``lanes`` lanes at the code's place."""
+
+    def __init__(self, code: Code, lanes: int) -> None:
+        self.code, self.b, self.lanes = code, code.b, lanes
+
+    def type(self, dtype: DType) -> Any:
+        return wide(lane_type(dtype), self.lanes)
+
+    def const(self, value: float | int | bool, dtype: DType) -> Reg:
+        if dtype is DType.B1:
+            value = int(bool(value))
+        else:
+            value = float(value) if dtype.is_float else int(value)
+        return Reg(ir.Constant(self.type(dtype), [value] * self.lanes if self.lanes > 1 else value), dtype)
+
+    def splat(self, scalar: Any) -> Any:
+        """One value in all lanes."""
+        if self.lanes == 1:
+            return scalar
+        type = wide(scalar.type, self.lanes)
+        first = self.b.insert_element(ir.Constant(type, ir.Undefined), scalar, I64(0))
+        zeros = ir.Constant(wide(ir.IntType(32), self.lanes), [0] * self.lanes)
+        return self.b.shuffle_vector(first, ir.Constant(type, ir.Undefined), zeros)
+
+    def counting(self, start: Any) -> Reg:
+        """start, start + 1, ...: i64."""
+        steps = ir.Constant(self.type(DType.I64), list(range(self.lanes)) if self.lanes > 1 else 0)
+        return Reg(self.b.add(self.splat(self.code.int(start)), steps), DType.I64)
+
+    def load(self, pointer: Any, offset: Any, stride: int, dtype: DType) -> Reg:
+        """Elements offset, offset + stride, ... of ``pointer``."""
+        memory, lanes = memory_type(dtype), self.lanes
+        if stride == 0 or lanes == 1:
+            raw = self.splat(self._load(pointer, offset, memory, dtype))
+        elif stride == 1:
+            raw = self._load(pointer, offset, wide(memory, lanes), dtype, memory)
+        else:
+            raw = ir.Constant(wide(memory, lanes), ir.Undefined)
+            for lane in range(lanes):
+                one = self._load(pointer, self.code.add(offset, lane * stride), memory, dtype)
+                raw = self.b.insert_element(raw, one, I64(lane))
+        if dtype is DType.B1:
+            raw = self.b.icmp_unsigned("!=", raw, ir.Constant(raw.type, [0] * lanes if lanes > 1 else 0))
+        return Reg(raw, dtype)
+
+    def _load(self, pointer: Any, offset: Any, type: Any, dtype: DType, element: Any = None) -> Any:
+        place = self.code.at(pointer, offset, element or type)
+        return self.b.load(place, typ=type, align=dtype.itemsize)
+
+    def store(self, reg: Reg, pointer: Any, offset: Any, stride: int) -> None:
+        """Writes elements offset, offset + stride, ...; a stride of 0 is for one lane alone."""
+        memory, value, lanes = memory_type(reg.dtype), reg.value, self.lanes
+        if reg.dtype is DType.B1:
+            value = self.b.zext(value, wide(memory, lanes))
+        if lanes == 1 or stride == 1:
+            self.b.store(value, self.code.at(pointer, offset, memory), align=reg.dtype.itemsize)
+            return
+        assert stride != 0, "lanes of one element"
+        for lane in range(lanes):
+            one = self.b.extract_element(value, I64(lane))
+            place = self.code.at(pointer, self.code.add(offset, lane * stride), memory)
+            self.b.store(one, place, align=reg.dtype.itemsize)
+
+    def convert(self, reg: Reg, dtype: DType) -> Reg:
+        """As ``cast`` does: floats to integers saturate and lose their fraction, nan gives 0."""
+        old, b, type = reg.dtype, self.b, self.type(dtype)
+        if old is dtype:
+            return reg
+        if dtype is DType.B1:
+            zero = self.const(0, old).value
+            found = b.fcmp_unordered("!=", reg.value, zero) if old.is_float else b.icmp_signed("!=", reg.value, zero)
+            return Reg(found, dtype)
+        if old.is_float and dtype.is_float:
+            turn = b.fptrunc if dtype.itemsize < old.itemsize else b.fpext
+            return Reg(turn(reg.value, type), dtype)
+        if old.is_float:
+            name = "fptoui" if dtype is DType.U8 else "fptosi"
+            full = f"llvm.{name}.sat.{suffix(type)}.{suffix(reg.value.type)}"
+            return Reg(self.code.intrinsic(full, type, reg.value), dtype)
+        unsigned = old in (DType.U8, DType.B1)
+        if dtype.is_float:
+            return Reg((b.uitofp if unsigned else b.sitofp)(reg.value, type), dtype)
+        if old is not DType.B1 and dtype.itemsize == old.itemsize:
+            return Reg(reg.value, dtype)
+        if old is not DType.B1 and dtype.itemsize < old.itemsize:
+            return Reg(b.trunc(reg.value, type), dtype)
+        return Reg((b.zext if unsigned else b.sext)(reg.value, type), dtype)
+
+    def evaluate(self, expr: Expr, args: list[Reg | None], dtype: DType) -> Reg:
+        """The tree's value, rounded to ``dtype``; constants take the dtype of what they meet."""
+        found = self._tree(expr, args, dtype)
+        return self.convert(found, dtype)
+
+    def _tree(self, expr: Expr, args: list[Reg | None], hint: DType) -> Reg:
+        if expr.function == "arg":
+            reg = args[expr.index]
+            assert reg is not None, "a value of another stage"
+            return reg
+        if expr.function == "const":
+            return self.const(expr.value, DType.B1 if isinstance(expr.value, bool) else hint)
+        known = [None if a.function == "const" else self._tree(a, args, hint) for a in expr.args]
+        numbers = known[1:] if expr.function == "select" else known
+        near = next((k.dtype for k in numbers if k is not None), hint)
+        regs = [k if k is not None else self._tree(a, args, near) for a, k in zip(expr.args, known)]
+        return self._apply(expr.function, regs)
+
+    def _apply(self, function: str, regs: list[Reg]) -> Reg:
+        b, dtype = self.b, regs[-1].dtype
+        xs = [r.value for r in regs]
+        assert all(r.dtype is dtype for r in (regs[1:] if function == "select" else regs)), f"{function} of {regs}"
+        if function == "select":
+            return Reg(b.select(*xs), dtype)
+        if function in ("and", "or"):
+            return Reg((b.and_ if function == "and" else b.or_)(*xs), dtype)
+        if function == "not":
+            return Reg(b.not_(xs[0]), dtype)
+        if function in _COMPARISONS:
+            return Reg(self.compare(_COMPARISONS[function], regs[0], regs[1]), DType.B1)
+        if dtype.is_float:
+            return Reg(self._float(function, xs), dtype)
+        return Reg(self._integer(function, regs), dtype)
+
+    def compare(self, sign: str, x: Reg, y: Reg) -> Any:
+        """An i1 for each lane; with nan false, but for !=."""
+        if x.dtype.is_float:
+            return (self.b.fcmp_unordered if sign == "!=" else self.b.fcmp_ordered)(sign, x.value, y.value)
+        turn = self.b.icmp_unsigned if x.dtype in (DType.U8, DType.B1) else self.b.icmp_signed
+        return turn(sign, x.value, y.value)
+
+    def combine(self, how: str, x: Reg, y: Reg) -> Reg:
+        """x + y, the greater or the lesser; nan where either is."""
+        return self._apply({"sum": "add"}.get(how, how), [x, y])
+
+    def _float(self, function: str, xs: list[Any]) -> Any:
+        b = self.b
+        simple = {"add": b.fadd, "sub": b.fsub, "mul": b.fmul, "div": b.fdiv}
+        if function in simple:
+            return simple[function](*xs)
+        functions = Functions(self.code, xs[0].type)
+        if function in ("min", "max"):
+            x, y = xs
+            first = b.fcmp_ordered("<" if function == "min" else ">", x, y)
+            return b.select(b.or_(first, functions.is_nan(x)), x, y)
+        if function == "sign":
+            zero = functions.const(0.0)
+            one = functions.copysign(functions.const(1.0), xs[0])
+            return b.select(b.fcmp_unordered("ueq", xs[0], zero), xs[0], one)
+        return functions.named()[function](xs[0])
+
+    def _integer(self, function: str, regs: list[Reg]) -> Any:
+        b, xs, dtype = self.b, [r.value for r in regs], regs[0].dtype
+        simple = {"add": b.add, "sub": b.sub, "mul": b.mul}
+        if function in simple:
+            return simple[function](*xs)
+        if function in ("min", "max"):
+            return b.select(self.compare("<" if function == "min" else ">", *regs), *xs)
+        zero = self.const(0, dtype)
+        if function == "neg":
+            return b.sub(zero.value, xs[0])
+        negative = self.compare("<", regs[0], zero)
+        if function == "abs":
+            return b.select(negative, b.sub(zero.value, xs[0]), xs[0])
+        assert function == "sign", f"no integer {function}"
+        positive = self.compare(">", regs[0], zero)
+        one, minus = (
+            self.const(1, dtype).value,
+            ir.Constant(zero.value.type, [-1] * self.lanes if self.lanes > 1 else -1),
+        )
+        return b.select(positive, one, b.select(negative, minus, zero.value))
+
+
+__all__ = ["I1", "Reg", "Values", "can_print"]

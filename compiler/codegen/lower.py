@@ -1,0 +1,37 @@
+"""Which nodes have kernels of our own on the CPU, and the launches that each becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from dslc.compiler.codegen import pointwise, rows, updates
+from dslc.compiler.codegen.cpu.code import SUPPORTED
+from dslc.compiler.codegen.cpu.objects import tasks
+from dslc.compiler.codegen.cpu.values import can_print
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.op import Pointwise
+
+_LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
+    **pointwise.LOWERED,
+    **rows.LOWERED,
+    **updates.LOWERED,
+}
+MAX_ARGUMENTS: Final = 1024  # of one kernel, as the plan has it
+
+
+def lower(node: Node) -> list[Launch] | None:
+    """The launches that compute a node, in order; None where there is no kernel for it yet. Sizes are ints."""
+    if any(t.dtype not in SUPPORTED for t in (*node.input_types, *node.types)):
+        return None
+    if isinstance(node.op, Pointwise) or node.op.name == "fused":
+        if not all(can_print(expr, dtypes) for expr, dtypes in pointwise.trees(node)):
+            return None
+        launches: list[Launch] | None = pointwise.pointwise(node)
+    else:
+        found = _LOWERED.get(node.op.name)
+        launches = None if found is None else found(node)
+    if launches is None or any(len(x.reads) + len(x.writes) > MAX_ARGUMENTS for x in launches):
+        return None
+    return [x for x in launches if tasks(x.spec)]

@@ -1,0 +1,121 @@
+"""Regions of pointwise ops, constants and copies: one value an element, no reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import Any
+
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.region import Access, Region, RegionBuilder, broadcast_strides, dense
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ir.scalar import Expr, argument, as_expr
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import int_attr, int_tuple
+from dslc.compiler.ops.fused import expanded
+
+
+def pointwise(node: Node) -> list[Launch]:
+    """A pointwise node, or a ``fused`` one: every step is a value of its dtype."""
+    steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
+    shape = node.types[0].ints
+    inputs = [Access(v.type.dtype, broadcast_strides(v.type.ints, shape)) for v in node.inputs]
+    builder = RegionBuilder(shape, (), inputs, [Access(node.types[0].dtype, dense(shape))])
+    builder.row()
+    known: dict[Value, Expr] = {v: builder.input(i) for i, v in enumerate(node.inputs)}
+    result = builder.input(0)
+    for step in steps:
+        if step.op.name == "full":
+            expr = as_expr(_number(step.attrs["value"]))
+        else:
+            assert isinstance(step.op, Pointwise)
+            expr = step.op.scalar(step.attrs, *(known[v] for v in step.inputs))
+        result = known[step.out] = builder.let(expr, step.types[0].dtype)
+    builder.store(0, result)
+    return [Launch(builder.region(), node.inputs, node.outputs)]
+
+
+def trees(node: Node) -> list[tuple[Expr, list[DType]]]:
+    """The scalar trees of a pointwise or fused node with the dtypes of their arguments; what a target must print."""
+    steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
+    found = []
+    for step in steps:
+        if step.op.name != "full":
+            assert isinstance(step.op, Pointwise)
+            args = [argument(i) for i in range(len(step.inputs))]
+            found.append((step.op.scalar(step.attrs, *args), [t.dtype for t in step.input_types]))
+    return found
+
+
+def _number(value: Any) -> float | int | bool:
+    return float(value) if isinstance(value, str) else value
+
+
+def full(node: Node) -> list[Launch]:
+    shape, dtype = node.types[0].ints, node.types[0].dtype
+    builder = RegionBuilder(shape, (), [], [Access(dtype, dense(shape))])
+    builder.row()
+    builder.store(0, builder.let(as_expr(_number(node.attrs["value"])), dtype))
+    return [Launch(builder.region(), (), node.outputs)]
+
+
+def copy(shape: Sequence[int], source: Access, target: Access) -> Region:
+    """``shape`` elements from one view to another."""
+    builder = RegionBuilder(shape, (), [source], [target])
+    builder.row()
+    builder.store(0, builder.let(builder.input(0), source.dtype))
+    return builder.region()
+
+
+def expand(node: Node) -> list[Launch]:
+    [x], shape = node.inputs, node.types[0].ints
+    source = Access(x.type.dtype, broadcast_strides(x.type.ints, shape))
+    return [Launch(copy(shape, source, Access(x.type.dtype, dense(shape))), node.inputs, node.outputs)]
+
+
+def transpose(node: Node) -> list[Launch]:
+    [x], shape = node.inputs, node.types[0].ints
+    strides = dense(x.type.ints)
+    source = Access(x.type.dtype, tuple(strides[p] for p in int_tuple(node.attrs, "perm")))
+    return [Launch(copy(shape, source, Access(x.type.dtype, dense(shape))), node.inputs, node.outputs)]
+
+
+def slice_(node: Node) -> list[Launch]:
+    [x], shape = node.inputs, node.types[0].ints
+    strides = _all_strides(x.type.ints)
+    starts, steps = int_tuple(node.attrs, "starts"), int_tuple(node.attrs, "steps")
+    source = Access(
+        x.type.dtype,
+        tuple(s * step for s, step in zip(strides, steps)),
+        sum(s * start for s, start in zip(strides, starts)) if prod(shape) else 0,
+    )
+    return [Launch(copy(shape, source, Access(x.type.dtype, dense(shape))), node.inputs, node.outputs)]
+
+
+def concat(node: Node) -> list[Launch]:
+    """One copy an input, into its part of the output."""
+    axis, out = int_attr(node.attrs, "axis"), node.types[0]
+    strides = _all_strides(out.ints)
+    launches, start = [], 0
+    for x in node.inputs:
+        target = Access(out.dtype, strides, start * strides[axis])
+        region = copy(x.type.ints, Access(out.dtype, dense(x.type.ints)), target)
+        launches.append(Launch(region, (x,), node.outputs))
+        start += x.type.ints[axis]
+    return launches
+
+
+def _all_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, those of axes of size 1 too."""
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
+#: Lowered by these; pointwise ops and ``fused`` besides.
+LOWERED: Mapping[str, Any] = {
+    "full": full,
+    "expand": expand,
+    "transpose": transpose,
+    "slice": slice_,
+    "concat": concat,
+}

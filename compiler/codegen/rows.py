@@ -1,0 +1,270 @@
+"""Regions of reductions: each row of a tensor becomes numbers, or is scaled by numbers that come of the whole row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.region import Access, RegionBuilder, dense
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.scalar import Expr, call, select
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
+
+Kind = str  # of an argument: "x" like the whole tensor, "row" without the inner axes, "along" the inner axes alone
+
+
+class _Rows:
+    """A region over ``shape`` whose inner axes are ``over``; arguments by their kinds."""
+
+    def __init__(
+        self, node: Node, shape: Sequence[int], over: Sequence[int], reads: Sequence[Kind], writes: Sequence[Kind]
+    ) -> None:
+        self.node, self.shape, self.over = node, tuple(shape), tuple(over)
+        self.kept = [a for a in range(len(shape)) if a not in self.over]
+        self.dtype = node.input_types[0].dtype
+        inputs = [self._access(t, k) for t, k in zip(node.input_types, reads)]
+        self.outputs = [self._access(t, k) for t, k in zip(node.types, writes)]
+        self.count = math.prod(shape[a] for a in self.over)
+        self.b = RegionBuilder([shape[a] for a in self.kept], [shape[a] for a in self.over], inputs, self.outputs)
+
+    def _access(self, type: TensorType, kind: Kind) -> Access:
+        inner = (0,) * len(self.over)
+        if kind == "row":
+            return Access(type.dtype, dense([self.shape[a] for a in self.kept]) + inner)
+        if kind == "along":
+            return Access(type.dtype, (0,) * len(self.kept) + dense([self.shape[a] for a in self.over]))
+        strides = dense(self.shape)
+        return Access(type.dtype, tuple(strides[a] for a in (*self.kept, *self.over)))
+
+    def input(self, number: int) -> Expr:
+        return self.b.input(number)
+
+    def let(self, expr: Expr, dtype: DType | None = None) -> Expr:
+        return self.b.let(expr, dtype or self.dtype)
+
+    def store(self, output: int, expr: Expr) -> None:
+        """Rounds to the output's dtype and writes."""
+        self.b.store(output, self.b.let(expr, self.outputs[output].dtype))
+
+    def sum(self, expr: Expr, dtype: DType | None = None) -> Expr:
+        """An element stage that adds ``expr`` up."""
+        self.b.element()
+        return self.b.reduce("sum", self.let(expr, dtype))
+
+    def extreme(self, combine: Any, expr: Expr) -> Expr:
+        self.b.element()
+        return self.b.reduce(combine, self.let(expr))
+
+    def launch(self) -> list[Launch]:
+        return [Launch(self.b.region(), self.node.inputs, self.node.outputs)]
+
+
+def _over(node: Node) -> tuple[int, ...]:
+    return int_tuple(node.attrs, "over")
+
+
+def _reduction(node: Node) -> _Rows:
+    return _Rows(node, node.input_types[0].ints, _over(node), ["x"], ["row"])
+
+
+def total(node: Node) -> list[Launch]:
+    rows = _reduction(node)
+    found = rows.sum(rows.input(0), node.types[0].dtype)
+    rows.b.row()
+    rows.store(0, found)
+    return rows.launch()
+
+
+def mean(node: Node) -> list[Launch]:
+    rows = _reduction(node)
+    found = rows.sum(rows.input(0))
+    rows.b.row()
+    rows.store(0, found / float(rows.count))
+    return rows.launch()
+
+
+def extreme(node: Node) -> list[Launch]:
+    rows = _reduction(node)
+    found = rows.extreme(node.op.name, rows.input(0))
+    rows.b.row()
+    rows.store(0, found)
+    return rows.launch()
+
+
+def sum_to(node: Node) -> list[Launch]:
+    wide, small = node.input_types[0].ints, node.types[0].ints
+    new = len(wide) - len(small)
+    over = [a for a in range(len(wide)) if a < new or small[a - new] != wide[a]]
+    rows = _Rows(node, wide, over, ["x"], ["row"])
+    found = rows.sum(rows.input(0))
+    rows.b.row()
+    rows.store(0, found)
+    return rows.launch()
+
+
+def argmax(node: Node) -> list[Launch]:
+    rows = _Rows(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], ["x"], ["row"])
+    x = rows.input(0)
+    top = rows.extreme("max", x)
+    rows.b.element()
+    # the first that is equal; where there is nan, top is nan and the first nan counts
+    equal = call("or", call("eq", x, top), call("ne", x, x))
+    place = rows.b.reduce("min", rows.let(select(equal, rows.b.index, rows.count), DType.I64))
+    rows.b.row()
+    rows.store(0, place)
+    return rows.launch()
+
+
+def _along(node: Node, reads: Sequence[Kind], writes: Sequence[Kind]) -> _Rows:
+    return _Rows(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], reads, writes)
+
+
+def softmax(node: Node) -> list[Launch]:
+    rows = _along(node, ["x"], ["x"])
+    x = rows.input(0)
+    top = rows.extreme("max", x)
+    below = rows.sum(call("exp", x - top))
+    rows.b.element()
+    rows.store(0, rows.let(call("exp", x - top)) / below)
+    return rows.launch()
+
+
+def log_softmax(node: Node) -> list[Launch]:
+    rows = _along(node, ["x"], ["x"])
+    x = rows.input(0)
+    top = rows.extreme("max", x)
+    below = rows.sum(call("exp", x - top))
+    rows.b.row()
+    shift = rows.let(call("log", below))
+    rows.b.element()
+    rows.store(0, rows.let(x - top) - shift)
+    return rows.launch()
+
+
+def logsumexp(node: Node) -> list[Launch]:
+    rows = _reduction(node)
+    x = rows.input(0)
+    top = rows.extreme("max", x)
+    rows.b.row()
+    shift = rows.let(select(call("abs", top) < math.inf, top, 0.0))
+    below = rows.sum(call("exp", x - shift))
+    rows.b.row()
+    rows.store(0, call("log", below) + shift)
+    return rows.launch()
+
+
+class _Classes:
+    """The target of a loss over classes: its place, whether it counts, whether it is a class at all."""
+
+    def __init__(self, rows: _Rows, target: Expr) -> None:
+        self.rows = rows
+        self.ignore = rows.node.attrs.get("ignore_index")
+        rows.b.row()
+        self.place = rows.let(target, DType.I64)
+        self.known = rows.let(call("and", self.place >= 0, self.place < rows.count), DType.B1)
+
+    def hit(self) -> Expr:
+        """Whether this element is the target's."""
+        return call("eq", self.rows.b.index, self.place)
+
+    def checked(self, value: Expr) -> Expr:
+        """``value``; 0 where the target is ignored, nan where it is no class: such data was refused at the entrance,
+        and a class that a model computes wrongly shall not go unseen."""
+        value = select(self.known, value, math.nan)
+        return value if self.ignore is None else select(call("eq", self.place, int(self.ignore)), 0.0, value)
+
+
+def softmax_cross_entropy(node: Node) -> list[Launch]:
+    rows = _along(node, ["x", "row"], ["row", "row"])
+    smoothing = float_attr(node.attrs, "smoothing")
+    x, classes = rows.input(0), _Classes(rows, rows.input(1))
+    top = rows.extreme("max", x)
+    below = rows.sum(call("exp", x - top))
+    own = rows.sum(select(classes.hit(), x, 0.0))
+    every = rows.sum(x) if smoothing else None
+    rows.b.row()
+    lse = rows.let(call("log", below) + top)
+    loss = (lse - own) * (1 - smoothing)
+    if every is not None:
+        loss = loss + (lse - every / float(rows.count)) * smoothing
+    rows.store(0, classes.checked(rows.let(loss)))
+    rows.store(1, lse)
+    return rows.launch()
+
+
+def softmax_cross_entropy_grad(node: Node) -> list[Launch]:
+    rows = _along(node, ["x", "row", "row", "row"], ["x"])
+    smoothing = float_attr(node.attrs, "smoothing")
+    x, lse, dy = rows.input(0), rows.input(2), rows.input(3)
+    classes = _Classes(rows, rows.input(1))
+    rows.b.element()
+    slope = rows.let(call("exp", x - lse) - smoothing / rows.count)
+    slope = rows.let(select(classes.hit(), slope - (1 - smoothing), slope))
+    rows.store(0, classes.checked(slope * dy))
+    return rows.launch()
+
+
+def nll(node: Node) -> list[Launch]:
+    rows = _along(node, ["x", "row"], ["row"])
+    classes = _Classes(rows, rows.input(1))
+    own = rows.sum(select(classes.hit(), rows.input(0), 0.0))
+    rows.b.row()
+    rows.store(0, classes.checked(-own))
+    return rows.launch()
+
+
+def in_top_k(node: Node) -> list[Launch]:
+    rows = _along(node, ["x", "row"], ["row"])
+    x, classes = rows.input(0), _Classes(rows, rows.input(1))
+    own = rows.sum(select(classes.hit(), x, 0.0))
+    tied = call("and", call("eq", x, own), rows.b.index < classes.place)
+    ahead = call("or", call("or", x > own, call("ne", x, x)), tied)
+    before = rows.sum(ahead, DType.I64)
+    rows.b.row()
+    right = call("and", call("and", before < int_attr(node.attrs, "top"), classes.known), call("eq", own, own))
+    rows.store(0, right)
+    return rows.launch()
+
+
+def layernorm(node: Node) -> list[Launch]:
+    rows = _along(node, ["x", "along", "along"], ["x", "row", "row"])
+    x, centre, scale = _moments(rows, float_attr(node.attrs, "eps"))
+    rows.store(1, centre)
+    rows.store(2, scale)
+    rows.b.element()
+    rows.store(0, (x - centre) * scale * rows.input(1) + rows.input(2))
+    return rows.launch()
+
+
+def _moments(rows: _Rows, eps: float) -> tuple[Expr, Expr, Expr]:
+    """x, its mean and 1/std over the inner axes; a row stage is open."""
+    x = rows.input(0)
+    added = rows.sum(x)
+    rows.b.row()
+    centre = rows.let(added / float(rows.count))
+    rows.b.element()
+    apart = rows.let(x - centre)
+    squares = rows.b.reduce("sum", rows.let(apart * apart))
+    rows.b.row()
+    return x, centre, rows.let(1 / call("sqrt", squares / float(rows.count) + eps))
+
+
+LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
+    "sum": total,
+    "mean": mean,
+    "max": extreme,
+    "min": extreme,
+    "sum_to": sum_to,
+    "argmax": argmax,
+    "softmax": softmax,
+    "log_softmax": log_softmax,
+    "logsumexp": logsumexp,
+    "softmax_cross_entropy": softmax_cross_entropy,
+    "softmax_cross_entropy_grad": softmax_cross_entropy_grad,
+    "nll": nll,
+    "in_top_k": in_top_k,
+    "layernorm": layernorm,
+}

@@ -1,0 +1,63 @@
+"""Objects of an artifact on this machine: which level it has, and the addresses of an object's kernels.
+
+The only place of the runtime that knows llvmlite. It links and relocates; nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from dslc.base.errors import ArtifactError, EnvironmentFault
+
+#: Level -> architecture and the features that LLVM must find; of one architecture the later is the better.
+_LEVELS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "x86_64_v3": ("x86_64", ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")),
+    "x86_64_v4": ("x86_64", ("avx2", "fma", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
+    "armv8_2": ("aarch64", ("neon", "lse")),
+}
+
+
+def machine_level(offered: Iterable[str]) -> str:
+    """The best of the offered levels that this machine has. EnvironmentFault R202 when it has none."""
+    import llvmlite.binding as llvm
+
+    architecture, features = platform.machine(), llvm.get_host_cpu_features()
+    listed = list(offered)
+    fitting = [
+        name
+        for name, (wanted, needed) in _LEVELS.items()
+        if name in listed and wanted == architecture and all(features.get(f, False) for f in needed)
+    ]
+    if not fitting:
+        raise EnvironmentFault(
+            "R202",
+            f"the artifact holds code for {', '.join(listed) or 'no CPU'}, which this {architecture} cannot run",
+            help="build it with --providers reference, or run it on a newer CPU",
+        )
+    return fitting[-1]
+
+
+class Objects:
+    """An object in executable memory; keep it as long as its kernels may run."""
+
+    def __init__(self, data: bytes, symbols: Sequence[str]) -> None:
+        import llvmlite.binding as llvm
+
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        builder = llvm.JITLibraryBuilder().add_object_img(data).add_current_process()
+        for symbol in symbols:
+            builder.export_symbol(symbol)
+        self._jit: Any = llvm.create_lljit_compiler()
+        try:
+            self._library: Any = builder.link(self._jit, "kernels")
+        except RuntimeError as error:
+            raise ArtifactError(
+                "R301", f"an object cannot be linked: {error}", place="code", help="build the artifact again"
+            ) from error
+
+    def address(self, symbol: str) -> int:
+        """Where a kernel begins."""
+        return int(self._library[symbol])
