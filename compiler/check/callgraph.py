@@ -75,16 +75,17 @@ def _amount(count: int) -> str:
 def _callees(ref: BlockRef) -> list[BlockRef]:
     found: dict[int, BlockRef] = {}
     for tree in walk(ref.block.body):
-        name = _callee_name(tree)
-        value = ref.scope.values.get(name) if name else None
+        name = called_name(tree)
+        value = ref.scope.values.get(name.name) if name else None
         if isinstance(value, BlockRef):
             found.setdefault(id(value.block), value)
     return list(found.values())
 
 
-def _callee_name(tree: object) -> str | None:
+def called_name(tree: object) -> syntax.Name | None:
+    """What a call or a stage of a pipe calls, by name."""
     match tree:
-        case syntax.Call(function=syntax.Name(name=name)) | syntax.Pipe(stage=syntax.Name(name=name)):
+        case syntax.Call(function=syntax.Name() as name) | syntax.Pipe(stage=syntax.Name() as name):
             return name
     return None
 
@@ -122,11 +123,11 @@ def _count(body: tuple[syntax.Stmt, ...], scope: ModuleScope, counts: dict[int, 
 def _count_calls(stmt: syntax.Stmt, scope: ModuleScope, counts: dict[int, int]) -> int:
     total = 0
     for tree in walk((stmt,)):
-        name = _callee_name(tree)
+        name = called_name(tree)
         if isinstance(tree, syntax.Choose):
             return 0  # one branch only, not known which
         if name is not None:
-            value = scope.values.get(name)
+            value = scope.values.get(name.name)
             total += counts[id(value.block)] if isinstance(value, BlockRef) else 1
     return total
 

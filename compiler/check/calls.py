@@ -149,10 +149,7 @@ class Calls:
             if problem.code != "E0102" or name in frame.scope.dims:
                 raise
             blocks = [n for n, v in frame.scope.values.items() if isinstance(v, BlockRef)]
-            near = did_you_mean(name, [*FUNCTIONS, *blocks])
-            title = f"unknown function `{name}`" + (f"; did you mean `{near}`?" if near else "")
-            help = "`dslc ops` lists the built-in functions" if near is None else None
-            raise Problem("E0101", title, span, "not a function or block", help=help) from None
+            raise unknown_function(name, span, did_you_mean(name, [*FUNCTIONS, *blocks])) from None
         return resolve_callee(value, name, span)
 
     def run(
@@ -203,6 +200,13 @@ class Calls:
             (positional if name is None else named).append(Given(name, value, place, layer.call))
         path = layer.node_path if layer.calls == 1 else f"{layer.node_path}#{layer.calls}"
         return self.run(layer.callee, positional + named, span, frame, layer.path, path, layer.groups)
+
+
+def unknown_function(name: str, span: Span, near: str | None) -> Problem:
+    """E0101, with the nearest name if there is one."""
+    title = f"unknown function `{name}`" + (f"; did you mean `{near}`?" if near else "")
+    help = "`dslc ops` lists the built-in functions" if near is None else None
+    return Problem("E0101", title, span, "not a function or block", help=help)
 
 
 def _initialiser(name: str, given: list[Given], span: Span) -> Init:

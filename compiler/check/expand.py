@@ -15,16 +15,14 @@ from dslc.compiler.check.groups import with_attrs
 from dslc.compiler.check.naming import Names
 from dslc.compiler.check.reports import Reports
 from dslc.compiler.check.scope import ModuleScope
-from dslc.compiler.check.tensors import Tensors
+from dslc.compiler.check.tensors import Tensors, check_bytes
 from dslc.compiler.check.values import BlockRef, Groups, Layer, Poison, Poisoned, Problem, Static, kind_of
 from dslc.compiler.ir.function import FUNCTIONS, Init
 from dslc.compiler.ir.graph import Attr, Node, Value
 from dslc.compiler.ir.op import OPS, Mismatch, Op
-from dslc.compiler.ir.sizes import Size, bounds
+from dslc.compiler.ir.sizes import Size
 from dslc.dsl import syntax
 from dslc.dsl.span import Span
-
-MAX_BYTES = 2**47  # a tensor beyond 128 TiB is a slip, and offsets must stay far from 2^63
 
 
 class Expander:
@@ -72,9 +70,7 @@ class Expander:
             )
         types = op.infer([v.type for v in inputs], attrs)
         for type in types:
-            if bounds(type.elements)[1] * type.dtype.itemsize > MAX_BYTES:
-                bytes = bounds(type.elements)[1] * type.dtype.itemsize
-                raise Problem("E0305", f"{type} takes up to {bytes:,} bytes", span, "too large")
+            check_bytes(type, span)
         return Node(op, tuple(inputs), types, attrs, name=path, span=span)
 
     def emit(self, frame: Frame, span: Span, op: Op, *inputs: Value, **attrs: Attr) -> Value:
@@ -194,7 +190,7 @@ class Expander:
         return None
 
     def _statement(self, stmt: syntax.Stmt, frame: Frame) -> tuple[Static, Span] | None:
-        if stmt.attrs and not isinstance(stmt, (syntax.For, syntax.If)):
+        if stmt.attrs and not isinstance(stmt, syntax.For):
             outer, frame.groups = frame.groups, self.with_attrs(frame.groups, stmt.attrs, frame)
             try:
                 return self._plain(stmt, frame)

@@ -17,13 +17,13 @@ from dslc.compiler.check.literals import parse_argument
 from dslc.compiler.check.naming import Names
 from dslc.compiler.check.scope import ModuleScope, build_scope, name_span
 from dslc.compiler.check.sections import Precision, read_budget, read_precision, sections_of
-from dslc.compiler.check.signatures import check_input_name, declared_dtype, static_argument
+from dslc.compiler.check.signatures import check_input_name, input_type, static_argument
+from dslc.compiler.check.static_rules import check_names, check_placement
 from dslc.compiler.check.tensors import ParamInfo
 from dslc.compiler.check.train import TrainSection, check_train
 from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static, kind_of
 from dslc.compiler.ir.graph import Graph, Input, Kind, Value, order
 from dslc.compiler.ir.sizes import Dim, Poly
-from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.registry import load_all
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import CompileError, Diagnostic, did_you_mean
@@ -125,7 +125,10 @@ def _deep() -> Iterator[None]:
 def _check(files: FileSet, wanted: str | None, args: Mapping[str, str]) -> Checked:
     module = files.main
     expander = Expander()
-    scope = build_scope(module, expander, {})
+    scopes: dict[Module, ModuleScope] = {}
+    scope = build_scope(module, expander, scopes)
+    for each in scopes.values():
+        check_placement(each, expander.reports)
     chosen: _Model | None = None
     section: TrainSection | None = None
     precision, budget = Precision(), None
@@ -140,6 +143,8 @@ def _check(files: FileSet, wanted: str | None, args: Mapping[str, str]) -> Check
         budget = read_budget(scope, expander)
     _check_sections(scope, expander)
     _check_others(scope, chosen.ref if chosen else None, expander)
+    for each in scopes.values():
+        check_names(each, expander.reports)
     expander.reports.raise_errors()
     assert chosen is not None
     return _finish(chosen, section, precision, budget, files, expander)
@@ -184,8 +189,8 @@ def _declare(ref: BlockRef, scope: ModuleScope, expander: Expander) -> _Model:
                     if size.name not in names:
                         raise Problem("E0307", f"dim `{size.name}` is not declared", size.span, "not known",
                                       help=f"dim {size.name} in 1..512 = 64")  # fmt: skip
-            shape = tuple(expander.evaluate.shape_size(s, frame) for s in param.type.shape)
-            value = expander.tensors.add_data(param.name, TensorType(declared_dtype(param.type), shape), param.span)
+            value = expander.tensors.add_data(param.name, input_type(param.type, frame, expander), param.span)
+            shape = value.type.shape
             if expander.batch is None and shape and len(expander.tensors.data) == 1 and isinstance(shape[0], Poly):
                 expander.batch = shape[0] if shape[0] in [scope.dim(d) for d in scope.dims] else None
             expander.bind(param.name, value, span, frame)
@@ -251,7 +256,7 @@ def _name_results(model: _Model, value: Static) -> None:
         if name.startswith("_"):
             raise Problem("E0112", f"a result's name cannot begin with `_`: `{name}`", place, "not a public name")
         if name in model.frame.locals:
-            raise Problem("E0103", f"the result `{name}` has the name of an input or argument", place)
+            raise Problem("E0103", f"the result `{name}` has the name of an input, argument or other result", place)
         model.frame.locals[name] = values[i] if i < len(values) and not isinstance(value, Poison) else Poison()
         item = model.frame.locals[name]
         if isinstance(item, Value):

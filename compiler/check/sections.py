@@ -71,11 +71,14 @@ def read_precision(scope: ModuleScope, expander: Expander) -> Precision:
 def read_budget(scope: ModuleScope, expander: Expander) -> int | None:
     """Bytes of `budget { memory = 20 GiB }`; None without one."""
     section = _only(scope, "budget")
+    memory: int | None = None
     for entry in section.entries if section else ():
         value = entry.value
         if entry.targets != ("memory",):
             raise Problem("E0113", f"`budget` knows no `{entry.targets[0]}`", entry.span, help="memory = 20 GiB")
         if not isinstance(value, syntax.Number) or value.unit not in _UNITS or value.value <= 0:
             raise Problem("E0401", "a budget is an amount of memory", entry.span, help="memory = 20 GiB")
-        return int(value.value * _UNITS[value.unit])
-    return None
+        if memory is not None:
+            raise Problem("E0103", "`memory` stands twice in `budget`", entry.span, "again here")
+        memory = int(value.value * _UNITS[value.unit])
+    return memory

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Final
 
 from dslc.compiler.check.arguments import Given, unknown_argument
 from dslc.compiler.check.frame import Frame
+from dslc.compiler.check.tensors import check_bytes
 from dslc.compiler.check.values import Problem, Static, kind_of
 from dslc.compiler.ir.graph import Value
-from dslc.compiler.ir.sizes import Poly, Size
+from dslc.compiler.ir.sizes import Poly, Size, bounds
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label
@@ -34,6 +35,17 @@ def declared_dtype(type: syntax.TensorTypeExpr) -> DType:
             help="drop it: `precision { compute = ... }` decides for all, `@precision(...)` for one block",
         )
     return DType(type.dtype)
+
+
+def input_type(type: syntax.TensorTypeExpr, frame: Frame, expander: Expander) -> TensorType:
+    """The type of an input of a model or train section: E0304 for a negative size, E0305 for one beyond MAX_BYTES."""
+    shape = tuple(expander.evaluate.shape_size(size, frame) for size in type.shape)
+    for expr, size in zip(type.shape, shape):
+        if bounds(size)[0] < 0:
+            raise Problem("E0304", "a size is at least 0", expr.span, f"is {size}")
+    found = TensorType(declared_dtype(type), shape)
+    check_bytes(found, type.span)
+    return found
 
 
 #: keyword arguments that predict, train_step and evaluate take themselves

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from dslc.compiler.check.values import Groups, Problem
 from dslc.compiler.ir.function import Init
 from dslc.compiler.ir.graph import Input, Kind, Value
 from dslc.compiler.ir.op import Mismatch
-from dslc.compiler.ir.sizes import Poly
+from dslc.compiler.ir.sizes import Poly, bounds
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.init import resolve
 from dslc.dsl.diagnostics import Label
 from dslc.dsl.span import Span
+
+MAX_BYTES: Final = 2**47  # a tensor beyond 128 TiB is a slip, and offsets must stay far from 2^63
+
+
+def check_bytes(type: TensorType, span: Span) -> None:
+    """E0305 for a tensor that can grow beyond MAX_BYTES, floats counted as f32."""
+    bytes = bounds(type.elements)[1] * type.dtype.itemsize
+    if bytes > MAX_BYTES:
+        raise Problem("E0305", f"{type} takes up to {bytes:,} bytes", span, "too large")
 
 
 @dataclass(frozen=True)
@@ -80,7 +90,7 @@ class Tensors:
             return known.input.value
         type = TensorType(DType.FLOAT, tuple(sizes))
         bytes = type.bytes
-        if bytes > 2**47:
+        if bytes > MAX_BYTES:
             raise Problem("E0305", f"parameter `{name}` {type} takes {bytes:,} bytes as f32", span, "too large")
         try:
             start = resolve(init, tuple(sizes))

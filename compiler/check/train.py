@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.check.arguments import take_arguments
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.scope import name_span
-from dslc.compiler.check.signatures import check_input_name, declared_dtype, static_argument
+from dslc.compiler.check.signatures import check_input_name, input_type, static_argument
 from dslc.compiler.check.values import Poison, Poisoned, Problem, Static, kind_of
 from dslc.compiler.ir.function import OPTIMIZERS, Optimizer
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS
-from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ir.types import DType
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import did_you_mean
 from dslc.dsl.span import Span
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
 
 #: arguments that every optimizer takes beside its own
-COMMON = {"weight_decay": 0.0, "clip_norm": None, "decay_on": "all"}
+COMMON = {"weight_decay": 0.0, "clip_norm": None, "clip_value": None, "decay_on": "all"}
 
 
 @dataclass
@@ -57,9 +57,11 @@ def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static],
                                       help="the only group is `metrics { ... }`")  # fmt: skip
                     _metrics(entry.entries, frame, found, expander)
                 elif entry.targets == ("optimizer",):
+                    _once(entry, optimizer_seen)
                     optimizer_seen = True
                     _optimizer(entry, frame, found, expander)
                 elif entry.targets == ("loss",):
+                    _once(entry, loss_seen)
                     loss_seen = True
                     _loss(entry, frame, found, expander)
                 else:
@@ -82,6 +84,12 @@ def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static],
     return found
 
 
+def _once(entry: syntax.Entry, seen: bool) -> None:
+    if seen:
+        raise Problem("E0103", f"`train` gives `{entry.targets[0]}` twice", entry.span, "again here",
+                      help="keep one of them")  # fmt: skip
+
+
 def _declare(
     param: syntax.Param, frame: Frame, given: dict[str, Static], found: TrainSection, expander: Expander
 ) -> None:
@@ -90,8 +98,7 @@ def _declare(
     if param.name in frame.locals:
         raise Problem("E0103", f"`{param.name}` is the name of a result, input or argument of the model", span, "again")
     if isinstance(param.type, syntax.TensorTypeExpr):
-        shape = tuple(expander.evaluate.shape_size(s, frame) for s in param.type.shape)
-        value = expander.tensors.add_data(param.name, TensorType(declared_dtype(param.type), shape), param.span)
+        value = expander.tensors.add_data(param.name, input_type(param.type, frame, expander), param.span)
         expander.bind(param.name, value, span, frame)
         found.inputs.append(param.name)
         return
@@ -178,10 +185,10 @@ def _optimizer(entry: syntax.Entry, frame: Frame, found: TrainSection, expander:
             what = f"has no argument `{given.name}`" if given.name else "takes named arguments"
             raise Problem("E0201", f"`{name}` {what}", given.span, help=help)
         args[given.name] = _number(given.name, given.value, args[given.name], given.span)
-    missing = [n for n, v in args.items() if v is None and n != "clip_norm"]
+    missing = [n for n, v in args.items() if v is None and n not in COMMON]
     if missing:
         raise Problem("E0201", f"`{name}` misses `{missing[0]}`", call.span, help=f"{name}({missing[0]}=0.01)")
-    for key in ("lr", "weight_decay", "clip_norm"):
+    for key in ("lr", "weight_decay", "clip_norm", "clip_value"):
         if args[key] is not None and args[key] < 0:
             raise Problem("E0209", f"`{key}` is at least 0", call.span, f"is {args[key]:g}")
     found.optimizer = optimizer

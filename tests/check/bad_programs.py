@@ -192,5 +192,37 @@ BAD: dict[str, tuple[str, list[str]]] = {
     "int_overflow": (net("  return x |> linear(9^9^9)"), ["E0005"]),
     "division_by_zero": (net("  return x |> linear(4 // 0)"), ["E0209"]),
     "unit_in_expression": (net("  return x |> linear(4 GiB)"), ["E0202"]),
+    "attribute_of_const": (net("  return x |> linear(4)", before="@lr(0.1)\nconst K = 3\n"), ["E0210"]),
+    "attribute_of_check": (net('  @freeze\n  check true, "fine"\n  return x |> linear(4)'), ["E0210"]),
+    "attribute_of_section": (net("  return x |> linear(4)", after="@lr(0.1)\nprecision { compute = f32 }\n"), ["E0210"]),
+    "behind_return": (net("  return x |> linear(4)\n  y = x + 1\n  return y"), ["E0207"]),
+    "behind_both_returns": (
+        net("  if true { return x |> linear(4) } else { return x |> linear(4) }\n  y = x + 1"),
+        ["E0207"],
+    ),
+    "unknown_function_in_uncalled_block": (
+        net("  return x |> linear(4)", before="block spare(x: [N, D]) -> [N, D] { return x |> rleu |> scale(y) }\n"),
+        ["E0101", "E0101", "E0102"],
+    ),
+    "unknown_name_in_untaken_branch": (
+        net("  if false { x = x * factor }\n  return x |> linear(4)"),
+        ["E0102"],
+    ),
+    "argument_twice": (net("  return x |> linear(4)", signature="x: [B, 16], x: [B, 3]"), ["E0103"]),
+    "result_twice": (net("  return x |> linear(4), x", result=" -> (y: [B, 4], y: [B, 16])"), ["E0103"]),
+    "loss_twice": (
+        net("  return x |> linear(4)", after=TRAIN.replace("  loss", "  loss = mean(output)\n  loss")),
+        ["E0103"],
+    ),
+    "optimizer_twice": (
+        net("  return x |> linear(4)", after=TRAIN.replace("  optimizer", "  optimizer = adam(lr=0.1)\n  optimizer")),
+        ["E0103"],
+    ),
+    "budget_twice": (net("  return x |> linear(4)", after="budget { memory = 3 GiB; memory = 4 GiB }\n"), ["E0103"]),
+    "negative_size": (net("  return x", signature="x: [B, 2 - 5]", result=""), ["E0304"]),
+    "huge_input": (
+        net("  return x[0:1, 0:1]", signature="x: [8_589_934_592, 8_589_934_592]", result=" -> [1, 1]"),
+        ["E0305"],
+    ),
     "layer_before_call": (net("  layer l = linear(4)\n  w = l.weight\n  return l(x) @ w"), ["E0102"]),
 }  # fmt: skip

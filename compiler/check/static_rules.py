@@ -1,0 +1,129 @@
+"""Rules of the text alone: they hold for every block of every file, whether a model reaches it or not.
+
+Attributes stand where they have an effect, nothing stands behind a `return`, a signature has no name twice, and every
+name that a body reads is bound somewhere. Names are resolved without regard to order; the expander, which follows the
+order, has the better messages, so its reports come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from dslc.compiler.check.callgraph import called_name, walk
+from dslc.compiler.check.calls import unknown_function
+from dslc.compiler.check.scope import ModuleScope, name_span
+from dslc.compiler.check.values import Problem
+from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
+from dslc.compiler.ops.init import INITIALISERS
+from dslc.dsl import syntax
+from dslc.dsl.diagnostics import Label, did_you_mean
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.reports import Reports
+
+_NAMED: Final[dict[type[syntax.Tree], str]] = {
+    syntax.Use: "`use`", syntax.Const: "a constant", syntax.DimDecl: "a dim", syntax.Section: "a section",
+    syntax.Check: "`check`", syntax.StateStmt: "`state`", syntax.Yield: "`yield`",
+}  # fmt: skip
+
+
+def check_placement(scope: ModuleScope, reports: Reports) -> None:
+    """E0210 for attributes without effect, E0207 for statements that are never reached, E0103 in signatures."""
+    for item in scope.module.file.items:
+        _check_attrs(item.attrs, item, reports)
+        if not isinstance(item, syntax.Block):
+            continue
+        _check_signature(item, reports)
+        _check_reached(item.body, reports)
+        for tree in walk(item.body):
+            if isinstance(tree, syntax.Stmt):
+                _check_attrs(tree.attrs, tree, reports)
+            if isinstance(tree, (syntax.For, syntax.Scan)):
+                _check_reached(tree.body, reports)
+            elif isinstance(tree, syntax.If):
+                _check_reached(tree.then, reports)
+                _check_reached(tree.other, reports)
+
+
+def _check_attrs(attrs: tuple[syntax.Attr, ...], tree: syntax.Tree, reports: Reports) -> None:
+    what = _NAMED.get(type(tree))
+    if attrs and what is not None:
+        title = f"`@{attrs[0].name}` has no effect on {what}"
+        help = "attributes stand before a block, a model, a statement that calls or declares, or a stage of a pipe"
+        reports.add(Problem("E0210", title, attrs[0].span, "does not belong here", help=help))
+
+
+def _check_signature(block: syntax.Block, reports: Reports) -> None:
+    for kind, declared in (("argument", block.params), ("result", block.results)):
+        seen: dict[str, syntax.Param | syntax.Result] = {}
+        for item in declared:
+            if item.name is None:
+                continue
+            first = seen.setdefault(item.name, item)
+            if first is not item:
+                also = (Label(name_span(first, item.name), "first here"),)
+                title = f"`{block.name}` has two {kind}s of the name `{item.name}`"
+                reports.add(Problem("E0103", title, name_span(item, item.name), "again here", also=also,
+                                    help="rename one of them"))  # fmt: skip
+
+
+def _check_reached(body: tuple[syntax.Stmt, ...], reports: Reports) -> None:
+    for stmt, behind in pairwise(body):
+        if _returns(stmt):
+            also = (
+                Label(stmt.span, "returns here" if isinstance(stmt, syntax.Return) else "returns in both branches"),
+            )
+            title = "nothing behind a `return` is reached"
+            reports.add(Problem("E0207", title, behind.span, "never reached", also=also, help="remove it"))
+            return
+
+
+def _returns(stmt: syntax.Stmt) -> bool:
+    """Whether a statement returns whichever branch is taken. Nesting is bounded by the parser."""
+    if isinstance(stmt, syntax.If):
+        return all(branch and _returns(branch[-1]) for branch in (stmt.then, stmt.other))
+    return isinstance(stmt, syntax.Return)
+
+
+def check_names(scope: ModuleScope, reports: Reports) -> None:
+    """E0101 and E0102 for names that nothing declares, in blocks that no model calls and branches that none takes."""
+    for item in scope.module.file.items:
+        if isinstance(item, syntax.Block):
+            _check_block_names(item, scope, reports)
+
+
+def _check_block_names(block: syntax.Block, scope: ModuleScope, reports: Reports) -> None:
+    bound = set(_bound(block))
+    known = {*bound, *scope.values, *scope.dims, *FUNCTIONS, *INITIALISERS, *OPTIMIZERS}
+    words = {id(tree) for attr in walk(block.body) if isinstance(attr, syntax.Attr) for tree in walk(attr.args)}
+    for tree in walk(block.body):
+        callee = called_name(tree)
+        if callee is not None and callee.name not in known:
+            near = did_you_mean(callee.name, [*FUNCTIONS, *(n for n in scope.values if n not in scope.models)])
+            words.add(id(callee))
+            reports.add(unknown_function(callee.name, callee.span, near))
+    for tree in walk(block.body):
+        if isinstance(tree, syntax.Name) and tree.name not in known and id(tree) not in words:
+            near = did_you_mean(tree.name, known)
+            help = f"did you mean `{near}`?" if near else None
+            reports.add(Problem("E0102", f"unknown name `{tree.name}`", tree.span, "not declared here", help=help))
+
+
+def _bound(block: syntax.Block) -> Iterator[str]:
+    """Every name that a block's signature or one of its statements gives a meaning."""
+    for param in block.params:
+        yield param.name
+        if isinstance(param.type, syntax.TensorTypeExpr):
+            yield from (size.name for size in param.type.shape if isinstance(size, syntax.Name))
+    for tree in walk(block.body):
+        match tree:
+            case syntax.Assign(targets=targets):
+                yield from (target.name for target in targets if isinstance(target, syntax.Name))
+            case syntax.LayerStmt(name=name) | syntax.ParamStmt(name=name) | syntax.StateStmt(name=name):
+                yield name
+            case syntax.For(names=names):
+                yield from names
+            case syntax.Scan(name=name, carry=carry, into=into):
+                yield from (name, *carry, *into)
