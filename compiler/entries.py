@@ -6,6 +6,7 @@ Each function gives a Program whose graph has ints for sizes and still the abstr
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from dslc.compiler.check.model import Checked
 from dslc.compiler.ir.build import ParamSpec, TrainSpec
@@ -24,7 +25,7 @@ def train_spec(checked: Checked) -> TrainSpec | None:
     if train is None or train.optimizer is None:
         return None
     args = dict(train.optimizer_args)
-    decay_on, clip = args.pop("decay_on"), args.pop("clip_norm")
+    decay_on, clip_norm, clip_value = args.pop("decay_on"), args.pop("clip_norm"), args.pop("clip_value")
     specs = []
     for name, info in checked.params.items():
         if info.input.kind is not Kind.PARAM:
@@ -36,7 +37,7 @@ def train_spec(checked: Checked) -> TrainSpec | None:
             everywhere = decay_on == "all" or info.input.value.type.rank >= 2
             decay = float(args["weight_decay"]) if everywhere else 0.0
         specs.append(ParamSpec(name, groups.lr, decay, not groups.freeze))
-    return TrainSpec(train.optimizer, args, tuple(specs), clip)
+    return TrainSpec(train.optimizer, args, tuple(specs), clip_norm, clip_value)
 
 
 def optimizer_slots(spec: TrainSpec) -> dict[str, str]:
@@ -88,6 +89,10 @@ def _evaluation(checked: Checked) -> Graph:
     return _evaluated(Graph(checked.graph.inputs, order(outputs.values()), outputs))
 
 
+#: attributes of the ops that draw initial values
+_NUMBERS: Final = {"uniform": ("low", "high"), "normal": ("mean", "std"), "trunc_normal": ("mean", "std", "a", "b")}
+
+
 def init(checked: Checked, sizes: Mapping[str, int]) -> Program:
     """Fills every state tensor from its initialiser and the seed."""
     from dslc.compiler.ops.philox import key_of
@@ -102,10 +107,8 @@ def init(checked: Checked, sizes: Mapping[str, int]) -> Program:
         match start.kind:
             case "constant":
                 value = b(OPS["full"], value=start.args[0], dtype=DType.FLOAT, shape=shape)
-            case "uniform" | "normal":
-                low, high = start.args
-                names = ("low", "high") if start.kind == "uniform" else ("mean", "std")
-                attrs = dict(zip(names, (low, high)))
+            case "uniform" | "normal" | "trunc_normal":
+                attrs = dict(zip(_NUMBERS[start.kind], start.args, strict=True))
                 key = key_of(name, "init")
                 value = b(OPS[f"init_{start.kind}"], seed.value, key=key, shape=shape, dtype=DType.FLOAT, **attrs)
             case kind:
@@ -143,9 +146,13 @@ def rows_independent(graph: Graph, batch_inputs: set[str]) -> bool:
     ``batch_inputs``: names of the inputs whose axis 0 runs over the batch.
     """
     where: dict[Value, int | None] = {i.value: 0 if i.name in batch_inputs else None for i in graph.inputs}
+    counts = {i.value.type.ints[0] for i in graph.inputs if i.name in batch_inputs}
+    if len(counts) != 1:
+        return False
+    [count] = counts
     for node in graph.nodes:
         axes = [where[v] for v in node.inputs]
-        found = (None,) * len(node.outputs) if all(a is None for a in axes) else node.op.rows(node, axes)
+        found = (None,) * len(node.outputs) if all(a is None for a in axes) else node.op.rows_of(node, axes, count)
         if found is None:
             return False
         where.update(zip(node.outputs, found))

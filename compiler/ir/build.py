@@ -38,12 +38,14 @@ class ParamSpec:
 
 @dataclass(frozen=True, slots=True)
 class TrainSpec:
-    """The optimizer of the train section. ``params`` in forward order; ``clip_norm``: largest norm of all gradients."""
+    """The optimizer of the train section. ``params`` in forward order; ``clip_norm``: largest norm of all gradients
+    together, ``clip_value``: largest size of each element of a gradient, taken first; None: no limit."""
 
     optimizer: Optimizer
     args: Mapping[str, Any]
     params: tuple[ParamSpec, ...]
     clip_norm: float | None = None
+    clip_value: float | None = None
 
 
 def _nowhere() -> Mapping[str, int]:

@@ -43,8 +43,9 @@ Operand: TypeAlias = "Value | int | float | bool"
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """How a parameter starts: ``constant(value)``, ``uniform(low, high)`` or ``normal(mean, std)``; after ``resolve``
-    one of these three. ``kind`` may also name a scheme over the fans of the shape, with ``args`` its numbers."""
+    """How a parameter starts: ``constant(value)``, ``uniform(low, high)``, ``normal(mean, std)`` or
+    ``trunc_normal(mean, std, a, b)``; after ``resolve`` one of these. ``kind`` may also name a scheme over the fans of
+    the shape, with ``args`` its numbers."""
 
     kind: str
     args: tuple[float, ...] = ()
@@ -98,8 +99,8 @@ class Function(ABC):
 
 class Optimizer(ABC):
     """An optimizer of the language: ``optimizer = name(lr=..., ...)``. Arguments are those of ``__init__``-like
-    ``defaults``; ``clip_norm``, ``weight_decay`` and ``decay_on`` are common to all and handled by the autodiff pass
-    (clip) and by ``update`` (decay)."""
+    ``defaults``; ``clip_norm``, ``clip_value``, ``weight_decay`` and ``decay_on`` are common to all and handled by the
+    autodiff pass (clip) and by ``update`` (decay)."""
 
     name: ClassVar[str]
     #: argument -> default; None: must be given. ``lr`` is always there and becomes a run-time scalar.

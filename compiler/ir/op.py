@@ -99,6 +99,10 @@ class Op(ABC):
         """
         return None
 
+    def rows_of(self, node: Node, axes: Sequence[int | None], count: int) -> tuple[int | None, ...] | None:
+        """As ``rows``, when it is known that there are ``count`` rows."""
+        return self.rows(node, axes)
+
     def index_range(self, node: Node, index: int) -> tuple[int, Size] | None:
         """The values [low, high) that integer input ``index`` may have; None: any."""
         return None

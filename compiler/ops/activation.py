@@ -1,22 +1,22 @@
-"""Activations: relu, leaky_relu, elu, gelu, silu, sigmoid, tanh, softplus."""
+"""Activations: relu, leaky_relu, elu, silu, hardswish, sigmoid, tanh, softplus."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.ir import scalar as tree
 from dslc.compiler.ir.function import Call, Function, Operand, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
-from dslc.compiler.ir.op import Builder, Mismatch, NoGradient, register
+from dslc.compiler.ir.op import Builder, register
 from dslc.compiler.ir.scalar import Expr
-from dslc.compiler.ir.special import choose, erf
-from dslc.compiler.ops.attrs import bool_attr, float_attr
+from dslc.compiler.ir.special import choose
+from dslc.compiler.ops.attrs import float_attr
 from dslc.compiler.ops.constant import constant
 from dslc.compiler.ops.elementwise import Elementwise, Gradients, Unary, add, mul, only, scaled, sub
 from dslc.compiler.ops.lazy import np
-from dslc.compiler.ops.logic import gt, le, where
+from dslc.compiler.ops.logic import gt, le
+from dslc.compiler.ops.selection import where
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -187,67 +187,30 @@ class Softplus(Elementwise):
         return (b(mul, only(dys), b(sigmoid, node.inputs[0])),)
 
 
-# gelu(x) = x * P(X <= x) for a standard normal X; the approximation is Hendrycks and Gimpel's, arXiv:1606.08415.
-_ROOT_HALF = math.sqrt(0.5)
-_DENSITY = 1.0 / math.sqrt(2.0 * math.pi)
-_TANH_OUTER = math.sqrt(2.0 / math.pi)
-_TANH_CUBIC = 0.044715
+class Hardswish(Elementwise):
+    """hardswish(x): ``x * min(max(x + 3, 0), 6) / 6`` (Howard et al. 2019). Its gradient is 0 at -3, 1.5 at 3.
 
-
-class Gelu(Elementwise):
-    """gelu(x): ``x`` times the probability that a standard normal variable is below ``x``.
-
-    Attribute ``approximate``: false, by erf; true, ``0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3)))``.
+    given: x: [B, 8]
+    >>> hardswish(x)
     """
 
-    name = "gelu"
+    name = "hardswish"
     arity = 1
     accepts = "float"
     needs = (frozenset({"x0"}),)
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
-        x = xs[0]
-        if bool_attr(attrs, "approximate"):
-            return x * 0.5 * (1 + tree.call("tanh", (x + x * x * x * _TANH_CUBIC) * _TANH_OUTER))
-        return x * 0.5 * (1 + tree.call("erf", x * _ROOT_HALF))
+        return xs[0] * tree.call("min", tree.call("max", xs[0] + 3, 0), 6) / 6
 
     def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
-        x = xs[0]
-        if attrs["approximate"]:
-            return x * 0.5 * (1 + np.tanh((x + x * x * x * _TANH_CUBIC) * _TANH_OUTER))
-        return x * 0.5 * (1 + erf(x * x.dtype.type(_ROOT_HALF)))
+        inner = xs[0].dtype.type
+        return xs[0] * np.minimum(np.maximum(xs[0] + inner(3), inner(0)), inner(6)) / inner(6)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        return (b(gelu_grad, node.inputs[0], only(dys), **node.attrs),)
-
-
-class GeluGrad(Elementwise):
-    """gelu_grad(x, dy): ``dy`` times the slope of gelu at ``x``; attribute ``approximate`` as in gelu."""
-
-    name = "gelu_grad"
-    arity = 2
-    accepts = "float"
-
-    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
-        x, dy = xs
-        if bool_attr(attrs, "approximate"):
-            t = tree.call("tanh", (x + x * x * x * _TANH_CUBIC) * _TANH_OUTER)
-            inner = (1 + x * x * (3 * _TANH_CUBIC)) * _TANH_OUTER
-            return dy * ((1 + t) * 0.5 + x * 0.5 * (1 - t * t) * inner)
-        below = (1 + tree.call("erf", x * _ROOT_HALF)) * 0.5
-        return dy * (below + x * tree.call("exp", x * x * -0.5) * _DENSITY)
-
-    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
-        x, dy = xs
-        if attrs["approximate"]:
-            t = np.tanh((x + x * x * x * _TANH_CUBIC) * _TANH_OUTER)
-            inner = (1 + x * x * (3 * _TANH_CUBIC)) * _TANH_OUTER
-            return dy * ((1 + t) * 0.5 + x * 0.5 * (1 - t * t) * inner)
-        below = (1 + erf(x * x.dtype.type(_ROOT_HALF))) * 0.5
-        return dy * (below + x * np.exp(x * x * -0.5) * _DENSITY)
-
-    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        raise NoGradient("`gelu_grad` is itself a gradient; second derivatives of `gelu` are not built")
+        x, dy = node.inputs[0], only(dys)
+        slope = b(add, scaled(b, 1 / 3, x), constant(b, 0.5, x))
+        inside = b(where, b(le, x, constant(b, -3.0, x)), constant(b, 0.0, x), slope)
+        return (b(mul, dy, b(where, b(gt, x, constant(b, 3.0, x)), constant(b, 1.0, x), inside)),)
 
 
 relu = register(Relu())
@@ -257,8 +220,7 @@ sigmoid = register(Sigmoid())
 tanh = register(Tanh())
 silu = register(Silu())
 softplus = register(Softplus())
-gelu = register(Gelu())
-gelu_grad = register(GeluGrad())
+hardswish = register(Hardswish())
 
 
 class LeakyReluFunction(Function):
@@ -287,25 +249,7 @@ class EluFunction(Function):
         return call.emit(elu, *call.operands(x), alpha=alpha)
 
 
-class GeluFunction(Function):
-    """gelu(x, approximate="none"): ``x`` times the probability that a standard normal variable is below ``x``.
-
-    By erf, or with ``approximate="tanh"`` as ``0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3)))``.
-
-    given: x: [B, 8]
-    >>> gelu(x, approximate="tanh")
-    """
-
-    name = "gelu"
-
-    def build(self, call: Call, x: Operand, approximate: str = "none") -> Value:
-        if approximate not in ("none", "tanh"):
-            raise Mismatch(f"`gelu` has no approximation {approximate!r}", 'write "none" or "tanh"', "E0209")
-        return call.emit(gelu, *call.operands(x), approximate=approximate == "tanh")
-
-
-for _op in (relu, sigmoid, tanh, silu, softplus):
+for _op in (relu, sigmoid, tanh, silu, softplus, hardswish):
     function(Unary(_op))
 function(LeakyReluFunction())
 function(EluFunction())
-function(GeluFunction())

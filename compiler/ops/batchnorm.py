@@ -18,7 +18,7 @@ from dslc.compiler.ops.elementwise import add, mul, sub
 from dslc.compiler.ops.init import constant
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.moments import check_eps, moments, require_vectors, statistics_dtype, through_moments
-from dslc.compiler.ops.transcendental import rsqrt
+from dslc.compiler.ops.powers import rsqrt
 from dslc.compiler.ops.views import reshape
 
 if TYPE_CHECKING:

@@ -73,7 +73,7 @@ class SumTo(Op):
         x, shape = np.ascontiguousarray(xs[0]), int_tuple(attrs, "shape")
         new = x.ndim - len(shape)
         axes = tuple(a for a in range(x.ndim) if a < new or shape[a - new] != x.shape[a])
-        return [np.sum(x, axis=axes, dtype=x.dtype).reshape(shape)]
+        return [np.asarray(np.sum(x, axis=axes, dtype=x.dtype)).reshape(shape)]  # of rank 0 numpy makes scalars
 
     def cost(self, node: Node) -> Cost:
         source = node.input_types[0]

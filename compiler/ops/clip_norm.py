@@ -1,4 +1,4 @@
-"""Clipping gradients by their common norm (Pascanu, Mikolov and Bengio 2013)."""
+"""Clipping gradients: by their common norm (Pascanu, Mikolov and Bengio 2013), or element by element."""
 
 from __future__ import annotations
 
@@ -75,7 +75,32 @@ class ClipCoefficient(Elementwise):
         raise NoGradient("clipping by the norm of gradients has no gradient of its own")
 
 
+class ClipGradient(Elementwise):
+    """clip_gradient(g): ``g`` held in ``-limit..limit``; what is not finite stays, so that the update finds it.
+
+    Attribute ``limit``, above 0.
+    """
+
+    name = "clip_gradient"
+    arity = 1
+    accepts = "float"
+
+    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
+        limit = attrs["limit"]
+        assert isinstance(limit, float)
+        held = tree.call("min", tree.call("max", xs[0], -limit), limit)
+        return tree.select(tree.call("abs", xs[0]) < float("inf"), held, xs[0])
+
+    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
+        limit = xs[0].dtype.type(attrs["limit"])
+        return np.where(np.isfinite(xs[0]), np.clip(xs[0], -limit, limit), xs[0])
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        raise NoGradient("clipping of gradients has no gradient of its own")
+
+
 global_norm = register(GlobalNorm())
+clip_gradient = register(ClipGradient())
 clip_coefficient = register(ClipCoefficient())
 
 
@@ -92,3 +117,13 @@ def clip_by_global_norm(b: Builder, grads: Sequence[Value], max_norm: float) -> 
         if dtype not in by_dtype:
             by_dtype[dtype] = b(cast, coefficient, dtype=dtype)
     return [b(mul, g, by_dtype[g.type.dtype]) for g in grads]
+
+
+def clip_by_value(b: Builder, grads: Sequence[Value], limit: float) -> list[Value]:
+    """Each gradient with its elements held in ``-limit..limit``.
+
+    Raises Mismatch E0209 when ``limit`` is not a finite number above 0.
+    """
+    if not 0 < limit < float("inf"):
+        raise Mismatch(f"`clip_value` is {limit:g}", "a number above 0, as `clip_value=0.5`", "E0209")
+    return [b(clip_gradient, g, limit=float(limit)) for g in grads]

@@ -1,4 +1,4 @@
-"""What all elementwise ops share, and arithmetic: add, sub, mul, div, floordiv, mod, neg, abs, sign, minimum, maximum.
+"""What all elementwise ops share, and arithmetic: add, sub, mul, div, neg, abs, sign.
 
 Shapes broadcast as numpy's do. Integers wrap around on overflow and stay integers; ``div`` is for floats alone.
 """
@@ -187,47 +187,6 @@ class Div(Elementwise):
         return dx, b(neg, b(mul, dx, node.out))
 
 
-class FloorDiv(Elementwise):
-    """floordiv(x, y): ``x // y``, rounded down. An integer divided by zero gives 0. No gradient flows through it.
-
-    given: t: i32[B]
-    >>> floordiv(t, 2)
-    """
-
-    name = "floordiv"
-    arity = 2
-
-    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
-        return tree.call("floordiv", *xs)
-
-    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
-        return np.floor_divide(xs[0], xs[1])
-
-    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        return None, None
-
-
-class Mod(Elementwise):
-    """mod(x, y): the rest ``x - (x // y) * y``, of the sign of ``y``. An integer modulo zero gives 0.
-
-    given: t: i32[B]
-    >>> mod(t, 2)
-    """
-
-    name = "mod"
-    arity = 2
-    needs = (frozenset({"x0", "x1"}),)
-
-    def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
-        return tree.call("mod", *xs)
-
-    def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
-        return np.mod(xs[0], xs[1])
-
-    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        return only(dys), b(neg, b(mul, only(dys), b(floordiv, *node.inputs)))
-
-
 class Neg(Elementwise):
     """neg(x): ``-x``.
 
@@ -298,13 +257,11 @@ add = register(Add())
 sub = register(Sub())
 mul = register(Mul())
 div = register(Div())
-floordiv = register(FloorDiv())
-mod = register(Mod())
 neg = register(Neg())
 abs_ = register(Abs())
 sign = register(Sign())
 
-for _binary in (add, sub, mul, div, floordiv, mod):
+for _binary in (add, sub, mul, div):
     function(Binary(_binary))
 for _unary in (neg, abs_, sign):
     function(Unary(_unary))

@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
 
-def _check_range(ids: Array, count: int) -> None:
-    """Raises DataError R103 unless every number lies in 0..count-1."""
+def check_range(ids: Array, count: int, what: str) -> None:
+    """Raises DataError R103 unless every number lies in 0..count-1; ``what`` says where the limit comes from."""
     if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= count):
         flat = ids.reshape(-1)
         at = int(np.flatnonzero((flat < 0) | (flat >= count))[0])
         raise DataError(
             "R103",
-            f"the id {int(flat[at])} (element {at}) is no row of a table of {count}",
-            help=f"ids run from 0 to {count - 1}",
+            f"the index {int(flat[at])} (element {at}) does not exist: {what}",
+            help=f"indices run from 0 to {count - 1}",
         )
 
 
@@ -60,7 +60,7 @@ class GatherRows(Op):
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         table, ids = xs
-        _check_range(ids, table.shape[0])
+        check_range(ids, table.shape[0], f"the table has {table.shape[0]} rows")
         return [np.take(table, ids, axis=0)]
 
     def cost(self, node: Node) -> Cost:
@@ -95,7 +95,7 @@ class ScatterRowsAdd(Op):
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         rows, ids = xs
         count, inner = int(attrs["count"]), rows.shape[ids.ndim :]
-        _check_range(ids, count)
+        check_range(ids, count, f"the table has {count} rows")
         table = np.zeros((count, math.prod(inner)), rows.dtype)
         flat = ids.reshape(-1)
         if flat.size:
@@ -128,7 +128,7 @@ class OneHot(Op):
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         count = int(attrs["count"])
-        _check_range(xs[0], count)
+        check_range(xs[0], count, f"there are {count} classes")
         return [(xs[0][..., None] == np.arange(count)).astype(numpy_dtype(attrs["dtype"]))]
 
     def cost(self, node: Node) -> Cost:

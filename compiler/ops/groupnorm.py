@@ -1,4 +1,4 @@
-"""Group normalisation (Wu and He 2018): each row on its own, channels in groups."""
+"""Group normalisation (Wu and He 2018): each row on its own, channels in groups; instancenorm, each channel its own."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.ops.init import constant
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.moments import check_eps, moments, require_vectors, statistics_dtype, through_moments
+from dslc.compiler.ops.windows import spatial_axes
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -136,4 +137,31 @@ class GroupNormFunction(Function):
         return call.emit_all(groupnorm, x, weight, bias, groups=groups, eps=float(eps))[0]
 
 
+class InstanceNormFunction(Function):
+    """instancenorm(x, eps=1e-5, affine=false): normalises each channel of each image of ``[B, C, *space]`` by itself.
+
+    Ulyanov, Vedaldi and Lempitsky 2016: ``groupnorm`` with a group for each channel. With ``affine`` it then scales and
+    shifts: ``weight`` [C] starts at 1, ``bias`` [C] at 0.
+
+    given: x: [B, 32, 14, 14]
+    >>> y = instancenorm(x)
+    """
+
+    name = "instancenorm"
+
+    def build(self, call: Call, x: Value, eps: float = 1e-5, affine: bool = False) -> Value:
+        spatial_axes("instancenorm", x.type)
+        channels = x.type.shape[1]
+        if not isinstance(channels, int):
+            raise Mismatch(f"`instancenorm` of {x.type}: the channels are a dim", "give axis 1 a fixed size", "E0307")
+        check_eps("instancenorm", eps)
+        shape = (channels,)
+        if affine:
+            weight, bias = call.param("weight", shape, constant(1)), call.param("bias", shape, constant(0))
+        else:
+            weight, bias = (call.full(value, x.type.dtype, shape) for value in (1.0, 0.0))
+        return call.emit_all(groupnorm, x, weight, bias, groups=channels, eps=float(eps))[0]
+
+
 function(GroupNormFunction())
+function(InstanceNormFunction())

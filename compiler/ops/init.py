@@ -1,7 +1,7 @@
 """Initialisers: how a parameter starts. PyTorch's formulas, fans and defaults.
 
 The language writes ``init=normal(0.02)``; ``initialiser`` makes an ``Init`` of it, and ``resolve`` turns a scheme that
-looks at the shape (xavier, kaiming) into ``constant``, ``uniform`` or ``normal``.
+looks at the shape (xavier, kaiming, lecun) into ``constant``, ``uniform``, ``normal`` or ``trunc_normal``.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 from dslc.compiler.ir.function import Init
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import Size
+from dslc.compiler.ops.quantile import normal_probability
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,15 @@ INITIALISERS: Final[dict[str, Initialiser]] = {
         Initialiser(
             "normal", (("std",), ("mean", "std")), {}, "normal(std): Gauss, mean 0. normal(mean, std)."
         ),
+        Initialiser(
+            "trunc_normal",
+            (("std",), ("mean", "std"), ("mean", "std", "a", "b")),
+            {},
+            "trunc_normal(std): Gauss, mean 0, cut at 2 std on both sides. trunc_normal(mean, std). "
+            "trunc_normal(mean, std, a, b): cut at a and b.",
+        ),
+        Initialiser("lecun_uniform", ((),), {}, "lecun_uniform: even between -a and a, a = sqrt(3 / fan_in)."),
+        Initialiser("lecun_normal", ((),), {}, "lecun_normal: Gauss, std = sqrt(1 / fan_in)."),
         Initialiser(
             "xavier_uniform",
             (("gain",),),
@@ -68,6 +78,9 @@ INITIALISERS: Final[dict[str, Initialiser]] = {
 
 _NOT_NEGATIVE: Final = {"std", "gain"}
 
+#: The kinds that ``resolve`` ends in.
+RESOLVED: Final = ("constant", "uniform", "normal", "trunc_normal")
+
 
 def initialiser(name: str, positional: Sequence[float] = (), named: Mapping[str, float] | None = None) -> Init:
     """The ``Init`` that ``name(*positional, **named)`` means.
@@ -96,8 +109,27 @@ def initialiser(name: str, positional: Sequence[float] = (), named: Mapping[str,
             return Init("uniform", (low, high))
         case "normal":
             return Init("normal", (args.get("mean", 0.0), args["std"]))
+        case "trunc_normal":
+            return _truncated(args)
         case _:
             return Init(name, tuple(args.values()))
+
+
+#: the least share of the normal distribution that a cut may leave
+_LEAST_SHARE: Final = 1e-3
+
+
+def _truncated(args: Mapping[str, float]) -> Init:
+    mean, std = args.get("mean", 0.0), args["std"]
+    a, b = args.get("a", mean - 2 * std), args.get("b", mean + 2 * std)
+    if a > b or (std == 0 and not a <= mean <= b):
+        raise Mismatch(f"`trunc_normal` cut at {a:g} and {b:g}", "the lower bound first, the mean inside", "E0209")
+    if std:
+        low, high = (normal_probability((bound - mean) / std) for bound in (a, b))
+        if high - low < _LEAST_SHARE:
+            why = f"`trunc_normal` keeps next to nothing of mean {mean:g}, std {std:g} between {a:g} and {b:g}"
+            raise Mismatch(why, f"bounds around the mean, or uniform({a:g}, {b:g})", "E0209")
+    return Init("trunc_normal", (mean, std, a, b))
 
 
 def _bound(known: Initialiser, positional: Sequence[float], named: dict[str, float]) -> dict[str, float] | None:
@@ -133,28 +165,31 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
     """
     if len(shape) < 2:
         raise Mismatch(
-            f"xavier and kaiming need a weight of rank 2 or more, got rank {len(shape)}", "`normal(0.02)` or `zeros`"
+            f"xavier, kaiming and lecun need a weight of rank 2 or more, got rank {len(shape)}",
+            "`normal(0.02)` or `zeros`",
         )
     receptive = math.prod(shape[2:])
     return shape[1] * receptive, shape[0] * receptive
 
 
 def resolve(init: Init, shape: Sequence[int]) -> Init:
-    """``init`` for a parameter of this shape, as ``constant(value)``, ``uniform(low, high)`` or ``normal(mean, std)``.
+    """``init`` for a parameter of this shape, as one of ``RESOLVED``: ``constant(value)``, ``uniform(low, high)``,
+    ``normal(mean, std)`` or ``trunc_normal(mean, std, a, b)``.
 
-    Formulas: Glorot and Bengio 2010, He et al. 2015, with PyTorch's fans. Raises Mismatch.
+    Formulas: LeCun et al. 1998, Glorot and Bengio 2010, He et al. 2015, with PyTorch's fans. Raises Mismatch.
     """
-    if init.kind in ("constant", "uniform", "normal"):
+    if init.kind in RESOLVED:
         return init
     fan_in, fan_out = fans(shape)
     if not math.prod(shape):
         return constant(0)
-    [number] = init.args
     match init.kind:
+        case "lecun_uniform" | "lecun_normal":
+            std = math.sqrt(1 / fan_in)
         case "xavier_uniform" | "xavier_normal":
-            std = number * math.sqrt(2 / (fan_in + fan_out))
+            std = init.args[0] * math.sqrt(2 / (fan_in + fan_out))
         case "kaiming_uniform" | "kaiming_normal":
-            std = math.sqrt(2 / ((1 + number * number) * fan_in))
+            std = math.sqrt(2 / ((1 + init.args[0] ** 2) * fan_in))
         case _:
             raise AssertionError(f"no such initialiser: {init}")
     if init.kind.endswith("uniform"):

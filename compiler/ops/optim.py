@@ -1,6 +1,7 @@
 """Optimizer steps as ops: one tensor of parameters, its gradient and its slots in, the new ones out.
 
-The formulas are PyTorch's, so that a run continues there as here. Elements whose gradient is not finite are left alone,
+sgd and adam here, the others in rmsprop.py and layerwise.py. The formulas are PyTorch's, so that a run continues there
+as here. Elements whose gradient is not finite are left alone,
 in the parameter and in the slots, and a flag tells that there were some.
 """
 
@@ -51,6 +52,8 @@ class Update(Op):
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         p, g, *slots, lr, step = xs
         finite = np.isfinite(g)
+        if not finite.all():
+            g = np.where(finite, g, 0)  # norms over the whole tensor count such an element as 0
         with np.errstate(all="ignore"):
             new = self.updated(p, g, slots, float(lr), int(step) + 1, attrs)
         if finite.all():
@@ -62,7 +65,7 @@ class Update(Op):
         return Cost(self.flops * elements, sum(t.bytes for t in (*node.input_types, *node.types)))
 
 
-def _decayed(p: Array, g: Array, attrs: Mapping[str, Any]) -> Array:
+def decayed(p: Array, g: Array, attrs: Mapping[str, Any]) -> Array:
     """The gradient with weight decay as a term of the loss (L2)."""
     return g + p.dtype.type(attrs["weight_decay"]) * p if attrs["weight_decay"] else g
 
@@ -80,7 +83,7 @@ class SgdUpdate(Update):
     def updated(
         self, p: Array, g: Array, slots: Sequence[Array], lr: float, t: int, attrs: Mapping[str, Any]
     ) -> tuple[Array, ...]:
-        return (p - p.dtype.type(lr) * _decayed(p, g, attrs),)
+        return (p - p.dtype.type(lr) * decayed(p, g, attrs),)
 
 
 class SgdMomentumUpdate(Update):
@@ -99,7 +102,7 @@ class SgdMomentumUpdate(Update):
         self, p: Array, g: Array, slots: Sequence[Array], lr: float, t: int, attrs: Mapping[str, Any]
     ) -> tuple[Array, ...]:
         momentum = p.dtype.type(attrs["momentum"])
-        g = _decayed(p, g, attrs)
+        g = decayed(p, g, attrs)
         buf = momentum * slots[0] + g
         return p - p.dtype.type(lr) * (g + momentum * buf if attrs["nesterov"] else buf), buf
 
@@ -125,60 +128,13 @@ class AdamUpdate(Update):
         if attrs["decoupled"]:
             p = p * inner(1 - lr * attrs["weight_decay"])
         else:
-            g = _decayed(p, g, attrs)
+            g = decayed(p, g, attrs)
         m = m + inner(1 - beta1) * (g - m)
         v = inner(beta2) * v + inner(1 - beta2) * (g * g)
         below = np.sqrt(v) / inner(math.sqrt(1 - beta2**t)) + inner(attrs["eps"])
         return p - inner(lr / (1 - beta1**t)) * (m / below), m, v
 
 
-class RmspropUpdate(Update):
-    """rmsprop_update(param, grad, square, lr, step): RMSprop (Hinton 2012), with PyTorch's place of eps.
-
-    ``square' = alpha*square + (1 - alpha)*g^2``; the parameter goes down by ``lr * g / (sqrt(square') + eps)``, where g
-    has ``weight_decay * param`` added. Outputs: parameter, square', flag. Attributes ``alpha``, ``eps``,
-    ``weight_decay``.
-    """
-
-    name = "rmsprop_update"
-    slots = 1
-    flops = 11
-
-    def updated(
-        self, p: Array, g: Array, slots: Sequence[Array], lr: float, t: int, attrs: Mapping[str, Any]
-    ) -> tuple[Array, ...]:
-        direction, square = _rms_direction(p, g, slots[0], attrs)
-        return p - p.dtype.type(lr) * direction, square
-
-
-class RmspropMomentumUpdate(Update):
-    """rmsprop_momentum_update(param, grad, square, buf, lr, step): RMSprop with momentum.
-
-    As ``rmsprop_update``, but ``buf' = momentum*buf + g / (sqrt(square') + eps)`` and the parameter goes down by
-    ``lr * buf'``. Outputs: parameter, square', buf', flag. Attributes as there, and ``momentum``.
-    """
-
-    name = "rmsprop_momentum_update"
-    slots = 2
-    flops = 13
-
-    def updated(
-        self, p: Array, g: Array, slots: Sequence[Array], lr: float, t: int, attrs: Mapping[str, Any]
-    ) -> tuple[Array, ...]:
-        direction, square = _rms_direction(p, g, slots[0], attrs)
-        buf = p.dtype.type(attrs["momentum"]) * slots[1] + direction
-        return p - p.dtype.type(lr) * buf, square, buf
-
-
-def _rms_direction(p: Array, g: Array, square: Array, attrs: Mapping[str, Any]) -> tuple[Array, Array]:
-    inner = p.dtype.type
-    g = _decayed(p, g, attrs)
-    square = inner(attrs["alpha"]) * square + inner(1 - attrs["alpha"]) * (g * g)
-    return g / (np.sqrt(square) + inner(attrs["eps"])), square
-
-
 sgd_update = register(SgdUpdate())
 sgd_momentum_update = register(SgdMomentumUpdate())
 adam_update = register(AdamUpdate())
-rmsprop_update = register(RmspropUpdate())
-rmsprop_momentum_update = register(RmspropMomentumUpdate())

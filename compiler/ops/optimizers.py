@@ -1,4 +1,4 @@
-"""The optimizers of the language: sgd, adam, adamw, rmsprop. Names, formulas and defaults are PyTorch's."""
+"""The optimizers of the language: sgd, adam, adamw, rmsprop with PyTorch's names, formulas, defaults; lamb, lars."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from typing import Any
 from dslc.compiler.ir.function import Optimizer, optimizer
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch, Op
-from dslc.compiler.ops.optim import (
-    adam_update,
-    rmsprop_momentum_update,
-    rmsprop_update,
-    sgd_momentum_update,
-    sgd_update,
-)
+from dslc.compiler.ops.layerwise import lamb_update, lars_update
+from dslc.compiler.ops.optim import adam_update, sgd_momentum_update, sgd_update
+from dslc.compiler.ops.rmsprop import UPDATES as RMSPROP_UPDATES
 
 
 def _number(args: dict[str, Any], name: str, below: float = math.inf) -> float:
@@ -125,13 +121,14 @@ class AdamW(Adam):
 
 
 class RmsProp(CheckedOptimizer):
-    """rmsprop(lr=0.01, alpha=0.99, eps=1e-8, momentum=0, weight_decay=0): RMSprop (Hinton 2012).
+    """rmsprop(lr=0.01, alpha=0.99, eps=1e-8, momentum=0, centered=false, weight_decay=0): RMSprop (Hinton 2012).
 
-    Divides the gradient by the root of the running mean of its square, plus ``eps``.
+    Divides the gradient by the root of the running mean of its square, plus ``eps``; with ``centered`` by that of its
+    running variance.
     """
 
     name = "rmsprop"
-    defaults = {"lr": 1e-2, "alpha": 0.99, "eps": 1e-8, "momentum": 0.0, "weight_decay": 0.0}
+    defaults = {"lr": 1e-2, "alpha": 0.99, "eps": 1e-8, "momentum": 0.0, "centered": False, "weight_decay": 0.0}
 
     def check(self, args: dict[str, Any]) -> None:
         _number(args, "alpha", 1)
@@ -139,16 +136,56 @@ class RmsProp(CheckedOptimizer):
         _number(args, "momentum", 1)
 
     def slot_names(self, args: dict[str, Any]) -> tuple[str, ...]:
-        return ("square_avg", "momentum_buffer") if args["momentum"] else ("square_avg",)
+        mean = ("grad_avg",) if args["centered"] else ()
+        return ("square_avg", *mean, *(("momentum_buffer",) if args["momentum"] else ()))
 
     def step(self, args: dict[str, Any]) -> tuple[Op, dict[str, Any]]:
         attrs = {"alpha": float(args["alpha"]), "eps": float(args["eps"])}
-        if not args["momentum"]:
-            return rmsprop_update, attrs
-        return rmsprop_momentum_update, attrs | {"momentum": float(args["momentum"])}
+        if args["momentum"]:
+            attrs["momentum"] = float(args["momentum"])
+        return RMSPROP_UPDATES[bool(args["centered"]), bool(args["momentum"])], attrs
+
+
+class Lamb(Adam):
+    """lamb(lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0): Adam with a step as long as the parameter (LAMB).
+
+    The step of Adam plus ``weight_decay * param``, scaled to ``lr`` times the norm of the parameter, one tensor at a
+    time (You et al. 2020); for large batches.
+    """
+
+    name = "lamb"
+    defaults = Adam.defaults | {"eps": 1e-6}
+
+    def step(self, args: dict[str, Any]) -> tuple[Op, dict[str, Any]]:
+        attrs = super().step(args)[1]
+        return lamb_update, {name: attrs[name] for name in ("beta1", "beta2", "eps")}
+
+
+class Lars(CheckedOptimizer):
+    """lars(lr, momentum=0.9, trust_coefficient=0.001, eps=1e-8, weight_decay=0): sgd scaled tensor by tensor (LARS).
+
+    The decayed gradient is multiplied by ``trust_coefficient * |param| / (|grad| + weight_decay*|param| + eps)`` before
+    the momentum (You, Gitman and Ginsburg 2017); for large batches.
+    """
+
+    name = "lars"
+    defaults = {"lr": None, "momentum": 0.9, "trust_coefficient": 0.001, "eps": 1e-8, "weight_decay": 0.0}
+
+    def check(self, args: dict[str, Any]) -> None:
+        _number(args, "momentum", 1)
+        _number(args, "trust_coefficient")
+        _number(args, "eps")
+
+    def slot_names(self, args: dict[str, Any]) -> tuple[str, ...]:
+        return ("momentum_buffer",)
+
+    def step(self, args: dict[str, Any]) -> tuple[Op, dict[str, Any]]:
+        return lars_update, {name: float(args[name]) for name in ("momentum", "trust_coefficient", "eps")}
 
 
 sgd = optimizer(Sgd())
 adam = optimizer(Adam())
 adamw = optimizer(AdamW())
 rmsprop = optimizer(RmsProp())
+lamb = optimizer(Lamb())
+lars = optimizer(Lars())

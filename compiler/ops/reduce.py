@@ -1,4 +1,4 @@
-"""Reductions: sum, mean, max, min, var, argmax.
+"""Reductions: sum, mean, max, min.
 
 The order in which numbers are added depends on the shape alone: it is numpy's over a contiguous array.
 """
@@ -10,16 +10,16 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from dslc.compiler.ir.function import Axes, Axis, Call, Function, function
+from dslc.compiler.ir.function import Axes, Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
-from dslc.compiler.ir.sizes import Size, bounds, product
+from dslc.compiler.ir.sizes import Size, bounds
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple, ints_attr
+from dslc.compiler.ops.attrs import bool_attr, int_tuple, ints_attr
 from dslc.compiler.ops.broadcast import expand
-from dslc.compiler.ops.constant import constant, full
+from dslc.compiler.ops.constant import constant
 from dslc.compiler.ops.convert import cast
-from dslc.compiler.ops.elementwise import Gradients, div, mul, only, require_kind, sub
+from dslc.compiler.ops.elementwise import Gradients, div, mul, only, require_kind
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.logic import eq
 from dslc.compiler.ops.views import reshape
@@ -159,40 +159,10 @@ class Min(Extreme):
         return np.min(x, axis=over, keepdims=keep)
 
 
-class ArgMax(Op):
-    """argmax(x): the index of the first greatest element along the attribute ``axis``, as i32."""
-
-    name = "argmax"
-
-    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-        axis, shape = int_attr(attrs, "axis"), types[0].shape
-        assert 0 <= axis < len(shape)
-        require_kind("argmax", types[0].dtype, "number")
-        require_elements("argmax", [shape[axis]])
-        return (TensorType(DType.I32, (*shape[:axis], *shape[axis + 1 :])),)
-
-    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        return (None,)
-
-    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        return [np.asarray(np.argmax(xs[0], axis=int(attrs["axis"]))).astype(np.int32)]
-
-    def cost(self, node: Node) -> Cost:
-        x = node.input_types[0]
-        return Cost(x.bytes // x.dtype.itemsize, x.bytes + node.types[0].bytes)
-
-    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
-        if axes[0] is None:
-            return (None,)
-        axis = position_after(axes[0], (int_attr(node.attrs, "axis"),), False)
-        return None if axis is None else (axis,)
-
-
 sum_ = register(Sum())
 mean = register(Mean())
 max_ = register(Max())
 min_ = register(Min())
-argmax = register(ArgMax())
 
 
 def all_axes(x: Value, over: Axes | None) -> Axes:
@@ -260,45 +230,5 @@ class MinFunction(Function):
         return call.emit(min_, x, over=all_axes(x, over), keep=keep)
 
 
-class Var(Function):
-    """var(x, over=none, keep=false, correction=0): the mean square distance from the mean.
-
-    The sum of squares is divided by the number of elements less ``correction``; 1 gives the unbiased estimate.
-
-    given: x: [B, 8]
-    >>> var(x, over=1)
-    """
-
-    name = "var"
-
-    def build(self, call: Call, x: Value, over: Axes | None = None, keep: bool = False, correction: int = 0) -> Value:
-        axes = all_axes(x, over)
-        count = product(tuple(x.type.shape[axis] for axis in axes))
-        if correction < 0 or bounds(count - correction)[0] < 1:
-            why = f"`var` of {count} elements with correction {correction}"
-            raise Mismatch(why, "correction is 0 or 1, and less than the number of elements", "E0308")
-        centred = call.emit(sub, x, call.emit(mean, x, over=axes, keep=True))
-        squares = call.emit(mul, centred, centred)
-        if not correction:
-            return call.emit(mean, squares, over=axes, keep=keep)
-        total = call.emit(sum_, squares, over=axes, keep=keep)
-        return call.emit(div, total, call.emit(full, value=count - correction, dtype=total.type.dtype, shape=()))
-
-
-class ArgMaxFunction(Function):
-    """argmax(x, axis=-1): the index of the first greatest element along an axis, as i32.
-
-    given: x: [B, 8]
-    >>> argmax(x)
-    """
-
-    name = "argmax"
-
-    def build(self, call: Call, x: Value, axis: Axis = -1) -> Value:
-        if not x.type.rank:
-            raise Mismatch("`argmax` of a tensor without axes", None, "E0306")
-        return call.emit(argmax, x, axis=axis % x.type.rank)
-
-
-for _function in (SumFunction, MeanFunction, MaxFunction, MinFunction, Var, ArgMaxFunction):
+for _function in (SumFunction, MeanFunction, MaxFunction, MinFunction):
     function(_function())

@@ -1,4 +1,4 @@
-"""Random ops: dropout, rand, randn, and the initial values of parameters. All draw from Philox, see philox.py."""
+"""Random ops: dropout, rand, randn, bernoulli, and initial values of parameters. All draw from Philox (philox.py)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.special import choose
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, float_attr, shape_attr
+from dslc.compiler.ops.convert import cast
 from dslc.compiler.ops.elementwise import Gradients, only, require_kind
 from dslc.compiler.ops.lazy import np
+from dslc.compiler.ops.logic import lt
 from dslc.compiler.ops.philox import halves, normal, uniform, words
+from dslc.compiler.ops.quantile import normal_probability, normal_quantile
 from dslc.runtime.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
@@ -185,11 +188,32 @@ class InitNormal(Initial):
         return np.float32(attrs["mean"]) + np.float32(attrs["std"]) * normal(0, count, **numbers)
 
 
+class InitTruncNormal(Initial):
+    """init_trunc_normal(seed): ``mean + std * z``, z standard normal but cut so that the result lies in ``a..b``.
+
+    z is the normal quantile of ``P(a) + (P(b) - P(a)) * u`` with u uniform in (0, 1), P the probability below; computed
+    in f64, rounded once to f32. Attributes ``mean``, ``std``, ``a``, ``b``.
+    """
+
+    name = "init_trunc_normal"
+
+    def draw(self, count: int, numbers: Mapping[str, int], attrs: Mapping[str, Any]) -> Array:
+        mean, std, a, b = (float(attrs[name]) for name in ("mean", "std", "a", "b"))
+        if std == 0:
+            return np.full(count, mean, np.float32)
+        # u is the middle of one of 2^24 equal parts, so never 0 or 1
+        u = uniform(words(0, count, **numbers)).astype(np.float64) + 2.0**-25
+        low, high = (normal_probability((bound - mean) / std) for bound in (a, b))
+        z = normal_quantile(low + (high - low) * u)
+        return np.clip(mean + std * z, a, b).astype(np.float32)
+
+
 dropout = register(Dropout())
 rand = register(Rand())
 randn = register(Randn())
 init_uniform = register(InitUniform())
 init_normal = register(InitNormal())
+init_trunc_normal = register(InitTruncNormal())
 
 
 class DropoutFunction(Function):
@@ -234,6 +258,25 @@ class RandnFunction(Function):
         return call.emit(randn, *inputs, shape=shape, dtype=DType.FLOAT, **attrs)
 
 
+class BernoulliFunction(Function):
+    """bernoulli(p): 1 with the probability that each element of ``p`` gives, else 0, new in each step, as a float.
+
+    No gradient flows through it.
+
+    given: x: [B, 8]
+    >>> mask = x |> sigmoid |> bernoulli
+    """
+
+    name = "bernoulli"
+
+    def build(self, call: Call, p: Value) -> Value:
+        require_kind("bernoulli", p.type.dtype, "float")
+        inputs, attrs = call.random("bernoulli", p.type.shape)
+        drawn = call.emit(rand, *inputs, shape=p.type.shape, dtype=DType.FLOAT, **attrs)
+        return call.emit(cast, call.emit(lt, drawn, p), dtype=DType.FLOAT)
+
+
 function(DropoutFunction())
+function(BernoulliFunction())
 function(RandFunction())
 function(RandnFunction())

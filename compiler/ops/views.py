@@ -44,14 +44,21 @@ class Reshape(Op):
         return Cost(0, 0)
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
-        if axes[0] is None:
-            return (None,)
-        before, after = node.input_types[0].shape, node.types[0].shape
-        for axis, size in enumerate(after):
-            # the same number of blocks stands outside, and each old index becomes one or more new ones
-            if product(after[:axis]) == product(before[: axes[0]]) and exact_div(size, before[axes[0]]) is not None:
-                return (axis,)
-        return None
+        # there may be as many rows as the axis is long
+        return (None,) if axes[0] is None else _rows_after(node, axes[0], node.input_types[0].shape[axes[0]])
+
+    def rows_of(self, node: Node, axes: Sequence[int | None], count: int) -> tuple[int | None, ...] | None:
+        return (None,) if axes[0] is None else _rows_after(node, axes[0], count)
+
+
+def _rows_after(node: Node, axis: int, count: Size) -> tuple[int | None, ...] | None:
+    """Where ``count`` rows along an axis lie after a reshape: on an axis behind as many elements as before, of a size
+    that ``count`` divides, so that each row is one or more whole indices of it."""
+    before, after = node.input_types[0].shape, node.types[0].shape
+    for new, size in enumerate(after):
+        if product(after[:new]) == product(before[:axis]) and exact_div(size, count) is not None:
+            return (new,)
+    return None
 
 
 class Transpose(Op):

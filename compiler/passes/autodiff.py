@@ -31,7 +31,7 @@ from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Node, Phase, Value,
 from dslc.compiler.ir.op import OPS, Builder, NoGradient, Op
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.clip_norm import clip_by_global_norm
+from dslc.compiler.ops.clip_norm import clip_by_global_norm, clip_by_value
 
 
 def autodiff(program: Program, build: Build) -> Program:
@@ -114,6 +114,9 @@ def _training_graph(graph: Graph, train: TrainSpec) -> Graph:
         if value not in found:
             raise _unreached(inputs[spec.name])
     gradients = [found[v] for v in values]
+    if train.clip_value is not None:
+        b = Builder(name="clip_value", phase=Phase.UPDATE)
+        gradients = clip_by_value(b, gradients, train.clip_value)
     if train.clip_norm is not None:
         b = Builder(name="clip_norm", phase=Phase.UPDATE)
         gradients = clip_by_global_norm(b, gradients, train.clip_norm)

@@ -84,16 +84,11 @@ def every_page() -> dict[str, Page]:
         pages[name] = _page(name, "function", inspect.getdoc(function) or "", _arguments(function.parameters))
     for name, optimizer in sorted(optimizers().items()):
         arguments = tuple(
-            Argument(key, _kind(value), _default(key, value), True)
+            Argument(key, _kind(value), None if value is None and key not in COMMON else _shown(value), True)
             for key, value in {**optimizer.defaults, **COMMON, **optimizer.defaults}.items()
         )
         pages[name] = _page(name, "optimizer", inspect.getdoc(optimizer) or "", arguments)
     return pages
-
-
-def _default(key: str, value: object) -> str | None:
-    """``None`` in a table of defaults: the argument must be given; but a norm may be left unlimited."""
-    return None if value is None and key != "clip_norm" else _shown(value)
 
 
 def _page(name: str, kind: str, doc: str, arguments: tuple[Argument, ...]) -> Page:

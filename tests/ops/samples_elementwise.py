@@ -168,6 +168,13 @@ SAMPLES: dict[str, list[Sample]] = {
     "tanh": unary(each(math.tanh)),
     "silu": unary(lambda x: x * logistic(x)),
     "softplus": unary(lambda x: np.log(1 + np.exp(x))),
+    "hardswish": [
+        *unary(lambda x: np.where(x <= -3, 0, np.where(x >= 3, x, x * (x + 3) / 6))),
+        Sample(
+            [np.array([-9.0, -3.5, -2.9, 0.0, 2.9, 3.1, 50.0])], {}, reference=lambda x: x * np.clip(x + 3, 0, 6) / 6
+        ),
+        Sample([np.array([-3.0, 3.0])], {}, outputs=(), reference=lambda x: np.array([0.0, 3.0])),
+    ],
     "gelu": unary(each(lambda v: v * 0.5 * math.erfc(-v / math.sqrt(2))), approximate=False)
     + unary(lambda x, approximate: x * logistic(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)), approximate=True),
     "gelu_grad": [

@@ -214,3 +214,12 @@ SAMPLES["clip_coefficient"] = [
     )
     for norm, expected in [(0.0, 1.0), (0.5, 1.0), (3.0, 1.5 / (3 + 1e-6)), (np.inf, 0.0), (np.nan, 0.0)]
 ]
+SAMPLES["clip_gradient"] = [
+    Sample(
+        [g],
+        {"limit": 0.75},
+        differentiable=(),
+        reference=lambda g, limit: np.array([max(-limit, min(v, limit)) if np.isfinite(v) else v for v in g]),
+    )
+    for g in (Spec((9,)), np.array([0.75, -0.75, 0.0, np.inf, -np.inf, np.nan, 1e30]), Spec((0,)))
+]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,18 @@ def start_normal(seed: Any, shape: list[int], key: int, dtype: str, mean: float,
     return (np.float32(mean) + np.float32(std) * z).astype(float)
 
 
+def start_trunc_normal(
+    seed: Any, shape: list[int], key: int, dtype: str, mean: float, std: float, a: float, b: float
+) -> np.ndarray:
+    u = fractions(seed, 0, 0, shape, key, 0, dtype) + 2.0**-25
+    if std == 0:
+        return np.full(shape, np.float32(mean)).astype(float)
+    gauss = NormalDist(mean, std)
+    low, high = gauss.cdf(a), gauss.cdf(b)
+    found = [gauss.inv_cdf(low + (high - low) * p) for p in u.reshape(-1)]
+    return np.array(found, np.float32).reshape(shape).astype(float)
+
+
 SAMPLES: dict[str, list[Sample]] = {
     "dropout": [
         Sample([Spec(shape), *scalars(*place)], {"p": p, "key": KEY, "row_elements": row_elements}, reference=dropped)
@@ -114,4 +127,9 @@ SAMPLES: dict[str, list[Sample]] = {
     "randn": sources(normals),
     "init_uniform": _start(start_uniform, low=-0.5, high=0.25),
     "init_normal": _start(start_normal, mean=0.1, std=0.02),
+    "init_trunc_normal": [
+        *_start(start_trunc_normal, mean=0.0, std=0.02, a=-0.04, b=0.04),
+        *_start(start_trunc_normal, mean=1.0, std=2.0, a=3.0, b=9.0),
+        *_start(start_trunc_normal, mean=0.5, std=0.0, a=0.5, b=0.5),
+    ],
 }

@@ -45,6 +45,13 @@ def scattered(rows: np.ndarray, ids: np.ndarray, count: int) -> np.ndarray:
     return table
 
 
+def mirrored(x: np.ndarray, over: list[int]) -> np.ndarray:
+    y = np.zeros_like(x)
+    for at in np.ndindex(x.shape):
+        y[tuple(n - 1 - i if axis in over else i for axis, (i, n) in enumerate(zip(at, x.shape)))] = x[at]
+    return y
+
+
 def _slice(shape: tuple[int, ...], starts: tuple[int, ...], stops: tuple[int, ...], steps: tuple[int, ...]) -> Sample:
     return Sample([Spec(shape)], {"starts": starts, "stops": stops, "steps": steps}, reference=taken)
 
@@ -160,6 +167,22 @@ SAMPLES: dict[str, list[Sample]] = {
             reference=lambda i, count, dtype: np.eye(count)[i],
         )
         for s in ((5,), (2, 3), (), (0,))
+    ],
+    "tri": [
+        Sample([], {"shape": shape, "diagonal": d}, reference=lambda shape, diagonal: np.tri(*shape, diagonal) > 0)
+        for shape in ((3, 3), (2, 5), (4, 1), (0, 3), (2, 0))
+        for d in (0, -1, 2, -9)
+    ],
+    "flip": [
+        Sample([x], {"over": over}, reference=lambda x, over: mirrored(x, over))
+        for x, over in (
+            (Spec((5,)), (0,)),
+            (Spec((3, 4)), (1,)),
+            (Spec((2, 3, 4)), (0, 2)),
+            (Spec((2, 3)), ()),
+            (Spec((0, 3)), (0, 1)),
+            (Spec((4,), "int32", 0, 9), (0,)),
+        )
     ],
     "fused": [
         Sample(

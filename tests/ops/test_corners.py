@@ -134,7 +134,7 @@ def test_an_id_outside_the_table_is_an_error(ids: list[int]) -> None:
     ):
         with pytest.raises(DataError, match="R103") as caught:
             apply(ops()[name], xs, attrs)
-        assert "ids run from 0 to 4" in str(caught.value)
+        assert "indices run from 0 to 4" in str(caught.value)
 
 
 def test_an_integer_divided_by_zero_is_zero() -> None:

@@ -1,0 +1,107 @@
+"""einsum of two tensors: composed of transpose, reshape, matmul and sums."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dslc.compiler.ir.function import Call, Function, function
+from dslc.compiler.ir.graph import Value
+from dslc.compiler.ir.op import Mismatch
+from dslc.compiler.ir.sizes import Size, product
+from dslc.compiler.ops.elementwise import mul
+from dslc.compiler.ops.linear import matmul
+from dslc.compiler.ops.reduce import sum_
+from dslc.compiler.ops.views import reshape, transpose
+
+_PATTERN = re.compile(r"\s*([A-Za-z\s]*),([A-Za-z\s]*)->([A-Za-z\s]*)", re.ASCII)
+_HELP = 'for instance "bij,bjk->bik"'
+
+
+def parse(pattern: str) -> tuple[str, str, str]:
+    """The letters of the two operands and of the result; raises Mismatch."""
+    match = _PATTERN.fullmatch(pattern)
+    if match is None:
+        raise Mismatch(f"{pattern!r} is no pattern of two operands and a result", _HELP)
+    a, b, out = ("".join(side.split()) for side in match.groups())
+    for side in (a, b, out):
+        twice = sorted({c for c in side if side.count(c) > 1})
+        if twice:
+            raise Mismatch(f"`{twice[0]}` stands twice in {side!r}", "each axis of a side has a letter of its own")
+    lost = [c for c in out if c not in a and c not in b]
+    if lost:
+        raise Mismatch(f"`{lost[0]}` of the result is no axis of an operand", _HELP)
+    return a, b, out
+
+
+def _sizes(letters: str, x: Value, known: dict[str, Size]) -> None:
+    """Adds the sizes of ``x`` by letter; raises Mismatch E0302."""
+    if len(letters) != x.type.rank:
+        raise Mismatch(f"{letters!r} names {len(letters)} axes, {x.type} has {x.type.rank}", _HELP, "E0302")
+    for letter, size in zip(letters, x.type.shape):
+        if known.setdefault(letter, size) != size:
+            raise Mismatch(f"`{letter}` is {known[letter]} and {size}", "one letter, one size", "E0302")
+
+
+def _without(call: Call, x: Value, letters: str, wanted: str) -> tuple[Value, str]:
+    """``x`` summed over the axes whose letter is not ``wanted``."""
+    over = tuple(i for i, c in enumerate(letters) if c not in wanted)
+    return (call.emit(sum_, x, over=over, keep=False) if over else x), "".join(c for c in letters if c in wanted)
+
+
+def _arranged(call: Call, x: Value, letters: str, order: str, shape: Sequence[Size]) -> Value:
+    """``x`` with its axes in this order of letters, then in this shape."""
+    if letters != order:
+        x = call.emit(transpose, x, perm=tuple(letters.index(c) for c in order))
+    return x if x.type.shape == tuple(shape) else call.emit(reshape, x, shape=tuple(shape))
+
+
+class Einsum(Function):
+    """einsum(pattern, a, b): the sum over products of two tensors that a pattern of letters describes, as numpy's.
+
+    Each letter is an axis; letters that are not in the result are summed over. It becomes one matrix product over the
+    letters that both operands have, with transposes and reshapes around it where they are needed.
+
+    given: x: [B, 4, 8], y: [B, 2, 8]
+    >>> einsum("bij,bkj->bik", x, y)
+    """
+
+    name = "einsum"
+
+    def build(self, call: Call, pattern: str, a: Value, b: Value) -> Value:
+        left, right, out = parse(pattern)
+        if a.type.dtype is not b.type.dtype or not a.type.dtype.is_float:
+            raise Mismatch(f"`einsum` of {a.type} and {b.type}", 'it takes float tensors: `cast(x, "float")`', "E0204")
+        sizes: dict[str, Size] = {}
+        _sizes(left, a, sizes)
+        _sizes(right, b, sizes)
+        a, left = _without(call, a, left, right + out)
+        b, right = _without(call, b, right, left + out)
+        batch = "".join(c for c in left if c in right and c in out)
+        summed = "".join(c for c in left if c in right and c not in out)
+        rows = "".join(c for c in left if c not in right)
+        columns = "".join(c for c in right if c not in left)
+
+        def shape(letters: str) -> tuple[Size, ...]:
+            return tuple(sizes[c] for c in letters)
+
+        lead = shape(batch)
+        inner, down, across = (product(shape(letters)) for letters in (summed, rows, columns))
+        if summed:
+            x = _arranged(call, a, left, batch + rows + summed, (*lead, down, inner))
+            if right.startswith(batch + columns):  # the transpose is left to the product
+                y = _arranged(call, b, right, batch + columns + summed, (*lead, across, inner))
+                z = call.emit(matmul, x, y, transpose_a=False, transpose_b=True)
+            else:
+                y = _arranged(call, b, right, batch + summed + columns, (*lead, inner, across))
+                z = call.emit(matmul, x, y, transpose_a=False, transpose_b=False)
+        else:
+            x = _arranged(call, a, left, batch + rows, (*lead, down, 1))
+            y = _arranged(call, b, right, batch + columns, (*lead, 1, across))
+            z = call.emit(mul, x, y)
+        found = batch + rows + columns
+        z = z if z.type.shape == shape(found) else call.emit(reshape, z, shape=shape(found))
+        return _arranged(call, z, found, out, shape(out))
+
+
+function(Einsum())
