@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -219,11 +219,43 @@ class Evaluate(_Call):
         pieces: list[tuple[Loaded, Cut | None]],
         scalars: Mapping[str, int | float],
     ) -> EvalResult:
+        return self._combine(context, ((program, piece, piece, arrays) for program, piece in pieces), scalars)
+
+    def pieces_of(self, rows: int) -> list[tuple[Loaded, Cut | None]]:
+        """The pieces of so many rows, for the built sizes of the other dims."""
+        batch = self.interface.batch
+        others = {name: size for name, size in self.programs[0].sizes.items() if name != batch}
+        return self.pieces(others if batch is None else {**others, batch: rows})
+
+    def run_each(
+        self,
+        context: Context,
+        pieces: Sequence[tuple[Loaded, Cut | None]],
+        parts: Iterable[Mapping[str, object]],
+        arguments: Mapping[str, object],
+        scalars: Mapping[str, int | float],
+    ) -> EvalResult:
+        """The same with the inputs of each piece by themselves."""
+        values = {n: number(self.call, n, arguments.get(n, v)) for n, v in self.defaults.items()}
+
+        def each() -> Iterator[tuple[Loaded, Cut | None, Cut | None, Arrays]]:
+            for (program, piece), part in zip(pieces, parts, strict=True):
+                yield program, piece, None, self.checked({**part, **arguments})[0]
+
+        return self._combine(context, each(), {**scalars, **values})
+
+    def _combine(
+        self,
+        context: Context,
+        each: Iterable[tuple[Loaded, Cut | None, Cut | None, Arrays]],
+        scalars: Mapping[str, int | float],
+    ) -> EvalResult:
+        """Of each piece: its place in the call, its place in the arrays (None: they are the piece), the arrays."""
         total: Arrays = {}
         rows = 0
-        for program, piece in pieces:
+        for program, piece, inside, arrays in each:
             start = 0 if piece is None else piece.start
-            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row())
+            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, inside, self.by_row())
             bound.run()
             rows += program.sizes.get(self.interface.batch or "", 0) if piece is None else piece.rows
             for name, kind, view in bound.outputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -192,6 +192,30 @@ class Session:
         with self._pool.shared() as context:
             self._state.ensure_ready("evaluate")
             return call.run(context, arrays, pieces, scalars)
+
+    def evaluate_rows(
+        self,
+        rows: int,
+        read: Callable[[Sequence[tuple[int, int]]], Iterable[Mapping[str, object]]],
+        /,
+        *,
+        step: int = 0,
+        **arguments: object,
+    ) -> EvalResult:
+        """``evaluate`` over data that need not fit into memory: the same pieces, one after the other.
+
+        ``read`` is given the pieces as (first row, row after the last) and yields the inputs of each in turn; without a
+        batch dim there is one piece. ``arguments`` are the float arguments. Raises InputError R105, WeightsMissing
+        R304, and what ``read`` raises.
+        """
+        self._alive("evaluate")
+        call = calls.Evaluate(self.interface, self._entry("eval_step"), self._entry("eval_finish"))
+        pieces = call.pieces_of(rows)
+        scalars = self._scalars(step=step, row=0)
+        spans = [(0, rows) if piece is None else (piece.start, piece.start + piece.rows) for _, piece in pieces]
+        with self._pool.shared() as context:
+            self._state.ensure_ready("evaluate")
+            return call.run_each(context, pieces, read(spans), arguments, scalars)
 
     def initialise(self, seed: int | None = None) -> None:
         """Give every state tensor its initial value, drawn from ``seed`` (else the session's); the step becomes 0."""

@@ -100,6 +100,7 @@ CODES: Final[dict[str, str]] = {
     "R202": "the artifact is not built for this machine",
     "R203": "the reference provider is not here",
     "R204": "a process was forked",
+    "R205": "an optional package is missing",
     # R3xx: artifact, weights, checkpoints
     "R301": "the artifact is damaged",
     "R302": "the artifact is of another version",

@@ -77,7 +77,9 @@ def read_config(
 
 
 def _fields(texts: tuple[str, ...]) -> dict[str, str]:
-    from dslc.runtime.train.fields import FIELDS, identifier, nearest
+    from dslc.runtime.nearest import nearest
+    from dslc.runtime.train.fields import FIELDS
+    from dslc.runtime.train.readers import identifier
 
     known = {field.name: field for field in FIELDS}
     found: dict[str, str] = {}

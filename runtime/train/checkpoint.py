@@ -28,6 +28,8 @@ _NAME = re.compile(r"step-([0-9]{1,18})\.safetensors\Z")
 _KEY: Final = "dslc.position"
 _KEY_DIGEST: Final = "dslc.position.sha256"
 _LONGEST: Final = 1 << 20  # characters of a position
+# Fields that older checkpoints lack, and what they mean there.
+_LATER: Final[dict[str, Any]] = {"stop_value": None, "stop_stale": 0}
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Position:
 
     ``step`` steps are done; the next batch is number ``batch`` of ``epoch``. ``means`` are the running sums of the
     epoch, as ``float.hex`` texts, so that they come back bit for bit. ``config`` are the values that decide a run.
+    ``stop_value`` is the best value that early stopping has seen, ``stop_stale`` the evaluations since.
     """
 
     step: int
@@ -51,6 +54,8 @@ class Position:
     best_value: str | None = None
     means: Mapping[str, list[Any]] = field(default_factory=dict)
     config: Mapping[str, Plain] = field(default_factory=dict)
+    stop_value: str | None = None
+    stop_stale: int = 0
 
     def encode(self) -> str:
         return json.dumps(asdict(self), sort_keys=True, ensure_ascii=True, allow_nan=False)
@@ -64,9 +69,11 @@ class Position:
             data = json.loads(text)
         except RecursionError as error:
             raise ValueError("it is nested too deeply") from error
+        if isinstance(data, dict):
+            data = {**_LATER, **data}
         if not isinstance(data, dict) or set(data) != {f.name for f in fields(cls)}:
             raise ValueError("it does not have the fields of a position")
-        numbers = ("step", "epoch", "batch", "seed", "rows", "batch_size", "skipped")
+        numbers = ("step", "epoch", "batch", "seed", "rows", "batch_size", "skipped", "stop_stale")
         counts = [data[name] for name in numbers] + ([] if data["best_step"] is None else [data["best_step"]])
         if any(type(count) is not int or not 0 <= count < 2**63 for count in counts):
             raise ValueError("a number of it is out of range")
@@ -74,8 +81,9 @@ class Position:
             raise ValueError("a text of it is missing")
         if (data["best_step"] is None) != (data["best_value"] is None):
             raise ValueError("its best step and value do not belong together")
-        if data["best_value"] is not None:
-            _hex_float(data["best_value"])
+        for name in ("best_value", "stop_value"):
+            if data[name] is not None:
+                _hex_float(data[name])
         if not isinstance(data["config"], dict) or not isinstance(data["means"], dict):
             raise ValueError("a table of it is missing")
         for entry in data["means"].values():

@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from dslc.base.errors import DataError
-from dslc.runtime.train.fields import FIELDS, Best, Field, NanPolicy, identifier, mapping, nearest, refuse, unknown
+from dslc.runtime.data.augment import Step
+from dslc.runtime.data.source import Source, split
+from dslc.runtime.nearest import nearest
+from dslc.runtime.train.fields import FIELDS, BadPolicy, Best, EarlyStop, NanPolicy
+from dslc.runtime.train.readers import Field, identifier, mapping, refuse, unknown
 from dslc.runtime.train.schedule import Duration, Schedule
 from dslc.runtime.train.yaml import Mark, Plain, Value, parse_yaml, plain, read_yaml
 
@@ -23,7 +27,7 @@ _MODEL = re.compile(r"(.+\.nn)(?::([A-Za-z_][A-Za-z0-9_]{0,63}))?\Z", re.DOTALL)
 _BY_NAME: Final = {field.name: field for field in FIELDS}
 _SECTIONS: Final = frozenset(field.name.rpartition(".")[0] for field in FIELDS) - {""}
 # A variable that starts like one of ours and is none is a slip, not a stranger's.
-_OURS: Final = ("DSLC_TRAIN_", "DSLC_DATA_", "DSLC_SAVE_")
+_OURS: Final = ("DSLC_TRAIN_", "DSLC_DATA_", "DSLC_SAVE_", "DSLC_START_")
 
 
 @dataclass(frozen=True)
@@ -36,18 +40,13 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Source:
-    """An array in a file: ``key`` inside an .npz, None for a .npy. ``name`` is how the user wrote it."""
-
-    path: Path
-    key: str | None
-    name: str
-
-
-@dataclass(frozen=True)
 class DataConfig:
     train: Mapping[str, Source]
     eval: Mapping[str, Source]
+    split: float | None
+    augment: Mapping[str, tuple[Step, ...]]
+    workers: int
+    on_bad: BadPolicy
     shuffle: bool
     check_finite: bool
 
@@ -60,6 +59,7 @@ class TrainConfig:
     lr: Schedule
     schedules: Mapping[str, Schedule]
     on_nan: NanPolicy
+    stop: EarlyStop | None
     log_every: Duration
     eval_every: Duration
 
@@ -70,6 +70,17 @@ class SaveConfig:
     every: Duration
     keep: int
     best: Best | None
+    plot: bool
+    tensorboard: bool
+
+
+@dataclass(frozen=True)
+class StartConfig:
+    """What the weights start from. ``map``: names in the file -> names here, or what they begin with."""
+
+    weights: Path | None
+    map: Mapping[str, str]
+    partial: bool
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ class Config:
     data: DataConfig
     train: TrainConfig
     save: SaveConfig
+    start: StartConfig
     entries: tuple[Entry, ...]
 
     def training_values(self) -> dict[str, Plain]:
@@ -92,7 +104,7 @@ class Config:
             entry.name: entry.value
             for entry in self.entries
             if entry.name.startswith(("args", "train.", "data."))
-            and entry.name not in ("train.log_every", "data.check_finite")
+            and entry.name not in ("train.log_every", "data.check_finite", "data.workers")
         }
 
 
@@ -269,7 +281,7 @@ def _as_plain(default: Any) -> Plain:
         return default
     if isinstance(default, Schedule):
         return default.kind
-    return str(default)
+    return {} if default == {} else str(default)
 
 
 def _assemble(file: Path | None, root: Path, values: _Values) -> Config:
@@ -279,6 +291,10 @@ def _assemble(file: Path | None, root: Path, values: _Values) -> Config:
     data = DataConfig(
         train=_sources(values, "data.train", root),
         eval=_sources(values, "data.eval", root),
+        split=values.one("data.split"),
+        augment={key: read for key, read, _ in values.many("data.augment")},
+        workers=values.one("data.workers"),
+        on_bad=values.one("data.on_bad"),
         shuffle=values.one("data.shuffle"),
         check_finite=values.one("data.check_finite"),
     )
@@ -289,6 +305,7 @@ def _assemble(file: Path | None, root: Path, values: _Values) -> Config:
         lr=values.one("train.lr"),
         schedules={key: read for key, read, _ in values.many("train.schedules")},
         on_nan=values.one("train.on_nan"),
+        stop=values.one("train.stop"),
         log_every=values.one("train.log_every"),
         eval_every=values.one("train.eval_every"),
     )
@@ -299,8 +316,21 @@ def _assemble(file: Path | None, root: Path, values: _Values) -> Config:
         values.entries[-1] = Entry("save.dir", str(save_dir), "default")
     else:
         save_dir = values.path(folder, "save.dir", root)
-    save = SaveConfig(save_dir, values.one("save.every"), values.one("save.keep"), values.one("save.best"))
-    return Config(file, model, model_name, args, build, data, train, save, tuple(values.entries))
+    save = SaveConfig(
+        save_dir,
+        values.one("save.every"),
+        values.one("save.keep"),
+        values.one("save.best"),
+        values.one("save.plot"),
+        values.one("save.tensorboard"),
+    )
+    weights = values.one("start.weights")
+    start = StartConfig(
+        None if weights is None else values.path(weights, "start.weights", root),
+        values.one("start.map"),
+        values.one("start.partial"),
+    )
+    return Config(file, model, model_name, args, build, data, train, save, start, tuple(values.entries))
 
 
 def _model(values: _Values, root: Path, file: Path | None) -> tuple[Path, str | None]:
@@ -319,7 +349,6 @@ def _model(values: _Values, root: Path, file: Path | None) -> tuple[Path, str | 
 def _sources(values: _Values, name: str, root: Path) -> dict[str, Source]:
     found: dict[str, Source] = {}
     for key, text, _ in values.many(name):
-        path, separator, inner = text.partition(".npz:")
-        full = values.path(path + ".npz" if separator else text, f"{name}.{key}", root)
-        found[key] = Source(full, inner if separator else None, text)
+        path, inner = split(text)
+        found[key] = Source(values.path(path, f"{name}.{key}", root), inner, text)
     return found

@@ -1,31 +1,32 @@
-"""The data of a run: arrays checked against the model's interface on opening, and batches in a fixed order.
+"""The data of a run: files checked against the model's interface on opening, and batches in a fixed order.
 
 Order. Row i of epoch e has the i-th 64-bit output of Philox4x64-10 with the key (seed, e) (numpy's ``Philox``, whose
 raw stream is stable across versions) as its sort key; rows are taken by rising sort key, ties by row number. So the
 order depends on (seed, epoch, global row) alone, never on workers or devices. Batch b is the rows b*B to (b+1)*B of
 that order; an incomplete last batch is dropped. A position in the data is (epoch, batch).
+
+A split holds the round(fraction * rows) rows back that come first in the order of the epoch 2^64 - 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
-from dslc.runtime.dtypes import numpy_dtype
-from dslc.runtime.interface import Interface, Tensor, dims_of, size_value
-from dslc.runtime.memory import ensure_free
-from dslc.runtime.train.arrays import read_array
-from dslc.runtime.train.config import Source
-from dslc.runtime.train.fields import nearest
+from dslc.runtime.data.augment import Normalize, Step
+from dslc.runtime.data.column import Column, Wanted, open_column, read_whole
+from dslc.runtime.data.rows import BadSample
+from dslc.runtime.data.source import Source, files
+from dslc.runtime.data.workers import Workers
+from dslc.runtime.interface import Interface, dims_of, size_value
+from dslc.runtime.nearest import nearest
 
-_CHUNK: Final = 64 << 20  # bytes that a check looks at in one go
-# Largest magnitude up to which every integer is exact in a float.
-_EXACT: Final[dict[str, int]] = {"f16": 2**11, "f32": 2**24, "f64": 2**53}
+_SPLIT_EPOCH: Final = 2**64 - 1
 
 
 def shuffled(seed: int, epoch: int, rows: int) -> NDArray[np.int64]:
@@ -34,28 +35,160 @@ def shuffled(seed: int, epoch: int, rows: int) -> NDArray[np.int64]:
     return np.argsort(keys, kind="stable")
 
 
+class Tolerance:
+    """How many bad samples a run goes on past. Each row counts once, whatever reads it."""
+
+    def __init__(self, skip: int, warn: Callable[[str], None]) -> None:
+        self.skip = skip
+        self.rows: set[int] = set()
+        self._warn = warn
+
+    def note(self, bad: BadSample, section: str) -> None:
+        """DataError R101 when this one is too many."""
+        if bad.row in self.rows:
+            return
+        self.rows.add(bad.row)
+        place = bad.place or f"record {bad.row} of {section}"
+        if len(self.rows) > self.skip:
+            help = "mend or remove it; `data.on_bad: skip 10` goes on past ten such samples"
+            raise DataError("R101", f"record {bad.row} cannot be read: {bad.why}", place=place, help=help)
+        self._warn(f"{place}: record {bad.row} is left out: {bad.why} ({len(self.rows)} of {self.skip} such samples)")
+
+    def good(self, rows: NDArray[np.int64], section: str) -> NDArray[np.int64]:
+        """The rows, a bad one replaced by the first good one of them. DataError R106 when none is good."""
+        if not self.rows:
+            return rows
+        wrong = np.isin(rows, np.fromiter(self.rows, np.int64))
+        if not wrong.any():
+            return rows
+        if wrong.all():
+            raise DataError(
+                "R106", f"none of the {len(rows)} rows of a batch can be read", place=section, help="mend them"
+            )
+        return np.where(wrong, rows[np.argmin(wrong)], rows)
+
+
 @dataclass(frozen=True)
 class Dataset:
-    """``by_row``: arrays whose axis 0 counts rows; ``whole``: those that every step gets as they are."""
+    """``columns``: inputs whose axis 0 counts rows; ``whole``: those that every step gets as they are.
 
-    by_row: Mapping[str, NDArray[Any]]
+    ``index`` are the rows of the files that this is about, i64[rows]. Rows are always given by their number in the
+    files.
+    """
+
+    section: str
+    columns: Mapping[str, Column]
     whole: Mapping[str, NDArray[Any]]
-    rows: int
+    index: NDArray[np.int64]
+    seed: int
+    training: bool
+    tolerance: Tolerance
+
+    @property
+    def rows(self) -> int:
+        """How many there are; 1 without a batch dim, when the whole data is one batch."""
+        return len(self.index)
 
     def batches(self, batch: int) -> int:
         """Batches an epoch. Without a batch dim the whole data is one batch."""
-        return self.rows // batch if self.by_row else 1
+        return self.rows // batch if self.columns else 1
 
     def order(self, seed: int, epoch: int, *, shuffle: bool) -> NDArray[np.int64]:
-        return shuffled(seed, epoch, self.rows) if shuffle else np.arange(self.rows, dtype=np.int64)
+        return self.index[shuffled(seed, epoch, self.rows)] if shuffle else self.index
 
-    def take(self, rows: NDArray[np.int64]) -> dict[str, Any]:
-        """Fresh arrays of these rows, and the whole ones."""
-        return {**{name: array[rows] for name, array in self.by_row.items()}, **self.whole}
+    def take(self, rows: NDArray[np.int64], epoch: int = 0) -> dict[str, Any]:
+        """Fresh arrays of these rows, and the whole ones. A bad row is replaced by a good one of the same call.
 
-    def all(self) -> dict[str, Any]:
-        """All rows, as keyword arguments for an evaluation."""
-        return {**self.by_row, **self.whole}
+        Raises DataError R101 for a bad row too many, R103 for a value out of range.
+        """
+        while True:
+            rows = self.tolerance.good(rows, self.section)
+            try:
+                return {**self._read(self.columns, rows, epoch), **self.whole}
+            except BadSample as bad:
+                self.tolerance.note(bad, self.section)
+
+    def _read(self, columns: Iterable[str], rows: NDArray[np.int64], epoch: int) -> dict[str, Any]:
+        return {name: self.columns[name].read(rows, self.seed, epoch, training=self.training) for name in columns}
+
+    def feed(
+        self, tasks: Iterable[tuple[NDArray[np.int64], int]], workers: int
+    ) -> Generator[dict[str, Any], None, None]:
+        """What ``take`` gives for each (rows, epoch), in order; an array may be reused when the next is asked for.
+
+        ``workers`` processes read ahead what lies in files; images take at least one, whose decoder may crash. The
+        results do not depend on their number. All rows arrays of a call have the same length, or less than the first.
+        """
+        far = [name for name, column in self.columns.items() if not column.rows.in_memory]
+        count = max(workers, 1) if any(self.columns[name].wanted.by_image for name in far) else workers
+        if not far or count == 0:
+            for rows, epoch in tasks:
+                yield self.take(rows, epoch)
+            return
+        todo = iter(tasks)
+        first = next(todo, None)
+        if first is None:
+            return
+        near = [name for name in self.columns if name not in far]
+        pool = Workers(
+            [self.columns[name].wanted for name in far],
+            rows=len(first[0]),
+            count=count,
+            seed=self.seed,
+            training=self.training,
+        )
+        try:
+            yield from self._ahead(pool, near, first, todo)
+        finally:
+            pool.close()
+
+    def _ahead(
+        self,
+        pool: Workers,
+        near: Sequence[str],
+        first: tuple[NDArray[np.int64], int],
+        todo: Iterator[tuple[NDArray[np.int64], int]],
+    ) -> Iterator[dict[str, Any]]:
+        asked: list[tuple[NDArray[np.int64], int]] = []
+
+        def ask(rows: NDArray[np.int64], epoch: int) -> None:
+            good = self.tolerance.good(rows, self.section)
+            asked.append((good, epoch))
+            pool.ask(good, epoch)
+
+        ask(*first)
+        while asked:
+            while pool.room and (task := next(todo, None)) is not None:
+                ask(*task)
+            rows, epoch = asked[0]
+            while True:
+                try:
+                    found = pool.oldest(len(rows))
+                    # A row that another batch found bad is replaced here as without workers.
+                    good = self.tolerance.good(rows, self.section)
+                    if good is rows:
+                        break
+                    rows = good
+                except BadSample as bad:
+                    self.tolerance.note(bad, self.section)
+                    rows = self.tolerance.good(rows, self.section)
+                pool.ask_again(rows, epoch)
+            yield {**self._read(near, rows, epoch), **found, **self.whole}
+            pool.done()
+            asked.pop(0)
+
+    def parted(self, fraction: float) -> tuple[Dataset, Dataset]:
+        """The rows to train on, and those held back for evaluation. DataError R106 when a part would be empty."""
+        count = round(fraction * self.rows)
+        if not 0 < count < self.rows or not self.columns:
+            cause = f"{fraction:g} of {self.rows} rows leaves one part empty"
+            raise DataError("R106", cause, place="data.split", help="take another fraction, or more data")
+        order = shuffled(self.seed, _SPLIT_EPOCH, self.rows)
+        held, kept = np.sort(order[:count]), np.sort(order[count:])
+        return (
+            replace(self, index=self.index[kept]),
+            replace(self, index=self.index[held], training=False),
+        )
 
 
 def open_dataset(
@@ -66,19 +199,26 @@ def open_dataset(
     *,
     check_finite: bool,
     notice: Callable[[str], None],
+    seed: int = 0,
+    training: bool = False,
+    augment: Mapping[str, Sequence[Step]] | None = None,
+    tolerance: Tolerance | None = None,
 ) -> Dataset:
     """Open and check the data of a section (``data.train``) for the interface's train inputs.
 
     ``sizes`` gives each dim its built size. Files are converted to the declared dtypes where nothing is lost;
-    f64 to f32 rounds, which ``notice`` is told. Raises DataError R101 to R103 and R106, naming file, record, value.
+    f64 to f32 rounds, which ``notice`` is told. ``seed``, ``training`` and ``augment`` say how rows change on their
+    way. Raises DataError R101 to R104 and R106, naming file, record, value.
     """
+    tolerance = tolerance if tolerance is not None else Tolerance(0, notice)
     wanted = {tensor.name: tensor for tensor in interface.train_inputs}
-    for name in sources:
-        if name not in wanted:
-            close = nearest(name, wanted)
-            help = f"did you mean `{close}`?" if close else f"its inputs are {', '.join(wanted)}"
-            raise DataError("R102", f"the model has no input `{name}`", place=f"{section}.{name}", help=help)
-    by_row: dict[str, NDArray[Any]] = {}
+    for names, place in ((sources, section), (augment or {}, "data.augment")):
+        for name in names:
+            if name not in wanted:
+                close = nearest(name, wanted)
+                help = f"did you mean `{close}`?" if close else f"its inputs are {', '.join(wanted)}"
+                raise DataError("R102", f"the model has no input `{name}`", place=f"{place}.{name}", help=help)
+    columns: dict[str, Column] = {}
     whole: dict[str, NDArray[Any]] = {}
     for name, tensor in wanted.items():
         if name not in sources:
@@ -88,17 +228,34 @@ def open_dataset(
         if not rows and any(interface.batch in dims_of(size) for size in tensor.shape):
             cause = f"the input `{name}`: {tensor} cannot be cut into batches along {interface.batch}"
             raise DataError("R102", cause, place=f"{section}.{name}", help=f"make {interface.batch} its first axis")
-        checked = _Checked(sources[name], tensor, f"{section}.{name}", check_finite, notice)
-        (by_row if rows else whole)[name] = checked.open(_shape(tensor, sizes), rows=rows)
-    return Dataset(by_row, whole, _rows(by_row, sources, section))
+        shape = tuple(size_value(size, sizes) for size in tensor.shape)
+        field = f"{section}.{name}"
+        steps = tuple((augment or {}).get(name, ()))
+        if not rows and steps:
+            help = "take it out of data.augment"
+            raise DataError(
+                "R104", f"the input `{name}` has no rows to augment", place=f"data.augment.{name}", help=help
+            )
+        if not training:
+            steps = tuple(step for step in steps if isinstance(step, Normalize))
+        found = tuple(files(sources[name], notice, field))
+        want = Wanted(field, found, tensor, shape[1:] if rows else shape, check_finite, steps)
+        if rows:
+            columns[name] = open_column(want, notice)
+        else:
+            whole[name] = read_whole(want, notice)
+    count = _rows(columns, sources, section)
+    index = _readable(columns, count, section, tolerance)
+    return Dataset(section, columns, whole, index, seed, training, tolerance)
 
 
-def _shape(tensor: Tensor, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    return tuple(size_value(size, sizes) for size in tensor.shape)
-
-
-def _rows(by_row: Mapping[str, NDArray[Any]], sources: Mapping[str, Source], section: str) -> int:
-    counts = {name: len(array) for name, array in by_row.items()}
+def _rows(columns: Mapping[str, Column], sources: Mapping[str, Source], section: str) -> int:
+    counts = {name: column.rows.count for name, column in columns.items()}
+    # Windows of one text that are shifted against each other: as many as all of them have.
+    for name, column in columns.items():
+        if column.wanted.files[0].kind == "bin":
+            same = [n for n, c in columns.items() if c.wanted.files[0].path == column.wanted.files[0].path]
+            counts[name] = min(columns[n].rows.count for n in same)
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"{sources[name].name} has {count}" for name, count in counts.items())
         help = "row i of each file must belong to the same sample"
@@ -109,105 +266,13 @@ def _rows(by_row: Mapping[str, NDArray[Any]], sources: Mapping[str, Source], sec
     return rows
 
 
-@dataclass(frozen=True)
-class _Checked:
-    """One array on its way in."""
-
-    source: Source
-    tensor: Tensor
-    field: str
-    check_finite: bool
-    notice: Callable[[str], None]
-
-    def open(self, shape: tuple[int, ...], *, rows: bool) -> NDArray[Any]:
-        array = read_array(self.source)
-        fits = array.shape[1:] == shape[1:] and array.ndim == len(shape) if rows else array.shape == shape
-        if not fits:
-            expected = ("any number of rows of " if rows else "") + str(list(shape[1:] if rows else shape))
-            self._refuse(
-                "R102", f"its shape is {list(array.shape)}, expected {expected}", "reshape it and save it again"
-            )
-        return self._convert(array)
-
-    def _convert(self, array: NDArray[Any]) -> NDArray[Any]:
-        target = numpy_dtype(self.tensor.dtype)
-        if self.tensor.dtype == "bf16":
-            self._refuse("R102", "files hold no bf16", "declare the input as a float")
-        if array.dtype.kind == "b":
-            self._range(array.view(np.uint8), 0, 1, "a truth value is 0 or 1")
-        if target.kind == "f":
-            self._floats(array, target)
-        elif array.dtype.kind == "f" or (array.dtype.kind == "b" and target.kind != "b"):
-            help = f"save it with .astype(numpy.{target.name}) if that is what it means"
-            self._refuse("R102", f"its values are {array.dtype.name}, expected {target.name}", help)
-        else:
-            low, high = (0, 1) if target.kind == "b" else _bounds(target)
-            self._range(array, low, high, f"{target.name} holds {low} to {high}")
-        if self.tensor.range is not None:
-            low, end = self.tensor.range
-            self._range(array, low, end - 1, f"`{self.tensor.name}` has {end - low} classes, {low} to {end - 1}")
-        if array.dtype == target:  # in native byte order, since the target is
-            return array
-        need = array.size * target.itemsize
-        ensure_free(need, [(self.source.name, need)])
-        converted = array.astype(target)
-        converted.flags.writeable = False
-        return converted
-
-    def _floats(self, array: NDArray[Any], target: np.dtype[Any]) -> None:
-        name = self.tensor.dtype
-        if array.dtype.kind == "b":
-            self._refuse("R102", f"its values are bool, expected {target.name}", "save it as numbers")
-        if array.dtype.kind in "iu":
-            exact = _EXACT[name]
-            self._range(array, -exact, exact, f"{target.name} holds integers exactly up to {exact}")
-            return
-        largest = float(np.finfo(target).max)
-        narrows = array.dtype.itemsize > target.itemsize
-        if not (narrows or self.check_finite):
-            return
-        for start, chunk in _chunks(array):
-            finite = np.isfinite(chunk)
-            if self.check_finite and not finite.all():
-                self._value(chunk, ~finite, start, "is not finite", "mend the data, or set data.check_finite: false")
-            if narrows:
-                over = finite & (np.abs(chunk) > largest)
-                if over.any():
-                    self._value(chunk, over, start, f"is too large for {target.name}", "scale the data")
-        if narrows:
-            self.notice(f"{self.field}: {self.source.name} is {array.dtype.name} and is rounded to {target.name}")
-
-    def _range(self, array: NDArray[Any], low: int, high: int, rule: str) -> None:
-        if array.size == 0 or array.dtype.kind == "b":
-            return
-        for start, chunk in _chunks(array):
-            if int(chunk.min()) < low or int(chunk.max()) > high:
-                # Python's bounds are cut to the dtype's, so that the comparison stays one of integers.
-                least, most = _bounds(chunk.dtype)
-                bad = (chunk < max(low, least)) | (chunk > min(high, most))
-                self._value(chunk, bad, start, f"is out of range: {rule}", "mend the data, or the model")
-
-    def _value(self, chunk: NDArray[Any], bad: NDArray[np.bool_], start: int, why: str, help: str) -> NoReturn:
-        place = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        record = start + int(place[0]) if place else start
-        self._refuse("R103", f"record {record}: the value {chunk[place]} {why}", help)
-
-    def _refuse(self, code: str, cause: str, help: str) -> NoReturn:
-        raise DataError(code, cause, place=f"{self.field}: {self.source.path} ({self.source.name})", help=help)
-
-
-def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """The least and the largest integer of an integer dtype."""
-    info = np.iinfo(dtype.name)
-    return int(info.min), int(info.max)
-
-
-def _chunks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-    """The array in pieces along axis 0, each with the row it starts at."""
-    if array.ndim == 0:
-        yield 0, array
-        return
-    row = max(1, array[:1].nbytes)
-    step = max(1, _CHUNK // row)
-    for start in range(0, len(array), step):
-        yield start, array[start : start + step]
+def _readable(columns: Mapping[str, Column], count: int, section: str, tolerance: Tolerance) -> NDArray[np.int64]:
+    """The rows without those that were found bad on opening."""
+    found = np.ones(count, bool)
+    for column in columns.values():
+        for row, (place, why) in sorted(column.bad.items()):
+            tolerance.note(BadSample(row, place, why), section)
+            found[row] = False
+    if not found.any():
+        raise DataError("R106", "no row can be read", place=section, help="name a file with data")
+    return np.flatnonzero(found)

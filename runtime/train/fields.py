@@ -1,45 +1,34 @@
-"""The closed schema of ``dslc.yaml`` as data: every field with its kind, default and meaning.
-
-A kind reads one value with its place and raises DataError R104 there; nothing is cast that the file does not say.
-"""
+"""The closed schema of ``dslc.yaml`` as data: every field with its kind, default and meaning."""
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final
 
-from dslc.base.errors import DataError
-from dslc.runtime.train.schedule import Duration, Schedule, parse_duration
-from dslc.runtime.train.yaml import Value, plain
+from dslc.runtime.data.augment import Crop, Flip, Normalize, Step
+from dslc.runtime.data.source import FORMS, split
+from dslc.runtime.train.readers import (
+    Field,
+    Reader,
+    anything,
+    argument,
+    boolean,
+    duration,
+    integer,
+    mapping,
+    number,
+    refuse,
+    shown,
+    text,
+    unknown,
+)
+from dslc.runtime.train.schedule import Duration, Schedule
+from dslc.runtime.train.yaml import Value
 
-Reader: TypeAlias = "Callable[[Value, str], Any]"  # (value, the field's name) -> what the field holds
-
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 _NAN_SKIP = re.compile(r"skip ([0-9]{1,9})\Z")
+_PATH = re.compile(r"[A-Za-z0-9_.]{1,400}\Z")
 _BEST = re.compile(r"(?:(highest|lowest) +)?([A-Za-z_][A-Za-z0-9_]{0,63})\Z")
-
-
-@dataclass(frozen=True)
-class Field:
-    """One field: its dotted name, how its value is read, its default, and one line for ``dslc config``.
-
-    ``text`` fields take a flag or a variable as it stands; others read it as YAML. An ``open`` field is a mapping
-    with keys of the user's, each read by ``read`` and each with an origin of its own.
-    """
-
-    name: str
-    read: Reader
-    default: Any
-    doc: str
-    text: bool = False
-    open: bool = False
-
-    @property
-    def variable(self) -> str:
-        return "DSLC_" + self.name.upper().replace(".", "_")
 
 
 @dataclass(frozen=True)
@@ -50,6 +39,16 @@ class NanPolicy:
 
     def __str__(self) -> str:
         return f"skip {self.skip}" if self.skip else "stop"
+
+
+@dataclass(frozen=True)
+class BadPolicy:
+    """``error`` at the first sample that cannot be read (skip = 0), or go on past so many of them."""
+
+    skip: int = 0
+
+    def __str__(self) -> str:
+        return f"skip {self.skip}" if self.skip else "error"
 
 
 @dataclass(frozen=True)
@@ -69,98 +68,22 @@ class Best:
         return f"{'highest' if self.highest else 'lowest'} {self.metric}"
 
 
-def refuse(value: Value, cause: str, help: str) -> NoReturn:
-    raise DataError("R104", cause, place=str(value.mark), help=help)
+@dataclass(frozen=True)
+class EarlyStop:
+    """Stop when ``patience`` evaluations in a row have not beaten the best by more than ``change``."""
 
+    metric: Best
+    patience: int
+    change: float = 0.0
 
-def shown(value: Value) -> str:
-    """The value as a message quotes it."""
-    text = str(plain(value))
-    return f"`{text[:40]}{'...' if len(text) > 40 else ''}`"
+    def better(self, new: float, old: float | None) -> bool:
+        """Whether ``new`` counts as progress; a NaN never does."""
+        if old is None:
+            return new == new
+        return self.metric.better(new, old + self.change if self.metric.highest else old - self.change)
 
-
-def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is meant, when one is close (similarity of at least two thirds)."""
-    found = difflib.get_close_matches(name[:64], list(known), n=1, cutoff=2 / 3)
-    return found[0] if found else None
-
-
-def unknown(value: Value, key: str, known: Iterable[str], where: str) -> NoReturn:
-    names = sorted(known)
-    close = nearest(key, names)
-    place = str(value.key or value.mark)
-    help = f"did you mean `{close}`?" if close else f"known here: {', '.join(names)}"
-    raise DataError("R104", f"unknown key `{key[:40]}` in {where}", place=place, help=help)
-
-
-def mapping(value: Value, name: str) -> dict[str, Value]:
-    if not isinstance(value.data, dict):
-        refuse(value, f"`{name}` is a mapping, not {shown(value)}", "write `name: value` lines below it")
-    return value.data
-
-
-def integer(low: int, high: int) -> Reader:
-    def read(value: Value, name: str) -> int:
-        data = value.data
-        if isinstance(data, bool) or not isinstance(data, int):
-            refuse(value, f"`{name}` is an integer, not {shown(value)}", f"write a number from {low} to {high}")
-        if not low <= data <= high:
-            refuse(value, f"`{name}` = {data} is out of range", f"write a number from {low} to {high}")
-        return data
-
-    return read
-
-
-def number(low: float, high: float) -> Reader:
-    def read(value: Value, name: str) -> float:
-        data = value.data
-        if isinstance(data, bool) or not isinstance(data, int | float):
-            refuse(value, f"`{name}` is a number, not {shown(value)}", f"write a number from {low:g} to {high:g}")
-        if not low <= data <= high:
-            refuse(value, f"`{name}` = {data:g} is out of range", f"write a number from {low:g} to {high:g}")
-        return float(data)
-
-    return read
-
-
-def boolean(value: Value, name: str) -> bool:
-    if not isinstance(value.data, bool):
-        refuse(value, f"`{name}` is true or false, not {shown(value)}", "write `true` or `false`")
-    return value.data
-
-
-def text(value: Value, name: str) -> str:
-    if not isinstance(value.data, str) or not value.data:
-        refuse(value, f"`{name}` is a text, not {shown(value)}", "put it in quotes")
-    return value.data
-
-
-def anything(value: Value, name: str) -> Any:
-    """Plain data for the compiler, which knows what it means."""
-    return plain(value)
-
-
-def argument(value: Value, name: str) -> bool | int | float | str:
-    data = value.data
-    if not isinstance(data, bool | int | float | str):
-        refuse(value, f"`{name}` is a single value, not {shown(value)}", "write a number, true, false or a text")
-    return data
-
-
-def duration(*, zero: bool = False) -> Reader:
-    def read(value: Value, name: str) -> Duration:
-        help = "write for example `1 epoch`, `0.5 epochs` or `500 steps`"
-        if not isinstance(value.data, str):
-            refuse(value, f"`{name}` needs a unit, {shown(value)} has none", help)
-        try:
-            found = parse_duration(value.data)
-        except ValueError as error:
-            refuse(value, f"`{name}`: {error}", help)
-        if not zero and found.amount == 0:
-            refuse(value, f"`{name}` is zero", help)
-        return found
-
-    return read
+    def __str__(self) -> str:
+        return f"{self.metric}, patience {self.patience}"
 
 
 def on_nan(value: Value, name: str) -> NanPolicy:
@@ -185,11 +108,110 @@ def best(value: Value, name: str) -> Best | None:
 
 def data_source(value: Value, name: str) -> str:
     source = text(value, name)
-    path, _, key = source.partition(".npz:")
-    if not (path and key) and not (source.endswith(".npy") and len(source) > 4):
-        help = "write `file.npz:key` or `file.npy`"
-        refuse(value, f"`{name}` is no array in a file: {shown(value)}", help)
+    try:
+        split(source)
+    except ValueError as error:
+        refuse(value, f"`{name}` is no array in a file: {shown(value)}: {error}", FORMS)
     return source
+
+
+def on_bad(value: Value, name: str) -> BadPolicy:
+    if value.data == "error":
+        return BadPolicy()
+    found = _NAN_SKIP.match(value.data) if isinstance(value.data, str) else None
+    if found is None or int(found[1]) == 0:
+        refuse(value, f"`{name}` cannot be {shown(value)}", "write `error`, or `skip 10` to go on past ten bad samples")
+    return BadPolicy(int(found[1]))
+
+
+def fraction(value: Value, name: str) -> float | None:
+    """A number between 0 and 1, both excluded, or null."""
+    if value.data is None:
+        return None
+    found: float = number(0.0, 1.0)(value, name)
+    if found in (0.0, 1.0):
+        refuse(value, f"`{name}` = {found:g} leaves nothing to train or to evaluate", "write a fraction such as 0.1")
+    return found
+
+
+def _by_channel(value: Value, name: str) -> tuple[float, ...]:
+    items = value.data if isinstance(value.data, list) else [value]
+    if not items:
+        refuse(value, f"`{name}` is empty", "write a number, or one for each channel")
+    return tuple(_BASE(item, name) for item in items)
+
+
+def _normalize(value: Value, name: str) -> Normalize:
+    options = {"mean": _by_channel, "std": _by_channel, "scale": _BASE}
+    found: dict[str, Any] = {}
+    for key, option in mapping(value, name).items():
+        if key not in options:
+            unknown(option, key, options, f"`{name}`")
+        found[key] = options[key](option, f"{name}.{key}")
+    if "mean" not in found or "std" not in found:
+        refuse(value, f"`{name}` needs `mean` and `std`", "write `{normalize: {mean: [0.5], std: [0.2], scale: 255}}`")
+    if 0.0 in found["std"] or found.get("scale") == 0.0:
+        refuse(value, f"`{name}` would divide by zero", "write the standard deviation of the data")
+    return Normalize(**found)
+
+
+def _crop(value: Value, name: str) -> Crop:
+    options = mapping(value, name)
+    for key, option in options.items():
+        if key != "pad":
+            unknown(option, key, ("pad",), f"`{name}`")
+    if "pad" not in options:
+        refuse(value, f"`{name}` needs `pad`", "write `{crop: {pad: 4}}`, in pixels")
+    return Crop(integer(1, 4096)(options["pad"], f"{name}.pad"))
+
+
+_STEPS: Final[dict[str, Reader]] = {
+    "flip": lambda value, name: Flip(number(0.0, 1.0)(value, name)),
+    "crop": _crop,
+    "normalize": _normalize,
+}
+
+
+def augmentation(value: Value, name: str) -> tuple[Step, ...]:
+    help = "write `[{flip: 0.5}, {crop: {pad: 2}}]`"
+    if not isinstance(value.data, list) or not 0 < len(value.data) <= 16:
+        refuse(value, f"`{name}` is a list of 1 to 16 steps, not {shown(value)}", help)
+    found: list[Step] = []
+    for item in value.data:
+        if not isinstance(item.data, dict) or len(item.data) != 1:
+            refuse(item, f"a step of `{name}` is one name with its value, not {shown(item)}", help)
+        [(kind, inner)] = item.data.items()
+        if kind not in _STEPS:
+            unknown(inner, kind, _STEPS, f"`{name}`")
+        found.append(_STEPS[kind](inner, f"{name}.{kind}"))
+    return tuple(found)
+
+
+def early_stop(value: Value, name: str) -> EarlyStop | None:
+    """``{metric: loss, patience: 5}``; ``change`` is the least that counts as better."""
+    if value.data is None:
+        return None
+    options: dict[str, Reader] = {"metric": best, "patience": integer(1, 10**6), "change": number(0.0, 1e30)}
+    found: dict[str, Any] = {}
+    for key, option in mapping(value, name).items():
+        if key not in options:
+            unknown(option, key, options, f"`{name}`")
+        found[key] = options[key](option, f"{name}.{key}")
+    if found.get("metric") is None or "patience" not in found:
+        refuse(value, f"`{name}` needs `metric` and `patience`", "write `stop: {metric: loss, patience: 5}`")
+    return EarlyStop(**found)
+
+
+def renaming(value: Value, name: str) -> dict[str, str]:
+    """``{layer1: stage.0}``: names, or what they begin with up to a dot, in the file and in the model."""
+    found: dict[str, str] = {}
+    for key, item in mapping(value, name).items():
+        new = text(item, f"{name}.{key}")
+        for part in (key, new):
+            if not _PATH.match(part):
+                refuse(item, f"`{part[:60]}` cannot be the name of a tensor", "write `layer1.0: stage.0`")
+        found[key] = new
+    return found
 
 
 _FACTOR = number(0.0, 1e9)
@@ -239,17 +261,16 @@ def schedule(value: Value, name: str) -> Schedule:
     return Schedule(kind=kind, **found)  # type: ignore[arg-type]  # a key of _SCHEDULES
 
 
-def identifier(key: str) -> bool:
-    """Whether a key of an open field can name an input, argument or option."""
-    return _IDENTIFIER.match(key) is not None
-
-
 FIELDS: Final[tuple[Field, ...]] = (
     Field("model", text, None, "the model's file, or FILE:MODEL", text=True),
     Field("args", argument, {}, "the model's arguments, by name", open=True),
     Field("build", anything, {}, "build options, by name", open=True),
     Field("data.train", data_source, {}, "file of each input of the model and of train", text=True, open=True),
     Field("data.eval", data_source, {}, "the same for evaluation", text=True, open=True),
+    Field("data.split", fraction, None, "fraction of the training rows to evaluate on, in place of data.eval"),
+    Field("data.augment", augmentation, {}, "steps of an input's rows: flip, crop, normalize", open=True),
+    Field("data.workers", integer(0, 256), 0, "processes that read large files ahead; images take at least one"),
+    Field("data.on_bad", on_bad, BadPolicy(), "`error`, or `skip N` to go on past N unreadable images or lines"),
     Field("data.shuffle", boolean, True, "a new order of the training rows each epoch"),
     Field("data.check_finite", boolean, True, "refuse NaN and Inf in the data when it is opened"),
     Field("train.epochs", integer(1, 10**9), 1, "passes over the training data"),
@@ -258,10 +279,16 @@ FIELDS: Final[tuple[Field, ...]] = (
     Field("train.lr", schedule, Schedule(), "schedule: a factor on the base learning rate"),
     Field("train.schedules", schedule, {}, "schedules of train's float arguments, by name", open=True),
     Field("train.on_nan", on_nan, NanPolicy(), "`stop`, or `skip N` to go on past N such steps"),
+    Field("train.stop", early_stop, None, "early stop: `{metric: loss, patience: 5}`, counted in evaluations"),
     Field("train.log_every", duration(), Duration(50, "steps"), "how often a line goes to the log"),
     Field("train.eval_every", duration(), Duration(1, "epochs"), "how often the evaluation data is run"),
     Field("save.dir", text, None, "folder of the run; default runs/NAME beside the configuration", text=True),
     Field("save.every", duration(), Duration(1, "epochs"), "how often a checkpoint is written"),
     Field("save.keep", integer(2, 10**6), 2, "how many of the newest checkpoints stay (at least 2)"),
     Field("save.best", best, None, "the metric whose best checkpoint stays and is published"),
+    Field("save.plot", boolean, True, "draw loss and metrics into plot.svg of the run's folder, each epoch"),
+    Field("save.tensorboard", boolean, False, "write events for TensorBoard into the run's folder (extra `logs`)"),
+    Field("start.weights", text, None, "a safetensors file to start from, in place of initial weights", text=True),
+    Field("start.map", renaming, {}, "names in that file -> names here, or what they begin with up to a dot"),
+    Field("start.partial", boolean, False, "tensors that the file lacks, or has in another shape, start anew"),
 )

@@ -11,24 +11,30 @@ import math
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from dslc.base.errors import EXIT_OK, ArtifactError, DslcError, InputError, NumericError
 from dslc.base.failpoint import fail
+from dslc.base.publish import publish_bytes
 from dslc.base.version import VERSION
 from dslc.runtime.results import EvalResult, StepResult
 from dslc.runtime.train.checkpoint import Checkpoint, Position
 from dslc.runtime.train.config import Config
+from dslc.runtime.train.events import Events, open_events
 from dslc.runtime.train.metrics import Log, RunningMeans
+from dslc.runtime.train.plot import curves, svg, terminal
 from dslc.runtime.train.progress import Reporter, epoch_line, reporter
 from dslc.runtime.train.rundir import choose_run, run_lock
 from dslc.runtime.train.saver import Saver
-from dslc.runtime.train.setup import Plan, Trainable, eval_scalars, open_eval, plan_run
+from dslc.runtime.train.setup import Plan, Trainable, eval_scalars, open_eval, plan_run, run_evaluation
 from dslc.runtime.train.signals import StopNow, StopRequest
+from dslc.runtime.train.stopping import Patience
 
 LOG_NAME: Final = "log.jsonl"
+PLOT_NAME: Final = "plot.svg"
 
 
 @dataclass(frozen=True)
@@ -76,6 +82,7 @@ def train(
                 report.stop()
             if code != EXIT_OK:
                 return TrainResult(code, run.done, folder, run.saver.last, None, run.evaluated)
+            run.close()
             weights, metrics = run.publish(Path(out_dir))
             return TrainResult(code, run.done, folder, run.saver.last, weights, metrics)
 
@@ -84,7 +91,7 @@ def evaluate(config: Config, session: Trainable, console: TextIO | None = None) 
     """Loss and metrics of the session's weights over ``data.eval``. Raises what ``open_eval`` and the session raise."""
     report = reporter(console if console is not None else sys.stdout)
     data = open_eval(config, session, report.line)
-    return session.evaluate(**data.all(), **eval_scalars(config, session))
+    return run_evaluation(session, data, config.data.workers, eval_scalars(config, session))
 
 
 def metrics_of(found: EvalResult) -> dict[str, float]:
@@ -108,8 +115,10 @@ class _Run:
         self.skipped = 0
         self.best: tuple[int, float] | None = None  # (step, value)
         self.evaluated: dict[str, float] = {}
+        self.patience = Patience(config.train.stop)
         self.log: Log
-        self._order_epoch = -1
+        self.events: Events
+        self._plot_failed = False
         self._clock = 0.0  # monotonic seconds of training in this epoch, without evaluation and saving
         self._clock_steps = 0
 
@@ -131,6 +140,7 @@ class _Run:
             )
         log_path = self.folder / LOG_NAME
         self.log = Log(log_path, self.report.warn, after_step=self.done if resume else None)
+        self.events = open_events(self.folder, self.config.save.tensorboard, self.done)
 
     def _refusal(self, found: Checkpoint) -> str | None:
         """Why a checkpoint cannot be gone on from; None when it can."""
@@ -158,6 +168,7 @@ class _Run:
         self.done = there.step
         self.skipped = there.skipped
         self.means.restore(there.means)
+        self.patience.restore(there.stop_value, there.stop_stale)
         self.saver.found(found)
         if there.best_step is not None and there.best_value is not None:
             self.best = (there.best_step, float.fromhex(there.best_value))
@@ -180,28 +191,21 @@ class _Run:
         """Train to the end of the run or until a signal; the exit code."""
         plan = self.plan
         self.report.start(plan.total, self.done, self.config.train.epochs)
-        while self.done < plan.total:
-            if stop.exit_code is not None:
-                return self._stopped(stop.exit_code)
-            begun = time.monotonic()
-            result = self._step()
-            self._clock += time.monotonic() - begun
-            self._clock_steps += 1
-            self.done += 1
-            self._after_step(result)
+        with closing(plan.train.feed(plan.tasks(self.config, self.done), self.config.data.workers)) as feed:
+            while self.done < plan.total and not self.patience.used_up:
+                if stop.exit_code is not None:
+                    return self._stopped(stop.exit_code)
+                begun = time.monotonic()
+                result = self._step(next(feed))
+                self._clock += time.monotonic() - begun
+                self._clock_steps += 1
+                self.done += 1
+                self._after_step(result)
         return self._stopped(stop.exit_code) if stop.exit_code is not None else EXIT_OK
 
-    def _step(self) -> StepResult:
-        epoch, batch = divmod(self.done, self.plan.batches)
-        data = self.plan.train
-        if epoch != self._order_epoch:
-            self._order = data.order(self.config.train.seed, epoch, shuffle=self.config.data.shuffle)
-            self._order_epoch = epoch
-        rows = self._order[batch * self.plan.batch : (batch + 1) * self.plan.batch]
+    def _step(self, arrays: Mapping[str, Any]) -> StepResult:
         fail("train.step")
-        return self.session.train_step(
-            lr=self.plan.lr_at(self.done), **data.take(rows), **self.plan.scalars_at(self.done)
-        )
+        return self.session.train_step(lr=self.plan.lr_at(self.done), **arrays, **self.plan.scalars_at(self.done))
 
     def _after_step(self, result: StepResult) -> None:
         plan = self.plan
@@ -218,20 +222,30 @@ class _Run:
         if plan.eval is not None and (self.done % plan.eval_every == 0 or last):
             evaluated = self._evaluate()
             fresh_best = self._is_best(evaluated)
+            self.patience.see(evaluated)
         if self.done % plan.log_every == 0:
             lr = plan.lr_at(self.done - 1)
-            self.log.write("step", self.done, epoch, {"loss": result.loss, **result.metrics, "lr": lr})
+            taken = {"loss": result.loss, **result.metrics, "lr": lr}
+            self.log.write("step", self.done, epoch, taken)
+            self.events.write("step", self.done, taken)
         if batch == 0:
             if plan.eval is None:
                 fresh_best = self._is_best(values)
+                self.patience.see(values)
             self._end_of_epoch(epoch, values, evaluated)
+        last |= self.patience.used_up
         if fresh_best or self.done % plan.save_every == 0 or last:
             self.saver.save(self._position(), must=last)
+        if self.patience.used_up:
+            self.report.line(f"stopped after {self.done} of {plan.total} steps: {self.patience.why}")
 
     def _end_of_epoch(self, epoch: int, values: Mapping[str, float], evaluated: Mapping[str, float]) -> None:
         rate, seconds = self._rate(), self._clock
-        self.log.write("epoch", self.done, epoch, {**values, "samples_per_s": rate, "seconds": seconds})
+        taken = {**values, "samples_per_s": rate, "seconds": seconds}
+        self.log.write("epoch", self.done, epoch, taken)
+        self.events.write("epoch", self.done, taken)
         self.report.line(epoch_line(epoch, self.config.train.epochs, values, evaluated, rate, seconds))
+        self._draw()
         self.means.clear()
         self._clock, self._clock_steps = 0.0, 0
 
@@ -257,13 +271,14 @@ class _Run:
 
     def _evaluation(self) -> EvalResult:
         assert self.plan.eval is not None
-        return self.session.evaluate(**self.plan.eval.all(), **self.plan.eval_scalars)
+        return run_evaluation(self.session, self.plan.eval, self.config.data.workers, self.plan.eval_scalars)
 
     def _evaluate(self) -> dict[str, float]:
         found = self._evaluation()
         self.evaluated = metrics_of(found)
         epoch = self.done // self.plan.batches
         self.log.write("eval", self.done, epoch, {**self.evaluated, "rows": found.rows})
+        self.events.write("eval", self.done, self.evaluated)
         return self.evaluated
 
     def _is_best(self, values: Mapping[str, float]) -> bool:
@@ -279,7 +294,6 @@ class _Run:
     # Saving
 
     def _position(self) -> Position:
-
         epoch, batch = divmod(self.done, self.plan.batches)
         return Position(
             step=self.done,
@@ -295,6 +309,8 @@ class _Run:
             best_value=None if self.best is None else self.best[1].hex(),
             means=self.means.state(),
             config=self.config.training_values(),
+            stop_value=self.patience.value,
+            stop_stale=self.patience.stale,
         )
 
     def _stopped(self, code: int) -> int:
@@ -307,7 +323,23 @@ class _Run:
             self.report.line(f"saved {self.saver.last}")
         return code
 
+    def _draw(self) -> None:
+        """The curves so far, into the run's folder. A picture that cannot be written is told once."""
+        if not self.config.save.plot or self._plot_failed:
+            return
+        try:
+            publish_bytes(self.folder / PLOT_NAME, svg(curves(self.folder / LOG_NAME)).encode(), point="plot")
+        except (DslcError, OSError) as error:
+            self._plot_failed = True
+            self.report.warn(f"{PLOT_NAME} cannot be written: {getattr(error, 'message', error)}")
+
     # The end
+
+    def close(self) -> None:
+        """Draw the curves a last time, on the terminal too."""
+        self.events.close()
+        self._draw()
+        self.report.plot(terminal(curves(self.folder / LOG_NAME)))
 
     def publish(self, out_dir: Path) -> tuple[Path, dict[str, float]]:
         """Save the best weights, else the last, and leave them in the session; with their metrics."""

@@ -40,6 +40,7 @@ class Reporter(Protocol):
     def step(self, done: int, epoch: int, values: Mapping[str, float], rate: float) -> None: ...
     def line(self, text: str) -> None: ...
     def warn(self, text: str) -> None: ...
+    def plot(self, text: str) -> None: ...
     def stop(self) -> None: ...
 
 
@@ -60,6 +61,9 @@ class Lines:
 
     def warn(self, text: str) -> None:
         self.line(f"warning: {text}")
+
+    def plot(self, text: str) -> None:
+        """Nothing: a file has no use for a picture made of letters."""
 
     def stop(self) -> None:
         self._stream.flush()
@@ -103,6 +107,10 @@ class Bar:
 
     def warn(self, text: str) -> None:
         self._console.print(f"warning: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+    def plot(self, text: str) -> None:
+        if text:
+            self._console.print(text, markup=False, highlight=False)
 
     def stop(self) -> None:
         self._bar.stop()

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import BuildError, DataError
+from dslc.runtime.data.source import Source
 from dslc.runtime.interface import Interface, Train
+from dslc.runtime.nearest import nearest
 from dslc.runtime.results import EvalResult, StepResult
 from dslc.runtime.train.config import Config
-from dslc.runtime.train.data import Dataset, open_dataset
-from dslc.runtime.train.fields import nearest
+from dslc.runtime.train.data import Dataset, Tolerance, open_dataset
+from dslc.runtime.train.fields import Best
 from dslc.runtime.train.schedule import Curve
 
 _LONGEST_RUN: Final = 2**53  # steps; a float holds each number
@@ -39,7 +42,15 @@ class Trainable(Protocol):
     @property
     def step(self) -> int: ...
     def train_step(self, /, *, lr: float | None = None, row: int | None = None, **inputs: object) -> StepResult: ...
-    def evaluate(self, /, *, step: int = 0, **inputs: object) -> EvalResult: ...
+    def evaluate_rows(
+        self,
+        rows: int,
+        read: Callable[[Sequence[tuple[int, int]]], Iterable[Mapping[str, object]]],
+        /,
+        *,
+        step: int = 0,
+        **arguments: object,
+    ) -> EvalResult: ...
     def state_tensors(self) -> dict[str, NDArray[Any]]: ...
     def restore(self, tensors: Mapping[str, NDArray[Any]], step: int) -> None: ...
 
@@ -61,6 +72,15 @@ class Plan:
     scalars: Mapping[str, tuple[float, Curve]]
     eval_scalars: Mapping[str, Any]
 
+    def tasks(self, config: Config, done: int) -> Iterator[tuple[NDArray[np.int64], int]]:
+        """The rows and the epoch of each batch from step ``done`` to the end of the run."""
+        order, of_epoch = self.train.index, -1
+        for step in range(done, self.total):
+            epoch, batch = divmod(step, self.batches)
+            if epoch != of_epoch:
+                order, of_epoch = self.train.order(config.train.seed, epoch, shuffle=config.data.shuffle), epoch
+            yield order[batch * self.batch : (batch + 1) * self.batch], epoch
+
     def lr_at(self, step: int) -> float:
         return self.base_lr * self.lr.factor(step)
 
@@ -76,12 +96,11 @@ def plan_run(config: Config, session: Trainable, notice: Callable[[str], None]) 
     interface = session.interface
     section = _train_section(interface)
     scalars = _scalar_schedules(config, section)
-    _check_best(config, section)
+    _check_metric(config.save.best, "save.best", section)
+    _check_metric(config.train.stop.metric if config.train.stop else None, "train.stop.metric", section)
     sizes = _sizes(session, "train_step")
     batch = sizes[interface.batch] if interface.batch is not None else 1
-    train = open_dataset(
-        config.data.train, interface, sizes, "data.train", check_finite=config.data.check_finite, notice=notice
-    )
+    train, evaluation = _datasets(config, session, sizes, notice)
     batches = train.batches(batch)
     if batches == 0:
         raise DataError(
@@ -93,7 +112,6 @@ def plan_run(config: Config, session: Trainable, notice: Callable[[str], None]) 
     total = config.train.epochs * batches
     if total > _LONGEST_RUN:
         raise DataError("R104", f"a run of {total} steps", place="train.epochs", help="train for fewer epochs")
-    evaluation = open_eval(config, session, notice) if config.data.eval else None
     base_lr = next(x for x in (config.train.base_lr, config.train.lr.base, section.lr) if x is not None)
     return Plan(
         train=train,
@@ -111,21 +129,65 @@ def plan_run(config: Config, session: Trainable, notice: Callable[[str], None]) 
     )
 
 
+def _datasets(
+    config: Config, session: Trainable, sizes: Mapping[str, int], notice: Callable[[str], None]
+) -> tuple[Dataset, Dataset | None]:
+    """The data to train on and that to evaluate on, when there is any."""
+    whole = _open(config.data.train, "data.train", config, session, sizes, notice, training=True)
+    if config.data.split is None:
+        return whole, open_eval(config, session, notice) if config.data.eval else None
+    if config.data.eval:
+        cause = "`data.split` and `data.eval` exclude each other"
+        raise DataError("R104", cause, place="data.split", help="take one of them out")
+    _sizes(session, "eval_step")
+    return whole.parted(config.data.split)
+
+
 def open_eval(config: Config, session: Trainable, notice: Callable[[str], None]) -> Dataset:
     """The evaluation data. Raises DataError R101 to R103, R104 (none is configured) and R106."""
-    if not config.data.eval:
-        raise DataError(
-            "R104", "no evaluation data is configured", place="data.eval", help="add `INPUT: FILE.npz:KEY` lines to it"
-        )
     _train_section(session.interface)
+    sizes = _sizes(session, "eval_step")
+    if config.data.split is not None:
+        found = _datasets(config, session, sizes, notice)[1]
+        assert found is not None
+        return found
+    if not config.data.eval:
+        help = "add `INPUT: FILE.npz:KEY` lines to it, or set `data.split: 0.1`"
+        raise DataError("R104", "no evaluation data is configured", place="data.eval", help=help)
+    return _open(config.data.eval, "data.eval", config, session, sizes, notice, training=False)
+
+
+def _open(
+    sources: Mapping[str, Source],
+    section: str,
+    config: Config,
+    session: Trainable,
+    sizes: Mapping[str, int],
+    notice: Callable[[str], None],
+    *,
+    training: bool,
+) -> Dataset:
     return open_dataset(
-        config.data.eval,
+        sources,
         session.interface,
-        _sizes(session, "eval_step"),
-        "data.eval",
+        sizes,
+        section,
         check_finite=config.data.check_finite,
         notice=notice,
+        seed=config.train.seed,
+        training=training,
+        augment=config.data.augment,
+        tolerance=Tolerance(config.data.on_bad.skip, lambda text: notice(f"warning: {text}")),
     )
+
+
+def run_evaluation(session: Trainable, data: Dataset, workers: int, scalars: Mapping[str, Any]) -> EvalResult:
+    """Loss and metrics of the session's weights over all rows of the data, piece by piece."""
+
+    def read(spans: Sequence[tuple[int, int]]) -> Iterator[Mapping[str, object]]:
+        return data.feed(((data.index[start:stop], 0) for start, stop in spans), workers)
+
+    return session.evaluate_rows(data.rows, read, **scalars)
 
 
 def eval_scalars(config: Config, session: Trainable) -> dict[str, Any]:
@@ -154,10 +216,9 @@ def _scalar_schedules(config: Config, section: Train) -> dict[str, float]:
     return found
 
 
-def _check_best(config: Config, section: Train) -> None:
-    best = config.save.best
+def _check_metric(best: Best | None, place: str, section: Train) -> None:
     if best is not None and best.metric not in ("loss", *section.metrics):
-        _no_such("save.best", f"there is no metric `{best.metric}`", best.metric, ("loss", *section.metrics))
+        _no_such(place, f"there is no metric `{best.metric}`", best.metric, ("loss", *section.metrics))
 
 
 def _no_such(place: str, cause: str, name: str, known: Mapping[str, Any] | tuple[str, ...]) -> NoReturn:

@@ -108,6 +108,12 @@ class FakeSession:
         self.evals.append({"beta": beta, "rows": len(x)})
         return EvalResult(loss, {"accuracy": float((p.argmax(1) == label).mean())}, len(x))
 
+    def evaluate_rows(self, rows: int, read: Any, /, *, step: int = 0, beta: float = 1.0) -> EvalResult:
+        """In pieces of at most 16 rows, added up."""
+        spans = [(start, min(start + 16, rows)) for start in range(0, rows, 16)]
+        parts = [{name: array.copy() for name, array in part.items()} for part in read(spans)]
+        return self.evaluate(step=step, beta=beta, **{n: np.concatenate([p[n] for p in parts]) for n in parts[0]})
+
     def state_tensors(self) -> dict[str, np.ndarray]:
         return {name: array.copy() for name, array in self.state.items()}
 

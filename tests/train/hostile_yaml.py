@@ -178,7 +178,7 @@ VALUES = [
     (MODEL + "data: {shuffle: 1}\n", "true or false"),
     (MODEL + "data: {train: {x: 3}}\n", "is a text"),
     (MODEL + "data: {train: {x: x.npz}}\n", "no array in a file"),
-    (MODEL + "data: {train: {x: x.csv:y}}\n", "no array in a file"),
+    (MODEL + "data: {train: {x: x.tsv:y}}\n", "no array in a file"),
     (MODEL + "data: {train: {x: ':y'}}\n", "no array in a file"),
     (MODEL + "data: {train: {x: .npy}}\n", "no array in a file"),
     (MODEL + "data: {train: [x]}\n", "mapping"),

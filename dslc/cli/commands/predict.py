@@ -32,7 +32,7 @@ def command(inputs: tuple[str, ...], out: str, artifact: str | None, weights: st
     FILE is `file.npy`, or `file.npz:array`. NAME is the model's input; a model with one input needs none.
     """
     from dslc.face import load
-    from dslc.runtime.train.arrays import read_array
+    from dslc.runtime.data.arrays import read_array
 
     target = Path(out)
     if target.suffix not in (".npy", ".npz"):
@@ -54,7 +54,7 @@ def command(inputs: tuple[str, ...], out: str, artifact: str | None, weights: st
 
 def _sources(texts: tuple[str, ...], names: list[str]) -> dict[str, Any]:
     """The array of each input. Raises InputError R105 for a name that is not one, DataError R101 for a file's form."""
-    from dslc.runtime.train.config import Source
+    from dslc.runtime.data.source import Source
 
     found: dict[str, Any] = {}
     for text in texts:

@@ -16,15 +16,15 @@ import zlib
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn
+from typing import IO, Any, Final, NoReturn, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
+from dslc.runtime.data.source import Source
 from dslc.runtime.memory import ensure_free
-from dslc.runtime.train.config import Source
-from dslc.runtime.train.fields import nearest
+from dslc.runtime.nearest import nearest
 
 _MAX_MEMBERS: Final = 10_000
 _MAX_HEADER: Final = 10_000  # bytes
@@ -35,6 +35,12 @@ _ITEM = re.compile(
     r"|(shape)': *\(((?:[0-9]{1,19}(?:, *|(?=\)))){0,32})\))(?:, *|\Z)"
 )
 _NUMBERS = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])\Z")
+
+
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, count: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ def read_array(source: Source) -> NDArray[Any]:
     Raises DataError R101 when the file is missing, damaged or no array file, R102 for a dtype that is no number,
     OutOfMemory R401 when an .npz member is larger than the free memory.
     """
-    with _opened(source.path) as file:
+    with open_file(source.path) as file:
         try:
             return _from_npy(file, source) if source.key is None else _from_npz(file, source.key, source)
         except (
@@ -71,7 +77,8 @@ def read_array(source: Source) -> NDArray[Any]:
             _damaged(source, str(error).splitlines()[0][:200] if str(error) else type(error).__name__)
 
 
-def _opened(path: Path) -> IO[bytes]:
+def open_file(path: Path) -> IO[bytes]:
+    """A regular file, open to be read, without waiting for a FIFO's writer. DataError R101 for anything else."""
     help = "check the path; those in dslc.yaml are relative to its folder"
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -109,18 +116,24 @@ def _from_npz(file: IO[bytes], key: str, source: Source) -> NDArray[Any]:
         with members.open(found[0]) as member:
             header = _header(member, found[0].file_size, source)
             ensure_free(header.bytes, [(source.name, header.bytes)])
-            data = np.empty(header.bytes, dtype=np.uint8)
-            view, done = data.data, 0
-            while done < header.bytes:
-                part = member.read(min(_PART, header.bytes - done))
-                if not part:
-                    _damaged(source, f"it ended after {done} of {header.bytes} bytes")
-                view[done : done + len(part)] = part
-                done += len(part)
+            data = read_exactly(member, header.bytes)
             # zipfile has compared the CRC: the last byte of the member was read.
     array: NDArray[Any] = np.ndarray(header.shape, header.dtype, data, order="F" if header.fortran else "C")
     array.flags.writeable = False
     return array
+
+
+def read_exactly(file: Readable, count: int) -> NDArray[np.uint8]:
+    """So many bytes, u8[count], in parts. EOFError when they are not there."""
+    data = np.empty(count, dtype=np.uint8)
+    view, done = data.data, 0
+    while done < count:
+        part = file.read(min(_PART, count - done))
+        if not part:
+            raise EOFError(f"it ended after {done} of {count} bytes")
+        view[done : done + len(part)] = part
+        done += len(part)
+    return data
 
 
 def _header(file: IO[bytes], size: int, source: Source) -> _Header:

@@ -1,0 +1,181 @@
+"""One input of a model as rows: opened, checked, converted, augmented."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dslc.base.errors import DataError
+from dslc.runtime.data import augment
+from dslc.runtime.data.arrays import read_array
+from dslc.runtime.data.fit import Fit
+from dslc.runtime.data.idx import read_idx
+from dslc.runtime.data.images import ImageRows, labels_of
+from dslc.runtime.data.rows import AT_ONCE, ArrayRows, JoinedRows, Rows, ShapedRows
+from dslc.runtime.data.source import Source
+from dslc.runtime.data.table import TableRows
+from dslc.runtime.data.tokens import TokenRows
+from dslc.runtime.dtypes import numpy_dtype
+from dslc.runtime.interface import Tensor
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an input takes, and from where. ``shape`` is that of one row, in numbers. Can be sent to a worker."""
+
+    field: str
+    files: tuple[Source, ...]
+    tensor: Tensor
+    shape: tuple[int, ...]
+    check_finite: bool
+    steps: tuple[augment.Step, ...] = ()
+
+    @property
+    def by_image(self) -> bool:
+        """Whether each row is decoded from a file of its own."""
+        return self.files[0].kind == "folder" and self.files[0].key == "image"
+
+    def as_data(self) -> dict[str, Any]:
+        tensor = self.tensor
+        return {
+            "field": self.field,
+            "files": [source.as_data() for source in self.files],
+            "tensor": [
+                tensor.name,
+                tensor.dtype,
+                list(tensor.shape),
+                None if tensor.range is None else list(tensor.range),
+            ],
+            "shape": list(self.shape),
+            "check_finite": self.check_finite,
+            "steps": augment.as_data(self.steps),
+        }
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Wanted:
+        name, dtype, shape, limits = data["tensor"]
+        return cls(
+            data["field"],
+            tuple(Source.of_data(source) for source in data["files"]),
+            Tensor(name, dtype, tuple(shape), None if limits is None else (limits[0], limits[1])),
+            tuple(data["shape"]),
+            data["check_finite"],
+            augment.of_data(data["steps"]),
+        )
+
+
+@dataclass(frozen=True)
+class Column:
+    """Rows of an input. ``fit`` is None when all values have been checked and converted."""
+
+    wanted: Wanted
+    rows: Rows
+    fit: Fit | None
+
+    @property
+    def bad(self) -> Mapping[int, tuple[str, str]]:
+        """Rows known to be unreadable, with place and reason."""
+        return self.rows.bad if isinstance(self.rows, TableRows | JoinedRows) else {}
+
+    def read(self, rows: NDArray[np.int64], seed: int, epoch: int, *, training: bool) -> NDArray[Any]:
+        """A fresh array [len(rows), *shape] in the input's dtype.
+
+        Raises BadSample, and DataError R103 for a value that does not fit.
+        """
+        values = self.rows.read(rows)
+        if self.fit is not None:
+            values = self.fit.part(values, rows)
+        return augment.apply(self.wanted.steps, values, rows, seed, epoch, training=training)
+
+
+def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
+    """Open an input's data; values are checked now when they are few. Raises DataError R101 to R103, R106."""
+    target = numpy_dtype(wanted.tensor.dtype)
+    rows = _shaped(_joined([_opened(source, wanted, target) for source in wanted.files], wanted), wanted)
+    try:
+        augment.check(wanted.steps, wanted.shape, target)
+    except ValueError as error:
+        place = wanted.field.replace(".train.", ".augment.").replace(".eval.", ".augment.")
+        raise DataError("R104", str(error), place=place, help="mend the list of data.augment") from error
+    fit = Fit(wanted.files[0], wanted.tensor, wanted.field, rows.dtype, check_finite=wanted.check_finite, notice=notice)
+    if isinstance(rows, ArrayRows) and rows.in_memory:
+        return Column(wanted, ArrayRows(fit.whole(rows.array)), None)
+    if not rows.in_memory and not wanted.by_image:
+        notice(f"{wanted.field}: {wanted.files[0].name} is large; its values are checked as they are read")
+    return Column(wanted, rows, fit)
+
+
+def read_whole(wanted: Wanted, notice: Callable[[str], None]) -> NDArray[Any]:
+    """An input without rows, which every step gets as it is. Raises what ``open_column`` does."""
+    source = wanted.files[0]
+    if len(wanted.files) > 1 or source.kind not in ("npz", "npy", "idx"):
+        cause = "an input without rows is one array in an .npz, .npy or idx file"
+        raise DataError("R102", cause, place=f"{wanted.field}: {source.path}", help="save it with numpy.save")
+    array = _array(source)
+    fit = Fit(source, wanted.tensor, wanted.field, array.dtype, check_finite=wanted.check_finite, notice=notice)
+    if array.shape != wanted.shape:
+        _misshaped(fit, array.shape, str(list(wanted.shape)))
+    return fit.whole(array)
+
+
+def _array(source: Source) -> NDArray[Any]:
+    return read_idx(source) if source.kind == "idx" else read_array(source)
+
+
+def _opened(source: Source, wanted: Wanted, target: np.dtype[Any]) -> Rows:
+    if source.kind == "csv":
+        return TableRows(source, wanted.shape, target)
+    if source.kind == "bin":
+        return TokenRows(source, wanted.shape)
+    if source.kind == "folder":
+        return ImageRows(source, wanted.shape) if source.key == "image" else ArrayRows(labels_of(source))
+    array = _array(source)
+    if array.ndim == 0:
+        place = f"{wanted.field}: {source.path} ({source.name})"
+        expected = f"any number of rows of {list(wanted.shape)}"
+        raise DataError("R102", f"its shape is [], expected {expected}", place=place, help="save one row a sample")
+    return ArrayRows(array)
+
+
+def _joined(parts: Sequence[Rows], wanted: Wanted) -> Rows:
+    first = parts[0]
+    for source, part in zip(wanted.files, parts):
+        if part.shape != first.shape or part.dtype != first.dtype:
+            this, other = (f"{p.dtype.name} rows of {list(p.shape)}" for p in (part, first))
+            cause = f"it holds {this}, the first of the files {other}"
+            raise DataError("R102", cause, place=f"{wanted.field}: {source.path}", help="write all files alike")
+    if len(parts) == 1:
+        return first
+    joined = JoinedRows(parts)
+    loaded = all(isinstance(p, ArrayRows) and not isinstance(p.array, np.memmap) for p in parts)
+    joined.in_memory &= loaded or joined.count * prod(joined.shape) * joined.dtype.itemsize <= AT_ONCE
+    return joined
+
+
+def _shaped(rows: Rows, wanted: Wanted) -> Rows:
+    """The rows, whose shape must be the input's; an idx file, which knows no channels, may lack axes of size 1."""
+    if rows.shape == wanted.shape:
+        return rows
+    squeezed = [tuple(size for size in shape if size != 1) for shape in (rows.shape, wanted.shape)]
+    if wanted.files[0].kind == "idx" and squeezed[0] == squeezed[1]:
+        return (
+            ArrayRows(rows.array.reshape(rows.count, *wanted.shape))
+            if isinstance(rows, ArrayRows)
+            else ShapedRows(rows, wanted.shape)
+        )
+    source = wanted.files[0]
+    raise DataError(
+        "R102",
+        f"its shape is {[rows.count, *rows.shape]}, expected any number of rows of {list(wanted.shape)}",
+        place=f"{wanted.field}: {source.path} ({source.name})",
+        help="reshape it and save it again",
+    )
+
+
+def _misshaped(fit: Fit, shape: tuple[int, ...], expected: str) -> None:
+    fit.refuse("R102", f"its shape is {list(shape)}, expected {expected}", "reshape it and save it again")

@@ -1,0 +1,146 @@
+"""Values of a file on their way to an input: what may be converted, and what is out of range.
+
+Converted is what loses nothing; f64 to f32 rounds, which is announced. A value that does not fit is named with its
+record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dslc.base.errors import DataError
+from dslc.runtime.data.source import Source
+from dslc.runtime.dtypes import numpy_dtype
+from dslc.runtime.interface import Tensor
+from dslc.runtime.memory import ensure_free
+
+_CHUNK: Final = 64 << 20  # bytes that a check looks at in one go
+# Largest magnitude up to which every integer is exact in a float.
+_EXACT: Final[dict[str, int]] = {"f16": 2**11, "f32": 2**24, "f64": 2**53}
+
+
+class Fit:
+    """The conversion of one input's values, whose dtype in the file is ``dtype``."""
+
+    def __init__(
+        self,
+        source: Source,
+        tensor: Tensor,
+        field: str,
+        dtype: np.dtype[Any],
+        *,
+        check_finite: bool,
+        notice: Callable[[str], None],
+    ) -> None:
+        """Raises DataError R102 for a dtype that cannot be converted; ``notice`` is told of one that is rounded."""
+        self._source = source
+        self._tensor = tensor
+        self._field = field
+        self._check_finite = check_finite
+        self.target = target = numpy_dtype(tensor.dtype)
+        self.narrows = target.kind == "f" and dtype.kind == "f" and dtype.itemsize > target.itemsize
+        if tensor.dtype == "bf16":
+            self.refuse("R102", "files hold no bf16", "declare the input as a float")
+        if target.kind == "f":
+            if dtype.kind == "b":
+                self.refuse("R102", f"its values are bool, expected {target.name}", "save it as numbers")
+        elif dtype.kind == "f" or (dtype.kind == "b" and target.kind != "b"):
+            help = f"save it with .astype(numpy.{target.name}) if that is what it means"
+            self.refuse("R102", f"its values are {dtype.name}, expected {target.name}", help)
+        if self.narrows:
+            notice(f"{field}: {source.name} is {dtype.name} and is rounded to {target.name}")
+
+    def refuse(self, code: str, cause: str, help: str) -> NoReturn:
+        raise DataError(code, cause, place=f"{self._field}: {self._source.path} ({self._source.name})", help=help)
+
+    def whole(self, array: NDArray[Any]) -> NDArray[Any]:
+        """The whole array, checked; itself where its dtype is the target's. OutOfMemory R401 for a copy too large."""
+        if array.dtype == self.target:  # in native byte order, since the target is
+            for start, chunk in _chunks(array):
+                self._check(chunk, start)
+            return array
+        need = array.size * self.target.itemsize
+        ensure_free(need, [(self._source.name, need)])
+        found = np.empty(array.shape, self.target)
+        for start, chunk in _chunks(array):
+            self._check(chunk, start)
+            np.copyto(found[start : start + len(chunk)] if array.ndim else found, chunk, casting="unsafe")
+        found.flags.writeable = False
+        return found
+
+    def part(self, values: NDArray[Any], records: NDArray[np.int64]) -> NDArray[Any]:
+        """Rows with these numbers, checked and converted."""
+        self._check(values, records)
+        return values if values.dtype == self.target else values.astype(self.target)
+
+    def _check(self, chunk: NDArray[Any], records: int | NDArray[np.int64]) -> None:
+        """Raises DataError R103 for a value out of range; ``records``: the rows' numbers, or the first one's."""
+        target, tensor = self.target, self._tensor
+        if chunk.dtype.kind == "b":
+            self._range(chunk.view(np.uint8), 0, 1, "a truth value is 0 or 1", records)
+        elif target.kind == "f" and chunk.dtype.kind == "f":
+            self._floats(chunk, records)
+        elif target.kind == "f":
+            exact = _EXACT[tensor.dtype]
+            self._range(chunk, -exact, exact, f"{target.name} holds integers exactly up to {exact}", records)
+        else:
+            low, high = (0, 1) if target.kind == "b" else _bounds(target)
+            self._range(chunk, low, high, f"{target.name} holds {low} to {high}", records)
+        if tensor.range is not None and chunk.dtype.kind != "b":
+            low, end = tensor.range
+            self._range(chunk, low, end - 1, f"`{tensor.name}` has {end - low} classes, {low} to {end - 1}", records)
+
+    def _floats(self, chunk: NDArray[Any], records: int | NDArray[np.int64]) -> None:
+        if not (self.narrows or self._check_finite):
+            return
+        finite = np.isfinite(chunk)
+        if self._check_finite and not finite.all():
+            help = "mend the data, or set data.check_finite: false"
+            self._value(chunk, ~finite, records, "is not finite", help)
+        if self.narrows:
+            over = finite & (np.abs(chunk) > largest(self.target))
+            if over.any():
+                self._value(chunk, over, records, f"is too large for {self.target.name}", "scale the data")
+
+    def _range(self, chunk: NDArray[Any], low: int, high: int, rule: str, records: int | NDArray[np.int64]) -> None:
+        if chunk.size == 0:
+            return
+        if int(chunk.min()) < low or int(chunk.max()) > high:
+            # Python's bounds are cut to the dtype's, so that the comparison stays one of integers.
+            least, most = _bounds(chunk.dtype)
+            bad = (chunk < max(low, least)) | (chunk > min(high, most))
+            self._value(chunk, bad, records, f"is out of range: {rule}", "mend the data, or the model")
+
+    def _value(
+        self, chunk: NDArray[Any], bad: NDArray[np.bool_], records: int | NDArray[np.int64], why: str, help: str
+    ) -> NoReturn:
+        place = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        row = int(place[0]) if place else 0
+        record = records + row if isinstance(records, int) else int(records[row])
+        self.refuse("R103", f"record {record}: the value {chunk[place]} {why}", help)
+
+
+def largest(dtype: np.dtype[Any]) -> float:
+    """The largest finite value of a float dtype."""
+    return float(np.finfo(dtype.name).max)
+
+
+def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
+    """The least and the largest integer of an integer dtype."""
+    info = np.iinfo(dtype.name)
+    return int(info.min), int(info.max)
+
+
+def _chunks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """The array in pieces along axis 0, each with the row it starts at."""
+    if array.ndim == 0:
+        yield 0, array
+        return
+    row = max(1, array[:1].nbytes)
+    step = max(1, _CHUNK // row)
+    for start in range(0, len(array), step):
+        yield start, array[start : start + step]

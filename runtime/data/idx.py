@@ -1,0 +1,79 @@
+"""The idx format of MNIST, plain or compressed by gzip.
+
+Format (http://yann.lecun.com/exdb/mnist): two zero bytes, the code of the dtype, the number of axes, a big-endian
+u32 for the size of each axis, then the elements, big-endian and row-major. A plain file is mapped read-only; a
+compressed one is read into memory, no further than its header declares.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dslc.base.errors import DataError
+from dslc.runtime.data.arrays import Readable, open_file, read_exactly
+from dslc.runtime.data.source import Source
+from dslc.runtime.memory import ensure_free
+
+_DTYPES: Final = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_MOST_AXES: Final = 8
+
+
+def read_idx(source: Source) -> NDArray[Any]:
+    """The array, read-only. Raises DataError R101 for a damaged file, OutOfMemory R401 for one that is too large."""
+    with open_file(source.path) as file:
+        try:
+            if not source.path.name.endswith(".gz"):
+                dtype, shape, start = _header(file)
+                _compare(prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size - start, shape)
+                if prod(shape) == 0:
+                    return np.empty(shape, dtype)
+                return np.memmap(file, dtype, "r", start, shape)
+            with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
+                return _packed(unpacked, source)
+        except (ValueError, EOFError, OSError, zlib.error) as error:
+            raise DataError(
+                "R101",
+                f"it is damaged or no idx file: {str(error)[:200] or type(error).__name__}",
+                place=f"{source.path} ({source.name})",
+                help="fetch the file again",
+            ) from error
+
+
+def _packed(file: Readable, source: Source) -> NDArray[Any]:
+    dtype, shape, _ = _header(file)
+    need = prod(shape) * dtype.itemsize
+    ensure_free(need, [(source.name, need)])
+    data = read_exactly(file, need)
+    if file.read(1):
+        raise ValueError(f"there are more than the {need} bytes that its shape {list(shape)} needs")
+    array: NDArray[Any] = data.view(dtype).reshape(shape)
+    array.flags.writeable = False
+    return array
+
+
+def _header(file: Readable) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Dtype, shape, and where the elements begin."""
+    start = file.read(4)
+    if len(start) < 4 or start[:2] != b"\0\0":
+        raise ValueError("it does not start with two zero bytes")
+    if start[2] not in _DTYPES:
+        raise ValueError(f"there is no dtype with the code {start[2]:#04x}")
+    if not 1 <= start[3] <= _MOST_AXES:
+        raise ValueError(f"it has {start[3]} axes")
+    sizes = file.read(4 * start[3])
+    if len(sizes) < 4 * start[3]:
+        raise ValueError("it ends inside its header")
+    shape = tuple(int.from_bytes(sizes[at : at + 4], "big") for at in range(0, len(sizes), 4))
+    return np.dtype(_DTYPES[start[2]]), shape, 4 + len(sizes)
+
+
+def _compare(need: int, there: int, shape: tuple[int, ...]) -> None:
+    if need != there:
+        raise ValueError(f"its shape {list(shape)} needs {need} bytes, {there} are there")

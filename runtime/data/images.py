@@ -1,0 +1,155 @@
+"""Folders of images, decoded by pillow (extra ``images``): ``folder/:image`` and ``folder/:label``.
+
+``folder/CLASS/FILE``: the label is the number of the class folder, by name. A folder without sub-folders has images
+and no labels. Files are taken by rising path. A decoder is C code on untrusted bytes: it runs in a worker process,
+the form of a file is one of four, and sizes are looked at before a pixel is unpacked.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import struct
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dslc.base.errors import DataError, EnvironmentFault
+from dslc.runtime.data.rows import BadSample
+from dslc.runtime.data.source import Source
+
+SUFFIXES: Final = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+_FORMATS: Final = ("PNG", "JPEG", "BMP", "WEBP")
+_LARGEST_FILE: Final = 64 << 20  # bytes
+_MOST_PIXELS: Final = 64_000_000
+_MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
+
+
+def require_pillow() -> None:
+    """EnvironmentFault R205 when pillow is not installed."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError as error:
+        raise EnvironmentFault(
+            "R205", "folders of images need pillow", place="data", help="pip install 'dslc[images]'"
+        ) from error
+
+
+def listed(source: Source) -> tuple[list[Path], NDArray[np.int64] | None, list[str]]:
+    """Files, labels and class names of a folder. DataError R101 when it cannot be read, R106 when it is empty."""
+    folder = source.path
+    try:
+        names = sorted(os.listdir(folder))
+        classes = [name for name in names if (folder / name).is_dir() and not name.startswith(".")]
+        groups = [(folder / name, sorted(os.listdir(folder / name))) for name in classes] or [(folder, names)]
+    except (OSError, ValueError) as error:
+        raise DataError(
+            "R101", f"the folder cannot be read: {error}", place=str(folder), help="check the path and its permissions"
+        ) from error
+    files = [[path / name for name in inner if name.lower().endswith(SUFFIXES)] for path, inner in groups]
+    found = [path for group in files for path in group]
+    if not found:
+        cause = f"it holds no image ({', '.join(SUFFIXES)})"
+        raise DataError("R106", cause, place=str(folder), help="put the images of a class into `folder/CLASS/`")
+    labels = np.repeat(np.arange(len(files), dtype=np.int64), [len(group) for group in files]) if classes else None
+    return found, labels, classes
+
+
+def labels_of(source: Source) -> NDArray[np.int64]:
+    """The label of each file, i64[n]. DataError R102 for a folder without classes."""
+    _, labels, _ = listed(source)
+    if labels is None:
+        raise DataError(
+            "R102",
+            "it has no class folders",
+            place=str(source.path),
+            help="put the images of a class into `folder/CLASS/`",
+        )
+    return labels
+
+
+class ImageRows:
+    """The decoded images of a folder, u8 in the layout of the input."""
+
+    def __init__(self, source: Source, shape: tuple[int, ...]) -> None:
+        """``shape`` of one row: [C, H, W], [H, W, C] or [H, W]; C is 1, 3 or 4. DataError R102 for another."""
+        require_pillow()
+        self._files, _, _ = listed(source)
+        self._channels, self._height, self._width, self._first = _layout(shape, source)
+        self.count = len(self._files)
+        self.shape = shape
+        self.dtype = np.dtype(np.uint8)
+        self.in_memory = False
+
+    def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        found = np.empty((len(rows), *self.shape), np.uint8)
+        for at, row in enumerate(rows.tolist()):
+            found[at] = self.image(row)
+        return found
+
+    def image(self, row: int) -> NDArray[np.uint8]:
+        """One image. Another size is scaled until it covers the wanted one (bilinear), then cut in the middle."""
+        path = self._files[row]
+        try:
+            pixels = self._decoded(_bytes_of(path))
+        except (
+            OSError,
+            SyntaxError,
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+            ArithmeticError,
+            EOFError,
+            struct.error,
+            zlib.error,
+        ) as error:
+            # what pillow's decoders raise on damaged files
+            raise BadSample(row, str(path), str(error)[:200] or type(error).__name__) from error
+        if pixels.ndim == 2:
+            return pixels.reshape(self.shape)
+        return np.moveaxis(pixels, -1, 0) if self._first else pixels
+
+    def _decoded(self, data: bytes) -> NDArray[np.uint8]:
+        from PIL import Image, ImageOps
+
+        Image.MAX_IMAGE_PIXELS = None  # the limit below refuses, where pillow's own would warn first
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+            width, height = image.size
+            if width * height > _MOST_PIXELS:
+                raise ValueError(f"{width} x {height} pixels, more than {_MOST_PIXELS}")
+            plain: Image.Image = image.convert(_MODES[self._channels])
+        if plain.size != (self._width, self._height):
+            plain = ImageOps.fit(plain, (self._width, self._height), Image.Resampling.BILINEAR)
+        return np.asarray(plain, np.uint8)
+
+
+def _bytes_of(path: Path) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError("this is no regular file")
+        if status.st_size > _LARGEST_FILE:
+            raise OSError(f"it has {status.st_size} bytes, more than {_LARGEST_FILE}")
+        return file.read(_LARGEST_FILE)
+
+
+def _layout(shape: tuple[int, ...], source: Source) -> tuple[int, int, int, bool]:
+    """Channels, height, width, and whether the channels come first."""
+    if len(shape) == 2:
+        return 1, *shape, True
+    if len(shape) == 3 and shape[0] in _MODES:
+        return *shape, True
+    if len(shape) == 3 and shape[2] in _MODES:
+        return shape[2], shape[0], shape[1], False
+    raise DataError(
+        "R102",
+        f"a row of this input is {list(shape)}, which is no image",
+        place=f"{source.path} ({source.name})",
+        help="declare it as [B, 3, H, W] or [B, H, W, 3]; 1 and 4 channels can be had too",
+    )

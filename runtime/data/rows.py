@@ -1,0 +1,100 @@
+"""Rows by number: the one form in which data of every kind reaches a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Data of up to so many bytes is checked, and converted, when it is opened; larger data as its rows are read.
+AT_ONCE: Final = 256 << 20
+
+
+class BadSample(Exception):
+    """A row that cannot be read, while others can: an image that does not decode, a line that is no record."""
+
+    def __init__(self, row: int, place: str, why: str) -> None:
+        super().__init__(why)
+        self.row = row
+        self.place = place  # the file, and the line in it
+        self.why = why
+
+
+class Rows(Protocol):
+    """Data whose axis 0 counts rows. ``dtype`` and ``shape`` (of one row) are those of the file."""
+
+    @property
+    def count(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def in_memory(self) -> bool:
+        """Whether reading costs no more than a copy: else worker processes may do it."""
+        ...
+
+    def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """A fresh array [len(rows), *shape]. Raises BadSample for the first row that cannot be read."""
+        ...
+
+
+class ArrayRows:
+    """An array in memory, or mapped from a file."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.array = array
+        self.count = len(array)
+        self.shape = array.shape[1:]
+        self.dtype = array.dtype
+        self.in_memory = not isinstance(array, np.memmap) or array.nbytes <= AT_ONCE
+
+    def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        found: NDArray[Any] = np.asarray(self.array[rows])
+        return found
+
+
+class ShapedRows:
+    """Rows of the same elements in another shape."""
+
+    def __init__(self, rows: Rows, shape: tuple[int, ...]) -> None:
+        self.rows = rows
+        self.count = rows.count
+        self.shape = shape
+        self.dtype = rows.dtype
+        self.in_memory = rows.in_memory
+
+    def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        return self.rows.read(rows).reshape(len(rows), *self.shape)
+
+
+class JoinedRows:
+    """Several files one after the other; all have the same shape and dtype."""
+
+    def __init__(self, parts: Sequence[Rows]) -> None:
+        self.parts = parts
+        self.starts = np.cumsum([0, *(part.count for part in parts)])
+        self.count = int(self.starts[-1])
+        self.shape = parts[0].shape
+        self.dtype = parts[0].dtype
+        self.in_memory = all(part.in_memory for part in parts)
+        #: Rows known to be unreadable when they were opened, with place and reason.
+        self.bad: dict[int, tuple[str, str]] = {
+            start + row: why
+            for start, part in zip(self.starts.tolist(), parts)
+            for row, why in getattr(part, "bad", {}).items()
+        }
+
+    def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        found = np.empty((len(rows), *self.shape), self.dtype)
+        where = np.searchsorted(self.starts, rows, side="right") - 1
+        for part in np.unique(where):
+            taken = np.flatnonzero(where == part)
+            start = int(self.starts[part])
+            try:
+                found[taken] = self.parts[part].read(rows[taken] - start)
+            except BadSample as bad:
+                raise BadSample(bad.row + start, bad.place, bad.why) from bad
+        return found

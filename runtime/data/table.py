@@ -1,0 +1,175 @@
+"""Columns of a CSV file (RFC 4180, UTF-8): a record is one line; numbers alone are read.
+
+Which columns: ``label``; ``a,b,c``; ``first..last`` in the file's order. A file whose first line holds nothing but
+numbers has no names: its columns are ``0``, ``1``, and so on. Only where each line begins is kept in memory; the values
+too, when they are few. A line that is no record is a bad sample, not a fault of the file.
+"""
+
+from __future__ import annotations
+
+import csv
+import mmap
+import os
+import re
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dslc.base.errors import DataError
+from dslc.runtime.data.arrays import open_file
+from dslc.runtime.data.fit import largest
+from dslc.runtime.data.rows import AT_ONCE, BadSample
+from dslc.runtime.data.source import Source
+from dslc.runtime.nearest import nearest
+
+_LONGEST_LINE: Final = 1 << 20  # bytes
+_MOST_COLUMNS: Final = 100_000
+_PART: Final = 1 << 20  # bytes searched for line ends in one go
+_INTEGER = re.compile(r" *[-+]?[0-9]{1,20} *\Z")
+_FLOAT = re.compile(r" *[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,9})? *\Z|(?i: *[-+]?(?:nan|inf) *\Z)")
+
+
+class TableRows:
+    """Some columns of a file. ``bad``: the rows known to be no records, with place and reason."""
+
+    def __init__(self, source: Source, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """``shape`` is that of one row and ``dtype`` what the values become: a float, or int64 for all else.
+
+        Raises DataError R101 for a file that is no table, R102 for columns that are not there or too few.
+        """
+        assert source.key is not None
+        self._source = source
+        self.dtype = dtype if dtype.kind == "f" else np.dtype(np.int64)
+        with open_file(source.path) as file:
+            size = os.fstat(file.fileno()).st_size
+            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
+        self._starts = _line_starts(self._data, self._refuse)
+        first = self._fields(0) if len(self._starts) > 1 else []
+        if len(first) > _MOST_COLUMNS:
+            self._refuse(f"it has {len(first)} columns, more than {_MOST_COLUMNS}")
+        named = not all(_FLOAT.match(field) for field in first)
+        names = [field.strip() for field in first] if named else [str(number) for number in range(len(first))]
+        self._columns = self._chosen(source.key, names)
+        self._width = len(first)
+        if named:
+            self._starts = self._starts[1:]
+        self._first_line = 2 if named else 1
+        self.count = len(self._starts) - 1
+        self.shape = shape
+        if len(self._columns) != prod(shape):
+            cause = f"it gives {len(self._columns)} columns, a row of the input has {prod(shape)} values: {list(shape)}"
+            raise DataError("R102", cause, place=self._place, help="name as many columns: `table.csv:first..last`")
+        self.bad: dict[int, tuple[str, str]] = {}
+        self._values: NDArray[Any] | None = None
+        self.in_memory = max(size, self.count * len(self._columns) * self.dtype.itemsize) <= AT_ONCE
+        if self.in_memory:
+            self._values = self._all()
+
+    def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        if self._values is not None:
+            for row in rows.tolist() if self.bad else ():
+                if row in self.bad:
+                    raise BadSample(row, *self.bad[row])
+            return self._values[rows].reshape(len(rows), *self.shape)
+        found = np.empty((len(rows), len(self._columns)), self.dtype)
+        for at, row in enumerate(rows.tolist()):
+            found[at] = self._record(row)
+        return found.reshape(len(rows), *self.shape)
+
+    @property
+    def _place(self) -> str:
+        return f"{self._source.path} ({self._source.name[:100]})"
+
+    def _refuse(self, why: str) -> NoReturn:
+        raise DataError("R101", f"it is no table: {why}", place=self._place, help="write it as CSV with one line a row")
+
+    def _all(self) -> NDArray[Any]:
+        found = np.zeros((self.count, len(self._columns)), self.dtype)
+        for row in range(self.count):
+            try:
+                found[row] = self._record(row)
+            except BadSample as bad:
+                self.bad[row] = (bad.place, bad.why)
+        return found
+
+    def _line(self, number: int) -> bytes:
+        return bytes(self._data[self._starts[number] : self._starts[number + 1]]).rstrip(b"\r\n")
+
+    def _fields(self, number: int) -> list[str]:
+        """The texts of a line. Raises what the caller turns into a bad sample, or into a refusal of the header."""
+        try:
+            text = self._line(number).decode("utf-8-sig" if number == 0 else "utf-8")
+            return next(iter(csv.reader([text], strict=True)), [])
+        except (UnicodeDecodeError, csv.Error) as error:
+            self._refuse(f"line {number + 1}: {error}")
+
+    def _record(self, row: int) -> list[float] | list[int]:
+        """The values of a row in the order of the columns; BadSample for a line that does not hold them."""
+        try:
+            text = self._line(row).decode("utf-8")
+            fields = next(iter(csv.reader([text], strict=True)), [])
+        except (UnicodeDecodeError, csv.Error) as error:
+            self._bad(row, str(error))
+        if len(fields) != self._width:
+            self._bad(row, f"it has {len(fields)} fields, not {self._width}")
+        chosen = [fields[column] for column in self._columns]
+        kind, pattern = ("number", _FLOAT) if self.dtype.kind == "f" else ("integer", _INTEGER)
+        for field in chosen:
+            if not pattern.match(field):
+                self._bad(row, f"{field[:40]!a} is no {kind}")
+        if self.dtype.kind != "f":
+            integers = [int(field) for field in chosen]
+            if not all(-(2**63) <= value < 2**63 for value in integers):
+                self._bad(row, "a value does not fit 64 bits")
+            return integers
+        floats = [float(field) for field in chosen]
+        most = largest(self.dtype)
+        for field, value in zip(chosen, floats):
+            if abs(value) > most and "inf" not in field.lower():
+                self._bad(row, f"{field[:40]} is too large for {self.dtype.name}")
+        return floats
+
+    def _bad(self, row: int, why: str) -> NoReturn:
+        raise BadSample(row, f"{self._source.path}:{row + self._first_line}", why)
+
+    def _chosen(self, key: str, names: list[str]) -> list[int]:
+        """The numbers of the columns that a key names."""
+        if len(set(names)) < len(names):
+            double = next(name for name in names if names.count(name) > 1)
+            self._refuse(f"two columns are called `{double[:60]}`")
+        at = {name: number for number, name in enumerate(names)}
+        found: list[int] = []
+        for part in [key] if key in at else key.split(","):
+            low, dots, high = part.partition("..")
+            if part in at or not dots:
+                low = high = part
+            for name in (low, high):
+                if name not in at:
+                    close = nearest(name, names)
+                    help = f"did you mean `{close}`?" if close else f"it has {', '.join(names[:8])[:200] or 'none'}"
+                    raise DataError("R102", f"there is no column `{name[:60]}`", place=self._place, help=help)
+            found.extend(range(at[low], at[high] + 1))
+        return found
+
+
+def _line_starts(data: mmap.mmap | bytes, refuse: Callable[[str], NoReturn]) -> NDArray[np.int64]:
+    """Where each line begins, and the end of the last: i64[lines + 1]. A last line may lack its line end."""
+    found = [np.zeros(1, np.int64), *_line_ends(data)]
+    starts = np.concatenate(found)
+    if starts[-1] != len(data):
+        starts = np.append(starts, len(data))
+    while len(starts) > 1 and not bytes(data[starts[-2] : min(starts[-1], starts[-2] + 3)]).strip(b"\r\n"):
+        starts = starts[:-1]  # empty lines at the end
+    if len(starts) > 1 and int(np.diff(starts).max()) > _LONGEST_LINE:
+        line = int(np.argmax(np.diff(starts))) + 1
+        refuse(f"line {line} is longer than {_LONGEST_LINE} bytes")
+    return starts
+
+
+def _line_ends(data: mmap.mmap | bytes) -> Iterator[NDArray[np.int64]]:
+    for start in range(0, len(data), _PART):
+        part = np.frombuffer(data[start : start + _PART], np.uint8)
+        yield np.flatnonzero(part == 10) + start + 1

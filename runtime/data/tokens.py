@@ -1,0 +1,53 @@
+"""Tokens in a ``.bin`` file: nothing but little-endian u16 or u32, one text after the other.
+
+Row i is a window: ``T`` tokens that begin at ``shift + i * stride``. A language model reads the same file twice,
+``corpus.bin:u16`` for its input and ``corpus.bin:u16+1`` for the tokens that follow. The file is mapped read-only.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+
+from dslc.base.errors import DataError
+from dslc.runtime.data.arrays import open_file
+from dslc.runtime.data.rows import AT_ONCE
+from dslc.runtime.data.source import Source, tokens
+
+
+class TokenRows:
+    """Windows of a file of tokens."""
+
+    def __init__(self, source: Source, shape: tuple[int, ...]) -> None:
+        """``shape`` is that of one row, [T]. Raises DataError R101, R102 (the input is no window), R106 (too short)."""
+        assert source.key is not None
+        place = f"{source.path} ({source.name})"
+        key = tokens(source.key)
+        if len(shape) != 1 or shape[0] < 1:
+            cause = f"a row of this input is {list(shape)}, and tokens come in windows [T]"
+            raise DataError("R102", cause, place=place, help="declare the input as `i32[B, T]`")
+        item = np.dtype("<u2" if key.dtype == "u16" else "<u4")
+        with open_file(source.path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size % item.itemsize:
+                cause = f"its {size} bytes are no whole number of {key.dtype}"
+                raise DataError("R101", cause, place=place, help="write it again with numpy's tofile")
+            self._tokens = np.memmap(file, item, "r") if size else np.empty(0, item)
+        self._shift = key.shift
+        self._stride = shape[0] if key.stride is None else key.stride
+        self.shape = shape
+        self.dtype = item
+        self.count = max(0, (len(self._tokens) - key.shift - shape[0]) // self._stride + 1)
+        if self.count == 0:
+            cause = f"its {len(self._tokens)} tokens do not fill one window of {shape[0]}"
+            raise DataError("R106", cause, place=place, help="take a longer text, or a shorter window")
+        self.in_memory = size <= AT_ONCE
+
+    def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
+        windows = sliding_window_view(self._tokens, self.shape[0])
+        found: NDArray[Any] = windows[self._shift + rows * self._stride]
+        return found

@@ -1,0 +1,84 @@
+"""A worker process: ``python -m dslc.runtime.data.worker MEMORY``. Reads rows, augments them, writes them to memory.
+
+The first line of stdin is the task as JSON: the columns, the seed, where each slot and each column in it lies. Each
+further line names a slot, how many rows it asks for, and the epoch; the rows' numbers lie in the slot. The answer is
+one line of JSON on stdout: done, a bad sample, or an error. MEMORY is the descriptor of the shared memory. The process
+ends with its stdin, so it never outlives its parent.
+
+The first words of the memory say what is being done: a counter that moves on with each row, the slot, the row. A
+decoder that crashes or hangs is thus found with the sample that did it.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import signal
+import sys
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dslc.base.errors import DslcError
+from dslc.runtime.data.column import Column, Wanted, open_column
+from dslc.runtime.data.rows import BadSample
+
+COUNTER, SLOT, ROW = range(3)  # words of the head, i64
+IDLE = -1
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it closes stdin when it is done
+    task = json.loads(sys.stdin.readline())
+    memory = mmap.mmap(int(sys.argv[1]), task["bytes"])
+    head = np.frombuffer(memory, np.int64, 8)
+    head[SLOT] = IDLE
+    try:
+        columns = [open_column(Wanted.of_data(data), lambda text: None) for data in task["columns"]]
+    except DslcError as error:
+        _answer({"error": _error(error), "slot": IDLE})
+        return
+    for line in sys.stdin:
+        asked = json.loads(line)
+        slot = asked["slot"]
+        head[ROW], head[SLOT] = IDLE, slot
+        head[COUNTER] += 1
+        answer: dict[str, Any] = {"slot": slot}
+        try:
+            _fill(task, columns, memory, head, asked)
+        except BadSample as bad:
+            answer["bad"] = [bad.row, bad.place, bad.why]
+        except DslcError as error:
+            answer["error"] = _error(error)
+        head[SLOT] = IDLE
+        _answer(answer)
+
+
+def _fill(
+    task: dict[str, Any], columns: list[Column], memory: mmap.mmap, head: NDArray[np.int64], asked: dict[str, Any]
+) -> None:
+    start = task["slots"][asked["slot"]]
+    rows = np.frombuffer(memory, np.int64, asked["count"], start).copy()
+    for column, offset in zip(columns, task["offsets"]):
+        wanted = column.wanted
+        step = 1 if wanted.by_image else max(1, len(rows))
+        for at in range(0, len(rows), step):
+            head[ROW] = rows[at] if wanted.by_image else IDLE
+            head[COUNTER] += 1
+            part = column.read(rows[at : at + step], task["seed"], asked["epoch"], training=task["training"])
+            size = part.nbytes // len(part)
+            target = np.frombuffer(memory, part.dtype, part.size, start + offset + at * size)
+            target[...] = part.reshape(-1)
+
+
+def _error(error: DslcError) -> list[str | None]:
+    return [error.code, error.message, error.place, error.help]
+
+
+def _answer(data: dict[str, Any]) -> None:
+    print(json.dumps(data), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,240 @@
+"""Worker processes that read ahead: tasks go round among them, results come back in the order of the tasks.
+
+Each worker shares a piece of anonymous memory with this process: a head (see worker.py) and a few slots, each with the
+rows that are asked for and room for every column. Text goes through its pipes, never objects.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import select
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dslc.base.errors import DataError, ResourceError
+from dslc.runtime.data.column import Wanted
+from dslc.runtime.data.rows import BadSample
+from dslc.runtime.data.worker import COUNTER, IDLE, ROW, SLOT
+from dslc.runtime.dtypes import numpy_dtype
+
+DEPTH: Final = 2  # slots of a worker
+_HEAD: Final = 64  # bytes
+_PATIENCE: Final = 60.0  # seconds without any progress after which a worker counts as hung
+
+
+class _Worker:
+    """One process, its memory, and what it was asked for and has not answered."""
+
+    def __init__(self, task: Mapping[str, Any], patience: float) -> None:
+        self._task = task
+        self._patience = patience
+        self.pending: dict[int, str] = {}  # slot -> the line that asks
+        self.answers: dict[int, dict[str, Any]] = {}
+        handle = os.memfd_create("dslc-data", os.MFD_CLOEXEC)
+        try:
+            os.ftruncate(handle, task["bytes"])
+            self.memory = mmap.mmap(handle, task["bytes"])
+            self.head = np.frombuffer(self.memory, np.int64, _HEAD // 8)
+            self._handle = handle
+            self._start()
+        except OSError as error:
+            os.close(handle)
+            help = "set data.workers lower"
+            raise ResourceError("R401", f"no worker process: {error}", place="data.workers", help=help) from error
+
+    def _start(self) -> None:
+        self.head[SLOT] = IDLE
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "dslc.runtime.data.worker", str(self._handle)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=[self._handle],
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        )
+        self._rest = b""
+        self._hung = False
+        self._send(json.dumps(self._task))
+
+    def _send(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it died: ``answer`` sees that, and knows with what
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def ask(self, slot: int, count: int, epoch: int) -> None:
+        line = json.dumps({"slot": slot, "count": count, "epoch": epoch})
+        self.pending[slot] = line
+        self._send(line)
+
+    def answer(self, slot: int) -> dict[str, Any]:
+        """Wait for the answer about a slot. A worker that dies or hangs gives a bad sample and is replaced."""
+        while slot not in self.answers:
+            line = self._line()
+            if line is None:
+                self._replace()
+                continue
+            found = json.loads(line)
+            if found["slot"] == IDLE:
+                _raise(found["error"])
+            del self.pending[found["slot"]]
+            self.answers[found["slot"]] = found
+        return self.answers.pop(slot)
+
+    def _line(self) -> bytes | None:
+        """The next line; None when the process has ended, or has shown no progress for long."""
+        assert self._process.stdout is not None
+        counter = int(self.head[COUNTER])
+        while b"\n" not in self._rest:
+            ready, _, _ = select.select([self._process.stdout], [], [], self._patience)
+            if not ready:
+                if int(self.head[COUNTER]) == counter:
+                    self._hung = True
+                    return None
+                counter = int(self.head[COUNTER])
+                continue
+            part = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not part:
+                return None
+            self._rest += part
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def _replace(self) -> None:
+        slot, row = int(self.head[SLOT]), int(self.head[ROW])
+        hung = self._hung
+        self.stop()
+        code = self._process.returncode
+        why = f"its decoder hung for {self._patience:.0f} s" if hung else f"its decoder ended the process ({code})"
+        if slot == IDLE or row == IDLE:
+            cause = f"a worker process ended with {code} before it had read a row" if not hung else "a worker hangs"
+            raise DataError("R101", cause, place="data.workers", help="read its output above; try data.workers: 0")
+        del self.pending[slot]
+        self.answers[slot] = {"slot": slot, "bad": [row, "", why]}
+        self._start()
+        for line in self.pending.values():
+            self._send(line)
+
+    def stop(self) -> None:
+        """End the process; its memory stays."""
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):  # what was still to be written has no reader
+                    pipe.close()
+        try:
+            self._process.wait(timeout=0.05 if self.pending else 1.0)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def close(self) -> None:
+        self.stop()
+        os.close(self._handle)
+
+
+class Workers:
+    """``count`` processes that read columns. Tasks are numbered from 0; task i is worker i % count's."""
+
+    def __init__(
+        self,
+        columns: Sequence[Wanted],
+        *,
+        rows: int,
+        count: int,
+        seed: int,
+        training: bool,
+        patience: float = _PATIENCE,
+    ) -> None:
+        """``rows``: the most that a task asks for. Raises ResourceError R401 when no process can be started."""
+        self.rows = rows
+        self._columns = columns
+        self._offsets: list[int] = []
+        end = _aligned(8 * rows)
+        for wanted in columns:
+            self._offsets.append(end)
+            row = numpy_dtype(wanted.tensor.dtype).itemsize * int(np.prod(wanted.shape, dtype=object))
+            end = _aligned(end + rows * row)
+        self._slots = [_HEAD + slot * end for slot in range(DEPTH)]
+        task = {
+            "columns": [wanted.as_data() for wanted in columns],
+            "offsets": self._offsets,
+            "slots": self._slots,
+            "bytes": _HEAD + DEPTH * end,
+            "seed": seed,
+            "training": training,
+        }
+        self._workers: list[_Worker] = []
+        try:
+            for _ in range(count):
+                self._workers.append(_Worker(task, patience))
+        except ResourceError:
+            self.close()
+            raise
+        self._queue: deque[tuple[int, int]] = deque()  # (worker, slot), oldest first; the first may be in use
+        self._next = 0
+
+    @property
+    def room(self) -> bool:
+        """Whether another task can be asked for now."""
+        return len(self._queue) < DEPTH * len(self._workers)
+
+    def ask(self, rows: NDArray[np.int64], epoch: int) -> None:
+        """Ask for rows in an epoch; there must be room."""
+        worker, slot = self._next % len(self._workers), self._next // len(self._workers) % DEPTH
+        self._next += 1
+        self._queue.append((worker, slot))
+        self._ask(worker, slot, rows, epoch)
+
+    def ask_again(self, rows: NDArray[np.int64], epoch: int) -> None:
+        """Ask for other rows in place of the oldest task's."""
+        self._ask(*self._queue[0], rows, epoch)
+
+    def _ask(self, worker: int, slot: int, rows: NDArray[np.int64], epoch: int) -> None:
+        memory = self._workers[worker].memory
+        np.frombuffer(memory, np.int64, len(rows), self._slots[slot])[...] = rows
+        self._workers[worker].ask(slot, len(rows), epoch)
+
+    def oldest(self, count: int) -> dict[str, NDArray[Any]]:
+        """The columns of the oldest task, whose rows are ``count``; views that hold until ``done``.
+
+        Raises BadSample, after which ``ask_again`` may ask for other rows, and DataError.
+        """
+        worker, slot = self._queue[0]
+        answer = self._workers[worker].answer(slot)
+        if "error" in answer:
+            _raise(answer["error"])
+        if "bad" in answer:
+            raise BadSample(*answer["bad"])
+        found = {}
+        for wanted, offset in zip(self._columns, self._offsets):
+            dtype, size = numpy_dtype(wanted.tensor.dtype), count * int(np.prod(wanted.shape, dtype=np.int64))
+            flat = np.frombuffer(self._workers[worker].memory, dtype, size, self._slots[slot] + offset)
+            found[wanted.tensor.name] = flat.reshape(count, *wanted.shape)
+        return found
+
+    def done(self) -> None:
+        """The oldest task's columns are no longer looked at."""
+        self._queue.popleft()
+
+    def close(self) -> None:
+        """End all processes."""
+        for worker in self._workers:
+            worker.close()
+        self._workers = []
+
+
+def _aligned(count: int) -> int:
+    return -(-count // 64) * 64
+
+
+def _raise(error: Sequence[Any]) -> NoReturn:
+    code, message, place, help = error
+    raise DataError(code, message, place=place, help=help)

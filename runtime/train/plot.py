@@ -1,0 +1,124 @@
+"""Loss and metrics over the epochs, from a run's log: a picture (SVG) and a few lines for a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from dslc.runtime.train.metrics import read_log
+
+Points: TypeAlias = list[tuple[float, float]]
+Curves: TypeAlias = "Mapping[str, Mapping[str, Points]]"  # metric -> "train" or "eval" -> (step, value)
+
+_NOT_DRAWN: Final = ("kind", "step", "epoch", "rows", "seconds", "samples_per_s", "lr")
+_COLORS: Final = {"train": "#1f77b4", "eval": "#d62728"}
+_PANEL: Final = (360, 220)  # pixels
+_MARGIN: Final = (56, 30, 14, 34)  # left, top, right, bottom
+_MOST_PANELS: Final = 12
+_MOST_POINTS: Final = 1000  # of a curve; others between are left out evenly
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
+
+
+def curves(log: Path) -> Curves:
+    """The finite values of a log's epochs and evaluations, the loss first. Empty when there is no log."""
+    found: dict[str, dict[str, Points]] = {"loss": {}}
+    try:
+        for entry in read_log(log):
+            which = {"epoch": "train", "eval": "eval"}.get(entry.get("kind", ""))
+            if which is None:
+                continue
+            for name, value in entry.items():
+                if name not in _NOT_DRAWN and isinstance(value, int | float) and math.isfinite(value):
+                    found.setdefault(name, {}).setdefault(which, []).append((float(entry["step"]), float(value)))
+    except OSError:
+        return {}  # the log was never written, which was told when it happened
+    return {name: {which: _thinned(points) for which, points in of.items()} for name, of in found.items() if of}
+
+
+def _thinned(points: Points) -> Points:
+    every = -(-len(points) // _MOST_POINTS)
+    return points[:: every or 1] + ([] if (len(points) - 1) % (every or 1) == 0 else points[-1:])
+
+
+def svg(found: Curves) -> str:
+    """A picture with one panel a metric, two in a row."""
+    panels = list(found.items())[:_MOST_PANELS]
+    width, height = 2 * _PANEL[0], max(1, -(-len(panels) // 2)) * _PANEL[1]
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+        'font-size="11">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+    ]
+    for number, (name, of) in enumerate(panels):
+        lines += _panel(name, of, number % 2 * _PANEL[0], number // 2 * _PANEL[1])
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def _panel(name: str, of: Mapping[str, Points], left: int, top: int) -> list[str]:
+    x0, x1 = left + _MARGIN[0], left + _PANEL[0] - _MARGIN[2]
+    y0, y1 = top + _PANEL[1] - _MARGIN[3], top + _MARGIN[1]
+    steps = [step for points in of.values() for step, _ in points]
+    values = [value for points in of.values() for _, value in points]
+    (low_x, high_x), (low, high) = _range(steps), _range(values)
+
+    def at(step: float, value: float) -> tuple[float, float]:
+        # Divided first: the difference of two finite values need not be finite.
+        return (
+            x0 + (x1 - x0) * _part(step, low_x, high_x),
+            y0 + (y1 - y0) * _part(value, low, high),
+        )
+
+    lines = [f'<text x="{x0}" y="{top + 18}" font-size="13" font-weight="bold">{escape(name)}</text>']
+    for part in (0.0, 0.5, 1.0):
+        y = y0 + (y1 - y0) * part
+        lines.append(f'<path d="M{x0} {y:.1f}H{x1}" stroke="#ddd"/>')
+        value = low * (1 - part) + high * part
+        lines.append(f'<text x="{x0 - 5}" y="{y + 4:.1f}" text-anchor="end" fill="#555">{value:.4g}</text>')
+        step = low_x * (1 - part) + high_x * part
+        x = x0 + (x1 - x0) * part
+        lines.append(f'<text x="{x:.1f}" y="{y0 + 15}" text-anchor="middle" fill="#555">{step:.6g}</text>')
+    lines.append(f'<text x="{(x0 + x1) / 2:.1f}" y="{y0 + 29}" text-anchor="middle" fill="#555">step</text>')
+    for number, (which, points) in enumerate(of.items()):
+        placed = [at(*point) for point in points]
+        text = " ".join(f"{x:.1f},{y:.1f}" for x, y in placed)
+        color = _COLORS[which]
+        if len(placed) == 1:
+            lines.append(f'<circle cx="{placed[0][0]:.1f}" cy="{placed[0][1]:.1f}" r="2.5" fill="{color}"/>')
+        else:
+            lines.append(f'<polyline points="{text}" fill="none" stroke="{color}" stroke-width="1.5"/>')
+        key = x1 - 40 * (len(of) - number)
+        lines.append(f'<text x="{key}" y="{top + 18}" fill="{color}">{which}</text>')
+    return lines
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    """Least and greatest, apart even when all values are the same."""
+    low, high = min(values), max(values)
+    return (low, high) if low < high else (low - abs(low) * 0.5 - 0.5, high + abs(high) * 0.5 + 0.5)
+
+
+def _part(value: float, low: float, high: float) -> float:
+    scale = max(abs(low), abs(high))
+    return (value / scale - low / scale) / (high / scale - low / scale)
+
+
+def terminal(found: Curves, width: int = 60) -> str:
+    """One line a curve: its first and last value, and blocks that rise with the value between them."""
+    lines = []
+    for name, of in found.items():
+        values = [value for points in of.values() for _, value in points]
+        low, high = _range(values)
+        for which, points in of.items():
+            if len(points) < 2:
+                continue
+            shown = (
+                points
+                if len(points) <= width
+                else [points[at * (len(points) - 1) // (width - 1)] for at in range(width)]
+            )
+            blocks = "".join(_BLOCKS[min(7, int(8 * _part(value, low, high)))] for _, value in shown)
+            lines.append(f"{name[:16]:>16} {which:5} {points[0][1]:>10.4g} {blocks} {points[-1][1]:.4g}")
+    return "\n".join(lines)
