@@ -1,8 +1,8 @@
 """One loop nest of a region, the same for every target: pointwise chains, reductions of rows or columns, copies.
 
 A region runs over ``outer`` axes, whose points are its rows, and for each row over ``inner`` axes. Its work is a list
-of stages. A ``row`` stage computes values once a row. An ``element`` stage loops over the inner axes: it computes values
-for each element and reduces some of them to values of the row. Softmax over the last axis of f32[64, 10]::
+of stages. A ``row`` stage computes values once a row. An ``element`` stage loops over the inner axes: it computes
+values for each element and reduces some of them to values of the row. Softmax over the last axis of f32[64, 10]::
 
     outer (64,) inner (10,)
     x = load f32 strides (10, 1)

@@ -86,8 +86,9 @@ class Code:
         """Memory on the stack for ``count`` values, for the whole call."""
         with self.b.goto_entry_block():
             place = self.b.alloca(type, I64(count) if count > 1 else None)
-        if align is not None:
-            place.align = align
+            if align is not None:
+                place.align = align
+        place.type = POINTER  # llvmlite still gives it a typed pointer
         return place
 
     def at(self, pointer: Any, index: Any, type: Any) -> Any:

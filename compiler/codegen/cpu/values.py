@@ -91,17 +91,22 @@ class Values:
 
     def store(self, reg: Reg, pointer: Any, offset: Any, stride: int) -> None:
         """Writes elements offset, offset + stride, ...; a stride of 0 is for one lane alone."""
-        memory, value, lanes = memory_type(reg.dtype), reg.value, self.lanes
+        value = reg.value
         if reg.dtype is DType.B1:
-            value = self.b.zext(value, wide(memory, lanes))
+            value = self.b.zext(value, wide(memory_type(reg.dtype), self.lanes))
+        self.store_value(value, reg.dtype, pointer, offset, stride)
+
+    def store_value(self, value: Any, dtype: DType, pointer: Any, offset: Any, stride: int) -> None:
+        """As ``store``, of a value that has its form in memory."""
+        memory, lanes = memory_type(dtype), self.lanes
         if lanes == 1 or stride == 1:
-            self.b.store(value, self.code.at(pointer, offset, memory), align=reg.dtype.itemsize)
+            self.b.store(value, self.code.at(pointer, offset, memory), align=dtype.itemsize)
             return
         assert stride != 0, "lanes of one element"
         for lane in range(lanes):
             one = self.b.extract_element(value, I64(lane))
             place = self.code.at(pointer, self.code.add(offset, lane * stride), memory)
-            self.b.store(one, place, align=reg.dtype.itemsize)
+            self.b.store(one, place, align=dtype.itemsize)
 
     def convert(self, reg: Reg, dtype: DType) -> Reg:
         """As ``cast`` does: floats to integers saturate and lose their fraction, nan gives 0."""
