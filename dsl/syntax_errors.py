@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dslc.dsl.diagnostics import Diagnostic, Label
+from dslc.dsl.diagnostics import Diagnostic, Label, did_you_mean
 from dslc.dsl.tables import Tables
 from dslc.dsl.tokens import Token, Tokens
 
@@ -119,6 +119,17 @@ def _foreign_word_(p: _Place) -> Diagnostic | None:
     if help is None or p.start.kind != "NAME" or (p.unit != "item" and p.index > p.first + 2):
         return None
     return p.error(f"`{p.start.text}` is not a word of the language", "", help, at=p.first)
+
+
+def _misspelt_word_(p: _Place) -> Diagnostic | None:
+    """`retrun x`, `modle Net(...)`: two names in a row, of which the first is nearly a word that could begin this."""
+    words = {"item": (*_DECLARATIONS, "dim"), "stmt": _STATEMENTS}.get(p.unit, ())
+    if p.index == p.first or p.start.kind != "NAME" or p.tokens.items[p.first + 1].kind not in ("NAME", "NUMBER"):
+        return None
+    near = did_you_mean(p.start.text, words)
+    if near is None:
+        return None
+    return p.error(f"`{p.start.text}` is not a word of the language", "", f"did you mean `{near}`?", at=p.first)
 
 
 def _colon_(p: _Place) -> Diagnostic | None:
@@ -323,6 +334,7 @@ def _list(words: list[str]) -> str:
 
 _RULES: Final[tuple[Callable[[_Place], Diagnostic | None], ...]] = (
     _foreign_word_,
+    _misspelt_word_,
     _colon_,
     _declared_name_,
     _nothing_follows_,

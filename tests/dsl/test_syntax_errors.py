@@ -39,6 +39,8 @@ CASES: dict[str, str | bytes] = {
     "python_operators": model("  y = x ** 2\n  y += 1\n  z = !y && y || x\n  return y\n"),
     "python_quotes": model("  y = x |> rearrange('B D -> D B')\n  return y\n"),
     "python_type": model("  n: int = 3\n  return x\n"),
+    "word_misspelt": model("  fro i in 0..3 { x = relu(x) }\n  retrun x\n")
+    + "modle N(x: [B, 4]) -> [B, 4] {\n  return x\n}\n",
     "while_loop": model("  while true { x = relu(x) }\n  return x\n"),
     "word_as_name": model("  state = 3\n  y = state\n  layer = 4\n  return y\n"),
     "value_alone": model("  relu(x)\n  x |> relu\n  x + 1\n  return x\n"),
