@@ -16,7 +16,7 @@ from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
-from dslc.compiler.ops.clip_norm import clip_by_global_norm
+from dslc.compiler.ops.clip_norm import clip_by_global_norm, clip_by_value
 from dslc.compiler.ops.init import INITIALISERS, RESOLVED, fan_in_uniform, fans, initialiser, resolve
 
 OPTIMIZERS = registry.optimizers()
@@ -104,6 +104,44 @@ def rmsprop(lr: float, alpha: float, eps: float, momentum: float, decay: float) 
     return rule
 
 
+def centered(lr: float, alpha: float, eps: float, momentum: float) -> Callable[[Any], Iterator[Any]]:
+    def rule(p: Any) -> Any:
+        square, mean, buf = np.zeros_like(p), np.zeros_like(p), np.zeros_like(p)
+        while True:
+            p, g, rate = yield
+            square, mean = alpha * square + (1 - alpha) * g**2, alpha * mean + (1 - alpha) * g
+            buf = momentum * buf + g / (np.sqrt(square - mean**2) + eps)
+            yield p - lr * rate * buf
+
+    return rule
+
+
+def lamb(lr: float, betas: Any, eps: float, decay: float) -> Callable[[Any], Iterator[Any]]:
+    def rule(p: Any) -> Any:
+        sums, weights = np.zeros((2, *p.shape)), np.zeros(2)
+        while True:
+            p, g, rate = yield
+            for i, (beta, x) in enumerate(zip(betas, (g, g * g))):
+                sums[i], weights[i] = beta * sums[i] + (1 - beta) * x, beta * weights[i] + (1 - beta)
+            r = sums[0] / weights[0] / (np.sqrt(sums[1] / weights[1]) + eps) + decay * p
+            yield p - lr * rate * np.linalg.norm(p) / np.linalg.norm(r) * r
+
+    return rule
+
+
+def lars(lr: float, momentum: float, coefficient: float, decay: float) -> Callable[[Any], Iterator[Any]]:
+    def rule(p: Any) -> Any:
+        buf = np.zeros_like(p)
+        while True:
+            p, g, rate = yield
+            of_param, of_grad = np.linalg.norm(p), np.linalg.norm(g)
+            trust = coefficient * of_param / (of_grad + decay * of_param + 1e-8)
+            buf = momentum * buf + trust * (g + decay * p)
+            yield p - lr * rate * buf
+
+    return rule
+
+
 RUNS: list[tuple[str, dict[str, Any], Any]] = [
     ("sgd", {"lr": 0.1}, sgd(0.1)),
     ("sgd", {"lr": 0.1, "weight_decay": 0.05}, sgd(0.1, decay=0.05)),
@@ -121,6 +159,16 @@ RUNS: list[tuple[str, dict[str, Any], Any]] = [
         "rmsprop",
         {"lr": 0.1, "alpha": 0.9, "momentum": 0.5, "eps": 1e-4, "weight_decay": 0.1},
         rmsprop(0.1, 0.9, 1e-4, 0.5, 0.1),
+    ),
+    ("rmsprop", {"alpha": 0.9, "centered": True, "eps": 1e-2}, centered(0.01, 0.9, 1e-2, 0)),
+    ("rmsprop", {"alpha": 0.5, "centered": True, "momentum": 0.9, "eps": 0.1}, centered(0.01, 0.5, 0.1, 0.9)),
+    ("lamb", {}, lamb(1e-3, (0.9, 0.999), 1e-6, 0)),
+    ("lamb", {"lr": 0.1, "betas": (0.5, 0.9), "eps": 1e-3, "weight_decay": 0.1}, lamb(0.1, (0.5, 0.9), 1e-3, 0.1)),
+    ("lars", {"lr": 1.0}, lars(1.0, 0.9, 0.001, 0)),
+    (
+        "lars",
+        {"lr": 1.0, "momentum": 0, "trust_coefficient": 0.1, "weight_decay": 0.1},
+        lars(1.0, 0, 0.1, 0.1),
     ),
 ]
 
@@ -162,7 +210,9 @@ BAD = [
     ("sgd", {"lr": 0.1, "momentum": -0.1}), ("sgd", {"lr": 0.1, "nesterov": True}),
     ("sgd", {"lr": 0.1, "weight_decay": -1e-4}), ("adam", {"betas": (0.9, 1.0)}), ("adam", {"betas": (0.9,)}),
     ("adam", {"betas": 0.9}), ("adam", {"eps": -1e-8}), ("adamw", {"lr": "big"}), ("rmsprop", {"alpha": 1.0}),
-    ("rmsprop", {"momentum": 2}), ("rmsprop", {"lr": True}),
+    ("rmsprop", {"momentum": 2}), ("rmsprop", {"lr": True}), ("lamb", {"betas": (1.0, 0.9)}), ("lamb", {"eps": -1}),
+    ("lars", {"lr": 1.0, "momentum": 1.0}), ("lars", {"lr": 1.0, "trust_coefficient": -1}),
+    ("lars", {"lr": 1.0, "eps": math.nan}),
 ]  # fmt: skip
 
 
@@ -191,6 +241,16 @@ def test_clipping_by_the_common_norm(scale: float) -> None:
         assert all(np.array_equal(y, g) for y, g in zip(kept, grads))
 
 
+def test_clipping_by_value_keeps_what_is_not_finite() -> None:
+    g = np.array([-3.0, -0.5, 0.0, 0.5, 7.0, np.inf, -np.inf, np.nan])
+    values = values_of([g])
+    [got] = run(clip_by_value(Builder(), values, 0.5), {values[0]: g})
+    np.testing.assert_array_equal(got, [-0.5, -0.5, 0, 0.5, 0.5, np.inf, -np.inf, np.nan])
+    for bound in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(Mismatch, match="clip_value"):
+            clip_by_value(Builder(), values, bound)
+
+
 def test_clipping_keeps_each_dtype() -> None:
     values = [Input("g", Kind.DATA, TensorType(d, (3,))).value for d in (DType.F16, DType.F32)]
     assert [v.type for v in clip_by_global_norm(Builder(), values, 1)] == [v.type for v in values]
@@ -207,6 +267,9 @@ def test_initialisers_as_written() -> None:
     assert initialiser("normal", (1,), {"std": 2}) == Init("normal", (1, 2))
     assert initialiser("zeros") == initialiser("constant", (0,)) == Init("constant", (0,))
     assert initialiser("ones") == Init("constant", (1,))
+    assert initialiser("trunc_normal", (0.5,)) == Init("trunc_normal", (0, 0.5, -1, 1))
+    assert initialiser("trunc_normal", (1, 0.5)) == Init("trunc_normal", (1, 0.5, 0, 2))
+    assert initialiser("trunc_normal", (1, 0.5, -2, 3)) == Init("trunc_normal", (1, 0.5, -2, 3))
     assert initialiser("kaiming_normal") == Init("kaiming_normal", (0,))
 
 
@@ -217,6 +280,8 @@ def test_resolved_over_the_fans() -> None:
     assert resolve(initialiser("xavier_normal", (2,)), shape) == Init("normal", (0, 2 * math.sqrt(2 / 210)))
     assert resolve(initialiser("kaiming_uniform", (1,)), shape).args[1] == pytest.approx(math.sqrt(3 / 90))
     assert resolve(initialiser("kaiming_normal"), shape).args == pytest.approx((0, math.sqrt(2 / 90)))
+    assert resolve(initialiser("lecun_normal"), shape).args == pytest.approx((0, math.sqrt(1 / 90)))
+    assert resolve(initialiser("lecun_uniform"), shape).args[1] == pytest.approx(math.sqrt(3 / 90))
     assert resolve(Init("normal", (0, 0.5)), (3,)) == Init("normal", (0, 0.5))
     assert resolve(initialiser("kaiming_normal"), (4, 0)) == Init("constant", (0,))
     assert fan_in_uniform(25).args == (-0.2, 0.2)
@@ -228,6 +293,8 @@ def test_resolved_over_the_fans() -> None:
         ("he", (), {}, "E0101"), ("uniform", (), {}, "E0201"), ("uniform", (1, 2, 3), {}, "E0201"),
         ("uniform", (1,), {"a": 1}, "E0201"), ("uniform", (2, 1), {}, "E0209"), ("normal", (-1,), {}, "E0209"),
         ("normal", (math.nan,), {}, "E0209"), ("zeros", (1,), {}, "E0201"), ("constant", (math.inf,), {}, "E0209"),
+        ("trunc_normal", (0, 1, 2, 1), {}, "E0209"), ("trunc_normal", (0, 1, 5, 9), {}, "E0209"),
+        ("trunc_normal", (0, 1, 5), {}, "E0201"), ("trunc_normal", (0, 0, 1, 2), {}, "E0209"),
         ("xavier_normal", (), {"std": 1}, "E0201"), ("xavier_normal", (-1,), {}, "E0209"),
     ],
 )  # fmt: skip

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from dslc.base.errors import DataError
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ir.sizes import Dim, Size, of_dim
@@ -36,6 +38,16 @@ FITS: list[tuple[str, list[tuple[DType, Shape]], dict[str, Any], tuple[DType, Sh
     ("mean", [(FLOAT, (B, 8))], {"over": (0, 1), "keep": False}, (FLOAT, ())),
     ("softmax", [(FLOAT, (T, B))], {"axis": 1}, (FLOAT, (T, B))),
     ("argmax", [(FLOAT, (T, B))], {"axis": 1}, (I32, (T,))),
+    ("prod", [(I32, (B, T))], {"over": (1,), "keep": False}, (DType.I64, (B,))),
+    ("norm", [(FLOAT, (B, T))], {"over": (1,), "keep": True, "p": 2.0}, (FLOAT, (B, 1))),
+    ("cumsum", [(I32, (B, T))], {"axis": 1, "reverse": False}, (DType.I64, (B, T))),
+    ("argmin", [(FLOAT, (T, B))], {"axis": 1}, (I32, (T,))),
+    ("gather", [(FLOAT, (B, 9)), (I32, (B, T))], {"axis": 1}, (FLOAT, (B, T))),
+    ("scatter_add", [(FLOAT, (B, T)), (I32, (B, T))], {"axis": 1, "count": B}, (FLOAT, (B, B))),
+    ("tri", [], {"shape": (B, T), "diagonal": 0}, (B1, (B, T))),
+    ("flip", [(FLOAT, (B, T))], {"over": (0, 1)}, (FLOAT, (B, T))),
+    ("interpolate", [(FLOAT, (T, 3, B))], {"size": (B * 2,), "mode": "linear"}, (FLOAT, (T, 3, 2 * B))),
+    ("adaptive_avgpool", [(FLOAT, (T, 3, B))], {"size": (4,)}, (FLOAT, (T, 3, 4))),
     ("matmul", [(FLOAT, (B, 4, T)), (FLOAT, (T, 5))], {"transpose_a": False, "transpose_b": False}, (FLOAT, (B, 4, 5))),
     ("matmul", [(FLOAT, (T, B)), (FLOAT, (8, T))], {"transpose_a": True, "transpose_b": True}, (FLOAT, (B, 8))),
     ("gather_rows", [(FLOAT, (9, 3)), (I32, (B, T))], {}, (FLOAT, (B, T, 3))),
@@ -66,6 +78,12 @@ WRONG: list[tuple[str, list[tuple[DType, Shape]], dict[str, Any], str]] = [
     ("matmul", [(FLOAT, (B, T)), (FLOAT, (B, T))], {"transpose_a": False, "transpose_b": False}, "E0203"),
     ("matmul", [(I32, (B, T)), (I32, (T, B))], {"transpose_a": False, "transpose_b": False}, "E0203"),
     ("gather_rows", [(FLOAT, (9, 3)), (FLOAT, (B,))], {}, "E0203"),
+    ("argmin", [(FLOAT, (B, T))], {"axis": 1}, "E0308"),
+    ("topk", [(FLOAT, (B, T))], {"axis": 0, "k": 2, "largest": True}, "E0209"),
+    ("topk", [(FLOAT, (B, T))], {"axis": 1, "k": 1, "largest": True}, "E0308"),
+    ("gather", [(FLOAT, (B, 9)), (I32, (T, 9))], {"axis": 1}, "E0302"),
+    ("interpolate", [(FLOAT, (B, 3, T))], {"size": (9,), "mode": "nearest"}, "E0308"),
+    ("adaptive_maxpool", [(FLOAT, (B, 3, T))], {"size": (9,)}, "E0308"),
     ("logical_not", [(FLOAT, (B,))], {}, "E0203"),
     ("neg", [(B1, (B,))], {}, "E0203"),
     ("powi", [(I32, (B,))], {"exponent": -1}, "E0203"),
@@ -114,9 +132,41 @@ ROWS: list[tuple[str, list[tuple[DType, Shape]], dict[str, Any], list[int | None
     ("matmul", [(FLOAT, (B, 4, 8)), (FLOAT, (B, 8, 3))], {"transpose_a": False, "transpose_b": False}, [0, 0], (0,)),
     ("gather_rows", [(FLOAT, (9, 3)), (I32, (B, 5))], {}, [None, 0], (0,)),
     ("scatter_rows_add", [(FLOAT, (B, 3)), (I32, (B,))], {"count": 9}, [0, 0], None),
+    ("gather", [(FLOAT, (B, 9)), (I32, (B, 2))], {"axis": 1}, [0, 0], (0,)),
+    ("gather", [(FLOAT, (9, 3)), (I32, (B, 3))], {"axis": 0}, [None, 0], (0,)),
+    ("gather", [(FLOAT, (B, 3)), (I32, (B, 3))], {"axis": 0}, [0, 0], None),
+    ("scatter_add", [(FLOAT, (B, 2)), (I32, (B, 2))], {"axis": 1, "count": 9}, [0, 0], (0,)),
+    ("scatter_add", [(FLOAT, (B, 2)), (I32, (B, 2))], {"axis": 0, "count": B}, [0, 0], None),
+    ("cumsum", [(FLOAT, (B, 2))], {"axis": 1, "reverse": False}, [0], (0,)),
+    ("cumsum", [(FLOAT, (B, 2))], {"axis": 0, "reverse": False}, [0], None),
+    ("topk", [(FLOAT, (B, 4))], {"axis": 1, "k": 2, "largest": True}, [0], (0, 0)),
+    ("topk", [(FLOAT, (B, 4))], {"axis": 0, "k": 1, "largest": True}, [0], None),
+    ("flip", [(FLOAT, (B, 4))], {"over": (1,)}, [0], (0,)),
+    ("flip", [(FLOAT, (B, 4))], {"over": (0,)}, [0], None),
+    ("interpolate", [(FLOAT, (B, 3, 4))], {"size": (8,), "mode": "linear"}, [0], (0,)),
+    ("interpolate", [(FLOAT, (4, 3, B))], {"size": (8,), "mode": "linear"}, [2], None),
+    ("adaptive_maxpool", [(FLOAT, (B, 3, 4))], {"size": (3,)}, [0], (0, 0)),
+    ("adaptive_avgpool", [(FLOAT, (4, 3, B))], {"size": (3,)}, [2], None),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "inputs", "attrs", "axes", "expected"), ROWS)
 def test_where_rows_lie(name: str, inputs: list[Any], attrs: dict[str, Any], axes: list[Any], expected: Any) -> None:
     assert ops()[name].rows(_node(name, inputs, attrs), axes) == expected
+
+
+def test_index_ranges() -> None:
+    ranges = {"gather": {"axis": 1}, "scatter_add": {"axis": 1, "count": 9}}
+    for name, attrs in ranges.items():
+        node = _node(name, [(FLOAT, (B, 9)), (I32, (B, 9))], attrs)
+        assert [ops()[name].index_range(node, i) for i in (0, 1)] == [None, (0, 9)]
+
+
+def test_an_index_outside_is_an_error() -> None:
+    x = np.zeros((2, 3))
+    for wrong in (3, -1):
+        index = np.array([[0, 1, 2], [0, wrong, 1]], np.int32)
+        for name, attrs in (("gather", {"axis": 1}), ("scatter_add", {"axis": 1, "count": 3})):
+            with pytest.raises(DataError, match=f"index {wrong} .element 4.") as caught:
+                ops()[name].meaning([x, index], attrs)
+            assert caught.value.code == "R103"
