@@ -64,6 +64,15 @@ class Values:
         zeros = ir.Constant(wide(ir.IntType(32), self.lanes), [0] * self.lanes)
         return self.b.shuffle_vector(first, ir.Constant(type, ir.Undefined), zeros)
 
+    def first(self, vector: Any, count: int) -> Any:
+        """The first ``count`` lanes, which may be all."""
+        if count == self.lanes:
+            return vector
+        if count == 1:
+            return self.b.extract_element(vector, I64(0))
+        picks = ir.Constant(wide(ir.IntType(32), count), list(range(count)))
+        return self.b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), picks)
+
     def counting(self, start: Any) -> Reg:
         """start, start + 1, ...: i64."""
         steps = ir.Constant(self.type(DType.I64), list(range(self.lanes)) if self.lanes > 1 else 0)

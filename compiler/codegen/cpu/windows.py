@@ -1,8 +1,8 @@
 """Pixels that a convolution's tap meets, as vectors: what im2col would copy, fetched where it is needed.
 
 For output pixel (y, x) and tap (i, j) the input pixel is ``(y*scale + i*step + shift) / share`` along each axis, 0
-where that is outside or does not divide. A convolution has scale = stride, step = dilation, shift = -pad, share = 1; the
-gradient in its input has scale = 1, step = -dilation, shift = pad, share = stride.
+where that is outside or does not divide. A convolution has scale = stride, step = dilation, shift = -pad, share = 1;
+the gradient in its input has scale = 1, step = -dilation, shift = pad, share = stride.
 """
 
 from __future__ import annotations

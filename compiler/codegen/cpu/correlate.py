@@ -270,14 +270,15 @@ def _cuts(total: int, size: int) -> list[tuple[tuple[int, int], int]]:
     return found + ([((whole, total - whole), total - whole)] if total - whole else [])
 
 
-def _pair(values: tuple[int, ...], fill: int) -> Pair:
+def paired(values: tuple[int, ...], fill: int) -> Pair:
+    """Two numbers, one for each axis of an image; an image of one axis has one row."""
     return (fill, values[0]) if len(values) == 1 else (values[0], values[1])
 
 
 def _window(node: Node, image: tuple[int, ...], out: tuple[int, ...], kernel: tuple[int, ...], back: bool) -> Window:
     stride, pad, dilation = (int_tuple(node.attrs, n) for n in ("stride", "pad", "dilation"))
-    s, p, d = _pair(stride, 1), _pair(pad, 0), _pair(dilation, 1)
-    sizes = _pair(image, 1), _pair(out, 1), _pair(kernel, 1)
+    s, p, d = paired(stride, 1), paired(pad, 0), paired(dilation, 1)
+    sizes = paired(image, 1), paired(out, 1), paired(kernel, 1)
     if back:
         return Window(*sizes, scale=(1, 1), step=(-d[0], -d[1]), shift=p, share=s)
     return Window(*sizes, scale=s, step=d, shift=(-p[0], -p[1]), share=(1, 1))
