@@ -130,9 +130,15 @@ def _(spec: Scatter, code: Code) -> None:
             row = code.add(code.add(code.mul(y, w.scale[0]), w.shift[0]), i)
             column = code.add(code.add(code.mul(x, w.scale[1]), w.shift[1]), j)
             target = code.add(code.mul(plane, w.plane), code.add(code.mul(row, w.image[1]), column))
-            old = one.load(dx, target, 0, spec.dtype).value
-            new = b.fadd(old, one.load(dy, source, 0, spec.dtype).value)
-            one.store_value(new, spec.dtype, dx, target, 1)
+            # a place in the padding belongs to no element
+            inside = b.and_(
+                b.icmp_unsigned("<", code.int(row), code.int(w.image[0])),
+                b.icmp_unsigned("<", code.int(column), code.int(w.image[1])),
+            )
+            with b.if_then(inside, likely=True):
+                old = one.load(dx, target, 0, spec.dtype).value
+                new = b.fadd(old, one.load(dy, source, 0, spec.dtype).value)
+                one.store_value(new, spec.dtype, dx, target, 1)
 
 
 def _clear(code: Code, pointer: Any, count: Any) -> None:
