@@ -6,22 +6,18 @@ import hashlib
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from dslc.base.errors import BuildError
 from dslc.compiler.check import callgraph
 from dslc.compiler.check.expand import Expander
-from dslc.compiler.check.frame import Frame
-from dslc.compiler.check.literals import parse_argument
-from dslc.compiler.check.naming import Names
-from dslc.compiler.check.scope import ModuleScope, build_scope, name_span
-from dslc.compiler.check.sections import Precision, read_budget, read_precision, sections_of
-from dslc.compiler.check.signatures import check_input_name, input_type, static_argument
+from dslc.compiler.check.instance import Instance, arguments, check_unread, declare, run_model, run_train
+from dslc.compiler.check.scope import ModuleScope, build_scope
+from dslc.compiler.check.sections import Precision, check_sections, read_budget, read_precision
 from dslc.compiler.check.static_rules import check_names, check_placement
 from dslc.compiler.check.tensors import ParamInfo
-from dslc.compiler.check.train import TrainSection, check_train
-from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static, kind_of
+from dslc.compiler.check.train import TrainSection
+from dslc.compiler.check.values import BlockRef, Problem, Static, kind_of
 from dslc.compiler.ir.graph import Graph, Input, Kind, Value, order
 from dslc.compiler.ir.sizes import Dim, Poly
 from dslc.compiler.ops.registry import load_all
@@ -55,15 +51,6 @@ class Checked:
     warnings: tuple[Diagnostic, ...]
     module: Module
     digest: str
-
-
-@dataclass
-class _Model:
-    """A model on its way."""
-
-    ref: BlockRef
-    frame: Frame
-    results: dict[str, Value] = field(default_factory=dict)
 
 
 def check_file(path: str | Path, model: str | None = None, args: Mapping[str, str] | None = None) -> Checked:
@@ -129,20 +116,20 @@ def _check(files: FileSet, wanted: str | None, args: Mapping[str, str]) -> Check
     scope = build_scope(module, expander, scopes)
     for each in scopes.values():
         check_placement(each, expander.reports)
-    chosen: _Model | None = None
+    chosen: Instance | None = None
     section: TrainSection | None = None
     precision, budget = Precision(), None
     with expander.report():
         ref = _choose(scope, module, wanted)
         callgraph.check_calls(ref)
-        chosen = _declare(ref, scope, expander)
-        given = _arguments(ref, scope, args, expander)
-        _run_model(chosen, given, expander)
-        section = _train(chosen, scope, given, expander)
+        chosen = declare(ref, scope, expander)
+        given = arguments(ref, scope, args, expander)
+        run_model(chosen, given, expander)
+        section = run_train(chosen, scope, given, expander)
         precision = read_precision(scope, expander)
         budget = read_budget(scope, expander)
-    _check_sections(scope, expander)
-    _check_others(scope, chosen.ref if chosen else None, expander)
+    check_sections(scope, expander)
+    check_unread(scope, chosen.ref if chosen else None, expander)
     for each in scopes.values():
         check_names(each, expander.reports)
     expander.reports.raise_errors()
@@ -173,158 +160,8 @@ def _choose(scope: ModuleScope, module: Module, wanted: str | None) -> BlockRef:
     return next(iter(models.values()))
 
 
-def _declare(ref: BlockRef, scope: ModuleScope, expander: Expander) -> _Model:
-    """Data inputs of the model, and the batch dim: the first axis of the first one."""
-    frame = Frame(scope, Names(""), "", file_dims=True)
-    for param in ref.block.params:
-        if isinstance(param.type, syntax.ScalarTypeExpr):
-            continue
-        frame.locals[param.name] = Poison()  # until its type is known
-        with expander.report():
-            span = name_span(param, param.name)
-            check_input_name(param.name, span)
-            for size in param.type.shape:
-                if isinstance(size, syntax.Name) and scope.dim(size.name) is None and size.name not in scope.values:
-                    names = [p.name for p in ref.block.params]
-                    if size.name not in names:
-                        raise Problem("E0307", f"dim `{size.name}` is not declared", size.span, "not known",
-                                      help=f"dim {size.name} in 1..512 = 64")  # fmt: skip
-            value = expander.tensors.add_data(param.name, input_type(param.type, frame, expander), param.span)
-            shape = value.type.shape
-            if expander.batch is None and shape and len(expander.tensors.data) == 1 and isinstance(shape[0], Poly):
-                expander.batch = shape[0] if shape[0] in [scope.dim(d) for d in scope.dims] else None
-            expander.bind(param.name, value, span, frame)
-    return _Model(ref, frame)
-
-
-def _arguments(ref: BlockRef, scope: ModuleScope, args: Mapping[str, str], expander: Expander) -> dict[str, Static]:
-    """Compile-time arguments given from outside, by name, as the model or its train section declares them."""
-    declared = {p.name: p for p in ref.block.params if isinstance(p.type, syntax.ScalarTypeExpr)}
-    for section in sections_of(scope, "train"):
-        if section.target == ref.block.name:
-            declared |= {p.name: p for p in section.params if isinstance(p.type, syntax.ScalarTypeExpr)}
-    found: dict[str, Static] = {}
-    for name, text in args.items():
-        if name not in declared:
-            near = did_you_mean(name, declared)
-            help = f"did you mean `{near}`?" if near else f"it takes {', '.join(declared) or 'no arguments'}"
-            raise BuildError("E0605", f"`{ref.block.name}` has no argument `{name}`", place=f"-D {name}", help=help)
-        kind = declared[name].type
-        assert isinstance(kind, syntax.ScalarTypeExpr)
-        found[name] = parse_argument(name, kind.name, text)
-    return found
-
-
-def _run_model(model: _Model, given: Mapping[str, Static], expander: Expander) -> None:
-    block, frame = model.ref.block, model.frame
-    shown: list[str] = []
-    for param in block.params:
-        if not isinstance(param.type, syntax.ScalarTypeExpr):
-            continue
-        with expander.report():
-            span = name_span(param, param.name)
-            if param.name in given:
-                value = given[param.name]
-            elif param.default is not None:
-                value = expander.evaluate(param.default, frame)
-            else:
-                frame.locals[param.name] = Poison()
-                help = f"give it a default, or -D {param.name}=VALUE"
-                raise Problem("E0201", f"`{param.name}` of `{block.name}` has no value", span, help=help)
-            expander.bind(param.name, static_argument(param, value, param.span, block.name), span, frame)
-            shown.append(param.name)
-    with expander.report(frame):
-        frame.groups = expander.with_attrs(frame.groups, block.attrs, frame)
-        inputs = dict(frame.locals)
-        try:
-            value = expander.run_block(block, frame, block.span)
-        except Poisoned:
-            value = Poison()
-        # in `train`, the model's own local names are out of scope: inputs, arguments and results only
-        frame.locals = inputs
-        frame.origins.clear()
-        _name_results(model, value)
-
-
-def _name_results(model: _Model, value: Static) -> None:
-    block = model.ref.block
-    values = list(value) if isinstance(value, tuple) else [value]
-    declared = [r.name for r in block.results] or [None] * len(values)
-    names = [n or ("output" if len(declared) == 1 else f"output_{i}") for i, n in enumerate(declared)]
-    for i, name in enumerate(names):
-        place = block.results[i].span if block.results else block.span
-        if name.startswith("_"):
-            raise Problem("E0112", f"a result's name cannot begin with `_`: `{name}`", place, "not a public name")
-        if name in model.frame.locals:
-            raise Problem("E0103", f"the result `{name}` has the name of an input, argument or other result", place)
-        model.frame.locals[name] = values[i] if i < len(values) and not isinstance(value, Poison) else Poison()
-        item = model.frame.locals[name]
-        if isinstance(item, Value):
-            model.results[name] = item
-
-
-def _train(model: _Model, scope: ModuleScope, given: dict[str, Static], expander: Expander) -> TrainSection | None:
-    name = model.ref.block.name
-    mine = [s for s in sections_of(scope, "train") if s.target == name]
-    if len(mine) > 1:
-        raise Problem("E0103", f"`{name}` has two train sections", mine[1].span, "again here")
-    if not mine:
-        return None
-    frame = Frame(scope, Names("train"), "train", file_dims=True, locals=dict(model.frame.locals))
-    return check_train(mine[0], frame, given, expander)
-
-
-def _check_sections(scope: ModuleScope, expander: Expander) -> None:
-    """E0508 for a train section of no model, E0113 for an unknown kind."""
-    known = ("train", "precision", "budget")
-    for item in scope.module.file.items:
-        if not isinstance(item, syntax.Section):
-            continue
-        with expander.report():
-            if item.kind not in known:
-                if item.kind == "step":
-                    raise Problem("E0009", "`step` is part of the language, but this build of dslc does not compile it",
-                                  item.span, "not built yet")  # fmt: skip
-                near = did_you_mean(item.kind, known)
-                help = f"did you mean `{near}`?" if near else f"known are {', '.join(known)}"
-                raise Problem("E0113", f"unknown section `{item.kind}`", name_span(item, item.kind), help=help)
-            if item.kind == "train" and item.target not in scope.models:
-                near = did_you_mean(item.target or "", scope.models)
-                help = f"did you mean `{near}`?" if near else "train MODEL(label: i32[B]) { ... }"
-                place = name_span(item, item.target) if item.target else item.span
-                raise Problem("E0508", f"`train {item.target or ''}` names no model of this file".replace(" `", "`"),
-                              place, help=help)  # fmt: skip
-
-
-def _check_others(scope: ModuleScope, chosen: BlockRef | None, expander: Expander) -> None:
-    """Inputs of the model that nothing reads: E0110."""
-    if chosen is None:
-        return
-    read = {t.name for t in callgraph.walk(chosen.block.body) if isinstance(t, syntax.Name)}
-    for section in sections_of(scope, "train"):
-        if section.target == chosen.block.name:
-            names = {t.name for t in callgraph.walk(section.entries) if isinstance(t, syntax.Name)}
-            _report_unread(section.params, names, "train", expander)
-            read |= names
-    _report_unread(chosen.block.params, read, chosen.block.name, expander)
-
-
-def _report_unread(params: tuple[syntax.Param, ...], read: set[str], owner: str, expander: Expander) -> None:
-    for param in params:
-        if param.name not in read and isinstance(param.type, syntax.TensorTypeExpr):
-            expander.reports.add(
-                Problem(
-                    "E0110",
-                    f"`{param.name}` of `{owner}` is never read",
-                    name_span(param, param.name),
-                    "not used",
-                    help="remove it, or use it",
-                )
-            )
-
-
 def _finish(
-    model: _Model,
+    model: Instance,
     train: TrainSection | None,
     precision: Precision,
     budget: int | None,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from dslc.compiler.check.scope import ModuleScope
+from dslc.compiler.check.scope import ModuleScope, name_span
 from dslc.compiler.check.values import Problem
 from dslc.compiler.ir.function import FUNCTIONS
 from dslc.dsl import syntax
@@ -82,3 +82,25 @@ def read_budget(scope: ModuleScope, expander: Expander) -> int | None:
             raise Problem("E0103", "`memory` stands twice in `budget`", entry.span, "again here")
         memory = int(value.value * _UNITS[value.unit])
     return memory
+
+
+def check_sections(scope: ModuleScope, expander: Expander) -> None:
+    """E0508 for a train section of no model, E0113 for an unknown kind."""
+    known = ("train", "precision", "budget")
+    for item in scope.module.file.items:
+        if not isinstance(item, syntax.Section):
+            continue
+        with expander.report():
+            if item.kind not in known:
+                if item.kind == "step":
+                    raise Problem("E0009", "`step` is part of the language, but this build of dslc does not compile it",
+                                  item.span, "not built yet")  # fmt: skip
+                near = did_you_mean(item.kind, known)
+                help = f"did you mean `{near}`?" if near else f"known are {', '.join(known)}"
+                raise Problem("E0113", f"unknown section `{item.kind}`", name_span(item, item.kind), help=help)
+            if item.kind == "train" and item.target not in scope.models:
+                near = did_you_mean(item.target or "", scope.models)
+                help = f"did you mean `{near}`?" if near else "train MODEL(label: i32[B]) { ... }"
+                place = name_span(item, item.target) if item.target else item.span
+                raise Problem("E0508", f"`train {item.target or ''}` names no model of this file".replace(" `", "`"),
+                              place, help=help)  # fmt: skip
