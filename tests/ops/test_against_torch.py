@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from evaluation import apply, run, values_of
+from recorder import compute
 from test_optimizers import trained
 
 from dslc.compiler.ir.op import Builder
@@ -63,6 +64,28 @@ CASES: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]] = 
     ("nll", [draw(4, 6), classes(4, most=6)], {"axis": 1}, lambda x, t: F.nll_loss(x, t, reduction="none")),
     ("bce_with_logits", [draw(4, 6), (draw(4, 6, seed=1) + 2) / 4], {},
      lambda x, t: F.binary_cross_entropy_with_logits(x, t, reduction="none")),
+    ("hardswish", [3 * draw(4, 6)], {}, F.hardswish),
+    ("prod", [draw(4, 3)], {"over": (1,), "keep": False}, lambda x: x.prod(1)),
+    ("cumsum", [draw(4, 3)], {"axis": 1, "reverse": False}, lambda x: x.cumsum(1)),
+    ("norm", [draw(4, 3, 2)], {"over": (0, 2), "keep": False, "p": 2.0}, lambda x: x.norm(2, (0, 2))),
+    ("norm", [draw(4, 3)], {"over": (1,), "keep": True, "p": 3.0}, lambda x: x.norm(3, 1, keepdim=True)),
+    ("norm", [np.zeros((2, 3))], {"over": (1,), "keep": False, "p": 2.0}, lambda x: x.norm(2, 1)),
+    ("topk", [draw(4, 9)], {"axis": 1, "k": 3, "largest": True}, lambda x: x.topk(3, 1).values),
+    ("topk", [draw(4, 9)], {"axis": 0, "k": 2, "largest": False}, lambda x: x.topk(2, 0, largest=False).values),
+    ("gather", [draw(4, 9), classes(4, 5, most=9)], {"axis": 1}, lambda x, i: x.gather(1, i)),
+    ("scatter_add", [draw(4, 5), classes(4, 5, most=3)], {"axis": 1, "count": 3},
+     lambda x, i: torch.zeros(4, 3, dtype=torch.float64).scatter_add(1, i, x)),
+    *[
+        ("interpolate", [draw(*shape)], {"size": size, "mode": "linear" if mode.endswith("linear") else mode},
+         lambda x, size=size, mode=mode: F.interpolate(x, size, mode=mode))
+        for shape, size, mode in [
+            ((2, 3, 4, 5), (8, 10), "nearest"), ((2, 3, 4, 5), (6, 3), "nearest"), ((2, 3, 4, 5), (8, 10), "bilinear"),
+            ((2, 3, 7, 5), (3, 9), "bilinear"), ((2, 3, 5), (9,), "linear"), ((1, 2, 3, 4, 2), (5, 3, 4), "trilinear"),
+        ]
+    ],
+    ("adaptive_avgpool", [draw(2, 3, 7, 5)], {"size": (3, 4)}, lambda x: F.adaptive_avg_pool2d(x, (3, 4))),
+    ("adaptive_maxpool", [draw(2, 3, 7, 5)], {"size": (3, 4)}, lambda x: F.adaptive_max_pool2d(x, (3, 4))),
+    ("adaptive_maxpool", [draw(2, 3, 11)], {"size": (4,)}, lambda x: F.adaptive_max_pool1d(x, 4)),
 ]  # fmt: skip
 
 
@@ -84,6 +107,33 @@ def test_values_and_gradients(
     feeds = dict(zip((*node.inputs, *node.outputs, weight), (*xs, got, *rest, dy)))
     for ours, expected in zip(run([g for g, _ in wanted if g is not None], feeds), [e for _, e in wanted], strict=True):
         np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)
+
+
+COMPOSED: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]] = [
+    *[
+        ("cross_entropy", [draw(6, 4, 5), classes(6, 5, most=4)],
+         {"axis": 1, "weight": (0.5, 2.0, 0.0, 1.0), "smoothing": smoothing, "ignore_index": ignore},
+         lambda x, t, smoothing=smoothing, ignore=ignore: F.cross_entropy(
+             x, t, torch.tensor([0.5, 2.0, 0.0, 1.0], dtype=torch.float64), label_smoothing=smoothing,
+             ignore_index=-100 if ignore is None else ignore))
+        for smoothing in (0.0, 0.2) for ignore in (None, 1)
+    ],
+    ("nll", [draw(6, 4), classes(6, most=4)], {"weight": (0.5, 2.0, 0.1, 1.0)},
+     lambda x, t: F.nll_loss(x, t, torch.tensor([0.5, 2.0, 0.1, 1.0], dtype=torch.float64))),
+    ("cosine_similarity", [draw(6, 4), draw(6, 4, seed=1)], {"axis": 1}, lambda x, y: F.cosine_similarity(x, y)),
+    ("instancenorm", [draw(2, 3, 4, 5)], {}, F.instance_norm),
+    ("tril", [draw(2, 4, 5)], {"diagonal": 1}, lambda x: torch.tril(x, 1)),
+    ("triu", [draw(2, 4, 5)], {"diagonal": -1}, lambda x: torch.triu(x, -1)),
+    ("flip", [draw(2, 4, 5)], {"over": (0, 2)}, lambda x: x.flip(0, 2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "xs", "named", "theirs"), COMPOSED, ids=[f"{i}-{c[0]}" for i, c in enumerate(COMPOSED)]
+)
+def test_composed_functions(name: str, xs: list[np.ndarray], named: dict[str, Any], theirs: Callable[..., Any]) -> None:
+    expected = theirs(*map(torch.tensor, xs)).numpy()
+    np.testing.assert_allclose(compute(name, xs, **named), expected, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (2, 3, 4, 5)])
@@ -125,6 +175,8 @@ STEPPERS: list[tuple[str, dict[str, Any], str]] = [
     ("adamw", {"lr": 0.01, "weight_decay": 0.01}, "AdamW"),
     ("rmsprop", {"lr": 0.01, "weight_decay": 0.1, "momentum": 0.9, "alpha": 0.9}, "RMSprop"),
     ("rmsprop", {"lr": 0.01}, "RMSprop"),
+    ("rmsprop", {"lr": 0.01, "alpha": 0.9, "centered": True}, "RMSprop"),
+    ("rmsprop", {"lr": 0.01, "alpha": 0.5, "centered": True, "momentum": 0.9, "eps": 1e-3}, "RMSprop"),
 ]
 
 

@@ -88,8 +88,11 @@ def _line(*, params: int = 1, frozen: bool = False) -> tuple[Graph, list[ParamSp
     return graph_of([x, *weights, *slots], {"loss": loss}), specs
 
 
-def _trained(graph: Graph, specs: list[ParamSpec], clip_norm: float | None = None, **args: Any) -> tuple[Graph, Build]:
-    spec = TrainSpec(optimizers()["sgd"], {"momentum": 0.9, "nesterov": False, **args}, tuple(specs), clip_norm)
+def _trained(
+    graph: Graph, specs: list[ParamSpec], clip_norm: float | None = None, clip_value: float | None = None, **args: Any
+) -> tuple[Graph, Build]:
+    given = {"momentum": 0.9, "nesterov": False, **args}
+    spec = TrainSpec(optimizers()["sgd"], given, tuple(specs), clip_norm, clip_value)
     build = Build(train=spec)
     program = precision(autodiff(Program("train_step", {}, graph), build), build)
     verify_graph(program.graph)
@@ -134,6 +137,24 @@ def test_clipping_bounds_the_norm_of_all_gradients() -> None:
     out = _step(trained, x=[3] * 4, w0=[1] * 4, w1=[2] * 4, **slots)
     moved = np.concatenate([(1 - out["update w0"]) / 0.1, (2 - out["update w1"]) / 0.1])
     assert np.linalg.norm(moved) == pytest.approx(0.5, rel=1e-4)
+
+
+def test_clipping_by_value_bounds_each_element_before_the_norm() -> None:
+    graph, specs = _line(params=2)
+    slots = {n: np.zeros(4) for n in ("w0.momentum_buffer", "w1.momentum_buffer")}
+    feeds: dict[str, Any] = {"x": [3] * 4, "w0": [1] * 4, "w1": [2] * 4, **slots}
+
+    def moved(**clips: float) -> np.ndarray:
+        out = _step(_trained(graph, specs, momentum=0.0, **clips)[0], **feeds)
+        return np.concatenate([(1 - out["update w0"]) / 0.1, (2 - out["update w1"]) / 0.1])
+
+    free = moved()
+    limit = float(np.median(np.abs(free)))
+    held = np.clip(free, -limit, limit)
+    assert np.abs(free).max() > limit
+    np.testing.assert_allclose(moved(clip_value=limit), held, rtol=1e-4)
+    norm = float(np.linalg.norm(held)) / 2
+    np.testing.assert_allclose(moved(clip_value=limit, clip_norm=norm), held / 2, rtol=1e-4)
 
 
 def test_a_parameter_without_influence_is_named() -> None:
