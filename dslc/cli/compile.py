@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from dslc.base.errors import ArtifactError, BuildError, ResourceError
+from dslc.cli.origins import placed
 from dslc.cli.sources import as_argument
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ def check_config(config: Config) -> Checked:
     from dslc.compiler.check.model import check_file
 
     path = os.path.relpath(config.model)
-    return check_file(path, config.model_name, {name: as_argument(value) for name, value in config.args.items()})
+    with placed(config):
+        return check_file(path, config.model_name, {name: as_argument(value) for name, value in config.args.items()})
 
 
 def project_root(config: Config) -> Path:
@@ -91,8 +93,14 @@ def project_root(config: Config) -> Path:
 
 def artifact_of(config: Config) -> Path:
     """Build the configuration's artifact where it is stale, and give its path."""
-    path, _ = build_if_stale(check_config(config), options_of(config.build), project_root(config) / "build")
-    return path
+    return build_config(config)[0]
+
+
+def build_config(config: Config, progress: Progress | None = None) -> tuple[Path, BuildResult | None]:
+    """The path of the configuration's artifact, and what was built; None when the one that is there is up to date."""
+    checked, options = check_config(config), options_of(config.build)
+    with placed(config):
+        return build_if_stale(checked, options, project_root(config) / "build", progress)
 
 
 def build_if_stale(
@@ -101,6 +109,7 @@ def build_if_stale(
     """The path of the artifact in ``out``, and what was built; None when the one that is there is up to date."""
     from dslc.compiler.naming import artifact_name
 
+    options.check()  # also where nothing is built: an unknown target is no reason to run what is there
     name = artifact_name(checked, options.name)
     path = out / name / f"{name}.dslc"
     if _is_fresh(path, name, checked, options):

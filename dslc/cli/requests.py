@@ -13,15 +13,18 @@ from dslc.cli.sources import split_model
 
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
+    from dslc.runtime.train.config import Config
 
 
 @dataclass(frozen=True)
 class Request:
-    """``build``: the options as ``dslc.yaml`` writes them. ``root``: the folder above ``build/``."""
+    """``build``: the options as ``dslc.yaml`` writes them. ``root``: the folder above ``build/``. ``config``: what
+    named the model, if it was not the command line."""
 
     checked: Checked
     build: Mapping[str, Any]
     root: Path
+    config: Config | None = None
 
 
 def requested(
@@ -37,7 +40,7 @@ def requested(
         from dslc.cli.compile import check_config, project_root
 
         config = read_config(target=target, precision=precision, defines=defines, size=size)
-        return Request(check_config(config), config.build, project_root(config))
+        return Request(check_config(config), config.build, project_root(config), config)
     from dslc.compiler.check.model import check_file
 
     file, name = split_model(model)

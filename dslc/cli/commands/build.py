@@ -40,12 +40,13 @@ def command(
     Without FILE, the model, arguments and options of ./dslc.yaml; with it, those of the command line alone.
     """
     from dslc.cli.compile import options_of, publish
+    from dslc.cli.origins import placed
     from dslc.cli.requests import requested
 
     request = requested(model, target=target, precision=precision, defines=defines, size=size)
     options = options_of(request.build, name)
     folder = Path(out) if out is not None else request.root / "build"
-    with build_progress() as progress:
+    with placed(request.config), build_progress() as progress:
         path, result = publish(request.checked, options, folder, force=force, progress=progress)
     emit(_data(path, result), _text(path, result))
 

@@ -10,6 +10,7 @@ import click
 from dslc.base.errors import EXIT_OK, DslcError
 from dslc.cli.app import Command
 from dslc.cli.options import define_option, pairs
+from dslc.cli.origins import placed
 from dslc.cli.output import emit, note, report_error, settings, size_text, use_color
 from dslc.cli.settings import read_config
 from dslc.cli.sources import as_argument
@@ -29,6 +30,7 @@ def command(models: tuple[str, ...], defines: tuple[str, ...]) -> int:
     from dslc.compiler.check.model import check_all
 
     given = pairs(defines, "-D")
+    config = None
     if not models:
         config = read_config(defines=defines)
         name = f":{config.model_name}" if config.model_name else ""
@@ -38,7 +40,8 @@ def command(models: tuple[str, ...], defines: tuple[str, ...]) -> int:
     found: list[Checked] = []
     for text in models:
         try:
-            checked = check_all(text, given)
+            with placed(config):
+                checked = check_all(text, given)
             for one in checked:
                 _differentiate(one)
             found += checked

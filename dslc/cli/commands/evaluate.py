@@ -21,10 +21,10 @@ def command(weights: str | None, device: str, **flags: Any) -> None:
     from dslc.cli.compile import artifact_of
     from dslc.face import load
     from dslc.runtime.train.loop import evaluate
+    from dslc.runtime.train.progress import numbers
 
     config = read_config(**flags)
     with load(artifact_of(config), device=device, weights=weights) as session:
         found = evaluate(config, session, console=sys.stderr if settings().json else sys.stdout)
     values = {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
-    text = "  ".join(f"{name} {value:.4f}" for name, value in values.items())
-    emit({"rows": found.rows, "values": values}, f"{text}  ({found.rows} rows)")
+    emit({"rows": found.rows, "values": values}, f"{numbers(values)}  ({found.rows} rows)")

@@ -10,6 +10,7 @@ import click
 from dslc.base.errors import BuildError
 from dslc.cli.app import Command
 from dslc.cli.options import define_option, size_option
+from dslc.cli.origins import placed
 from dslc.cli.output import emit
 
 if TYPE_CHECKING:
@@ -77,7 +78,8 @@ def _compile(request: Request, entry: str | None, options: Options, after: str |
     from dslc.compiler.pipeline import compile_entry, cut, entry_sizes
 
     wanted = entry or ("train_step" if request.checked.train is not None else "predict")
-    built = [sizes for name, sizes in entry_sizes(request.checked, options) if name == wanted]
+    with placed(request.config):
+        built = [sizes for name, sizes in entry_sizes(request.checked, options) if name == wanted]
     if not built:
         raise BuildError(
             "E0508",
@@ -87,7 +89,8 @@ def _compile(request: Request, entry: str | None, options: Options, after: str |
         )
     if after is None:
         return cut(request.checked, wanted, built[-1])
-    program, _ = compile_entry(request.checked, wanted, built[-1], options, after=after)
+    with placed(request.config):
+        program, _ = compile_entry(request.checked, wanted, built[-1], options, after=after)
     return program
 
 

@@ -27,7 +27,7 @@ def command(weights: str | None, resume: bool, device: str, **flags: Any) -> int
     Ctrl-C finishes the step, saves a checkpoint and exits with 130; `dslc train --resume` goes on. The weights are
     published as build/NAME/NAME.safetensors.
     """
-    from dslc.cli.compile import build_if_stale, check_config, options_of, project_root
+    from dslc.cli.compile import build_config
     from dslc.face import load
     from dslc.runtime.train.loop import train
 
@@ -35,9 +35,7 @@ def command(weights: str | None, resume: bool, device: str, **flags: Any) -> int
         raise click.UsageError("--weights and --resume exclude each other: a checkpoint has its weights")
     config = read_config(**flags)
     with build_progress() as progress:
-        path, built = build_if_stale(
-            check_config(config), options_of(config.build), project_root(config) / "build", progress
-        )
+        path, built = build_config(config, progress)
     if built is not None:
         note(f"built {path} in {built.seconds:.2f} s")
     with load(path, device=device, weights=weights or "init", seed=config.train.seed) as session:
@@ -51,8 +49,9 @@ def command(weights: str | None, resume: bool, device: str, **flags: Any) -> int
 def _text(result: TrainResult) -> str:
     if result.weights is None:
         return f"stopped after {result.steps} steps; `dslc train --resume` goes on from {result.checkpoint}"
-    metrics = ", ".join(f"{name} {value:.4f}" for name, value in result.metrics.items())
-    return f"{result.steps} steps; {metrics or 'not evaluated'}; weights in {result.weights}"
+    from dslc.runtime.train.progress import numbers
+
+    return f"{result.steps} steps; {numbers(result.metrics) or 'not evaluated'}; weights in {result.weights}"
 
 
 def _data(result: TrainResult) -> dict[str, Any]:

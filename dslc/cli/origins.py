@@ -1,0 +1,41 @@
+"""Where a value of the configuration was written, for the errors that name it by its flag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from dslc.base.errors import BuildError
+
+if TYPE_CHECKING:
+    from dslc.runtime.train.config import Config
+
+#: The compiler knows one name for each of its options: that of the command line.
+_FIELDS: Final = {
+    "--target": "build.target",
+    "--precision": "build.precision",
+    "--providers": "build.providers",
+    "--size": "build.sizes",
+    "--name": "build.name",
+}
+
+
+@contextmanager
+def placed(config: Config | None) -> Iterator[None]:
+    """Inside, a BuildError about ``-D classes`` or ``--target`` gets as its place the line of dslc.yaml, or the
+    variable, that the value came from; one of the command line keeps its flag. None: all are the command line's."""
+    try:
+        yield
+    except BuildError as error:
+        field = _field(error.place or "")
+        for entry in config.entries if config is not None else ():
+            if entry.name == field and entry.origin not in ("flag", "default"):
+                error.place = entry.origin
+        raise
+
+
+def _field(place: str) -> str | None:
+    if place.startswith("-D "):
+        return f"args.{place.removeprefix('-D ').partition('=')[0]}"
+    return _FIELDS.get(place)
