@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ from dslc.runtime.data.table import TableRows
 from dslc.runtime.data.tokens import TokenRows
 from dslc.runtime.dtypes import numpy_dtype
 from dslc.runtime.interface import Tensor
+
+_CHECKED: Final = 16 << 20  # bytes looked at in one go
 
 
 @dataclass(frozen=True)
@@ -105,9 +107,24 @@ def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
     fit = Fit(wanted.files[0], wanted.tensor, wanted.field, rows.dtype, check_finite=wanted.check_finite, notice=notice)
     if isinstance(rows, ArrayRows) and rows.in_memory:
         return Column(wanted, ArrayRows(fit.whole(rows.array)), None)
-    if not rows.in_memory and not wanted.by_image:
+    column = Column(wanted, rows, fit)
+    if rows.in_memory:
+        _check_all(column)
+    elif not wanted.by_image:
         notice(f"{wanted.field}: {wanted.files[0].name} is large; its values are checked as they are read")
-    return Column(wanted, rows, fit)
+    return column
+
+
+def _check_all(column: Column) -> None:
+    """Look at every row that can be read; DataError R103 for a value that does not fit."""
+    assert column.fit is not None
+    every = np.arange(column.rows.count, dtype=np.int64)
+    good = every[~np.isin(every, np.fromiter(column.bad, np.int64))]
+    size = max(1, prod(column.rows.shape) * column.rows.dtype.itemsize)
+    step = max(1, _CHECKED // size)
+    for start in range(0, len(good), step):
+        part = good[start : start + step]
+        column.fit.part(column.rows.read(part), part)
 
 
 def read_whole(wanted: Wanted, notice: Callable[[str], None]) -> NDArray[Any]:

@@ -61,8 +61,8 @@ class Tokens:
 def split(text: str) -> tuple[str, str | None]:
     """Path and key of a source's text. ValueError, whose text says what is wrong, for one that has no known form."""
     path, colon, key = text.rpartition(":")
-    if not colon:
-        path, key = text, ""
+    if not colon or (_kind(text) in ("npy", "idx") and _kind(path) is None and not path.endswith("/")):
+        colon, path, key = "", text, ""
     if colon and path.endswith("/"):
         if key not in ("image", "label"):
             raise ValueError("a folder of images gives `image` and `label`")

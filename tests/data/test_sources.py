@@ -1,0 +1,97 @@
+"""How data is named, patterns of files, and splits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dslc.runtime.data.source import Tokens, split, tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "key"),
+    [
+        ("d/x.npz:a", "d/x.npz", "a"),
+        ("x.npy", "x.npy", None),
+        ("a:b.npy", "a:b.npy", None),
+        ("shard-*.npz:x", "shard-*.npz", "x"),
+        ("t.csv:a,b..c", "t.csv", "a,b..c"),
+        ("c.bin:u16/64+1", "c.bin", "u16/64+1"),
+        ("train-images-idx3-ubyte.gz", "train-images-idx3-ubyte.gz", None),
+        ("t10k-labels.idx1-ubyte", "t10k-labels.idx1-ubyte", None),
+        ("x.idx", "x.idx", None),
+        ("pets/train/:image", "pets/train/", "image"),
+        ("pets/:label", "pets/", "label"),
+    ],
+)
+def test_forms_of_a_source(text: str, path: str, key: str | None) -> None:
+    assert split(text) == (path, key)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x.npz", "x.npz:", "x.csv", "x.bin", "x.bin:u8", "x.bin:u16+", "x.bin:u16/0", "x.bin:u16-1", "x.npy:a", "x.idx:a",
+     "x.txt", "x.txt:a", "pets/", "pets/:images", ":a", ".npy", "", "x", "http://x/y"],
+)  # fmt: skip
+def test_what_names_no_data(text: str) -> None:
+    with pytest.raises(ValueError):
+        split(text)
+
+
+def test_keys_of_tokens() -> None:
+    assert tokens("u16") == Tokens("u16", None, 0) and tokens("u32/8+2") == Tokens("u32", 8, 2)
+
+
+def test_several_files_are_one_after_the_other_by_name(tmp_path: Path, opened: Any, refused: Any) -> None:
+    for name, start in (("b", 10), ("a", 0), ("c", 20)):
+        np.savez(tmp_path / f"s-{name}.npz", x=np.arange(start, start + 4, dtype="f4"), y=np.zeros((2, 2)))
+    np.save(tmp_path / "other.npy", np.zeros(4))
+    notes: list[str] = []
+    data = opened(x=(f"{tmp_path}/s-*.npz:x", "f32", ("B",)), notes=notes)
+    assert data.rows == 12 and data.take(np.array([0, 5, 11, 3]))["x"].tolist() == [0, 11, 23, 3]
+    assert "3 files" in notes[0] and "s-a.npz" in notes[0] and "s-c.npz" in notes[0]
+    error = refused(lambda: opened(x=(f"{tmp_path}/t-*.npz:x", "f32", ("B",))))
+    assert error.code == "R101" and "no file matches" in error.message
+    np.savez(tmp_path / "s-d.npz", x=np.zeros((4, 2), "f4"))
+    error = refused(lambda: opened(x=(f"{tmp_path}/s-*.npz:x", "f32", ("B",))))
+    assert error.code == "R102" and "s-d.npz" in str(error.place) and "float32 rows of [2]" in error.message
+
+
+def test_a_name_with_a_bracket_is_a_file_when_there_is_one(tmp_path: Path, opened: Any) -> None:
+    np.save(tmp_path / "x[1].npy", np.arange(4, dtype="f4"))
+    np.save(tmp_path / "x1.npy", np.arange(9, dtype="f4"))
+    assert opened(x=(f"{tmp_path}/x[1].npy", "f32", ("B",))).rows == 4
+
+
+def test_a_large_array_is_neither_read_nor_converted_at_once(
+    tmp_path: Path, opened: Any, refused: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = np.arange(64.0).reshape(16, 4)
+    values[9, 1] = np.nan
+    np.save(tmp_path / "x.npy", values)
+    monkeypatch.setattr("dslc.runtime.data.rows.AT_ONCE", 8)
+    data = opened(x=(f"{tmp_path}/x.npy", "f32", ("B", 4)))
+    assert data.columns["x"].fit is not None
+    batch = data.take(np.array([3, 1]))["x"]
+    assert batch.dtype == np.float32 and np.array_equal(batch, values[[3, 1]].astype("f4"))
+    error = refused(lambda: data.take(np.array([3, 9])))
+    assert error.code == "R103" and "record 9: the value nan" in error.message
+
+
+def test_a_split_depends_on_the_seed_alone_and_covers_all(tmp_path: Path, opened: Any, refused: Any) -> None:
+    np.save(tmp_path / "x.npy", np.arange(50, dtype="f4"))
+
+    def parts(seed: int, fraction: float = 0.2) -> tuple[Any, Any]:
+        return opened(x=(f"{tmp_path}/x.npy", "f32", ("B",)), seed=seed).parted(fraction)
+
+    train, held = parts(1)
+    assert (train.rows, held.rows) == (40, 10) and not held.training
+    assert sorted([*train.index.tolist(), *held.index.tolist()]) == list(range(50))
+    assert np.array_equal(parts(1)[1].index, held.index) and not np.array_equal(parts(2)[1].index, held.index)
+    order = train.order(1, 0, shuffle=True)
+    assert sorted(order.tolist()) == train.index.tolist() != order.tolist()
+    for fraction in (0.001, 0.999):
+        assert refused(lambda fraction=fraction: parts(1, fraction)).code == "R106"

@@ -1,0 +1,123 @@
+"""CSV: which columns, which values, and what a hostile file can do (nothing)."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+TABLE = '\ufeffid,x 1,y,label\r\n0,1.5,-2,3\r\n1, 2e1 ,.5,0\n2,"3",4.,1'
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    (tmp_path / "t.csv").write_text(TABLE, newline="")
+    return tmp_path / "t.csv"
+
+
+def test_columns_by_name_list_and_range(table: Path, opened: Any) -> None:
+    data = opened(
+        a=(f"{table}:x 1", "f32", ("B",)),
+        b=(f"{table}:y,x 1", "f64", ("B", 2)),
+        c=(f"{table}:x 1..label", "f32", ("B", 1, 3)),
+        label=(f"{table}:label", "i32", ("B",), (0, 4)),
+    )
+    batch = data.take(np.array([2, 0, 1]))
+    assert batch["a"].tolist() == [3.0, 1.5, 20.0] and batch["a"].dtype == np.float32
+    assert batch["b"].tolist() == [[4.0, 3.0], [-2.0, 1.5], [0.5, 20.0]]
+    assert batch["c"].shape == (3, 1, 3) and batch["c"][1].tolist() == [[1.5, -2.0, 3.0]]
+    assert batch["label"].tolist() == [1, 3, 0] and batch["label"].dtype == np.int32
+
+
+def test_a_file_without_names_counts_its_columns(tmp_path: Path, opened: Any) -> None:
+    (tmp_path / "t.csv").write_text("1,2,3\n4,5,6\n\n\n")
+    data = opened(a=(f"{tmp_path}/t.csv:0..1", "f32", ("B", 2)), b=(f"{tmp_path}/t.csv:2", "i64", ("B",)))
+    assert data.rows == 2 and data.take(np.arange(2))["b"].tolist() == [3, 6]
+
+
+def test_a_large_file_is_read_by_row_with_the_same_values(
+    table: Path, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inputs = {"a": (f"{table}:x 1..y", "f32", ("B", 2)), "label": (f"{table}:label", "i32", ("B",))}
+    rows = np.array([1, 1, 2, 0])
+    before = opened(**inputs).take(rows)
+    monkeypatch.setattr("dslc.runtime.data.table.AT_ONCE", 8)
+    data = opened(**inputs)
+    assert not data.columns["a"].rows.in_memory
+    assert all(data.take(rows)[name].tobytes() == before[name].tobytes() for name in before)
+
+
+FAULTS = {
+    "no such column": ("id,y\n1,2\n", "R102", "no column `x`"),
+    "two columns of one name": ("x,x\n1,2\n", "R101", "two columns are called `x`"),
+    "empty": ("", "R102", "no column"),
+    "names alone": ("x\n", "R106", "no rows"),
+    "a line too long": ("x\n" + "1" * (1 << 20) + "\n", "R101", "line 2 is longer"),
+    "not UTF-8": (b"x\n\xff\xfe\n", "R101", "record 0"),
+    "NUL": (b"x\n1\x002\n", "R101", "record 0"),
+    "a word": ("x\n1\nspam\n", "R101", "record 1 cannot be read: 'spam' is no number"),
+    "a missing value": ("x,y\n,1\n", "R101", "'' is no number"),
+    "a field too many": ("x\n1\n2,3\n", "R101", "record 1 cannot be read: it has 2 fields, not 1"),
+    "an empty line inside": ("x\n1\n\n2\n", "R101", "record 1"),
+    "a quote that stays open": ('x\n"1\n2"\n', "R101", "record 0"),
+    "an underscore": ("x\n1_0\n", "R101", "is no number"),
+    "other digits": ("x\n١\n", "R101", "is no number"),
+    "code": ("x\n__import__('os').system('touch pwned')\n", "R101", "is no number"),
+    "a formula": ("x\n=1+1\n", "R101", "is no number"),
+    "too large for f32": ("x\n1e39\n", "R101", "too large for float32"),
+    "a huge exponent": ("x\n1e999999999\n", "R101", "too large"),
+    "NaN": ("x\n1\nnan\n", "R103", "record 1: the value nan is not finite"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_hostile_tables_are_refused_fast_and_small(tmp_path: Path, case: str, opened: Any, refused: Any) -> None:
+    content, code, says = FAULTS[case]
+    (tmp_path / "t.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+    tracemalloc.start()
+    begun = time.perf_counter()
+    error = refused(lambda: opened(x=(f"{tmp_path}/t.csv:x", "f32", ("B",))))
+    assert time.perf_counter() - begun < 2 and tracemalloc.get_traced_memory()[1] < 16 << 20
+    tracemalloc.stop()
+    assert error.code == code and says in error.message, error.render()
+    assert len(error.render()) < 600 and not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "says"),
+    [
+        ("1.0", "R101", "'1.0' is no integer"),
+        ("9223372036854775808", "R101", "does not fit 64 bits"),
+        ("3000000000", "R103", "int32 holds"),
+        ("4", "R103", "4 classes, 0 to 3"),
+        ("-1", "R103", "the value -1"),
+    ],
+)
+def test_labels_are_integers_in_range(
+    tmp_path: Path, value: str, code: str, says: str, opened: Any, refused: Any
+) -> None:
+    (tmp_path / "t.csv").write_text(f"x\n3\n{value}\n")
+    limits = ((0, 4),) if code == "R103" and "3000" not in value else ()
+    error = refused(lambda: opened(x=(f"{tmp_path}/t.csv:x", "i32", ("B",), *limits)))
+    assert error.code == code and says in error.message
+
+
+def test_bad_lines_can_be_skipped_up_to_a_number(tmp_path: Path, opened: Any, refused: Any) -> None:
+    (tmp_path / "t.csv").write_text("x,y\n0,0\nspam,1\n2,eggs\n3,3\nx,x\n")
+    inputs = {name: (f"{tmp_path}/t.csv:{name}", "f32", ("B",)) for name in "xy"}
+    notes: list[str] = []
+    data = opened(**inputs, skip=3, notes=notes)
+    assert data.rows == 2 and data.index.tolist() == [0, 3]
+    assert len(notes) == 3 and f"{tmp_path}/t.csv:3: record 1 is left out" in notes[0] and "(3 of 3" in notes[2]
+    assert refused(lambda: opened(**inputs, skip=2)).code == "R101"
+
+
+def test_the_number_of_columns_must_be_that_of_a_row(table: Path, opened: Any, refused: Any) -> None:
+    error = refused(lambda: opened(a=(f"{table}:x 1..y", "f32", ("B", 3))))
+    assert error.code == "R102" and "gives 2 columns" in error.message
+    error = refused(lambda: opened(a=(f"{table}:lable", "f32", ("B",))))
+    assert error.help == "did you mean `label`?"
