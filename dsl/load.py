@@ -138,12 +138,13 @@ class _Loader:
         folders = [(os.path.dirname(real), os.path.dirname(shown)), *((folder, folder) for folder in self.search)]
         for folder, shown_folder in folders:
             target = os.path.realpath(os.path.join(folder, relative))
-            if not os.path.lexists(os.path.join(folder, relative)):
-                continue
+            # Said before looking whether there is a file: a program learns nothing about what lies outside.
             if os.path.commonpath([self.root, target]) != self.root:
                 help = f"all files of a program lie below {self.root}: copy it there"
                 self._error("E0108", f"{relative} leads out of the project", use, "", help)
                 return None
+            if not os.path.lexists(os.path.join(folder, relative)):
+                continue
             target_shown = os.path.normpath(os.path.join(shown_folder, relative))
             if any(target == before for before, _ in chain):
                 at = [before for before, _ in chain].index(target)

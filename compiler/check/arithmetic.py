@@ -8,10 +8,11 @@ from collections.abc import Callable
 from typing import Final
 
 from dslc.compiler.check.values import Problem, Static, kind_of
-from dslc.compiler.ir.sizes import Poly, Size, bounds, exact_div, floor_div
+from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds, exact_div, floor_div
 from dslc.dsl.span import Span
 
 LARGEST_INT: Final = 2**63 - 1
+MAX_COMPARED: Final = 100_000
 
 _COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
     "==": operator.eq,
@@ -44,7 +45,10 @@ def binary(op: str, left: Static, right: Static, span: Span) -> Static:
         wrong = left if not _is_number(left) else right
         raise Problem("E0202", f"`{op}` does not take {kind_of(wrong)}", span, f"{kind_of(left)} and {kind_of(right)}")
     if isinstance(left, Poly) or isinstance(right, Poly):
-        return _of_sizes(op, left, right, span)
+        try:
+            return _of_sizes(op, left, right, span)
+        except SizeLimit as limit:
+            raise too_complex(limit, span) from None
     assert isinstance(left, (int, float)) and isinstance(right, (int, float))
     try:
         return checked(_of_numbers(op, left, right, span), span)
@@ -52,6 +56,11 @@ def binary(op: str, left: Static, right: Static, span: Span) -> Static:
         raise Problem("E0209", f"`{op}` by zero", span, "the right side is 0") from None
     except OverflowError:
         raise Problem("E0005", "this float overflows", span, "not finite") from None
+
+
+def too_complex(limit: SizeLimit, span: Span) -> Problem:
+    """E0304 for a size that nothing can be done with."""
+    return Problem("E0304", f"this gives {limit}", span, "too much to compute with")
 
 
 def _of_numbers(op: str, a: int | float, b: int | float, span: Span) -> int | float:
@@ -144,8 +153,26 @@ def compare(op: str, left: Static, right: Static, span: Span) -> bool:
     if all(_is_number(v) for v in both) or all(isinstance(v, str) for v in both):
         return _COMPARE[op](left, right)  # type: ignore[arg-type]
     if op in ("==", "!=") and all(isinstance(v, (bool, list, tuple)) for v in both):
-        return (left == right) == (op == "==")
+        return _same(left, right, span) == (op == "==")
     raise Problem("E0202", f"`{op}` does not compare these", span, f"{kind_of(left)} and {kind_of(right)}")
+
+
+def _same(left: Static, right: Static, span: Span) -> bool:
+    """Whether two values are equal, lists by their elements; lists that hold lists many times over are refused."""
+    stack = [(left, right)]
+    seen = 0
+    while stack:
+        a, b = stack.pop()
+        if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
+            if type(a) is not type(b) or len(a) != len(b):
+                return False
+            seen += len(a)
+            if seen > MAX_COMPARED:
+                raise Problem("E0006", f"lists of more than {MAX_COMPARED:,} elements in all are not compared", span)
+            stack.extend(zip(a, b))
+        elif a != b:
+            return False
+    return True
 
 
 def _is_number(value: Static) -> bool:

@@ -108,7 +108,7 @@ def _count(body: tuple[syntax.Stmt, ...], scope: ModuleScope, counts: dict[int, 
     for stmt in body:
         match stmt:
             case syntax.For():
-                total += _rounds(stmt.values) * _count(stmt.body, scope, counts)
+                total += _rounds(stmt.values) * max(1, _count(stmt.body, scope, counts))  # an empty round is one too
             case syntax.If():
                 total += min(_count(stmt.then, scope, counts), _count(stmt.other, scope, counts))
             case syntax.Scan():

@@ -65,9 +65,8 @@ class Expander:
         """A node, counted and checked for size; raises Mismatch."""
         self.count += 1
         if self.count > MAX_OPS:
-            raise Problem(
-                "E0006", f"this expands to more than {MAX_OPS:,} operations", span, "the limit is reached here"
-            )
+            title = f"this expands to more than {MAX_OPS:,} operations"
+            raise Problem("E0006", title, span, "the limit is reached here", final=True)
         types = op.infer([v.type for v in inputs], attrs)
         for type in types:
             check_bytes(type, span)
@@ -276,6 +275,7 @@ class Expander:
             )
         if not -len(holder) <= at < len(holder):
             raise Problem("E0209", f"index {at} of a list of {len(holder)}", target.items[0].span, "out of range")
+        self.evaluate.spend(len(holder) // 4, target.span)
         changed = list(holder)
         changed[at] = item
         frame.locals[target.value.name] = changed
@@ -354,6 +354,7 @@ class Expander:
         outer_groups = frame.groups
         groups = self.with_attrs(frame.groups, stmt.attrs, frame) if stmt.attrs else outer_groups
         inner: Frame
+        self.evaluate.spend(len(values), stmt.values.span)
         for i, value in enumerate(values):
             if base is not None:
                 names = Names(frame.names.path(base, frame.suffix) + f".{i}")

@@ -11,7 +11,7 @@ from dslc.compiler.check.values import BlockRef, Layer, Poison, Poisoned, Proble
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS, Mismatch
-from dslc.compiler.ir.sizes import Poly, Size, bounds
+from dslc.compiler.ir.sizes import Poly, Size, SizeLimit, bounds
 from dslc.compiler.ops.init import INITIALISERS, initialiser
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
@@ -25,6 +25,10 @@ OPERATORS: Final = {
     "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
 }  # fmt: skip
 MAX_DEPTH: Final = 4000
+#: Steps are expressions evaluated, rounds of loops, and a quarter of the elements of lists and strings that were made.
+#: These many may be spent beside the ones that come with each operation: half a million take about a second.
+MAX_STEPS: Final = 500_000
+STEPS_OF_AN_OP: Final = 20
 
 
 class Evaluator:
@@ -33,6 +37,7 @@ class Evaluator:
     def __init__(self, expander: Expander) -> None:
         self.expander = expander
         self.depth = 0
+        self.steps = 0
         self._rules: dict[type[Any], Callable[[Any, Frame], Static]] = {
             syntax.Name: self._name,
             syntax.Number: self._number,
@@ -54,11 +59,22 @@ class Evaluator:
     def __call__(self, expr: syntax.Expr, frame: Frame) -> Static:
         if self.depth > MAX_DEPTH:
             raise Problem("E0004", "blocks and expressions are nested too deeply here", expr.span, "too deep")
+        self.spend(1, expr.span)
         self.depth += 1
         try:
             return self._rules[type(expr)](expr, frame)
+        except SizeLimit as limit:
+            raise arithmetic.too_complex(limit, expr.span) from None
         finally:
             self.depth -= 1
+
+    def spend(self, steps: int, span: Span) -> None:
+        """Counts work on static values, which makes no operations and so meets no other limit; E0006."""
+        self.steps += steps
+        if self.steps > MAX_STEPS + STEPS_OF_AN_OP * self.expander.count:
+            title = f"more than {MAX_STEPS:,} steps of evaluation that make no operation"
+            help = "`for` is unrolled when compiling: fewer rounds, shorter lists"
+            raise Problem("E0006", title, span, "given up here", help=help, final=True)
 
     def size(self, expr: syntax.Expr, frame: Frame) -> Size:
         """An expression that must be a size."""
@@ -243,6 +259,8 @@ class Evaluator:
     def apply(self, expr: syntax.Binary, left: Static, right: Static, frame: Frame) -> Static:
         """``left op right`` once both sides are known."""
         if not isinstance(left, Value) and not isinstance(right, Value):
+            if isinstance(left, (str, list, tuple)) and isinstance(right, (str, list, tuple)):
+                self.spend((len(left) + len(right)) // 4, expr.span)
             return arithmetic.binary(expr.op, left, right, expr.op_span or expr.span)
         for side, value in ((expr.left, left), (expr.right, right)):
             if isinstance(value, bool) or not isinstance(value, (Value, int, float, Poly)):
@@ -295,6 +313,7 @@ class Evaluator:
         assert isinstance(low, int) and isinstance(high, int)
         if high - low > 1_000_000:
             raise Problem("E0006", f"{high - low:,} rounds; the limit is 1,000,000 operations", expr.span, "too many")
+        self.spend(max(0, high - low) // 4, expr.span)
         return list(range(low, high))
 
 

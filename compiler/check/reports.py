@@ -22,12 +22,15 @@ class Reports:
         self._blocks: set[int] = set()
 
     def add(self, problem: Problem, context: str | None = None) -> None:
+        """Notes a problem; after a final one CompileError."""
         span = problem.label.span
         key = (problem.code, span.source.path, span.start)
         if key in self._seen:
             return
         self._seen.add(key)
         self.errors.append(Diagnostic(problem.code, problem.title, problem.label, problem.also, problem.help, context))
+        if problem.final:
+            self.raise_errors()
 
     def warn(self, code: str, title: str, span: Span, text: str, help: str) -> None:
         key = (code, span.source.path, span.start)

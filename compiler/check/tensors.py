@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +21,7 @@ MAX_BYTES: Final = 2**47  # a tensor beyond 128 TiB is a slip, and offsets must 
 
 def check_bytes(type: TensorType, span: Span) -> None:
     """E0305 for a tensor that can grow beyond MAX_BYTES, floats counted as f32."""
-    bytes = bounds(type.elements)[1] * type.dtype.itemsize
+    bytes = math.prod(bounds(size)[1] for size in type.shape) * type.dtype.itemsize
     if bytes > MAX_BYTES:
         raise Problem("E0305", f"{type} takes up to {bytes:,} bytes", span, "too large")
 

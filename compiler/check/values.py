@@ -28,6 +28,7 @@ class Problem(Exception):
         *,
         help: str | None = None,
         also: tuple[Label, ...] = (),
+        final: bool = False,
     ) -> None:
         super().__init__(title)
         self.code = code
@@ -35,6 +36,7 @@ class Problem(Exception):
         self.label = Label(span, text)
         self.help = help
         self.also = also
+        self.final = final  # a limit is reached: nothing further is checked
 
 
 class Poisoned(Exception):

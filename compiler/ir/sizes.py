@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,13 @@ class FloorDiv:
     def __str__(self) -> str:
         return f"({self.value})//{self.divisor}"
 
+
+class SizeLimit(ValueError):
+    """A size grew beyond MAX_WEIGHT parts, or a coefficient beyond 128 bits; the text says so."""
+
+
+#: names, terms and divisions that one size may hold, those inside of divisions included
+MAX_WEIGHT: Final = 512
 
 Atom: TypeAlias = Dim | FloorDiv
 Monomial: TypeAlias = tuple[Atom, ...]
@@ -70,6 +77,8 @@ class Poly:
         return _combine(_terms(other) + [(a, -c) for a, c in self.terms])
 
     def __mul__(self, other: Size) -> Size:
+        if isinstance(other, Poly) and len(self.terms) * len(other.terms) > MAX_WEIGHT:
+            raise SizeLimit(f"a size of more than {MAX_WEIGHT} terms")
         return _combine([(tuple(sorted(a + b, key=str)), c * d) for a, c in self.terms for b, d in _terms(other)])
 
     __rmul__ = __mul__
@@ -104,7 +113,18 @@ def _combine(terms: list[tuple[Monomial, int]]) -> Size:
         return 0
     if len(kept) == 1 and not kept[0][0]:
         return kept[0][1]
+    if any(abs(c) >> 128 for _, c in kept):
+        raise SizeLimit("a size beyond 2^128")
+    if len(kept) > MAX_WEIGHT or sum(_weight(atom) for atoms, _ in kept for atom in atoms) > MAX_WEIGHT:
+        raise SizeLimit(f"a size of more than {MAX_WEIGHT} parts")
     return Poly(tuple(kept))
+
+
+def _weight(atom: Atom) -> int:
+    """How many parts an atom has; its own depth is bounded, since whatever is inside was weighed when it was made."""
+    if isinstance(atom, Dim):
+        return 1
+    return 1 + len(atom.value.terms) + sum(_weight(inner) for atoms, _ in atom.value.terms for inner in atoms)
 
 
 def exact_div(value: Size, divisor: Size) -> Size | None:

@@ -194,7 +194,10 @@ BAD: dict[str, tuple[str, list[str]]] = {
     "unit_in_expression": (net("  return x |> linear(4 GiB)"), ["E0202"]),
     "attribute_of_const": (net("  return x |> linear(4)", before="@lr(0.1)\nconst K = 3\n"), ["E0210"]),
     "attribute_of_check": (net('  @freeze\n  check true, "fine"\n  return x |> linear(4)'), ["E0210"]),
-    "attribute_of_section": (net("  return x |> linear(4)", after="@lr(0.1)\nprecision { compute = f32 }\n"), ["E0210"]),
+    "attribute_of_section": (
+        net("  return x |> linear(4)", after="@lr(0.1)\nprecision { compute = f32 }\n"),
+        ["E0210"],
+    ),
     "behind_return": (net("  return x |> linear(4)\n  y = x + 1\n  return y"), ["E0207"]),
     "behind_both_returns": (
         net("  if true { return x |> linear(4) } else { return x |> linear(4) }\n  y = x + 1"),
@@ -223,6 +226,53 @@ BAD: dict[str, tuple[str, list[str]]] = {
     "huge_input": (
         net("  return x[0:1, 0:1]", signature="x: [8_589_934_592, 8_589_934_592]", result=" -> [1, 1]"),
         ["E0305"],
+    ),
+    "size_of_many_terms": (
+        net(
+            "  n = A + B + C + D\n" + "  n = n * n\n" * 8 + "  return x * n",
+            before="".join(f"dim {c} in 1..9 = 2\n" for c in "ACD"),
+        ),
+        ["E0304"],
+    ),
+    "size_of_nested_divisions": (net("  n = B\n" + "  n = (n*n + 1) // 3\n" * 30 + "  return x * n"), ["E0304"]),
+    "size_of_many_digits": (net("  n = B\n" + "  n = n * 1_000_000_007\n" * 9 + "  return x * n"), ["E0304"]),
+    "doubled_list": (
+        net(
+            "  return x |> linear(4)",
+            before="const k0 = [1]\n" + "".join(f"const k{i} = k{i - 1} + k{i - 1}\n" for i in range(1, 60)),
+        ),
+        ["E0006"],
+    ),
+    "compared_lists_of_lists": (
+        net(
+            "  return x |> linear(4)",
+            before="".join(
+                f"const {c}0 = 1\n" + "".join(f"const {c}{i} = [{c}{i - 1}, {c}{i - 1}]\n" for i in range(1, 40))
+                for c in "ab"
+            )
+            + "const same = a39 == b39\n",
+        ),
+        ["E0006"],
+    ),
+    "empty_rounds": (
+        net("  for i in 0..1000 { for j in 0..1000 { for k in 0..2 { } } }\n  return x |> linear(4)"),
+        ["E0006"],
+    ),
+    "input_of_many_terms": (
+        net(
+            "  return x",
+            signature="x: [" + " * ".join(["(B + C + D)"] * 40) + "]",
+            before="dim C in 1..9 = 2\ndim D in 1..9 = 2\n",
+        ),
+        ["E0304"],
+    ),
+    "rounds_by_argument": (
+        net(
+            "  return x |> idle(1000) |> linear(4)",
+            before="block idle(x: [B, D], n: int) -> [B, D] {\n"
+            "  for i in 0..n { for j in 0..n { k = i + j } }\n  return x\n}\n",
+        ),
+        ["E0006"],
     ),
     "layer_before_call": (net("  layer l = linear(4)\n  w = l.weight\n  return l(x) @ w"), ["E0102"]),
 }  # fmt: skip
