@@ -1,0 +1,208 @@
+"""Folders of images: what is decoded, in a process of its own, and what a hostile file can do."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dslc.base.errors import DataError
+from dslc.runtime.data.images import ImageRows
+from dslc.runtime.data.rows import BadSample
+from dslc.runtime.data.source import Source
+
+Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
+
+
+def picture(path: Path, size: tuple[int, int] = (5, 6), mode: str = "RGB", seed: int = 0) -> np.ndarray:
+    """A random image of width x height; its pixels [H, W, C] or [H, W]."""
+    shape = (size[1], size[0], len(mode)) if mode != "L" else (size[1], size[0])
+    pixels = np.random.default_rng(seed).integers(0, 256, shape).astype("u1")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels, mode=None).save(path)
+    return pixels
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two classes, six pictures of 5 x 6."""
+    for number in range(6):
+        picture(tmp_path / "pets" / ("cat", "dog")[number % 2] / f"{number}.png", seed=number)
+    (tmp_path / "pets" / "dog" / "notes.txt").write_text("no image")
+    (tmp_path / "pets" / "README").write_text("no class")
+    return tmp_path / "pets"
+
+
+def pixels_of(folder: Path) -> np.ndarray:
+    files = sorted(folder.glob("*/*.png"))
+    return np.stack([np.asarray(Image.open(path)) for path in files])
+
+
+def both(folder: Path, classes: int = 2) -> dict[str, Any]:
+    return {
+        "image": (f"{folder}/:image", "u8", ("B", 6, 5, 3)),
+        "label": (f"{folder}/:label", "i32", ("B",), (0, classes)),
+    }
+
+
+def test_images_and_labels_in_the_order_of_their_paths(folder: Path, opened: Any) -> None:
+    data = opened(**both(folder))
+    assert data.rows == 6
+    [batch] = data.feed([(np.array([5, 0, 2]), 0)], workers=0)
+    assert np.array_equal(batch["image"], pixels_of(folder)[[5, 0, 2]]) and batch["label"].tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [(("B", 3, 6, 5), "f32"), (("B", 1, 6, 5), "u8"), (("B", 6, 5), "f32"), (("B", 6, 5, 4), "u8")]
+)
+def test_the_layout_is_the_inputs(folder: Path, shape: Any, dtype: str, opened: Any) -> None:
+    data = opened(image=(f"{folder}/:image", dtype, shape))
+    found = data.take(np.arange(2))["image"]
+    mode = {1: "L", 3: "RGB", 4: "RGBA"}[next((s for s in (*shape[1:2], *shape[3:]) if s in (1, 3, 4)), 1)]
+    wanted = [np.asarray(Image.open(path).convert(mode)) for path in sorted(folder.glob("*/*.png"))[:2]]
+    if shape == ("B", 3, 6, 5):
+        wanted = [np.moveaxis(pixels, -1, 0) for pixels in wanted]
+    assert np.array_equal(found, np.stack(wanted).reshape(found.shape))
+    assert found.dtype == {"f32": np.float32, "u8": np.uint8}[dtype]
+
+
+def test_another_size_is_scaled_to_cover_and_cut_in_the_middle(tmp_path: Path) -> None:
+    path = tmp_path / "f" / "a.png"
+    path.parent.mkdir()
+    pixels = np.zeros((4, 12, 3), "u1")
+    pixels[:, 4:8] = 200
+    Image.fromarray(pixels).save(path)
+    rows = ImageRows(Source(tmp_path / "f", "image", "f/:image"), (4, 4, 3))
+    assert (rows.image(0) == 200).all()
+
+
+def test_what_is_no_folder_of_images(tmp_path: Path, folder: Path, opened: Any, refused: Any) -> None:
+    image = lambda path, shape=("B", 6, 5, 3): lambda: opened(image=(f"{path}/:image", "u8", shape))  # noqa: E731
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("")
+    picture(tmp_path / "flat" / "a.png")
+    assert refused(image(tmp_path / "missing")).code == "R101"
+    assert refused(image(tmp_path / "file")).code == "R101"
+    assert refused(image(tmp_path / "empty")).code == "R106"
+    assert "no image" in refused(image(folder, ("B", 7, 5, 5))).message
+    assert opened(image=(f"{tmp_path}/flat/:image", "u8", ("B", 6, 5, 3))).rows == 1
+    error = refused(lambda: opened(label=(f"{tmp_path}/flat/:label", "i32", ("B",))))
+    assert error.code == "R102" and "no class folders" in error.message
+    error = refused(lambda: opened(**both(folder, classes=1)))
+    assert error.code == "R103" and "1 classes" in error.message
+
+
+def png(width: int, height: int) -> bytes:
+    """A PNG that declares this size and has no pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+
+
+def hostile(case: str, good: bytes) -> bytes:
+    return {
+        "empty": b"",
+        "truncated": good[: len(good) // 2],
+        "no image": b"GIF89a" + bytes(100),
+        "a script": b"#!/bin/sh\ntouch pwned\n",
+        "another format": b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 5 5\n",
+        "a bomb": png(2**31 - 1, 2**31 - 1),
+        "a large bomb": png(9000, 9000),
+        "no pixels": png(5, 6),
+        "zero wide": png(0, 6),
+    }[case]
+
+
+CASES = [
+    "empty",
+    "truncated",
+    "no image",
+    "a script",
+    "another format",
+    "a bomb",
+    "a large bomb",
+    "no pixels",
+    "zero wide",
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_hostile_image_is_a_bad_sample(folder: Path, case: str) -> None:
+    path = folder / "cat" / "2.png"
+    path.write_bytes(hostile(case, path.read_bytes()))
+    rows = ImageRows(Source(folder, "image", "x/:image"), (6, 5, 3))
+    with pytest.raises(BadSample) as caught:
+        rows.read(np.array([0, 1]))
+    assert caught.value.row == 1 and caught.value.place == str(path) and 0 < len(caught.value.why) < 300
+    assert rows.read(np.array([0, 2, 3])).shape == (3, 6, 5, 3)
+
+
+def test_a_flipped_byte_is_an_image_or_a_bad_sample(folder: Path, fuzz_count: Any, fuzz_seed: int) -> None:
+    rng = np.random.default_rng(fuzz_seed)
+    path = folder / "cat" / "2.png"
+    good = path.read_bytes()
+    rows = ImageRows(Source(folder, "image", "x/:image"), (6, 5, 3))
+    outcomes = set()
+    for _ in range(fuzz_count(3000)):
+        data = bytearray(good)
+        data[rng.integers(len(data))] ^= 1 << rng.integers(8)
+        path.write_bytes(bytes(data))
+        try:
+            outcomes.add(rows.image(1).shape)
+        except BadSample as bad:
+            outcomes.add(type(bad))
+    assert BadSample in outcomes
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+def test_bad_images_are_an_error_or_skipped_up_to_a_number(folder: Path, workers: int, opened: Any) -> None:
+    for name in ("cat/2.png", "dog/5.png"):
+        (folder / name).write_bytes(b"spam")
+    tasks = [(np.array([0, 1, 2]), 0), (np.array([3, 4, 5]), 0), (np.array([1, 5, 0]), 1)]
+    with pytest.raises(DataError) as caught:
+        list(opened(**both(folder)).feed(iter(tasks), workers))
+    assert caught.value.code == "R101" and caught.value.place == str(folder / "cat" / "2.png")
+    assert "on_bad: skip" in (caught.value.help or "")
+    notes: list[str] = []
+    data = opened(**both(folder), skip=2, notes=notes)
+    found = [{name: array.copy() for name, array in batch.items()} for batch in data.feed(iter(tasks), workers)]
+    pixels = pixels_of_good(folder)
+    for batch, rows in zip(found, ([0, 0, 2], [3, 4, 3], [0, 0, 0])):
+        assert np.array_equal(batch["image"], np.stack([pixels[row] for row in rows]))
+        assert batch["label"].tolist() == [row // 3 for row in rows]
+    assert len(notes) == 2, "each bad image is told once"
+
+
+def pixels_of_good(folder: Path) -> dict[int, np.ndarray]:
+    return {
+        number: np.asarray(Image.open(path))
+        for number, path in enumerate(sorted(folder.glob("*/*.png")))
+        if path.read_bytes() != b"spam"
+    }
+
+
+def test_a_batch_without_a_good_image(folder: Path, opened: Any, refused: Any) -> None:
+    for path in folder.glob("*/*.png"):
+        path.write_bytes(b"spam")
+    data = opened(**both(folder), skip=100)
+    assert refused(lambda: list(data.feed([(np.array([0, 1]), 0)], 0))).code == "R106"
+
+
+def test_without_pillow_the_error_says_what_to_install(
+    folder: Path, opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    from dslc.base.errors import EnvironmentFault
+
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
+    with pytest.raises(EnvironmentFault) as caught:
+        opened(**both(folder))
+    assert caught.value.code == "R205" and "dslc[images]" in (caught.value.help or "")
