@@ -73,10 +73,10 @@ def test_the_layout_is_the_inputs(folder: Path, shape: Any, dtype: str, opened: 
 def test_another_size_is_scaled_to_cover_and_cut_in_the_middle(tmp_path: Path) -> None:
     path = tmp_path / "f" / "a.png"
     path.parent.mkdir()
-    pixels = np.zeros((4, 12, 3), "u1")
-    pixels[:, 4:8] = 200
+    pixels = np.zeros((8, 24, 3), "u1")
+    pixels[:, 8:16] = 200
     Image.fromarray(pixels).save(path)
-    rows = ImageRows(Source(tmp_path / "f", "image", "f/:image"), (4, 4, 3))
+    rows = ImageRows(Source(tmp_path / "f", "image", "f/:image"), (8, 8, 3))
     assert (rows.image(0) == 200).all()
 
 
