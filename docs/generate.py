@@ -45,9 +45,8 @@ def _usage(command: click.Command) -> list[str]:
     pieces = ["[OPTIONS]"]
     for parameter in command.params:
         if isinstance(parameter, click.Argument):
-            text = parameter.metavar or (parameter.name or "").upper()
-            text = f"{text}..." if parameter.nargs == -1 else text
-            pieces.append(text if parameter.required else f"[{text.strip('[]')}]")
+            name = (parameter.name or "").upper()
+            pieces.append(parameter.metavar or (name if parameter.required else f"[{name}]"))
     return pieces
 
 

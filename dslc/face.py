@@ -113,8 +113,8 @@ class Importable:
             meanings=reference_meanings,
         )
 
-    def predict(self, /, **inputs: object) -> Any:
-        """``Session.predict`` of one session that is made at the first call and kept."""
+    def predict(self, /, *unnamed: object, **inputs: object) -> Any:
+        """``Session.predict`` of one session that is made at the first call and kept. Inputs are given by name."""
         session = self._default
         if session is None:
             with self._lock:
@@ -123,4 +123,4 @@ class Importable:
                     session = self.session()
                     if session.has_weights:  # else the next call looks for published weights again
                         self._default = session
-        return session.predict(**inputs)  # type: ignore[arg-type]
+        return session.predict(*unnamed, **inputs)  # type: ignore[arg-type]

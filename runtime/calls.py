@@ -50,6 +50,12 @@ class _Call:
             self.optional = frozenset(t.name for t in self.tensors if t.name not in read)
             self.defaults = interface.train.scalars
 
+    def by_name(self, unnamed: Sequence[object]) -> None:
+        """InputError R105 for inputs without a name: their order in a model's text is not to matter."""
+        if unnamed:
+            names = ", ".join(f"{t.name}=..." for t in self.tensors)
+            raise InputError("R105", "inputs are given by name", place=self.call, help=f"write {self.call}({names})")
+
     def checked(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], dict[str, int]]:
         """Arrays, float arguments (with defaults filled in) and the value of each dim."""
         required = [t.name for t in self.tensors if t.name not in self.optional]

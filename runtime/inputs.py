@@ -169,7 +169,7 @@ def _solve(
                     tensor,
                     shape,
                     f"{dim.name} would be {value} (axis {axis})",
-                    f"{dim.name} lies in {dim.low}..{dim.high}",
+                    f"{dim.name} lies in {dim.low}..{dim.high}, as `dim {dim.name}` in the source says",
                 )
             have = found.setdefault(dim.name, (value, tensor.name))
             if have[0] != value:

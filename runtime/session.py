@@ -13,10 +13,12 @@ from dslc.base.errors import InputError
 from dslc.runtime import calls, fork, snapshot
 from dslc.runtime.artifact import Artifact, read_artifact
 from dslc.runtime.context import Context, Loaded
+from dslc.runtime.cpu import probe
 from dslc.runtime.cpu.executor import Meanings
+from dslc.runtime.cpu.probe import Nonfinite
 from dslc.runtime.inputs import as_array, check_names
 from dslc.runtime.interface import Interface, Tensor
-from dslc.runtime.opening import check_options, loaded_programs, reserve, table_of
+from dslc.runtime.opening import check_options, code_of, loaded_programs, reserve, table_of
 from dslc.runtime.pool import Pool, closed_error
 from dslc.runtime.results import EvalResult, StepResult
 from dslc.runtime.state import State
@@ -117,10 +119,12 @@ class Session:
         self._step = 0
         self._row_independent: bool = artifact.header["row_independent"]
         table = table_of(self._programs, meanings)
+        code = code_of(artifact, self._programs)
         every = [p for programs in self._programs.values() for p in programs]
         with reserve(artifact.header["state"], every, contexts):
             self._state = State(artifact.header["state"])
-            self._pool = Pool([Context(self._state.block, every, table, artifact.blob) for _ in range(contexts)])
+            block, blob = self._state.block, artifact.blob
+            self._pool = Pool([Context(block, every, table, blob, code) for _ in range(contexts)])
         self.weights = Weights(self._state, self._pool, verify=verify_weights, guard=self._alive)
 
     @property
@@ -138,7 +142,7 @@ class Session:
         """Whether every parameter and buffer has a value."""
         return not self._state.missing
 
-    def predict(self, /, *, step: int = 0, row: int = 0, **inputs: object) -> Any:
+    def predict(self, /, *unnamed: object, step: int = 0, row: int = 0, **inputs: object) -> Any:
         """The model's results: an array, or a named tuple of arrays when there are several; copies of one's own.
 
         The batch dim may have any size in its bounds. ``step`` and ``row`` choose the random draws of a model that
@@ -146,6 +150,7 @@ class Session:
         """
         self._alive("predict")
         call = calls.Predict(self.interface, self._entry("predict"), self._row_independent)
+        call.by_name(unnamed)
         arrays, dims = call.check(inputs)
         scalars = self._scalars(step=step, row=row)
         pieces = call.pieces(dims)
@@ -153,7 +158,9 @@ class Session:
             self._state.ensure_ready("predict")
             return call.run(context, arrays, dims, pieces, scalars)
 
-    def train_step(self, /, *, lr: float | None = None, row: int | None = None, **inputs: object) -> StepResult:
+    def train_step(
+        self, /, *unnamed: object, lr: float | None = None, row: int | None = None, **inputs: object
+    ) -> StepResult:
         """One step of the optimizer on one batch of the size that was built.
 
         ``inputs``: the model's inputs, those of the train section, and its float arguments. ``lr``: this step's
@@ -163,6 +170,7 @@ class Session:
         """
         self._alive("train_step")
         call = calls.TrainStep(self.interface, self._entry("train_step"))
+        call.by_name(unnamed)
         arrays, arguments, program = call.check(inputs)
         rate = call.rate(lr)
         with self._pool.exclusive() as context:
@@ -178,7 +186,28 @@ class Session:
             self._step += 1
             return result
 
-    def evaluate(self, /, *, step: int = 0, **inputs: object) -> EvalResult:
+    def find_nonfinite(self, /, *, lr: float | None = None, row: int | None = None, **inputs: object) -> Nonfinite | None:
+        """``train_step``, looking at each result: the first that is not finite, or None when all are.
+
+        When something is found, the step was not finished: the state is half updated until it is restored.
+        """
+        self._alive("find_nonfinite")
+        call = calls.TrainStep(self.interface, self._entry("train_step"))
+        arrays, arguments, program = call.check(inputs)
+        rate = call.rate(lr)
+        with self._pool.exclusive() as context:
+            self._state.ensure_ready("find_nonfinite")
+            first = self._step * call.rows(program) if row is None else row
+            scalars = self._scalars(step=self._step, row=first) | {"lr": rate} | arguments
+            bound = context.feed(program, arrays, scalars)
+            self._state.torn = True
+            found = probe.first_nonfinite(bound, self._state.views)
+            if found is None:
+                self._state.torn = False
+                self._step += 1
+            return found
+
+    def evaluate(self, /, *unnamed: object, step: int = 0, **inputs: object) -> EvalResult:
         """Loss and metrics over all rows that are given: cut into built sizes, combined as the train section says.
 
         ``inputs``: the model's inputs, those of the train section, and its float arguments. Raises InputError R105,
@@ -186,6 +215,7 @@ class Session:
         """
         self._alive("evaluate")
         call = calls.Evaluate(self.interface, self._entry("eval_step"), self._entry("eval_finish"))
+        call.by_name(unnamed)
         arrays, arguments, dims = call.check(inputs)
         pieces = call.pieces(dims)
         scalars = self._scalars(step=step, row=0) | arguments

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _LONGEST_HEADER: Final = 16 * 1024 * 1024
+_ZIP: Final = b"PK\x03\x04"  # no safetensors file begins so: its header would be 64 MiB long
 _DIGEST: Final = "sha256:"
 _METADATA: Final = "__metadata__"
 _FILE_NAME: Final = {
@@ -117,6 +118,13 @@ def decode(data: NDArray[np.uint8], place: str, *, verify: bool = True) -> Tenso
     def damaged(why: str) -> NoReturn:
         raise ArtifactError("R306", why, place=place, help="copy the file again from where it came, or train again")
 
+    if data[:4].tobytes() == _ZIP:
+        raise ArtifactError(
+            "R306",
+            "this is a zip file, as PyTorch's .pt and numpy's .npz are, not safetensors",
+            place=place,
+            help="write the weights with safetensors: safetensors.torch.save_file(model.state_dict(), PATH)",
+        )
     if data.size < 8:
         damaged(f"a tensor file has at least 8 bytes, this one {data.size}")
     length = int.from_bytes(data[:8].tobytes(), "little")

@@ -118,11 +118,14 @@ class FileLock:
         try:
             taken = self.acquire()
         except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             raise ResourceError(
                 "R402",
                 f"no lock can be taken: {error.strerror}",
                 place=str(self.path),
-                help="check that the folder exists, is writable and has locks, or choose another one",
+                help="free some space, or choose another folder"
+                if full
+                else "check that the folder exists, is writable and has locks, or choose another one",
             ) from error
         if not taken:
             pid = self.holder()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -83,6 +84,16 @@ def test_where_no_lock_can_be_made(tmp_path: Path) -> None:
             pass
         assert caught.value.code == "R402"
     assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_full_disk_is_told_from_a_missing_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("dslc.base.filelock.os.open", full)
+    with pytest.raises(ResourceError, match="No space left") as caught, FileLock(tmp_path / "lock", what="build"):
+        pass
+    assert caught.value.help and caught.value.help.startswith("free some space")
 
 
 def test_a_lock_file_that_names_nobody(tmp_path: Path) -> None:

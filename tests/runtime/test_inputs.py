@@ -87,6 +87,13 @@ def test_wrong_input_says_what_was_expected_and_what_came(open_line: Open, golde
     assert all(np.array_equal(v, before[k]) for k, v in session.state_tensors().items())
 
 
+@pytest.mark.parametrize("call", ["predict", "train_step", "evaluate"])
+def test_inputs_are_given_by_name(open_line: Open, call: str) -> None:
+    with open_line() as session, pytest.raises(InputError, match="by name") as caught:
+        getattr(session, call)(X)
+    assert caught.value.help and caught.value.help.startswith(f"write {call}(x=...")
+
+
 class Sub(np.ndarray):
     """A subclass without a meaning of its own."""
 

@@ -176,6 +176,13 @@ def test_files_that_are_not_there_or_no_files(open_line: Open, tmp_path: Path) -
         assert caught.value.code == "R306"
 
 
+def test_a_file_of_pytorch_or_numpy_says_what_it_is(open_line: Open, tmp_path: Path) -> None:
+    np.savez(tmp_path / "weights.npz", w=np.ones(2, np.float32))
+    with pytest.raises(ArtifactError, match="zip") as caught:
+        open_line().weights.load(tmp_path / "weights.npz")
+    assert caught.value.code == "R306" and "save_file" in (caught.value.help or "")
+
+
 def test_assignment_is_exact(open_line: Open) -> None:
     session = open_line()
     session.weights["b"] = np.array([1, 2], np.float32)

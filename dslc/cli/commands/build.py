@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("model", metavar="FILE[:MODEL]", required=False)
+@click.argument("model", metavar="[FILE[:MODEL]]", required=False)
 @click.option("--name", metavar="NAME", help="Name of the artifact and its Python module.")
 @click.option("-o", "out", metavar="FOLDER", help="Publish into FOLDER/NAME; default: build.")
 @click.option("--target", metavar="NAME", help="Build for this target.")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.argument("models", metavar="FILE[:MODEL]", nargs=-1)
+@click.argument("models", metavar="[FILE[:MODEL]]...", nargs=-1)
 @define_option
 def command(models: tuple[str, ...], defines: tuple[str, ...]) -> int:
     """Check models: names, types, shapes, train sections.

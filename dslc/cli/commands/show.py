@@ -22,7 +22,7 @@ ENTRIES = ("init", "train_step", "eval_step", "eval_finish", "predict")
 
 
 @click.command(cls=Command)
-@click.argument("model", metavar="FILE[:MODEL]", required=False)
+@click.argument("model", metavar="[FILE[:MODEL]]", required=False)
 @click.option("--entry", type=click.Choice(ENTRIES), help="Of this entry; default: train_step, else predict.")
 @click.option("--after", metavar="PASS", help="After this pass.")
 @click.option("--diff", metavar="PASS", help="What this pass changes.")
