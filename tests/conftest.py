@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # Set in the environment, so that worker processes of the same run draw from the same seed.
     os.environ.setdefault("DSLC_SEED", str(int.from_bytes(os.urandom(4), "big")))
+    # A shell starts a background job with SIGINT ignored, and children inherit that: tests of signals need it heard.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

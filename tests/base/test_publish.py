@@ -305,27 +305,23 @@ def test_a_second_build_fails_fast(tmp_path: Path) -> None:
 
 
 def test_a_read_only_folder(tmp_path: Path) -> None:
-    """As a user whom a folder's mode stops: root is not stopped by 0555."""
+    """As a user whom a folder's mode stops: root is not stopped by 0555, and so becomes nobody when all is imported."""
     folder = prepared(tmp_path / "out")
     script = (
         "import sys; sys.path.insert(0, sys.argv[2]); import publishing as p; from pathlib import Path\n"
         "from dslc.base.errors import ResourceError\n"
+        "import os\n"
+        "if os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "for kind in ('one', 'many'):\n"
         "    try: p.publish(kind, Path(sys.argv[1]), 'new')\n"
         "    except ResourceError as e: print(e.code)\n"
     )
     command = [sys.executable, "-B", "-c", script, str(folder), str(Path(SCRIPT).parent)]
     if os.geteuid() == 0:
-        setpriv = shutil.which("setpriv")
-        if setpriv is None:
-            pytest.skip("root without setpriv: a mode of 0555 stops nobody")
         for parent in [folder, *folder.parents][:4]:
             parent.chmod(0o755)
-        command = [setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", *command]
     folder.chmod(0o555)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     folder.chmod(0o755)
-    if "can't open file" in done.stderr or "No module named" in done.stderr or done.returncode == 126:
-        pytest.skip("another user cannot read this checkout")
     assert done.stdout.split() == ["R402", "R402"], done.stderr
     assert whole(folder) and not temps(folder)

@@ -260,10 +260,10 @@ def test_a_grammar_with_a_conflict_is_refused() -> None:
 def test_reading_a_model_imports_little_and_is_quick() -> None:
     program = """
 import sys, time
-start = time.perf_counter()
+start = time.process_time()
 from dslc.dsl.load import load
 load(sys.argv[1])
-took = time.perf_counter() - start
+took = time.process_time() - start
 assert took < 0.5, took
 slow = {"lark", "numpy", "numba", "click", "rich", "yaml"} & set(sys.modules)
 assert not slow, slow
