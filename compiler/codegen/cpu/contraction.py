@@ -49,7 +49,8 @@ class Contraction:
     """The kernel ``k(a, b, c)``. Sizes are at least 1; at most two axes of ``lanes``.
 
     Without ``panel``, b's last lane axis has stride 1. With it there is one lane axis, and b is packed: panels of
-    ``panel`` lanes, a multiple of a vector's, ``[lanes/panel, inner, panel]``; b's strides of inner axes count so.
+    ``panel`` lanes, a multiple of a vector's, ``[lanes/panel, inner, panel]``; b's strides of inner axes count so. ``panel_depth`` is the
+    depth of a panel where the kernel sums a part of it only (0: all of it).
     """
 
     dtype: DType
@@ -60,6 +61,7 @@ class Contraction:
     starts: tuple[int, int, int] = (0, 0, 0)
     panel: int = 0
     k_block: int = 512
+    panel_depth: int = 0
 
     @property
     def depth(self) -> int:
@@ -89,7 +91,7 @@ class Contraction:
     @cached_property
     def lane_block(self) -> int:
         """How much of the last lane axis a unit takes."""
-        step = self.panel or 3 * self.vector
+        step = self.panel or 12 * self.vector
         return max(1, PANEL_BYTES // (self.dtype.itemsize * self.depth * step)) * step
 
     @cached_property
@@ -101,7 +103,9 @@ class Contraction:
     @cached_property
     def group(self) -> int:
         """Units a task."""
-        lanes = math.prod(x.size for x in self.lanes[:-1]) * -(-min(self.lane_block, self.lanes[-1].size) // self.vector)
+        lanes = math.prod(x.size for x in self.lanes[:-1]) * -(
+            -min(self.lane_block, self.lanes[-1].size) // self.vector
+        )
         return max(1, GRAIN // (math.prod(self.row_blocks) * lanes * self.depth))
 
     @property
@@ -115,6 +119,12 @@ class Contraction:
 def _divisor(n: int, most: int) -> int:
     """The greatest divisor of n that is not over ``most``."""
     return next(d for d in range(max(1, min(n, most)), 0, -1) if n % d == 0)
+
+
+def best_width(lanes: int, vector: int) -> int:
+    """Vectors along the lanes of a tile, at most 4, so that the last tile wastes least."""
+    vectors = -(-lanes // vector)
+    return min((4, 3, 2), key=lambda w: (-(-vectors // w) * w, -w)) if vectors > 4 else vectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +153,10 @@ class _Printer:
         spec, v = self.spec, self.v
         budget = registers * 3 // 4
         most = max(1, math.isqrt(budget) - (0 if registers > 8 else 1))
-        width = min(-(-spec.lanes[-1].size // v.lanes), spec.panel // v.lanes if spec.panel else 3)
-        self.vectors = _divisor(spec.panel // v.lanes, most) if spec.panel else min(width, most)
+        if spec.panel:
+            self.vectors = _divisor(spec.panel // v.lanes, most)
+        else:
+            self.vectors = min(best_width(spec.lanes[-1].size, v.lanes), most)
         whole = len(spec.lanes) == 2 and self.vectors * v.lanes >= spec.lanes[-1].size
         self.lane_rows = _divisor(spec.lanes[0].size, most // self.vectors) if whole else 1
         rows = max(1, budget // (self.vectors * self.lane_rows))
@@ -208,14 +220,12 @@ class _Printer:
                 with self.b.if_then(self.b.icmp_signed("==", stop, code.int(size))):
                     yield whole, size % tile
 
-    def _lane_tile(
-        self, base: list[Any], at: Any, lanes: int, row_units: list[Any], count: Any, begin: Any
-    ) -> None:
+    def _lane_tile(self, base: list[Any], at: Any, lanes: int, row_units: list[Any], count: Any, begin: Any) -> None:
         code, spec, v = self.code, self.spec, self.v
         lane = spec.lanes[-1]
         if spec.panel:
             panel, inside = code.divmod(at, spec.panel)
-            b = code.add(base[1], code.add(code.mul(panel, spec.depth * spec.panel), inside))
+            b = code.add(base[1], code.add(code.mul(panel, (spec.panel_depth or spec.depth) * spec.panel), inside))
         else:
             b = code.add(base[1], at)
         here = [base[0], b, code.add(base[2], code.mul(at, lane.c))]
@@ -228,9 +238,7 @@ class _Printer:
         with code.loop(outer.size, 0, self.lane_rows) as y:
             self._row_tiles(self._moved(here, outer, y), row_units, columns, count, begin)
 
-    def _row_tiles(
-        self, base: list[Any], row_units: list[Any], columns: list[_Column], count: Any, begin: Any
-    ) -> None:
+    def _row_tiles(self, base: list[Any], row_units: list[Any], columns: list[_Column], count: Any, begin: Any) -> None:
         code, spec = self.code, self.spec
         last = spec.rows[-1]
         start = code.mul(row_units[-1], spec.row_blocks[-1])
@@ -284,9 +292,7 @@ class _Printer:
         self._products(base, rows, columns, count, sums)
         self._store(c, rows, columns, [b.load(place, typ=self.v.type) for place in sums])
 
-    def _products(
-        self, base: list[Any], rows: list[_Row], columns: list[_Column], count: Any, sums: list[Any]
-    ) -> None:
+    def _products(self, base: list[Any], rows: list[_Row], columns: list[_Column], count: Any, sums: list[Any]) -> None:
         """The innermost axes without loops while they are short; the innermost loop some times unrolled."""
         spec, code = self.spec, self.code
         sizes = [count, *(x.size for x in spec.inner[1:])]
@@ -294,7 +300,10 @@ class _Printer:
         while flat and isinstance(sizes[flat - 1], int) and math.prod(sizes[flat - 1 :]) <= _UNROLL:
             flat -= 1
         short = [
-            (sum(i * x.a for i, x in zip(index, spec.inner[flat:])), sum(i * x.b for i, x in zip(index, spec.inner[flat:])))
+            (
+                sum(i * x.a for i, x in zip(index, spec.inner[flat:])),
+                sum(i * x.b for i, x in zip(index, spec.inner[flat:])),
+            )
             for index in product(*(range(n) for n in sizes[flat:]))
         ]
 

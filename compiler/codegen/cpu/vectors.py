@@ -10,7 +10,8 @@ from llvmlite import ir
 from dslc.compiler.codegen.cpu.code import I1, I32, I64, VECTOR_BYTES, VOID, Code, memory_type, suffix, wide
 from dslc.compiler.ir.types import DType
 
-REGISTERS: Final = {"x86-64-v4": 32, "x86-64-v3": 8, "armv8.2": 8}  # vectors of 64 bytes that the level's registers hold
+#: Vectors of 64 bytes that a level's registers hold.
+REGISTERS: Final = {"x86_64_v4": 32, "x86_64_v3": 8, "armv8_2": 8}
 
 
 class Vectors:

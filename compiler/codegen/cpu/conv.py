@@ -1,0 +1,209 @@
+"""Convolutions and their gradients as sums of products over strides, over any number of spatial axes.
+
+The side that windows slide over is copied once with its border of zeros (where there is padding); then an input
+element's place is a sum of what the window and the place in the window contribute, so no windows are unrolled. With a
+stride s, the gradient in the input falls apart into s residue classes an axis, each a convolution with every s-th tap.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+from dslc.compiler.codegen.cpu.contract import Problem, Scratch, lower
+from dslc.compiler.codegen.cpu.contraction import Axis
+from dslc.compiler.codegen.cpu.pack import Fill, Pad
+from dslc.compiler.codegen.cpu.steps import Step, Steps
+from dslc.compiler.ir.types import DType
+
+MAX_CLASSES: Final = 16  # kernels that the gradient in the input may become
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Along one spatial axis: elements of the input, places of the window, its geometry, and count of windows."""
+
+    size: int
+    k: int
+    stride: int
+    pad: int
+    dilation: int
+
+    @property
+    def count(self) -> int:
+        return (self.size + 2 * self.pad - self.dilation * (self.k - 1) - 1) // self.stride + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Conv:
+    """The shapes of a convolution: x [batch, groups*channels, *size], w [groups*out, channels, *k] and
+    y [batch, groups*out, *count]; f32 or f64, dense and row-major. No size is 0."""
+
+    dtype: DType
+    batch: int
+    groups: int
+    channels: int
+    out: int
+    space: tuple[Window, ...]
+
+    @property
+    def taps(self) -> int:
+        return math.prod(w.k for w in self.space)
+
+    @property
+    def pixels(self) -> int:
+        """Of x, a channel."""
+        return math.prod(w.size for w in self.space)
+
+    @property
+    def windows(self) -> int:
+        """Pixels of y, a channel."""
+        return math.prod(w.count for w in self.space)
+
+    def forward(self) -> Steps:
+        """in0: x, in1: w, out0: y."""
+        scratch = Scratch()
+        source, before, plane, lines = self._padded_input(scratch)
+        out_lines, taps = _strides([w.count for w in self.space]), _strides([w.k for w in self.space])
+        problem = Problem(
+            self.dtype,
+            (Axis(self.groups, self.channels * plane, self.out * self.channels * self.taps, self.out * self.windows),),
+            (
+                Axis(self.batch, self.groups * self.channels * plane, 0, self.groups * self.out * self.windows),
+                *(Axis(w.count, w.stride * line, 0, to) for w, line, to in zip(self.space, lines, out_lines)),
+            ),
+            (Axis(self.out, 0, self.channels * self.taps, self.windows),),
+            (
+                Axis(self.channels, plane, self.taps),
+                *(Axis(w.k, w.dilation * line, tap) for w, line, tap in zip(self.space, lines, taps)),
+            ),
+            self.batch * self.groups * self.out * self.windows,
+            a=source,
+        )
+        return Steps((*before, *lower(problem, scratch)), tuple(scratch.bytes))
+
+    def weight_gradient(self) -> Steps:
+        """in0: x, in1: dy (as y), out0: dw (as w)."""
+        scratch = Scratch()
+        source, before, plane, lines = self._padded_input(scratch)
+        out_lines, taps = _strides([w.count for w in self.space]), _strides([w.k for w in self.space])
+        problem = Problem(
+            self.dtype,
+            (Axis(self.groups, self.channels * plane, self.out * self.windows, self.out * self.channels * self.taps),),
+            (
+                Axis(self.channels, plane, 0, self.taps),
+                *(Axis(w.k, w.dilation * line, 0, tap) for w, line, tap in zip(self.space, lines, taps)),
+            ),
+            (Axis(self.out, 0, self.windows, self.channels * self.taps),),
+            (
+                Axis(self.batch, self.groups * self.channels * plane, self.groups * self.out * self.windows),
+                *(Axis(w.count, w.stride * line, to) for w, line, to in zip(self.space, lines, out_lines)),
+            ),
+            self.groups * self.out * self.channels * self.taps,
+            a=source,
+        )
+        return Steps((*before, *lower(problem, scratch)), tuple(scratch.bytes))
+
+    def input_gradient(self) -> Steps | None:
+        """in0: dy (as y), in1: w, out0: dx (as x). None where it would take more than MAX_CLASSES kernels."""
+        classes = [_classes(w) for w in self.space]
+        met = list(product(*([c for c in axis if c.taps] for axis in classes)))
+        if len(met) > MAX_CLASSES:
+            return None
+        scratch, steps, source = Scratch(), [], "in0"
+        if len(met) < math.prod(len(axis) for axis in classes):
+            steps.append(Step(Fill(self.dtype, self.batch * self.groups * self.channels * self.pixels), ("out0",)))
+        low = tuple(max([0, *(-c.least for c in axis if c.taps)]) for axis in classes)
+        high = tuple(max([0, *(c.most - w.count + 1 for c in axis if c.taps)]) for axis, w in zip(classes, self.space))
+        padding = Pad(self.dtype, self.batch * self.groups * self.out, tuple(w.count for w in self.space), low, high)
+        if any(low) or any(high):
+            source = scratch.take(self.dtype, padding.elements)
+            steps.append(Step(padding, ("in0", source)))
+        lines, plane = _strides(padding.padded), math.prod(padding.padded)
+        for here in met:
+            steps += lower(self._class(here, source, low, lines, plane), scratch)
+        return Steps(tuple(steps), tuple(scratch.bytes))
+
+    def _class(
+        self, here: Sequence[_Class], source: str, low: Sequence[int], lines: Sequence[int], plane: int
+    ) -> Problem:
+        """The pixels of x of one residue along each axis."""
+        to, taps = _strides([w.size for w in self.space]), _strides([w.k for w in self.space])
+        axes = list(zip(here, self.space, lines, to, taps))
+        return Problem(
+            self.dtype,
+            (Axis(self.groups, self.out * plane, self.out * self.channels * self.taps, self.channels * self.pixels),),
+            (
+                Axis(self.batch, self.groups * self.out * plane, 0, self.groups * self.channels * self.pixels),
+                *(Axis(c.count, line, 0, w.stride * n) for c, w, line, n, _ in axes),
+            ),
+            (Axis(self.channels, 0, self.taps, self.pixels),),
+            (
+                Axis(self.out, plane, self.channels * self.taps),
+                *(Axis(c.taps, -c.back * line, c.step * tap) for c, _, line, _, tap in axes),
+            ),
+            self.batch * self.groups * self.channels * self.pixels,
+            (
+                sum((c.start + first) * line for (c, _, line, _, _), first in zip(axes, low)),
+                sum(c.first * tap for c, _, _, _, tap in axes),
+                sum(c.residue * n for c, _, _, n, _ in axes),
+            ),
+            a=source,
+        )
+
+    def _padded_input(self, scratch: Scratch) -> tuple[str, list[Step], int, list[int]]:
+        """x with its border: its name, the step that makes it, elements a channel, strides of its spatial axes."""
+        pad = tuple(w.pad for w in self.space)
+        kernel = Pad(self.dtype, self.batch * self.groups * self.channels, tuple(w.size for w in self.space), pad, pad)
+        lines, plane = _strides(kernel.padded), math.prod(kernel.padded)
+        if not any(pad):
+            return "in0", [], plane, lines
+        name = scratch.take(self.dtype, kernel.elements)
+        return name, [Step(kernel, ("in0", name))], plane, lines
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """Elements ``residue + stride*i`` of x along an axis, i < ``count``. They take part in ``taps`` places of windows:
+    place ``first + step*t`` of window ``start + i - back*t``."""
+
+    residue: int
+    count: int
+    taps: int = 0
+    first: int = 0
+    step: int = 1
+    start: int = 0
+    back: int = 0
+
+    @property
+    def least(self) -> int:
+        """The least window that is met, which may be none of y's; ``most`` likewise."""
+        return self.start - self.back * (self.taps - 1)
+
+    @property
+    def most(self) -> int:
+        return self.start + self.count - 1
+
+
+def _classes(w: Window) -> list[_Class]:
+    """All residues along one axis that some element has."""
+    common = math.gcd(w.stride, w.dilation)
+    step = w.stride // common
+    found = []
+    for residue in range(min(w.stride, w.size)):
+        count = -(-(w.size - residue) // w.stride)
+        first = next((k for k in range(min(w.k, step)) if (residue + w.pad - k * w.dilation) % w.stride == 0), None)
+        if first is None:
+            found.append(_Class(residue, count))
+            continue
+        start = (residue + w.pad - first * w.dilation) // w.stride
+        found.append(_Class(residue, count, -(-(w.k - first) // step), first, step, start, w.dilation // common))
+    return found
+
+
+def _strides(sizes: Sequence[int]) -> list[int]:
+    """Of a dense tensor."""
+    return [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
