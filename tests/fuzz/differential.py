@@ -1,0 +1,198 @@
+"""The laws that every program is held against. Each raises AssertionError with what differs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from execution import compiled, executed, feeds_for
+from interpreter import Arrays, Interpreter, kind_is_state, spread, typed
+from programs import MARK, Program
+
+from dslc.compiler import pipeline
+from dslc.compiler.check.model import Checked, check_file
+from dslc.compiler.ir.graph import Graph, Kind, order
+from dslc.compiler.ir.types import DType
+from dslc.compiler.layout import layout_state
+from dslc.compiler.passes.autodiff import autodiff, differentiate
+from dslc.compiler.passes.memory import memory
+from dslc.compiler.passes.precision import precision
+from dslc.compiler.passes.schedule import schedule
+from dslc.runtime.dtypes import numpy_dtype
+
+#: what a program must go through to run at all
+BARE = (autodiff, precision, schedule, memory)
+EPS = 2.0**-23  # two roundings of f32
+
+
+@dataclass
+class Case:
+    """A checked program with sizes, and the state after ``init`` (moved a little, so that no bias is 0)."""
+
+    checked: Checked
+    sizes: dict[str, int]
+    seed: int
+    high: dict[str, int]
+
+    def state(self, dtype: DType) -> dict[str, np.ndarray]:
+        made = compiled(self.checked, "init", self.sizes, dtype)
+        layout = layout_state(self.checked, dtype)
+        zeros = {t.name: np.zeros(t.type.ints, numpy_dtype(dtype.value)) for t in layout.tensors}
+        found = executed(made, {**zeros, "seed": np.asarray(self.seed)})
+        rng = np.random.default_rng(self.seed)
+        state = {}
+        for tensor in layout.tensors:
+            value = found[f"update {tensor.name}"]
+            if tensor.kind is Kind.PARAM:
+                value = value + rng.uniform(-0.1, 0.1, value.shape).astype(np.float32).astype(value.dtype)
+            state[tensor.name] = value
+        return state
+
+
+def case_of(program: Program, path: Path) -> Case:
+    """Checks the program's text; raises CompileError where it is not valid."""
+    path.write_text(program.text())
+    return case_of_file(path)
+
+
+def case_of_file(path: Path) -> Case:
+    """Of a program in a file; its last line says the seed of its data and the limits of its integers."""
+    checked = check_file(path)
+    last = path.read_text().splitlines()[-1]
+    facts = json.loads(last.removeprefix(MARK))
+    return Case(checked, {d.name: d.default for d in checked.dims}, facts["seed"], facts["high"])
+
+
+@contextmanager
+def _during(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"during: {what}")
+        raise
+
+
+def hold(case: Case, dtype: DType) -> None:
+    """All laws, for every entry of the program, computed in ``dtype``."""
+    state = case.state(dtype)
+    with _during("predict"):
+        _entry(case, "predict", dtype, state)
+        if "B" in case.sizes:
+            _entry(replace(case, sizes=case.sizes | {"B": 1}), "predict", dtype, state)
+    if case.checked.train is None:
+        return
+    with _during("train_step"):
+        after = _entry(case, "train_step", dtype, state)
+    with _during("second train_step"):
+        _entry(case, "train_step", dtype, state | after)
+    if dtype is DType.F64:
+        with _during("gradient"):
+            gradient(case, state)
+
+
+def _entry(case: Case, entry: str, dtype: DType, state: Arrays) -> dict[str, np.ndarray]:
+    """The entry agrees with the interpreter, without passes, and with dead bytes poisoned. Gives the new state."""
+    checked, sizes = case.checked, case.sizes
+    cut = pipeline.cut(checked, entry, sizes).graph
+    feeds = feeds_for(cut, case.seed, dtype, case.high) | dict(state)
+    full = compiled(checked, entry, sizes, dtype)
+    got = executed(full, feeds)
+    with _during("poison"):
+        same_bits(executed(full, feeds, poison=True), got)
+    with _during("passes off"):
+        same_bits(executed(compiled(checked, entry, sizes, dtype, BARE), feeds), got)
+    with _during("interpreter"):
+        expected = Interpreter(typed(cut, dtype)).run(feeds)
+        same_bits({name: got[name] for name in expected}, expected)
+    if dtype is DType.F32:
+        with _during("f32 against f64"):
+            near(got, typed(cut, DType.F64), feeds, case.seed)
+    return {name.removeprefix("update "): array for name, array in got.items() if name.startswith("update ")}
+
+
+def same_bits(a: Arrays, b: Arrays) -> None:
+    """Equal bytes, but for which nan it is."""
+    assert a.keys() == b.keys(), f"{sorted(a)} and {sorted(b)}"
+    for name, x in a.items():
+        y = b[name]
+        assert (x.dtype, x.shape) == (y.dtype, y.shape), f"{name}: {x.dtype}{x.shape} and {y.dtype}{y.shape}"
+        if x.tobytes() == y.tobytes():
+            continue
+        assert x.dtype.kind == "f" and (np.isnan(x) == np.isnan(y)).all(), f"{name}: {x} and {y}"
+        real = ~np.isnan(x)
+        assert x[real].tobytes() == y[real].tobytes(), f"{name}: {x} and {y}"
+
+
+def near(got: Arrays, graph: Graph, feeds: Arrays, seed: int) -> None:
+    """Each number lies where f64 puts it when every rounding is disturbed by as much as one of f32."""
+    for runs in (4, 40):
+        bounds = spread(graph, feeds, runs, EPS, seed)
+        wrong = _outside(got, bounds)
+        if not wrong:
+            return
+    raise AssertionError(f"not what f64 gives: {', '.join(wrong)}")
+
+
+def _outside(got: Arrays, bounds: dict[str, tuple[np.ndarray, np.ndarray]]) -> list[str]:
+    wrong = []
+    for name, (low, high) in bounds.items():
+        x, low, high = (array.astype(np.float64) for array in (got[name], low, high))
+        with np.errstate(all="ignore"):
+            room = 8 * (high - low) + 1e-5 * (1 + np.maximum(np.abs(low), np.abs(high)))
+            fits = (x >= low - room) & (x <= high + room)
+        fits |= np.isnan(x) & ~np.isfinite(low + high)
+        fits |= ~np.isfinite(low + high) | (np.maximum(np.abs(low), np.abs(high)) > 1e37)
+        if not fits.all():
+            wrong.append(f"{name}: {got[name][~fits][:3]} is not in {low[~fits][:3]} .. {high[~fits][:3]}")
+    return wrong
+
+
+def gradient(case: Case, state: Arrays) -> int:
+    """The gradient of each parameter along a random direction is the central difference of the loss in f64.
+
+    Central differences at two widths; where they disagree the loss has a kink there, and nothing is said. Gives the
+    number of parameters that were compared.
+    """
+    cut = pipeline.cut(case.checked, "train_step", case.sizes).graph
+    graph = typed(cut, DType.F64)
+    feeds = feeds_for(cut, case.seed, DType.F64, case.high) | dict(state)
+    params = [i for i in graph.inputs if i.kind is Kind.PARAM]
+    loss = graph.outputs["loss"]
+    found = differentiate(graph, loss, [p.value for p in params])
+    named = {p.name: found[p.value] for p in params if p.value in found}
+    values = Interpreter(Graph(graph.inputs, order(named.values()), named)).run(feeds)
+    alone = Interpreter(Graph(graph.inputs, order([loss]), {"loss": loss}))
+    frozen: dict[object, list[np.ndarray]] = {}
+    base = float(alone.run(feeds, frozen=frozen)["loss"])
+    if not math.isfinite(base):
+        return 0
+    rng = np.random.default_rng(case.seed)
+    compared = 0
+    for name, got in values.items():
+        direction = rng.standard_normal(got.shape)
+        direction /= max(float(np.linalg.norm(direction)), 1e-30)
+
+        def difference(h: float, name: str = name, direction: np.ndarray = direction) -> float:
+            up, down = (
+                float(alone.run({**feeds, name: feeds[name] + s * h * direction}, frozen=frozen)["loss"])
+                for s in (1, -1)
+            )
+            return (up - down) / (2 * h)
+
+        wide, fine = difference(1e-5), difference(3e-6)
+        slope = float((got * direction).sum())
+        size = max(abs(fine), abs(slope))
+        noise = 1e-9 * max(1.0, abs(base)) + 1e-5 * float(np.linalg.norm(got))
+        if not math.isfinite(wide + fine) or abs(wide - fine) > 1e-5 * size + noise:
+            continue
+        compared += 1
+        assert abs(slope - fine) <= 1e-4 * size + noise, f"the slope of {name} is {fine}, its gradient says {slope}"
+    return compared
+
+
+__all__ = ["BARE", "Case", "case_of", "case_of_file", "gradient", "hold", "kind_is_state", "near", "same_bits"]

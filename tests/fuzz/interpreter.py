@@ -1,0 +1,118 @@
+"""The graph of a checked program, node by node through the ops' numpy meanings: no passes, no plan, no shared bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.passes.simplify import plain
+from dslc.runtime.dtypes import numpy_dtype
+
+Arrays = Mapping[str, np.ndarray]
+
+
+def typed(graph: Graph, dtype: DType) -> Graph:
+    """The graph with ``dtype`` for the abstract float, everywhere."""
+    new: dict[Value, Value] = {}
+    inputs: dict[Input, Input] = {}
+    for source in graph.inputs:
+        type = TensorType(_concrete(source.value.type.dtype, dtype), source.value.type.shape)
+        inputs[source] = Input(source.name, source.kind, type, source.span)
+        new[source.value] = inputs[source].value
+    nodes = []
+    for node in graph.nodes:
+        attrs = {k: _concrete(v, dtype) for k, v in node.attrs.items()}
+        made = Builder(name=node.name, span=node.span, phase=node.phase).node(
+            node.op, *(new[v] for v in node.inputs), **attrs
+        )
+        nodes.append(made)
+        new.update(zip(node.outputs, made.outputs))
+    return Graph(
+        tuple(inputs.values()),
+        tuple(nodes),
+        {name: new[v] for name, v in graph.outputs.items()},
+        tuple((inputs[i], new[v]) for i, v in graph.updates),
+    )
+
+
+def _concrete(attr: Any, dtype: DType) -> Any:
+    if isinstance(attr, tuple):
+        return tuple(_concrete(a, dtype) for a in attr)
+    return dtype if attr is DType.FLOAT else attr
+
+
+class Interpreter:
+    """Runs a typed graph. ``noise``: each float result is moved by up to so many of its ``eps``, at random."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.attrs = [plain(n.attrs) for n in graph.nodes]
+
+    def run(
+        self,
+        feeds: Arrays,
+        *,
+        noise: tuple[float, np.random.Generator] | None = None,
+        frozen: dict[Node, list[np.ndarray]] | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Outputs by name, and new values of states as ``update NAME``.
+
+        ``frozen`` keeps what ``stop_gradient`` gave in the first run for the next ones: to a gradient it is a constant.
+        """
+        known: dict[Value, np.ndarray] = {}
+        for source in self.graph.inputs:
+            array = np.asarray(feeds[source.name])
+            known[source.value] = array.astype(numpy_dtype(source.value.type.dtype.value)).reshape(array.shape)
+            known[source.value].flags.writeable = False
+        with np.errstate(all="ignore"):
+            for node, attrs in zip(self.graph.nodes, self.attrs):
+                results = self._node(node, attrs, known, frozen)
+                for value, result in zip(node.outputs, results, strict=True):
+                    array = np.asarray(result)
+                    wanted = (numpy_dtype(value.type.dtype.value), value.type.ints)
+                    assert (array.dtype, array.shape) == wanted, f"{node.op.name} gives {array.dtype}{array.shape}"
+                    if noise is not None and array.dtype.kind == "f":
+                        size, rng = noise
+                        array = np.asarray(array * (1 + size * rng.uniform(-1, 1, array.shape)))
+                    array.flags.writeable = False
+                    known[value] = array
+        found = {name: known[v] for name, v in self.graph.outputs.items()}
+        return found | {f"update {i.name}": known[v] for i, v in self.graph.updates}
+
+    def _node(
+        self,
+        node: Node,
+        attrs: Mapping[str, Any],
+        known: Mapping[Value, np.ndarray],
+        frozen: dict[Node, list[np.ndarray]] | None,
+    ) -> list[np.ndarray]:
+        if frozen is not None and node.op.name == "stop_gradient":
+            if node not in frozen:
+                frozen[node] = [known[v].copy() for v in node.inputs]
+            return [a.copy() for a in frozen[node]]
+        return [np.array(r) for r in node.op.meaning([known[v] for v in node.inputs], attrs)]
+
+
+def spread(graph: Graph, feeds: Arrays, runs: int, eps: float, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Least and greatest values of each output over runs in which every rounding is replaced by a random one.
+
+    Stochastic arithmetic (Vignes 1978): how far a computation in a narrower dtype may lie from that in f64, also
+    where an intermediate value stands near a jump (floor, argmax, a comparison).
+    """
+    interpreter = Interpreter(graph)
+    rng = np.random.default_rng(seed)
+    bounds: dict[str, tuple[np.ndarray, np.ndarray]] = {}
+    for turn in range(runs + 1):
+        for name, array in interpreter.run(feeds, noise=(eps, rng) if turn else None).items():
+            low, high = bounds.get(name, (array, array))
+            bounds[name] = (np.fmin(low, array), np.fmax(high, array))
+    return bounds
+
+
+def kind_is_state(source: Input) -> bool:
+    return source.kind not in (Kind.DATA, Kind.SCALAR)

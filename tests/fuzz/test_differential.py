@@ -1,0 +1,115 @@
+"""Random programs over the whole function table: compiled, planned and run, they give what an interpreter gives.
+
+A program that fails is shrunk and saved to a file that the message names; it becomes a file of ``tests/regress``.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import rules_shape as rules_shape  # adds its rules
+from differential import case_of, case_of_file, gradient, hold
+from programs import Program, random_program, shrunk
+from rules import RULES
+
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.registry import functions, optimizers
+from dslc.dsl.diagnostics import CompileError
+
+REGRESS = Path(__file__).parents[1] / "regress"
+SOAK = os.environ.get("DSLC_SOAK") == "1"
+COUNT = 10_000 if SOAK else 300
+PARTS = 10
+
+
+def program_of(seed: int) -> Program:
+    return random_program(seed, RULES, optimizers())
+
+
+def dtype_of(seed: int) -> DType:
+    return (DType.F32, DType.F64)[seed % 2]
+
+
+def failure(program: Program, folder: Path) -> Exception | None:
+    """What goes wrong with a program; a program that is not valid is no failure."""
+    try:
+        case = case_of(program, folder / "m.nn")
+    except CompileError:
+        return None
+    try:
+        hold(case, dtype_of(program.seed))
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
+        return error
+    return None
+
+
+def smallest(program: Program, error: Exception, folder: Path) -> Program:
+    """The least program that still fails in the same way."""
+
+    def fails(smaller: Program) -> bool:
+        found = failure(smaller, folder)
+        return type(found) is type(error) and getattr(found, "__notes__", []) == getattr(error, "__notes__", [])
+
+    return shrunk(program, fails)
+
+
+def saved(program: Program) -> Path:
+    folder = Path(tempfile.gettempdir()) / "dslc-failing-programs"
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{dtype_of(program.seed).value}_{program.seed}.nn"
+    path.write_text(program.text())
+    return path
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_programs_give_what_the_interpreter_gives(part: int, fuzz_seed: int, tmp_path: Path) -> None:
+    for number in range(part, COUNT, PARTS):
+        seed = fuzz_seed * 100_000 + number
+        program = program_of(seed)
+        case = case_of(program, tmp_path / "m.nn")  # every program that is written is valid
+        try:
+            hold(case, dtype_of(seed))
+        except Exception as error:
+            path = saved(smallest(program, error, tmp_path))
+            error.add_note(f"seed {seed}; the least program that fails so: {path}; it belongs into {REGRESS}")
+            raise
+
+
+def test_every_function_and_optimizer_is_in_the_programs(fuzz_seed: int) -> None:
+    seen: set[str] = set()
+    for number in range(300):
+        seen |= program_of(fuzz_seed * 100_000 + number).functions
+    missing = sorted((functions().keys() | optimizers().keys()) - seen)
+    assert not missing, f"a rule in rules.py or rules_shape.py is missing for {missing}"
+
+
+@pytest.mark.parametrize("path", sorted(REGRESS.glob("f*.nn")), ids=lambda p: p.stem)
+def test_programs_that_failed_once(path: Path) -> None:
+    hold(case_of_file(path), DType(path.stem.partition("_")[0]))
+
+
+def test_most_gradients_are_compared(fuzz_seed: int, tmp_path: Path) -> None:
+    """Kinks are rare: else the comparison of gradients would pass by saying nothing."""
+    compared = params = 0
+    for seed in range(fuzz_seed, fuzz_seed + 20):
+        case = case_of(program_of(seed), tmp_path / "m.nn")
+        compared += gradient(case, case.state(DType.F64))
+        params += sum(1 for p in case.checked.params.values() if p.input.kind.value == "param")
+    assert compared >= 0.8 * params > 0
+
+
+def test_a_failing_program_is_made_small(tmp_path: Path) -> None:
+    """With a law that forbids `tanh`, what is left holds little more than one."""
+    found: Callable[[Program], bool] = lambda p: any("tanh(" in s.text for s in p.statements)  # noqa: E731
+    program = next(p for p in map(program_of, range(1000)) if len(p.statements) > 8 and found(p))
+
+    def fails(smaller: Program) -> bool:
+        case_of(smaller, tmp_path / "m.nn")  # what is left is always valid
+        return found(smaller)
+
+    least = shrunk(program, fails)
+    assert found(least) and len(least.statements) <= 3
