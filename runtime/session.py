@@ -13,12 +13,10 @@ from dslc.base.errors import InputError
 from dslc.runtime import calls, fork, snapshot
 from dslc.runtime.artifact import Artifact, read_artifact
 from dslc.runtime.context import Context, Loaded
-from dslc.runtime.cpu import probe
 from dslc.runtime.cpu.executor import Meanings
-from dslc.runtime.cpu.probe import Nonfinite
 from dslc.runtime.inputs import as_array, check_names
 from dslc.runtime.interface import Interface, Tensor
-from dslc.runtime.opening import check_options, code_of, loaded_programs, reserve, table_of
+from dslc.runtime.opening import check_options, loaded_programs, reserve, table_of
 from dslc.runtime.pool import Pool, closed_error
 from dslc.runtime.results import EvalResult, StepResult
 from dslc.runtime.state import State
@@ -119,12 +117,10 @@ class Session:
         self._step = 0
         self._row_independent: bool = artifact.header["row_independent"]
         table = table_of(self._programs, meanings)
-        code = code_of(artifact, self._programs)
         every = [p for programs in self._programs.values() for p in programs]
         with reserve(artifact.header["state"], every, contexts):
             self._state = State(artifact.header["state"])
-            block, blob = self._state.block, artifact.blob
-            self._pool = Pool([Context(block, every, table, blob, code) for _ in range(contexts)])
+            self._pool = Pool([Context(self._state.block, every, table, artifact.blob) for _ in range(contexts)])
         self.weights = Weights(self._state, self._pool, verify=verify_weights, guard=self._alive)
 
     @property
@@ -185,27 +181,6 @@ class Session:
             result = call.result(bound, self._step, self._state.forward_order)
             self._step += 1
             return result
-
-    def find_nonfinite(self, /, *, lr: float | None = None, row: int | None = None, **inputs: object) -> Nonfinite | None:
-        """``train_step``, looking at each result: the first that is not finite, or None when all are.
-
-        When something is found, the step was not finished: the state is half updated until it is restored.
-        """
-        self._alive("find_nonfinite")
-        call = calls.TrainStep(self.interface, self._entry("train_step"))
-        arrays, arguments, program = call.check(inputs)
-        rate = call.rate(lr)
-        with self._pool.exclusive() as context:
-            self._state.ensure_ready("find_nonfinite")
-            first = self._step * call.rows(program) if row is None else row
-            scalars = self._scalars(step=self._step, row=first) | {"lr": rate} | arguments
-            bound = context.feed(program, arrays, scalars)
-            self._state.torn = True
-            found = probe.first_nonfinite(bound, self._state.views)
-            if found is None:
-                self._state.torn = False
-                self._step += 1
-            return found
 
     def evaluate(self, /, *unnamed: object, step: int = 0, **inputs: object) -> EvalResult:
         """Loss and metrics over all rows that are given: cut into built sizes, combined as the train section says.
