@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import keyword
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dslc.base.errors import BuildError
+from dslc.base.module_name import IDENTIFIER, module_name_problem
 
-_IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _SIZE: Final = re.compile(r"[A-Za-z0-9_+\-*/() ]{1,400}")
 #: Options of the calls; an input of this name could not be given.
@@ -70,15 +69,10 @@ _TRAIN: Final = """    def train_step(  # type: ignore[override]
 
 
 def check_artifact_name(name: str) -> None:
-    """Raise BuildError E0604 for a name that cannot be imported, or that would hide a module of Python."""
-    _check_identifier(name, "artifact")
-    if name in sys.stdlib_module_names or name == "dslc":
-        raise BuildError(
-            "E0604",
-            f"an artifact called `{name}` would hide the module of that name",
-            place=name,
-            help="give another name with --name",
-        )
+    """Raise BuildError E0604 for a name that cannot be imported, or that would hide another module."""
+    problem = module_name_problem(name)
+    if problem is not None:
+        raise BuildError("E0604", f"`{name[:80]}` {problem}", place="--name", help="choose another with --name")
 
 
 def face_files(header: Mapping[str, Any]) -> dict[str, str]:
@@ -155,7 +149,7 @@ def _check_argument(name: str) -> None:
 
 
 def _check_identifier(name: str, what: str) -> None:
-    if not _IDENTIFIER.fullmatch(name) or keyword.iskeyword(name) or name.startswith("__"):
+    if not IDENTIFIER.fullmatch(name) or keyword.iskeyword(name) or name.startswith("__"):
         raise _bad_name(name, what)
 
 

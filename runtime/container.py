@@ -209,8 +209,8 @@ def _opened(path: Path) -> Iterator[tuple[int, int]]:
 def _unreadable(path: Path, error: OSError) -> ArtifactError:
     if error.errno == errno.ELOOP:
         return ArtifactError("R301", "a symbolic link", place=str(path), help="give the file that it leads to")
-    what = error.strerror or str(error)
-    return ArtifactError("R311", f"not read: {what}", place=str(path), help="check the path and its permissions")
+    what = (error.strerror or str(error)).lower()
+    return ArtifactError("R311", f"cannot be read: {what}", place=str(path), help="check the path and its permissions")
 
 
 def _pread(fd: int, start: int, count: int) -> memoryview:

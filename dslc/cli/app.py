@@ -74,6 +74,8 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            if "--json" in args:  # read by the command elsewhere, but here there is none
+                ctx.find_root().obj.json = True
             from difflib import get_close_matches
 
             close = get_close_matches(args[0], COMMANDS, 1)
@@ -174,7 +176,9 @@ def _print_traceback(error: BaseException) -> None:
 
 def _usage_error(error: click.ClickException, options: Settings) -> None:
     if options.json:
-        item = {"code": "usage", "message": error.format_message(), "place": None, "help": "dslc --help"}
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        help = f"{context.command_path if context else 'dslc'} --help"
+        item = {"code": "usage", "message": error.format_message(), "place": None, "help": help}
         print_json({"errors": [item], "exit_code": error.exit_code})
     else:
         error.show()

@@ -71,6 +71,7 @@ def test_build_text_and_options(dslc: Callable, project: Path) -> None:
         (["--size", "B=65"], 2, "E0304"),
         (["--size", "C=1"], 2, "E0603"),
         (["--name", "json"], 2, "E0604"),
+        (["--name", "numpy"], 2, "E0604"),
         (["-D", "hiden=3"], 2, "E0605"),
         (["-D", "hidden=x"], 2, "E0605"),
     ],

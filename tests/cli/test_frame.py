@@ -70,6 +70,8 @@ def test_an_unknown_command_names_the_nearest(dslc: Callable) -> None:
     ran = dslc("explan")
     assert ran.code == 2 and "did you mean `dslc explain`?" in ran.err and not ran.out
     assert dslc("--json", "explan").json["errors"][0]["code"] == "usage"
+    assert dslc("explan", "--json").json["errors"][0]["help"] == "dslc --help"
+    assert dslc("explain", "E9999", "--json").json["errors"][0]["help"] == "dslc explain --help"
 
 
 def raise_in_explain(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 import shutil
-import sys
 from pathlib import Path
 from typing import Final
 
 import click
 
 from dslc.base.errors import BuildError, ResourceError
+from dslc.base.module_name import module_name_problem
 from dslc.cli.app import Command
 from dslc.cli.output import emit
 
@@ -47,13 +45,11 @@ def command(path: str) -> None:
 
 
 def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,63}", name) or name.startswith("__"):
-        why, help = f"`{name}` cannot be a module's name", "use letters, digits and `_`, at most 64, no leading digit"
-    elif keyword.iskeyword(name) or name in sys.stdlib_module_names or name in ("dslc", "numpy"):
-        why, help = f"`{name}` is a name of Python's own", f"take another, as `{name}_net`"
-    else:
+    problem = module_name_problem(name)
+    if problem is None:
         return
-    raise BuildError("E0604", why, place=name, help=help)
+    help = f"take another, as `{name}_net`" if name.isidentifier() else "use letters, digits and `_`, no leading digit"
+    raise BuildError("E0604", f"`{name[:80]}` {problem}", place=name, help=help)
 
 
 def _write(folder: Path, name: str) -> list[str]:
