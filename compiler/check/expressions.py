@@ -204,7 +204,8 @@ class Evaluator:
                 if item.step is not None:
                     step = self.size(item.step, frame)
                     if not isinstance(step, int) or step < 1:
-                        raise Problem("E0209", "a step is an int of at least 1", item.step.span, f"is {step}")
+                        title, help = "a step is an int of at least 1", f"`flip(x, over={axis})` turns the axis round"
+                        raise Problem("E0209", title, item.step.span, f"is {step}", help=help)
                     steps[axis] = step
                 if item.low is not None:
                     starts[axis] = self._position(item.low, shape[axis], frame, inclusive=True)

@@ -25,6 +25,7 @@ block bottleneck(x: [B, C, H, W], mid: int, s: int = 1) -> [B, 4*mid, H/s, W/s] 
 """
 
 BAD: dict[str, tuple[str, list[str]]] = {
+    "step_backwards": (net("  return (x |> linear(8))[:, 7:0:-2]"), ["E0209"]),
     "residual_shapes": (
         net(
             "  x = x |> conv(256, 1) as stem\n"

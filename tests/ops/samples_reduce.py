@@ -48,6 +48,18 @@ def reductions(function: Callable[[Sequence[float]], float], distinct: bool = Fa
 TIES = np.array([[1.0, 3.0, 3.0], [2.0, 2.0, 2.0], [5.0, 1.0, 0.0]])
 
 
+FAR = np.array([[1.0, math.nan, 3.0], [-math.inf, 0.0, math.inf], [-math.inf, -math.inf, -math.inf], [-0.0, 0.0, -0.0]])
+
+
+def corners(ufunc: Callable[..., Any]) -> list[Sample]:
+    """Infinities and nan, which wins; u8 and i8 at their limits."""
+    bounds = [np.array([[0, 255, 7]], "uint8"), np.array([[-128, 127, 0]], "int8"), np.array([[2**62, -(2**62)]])]
+    return [
+        Sample([x], {"over": (1,), "keep": False}, outputs=(), reference=lambda x, over, keep: ufunc(x, 1))
+        for x in (FAR, TIES, *bounds)
+    ]
+
+
 def softmax(x: np.ndarray, axis: int) -> np.ndarray:
     return np.exp(x) / np.exp(x).sum(axis, keepdims=True)
 
@@ -86,11 +98,13 @@ SAMPLES: dict[str, list[Sample]] = {
     "mean": reductions(lambda v: math.fsum(v) / len(v)),
     "max": [
         *reductions(max, distinct=True),
+        *corners(np.max),
         Sample([TIES], {"over": (1,), "keep": False}, outputs=(), reference=over_lines(max)),
         Sample([Spec((3, 4), "int32", -9, 9)], {"over": (1,), "keep": False}, reference=over_lines(max)),
     ],
     "min": [
         *reductions(min, distinct=True),
+        *corners(np.min),
         Sample([Spec((3, 4), "int32", -9, 9)], {"over": (0,), "keep": True}, reference=over_lines(min)),
     ],
     "argmax": [

@@ -14,7 +14,8 @@ from language import check, evaluate
 from recorder import Recorder, compute, value_of
 
 from dslc.base.errors import CODES
-from dslc.compiler.ir.op import Mismatch
+from dslc.compiler import entries
+from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ir.sizes import Dim, of_dim
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import registry
@@ -136,6 +137,46 @@ def test_einsum_with_dims_is_one_product() -> None:
     assert y.type.shape == (B, 2, 6, 6)
     producer: Any = y.producer
     assert producer.op.name == "matmul"
+
+
+def test_einsum_leaves_the_transpose_to_the_product() -> None:
+    call = Recorder()
+    y: Any = call.build("einsum", "bij,bkj->bik", call.tensor(B, 4, 8), call.tensor(B, 2, 8)).producer
+    assert y.op.name == "matmul" and y.attrs["transpose_b"]
+    assert all(not hasattr(v.producer, "op") for v in y.inputs)
+
+
+def test_the_gradient_of_a_norm_at_zero_is_zero() -> None:
+    x = np.array([[0.0, 0.0, 0.0], [3.0, 0.0, 4.0]])
+    for p, expected in ((2.0, [0.6, 0, 0.8]), (1.0, [1, 0, 1]), (3.0, None)):
+        value, dy = value_of(x), value_of(np.ones(2))
+        node = Builder().node(registry.ops()["norm"], value, over=(1,), keep=False, p=p)
+        [found] = node.op.grad(node, [dy], Builder())
+        assert found is not None
+        [norm] = run([node.out], {value: x})
+        [got] = run([found], {value: x, node.out: norm, dy: np.ones(2)})
+        np.testing.assert_array_equal(got[0], 0)
+        assert np.isfinite(got).all()
+        if expected is not None:
+            np.testing.assert_allclose(got[1], expected, rtol=1e-12)
+
+
+ROWS_APART = [
+    ("reshape(reshape(x, [4*B, 2]), [B, 4, 2])", "[B, 4, 2]", True),
+    ("reshape(linear(reshape(x, [2*B, 4]), 3), [B, 6])", "[B, 6]", True),
+    ("gather(x, argmax(reshape(x, [B, 8, 1]), axis=1))", "[B, 1]", True),
+    ("x - flip(x, over=1)", "[B, 8]", True),
+    ("x - flip(x, over=0)", "[B, 8]", False),
+    ("cumsum(x, axis=0)", "[B, 8]", False),
+    ("reshape(transpose(reshape(x, [B, 2, 4]), [1, 0, 2]), [B, 8])", "[B, 8]", False),
+]
+
+
+@pytest.mark.parametrize(("expression", "result", "apart"), ROWS_APART)
+def test_whether_predict_keeps_rows_apart(expression: str, result: str, apart: bool, tmp_path: Path) -> None:
+    checked = check(tmp_path, XS, f"  return {expression}", result)
+    program = entries.predict(checked, {"B": 4})
+    assert entries.rows_independent(program.graph, {"x"}) is apart
 
 
 REFUSED = [
