@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
-from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.op import Builder, Pointwise
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.passes.simplify import plain
 from dslc.runtime.dtypes import numpy_dtype
@@ -47,7 +47,7 @@ def _concrete(attr: Any, dtype: DType) -> Any:
 
 
 class Interpreter:
-    """Runs a typed graph. ``noise``: each float result is moved by up to so many of its ``eps``, at random."""
+    """Runs a typed graph."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -62,6 +62,7 @@ class Interpreter:
     ) -> dict[str, np.ndarray]:
         """Outputs by name, and new values of states as ``update NAME``.
 
+        ``noise`` (size, rng) moves each float result by about ``size`` of itself.
         ``frozen`` keeps what ``stop_gradient`` gave in the first run for the next ones: to a gradient it is a constant.
         """
         known: dict[Value, np.ndarray] = {}
@@ -77,8 +78,7 @@ class Interpreter:
                     wanted = (numpy_dtype(value.type.dtype.value), value.type.ints)
                     assert (array.dtype, array.shape) == wanted, f"{node.op.name} gives {array.dtype}{array.shape}"
                     if noise is not None and array.dtype.kind == "f":
-                        size, rng = noise
-                        array = np.asarray(array * (1 + size * rng.uniform(-1, 1, array.shape)))
+                        array = _disturbed(node, array, known, *noise)
                     array.flags.writeable = False
                     known[value] = array
         found = {name: known[v] for name, v in self.graph.outputs.items()}
@@ -96,6 +96,17 @@ class Interpreter:
                 frozen[node] = [known[v].copy() for v in node.inputs]
             return [a.copy() for a in frozen[node]]
         return [np.array(r) for r in node.op.meaning([known[v] for v in node.inputs], attrs)]
+
+
+def _disturbed(
+    node: Node, array: np.ndarray, known: Mapping[Value, np.ndarray], size: float, rng: np.random.Generator
+) -> np.ndarray:
+    """The result moved by up to ``size`` of itself; what adds many numbers, by as much of the greatest of them too."""
+    scale = np.abs(array)
+    if not isinstance(node.op, Pointwise):
+        greatest = [np.abs(known[v]).max(initial=0) for v in node.inputs if known[v].dtype.kind == "f"]
+        scale = scale + max(greatest, default=0)
+    return np.asarray(array + size * scale * rng.uniform(-1, 1, array.shape))
 
 
 def spread(graph: Graph, feeds: Arrays, runs: int, eps: float, seed: int) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -103,7 +103,11 @@ class Program:
         lines = [
             "nn 1",
             *(f"dim {name} in 1..8 = {size}" for name, size in self.sizes),
-            *self.blocks,
+            *(
+                b
+                for b in self.blocks
+                if any(b.split("(")[0].removeprefix("block ") in s.functions for s in self.statements)
+            ),
             f"model M({given}) -> ({', '.join(named)}) {{",
             *("  " + line for text in body for line in text.splitlines()),
             f"  return {', '.join(returned)}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,15 @@ from test_differential import program_of
 
 from dslc.compiler import pipeline
 from dslc.compiler.emit import plan_of
-from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import VerifyError, verify_program
+from dslc.compiler.ops.registry import ops
 from dslc.runtime.cpu.executor import BoundPlan
 from dslc.runtime.plan import Plan, Reference
 
+OPS = ops()
 LIMIT = 300  # programs of a normal run
 
 
@@ -108,7 +111,7 @@ def test_a_dropped_dependency(fuzz_seed: int, tmp_path: Path, monkeypatch: pytes
     def edit(plan: Plan) -> Plan:
         """Of the first two neighbours that depend on each other, the reader comes first."""
         steps = list(plan.instructions)
-        for i, (a, b) in enumerate(zip(steps, steps[1:])):
+        for i, (a, b) in enumerate(itertools.pairwise(steps)):
             if isinstance(a, Reference) and isinstance(b, Reference) and set(a.outputs) & set(b.inputs):
                 steps[i : i + 2] = [b, a]
                 break
@@ -130,7 +133,7 @@ def test_verify_refuses_swapped_offsets(fuzz_seed: int, tmp_path: Path) -> None:
         assert program.memory is not None
         places = dict(program.memory.places)
         works = [v for v, p in places.items() if p.region == "work" and v.type.bytes]
-        pairs = [(a, b) for a, b in zip(works, works[1:]) if places[a].offset != places[b].offset]
+        pairs = [(a, b) for a, b in itertools.pairwise(works) if places[a].offset != places[b].offset]
         if not pairs:
             continue
         a, b = pairs[0]
@@ -151,7 +154,7 @@ def test_verify_refuses_a_reader_before_its_producer(fuzz_seed: int, tmp_path: P
     for program, build in _finished(cases(fuzz_seed, tmp_path)):
         assert program.schedule is not None
         nodes = list(program.schedule)
-        hits = [i for i, (a, b) in enumerate(zip(nodes, nodes[1:])) if set(a.outputs) & set(b.inputs)]
+        hits = [i for i, (a, b) in enumerate(itertools.pairwise(nodes)) if set(a.outputs) & set(b.inputs)]
         if not hits:
             continue
         i = hits[0]
