@@ -58,13 +58,13 @@ def check_file(path: str | Path, model: str | None = None, args: Mapping[str, st
 
     Raises CompileError with everything that is wrong (at most 20 errors), BuildError for a wrong ``args``.
     """
-    text, named = _split_model(path)
+    text, named = split_model(path)
     return check_program(load(text), model or named, args)
 
 
 def check_all(path: str | Path, args: Mapping[str, str] | None = None) -> tuple[Checked, ...]:
     """Every model of a file (or the one of ``path:Model``), in order; what is wrong with any of them at once."""
-    text, model = _split_model(path)
+    text, model = split_model(path)
     if model is not None:
         return (check_file(path, args=args),)
     files = load(text)
@@ -84,7 +84,8 @@ def check_all(path: str | Path, args: Mapping[str, str] | None = None) -> tuple[
     return tuple(checked)
 
 
-def _split_model(path: str | Path) -> tuple[str, str | None]:
+def split_model(path: str | Path) -> tuple[str, str | None]:
+    """File and model of ``FILE:Model``; a file whose name has a colon is meant where it exists."""
     text = str(path)
     if ":" in text and not Path(text).exists():
         file, _, model = text.rpartition(":")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from dslc.cli.options import pairs, sizes
 from dslc.cli.settings import merged_sizes, read_config
-from dslc.cli.sources import split_model
 
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
@@ -43,7 +42,6 @@ def requested(
         return Request(check_config(config), config.build, project_root(config), config)
     from dslc.compiler.check.model import check_file
 
-    file, name = split_model(model)
     build: dict[str, Any] = {}
     if target is not None:
         build["target"] = target
@@ -51,4 +49,4 @@ def requested(
         build["precision"] = precision
     if size:
         build["sizes"] = merged_sizes(None, sizes(size))
-    return Request(check_file(file, name, pairs(defines, "-D")), build, Path())
+    return Request(check_file(model, args=pairs(defines, "-D")), build, Path())

@@ -12,7 +12,7 @@ from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK
 from dslc.cli.app import Command
 from dslc.cli.artifacts import find_artifact
 from dslc.cli.output import emit
-from dslc.cli.sources import as_argument, split_model
+from dslc.cli.sources import as_argument
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact import Artifact
@@ -52,7 +52,7 @@ def command(artifact: str, digest: str | None, rebuild: str | None) -> int:
 def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
     """What differs between the artifact and a build of ``source`` with its options; empty when the bytes are equal."""
     from dslc.cli.compile import options_of
-    from dslc.compiler.check.model import check_file
+    from dslc.compiler.check.model import check_file, split_model
     from dslc.compiler.pipeline import build
 
     header = artifact.header
