@@ -51,7 +51,7 @@ def declare(ref: BlockRef, scope: ModuleScope, expander: Expander) -> Instance:
             shape = value.type.shape
             if expander.batch is None and shape and len(expander.tensors.data) == 1 and isinstance(shape[0], Poly):
                 expander.batch = shape[0] if shape[0] in [scope.dim(d) for d in scope.dims] else None
-            expander.bind(param.name, value, span, frame)
+            expander.statements.bind(param.name, value, span, frame)
     return Instance(ref, frame)
 
 
@@ -89,7 +89,7 @@ def run_model(model: Instance, given: Mapping[str, Static], expander: Expander) 
                 frame.locals[param.name] = Poison()
                 help = f"give it a default, or -D {param.name}=VALUE"
                 raise Problem("E0201", f"`{param.name}` of `{block.name}` has no value", span, help=help)
-            expander.bind(param.name, static_argument(param, value, param.span, block.name), span, frame)
+            expander.statements.bind(param.name, static_argument(param, value, param.span, block.name), span, frame)
             shown.append(param.name)
     with expander.report(frame):
         frame.groups = expander.with_attrs(frame.groups, block.attrs, frame)

@@ -68,7 +68,7 @@ def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static],
                     assert entry.value is not None
                     targets = tuple(syntax.Name(t, span=name_span(entry, t)) for t in entry.targets)
                     stmt = syntax.Assign(targets, entry.value, span=entry.span)
-                    expander.run((stmt,), frame)
+                    expander.statements.run((stmt,), frame)
             except (Problem, Poisoned):
                 for target in entry.targets:
                     frame.locals[target] = Poison()
@@ -99,7 +99,7 @@ def _declare(
         raise Problem("E0103", f"`{param.name}` is the name of a result, input or argument of the model", span, "again")
     if isinstance(param.type, syntax.TensorTypeExpr):
         value = expander.tensors.add_data(param.name, input_type(param.type, frame, expander), param.span)
-        expander.bind(param.name, value, span, frame)
+        expander.statements.bind(param.name, value, span, frame)
         found.inputs.append(param.name)
         return
     if param.name in given:
@@ -112,7 +112,7 @@ def _declare(
     if isinstance(value_now, float):
         found.scalars[param.name] = value_now
         value_now = expander.tensors.scalar(param.name, DType.FLOAT)
-    expander.bind(param.name, value_now, span, frame)
+    expander.statements.bind(param.name, value_now, span, frame)
 
 
 def _loss(entry: syntax.Entry, frame: Frame, found: TrainSection, expander: Expander) -> None:
