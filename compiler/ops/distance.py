@@ -16,7 +16,7 @@ from dslc.compiler.ops.constant import constant
 from dslc.compiler.ops.elementwise import Gradients, abs_, div, mul, only, sign
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.logic import eq
-from dslc.compiler.ops.powers import pow_
+from dslc.compiler.ops.powers import pow_, sqrt
 from dslc.compiler.ops.reduce import Reduction, all_axes, sum_, widened
 from dslc.compiler.ops.selection import maximum, where
 
@@ -68,6 +68,13 @@ class Norm(Reduction):
         if p != 2:
             share = b(mul, b(sign, x), b(pow_, b(abs_, share), constant(b, p - 1, x)))
         return (b(mul, share, dy),)
+
+    def in_eval(self, node: Node, b: Builder) -> Sequence[Value] | None:
+        """A root of a sum, which evaluation adds up over batches; the gradient at 0 is of no concern there."""
+        x, p = node.inputs[0], float_attr(node.attrs, "p")
+        powers = b(mul, x, x) if p == 2 else b(abs_, x) if p == 1 else b(pow_, b(abs_, x), constant(b, p, x))
+        total = b(sum_, powers, over=node.attrs["over"], keep=node.attrs["keep"])
+        return (total if p == 1 else b(sqrt, total) if p == 2 else b(pow_, total, constant(b, 1 / p, x)),)
 
 
 norm = register(Norm())

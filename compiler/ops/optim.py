@@ -53,7 +53,7 @@ class Update(Op):
         p, g, *slots, lr, step = xs
         finite = np.isfinite(g)
         if not finite.all():
-            g = np.where(finite, g, 0)  # norms over the whole tensor count such an element as 0
+            g = np.where(finite, g, g.dtype.type(0))  # norms over the whole tensor count such an element as 0
         with np.errstate(all="ignore"):
             new = self.updated(p, g, slots, float(lr), int(step) + 1, attrs)
         if finite.all():

@@ -161,6 +161,18 @@ def test_the_gradient_of_a_norm_at_zero_is_zero() -> None:
             np.testing.assert_allclose(got[1], expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
+def test_in_evaluation_a_norm_is_a_root_of_a_sum(p: float) -> None:
+    value = value_of(X)
+    for over, keep in (((0, 1), False), ((1,), True)):
+        node = Builder().node(registry.ops()["norm"], value, over=over, keep=keep, p=p)
+        stand_in = node.op.in_eval(node, Builder())
+        assert stand_in is not None
+        values = run([*stand_in, node.out], {value: X})
+        np.testing.assert_allclose(*values, rtol=1e-13)
+        assert values[0].shape == values[1].shape
+
+
 ROWS_APART = [
     ("reshape(reshape(x, [4*B, 2]), [B, 4, 2])", "[B, 4, 2]", True),
     ("reshape(linear(reshape(x, [2*B, 4]), 3), [B, 6])", "[B, 6]", True),
