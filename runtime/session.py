@@ -13,7 +13,9 @@ from dslc.base.errors import InputError
 from dslc.runtime import calls, fork, snapshot
 from dslc.runtime.artifact import Artifact, read_artifact
 from dslc.runtime.context import Context, Loaded
+from dslc.runtime.cpu import probe
 from dslc.runtime.cpu.executor import Meanings
+from dslc.runtime.cpu.probe import Nonfinite
 from dslc.runtime.inputs import as_array, check_names
 from dslc.runtime.interface import Interface, Tensor
 from dslc.runtime.opening import check_options, loaded_programs, reserve, table_of
@@ -181,6 +183,29 @@ class Session:
             result = call.result(bound, self._step, self._state.forward_order)
             self._step += 1
             return result
+
+    def find_nonfinite(
+        self, /, *, lr: float | None = None, row: int | None = None, **inputs: object
+    ) -> Nonfinite | None:
+        """``train_step``, looking at each result: the first that is not finite, or None when all are.
+
+        When something is found, the step was not finished: the state is half updated until it is restored.
+        """
+        self._alive("find_nonfinite")
+        call = calls.TrainStep(self.interface, self._entry("train_step"))
+        arrays, arguments, program = call.check(inputs)
+        rate = call.rate(lr)
+        with self._pool.exclusive() as context:
+            self._state.ensure_ready("find_nonfinite")
+            first = self._step * call.rows(program) if row is None else row
+            scalars = self._scalars(step=self._step, row=first) | {"lr": rate} | arguments
+            bound = context.feed(program, arrays, scalars)
+            self._state.torn = True
+            found = probe.first_nonfinite(bound, self._state.views)
+            if found is None:
+                self._state.torn = False
+                self._step += 1
+            return found
 
     def evaluate(self, /, *unnamed: object, step: int = 0, **inputs: object) -> EvalResult:
         """Loss and metrics over all rows that are given: cut into built sizes, combined as the train section says.

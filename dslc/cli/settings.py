@@ -55,8 +55,12 @@ def read_config(
     defines: tuple[str, ...] = (),
     size: tuple[str, ...] = (),
     fields: tuple[str, ...] = (),
+    start: Mapping[str, object] | None = None,
 ) -> Config:
-    """The configuration with the flags on top. Raises DataError R101 or R104, or a usage error."""
+    """The configuration with the flags on top; ``start`` are fields of that section.
+
+    Raises DataError R101 or R104, or a usage error.
+    """
     from dslc.runtime.train.config import load_config
 
     flags: dict[str, object] = {
@@ -67,6 +71,7 @@ def read_config(
         "build.target": target,
         "build.precision": precision,
     }
+    flags.update({f"start.{name}": value for name, value in (start or {}).items()})
     flags.update({f"args.{name}": value for name, value in pairs(defines, "-D").items()})
     flags.update(_fields(fields))
     config = load_config(path, flags, os.environ)

@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "show": Entry("Look", "show", "Print a model's graph, as it was checked or after a pass."),
     "info": Entry("Look", "info", "Show what an artifact holds."),
     "mem": Entry("Look", "mem", "Show planned memory, its lower bound, the largest buffers."),
+    "weights": Entry("Look", "weights", "List, compare or convert files of weights."),
     "config": Entry("Look", "config", "Print each value of the configuration and its origin."),
 }
 

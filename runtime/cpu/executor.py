@@ -174,6 +174,22 @@ class BoundPlan:
             for step in self._writing:
                 step()
 
+    def watch(self, see: Callable[[str, str, Sequence[Array]], None]) -> None:
+        """Run all instructions, each by itself; after it, ``see`` gets its name, its node and what it has written.
+
+        Bits are those of ``run``. What ``see`` raises ends the run in the middle.
+        """
+        with np.errstate(all="ignore"):
+            for instruction in self._plan.instructions:
+                self._open = None  # no instruction joins the one before
+                step = self._bind(instruction)
+                if step is None:
+                    continue
+                step()
+                name = instruction.op if isinstance(instruction, Reference) else type(instruction).__name__.lower()
+                where = self._where(instruction.where) if hasattr(instruction, "where") else self.name
+                see(name, where, [self._views[index] for index in accesses(instruction)[1]])
+
     def _bind(self, instruction: Instruction) -> Step | None:
         match instruction:
             case Reference():

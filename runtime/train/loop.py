@@ -31,6 +31,7 @@ from dslc.runtime.train.rundir import choose_run, run_lock
 from dslc.runtime.train.saver import Saver
 from dslc.runtime.train.setup import Plan, Trainable, eval_scalars, open_eval, plan_run, run_evaluation
 from dslc.runtime.train.signals import StopNow, StopRequest
+from dslc.runtime.train.start import start_from
 from dslc.runtime.train.stopping import Patience
 
 LOG_NAME: Final = "log.jsonl"
@@ -71,7 +72,7 @@ def train(
         if folder != config.save.dir and not resume:
             report.line(f"{config.save.dir} holds an earlier run; this one goes to {folder} (--resume goes on with it)")
         with run_lock(folder):
-            run = _Run(config, session, plan, folder, report)
+            run = Run(config, session, plan, folder, report)
             run.begin(resume)
             try:
                 code = run.loop(stop)
@@ -99,7 +100,7 @@ def metrics_of(found: EvalResult) -> dict[str, float]:
     return {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
 
 
-class _Run:
+class Run:
     """The state of a run between its steps."""
 
     def __init__(self, config: Config, session: Trainable, plan: Plan, folder: Path, report: Reporter) -> None:
@@ -133,14 +134,20 @@ class _Run:
                 help=f"load the artifact with seed={self.config.train.seed}",
             )
         if resume:
-            self._restore(self.saver.store.newest(self._refusal, self.report.warn))
+            self.restore()
         elif self.session.step != 0:
             raise InputError(
                 "R105", f"the session has done {self.session.step} steps", place="train", help="load the artifact anew"
             )
+        elif self.config.start.weights is not None:
+            start_from(self.config.start, self.session, self.report.line)
         log_path = self.folder / LOG_NAME
         self.log = Log(log_path, self.report.warn, after_step=self.done if resume else None)
         self.events = open_events(self.folder, self.config.save.tensorboard, self.done)
+
+    def restore(self) -> None:
+        """Go on from the newest checkpoint that is sound. ArtifactError R307 when there is none."""
+        self._restore(self.saver.store.newest(self._refusal, self.report.warn))
 
     def _refusal(self, found: Checkpoint) -> str | None:
         """Why a checkpoint cannot be gone on from; None when it can."""

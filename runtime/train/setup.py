@@ -24,6 +24,7 @@ _LONGEST_RUN: Final = 2**53  # steps; a float holds each number
 
 class WeightsFile(Protocol):
     def save(self, path: Any, /) -> None: ...
+    def __setitem__(self, name: str, value: Any, /) -> None: ...
 
 
 class Trainable(Protocol):

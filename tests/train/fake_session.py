@@ -42,6 +42,9 @@ class FakeWeights:
     def __init__(self, session: FakeSession) -> None:
         self.session = session
 
+    def __setitem__(self, name: str, value: np.ndarray) -> None:
+        np.copyto(self.session.state[name], value, casting="no")
+
     def save(self, path: Path) -> None:
         publish_bytes(path, tensorfile.encode({name: self.session.state[name] for name in SHAPES}))
 
@@ -64,7 +67,10 @@ class FakeSession:
         self.evals: list[dict[str, Any]] = []
         self.poison: dict[int, str] = {}  # step -> what is not finite there
         self.after_step: Any = None
-        tensors = [{"name": n, "dtype": "f32", "shape": list(a.shape)} for n, a in self.state.items()]
+        tensors = [
+            {"name": n, "kind": "param" if n in SHAPES else "optimizer", "dtype": "f32", "shape": list(a.shape)}
+            for n, a in self.state.items()
+        ]
         program = SimpleNamespace(sizes={"B": batch})
         self.artifact = SimpleNamespace(
             header={

@@ -7,43 +7,112 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, NumericError
 from dslc.cli.app import Command
 from dslc.cli.output import emit, note, settings
 from dslc.cli.progress import build_progress
 from dslc.cli.settings import config_options, read_config
 
 if TYPE_CHECKING:
+    from dslc.runtime.train.diagnose import NonfiniteStep, Overfit
     from dslc.runtime.train.loop import TrainResult
 
 
 @click.command(cls=Command)
 @config_options
 @click.option("--weights", metavar="FILE", help="Start from these weights, not from initial ones.")
+@click.option("--map", "renames", multiple=True, metavar="OLD=NEW", help="A name in that file and its name here.")
+@click.option("--partial", is_flag=True, help="What that file lacks, or has in another shape, starts anew.")
 @click.option("--resume", is_flag=True, help="Go on from the newest sound checkpoint of the run.")
+@click.option("--overfit-one-batch", "overfit", is_flag=True, help="Learn one batch by heart, as a check of the model.")
+@click.option("--steps", metavar="N", type=click.IntRange(2, 10**6), help="Steps of that check; 200 by default.")
+@click.option("--find-nan", is_flag=True, help="Replay the run and name the first node that is not finite.")
 @click.option("--device", default="auto", metavar="NAME", help="cpu, gpu or auto.")
-def command(weights: str | None, resume: bool, device: str, **flags: Any) -> int:
+def command(
+    weights: str | None,
+    renames: tuple[str, ...],
+    partial: bool,
+    resume: bool,
+    overfit: bool,
+    steps: int | None,
+    find_nan: bool,
+    device: str,
+    **flags: Any,
+) -> int:
     """Train the model of ./dslc.yaml, building it where stale.
 
     Ctrl-C finishes the step, saves a checkpoint and exits with 130; `dslc train --resume` goes on. The weights are
-    published as build/NAME/NAME.safetensors.
+    published as build/NAME/NAME.safetensors. With --weights of another model, --map and --partial take what fits.
     """
     from dslc.cli.compile import build_config
     from dslc.face import load
+    from dslc.runtime.train import diagnose
+    from dslc.runtime.train.diagnose import overfit_one_batch
     from dslc.runtime.train.loop import train
 
     if weights is not None and resume:
         raise click.UsageError("--weights and --resume exclude each other: a checkpoint has its weights")
-    config = read_config(**flags)
+    _check_flags(overfit=overfit, find_nan=find_nan, resume=resume, steps=steps)
+    config = read_config(**flags, start={"weights": weights, "map": name_map(renames), "partial": partial or None})
     with build_progress() as progress:
         path, built = build_config(config, progress)
     if built is not None:
         note(f"built {path} in {built.seconds:.2f} s")
-    with load(path, device=device, weights=weights or "init", seed=config.train.seed) as session:
+    with load(path, device=device, weights="init", seed=config.train.seed) as session:
         # With --json, stdout holds the result alone.
         console = sys.stderr if settings().json else sys.stdout
+        if overfit:
+            return _report_overfit(overfit_one_batch(config, session, steps or 200, console))
+        if find_nan:
+            return _report_nonfinite(diagnose.find_nan(config, session, console))
         result = train(config, session, path.parent, resume=resume, console=console)
     emit(_data(result), _text(result))
     return result.exit_code
+
+
+def name_map(texts: tuple[str, ...]) -> dict[str, str] | None:
+    """``OLD=NEW`` texts as a mapping; None without any. A usage error for another form, or a name given twice."""
+    found: dict[str, str] = {}
+    for text in texts:
+        old, equals, new = text.partition("=")
+        if not (old and equals and new) or old in found:
+            why = "is given twice" if old in found else "is not OLD=NEW"
+            raise click.BadParameter(f"{text!r} {why}", param_hint="--map")
+        found[old] = new
+    return found or None
+
+
+def _check_flags(*, overfit: bool, find_nan: bool, resume: bool, steps: int | None) -> None:
+    if overfit + find_nan + resume > 1:
+        raise click.UsageError("--overfit-one-batch, --find-nan and --resume exclude each other")
+    if steps is not None and not overfit:
+        raise click.UsageError("--steps belongs to --overfit-one-batch; --epochs says how long to train")
+
+
+def _report_overfit(found: Overfit) -> int:
+    """Exit code 1, a difference, when the batch was not learned."""
+    said = f"loss {found.first:.4g} -> {found.last:.4g} in {found.steps} steps on one batch"
+    verdict = (
+        "the model can learn it"
+        if found.learned
+        else "the batch was not learned: look at the learning rate (--lr), the labels, the loss, or give more --steps"
+    )
+    data = {"first": found.first, "last": found.last, "steps": found.steps, "learned": found.learned}
+    emit(data, f"{said}: {verdict}")
+    return EXIT_OK if found.learned else EXIT_DIFFERENCE
+
+
+def _report_nonfinite(found: NonfiniteStep | None) -> int:
+    if found is None:
+        emit({"step": None}, "every step up to the end of the run is finite")
+        return EXIT_OK
+    what = found.what if found.what is not None else "a gradient, while every result is finite"
+    raise NumericError(
+        "R501",
+        f"in step {found.step}, replayed from step {found.start}: {what}",
+        place=f"step {found.step}",
+        help="try a lower learning rate (--lr) or a warm-up; look at the node's inputs (log, division, exp)",
+    )
 
 
 def _text(result: TrainResult) -> str:

@@ -1,0 +1,100 @@
+"""``dslc weights``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK
+from dslc.cli.app import Command
+from dslc.cli.commands.train import name_map
+from dslc.cli.output import emit, size_text, table
+
+if TYPE_CHECKING:
+    from dslc.runtime.tensorfile import TensorFile
+
+_FILES = {"list": 1, "diff": 2, "convert": 2}
+
+
+@click.command(cls=Command)
+@click.argument("action", metavar="list|diff|convert", type=click.Choice(list(_FILES)))
+@click.argument("files", nargs=-1, required=True, metavar="FILE")
+@click.option(
+    "--map", "renames", multiple=True, metavar="OLD=NEW", help="Convert: another name, or beginning of names."
+)
+@click.option("--dtype", type=click.Choice(["f16", "bf16", "f32", "f64"]), help="Convert: the dtype of float tensors.")
+@click.option(
+    "--tolerance", type=click.FloatRange(0), default=0.0, metavar="X", help="Diff: how far values may be apart."
+)
+def command(action: str, files: tuple[str, ...], renames: tuple[str, ...], dtype: str | None, tolerance: float) -> int:
+    """List, compare or convert files of weights.
+
+    Files are safetensors: published weights, checkpoints, or those of another framework. `diff A B` exits with 1 when
+    they differ; `convert IN OUT` writes OUT with a SHA-256 of each tensor.
+    """
+    if len(files) != _FILES[action]:
+        raise click.UsageError(f"`dslc weights {action}` takes {_FILES[action]} file(s), {len(files)} are given")
+    if action != "convert" and (renames or dtype):
+        raise click.UsageError("--map and --dtype belong to `dslc weights convert`")
+    if action == "list":
+        return _list(files[0])
+    if action == "diff":
+        return _diff(files[0], files[1], tolerance)
+    return _convert(Path(files[0]), Path(files[1]), name_map(renames) or {}, dtype)
+
+
+def _read(path: str) -> TensorFile:
+    from dslc.runtime import tensorfile
+
+    return tensorfile.read(path)
+
+
+def _list(path: str) -> int:
+    found = _read(path)
+    count = sum(tensor.raw.size for tensor in found.tensors.values())
+    rows = [(name, str(tensor), size_text(tensor.raw.size)) for name, tensor in sorted(found.tensors.items())]
+    digests = "every digest matches" if found.verified else "without digests"
+    data = {
+        "file": path,
+        "verified": found.verified,
+        "bytes": count,
+        "tensors": {name: {"dtype": t.dtype, "shape": list(t.shape)} for name, t in sorted(found.tensors.items())},
+    }
+    emit(data, table(("tensor", "type", "size"), rows, (2,)) + f"\n{len(rows)} tensors, {size_text(count)}, {digests}")
+    return EXIT_OK
+
+
+def _diff(left: str, right: str, tolerance: float) -> int:
+    from dslc.runtime.weightfiles import compared
+
+    every = compared(_read(left).tensors, _read(right).tensors)
+    differ = [d for d in every if d.largest is None or d.left != d.right or d.largest > tolerance]
+    rows = [(d.name, d.left or "-", d.right or "-", "-" if d.largest is None else f"{d.largest:.3g}") for d in differ]
+    data = {
+        "same": len(every) - len(differ),
+        "different": [
+            {"name": d.name, "left": d.left, "right": d.right, "largest_difference": d.largest} for d in differ
+        ],
+    }
+    last = f"{len(differ)} of {len(every)} tensors differ"
+    emit(data, (table(("tensor", left, right, "largest"), rows, (3,)) + "\n" if rows else "") + last)
+    return EXIT_DIFFERENCE if differ else EXIT_OK
+
+
+def _convert(source: Path, target: Path, names: dict[str, str], dtype: str | None) -> int:
+    from dslc.base.publish import publish_bytes
+    from dslc.runtime import tensorfile
+    from dslc.runtime.weightfiles import converted, renamed
+
+    if target.suffix != ".safetensors":
+        raise click.BadParameter(f"{target} does not end in .safetensors", param_hint="FILE")
+    file = tensorfile.read(source)
+    tensors = renamed(file.tensors, names, str(source))
+    floats = ("f16", "bf16", "f32", "f64")
+    dtypes = {n: dtype if dtype is not None and t.dtype in floats else t.dtype for n, t in tensors.items()}
+    arrays = {n: converted(t, dtypes[n], f"{source}: {n}") for n, t in tensors.items()}
+    publish_bytes(target, tensorfile.encode(arrays, dtypes=dtypes))
+    emit({"out": str(target), "tensors": len(arrays)}, f"wrote {target}: {len(arrays)} tensors")
+    return EXIT_OK

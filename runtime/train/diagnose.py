@@ -1,0 +1,117 @@
+"""Two ways to find out why a model does not train: one batch again and again, and the node of the first NaN."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TextIO
+
+from dslc.base.errors import ArtifactError, NumericError
+from dslc.runtime.train.config import Config
+from dslc.runtime.train.loop import Run
+from dslc.runtime.train.progress import reporter
+from dslc.runtime.train.rundir import choose_run
+from dslc.runtime.train.setup import Trainable, plan_run
+from dslc.runtime.train.start import start_from
+
+_LEARNED = 0.1  # of the first loss
+
+
+@dataclass(frozen=True)
+class Overfit:
+    """The loss of the first and of the last of ``steps`` steps on one batch."""
+
+    first: float
+    last: float
+    steps: int
+
+    @property
+    def learned(self) -> bool:
+        """Whether the loss fell to a tenth, or vanished."""
+        return self.last <= max(_LEARNED * abs(self.first), 1e-6)
+
+
+@dataclass(frozen=True)
+class NonfiniteStep:
+    """The step that was not finite, in a replay from step ``start``; ``what`` names the node, unless all are finite."""
+
+    step: int
+    start: int
+    what: object | None
+
+
+class Watched(Trainable, Protocol):
+    """A session whose steps can be looked into."""
+
+    def find_nonfinite(
+        self, /, *, lr: float | None = None, row: int | None = None, **inputs: object
+    ) -> object | None: ...
+
+
+def overfit_one_batch(config: Config, session: Trainable, steps: int, console: TextIO | None = None) -> Overfit:
+    """Train on the first batch alone, not augmented, at the base learning rate; nothing is saved or published.
+
+    A model that cannot learn one batch by heart has a fault that more data will not mend. Raises NumericError R501 for
+    a loss that is not finite, and what ``plan_run`` raises.
+    """
+    report = reporter(console if console is not None else sys.stdout)
+    plan = plan_run(config, session, report.line)
+    _start(config, session, report.line)
+    rows, _ = next(plan.tasks(config, 0))
+    data = replace(plan.train, training=False)
+    # One read through the workers, kept: each step gets the very same batch.
+    with closing(data.feed([(rows, 0)], config.data.workers)) as feed:
+        batch = {name: array.copy() for name, array in next(feed).items()}
+    losses: list[float] = []
+    for step in range(steps):
+        result = session.train_step(lr=plan.base_lr, **batch, **plan.eval_scalars)
+        losses.append(result.loss)
+        if not math.isfinite(result.loss):
+            raise NumericError(
+                "R501",
+                f"the loss is not finite in step {step} on one batch",
+                place=result.nonfinite or "loss",
+                help="try a lower learning rate (--lr)",
+            )
+        if step in (0, steps - 1) or (step + 1) % max(1, steps // 10) == 0:
+            report.line(f"step {step + 1}/{steps}  loss {result.loss:.6g}")
+    return Overfit(losses[0], losses[-1], steps)
+
+
+def find_nan(config: Config, session: Watched, console: TextIO | None = None) -> NonfiniteStep | None:
+    """Replay a run from its newest checkpoint, else from its start, to the first step that is not finite.
+
+    That step is done again, one instruction at a time, to name the first whose result is not finite. None when the
+    replay reaches the end of the run. The run's files are only read. Raises what ``plan_run`` raises.
+    """
+    report = reporter(console if console is not None else sys.stdout)
+    plan = plan_run(config, session, report.line)
+    try:
+        folder = choose_run(config.save.dir, resume=True)
+    except ArtifactError:
+        report.line("there is no checkpoint, so the run is replayed from its start")
+        _start(config, session, report.line)
+        start = 0
+    else:
+        run = Run(config, session, plan, folder, report)
+        run.restore()
+        start = run.done
+    with closing(plan.train.feed(plan.tasks(config, start), config.data.workers)) as feed:
+        for done in range(start, plan.total):
+            batch: dict[str, Any] = {**next(feed), **plan.scalars_at(done)}
+            before = session.state_tensors()
+            result = session.train_step(lr=plan.lr_at(done), **batch)
+            if result.nonfinite is None and math.isfinite(result.loss):
+                continue
+            report.line(f"step {done} is not finite; looking into it")
+            session.restore(before, done)
+            return NonfiniteStep(done, start, session.find_nonfinite(lr=plan.lr_at(done), **batch))
+    return None
+
+
+def _start(config: Config, session: Trainable, notice: Callable[[str], None]) -> None:
+    if config.start.weights is not None:
+        start_from(config.start, session, notice)
