@@ -14,10 +14,13 @@ from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.runtime.artifact import write_artifact
 from dslc.runtime.container import Blob
-from dslc.runtime.plan import Buffer, Copy, Instruction, Plan, Port, Reference, Scalar
+from dslc.runtime.plan import Buffer, Copy, Instruction, Kernel, Plan, Port, Reference, Scalar
 
 if TYPE_CHECKING:
     from dslc.compiler.layout import StateLayout
+
+#: The objects of an artifact, one a level; kernels name the first, the runtime takes the one of its machine.
+CODE = "code."
 
 
 def emit_artifact(
@@ -41,11 +44,15 @@ def emit_artifact(
     """
     blobs: list[Blob] = []
     entries: list[dict[str, Any]] = []
+    kernels: dict[str, Any] = {}
+    features: set[str] = set()
     for number, program in enumerate(programs):
         memory = program.memory
         assert memory is not None, f"{program.entry} has no memory plan"
         plan = f"plan.{number}"
-        blobs.append(Blob(plan, "plan", plan_of(program).encode()))
+        made = plan_of(program, kernels)
+        features |= {"native" if isinstance(i, Kernel) else "reference" for i in made.instructions if _computes(i)}
+        blobs.append(Blob(plan, "plan", made.encode()))
         entries.append(
             {
                 "entry": program.entry,
@@ -60,9 +67,13 @@ def emit_artifact(
                 "planned": memory.work_bytes,
             }
         )
+    if kernels:
+        from dslc.compiler.codegen.cpu.objects import LEVELS, object_of
+
+        blobs += [Blob(CODE + level, "object", object_of(kernels, level)) for level in LEVELS]
     header: dict[str, Any] = {
         "format": [1, 0],
-        "required_features": [provider],
+        "required_features": sorted(features or {provider}),
         "name": name,
         "model": model,
         "toolchain": dict(toolchain),
@@ -94,9 +105,16 @@ def _state(layout: StateLayout) -> dict[str, Any]:
     return {"bytes": layout.bytes, "tensors": tensors, "forward_order": list(layout.forward_order)}
 
 
-def plan_of(program: Program) -> Plan:
-    """The run-time plan of a finished program: one instruction a node that computes, then the moves."""
-    return _PlanMaker(program).plan()
+def _computes(instruction: Instruction) -> bool:
+    return isinstance(instruction, Kernel | Reference)
+
+
+def plan_of(program: Program, kernels: dict[str, Any] | None = None) -> Plan:
+    """The run-time plan of a finished program: the instructions of each node that computes, then the moves.
+
+    ``kernels`` takes the descriptions of the kernels that the plan calls, by symbol.
+    """
+    return _PlanMaker(program, {} if kernels is None else kernels).plan()
 
 
 def output_port(entry: str, output: str) -> tuple[str, str]:
@@ -121,13 +139,15 @@ def output_port(entry: str, output: str) -> tuple[str, str]:
 
 
 class _PlanMaker:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, kernels: dict[str, Any]) -> None:
         assert program.schedule is not None and program.memory is not None, f"{program.entry} is not planned"
         self.program = program
         self.schedule = program.schedule
         self.memory = program.memory
         self.buffers: dict[Buffer, int] = {}
         self.names: dict[str, int] = {}
+        self.kernels = kernels
+        self.native = set(program.kernels)
 
     def plan(self) -> Plan:
         graph = self.program.graph
@@ -138,7 +158,12 @@ class _PlanMaker:
                 scalars.append(Scalar(source.name, place.offset, source.value.type.dtype.value))
             elif source.kind is Kind.DATA:
                 inputs.append(Port(source.name, "data", self._buffer(place, source.value.type)))
-        instructions: list[Instruction] = [self._reference(n) for n in self.schedule if not n.op.view]
+        instructions: list[Instruction] = []
+        for node in self.schedule:
+            if node in self.native:
+                instructions += self._launches(node)
+            elif not node.op.view:
+                instructions.append(self._reference(node))
         for move in self.memory.moves:
             source_buffer, target = (self._buffer(p, move.type) for p in (move.source, move.target))
             instructions.append(Copy(src=source_buffer, dst=target, stream=0, where=self._name(move.name)))
@@ -155,6 +180,30 @@ class _PlanMaker:
             instructions=tuple(instructions),
             names=tuple(self.names),
         )
+
+    def _launches(self, node: Node) -> list[Instruction]:
+        from dslc.compiler.codegen.cpu.objects import LEVELS, tasks
+        from dslc.compiler.codegen.lower import lower
+
+        found: list[Instruction] = []
+        launches = lower(node)
+        assert launches is not None, f"{node} was selected without a kernel"
+        for launch in launches:
+            self.kernels[launch.symbol] = launch.spec
+            args = [("in", self._value(v)) for v in launch.reads] + [("out", self._value(v)) for v in launch.writes]
+            found.append(
+                Kernel(
+                    blob=CODE + next(iter(LEVELS)),
+                    symbol=launch.symbol,
+                    grid=(tasks(launch.spec), 1, 1),
+                    block=(1, 1, 1),
+                    shared_bytes=0,
+                    args=tuple(args),
+                    stream=0,
+                    where=self._name(where(node)),
+                )
+            )
+        return found
 
     def _reference(self, node: Node) -> Reference:
         return Reference(

@@ -13,6 +13,7 @@ from dslc.base.errors import BuildError
 from dslc.compiler import entries
 from dslc.compiler.budget import check_budget
 from dslc.compiler.check.model import Checked, check_all, check_file, check_program
+from dslc.compiler.codegen.select import select
 from dslc.compiler.emit import emit_artifact
 from dslc.compiler.interface import interface
 from dslc.compiler.ir.build import Build, Pass, Precision
@@ -29,9 +30,9 @@ from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.simplify import simplify
 from dslc.compiler.toolchain.versions import toolchain
 
-PIPELINE: Final[tuple[Pass, ...]] = (autodiff, precision, simplify, fuse, schedule, memory)
+PIPELINE: Final[tuple[Pass, ...]] = (autodiff, precision, simplify, fuse, select, schedule, memory)
 TARGETS: Final = ("auto", "cpu")
-PROVIDERS: Final = ("reference",)
+PROVIDERS: Final = ("reference", "auto", "own")
 
 Sizes = Mapping[str, int]
 Progress = Callable[[str, int, int], None]
@@ -58,7 +59,7 @@ class Options:
             raise BuildError("E0601", f"the target `{self.target}` is not known", place="--target", help=f"use {known}")
         if self.provider not in PROVIDERS:
             raise BuildError("E0603", f"the provider `{self.provider}` is not known", place="--providers",
-                             help="use reference")  # fmt: skip
+                             help=f"use {', '.join(PROVIDERS)}")  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,10 @@ class Artifact:
         """A blob's verified bytes, read-only. KeyError for a name that the header does not list."""
         return memoryview(self._content.blobs[name].data).toreadonly()
 
+    def blobs(self, kind: str) -> tuple[str, ...]:
+        """The names of the blobs of a kind, in the order of the header."""
+        return tuple(b["name"] for b in self.header["blobs"] if b["kind"] == kind)
+
     def plan(self, program: Program) -> Plan:
         """The plan of a program: decoded and checked at the first call, then kept. ArtifactError R301."""
         index = self._programs.index(program)

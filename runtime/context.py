@@ -16,6 +16,7 @@ from dslc.runtime.memory import block
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.cpu.objects import Objects
     from dslc.runtime.plan import Plan
 
 _WRITERS = ("init", "train_step")  # entries that may write the state
@@ -45,6 +46,7 @@ class Context:
         programs: list[Loaded],
         meanings: Meanings | None,
         constants: Callable[[str], bytes | memoryview],
+        objects: Objects | None = None,
     ) -> None:
         # Programs overlay each other: one runs at a time.
         regions = {
@@ -60,6 +62,7 @@ class Context:
                 constants,
                 name=str(program),
                 writes_state=program.entry in _WRITERS,
+                objects=objects,
             )
             for program in programs
         }

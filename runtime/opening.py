@@ -13,10 +13,11 @@ from dslc.runtime.context import Loaded
 from dslc.runtime.cpu.executor import Meanings
 from dslc.runtime.dtypes import ITEMSIZE
 from dslc.runtime.memory import available_bytes, ensure_free, out_of_memory
-from dslc.runtime.plan import Reference
+from dslc.runtime.plan import Kernel, Reference, accesses
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact import Artifact
+    from dslc.runtime.cpu.objects import Objects
     from dslc.runtime.session import MeaningsSource
 
 _DEVICES: Final = ("auto", "cpu", "gpu")
@@ -95,6 +96,19 @@ def table_of(programs: Mapping[str, list[Loaded]], source: MeaningsSource) -> Me
     return source if isinstance(source, Mapping) else source()
 
 
+def code_of(artifact: Artifact, programs: Mapping[str, list[Loaded]]) -> Objects | None:
+    """The kernels of all programs for this machine's level of CPU; None where no plan holds one. R202 for a CPU that
+    has none of the artifact's levels."""
+    symbols = {
+        i.symbol for listed in programs.values() for p in listed for i in p.plan.instructions if isinstance(i, Kernel)
+    }
+    if not symbols:
+        return None
+    from dslc.runtime.cpu.objects import load_objects
+
+    return load_objects({name: artifact.blob(name) for name in artifact.blobs("object")}, symbols)
+
+
 @contextmanager
 def reserve(state: Mapping[str, Any], programs: list[Loaded], contexts: int) -> Iterator[None]:
     """Raise OutOfMemory R401 before anything is taken when the session does not fit, and for a refusal inside.
@@ -118,8 +132,8 @@ def _named_buffers(state: Mapping[str, Any], programs: list[Loaded]) -> list[tup
     for program in programs:
         names = {port.buffer: f"`{port.name}`" for port in (*program.plan.inputs, *program.plan.outputs)}
         for instruction in program.plan.instructions:
-            if isinstance(instruction, Reference):
-                for output in instruction.outputs:
+            if isinstance(instruction, Reference | Kernel):
+                for output in accesses(instruction)[1]:
                     names.setdefault(output, program.plan.names[instruction.where])
         for index, name in names.items():
             buffer = program.plan.buffers[index]

@@ -18,7 +18,7 @@ from dslc.runtime.cpu.executor import Meanings
 from dslc.runtime.cpu.probe import Nonfinite
 from dslc.runtime.inputs import as_array, check_names
 from dslc.runtime.interface import Interface, Tensor
-from dslc.runtime.opening import check_options, loaded_programs, reserve, table_of
+from dslc.runtime.opening import check_options, code_of, loaded_programs, reserve, table_of
 from dslc.runtime.pool import Pool, closed_error
 from dslc.runtime.results import EvalResult, StepResult
 from dslc.runtime.state import State
@@ -119,10 +119,12 @@ class Session:
         self._step = 0
         self._row_independent: bool = artifact.header["row_independent"]
         table = table_of(self._programs, meanings)
+        code = code_of(artifact, self._programs)
         every = [p for programs in self._programs.values() for p in programs]
         with reserve(artifact.header["state"], every, contexts):
             self._state = State(artifact.header["state"])
-            self._pool = Pool([Context(self._state.block, every, table, artifact.blob) for _ in range(contexts)])
+            block, blob = self._state.block, artifact.blob
+            self._pool = Pool([Context(block, every, table, blob, code) for _ in range(contexts)])
         self.weights = Weights(self._state, self._pool, verify=verify_weights, guard=self._alive)
 
     @property

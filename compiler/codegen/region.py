@@ -164,8 +164,8 @@ class RegionBuilder:
 
     def _begin(self, element: bool | None) -> None:
         if self._open is not None:
-            done = (tuple(x) for x in (self._lets, self._reduces, self._stores, self._raises))
-            self._stages.append(Stage(self._open, *done))
+            lets, reduces = tuple(self._lets), tuple(self._reduces)
+            self._stages.append(Stage(self._open, lets, reduces, tuple(self._stores), tuple(self._raises)))
         self._open, self._lets, self._reduces, self._stores, self._raises = element, [], [], [], []
 
 

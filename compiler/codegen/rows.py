@@ -161,7 +161,7 @@ class _Classes:
 
     def __init__(self, rows: _Rows, target: Expr) -> None:
         self.rows = rows
-        self.ignore = rows.node.attrs.get("ignore_index")
+        self.ignore = int_attr(rows.node.attrs, "ignore_index") if "ignore_index" in rows.node.attrs else None
         rows.b.row()
         self.place = rows.let(target, DType.I64)
         self.known = rows.let(call("and", self.place >= 0, self.place < rows.count), DType.B1)
@@ -174,7 +174,7 @@ class _Classes:
         """``value``; 0 where the target is ignored, nan where it is no class: such data was refused at the entrance,
         and a class that a model computes wrongly shall not go unseen."""
         value = select(self.known, value, math.nan)
-        return value if self.ignore is None else select(call("eq", self.place, int(self.ignore)), 0.0, value)
+        return value if self.ignore is None else select(call("eq", self.place, self.ignore), 0.0, value)
 
 
 def softmax_cross_entropy(node: Node) -> list[Launch]:

@@ -1,8 +1,8 @@
-"""Runs a plan on the CPU through numpy: blocks of memory, views made once, then a loop over instructions.
+"""Runs a plan on the CPU: blocks of memory, views made once, then a loop over instructions.
 
 A plan's buffers are dense row-major ranges of four regions. ``BoundPlan`` turns them into numpy views of the blocks
-it is given, and each instruction into a callable; after that a run allocates only what an op's numpy meaning takes
-for itself.
+it is given, and each instruction into a callable: a reference instruction calls numpy, and kernels that follow each
+other are one native call. After that a run allocates only what an op's numpy meaning takes for itself.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import numpy as np
 
 from dslc.base.errors import ArtifactError, EnvironmentFault, InputError
 from dslc.runtime.dtypes import name_of, numpy_dtype
-from dslc.runtime.plan import Buffer, BulkBegin, BulkEnd, Copy, Fill, Plan, Reference, accesses
+from dslc.runtime.plan import Buffer, BulkBegin, BulkEnd, Copy, Fill, Kernel, Plan, Reference, accesses
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.cpu.native import CommandList
+    from dslc.runtime.cpu.objects import Objects
     from dslc.runtime.plan import Instruction
 
 Array: TypeAlias = "NDArray[Any]"
@@ -104,8 +106,11 @@ class BoundPlan:
         *,
         name: str = "plan",
         writes_state: bool = False,
+        objects: Objects | None = None,
     ) -> None:
         self.name = name
+        self._objects = objects
+        self._open: CommandList | None = None  # takes the kernels that follow each other
         self._plan = plan
         self._meanings = meanings
         self._writes_state = writes_state
@@ -134,10 +139,12 @@ class BoundPlan:
         self._reading: list[Step] = []  # all steps before the first one that writes the state
         self._writing: list[Step] = []
         for instruction in plan.instructions:
+            changes = any(plan.buffers[b].region == "state" for b in accesses(instruction)[1])
+            if (changes and not self._writing) or not isinstance(instruction, Kernel | BulkBegin | BulkEnd):
+                self._open = None
             step = self._bind(instruction)
             if step is None:
                 continue
-            changes = any(plan.buffers[b].region == "state" for b in accesses(instruction)[1])
             (self._writing if self._writing or changes else self._reading).append(step)
 
     def load_constants(self) -> None:
@@ -198,6 +205,8 @@ class BoundPlan:
                 return self._bind_copy(instruction)
             case Fill():
                 return self._bind_fill(instruction)
+            case Kernel():
+                return self._bind_kernel(instruction)
             case BulkBegin() | BulkEnd():
                 return None
             case _:
@@ -241,6 +250,32 @@ class BoundPlan:
             [self._views[i] for i in instruction.inputs],
             [self._output(o, where) for o in instruction.outputs],
         )
+
+    def _bind_kernel(self, kernel: Kernel) -> Step | None:
+        """A step for the first kernel of several in a row; the others join it."""
+        where = self._where(kernel.where)
+        if self._objects is None:
+            raise EnvironmentFault(
+                "R202",
+                f"{self.name} holds kernels, and no code for this CPU was loaded",
+                place=where,
+                help="build with --target cpu",
+            )
+        arguments = []
+        for kind, value in kernel.args:
+            if kind not in ("in", "out", "inout"):
+                raise EnvironmentFault(
+                    "R202", f"a kernel with an argument {kind}", place=where, help="build with --target cpu"
+                )
+            index = int(value)
+            arguments.append(self._views[index] if kind == "in" else self._output(index, where))
+        fresh = self._open is None
+        if self._open is None:
+            from dslc.runtime.cpu.native import CommandList
+
+            self._open = CommandList(self._objects)
+        self._open.add(kernel.symbol, arguments, kernel.grid[0])
+        return self._open.run if fresh else None
 
     def _bind_copy(self, instruction: Copy) -> Step:
         where = self._where(instruction.where)

@@ -6,10 +6,12 @@ The only place of the runtime that knows llvmlite. It links and relocates; nothi
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dslc.base.errors import ArtifactError, EnvironmentFault
+
+DRIVER: Final = "dslc_run"
 
 #: Level -> architecture and the features that LLVM must find; of one architecture the later is the better.
 _LEVELS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -40,16 +42,20 @@ def machine_level(offered: Iterable[str]) -> str:
 
 
 class Objects:
-    """An object in executable memory; keep it as long as its kernels may run."""
+    """An object in executable memory; keep it as long as its kernels may run. ``driver``: where ``dslc_run`` begins.
 
-    def __init__(self, data: bytes, symbols: Sequence[str]) -> None:
+    Raises ArtifactError R301 for an object that cannot be linked, or lacks one of ``symbols``.
+    """
+
+    def __init__(self, data: bytes, symbols: Iterable[str]) -> None:
         import llvmlite.binding as llvm
 
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         builder = llvm.JITLibraryBuilder().add_object_img(data).add_current_process()
-        for symbol in symbols:
-            builder.export_symbol(symbol)
+        names = sorted({DRIVER, *symbols})
+        for name in names:
+            builder.export_symbol(name)
         self._jit: Any = llvm.create_lljit_compiler()
         try:
             self._library: Any = builder.link(self._jit, "kernels")
@@ -57,7 +63,16 @@ class Objects:
             raise ArtifactError(
                 "R301", f"an object cannot be linked: {error}", place="code", help="build the artifact again"
             ) from error
+        self._addresses = {name: int(self._library[name]) for name in names}
+        self.driver = self._addresses[DRIVER]
 
     def address(self, symbol: str) -> int:
         """Where a kernel begins."""
-        return int(self._library[symbol])
+        return self._addresses[symbol]
+
+
+def load_objects(blobs: Mapping[str, memoryview], symbols: Iterable[str]) -> Objects:
+    """The object of this machine's level. ``blobs``: all objects of an artifact by their names, ``code.LEVEL``."""
+    stem = "code."
+    level = machine_level(name.removeprefix(stem) for name in blobs if name.startswith(stem))
+    return Objects(bytes(blobs[stem + level]), symbols)

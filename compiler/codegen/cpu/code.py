@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from llvmlite import ir
 
@@ -21,6 +21,7 @@ I64: Final = ir.IntType(64)
 VOID: Final = ir.VoidType()
 POINTER: Final = ir.PointerType()
 VECTOR_BYTES: Final = 64
+Count: TypeAlias = int  # for Code, whose method ``int`` hides the name
 
 _TYPES: Final[dict[DType, Any]] = {
     DType.F32: ir.FloatType(),
@@ -76,13 +77,13 @@ class Code:
             self.b.branch(self.function.blocks[1])
         return str(self.module)
 
-    def argument(self, number: int) -> Any:
+    def argument(self, number: Count) -> Any:
         """The pointer ``args[number]``, loaded once at the start."""
         with self.b.goto_block(self.entry):
             place = self.b.gep(self.function.args[0], [I64(number)], source_etype=POINTER)
             return self.b.load(place, typ=POINTER)
 
-    def local(self, type: Any, count: int = 1, align: int | None = None) -> Any:
+    def local(self, type: Any, count: Count = 1, align: Count | None = None) -> Any:
         """Memory on the stack for ``count`` values, for the whole call."""
         with self.b.goto_entry_block():
             place = self.b.alloca(type, I64(count) if count > 1 else None)
@@ -118,7 +119,7 @@ class Code:
                 return known * 0 if known == 0 else other
         return self.b.mul(self.int(x), self.int(y))
 
-    def divmod(self, x: Any, by: int) -> tuple[Any, Any]:
+    def divmod(self, x: Any, by: Count) -> tuple[Any, Any]:
         """Quotient and remainder of an i64 that is not negative by a known number."""
         if by == 1:
             return x, 0
@@ -126,7 +127,7 @@ class Code:
             return divmod(x, by)
         return self.b.udiv(x, I64(by)), self.b.urem(x, I64(by))
 
-    def unravel(self, x: Any, sizes: Sequence[int]) -> list[Any]:
+    def unravel(self, x: Any, sizes: Sequence[Count]) -> list[Any]:
         """The index along each axis of row-major number ``x``."""
         found: list[Any] = []
         for size in reversed(sizes[1:]):
@@ -140,7 +141,7 @@ class Code:
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
     @contextmanager
-    def loop(self, stop: Any, start: Any = 0, step: int = 1) -> Iterator[Any]:
+    def loop(self, stop: Any, start: Any = 0, step: Count = 1) -> Iterator[Any]:
         """``for i in range(start, stop, step)``; a loop that is known to run once or never is none."""
         if isinstance(stop, int) and isinstance(start, int) and 0 < stop - start <= step:
             yield start

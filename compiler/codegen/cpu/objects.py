@@ -14,6 +14,7 @@ from typing import Any, Final
 import llvmlite.binding as llvm
 
 from dslc.compiler.codegen.cpu.code import Code
+from dslc.compiler.codegen.cpu.driver import driver_text
 from dslc.compiler.codegen.cpu.regions import emit_region, tasks_of
 from dslc.compiler.codegen.region import Region
 
@@ -65,8 +66,10 @@ def text_of(symbol: str, spec: Any, level: str) -> str:
 
 
 def object_of(specs: Mapping[str, Any], level: str) -> bytes:
-    """An ELF object that exports each symbol. The same descriptions give the same bytes."""
-    return compiled((text_of(symbol, specs[symbol], level) for symbol in sorted(specs)), level)
+    """An ELF object that exports each symbol, and the driver. The same descriptions give the same bytes."""
+    texts = [driver_text(LEVELS[level].triple.split("-")[0])]
+    texts += (text_of(symbol, specs[symbol], level) for symbol in sorted(specs))
+    return compiled(texts, level)
 
 
 def compiled(texts: Iterable[str], level: str) -> bytes:

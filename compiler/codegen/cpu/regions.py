@@ -26,10 +26,14 @@ _GRAIN: Final = 8192  # elements a task, about
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a region is cut: ``columns``: lanes are rows. The last outer axis then is cut into blocks of ``block`` lanes'
-    elements, else ``block`` rows make a task."""
+    """How a region is cut. ``columns``: lanes are rows, neighbours along the last outer axis.
+
+    A task is ``block`` rows; with columns ``block`` whole lines along the last outer axis, or where ``split`` a piece
+    of one line, of ``block`` rows.
+    """
 
     columns: bool
+    split: bool
     lanes: int
     block: int
     tasks: int
@@ -45,13 +49,13 @@ def cut(region: Region) -> Shape:
     work = math.prod(region.inner)
     if not columns:
         block = max(1, _GRAIN // max(1, work))
-        return Shape(False, lanes, block, -(-region.rows // block))
+        return Shape(False, False, lanes, block, -(-region.rows // block))
     last = region.outer[-1] if region.outer else 1
     block = max(lanes, _GRAIN // max(1, work) // lanes * lanes)
-    if last > block:  # a row of blocks for each point of the other outer axes
-        return Shape(True, lanes, block, (region.rows // last) * -(-last // block))
-    points = max(1, block // max(1, last))
-    return Shape(True, lanes, points, -(-(region.rows // max(1, last)) // points) if region.rows else 0)
+    if last > block:
+        return Shape(True, True, lanes, block, (region.rows // last) * -(-last // block))
+    lines = max(1, block // max(1, last))
+    return Shape(True, False, lanes, lines, -(-(region.rows // max(1, last)) // lines) if region.rows else 0)
 
 
 def tasks_of(region: Region) -> int:
@@ -84,7 +88,7 @@ class _Printer:
             return
         last = region.outer[-1] if region.outer else 1
         points = region.rows // last
-        if last > shape.block:
+        if shape.split:
             with code.loop(code.last, code.first) as task:
                 point, number = code.divmod(task, -(-last // shape.block))
                 start = code.mul(number, shape.block)
@@ -255,7 +259,8 @@ class _Row:
         return base
 
     def _used(self, stage: Stage) -> set[int]:
-        found = {x.value for x in (*stage.reduces, *stage.stores, *stage.raises)}
+        found = {r.value for r in stage.reduces}
+        found |= {x.value for x in (*stage.stores, *stage.raises)}
         stack = [let.expr for let in stage.lets]
         while stack:
             expr = stack.pop()

@@ -1,0 +1,41 @@
+"""Which nodes run as kernels of our own, and which through their numpy meanings.
+
+Before: a graph. After: ``program.kernels``, the nodes that run as kernels. The provider decides: ``reference`` takes
+none, ``auto`` all there are, ``own`` refuses a program in which one is missing, with the list of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+
+from dslc.base.errors import BuildError
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.program import Program
+
+
+def select(program: Program, build: Build) -> Program:
+    """The pass. Raises BuildError E0603 for the provider ``own`` where an op has no kernel for its types and sizes."""
+    if build.provider == "reference":
+        return program
+    from dslc.compiler.codegen.lower import lower
+
+    working = [n for n in program.graph.nodes if not n.op.view]
+    kernels = tuple(n for n in working if lower(n) is not None)
+    if build.provider == "own" and len(kernels) < len(working):
+        missing = missing_ops(working, kernels)
+        listed = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+        raise BuildError(
+            "E0603",
+            f"{program.entry} needs ops without a kernel for the CPU: {listed}",
+            place="--providers own",
+            help="build with --providers auto, which runs these through numpy",
+        )
+    return dataclasses.replace(program, kernels=kernels)
+
+
+def missing_ops(working: list[Node], kernels: tuple[Node, ...]) -> list[str]:
+    """The names of the ops that have no kernel, most frequent first."""
+    chosen = set(kernels)
+    return [name for name, _ in Counter(n.op.name for n in working if n not in chosen).most_common()]

@@ -1,0 +1,142 @@
+"""Runs native kernels: lists of commands, and the threads that work on them.
+
+A ``CommandList`` is made once, when a plan is bound: for each kernel its address, the addresses of its arguments and
+the number of its tasks. One call runs it. Helpers of the ``Team`` sleep in Python; woken, each goes into the same list
+with a call of its own, without the interpreter, and the kernels' tasks are divided among all. What a task computes does
+not depend on who runs it, so the bits are the same for any number of threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dslc.base.errors import InputError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.cpu.objects import Objects
+
+MOST_THREADS: Final = 64
+_WORTH: Final = 64  # tasks of a list from which on helpers are woken; a task is some microseconds
+_RUN: Final = ctypes.CFUNCTYPE(
+    None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
+)
+
+
+class CommandList:
+    """Kernels to be run in order. ``run`` may not be called by two threads at a time."""
+
+    def __init__(self, objects: Objects) -> None:
+        self._objects = objects  # the code lives as long as the list
+        self._rows: list[tuple[int, int, int]] = []
+        self._args: list[NDArray[np.uint64]] = []
+        self._views: list[NDArray[Any]] = []
+        self._table: NDArray[np.int64] | None = None
+
+    def add(self, symbol: str, arguments: Sequence[NDArray[Any]], tasks: int) -> None:
+        """A kernel with the views that are its arguments."""
+        assert self._table is None, "the list has run"
+        pointers = np.array([a.ctypes.data for a in arguments], np.uint64)
+        self._args.append(pointers)
+        self._views.extend(arguments)
+        self._rows.append((self._objects.address(symbol), pointers.ctypes.data, tasks))
+
+    def run(self) -> None:
+        """All kernels, one after the other."""
+        if self._table is None:
+            self._table = np.array(self._rows, np.int64).reshape(-1, 3)
+            self._wide = sum(tasks for _, _, tasks in self._rows if tasks > 1) >= _WORTH
+        team().run(self._objects.driver, self._table.ctypes.data, len(self._table), self._wide)
+
+
+class Team:
+    """``threads`` in all: the caller and helpers, which start with the first list that is worth it.
+
+    One list runs with helpers at a time; a caller that finds them busy runs its list alone.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._busy = threading.Lock()
+        self._wake: list[threading.Lock] = []
+        self._job: tuple[int, int, int, int] | None = None
+        # {arrivals, the address of sched_yield}: what the driver shares
+        give = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value
+        self._shared = np.array([0, give], np.int64)
+        self._base = 0
+
+    def run(self, driver: int, table: int, count: int, wide: bool) -> None:
+        """Runs ``count`` commands at the address ``table`` through the driver at ``driver``."""
+        call = _RUN(driver)
+        if not wide or self.threads == 1 or not self._busy.acquire(blocking=False):
+            call(table, count, None, 0, 0, 1)
+            return
+        try:
+            self._start()
+            base, self._base = self._base, self._base + count * self.threads
+            self._job = (driver, table, count, base)
+            for lock in self._wake:
+                lock.release()
+            call(table, count, self._shared.ctypes.data, base, 0, self.threads)
+        finally:
+            self._busy.release()
+
+    def _start(self) -> None:
+        while len(self._wake) < self.threads - 1:
+            lock = threading.Lock()
+            lock.acquire()
+            lane = len(self._wake) + 1
+            helper = threading.Thread(target=self._help, args=(lane, lock), name=f"dslc-{lane}", daemon=True)
+            helper.start()  # before it is counted: where no thread can be had, the next call tries again
+            self._wake.append(lock)
+
+    def _help(self, lane: int, lock: threading.Lock) -> None:
+        shared = self._shared.ctypes.data
+        while True:
+            lock.acquire()
+            job = self._job
+            assert job is not None
+            driver, table, count, base = job
+            _RUN(driver)(table, count, shared, base, lane, self.threads)
+
+
+def thread_count() -> int:
+    """``DSLC_THREADS``, else the processors that this process may use. InputError R105 for a number out of range."""
+    asked = os.environ.get("DSLC_THREADS")
+    if asked is None:
+        return min(MOST_THREADS, len(os.sched_getaffinity(0)))
+    if not asked.isascii() or not asked.isdigit() or not 1 <= int(asked) <= MOST_THREADS:
+        raise InputError(
+            "R105", f"DSLC_THREADS is {asked[:40]!r}", place="DSLC_THREADS", help=f"a number from 1 to {MOST_THREADS}"
+        )
+    return int(asked)
+
+
+_team: Team | None = None
+_making = threading.Lock()
+
+
+def team() -> Team:
+    """The process's team."""
+    global _team
+    if _team is None:
+        with _making:
+            if _team is None:
+                _team = Team(thread_count())
+    return _team
+
+
+def _forget() -> None:
+    """A forked child has none of its parent's threads."""
+    global _team, _making
+    _team, _making = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)

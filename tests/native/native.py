@@ -1,0 +1,60 @@
+"""Runs one node through its kernels: compiled for this machine's level, called task by task."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+
+from dslc.compiler.codegen.cpu.objects import LEVELS, object_of, tasks
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lower import lower
+from dslc.compiler.ir.graph import Node
+from dslc.runtime.cpu.objects import machine_level
+from dslc.runtime.dtypes import numpy_dtype
+
+LEVEL = machine_level(tuple(LEVELS))
+KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+
+
+class Native:
+    """The launches of a node as functions. ``splits``: into how many calls the tasks of a kernel are cut."""
+
+    def __init__(self, node: Node, level: str = LEVEL) -> None:
+        launches = lower(node)
+        assert launches is not None, f"no kernel for {node}"
+        self.node, self.launches = node, launches
+        self.data = object_of({x.symbol: x.spec for x in launches}, level)
+        self.tracker = llvm.JITLibraryBuilder().add_object_img(self.data)
+        for launch in launches:
+            self.tracker = self.tracker.export_symbol(launch.symbol)
+        self.jit = llvm.create_lljit_compiler()
+        self.library = self.tracker.add_current_process().link(self.jit, "kernels")
+
+    def run(self, inputs: Sequence[np.ndarray], splits: int = 1) -> list[np.ndarray]:
+        known: dict[Any, np.ndarray] = {
+            v: np.ascontiguousarray(x).reshape(x.shape) for v, x in zip(self.node.inputs, inputs)
+        }
+        for v in self.node.outputs:
+            known[v] = poisoned(v.type.ints, numpy_dtype(v.type.dtype.value))
+        for launch in self.launches:
+            self._call(launch, known, splits)
+        return [known[v] for v in self.node.outputs]
+
+    def _call(self, launch: Launch, known: Mapping[Any, np.ndarray], splits: int) -> None:
+        arrays = [known[v] for v in (*launch.reads, *launch.writes)]
+        pointers = (ctypes.c_void_p * max(1, len(arrays)))(*[a.ctypes.data for a in arrays])
+        kernel = KERNEL(self.library[launch.symbol])
+        count = tasks(launch.spec)
+        for part in reversed(range(splits)):
+            kernel(pointers, count * part // splits, count * (part + 1) // splits)
+
+
+def poisoned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """Memory in which what is not written shows: nan, or the pattern of it."""
+    array = np.empty(shape, dtype)
+    array.reshape(-1).view(np.uint8)[...] = 0xFF
+    return array
