@@ -72,6 +72,44 @@ def errors_page() -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
+#: What a table of fields does not say. A test reads every block as a configuration.
+_CONFIG_FORMS: Final = """
+## A whole file
+```yaml
+model: lenet.nn:LeNet
+args:  {classes: 10}
+build: {target: cpu, precision: f32, sizes: {train: {B: 64}, predict: {B: [1, 64]}}}
+data:
+  train: {image: digits.npz:train_x, label: digits.npz:train_y}
+  eval:  {image: digits.npz:test_x,  label: digits.npz:test_y}
+train: {epochs: 25, seed: 0, lr: {cosine: {warmup: 1 epoch, end: 0.01}}}
+save:  {every: 1 epoch, keep: 2, best: highest accuracy}
+```
+The keys under `data.train` are the inputs of the model and of its train section. A source is `file.npz:key`,
+`file.npy`, `file.csv:columns`, `file.bin:u16`, an idx file, or `folder/:image`. Paths are relative to the configuration.
+
+`build` may say `target`, `precision`, `sizes`, `name`, `fuse` and `providers`. Durations are `N steps` or `N epochs`.
+
+## Schedules
+The base learning rate is the model's, or `train.base_lr`; `train.lr` is the factor on it in each step. `warmup` rises
+linearly to 1. `cosine` and `linear` then go to `end` (default 0) over `over` (default: the rest of the run). `step`
+multiplies by `factor` (default 0.1) after each `every`, or at each of `at`.
+```yaml
+model: lenet.nn
+train: {epochs: 90, lr: {step: {at: [30 epochs, 60 epochs], factor: 0.1}}}
+```
+```yaml
+model: lenet.nn
+train: {epochs: 30, base_lr: 0.05, lr: {linear: {warmup: 500 steps, end: 0.1, over: 20 epochs}}}
+```
+```yaml
+model: vae.nn
+train: {epochs: 30, lr: constant, schedules: {beta: {constant: {base: 0.5, warmup: 5 epochs}}}}
+```
+The last raises `beta`, a `float` argument of the train section, in five epochs from 0 to 0.5.
+"""
+
+
 def config_page() -> str:
     """docs/config.md from the schema of ``dslc.yaml``."""
     from dslc.runtime.train.fields import FIELDS
@@ -91,7 +129,7 @@ def config_page() -> str:
         variable = "" if field.open else f"`{field.variable}`"
         default = "" if field.open or field.default is None else f"`{_default(field.default)}`"
         lines.append(f"| {name} | {default} | {variable} | {field.doc} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n" + _CONFIG_FORMS
 
 
 def _default(value: object) -> str:

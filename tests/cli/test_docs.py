@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dslc.runtime.train.config import load_config
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -25,6 +27,17 @@ def test_links_lead_somewhere() -> None:
     for page in pages:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_configurations_of_config_md_are_read(tmp_path: Path) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/config.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) >= 4
+    for block in blocks:
+        path = tmp_path / "dslc.yaml"
+        path.write_text(block)
+        config = load_config(str(path), {}, {})
+        assert config.train.epochs > 1
+        assert all(e.origin != "default" for e in config.entries if e.name == "train.lr"), block
 
 
 def test_make_help_lists_every_target() -> None:
