@@ -86,7 +86,7 @@ train: {epochs: 25, seed: 0, lr: {cosine: {warmup: 1 epoch, end: 0.01}}}
 save:  {every: 1 epoch, keep: 2, best: highest accuracy}
 ```
 The keys under `data.train` are the inputs of the model and of its train section. A source is `file.npz:key`,
-`file.npy`, `file.csv:columns`, `file.bin:u16`, an idx file, or `folder/:image`. Paths are relative to the configuration.
+`file.npy`, `file.csv:columns`, `file.bin:u16`, an idx file, or `folder/:image`, relative to the configuration.
 
 `build` may say `target`, `precision`, `sizes`, `name`, `fuse` and `providers`. Durations are `N steps` or `N epochs`.
 
