@@ -179,11 +179,25 @@ def _candidates(p: Problem) -> list[_Candidate]:
     right = _merged(p.right)
     base = replace(p, batch=tuple(x for x in p.batch if x.size > 1), left=_merged(p.left), inner=_merged(p.inner))
     if right[-1].b == 1:
-        found.append(_Candidate(replace(base, batch=(*base.batch, *right[:-2]), right=right[-2:]), 0))
+        batch, lanes = _split(right, vector)
+        found.append(_Candidate(replace(base, batch=(*base.batch, *batch), right=lanes), 0))
     if right[-1].b != 1 or len(right) == 1:
         panel = best_width(right[-1].size, vector) * vector
         found.append(_Candidate(replace(base, batch=(*base.batch, *right[:-1]), right=right[-1:]), panel))
     return found
+
+
+def _split(right: Sequence[Axis], vector: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """Axes of units of their own, and those of a tile: the last, and some points of the one before if it is short."""
+    *outer, last = right
+    fit = 4 // -(-last.size // vector)
+    if not outer or fit < 2:
+        return tuple(outer), (last,)
+    near = outer.pop()
+    count = next(n for n in range(min(fit, near.size), 0, -1) if near.size % n == 0)
+    if count < near.size:
+        outer.append(Axis(near.size // count, near.a * count, near.b * count, near.c * count))
+    return tuple(outer), (replace(near, size=count), last) if count > 1 else (last,)
 
 
 def _strided(axes: Sequence[tuple[int, int]]) -> tuple[Strided, ...]:

@@ -1,8 +1,8 @@
 """Sums of products: matrix products and convolutions as one register-blocked kernel.
 
-``c[batch, rows, lanes] = sum over inner of a[batch, rows, inner] * b[batch, inner, lanes]``, each group being any number
-of axes with a stride for each operand. A convolution is the same thing as a matrix product: windows of a padded image
-are strides (``a[image, y + ky, x + kx]``), so nothing is unrolled in memory.
+``c[batch, rows, lanes] = sum over inner of a[batch, rows, inner] * b[batch, inner, lanes]``, each group being any
+number of axes with a stride for each operand. A convolution is the same thing as a matrix product: windows of a padded
+image are strides (``a[image, y + ky, x + kx]``), so nothing is unrolled in memory.
 
 A tile of the result stays in registers: some rows times some vectors along the last lane axis; for each inner index
 one element of ``a`` per row is broadcast and multiplied with the vectors of ``b``. Each element's products are added in
@@ -49,8 +49,8 @@ class Contraction:
     """The kernel ``k(a, b, c)``. Sizes are at least 1; at most two axes of ``lanes``.
 
     Without ``panel``, b's last lane axis has stride 1. With it there is one lane axis, and b is packed: panels of
-    ``panel`` lanes, a multiple of a vector's, ``[lanes/panel, inner, panel]``; b's strides of inner axes count so. ``panel_depth`` is the
-    depth of a panel where the kernel sums a part of it only (0: all of it).
+    ``panel`` lanes, a multiple of a vector's, ``[lanes/panel, inner, panel]``; b's strides of inner axes count so.
+    ``panel_depth`` is the depth of a panel where the kernel sums a part of it only (0: all of it).
     """
 
     dtype: DType

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
 from dslc.compiler.codegen.cpu.contract import Problem, Scratch, lower
 from dslc.compiler.codegen.cpu.contraction import Axis
-from dslc.compiler.codegen.cpu.pack import Fill, Pad
+from dslc.compiler.codegen.cpu.pack import Fill, Interleave, Pad
 from dslc.compiler.codegen.cpu.steps import Step, Steps
 from dslc.compiler.ir.types import DType
 
@@ -114,23 +114,35 @@ class Conv:
         if len(met) > MAX_CLASSES:
             return None
         scratch, steps, source = Scratch(), [], "in0"
-        if len(met) < math.prod(len(axis) for axis in classes):
-            steps.append(Step(Fill(self.dtype, self.batch * self.groups * self.channels * self.pixels), ("out0",)))
+        apart = self.space[-1].stride > 1 and self.space[-1].size > 1
+        planes = self.batch * self.groups * self.channels
+        if not apart and len(met) < math.prod(len(axis) for axis in classes):
+            steps.append(Step(Fill(self.dtype, planes * self.pixels), ("out0",)))
         low = tuple(max([0, *(-c.least for c in axis if c.taps)]) for axis in classes)
         high = tuple(max([0, *(c.most - w.count + 1 for c in axis if c.taps)]) for axis, w in zip(classes, self.space))
         padding = Pad(self.dtype, self.batch * self.groups * self.out, tuple(w.count for w in self.space), low, high)
         if any(low) or any(high):
             source = scratch.take(self.dtype, padding.elements)
             steps.append(Step(padding, ("in0", source)))
-        lines, plane = _strides(padding.padded), math.prod(padding.padded)
+        parts = []
         for here in met:
-            steps += lower(self._class(here, source, low, lines, plane), scratch)
+            problem = self._class(here, source, low, padding.padded)
+            if apart:
+                counts = [c.count for c in here]
+                parts.append(scratch.take(self.dtype, planes * math.prod(counts)))
+                problem = _placed(problem, _strides(counts), math.prod(counts), self.batch, self.channels, parts[-1])
+            steps += lower(problem, scratch)
+        if apart:
+            present = tuple(tuple(c.residue for c in here) for here in met)
+            kernel = Interleave(
+                self.dtype, planes, tuple(w.size for w in self.space), tuple(w.stride for w in self.space), present
+            )
+            steps.append(Step(kernel, (*parts, "out0")))
         return Steps(tuple(steps), tuple(scratch.bytes))
 
-    def _class(
-        self, here: Sequence[_Class], source: str, low: Sequence[int], lines: Sequence[int], plane: int
-    ) -> Problem:
-        """The pixels of x of one residue along each axis."""
+    def _class(self, here: Sequence[_Class], source: str, low: Sequence[int], padded: Sequence[int]) -> Problem:
+        """The pixels of x of one residue along each axis, where they lie in x."""
+        lines, plane = _strides(padded), math.prod(padded)
         to, taps = _strides([w.size for w in self.space]), _strides([w.k for w in self.space])
         axes = list(zip(here, self.space, lines, to, taps))
         return Problem(
@@ -202,6 +214,23 @@ def _classes(w: Window) -> list[_Class]:
         start = (residue + w.pad - first * w.dilation) // w.stride
         found.append(_Class(residue, count, -(-(w.k - first) // step), first, step, start, w.dilation // common))
     return found
+
+
+def _placed(p: Problem, lines: Sequence[int], pixels: int, batch: int, channels: int, name: str) -> Problem:
+    """The class with its result dense, [batch, groups, channels, *count], in scratch memory of that name."""
+    [groups], [image, *axes], [channel] = p.batch, p.left, p.right
+    return replace(
+        p,
+        batch=(replace(groups, c=channels * pixels),),
+        left=(
+            replace(image, c=groups.size * channels * pixels),
+            *(replace(x, c=line) for x, line in zip(axes, lines)),
+        ),
+        right=(replace(channel, c=pixels),),
+        size=batch * groups.size * channels * pixels,
+        starts=(*p.starts[:2], 0),
+        c=name,
+    )
 
 
 def _strides(sizes: Sequence[int]) -> list[int]:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dslc.compiler.codegen.cpu.contraction import Axis
 from dslc.compiler.codegen.cpu.contract import Problem, Scratch, lower
+from dslc.compiler.codegen.cpu.contraction import Axis
 from dslc.compiler.codegen.cpu.pack import Fill
 from dslc.compiler.codegen.cpu.steps import Step, Steps
 from dslc.compiler.ir.types import DType

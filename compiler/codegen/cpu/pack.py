@@ -189,6 +189,95 @@ class Pad:
 
 
 @dataclass(frozen=True)
+class Interleave:
+    """``k(*parts, target)``: target ``[planes, *size]`` from its elements of each residue, which ``parts`` hold dense.
+
+    Element ``residue + stride*i`` along each axis is element i of the part of these residues; ``present`` names the
+    residues of the parts, all others are zeros.
+    """
+
+    dtype: DType
+    planes: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    present: tuple[tuple[int, ...], ...]
+
+    @property
+    def group(self) -> int:
+        return max(1, _GRAIN // math.prod(self.size))
+
+    @property
+    def tasks(self) -> int:
+        return -(-self.planes // self.group)
+
+    def _counts(self, residues: Sequence[int]) -> list[int]:
+        return [-(-(n - r) // s) for n, s, r in zip(self.size, self.stride, residues)]
+
+    def emit(self, code: Code) -> None:
+        v = Vectors(code, self.dtype)
+        parts = {residues: code.argument(i) for i, residues in enumerate(self.present)}
+        target = code.argument(len(self.present))
+
+        def rows(plane: Any, chosen: tuple[int, ...], index: list[Any], place: Any) -> None:
+            axis = len(chosen)
+            if axis == len(self.size) - 1:
+                self._row(v, parts, target, plane, chosen, index, place)
+                return
+            below = math.prod(self.size[axis + 1 :])
+            for residue in range(min(self.stride[axis], self.size[axis])):
+                with code.loop(-(-(self.size[axis] - residue) // self.stride[axis])) as i:
+                    there = code.add(code.mul(i, self.stride[axis] * below), residue * below)
+                    rows(plane, (*chosen, residue), [*index, i], code.add(place, there))
+
+        stop = code.least(code.mul(code.last, self.group), self.planes)
+        with code.loop(stop, code.mul(code.first, self.group)) as plane:
+            rows(plane, (), [], code.mul(plane, math.prod(self.size)))
+
+    def _row(
+        self, v: Vectors, parts: dict[tuple[int, ...], Any], target: Any, plane: Any, chosen: tuple[int, ...],
+        index: list[Any], place: Any,
+    ) -> None:  # fmt: skip
+        """A line of the target along its last axis: as many vectors as the stride has residues at a time."""
+        code, stride, size = v.code, self.stride[-1], self.size[-1]
+        starts: list[tuple[int, Any, Any]] = []
+        for residue in range(stride):
+            pointer = parts.get((*chosen, residue))
+            if pointer is None:
+                continue
+            counts = self._counts((*chosen, residue))
+            at = plane
+            for i, n in zip([*index, 0], counts):
+                at = code.add(code.mul(at, n), i)
+            starts.append((residue, pointer, at))
+
+        def block(k: Any, length: int) -> None:
+            """``length`` elements of the line, from element ``k*stride`` on."""
+            found = {}
+            for residue, pointer, at in starts:
+                count = -(-(length - residue) // stride)
+                if count > 0:
+                    found[residue] = v.load(pointer, code.add(at, k), count)
+            for number in range(-(-length // v.lanes)):
+                whole = v.zero
+                for residue, value in found.items():
+                    lanes = [
+                        v.lanes + x // stride if x % stride == residue else i
+                        for i, x in enumerate(range(number * v.lanes, (number + 1) * v.lanes))
+                    ]
+                    whole = v.pick(whole, value, lanes)
+                there = code.add(code.add(place, code.mul(k, stride)), number * v.lanes)
+                v.store(whole, target, there, min(v.lanes, length - number * v.lanes))
+
+        wide = v.lanes * stride
+        whole = size - size % wide
+        if whole:
+            with code.loop(whole // stride, 0, v.lanes) as k:
+                block(k, wide)
+        if size % wide:
+            block(whole // stride, size % wide)
+
+
+@dataclass(frozen=True)
 class Fill:
     """``k(target)``: zeros."""
 

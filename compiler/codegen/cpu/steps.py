@@ -21,7 +21,7 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``args`` in the order of the kernel's: ``in0``, ``in1``, ``out0``, ``out1`` of the node, ``tmp0``, ... scratch."""
+    """``args`` in the order of the kernel's: ``in0``, ``in1``, ``out0``, ... of the node, ``tmp0``, ... scratch."""
 
     kernel: Kernel
     args: tuple[str, ...]

@@ -77,7 +77,7 @@ class Vectors:
         return found
 
     def store_columns(self, rows: Sequence[Any], pointer: Any, places: Sequence[Any]) -> None:
-        """Lane i of all rows, one behind the other, at ``places[i]``; as many lanes as places, at most ``lanes`` rows."""
+        """Lane i of all rows, one behind the other, at ``places[i]``: as many lanes as places, at most lanes rows."""
         size = power_of_two(len(rows))
         if size == 1:
             for lane, place in enumerate(places):
