@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -192,13 +193,16 @@ def _make(folder: Path) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK):
-            raise PermissionError(13, "permission denied")
+            sealed = os.statvfs(folder).f_flag & os.ST_RDONLY
+            raise OSError(
+                errno.EROFS if sealed else errno.EACCES, "read-only file system" if sealed else "permission denied"
+            )
     except OSError as error:
         raise ResourceError(
             "R402",
             f"the folder of the build cannot be written: {error.strerror}",
             place=str(folder),
-            help="choose another with -o",
+            help="make it writable, or build elsewhere: dslc build -o FOLDER",
         ) from error
     return missing
 
