@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.check.arguments import Given, bind_function, take_arguments
 from dslc.compiler.check.expressions import resolve_callee
 from dslc.compiler.check.frame import Frame
-from dslc.compiler.check.values import BlockRef, Groups, Layer, Problem, Static, kind_of
+from dslc.compiler.check.values import BlockRef, Groups, Layer, Poisoned, Problem, Static, kind_of
 from dslc.compiler.ir.function import FUNCTIONS, Function, Init, Operand, Shape
 from dslc.compiler.ir.graph import Attr, Value
 from dslc.compiler.ir.op import OPS, Mismatch, Op
@@ -143,6 +143,8 @@ class Calls:
         return result
 
     def _callee(self, name: str, span: Span, frame: Frame) -> BlockRef | Function | Layer:
+        if self.expander.reports.has("E0101", span):
+            raise Poisoned
         try:
             value = self.expander.evaluate.lookup(name, span, frame)
         except Problem as problem:

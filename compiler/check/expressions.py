@@ -126,6 +126,8 @@ class Evaluator:
         if isinstance(value, Poison):
             raise Poisoned
         if value is None:
+            if self.expander.reports.has("E0102", span):
+                raise Poisoned
             raise self._unknown(name, span, frame)
         return value
 

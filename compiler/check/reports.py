@@ -21,6 +21,10 @@ class Reports:
         self._seen: set[tuple[str, str, int]] = set()
         self._blocks: set[int] = set()
 
+    def has(self, code: str, span: Span) -> bool:
+        """Whether this is said of this place: a loop need not look for its words in every round."""
+        return (code, span.source.path, span.start) in self._seen
+
     def add(self, problem: Problem, context: str | None = None) -> None:
         """Notes a problem; after a final one CompileError."""
         span = problem.label.span

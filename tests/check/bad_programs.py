@@ -267,6 +267,14 @@ BAD: dict[str, tuple[str, list[str]]] = {
         ),
         ["E0304"],
     ),
+    "unknown_name_in_many_rounds": (
+        net(
+            "  return x |> idle(200) |> linear(4)",
+            before="block idle(x: [B, D], n: int) -> [B, D] {\n"
+            "  for i in 0..n { for j in 0..n { k = i + jj; l = rleu(i) } }\n  return x\n}\n",
+        ),
+        ["E0102", "E0101"],
+    ),
     "rounds_by_argument": (
         net(
             "  return x |> idle(1000) |> linear(4)",
