@@ -19,12 +19,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def config_options(f: F) -> F:
     """The flags that change a configuration; ``read_config`` takes them as keyword arguments."""
+    return _with(f, training=True)
+
+
+def eval_options(f: F) -> F:
+    """The same without those that only training reads."""
+    return _with(f, training=False)
+
+
+def _with(f: F, training: bool) -> F:
+    only_training = (
+        click.option("--epochs", metavar="N", help="Passes over the training data."),
+        click.option("--lr", metavar="X", help="Base learning rate, in place of the model's."),
+    )
     for option in reversed(
         (
             click.option("--config", "path", metavar="FILE", help="Read this file in place of ./dslc.yaml."),
             click.option("--model", metavar="FILE[:MODEL]", help="The model to use."),
-            click.option("--epochs", metavar="N", help="Passes over the training data."),
-            click.option("--lr", metavar="X", help="Base learning rate, in place of the model's."),
+            *(only_training if training else ()),
             click.option("--seed", metavar="N", help="Seed of weights, order and random draws."),
             click.option("--target", metavar="NAME", help="Build for this target."),
             click.option("--precision", metavar="NAME", help="Compute in f32 or f64."),

@@ -127,6 +127,7 @@ def test_ops_lists_and_describes(dslc: Callable) -> None:
     assert pages["linear"]["example"] == "x |> linear(4)"
     ran = dslc("ops", "linear")
     assert ran.code == 0 and "bias  bool = true" in ran.out
+    assert "did you mean linear?" in dslc("ops", "lin").err, "what begins so comes before what is as short"
     ran = dslc("ops", "liner")
     assert ran.code == 2 and "did you mean linear?" in ran.err
 

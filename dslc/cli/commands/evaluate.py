@@ -9,11 +9,11 @@ import click
 
 from dslc.cli.app import Command
 from dslc.cli.output import emit, settings
-from dslc.cli.settings import config_options, read_config
+from dslc.cli.settings import eval_options, read_config
 
 
 @click.command(cls=Command, name="eval")
-@config_options
+@eval_options
 @click.option("--weights", metavar="FILE", help="Evaluate these weights, not the published ones.")
 @click.option("--device", default="auto", metavar="NAME", help="cpu, gpu or auto.")
 def command(weights: str | None, device: str, **flags: Any) -> None:

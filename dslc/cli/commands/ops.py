@@ -21,7 +21,8 @@ def command(name: str | None) -> None:
     if name not in pages:
         from dslc.dsl.diagnostics import did_you_mean
 
-        close = did_you_mean(name, pages)
+        begun = [page for page in sorted(pages, key=len) if name and page.startswith(name)]
+        close = begun[0] if begun else did_you_mean(name, pages)
         raise click.UsageError(f"no op {name!r}; " + (f"did you mean {close}?" if close else "`dslc ops` lists them"))
     page = pages[name]
     emit(page.as_json(), page.text())
