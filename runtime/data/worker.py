@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import signal
 import sys
 from typing import Any
 
@@ -29,7 +28,6 @@ IDLE = -1
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's: it closes stdin when it is done
     task = json.loads(sys.stdin.readline())
     memory = mmap.mmap(int(sys.argv[1]), task["bytes"])
     head = np.frombuffer(memory, np.int64, 8)

@@ -59,6 +59,7 @@ class _Worker:
             stdout=subprocess.PIPE,
             pass_fds=[self._handle],
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            process_group=0,  # Ctrl-C is the parent's, which closes stdin when it is done
         )
         self._rest = b""
         self._hung = False

@@ -121,3 +121,31 @@ def test_the_number_of_columns_must_be_that_of_a_row(table: Path, opened: Any, r
     assert error.code == "R102" and "gives 2 columns" in error.message
     error = refused(lambda: opened(a=(f"{table}:lable", "f32", ("B",))))
     assert error.help == "did you mean `label`?"
+
+
+def test_plain_lines_and_quoted_ones_give_the_same_bits(tmp_path: Path, opened: Any, fuzz_seed: int) -> None:
+    """Lines of plain numbers go another way, which must not show."""
+    rng = np.random.default_rng(fuzz_seed)
+    values = rng.standard_normal((300, 3)) * 10.0 ** rng.integers(-30, 30, (300, 3))
+    lines = [[repr(float(v)) for v in row] for row in values]
+    whole = rng.integers(-(2**62), 2**62, (300, 2)).tolist() + [[2**53, -(2**53)], [2**53 + 1, 5]]
+    for dtype, rows in (("f32", lines), ("f64", lines), ("i64", [[str(v) for v in row] for row in whole])):
+        found = []
+        for quoted in (False, True):
+            quote = '"{}"' if quoted else "{}"
+            text = "\r\n".join(",".join(quote.format(field) for field in row) for row in rows)
+            (tmp_path / "t.csv").write_text(text, newline="")
+            data = opened(x=(f"{tmp_path}/t.csv:0..{len(rows[0]) - 1}", dtype, ("B", len(rows[0]))))
+            found.append(data.take(np.arange(len(rows)))["x"])
+        exact = np.array([[float(v) if dtype != "i64" else int(v) for v in row] for row in rows], found[0].dtype)
+        assert found[0].tobytes() == found[1].tobytes() == exact.tobytes()
+
+
+@pytest.mark.parametrize(
+    "line", ["1,,3", "1,2", "1,2,3,4", "1,-,3", "1,1e,3", "1,--2,3", "1,2-3,3", "1,.,3", "e,e,e", ","]
+)
+def test_a_line_of_the_right_characters_that_is_no_record(tmp_path: Path, line: str, opened: Any, refused: Any) -> None:
+    (tmp_path / "t.csv").write_text(f"a,b,c\n1,2,3\n{line}\n4,5,6\n")
+    for dtype in ("f32", "i32"):
+        error = refused(lambda dtype=dtype: opened(x=(f"{tmp_path}/t.csv:a..c", dtype, ("B", 3))))
+        assert error.code == "R101" and "record 1 cannot be read" in error.message
