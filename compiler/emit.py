@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os.path
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.canonical import dumps
 from dslc.compiler.ir.graph import Attr, Kind, Node, Value
@@ -225,12 +225,17 @@ class _PlanMaker:
         return self.names.setdefault(name, len(self.names))
 
 
+_LONGEST_FILE: Final = 100  # characters of a file's name in a plan
+
+
 def where(node: Node) -> str:
     """For people: the node's path and its line in the source, ``c1.weight lenet.nn:7``. Only the file's own name is
     written, so that the bytes do not depend on the folder."""
     if node.span is None:
         return node.name or node.op.name
-    return f"{node.name or node.op.name} {os.path.basename(node.span.source.path)}:{node.span.line}"
+    file = os.path.basename(node.span.source.path)
+    shown = "".join(c if c.isprintable() else "?" for c in file)[-_LONGEST_FILE:]
+    return f"{node.name or node.op.name} {shown}:{node.span.line}"
 
 
 def plain_attr(attr: Attr) -> Any:

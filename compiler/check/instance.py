@@ -13,7 +13,7 @@ from dslc.compiler.check.literals import parse_argument
 from dslc.compiler.check.naming import Names
 from dslc.compiler.check.scope import ModuleScope, name_span
 from dslc.compiler.check.sections import sections_of
-from dslc.compiler.check.signatures import check_input_name, input_type, static_argument
+from dslc.compiler.check.signatures import check_input_name, check_public_name, input_type, static_argument
 from dslc.compiler.check.train import TrainSection, check_train
 from dslc.compiler.check.values import BlockRef, Poison, Poisoned, Problem, Static
 from dslc.compiler.ir.graph import Value
@@ -34,6 +34,12 @@ class Instance:
 def declare(ref: BlockRef, scope: ModuleScope, expander: Expander) -> Instance:
     """Data inputs of the model, and the batch dim: the first axis of the first one."""
     frame = Frame(scope, Names(""), "", file_dims=True)
+    with expander.report():
+        check_public_name(ref.block.name, "a model", name_span(ref.block, ref.block.name))
+    for name, place in scope.places.items():
+        if name in scope.dims:
+            with expander.report():
+                check_public_name(name, "a dim", place)
     for param in ref.block.params:
         if isinstance(param.type, syntax.ScalarTypeExpr):
             continue
@@ -113,6 +119,7 @@ def _name_results(model: Instance, value: Static) -> None:
         place = block.results[i].span if block.results else block.span
         if name.startswith("_"):
             raise Problem("E0112", f"a result's name cannot begin with `_`: `{name}`", place, "not a public name")
+        check_public_name(name, "a result", place)
         if name in model.frame.locals:
             raise Problem("E0103", f"the result `{name}` has the name of an input, argument or other result", place)
         model.frame.locals[name] = values[i] if i < len(values) and not isinstance(value, Poison) else Poison()

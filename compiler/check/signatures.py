@@ -54,16 +54,22 @@ RESERVED_INPUTS: Final = ("self", "step", "row", "lr", "seed")
 
 def check_input_name(name: str, span: Span) -> None:
     """E0112 for an input of a model or train section that callers could not pass by this name."""
-    if name in RESERVED_INPUTS or keyword.iskeyword(name):
+    check_public_name(name, "an input", span)
+    if name in RESERVED_INPUTS:
         raise Problem(
             "E0112",
             f"an input cannot be named `{name}`",
             span,
-            "is a word of Python"
-            if keyword.iskeyword(name)
-            else "`predict` and `train_step` have an argument of this name",
+            "`predict` and `train_step` have an argument of this name",
             help="choose another name",
         )
+
+
+def check_public_name(name: str, what: str, span: Span) -> None:
+    """E0112 for ``what`` (a model, a dim, ...) whose name Python code could not write: it stands in the interface."""
+    if keyword.iskeyword(name) or name.startswith("__"):
+        why = "is a word of Python" if keyword.iskeyword(name) else "begins with two underscores"
+        raise Problem("E0112", f"{what} cannot be named `{name}`", span, why, help="choose another name")
 
 
 def bind_block(block: syntax.Block, given: list[Given], span: Span, frame: Frame, expander: Expander) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.check.arguments import take_arguments
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.scope import name_span
-from dslc.compiler.check.signatures import check_input_name, input_type, static_argument
+from dslc.compiler.check.signatures import check_input_name, check_public_name, input_type, static_argument
 from dslc.compiler.check.values import Poison, Poisoned, Problem, Static, kind_of
 from dslc.compiler.ir.function import OPTIMIZERS, Optimizer
 from dslc.compiler.ir.graph import Value
@@ -140,6 +140,7 @@ def _metrics(entries: tuple[syntax.Entry, ...], frame: Frame, found: TrainSectio
             name = entry.targets[0]
             if entry.value is None or len(entry.targets) != 1:
                 raise Problem("E0504", "a metric is `NAME = expression`", entry.span)
+            check_public_name(name, "a metric", name_span(entry, name))
             if name in found.metrics:
                 raise Problem("E0103", f"the metric `{name}` is declared twice", entry.span)
             value = _tensor(entry.value, frame, expander, "a metric")
