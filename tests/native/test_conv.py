@@ -9,9 +9,13 @@ import numpy as np
 import pytest
 from kernels import ALLOWED, Loaded, compile_kernel, guarded, runnable_levels
 
+from dslc.compiler.codegen.cpu.contractions import steps_of
 from dslc.compiler.codegen.cpu.conv import MAX_CLASSES, Conv, Window
+from dslc.compiler.codegen.cpu.objects import tasks
 from dslc.compiler.codegen.cpu.steps import Steps
-from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.graph import Input, Kind
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import conv as ops
 
 NUMPY = {DType.F32: np.float32, DType.F64: np.float64}
@@ -155,3 +159,20 @@ def test_every_level_compiles_soon(level: str) -> None:
         data, seconds, foreign = compile_kernel(step.kernel, level)
         assert data[:4] == b"\x7fELF" and foreign <= ALLOWED
         assert seconds < 1.0, seconds  # of the processor; 0.15 on a machine with nothing else to do
+
+
+@pytest.mark.parametrize("case", [CASES[3], CASES[8], CASES[17]], ids=str)
+def test_nodes_become_these_kernels(case: Case) -> None:
+    spec = case.spec(DType.F32)
+    x = (case.batch, case.channels, *case.size)
+    w = (case.out, case.channels // case.groups, *case.k)
+    y = (case.batch, case.out, *(s.count for s in spec.space))
+    for op, shapes, attrs, steps in (
+        (ops.conv, (x, w), case.attrs(), spec.forward()),
+        (ops.conv_dgrad, (y, w), case.attrs(size=case.size), spec.input_gradient()),
+        (ops.conv_wgrad, (x, y), case.attrs(size=case.k), spec.weight_gradient()),
+    ):
+        inputs = [Input(f"x{i}", Kind.DATA, TensorType(DType.F32, s)).value for i, s in enumerate(shapes)]
+        node = Builder().node(op, *inputs, **attrs)
+        assert steps_of(node) == steps
+        assert all(tasks(step.kernel) == step.kernel.tasks for step in steps.steps)

@@ -9,9 +9,14 @@ import numpy as np
 import pytest
 from kernels import ALLOWED, Loaded, compile_kernel, guarded, runnable_levels
 
+from dslc.compiler.codegen.cpu.contractions import steps_of
 from dslc.compiler.codegen.cpu.matmul import Matmul
 from dslc.compiler.codegen.cpu.steps import Steps
-from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.graph import Input, Kind
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.activation import relu
+from dslc.compiler.ops.linear import matmul
 
 NUMPY = {DType.F32: np.float32, DType.F64: np.float64}
 Case = tuple[tuple[int, ...], tuple[int, ...], bool, bool]
@@ -121,3 +126,11 @@ def test_tasks_depend_on_shapes_and_there_are_enough() -> None:
     for step in Matmul(DType.F32, (2048, 384), (384, 128), False, False).steps().steps:
         assert step.kernel.tasks >= 8
     assert math.prod(s.kernel.tasks for s in Matmul(DType.F32, (4, 4), (4, 4), False, False).steps().steps) == 1
+
+
+def test_nodes_become_these_kernels() -> None:
+    a, b = (2, 3, 5, 6), (1, 4, 5)
+    inputs = [Input(n, Kind.DATA, TensorType(DType.F64, s)).value for n, s in (("a", a), ("b", b))]
+    node = Builder().node(matmul, *inputs, transpose_a=True, transpose_b=True)
+    assert steps_of(node) == Matmul(DType.F64, a, b, True, True).steps()
+    assert steps_of(Builder().node(relu, inputs[0])) is None
