@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dslc.compiler.codegen import pointwise, rows, updates
-from dslc.compiler.codegen.cpu import correlate, gemm, pooling
+from dslc.compiler.codegen.cpu import correlate, gemm, pooling, random
 from dslc.compiler.codegen.cpu.code import SUPPORTED
 from dslc.compiler.codegen.cpu.objects import tasks
 from dslc.compiler.codegen.cpu.values import can_print
@@ -20,6 +20,7 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **updates.LOWERED,
     **correlate.LOWERED,
     **pooling.LOWERED,
+    **random.LOWERED,
     "matmul": gemm.matmul,
 }
 MAX_ARGUMENTS: Final = 1024  # of one kernel, as the plan has it

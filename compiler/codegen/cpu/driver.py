@@ -15,7 +15,7 @@ from llvmlite import ir
 from dslc.compiler.codegen.cpu.code import I32, I64, POINTER, VOID
 
 SYMBOL: Final = "dslc_run"
-_SPINS: Final = 4096
+_SPINS: Final = 1000
 _PAUSE: Final = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.hint", (1,))}
 
 

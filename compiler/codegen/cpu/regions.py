@@ -260,7 +260,7 @@ class _Row:
 
     def _used(self, stage: Stage) -> set[int]:
         found = {r.value for r in stage.reduces}
-        found |= {x.value for x in (*stage.stores, *stage.raises)}
+        found |= {s.value for s in stage.stores} | {r.value for r in stage.raises}
         stack = [let.expr for let in stage.lets]
         while stack:
             expr = stack.pop()

@@ -1,0 +1,80 @@
+"""Each kernel against the numpy meaning of its op, over the samples of tests/ops; f32 to 2e-5, f64 to 1e-12.
+
+A run takes a third of the samples, chosen by DSLC_SEED; all with DSLC_SOAK=1.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from evaluation import apply, values_of
+from native import Native
+from samples import Sample
+
+from dslc.base.errors import DslcError
+from dslc.compiler.codegen.lower import lower
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops import registry
+
+OPS = registry.ops()
+SAMPLES: dict[str, list[Sample]] = {}
+for _path in sorted((Path(__file__).parent.parent / "ops").glob("samples_*.py")):
+    SAMPLES.update(importlib.import_module(_path.stem).SAMPLES)
+
+#: What LeNet, an MLP and an autoencoder train with; the list may grow, never shrink.
+REQUIRED = (
+    "add sub mul div neg abs sign exp expm1 log log1p sqrt rsqrt tanh sigmoid relu leaky_relu elu silu softplus gelu "
+    "gelu_grad erf floor round minimum maximum clip where lt le gt ge eq ne logical_and logical_or logical_not cast "
+    "powi bce_with_logits full fused expand transpose slice concat sum mean max min sum_to argmax softmax log_softmax "
+    "logsumexp softmax_cross_entropy softmax_cross_entropy_grad nll in_top_k layernorm sgd_update sgd_momentum_update "
+    "adam_update rmsprop_update rmsprop_momentum_update matmul conv conv_dgrad conv_wgrad maxpool maxpool_grad avgpool "
+    "avgpool_grad init_uniform init_normal dropout rand randn"
+)
+TOLERANCE = {"f32": (2e-5, 2e-6), "f64": (1e-12, 1e-13)}
+NUMPY = {"f32": np.float32, "f64": np.float64}
+
+
+def cases() -> list[Any]:
+    share = 1 if os.environ.get("DSLC_SOAK") == "1" else 3
+    first = int(os.environ["DSLC_SEED"]) % share
+    listed = []
+    for name in sorted(SAMPLES):
+        if name in OPS and not OPS[name].view:
+            pairs = [(n, dtype) for n in range(len(SAMPLES[name])) for dtype in ("f32", "f64")]
+            listed += [pytest.param(name, n, d, id=f"{name}-{n}-{d}") for n, d in pairs[first::share]]
+    return listed
+
+
+def node_of(name: str, number: int, dtype: str) -> tuple[Node, list[np.ndarray]]:
+    sample = SAMPLES[name][number]
+    xs = [np.asarray(x, NUMPY[dtype]) if x.dtype == np.float64 else x for x in sample.arrays(name)]
+    attrs = {k: DType(dtype) if v is DType.FLOAT else v for k, v in sample.attrs.items()}
+    return Builder(name="here").node(OPS[name], *values_of(xs), **attrs), xs
+
+
+@pytest.mark.parametrize(("name", "number", "dtype"), cases())
+def test_a_kernel_gives_what_the_meaning_gives(name: str, number: int, dtype: str) -> None:
+    node, xs = node_of(name, number, dtype)
+    if lower(node) is None:
+        return  # the reference provider runs it; which ops must have kernels is tested below
+    try:
+        wanted = apply(node.op, xs, node.attrs)
+    except DslcError:
+        return  # data that the entrance refuses
+    rtol, atol = TOLERANCE[dtype]
+    got = Native(node).run(xs, splits=1 + number % 3)
+    for g, w in zip(got, wanted, strict=True):
+        assert g.dtype == w.dtype and g.shape == w.shape
+        np.testing.assert_allclose(g, w, rtol=rtol, atol=atol, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", REQUIRED.split())
+def test_an_op_of_the_examples_has_a_kernel(name: str) -> None:
+    assert any(lower(node_of(name, n, "f32")[0]) is not None for n in range(len(SAMPLES[name])))
