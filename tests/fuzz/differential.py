@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,6 +18,7 @@ from programs import Program as Source
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import Checked, check_file
 from dslc.compiler.ir.graph import Graph, Kind, order
+from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.layout import layout_state
@@ -108,7 +108,7 @@ def _entry(case: Case, entry: str, dtype: DType, state: Arrays) -> dict[str, np.
     with _during("poison"):
         same_bits(executed(full, feeds, poison=True), got)
     bare = compiled(checked, entry, sizes, dtype, BARE)
-    if _contractions(full.program) == _contractions(bare.program):
+    if not _reads_a_transpose(bare.program):
         with _during("passes off"):
             same_bits(executed(bare, feeds), got)
         with _during("interpreter"):
@@ -120,12 +120,11 @@ def _entry(case: Case, entry: str, dtype: DType, state: Arrays) -> dict[str, np.
     return {name.removeprefix("update "): array for name, array in got.items() if name.startswith("update ")}
 
 
-def _contractions(program: Program) -> Counter[object]:
-    """The matrix products and how each reads its operands. BLAS sums in another order when a transpose becomes a flag,
-    so bits are compared for equal sets alone; the others must be near, as everything else."""
-    return Counter(
-        (n.input_types, tuple(sorted(n.attrs.items()))) for n in program.graph.nodes if n.op.name == "matmul"
-    )
+def _reads_a_transpose(program: Program) -> bool:
+    """Whether a matrix product reads a transpose. Simplify makes it a flag, and then BLAS may add in another order:
+    bits are compared where there is none; elsewhere the results must be near those of f64, as everywhere."""
+    products = [n for n in program.graph.nodes if n.op.name == "matmul"]
+    return any(getattr(v.producer, "op", None) is OPS["transpose"] for n in products for v in n.inputs)
 
 
 def same_bits(a: Arrays, b: Arrays) -> None:

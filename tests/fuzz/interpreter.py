@@ -101,11 +101,16 @@ class Interpreter:
 def _disturbed(
     node: Node, array: np.ndarray, known: Mapping[Value, np.ndarray], size: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """The result moved by up to ``size`` of itself; what adds many numbers, by as much of the greatest of them too."""
+    """The result moved by up to ``size`` of itself; what adds many numbers, by as much of the greatest of them too.
+
+    What only picks or moves numbers (max, gather, relu) does not round, and its gradient may ask which were equal.
+    """
+    read = [known[v].reshape(-1) for v in node.inputs if known[v].dtype.kind == "f"]
+    if read and np.isin(array, np.concatenate([*read, np.zeros(1)])).all():
+        return array
     scale = np.abs(array)
     if not isinstance(node.op, Pointwise):
-        greatest = [np.abs(known[v]).max(initial=0) for v in node.inputs if known[v].dtype.kind == "f"]
-        scale = scale + max(greatest, default=0)
+        scale = scale + max((np.abs(x).max(initial=0) for x in read), default=0)
     return np.asarray(array + size * scale * rng.uniform(-1, 1, array.shape))
 
 
