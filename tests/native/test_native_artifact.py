@@ -1,0 +1,179 @@
+"""A model built with the provider own: it trains as the reference does, with the same bits for any number of threads,
+in a process without compiler and numba, from objects that call nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+
+import dslc
+from dslc.base.errors import ArtifactError, BuildError, EnvironmentFault
+from dslc.compiler.pipeline import Options, build, check_file
+from dslc.runtime.artifact import read_artifact
+from dslc.runtime.cpu import objects
+from dslc.runtime.session import load as load_alone
+
+MODEL = """\
+nn 1
+dim B in 1..70 = 70
+
+model Net(image: [B, 1, 12, 12]) -> [B, 4] {
+  h = image |> conv(5, 3, pad=1) |> relu |> maxpool(2) |> dropout(0.2)
+  return h |> flatten |> linear(33) |> gelu |> linear(4)
+}
+
+train Net(label: i32[B]) {
+  loss      = cross_entropy(output, label)
+  metrics   { accuracy = accuracy(output, label) }
+  optimizer = adam(lr=0.01)
+}
+"""
+STEPS = 4
+RUN = """\
+import sys
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("numba", "lark", "click") or name.startswith(("dslc.compiler", "dslc.dsl")):
+            raise ImportError("refused: " + name)
+sys.meta_path.insert(0, Refuse())
+import hashlib, json
+import numpy as np
+from dslc.runtime.session import load
+session = load(sys.argv[1], weights="init", seed=3)
+rng = np.random.default_rng(0)
+image = rng.standard_normal((70, 1, 12, 12)).astype(np.float32)
+label = rng.integers(0, 4, 70).astype(np.int32)
+losses = [float(session.train_step(image=image, label=label).loss) for _ in range(int(sys.argv[2]))]
+tensors = session.state_tensors()
+digest = hashlib.sha256(b"".join(tensors[n].tobytes() for n in sorted(tensors))).hexdigest()
+print(json.dumps([losses, digest, session.predict(image=image[:3]).tobytes().hex()]))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("native")
+    (path / "net.nn").write_text(MODEL)
+    return path
+
+
+def built(folder: Path, **options: Any) -> Path:
+    name = "_".join(f"{k}_{v}" for k, v in options.items())
+    path = folder / f"{name}.dslc"
+    if not path.exists():
+        path.write_bytes(build(check_file(str(folder / "net.nn")), Options(**options)).artifact)
+    return path
+
+
+def run(path: Path, threads: int, steps: int = STEPS) -> Any:
+    environment = {**os.environ, "DSLC_THREADS": str(threads)}
+    command = [sys.executable, "-c", RUN, str(path), str(steps)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_training_is_the_references_with_one_set_of_bits(folder: Path) -> None:
+    own = built(folder, provider="own")
+    losses, digest, predicted = run(own, 1)
+    for threads in (2, 5):
+        assert run(own, threads) == [losses, digest, predicted]
+    with dslc.load(built(folder, provider="reference"), weights="init", seed=3) as session:
+        rng = np.random.default_rng(0)
+        image = rng.standard_normal((70, 1, 12, 12)).astype(np.float32)
+        label = rng.integers(0, 4, 70).astype(np.int32)
+        wanted = [float(session.train_step(image=image, label=label).loss) for _ in range(STEPS)]
+    np.testing.assert_allclose(losses, wanted, rtol=2e-5)
+    assert losses[-1] < losses[0]
+
+
+def test_fused_and_unfused_training_have_the_same_bits(folder: Path) -> None:
+    assert run(built(folder, provider="own"), 2) == run(built(folder, provider="own", fuse=False), 2)
+
+
+def test_objects_export_the_kernels_and_call_nothing(folder: Path) -> None:
+    artifact = read_artifact(built(folder, provider="own"))
+    assert list(artifact.header["required_features"]) == ["native"]
+    assert artifact.blobs("object") == ("code.x86_64_v3", "code.x86_64_v4", "code.armv8_2")
+    for name in artifact.blobs("object"):
+        defined, wanted = symbols(bytes(artifact.blob(name)))
+        assert objects.DRIVER in defined
+        assert all(s.startswith("k_") for s in defined - {objects.DRIVER})
+        assert wanted <= {"memcpy", "memset", "memmove"}, wanted
+
+
+def symbols(data: bytes) -> tuple[set[str], set[str]]:
+    """Global symbols of an ELF64 object: those it defines, and those it needs."""
+    number = int.from_bytes
+    offset, size, count = number(data[40:48], "little"), number(data[58:60], "little"), number(data[60:62], "little")
+    sections = [data[offset + i * size : offset + (i + 1) * size] for i in range(count)]
+    defined: set[str] = set()
+    wanted: set[str] = set()
+    for section in sections:
+        if number(section[4:8], "little") != 2:  # SHT_SYMTAB
+            continue
+        start, length = number(section[24:32], "little"), number(section[32:40], "little")
+        names = number(sections[number(section[40:44], "little")][24:32], "little")
+        for at in range(start, start + length, 24):
+            place, info, home = (
+                number(data[at : at + 4], "little"),
+                data[at + 4],
+                number(data[at + 6 : at + 8], "little"),
+            )
+            name = data[names + place : data.index(b"\0", names + place)].decode()
+            if name and info >> 4:  # not local
+                (defined if home else wanted).add(name)
+    return defined, wanted
+
+
+def test_an_artifact_that_mixes_says_so(folder: Path) -> None:
+    source = MODEL.replace("|> gelu |>", "|> sin |>")
+    (folder / "mixed.nn").write_text(source)
+    checked = check_file(str(folder / "mixed.nn"))
+    with pytest.raises(BuildError, match=r"E0603[\s\S]*sin") as caught:
+        build(checked, Options(provider="own"))
+    assert "--providers auto" in str(caught.value)
+
+
+def test_a_machine_without_any_level_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(llvm, "get_host_cpu_features", dict)
+    with pytest.raises(EnvironmentFault, match=r"R202[\s\S]*x86_64_v3"):
+        objects.machine_level(["x86_64_v3", "x86_64_v4"])
+
+
+def test_a_damaged_object_is_refused(folder: Path) -> None:
+    with pytest.raises(ArtifactError, match="R301"):
+        objects.Objects(b"\x7fELF no object", ["k_1"])
+
+
+def test_a_session_alone_needs_no_meanings(folder: Path) -> None:
+    with load_alone(built(folder, provider="own"), weights="init", meanings=None) as session:
+        assert session.predict(image=np.zeros((2, 1, 12, 12), np.float32)).shape == (2, 4)
+
+
+def test_the_same_bytes_in_two_processes(folder: Path) -> None:
+    code = (
+        "import sys, hashlib\n"
+        "from dslc.compiler.codegen.cpu.gemm import Gemm\n"
+        "from dslc.compiler.codegen.cpu.objects import LEVELS, object_of\n"
+        "from dslc.compiler.ir.types import DType\n"
+        "specs = {f'k_{n}': Gemm(DType.F32, (), 20, n, 9, (9, 1), (n, 1), (n, 1)) for n in (3, 17, 40)}\n"
+        "print([hashlib.sha256(object_of(specs, level)).hexdigest() for level in LEVELS])\n"
+    )
+    found = set()
+    for seed in ("1", "77"):
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=100
+        )
+        assert done.returncode == 0, done.stderr
+        found.add(done.stdout)
+    assert len(found) == 1
