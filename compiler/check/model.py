@@ -174,7 +174,7 @@ def _finish(
     if train is not None and train.loss is not None:
         outputs["loss"] = train.loss
         outputs.update({f"metric.{name}": value for name, value in train.metrics.items()})
-    updates = tuple(tensors.updates)
+    updates = tensors.updates
     nodes = order([*outputs.values(), *(v for _, v in updates)])
     dims = tuple(d for d in model.frame.scope.dims.values() if isinstance(d, Dim))
     batch = next(iter(expander.batch.dims)) if isinstance(expander.batch, Poly) else None

@@ -215,8 +215,8 @@ class Statements:
         outer_groups = frame.groups
         groups = self.expander.with_attrs(frame.groups, stmt.attrs, frame) if stmt.attrs else outer_groups
         inner: Frame
-        self.expander.evaluate.spend(len(values), stmt.values.span)
         for i, value in enumerate(values):
+            self.expander.evaluate.spend(1, stmt.values.span)
             if base is not None:
                 names = Names(frame.names.path(base, frame.suffix) + f".{i}")
                 inner = frame.inner(names=names, node_prefix=frame.node_path(base) + f".{i}", suffix="")

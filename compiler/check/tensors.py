@@ -43,12 +43,17 @@ class Tensors:
         self.stored: dict[str, ParamInfo] = {}
         self.data: dict[str, Input] = {}
         self.scalars: dict[str, Input] = {}
-        self.updates: list[tuple[Input, Value]] = []
+        self._updates: dict[Input, Value] = {}
         self._prefixes: set[str] = set()
 
     @property
     def inputs(self) -> tuple[Input, ...]:
         return (*self.data.values(), *(p.input for p in self.stored.values()), *self.scalars.values())
+
+    @property
+    def updates(self) -> tuple[tuple[Input, Value], ...]:
+        """Each updated buffer and its new value, in the order of the last updates."""
+        return tuple(self._updates.items())
 
     def has_below(self, path: str) -> bool:
         """Whether some stored tensor's name starts with this path."""
@@ -117,5 +122,5 @@ class Tensors:
     def update(self, buffer: Value, new: Value) -> None:
         """``new`` replaces the buffer after the step; a later update of the same buffer wins."""
         assert isinstance(buffer.producer, Input)
-        self.updates = [(i, v) for i, v in self.updates if i is not buffer.producer]
-        self.updates.append((buffer.producer, new))
+        self._updates.pop(buffer.producer, None)
+        self._updates[buffer.producer] = new

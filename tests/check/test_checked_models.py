@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dslc.base.errors import BuildError
+from dslc.compiler.check import expressions
 from dslc.compiler.check.model import Checked, check_all, check_file, check_program
 from dslc.compiler.ir.graph import Kind
 from dslc.dsl.diagnostics import CompileError
@@ -187,3 +188,11 @@ def test_mirror_always_is_said_to_have_no_effect() -> None:
     text += "model Net(x: [4, 8]) -> [4, 8] {{ return x |> f }}\n"
     assert [w.code for w in check(text.format("always")).warnings] == ["W005"]
     assert check(text.format("auto")).warnings == ()
+
+
+def test_rounds_that_make_operations_do_not_count_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expressions, "MAX_STEPS", 2000)
+    busy = "nn 1\nmodel M(x: [4]) -> [4] {\n  for i in 0..5000 { x = relu(x) }\n  return x\n}\n"
+    assert len(check(busy).graph.nodes) == 5000
+    with pytest.raises(CompileError, match="E0006"):
+        check(busy.replace("x = relu(x)", "y = i"))
