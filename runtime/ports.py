@@ -58,7 +58,7 @@ class _Ports:
     def _inputs(self) -> None:
         if self.entry == "eval_finish":
             for index, port in enumerate(self.plan.inputs):
-                self._float_scalar("inputs", index, port, ("f64",))
+                self._combined("inputs", index, port)
             return
         tensors: dict[str, Mapping[str, Any]] = {}
         if self.entry != "init":
@@ -91,8 +91,10 @@ class _Ports:
                 if port.name != "loss":
                     self._refuse("outputs", index, f"the loss is called `loss`, not {port.name!r}")
                 self._float_scalar("outputs", index, port, ("f64", "f32"))
-            case _:
+            case "count":
                 self._float_scalar("outputs", index, port, ("f64",))
+            case _:
+                self._combined("outputs", index, port)
 
     def _tensor(self, table: str, index: int, port: Port, tensor: Mapping[str, Any]) -> None:
         buffer = self.plan.buffers[port.buffer]
@@ -103,6 +105,12 @@ class _Ports:
         if (buffer.dtype, buffer.shape) != (tensor["dtype"], shape):
             expected = f"{tensor['dtype']}[{', '.join(map(str, shape))}]"
             self._refuse(table, index, f"{port.name!r} is {expected}, the plan has {buffer}")
+
+    def _combined(self, table: str, index: int, port: Port) -> None:
+        """A reduction over the batch alone leaves its other axes: a partial value may have any shape."""
+        buffer = self.plan.buffers[port.buffer]
+        if buffer.dtype != "f64":
+            self._refuse(table, index, f"{port.name!r} is f64, the plan has {buffer}")
 
     def _float_scalar(self, table: str, index: int, port: Port, dtypes: tuple[str, ...]) -> None:
         buffer = self.plan.buffers[port.buffer]
