@@ -84,7 +84,9 @@ def compiled(texts: Iterable[str], level: str) -> bytes:
         module.triple, module.data_layout = whole.triple, whole.data_layout
         module.verify()
         whole.link_in(module)
-    builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    tuning.loop_vectorization = tuning.slp_vectorization = False  # the vectors stand in the IR
+    builder = llvm.create_pass_builder(machine, tuning)
     manager = builder.getModulePassManager()
     manager.run(whole, builder)
     return bytes(machine.emit_object(whole))
