@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dslc.compiler.codegen.cpu.contraction import Axis, Contraction, best_width
+from dslc.compiler.codegen.cpu.dot import Dot
 from dslc.compiler.codegen.cpu.pack import Combine, Pack, Strided, lanes_of
 from dslc.compiler.codegen.cpu.steps import Step
 from dslc.compiler.ir.types import DType
@@ -22,6 +23,7 @@ _TURNED: Final = 0.6
 _PICKED: Final = 2.0
 _STORED_ACROSS: Final = 0.7
 _STORED_APART: Final = 2.0
+_ACROSS: Final = 6.0  # to add the lanes of a vector
 _SPLIT_UNITS: Final = 8  # fewer units than this: the sum is split too
 _SPLIT_WORK: Final = 1 << 16  # vector products that are worth it
 _FAR: Final = 2048  # bytes between inner indices of an unpacked side, from which on they crowd few sets of the caches
@@ -72,7 +74,25 @@ def lower(problem: Problem, scratch: Scratch) -> list[Step]:
         b=problem.a,
     )
     found = [c for p in (problem, turned) for c in _candidates(p)]
-    return min(found, key=lambda c: c.time).steps(scratch)
+    best = min(found, key=lambda c: c.time)
+    dot = _dot(problem)
+    if dot is not None and _dot_time(dot) < best.time:
+        return [Step(dot, (problem.a, problem.b, problem.c))]
+    return best.steps(scratch)
+
+
+def _dot(p: Problem) -> Dot | None:
+    """The problem with vectors along what is summed, where both sides lie dense along it."""
+    batch, left, right, inner = (_merged(axes) for axes in (p.batch, p.left, p.right, p.inner))
+    if not len(left) == len(right) == len(inner) == 1 or (inner[0].a, inner[0].b) != (1, 1):
+        return None
+    return Dot(p.dtype, tuple(x for x in batch if x.size > 1), left[0], right[0], inner[0].size, p.starts)
+
+
+def _dot_time(dot: Dot) -> float:
+    elements = math.prod(x.size for x in dot.batch) * dot.rows.size * dot.columns.size
+    loads = 1 / min(4, dot.rows.size) + 0.25  # vectors that a product loads
+    return elements * (-(-dot.depth // dot.vector) * max(1.0, loads) + _ACROSS)
 
 
 def _swapped(axes: Sequence[Axis]) -> tuple[Axis, ...]:

@@ -121,6 +121,21 @@ def _divisor(n: int, most: int) -> int:
     return next(d for d in range(max(1, min(n, most)), 0, -1) if n % d == 0)
 
 
+def spans(code: Code, start: Any, stop: Any, size: int, tile: int) -> Iterator[tuple[Any, int]]:
+    """Tiles from start to stop of an axis of ``size``, then what is left at its end: (place, length), each inside its
+    loop. ``start`` is a multiple of the tile, ``stop`` too, or the end."""
+    whole = size - size % tile
+    if whole:
+        with code.loop(whole if isinstance(stop, int) else code.least(stop, whole), start, tile) as at:
+            yield at, tile
+    if size % tile:
+        if isinstance(stop, int):
+            yield whole, size % tile
+        else:
+            with code.b.if_then(code.b.icmp_signed("==", stop, code.int(size))):
+                yield whole, size % tile
+
+
 def best_width(lanes: int, vector: int) -> int:
     """Vectors along the lanes of a tile, at most 4, so that the last tile wastes least."""
     vectors = -(-lanes // vector)
@@ -203,22 +218,8 @@ class _Printer:
             count = first.size if chunk == first.size else code.least(code.b.sub(code.int(first.size), k), chunk)
             begin = None if chunk == first.size else k
             here = self._moved(base, first, k)
-            for at, lanes in self._spans(start, stop, lane.size, self.vectors * self.v.lanes):
+            for at, lanes in spans(self.code, start, stop, lane.size, self.vectors * self.v.lanes):
                 self._lane_tile(here, at, lanes, row_units, count, begin)
-
-    def _spans(self, start: Any, stop: Any, size: int, tile: int) -> Iterator[tuple[Any, int]]:
-        """Tiles from start to stop of an axis, then what is left at its end; (place, length), each inside its loop."""
-        code = self.code
-        whole = size - size % tile
-        if whole:
-            with code.loop(whole if isinstance(stop, int) else code.least(stop, whole), start, tile) as at:
-                yield at, tile
-        if size % tile:
-            if isinstance(stop, int):
-                yield whole, size % tile
-            else:
-                with self.b.if_then(self.b.icmp_signed("==", stop, code.int(size))):
-                    yield whole, size % tile
 
     def _lane_tile(self, base: list[Any], at: Any, lanes: int, row_units: list[Any], count: Any, begin: Any) -> None:
         code, spec, v = self.code, self.spec, self.v
@@ -247,7 +248,7 @@ class _Printer:
 
         def inner(base: list[Any]) -> None:
             near = spec.rows[-2] if len(spec.rows) > 1 else Axis(1)
-            for at, length in self._spans(start, stop, last.size, self.row_tile):
+            for at, length in spans(self.code, start, stop, last.size, self.row_tile):
                 rows = [
                     _Row(j * near.a + i * last.a, j * near.c + i * last.c)
                     for j in range(self.outer_tile)

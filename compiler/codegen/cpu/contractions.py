@@ -8,6 +8,7 @@ from typing import Final
 from dslc.compiler.codegen.cpu.code import Code
 from dslc.compiler.codegen.cpu.contraction import Contraction
 from dslc.compiler.codegen.cpu.conv import Conv, Window
+from dslc.compiler.codegen.cpu.dot import Dot
 from dslc.compiler.codegen.cpu.matmul import Matmul
 from dslc.compiler.codegen.cpu.objects import emit, tasks
 from dslc.compiler.codegen.cpu.pack import Combine, Fill, Interleave, Pack, Pad
@@ -18,10 +19,11 @@ from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 
 _DTYPES: Final = (DType.F32, DType.F64)
 
-Spec = Contraction | Pack | Pad | Interleave | Fill | Combine
+Spec = Contraction | Dot | Pack | Pad | Interleave | Fill | Combine
 
 
 @emit.register(Contraction)
+@emit.register(Dot)
 @emit.register(Pack)
 @emit.register(Pad)
 @emit.register(Interleave)
@@ -32,6 +34,7 @@ def _(spec: Spec, code: Code) -> None:
 
 
 @tasks.register(Contraction)
+@tasks.register(Dot)
 @tasks.register(Pack)
 @tasks.register(Pad)
 @tasks.register(Interleave)
