@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dslc.compiler.check.arguments import take_arguments
 from dslc.compiler.check.frame import Frame
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 #: arguments that every optimizer takes beside its own
 COMMON = {"weight_decay": 0.0, "clip_norm": None, "clip_value": None, "decay_on": "all"}
+
+#: fields of a line of the run's log, beside which metrics stand by their names
+LOG_FIELDS: Final = ("kind", "step", "epoch", "loss", "lr", "rows", "samples_per_s", "seconds", "of")
 
 
 @dataclass
@@ -141,6 +144,9 @@ def _metrics(entries: tuple[syntax.Entry, ...], frame: Frame, found: TrainSectio
             if entry.value is None or len(entry.targets) != 1:
                 raise Problem("E0504", "a metric is `NAME = expression`", entry.span)
             check_public_name(name, "a metric", name_span(entry, name))
+            if name in LOG_FIELDS:
+                raise Problem("E0112", f"a metric cannot be named `{name}`", name_span(entry, name),
+                              "each line of the log has a field of this name", help="choose another name")  # fmt: skip
             if name in found.metrics:
                 raise Problem("E0103", f"the metric `{name}` is declared twice", entry.span)
             value = _tensor(entry.value, frame, expander, "a metric")

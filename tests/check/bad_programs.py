@@ -171,6 +171,14 @@ BAD: dict[str, tuple[str, list[str]]] = {
         ),
         ["E0504"],
     ),
+    "metric_named_like_a_field_of_the_log": (
+        net(
+            "  return x |> linear(4)",
+            after="train Net() {\n  loss = mean(output)\n  metrics { step = mean(output); loss = mean(output) }\n"
+            "  optimizer = sgd(lr=0.1)\n}\n",
+        ),
+        ["E0112", "E0112"],
+    ),
     "train_of_nothing": (net("  return x |> linear(4)", after=TRAIN.replace("train Net", "train Nett")), ["E0508"]),
     "precision_type": (net("  return x |> linear(4)", after="precision { compute = f7 }\n"), ["E0601"]),
     "scan": (
