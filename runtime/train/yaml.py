@@ -46,14 +46,14 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Mark:
-    """A place in a file; line and column count from 1."""
+    """A place in a file; line and column count from 1. Line 0: a flag or a variable, which has neither."""
 
     file: str
     line: int
     column: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
 
 
 @dataclass(frozen=True)

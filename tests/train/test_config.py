@@ -100,6 +100,7 @@ def test_flags_and_variables_are_checked_too(
     with pytest.raises(DataError) as caught:
         load_config(tmp_path / "dslc.yaml", flags, env)
     assert caught.value.code == "R104" and says in caught.value.render()
+    assert not (caught.value.place or "").endswith(":0"), "neither has lines"
 
 
 def test_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
