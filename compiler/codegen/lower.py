@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from dslc.compiler.codegen import pointwise, rows, updates
+from dslc.compiler.codegen import norms, pointwise, rows, updates
 from dslc.compiler.codegen.cpu import correlate, gemm, pooling, random
 from dslc.compiler.codegen.cpu.code import SUPPORTED
 from dslc.compiler.codegen.cpu.objects import tasks
@@ -17,6 +17,7 @@ from dslc.compiler.ir.op import Pointwise
 _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **pointwise.LOWERED,
     **rows.LOWERED,
+    **norms.LOWERED,
     **updates.LOWERED,
     **correlate.LOWERED,
     **pooling.LOWERED,

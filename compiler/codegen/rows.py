@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region import Access, RegionBuilder, dense
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
@@ -16,19 +16,31 @@ from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
 Kind = str  # of an argument: "x" like the whole tensor, "row" without the inner axes, "along" the inner axes alone
 
 
-class _Rows:
-    """A region over ``shape`` whose inner axes are ``over``; arguments by their kinds."""
+class Rows:
+    """A region over ``shape`` whose inner axes are ``over``; arguments by their kinds.
+
+    ``inputs`` and ``outputs``: which values of the node it reads and writes, by default all of them.
+    """
 
     def __init__(
-        self, node: Node, shape: Sequence[int], over: Sequence[int], reads: Sequence[Kind], writes: Sequence[Kind]
+        self,
+        node: Node,
+        shape: Sequence[int],
+        over: Sequence[int],
+        reads: Sequence[Kind],
+        writes: Sequence[Kind],
+        inputs: Sequence[Value] | None = None,
+        outputs: Sequence[Value] | None = None,
     ) -> None:
         self.node, self.shape, self.over = node, tuple(shape), tuple(over)
         self.kept = [a for a in range(len(shape)) if a not in self.over]
         self.dtype = node.input_types[0].dtype
-        inputs = [self._access(t, k) for t, k in zip(node.input_types, reads)]
-        self.outputs = [self._access(t, k) for t, k in zip(node.types, writes)]
+        self.reads = tuple(node.inputs if inputs is None else inputs)
+        self.writes = tuple(node.outputs if outputs is None else outputs)
+        sources = [self._access(v.type, k) for v, k in zip(self.reads, reads, strict=True)]
+        self.outputs = [self._access(v.type, k) for v, k in zip(self.writes, writes, strict=True)]
         self.count = math.prod(shape[a] for a in self.over)
-        self.b = RegionBuilder([shape[a] for a in self.kept], [shape[a] for a in self.over], inputs, self.outputs)
+        self.b = RegionBuilder([shape[a] for a in self.kept], [shape[a] for a in self.over], sources, self.outputs)
 
     def _access(self, type: TensorType, kind: Kind) -> Access:
         inner = (0,) * len(self.over)
@@ -59,15 +71,15 @@ class _Rows:
         return self.b.reduce(combine, self.let(expr))
 
     def launch(self) -> list[Launch]:
-        return [Launch(self.b.region(), self.node.inputs, self.node.outputs)]
+        return [Launch(self.b.region(), self.reads, self.writes)]
 
 
 def _over(node: Node) -> tuple[int, ...]:
     return int_tuple(node.attrs, "over")
 
 
-def _reduction(node: Node) -> _Rows:
-    return _Rows(node, node.input_types[0].ints, _over(node), ["x"], ["row"])
+def _reduction(node: Node) -> Rows:
+    return Rows(node, node.input_types[0].ints, _over(node), ["x"], ["row"])
 
 
 def total(node: Node) -> list[Launch]:
@@ -98,7 +110,7 @@ def sum_to(node: Node) -> list[Launch]:
     wide, small = node.input_types[0].ints, node.types[0].ints
     new = len(wide) - len(small)
     over = [a for a in range(len(wide)) if a < new or small[a - new] != wide[a]]
-    rows = _Rows(node, wide, over, ["x"], ["row"])
+    rows = Rows(node, wide, over, ["x"], ["row"])
     found = rows.sum(rows.input(0))
     rows.b.row()
     rows.store(0, found)
@@ -106,7 +118,7 @@ def sum_to(node: Node) -> list[Launch]:
 
 
 def argmax(node: Node) -> list[Launch]:
-    rows = _Rows(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], ["x"], ["row"])
+    rows = Rows(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], ["x"], ["row"])
     x = rows.input(0)
     top = rows.extreme("max", x)
     rows.b.element()
@@ -118,8 +130,8 @@ def argmax(node: Node) -> list[Launch]:
     return rows.launch()
 
 
-def _along(node: Node, reads: Sequence[Kind], writes: Sequence[Kind]) -> _Rows:
-    return _Rows(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], reads, writes)
+def _along(node: Node, reads: Sequence[Kind], writes: Sequence[Kind]) -> Rows:
+    return Rows(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], reads, writes)
 
 
 def softmax(node: Node) -> list[Launch]:
@@ -159,7 +171,7 @@ def logsumexp(node: Node) -> list[Launch]:
 class _Classes:
     """The target of a loss over classes: its place, whether it counts, whether it is a class at all."""
 
-    def __init__(self, rows: _Rows, target: Expr) -> None:
+    def __init__(self, rows: Rows, target: Expr) -> None:
         self.rows = rows
         self.ignore = int_attr(rows.node.attrs, "ignore_index") if "ignore_index" in rows.node.attrs else None
         rows.b.row()
@@ -229,29 +241,6 @@ def in_top_k(node: Node) -> list[Launch]:
     return rows.launch()
 
 
-def layernorm(node: Node) -> list[Launch]:
-    rows = _along(node, ["x", "along", "along"], ["x", "row", "row"])
-    x, centre, scale = _moments(rows, float_attr(node.attrs, "eps"))
-    rows.store(1, centre)
-    rows.store(2, scale)
-    rows.b.element()
-    rows.store(0, (x - centre) * scale * rows.input(1) + rows.input(2))
-    return rows.launch()
-
-
-def _moments(rows: _Rows, eps: float) -> tuple[Expr, Expr, Expr]:
-    """x, its mean and 1/std over the inner axes; a row stage is open."""
-    x = rows.input(0)
-    added = rows.sum(x)
-    rows.b.row()
-    centre = rows.let(added / float(rows.count))
-    rows.b.element()
-    apart = rows.let(x - centre)
-    squares = rows.b.reduce("sum", rows.let(apart * apart))
-    rows.b.row()
-    return x, centre, rows.let(1 / call("sqrt", squares / float(rows.count) + eps))
-
-
 LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
     "sum": total,
     "mean": mean,
@@ -266,5 +255,4 @@ LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
     "softmax_cross_entropy_grad": softmax_cross_entropy_grad,
     "nll": nll,
     "in_top_k": in_top_k,
-    "layernorm": layernorm,
 }

@@ -1,0 +1,149 @@
+"""Regions of the normalisations: statistics of a row or a channel, then its elements; and their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.rows import Rows
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.scalar import Expr, call
+from dslc.compiler.ops.attrs import float_attr, int_attr
+
+
+def layernorm(node: Node) -> list[Launch]:
+    rows = Rows(node, node.input_types[0].ints, _axis(node), ["x", "along", "along"], ["x", "row", "row"])
+    x, centre, _, scale = _moments(rows, float_attr(node.attrs, "eps"))
+    rows.store(1, centre)
+    rows.store(2, scale)
+    rows.b.element()
+    rows.store(0, (x - centre) * scale * rows.input(1) + rows.input(2))
+    return rows.launch()
+
+
+def rmsnorm(node: Node) -> list[Launch]:
+    rows = Rows(node, node.input_types[0].ints, _axis(node), ["x", "along"], ["x", "row"])
+    x = rows.input(0)
+    squares = rows.sum(x * x)
+    rows.b.row()
+    scale = rows.let(1 / call("sqrt", squares / float(rows.count) + float_attr(node.attrs, "eps")))
+    rows.store(1, scale)
+    rows.b.element()
+    rows.store(0, x * scale * rows.input(1))
+    return rows.launch()
+
+
+def batchnorm(node: Node) -> list[Launch]:
+    shape, momentum = node.input_types[0].ints, float_attr(node.attrs, "momentum")
+    rows = Rows(node, shape, _channels(node), ["x", *["row"] * 4], ["x", *["row"] * 4])
+    x, centre, spread, scale = _moments(rows, float_attr(node.attrs, "eps"))
+    unbiased = spread * (rows.count / max(1, rows.count - 1))
+    rows.store(1, rows.input(3) * (1 - momentum) + centre * momentum)
+    rows.store(2, rows.input(4) * (1 - momentum) + rows.let(unbiased) * momentum)
+    rows.store(3, centre)
+    rows.store(4, scale)
+    factor = rows.let(scale * rows.input(1))
+    rows.b.element()
+    rows.store(0, (x - centre) * factor + rows.input(2))
+    return rows.launch()
+
+
+def batchnorm_grad(node: Node) -> list[Launch]:
+    """The weight is one of the channel, so the sums over the channel serve all three gradients."""
+    rows = Rows(node, node.input_types[0].ints, _channels(node), ["x", "row", "row", "row", "x"], ["x", "row", "row"])
+    x, weight, centre, scale, dy = (rows.input(i) for i in range(5))
+    added, sloped = _sums(rows, dy, (x - centre) * scale)
+    rows.b.row()
+    rows.store(1, sloped)
+    rows.store(2, added)
+    shared, slope = rows.let(weight * added / float(rows.count)), rows.let(weight * sloped / float(rows.count))
+    rows.b.element()
+    xhat = rows.let((x - centre) * scale)
+    rows.store(0, (dy * weight - shared - xhat * slope) * scale)
+    return rows.launch()
+
+
+def layernorm_grad(node: Node) -> list[Launch]:
+    """The gradient in x by rows; those of weight and bias by columns, in a second launch."""
+    shape, axis = node.input_types[0].ints, _axis(node)
+    kinds = ["x", "along", "row", "row", "x"]
+    rows = Rows(node, shape, axis, kinds, ["x"], outputs=node.outputs[:1])
+    x, weight, centre, scale, dy = (rows.input(i) for i in range(5))
+    added, sloped = _sums(rows, dy * weight, (x - centre) * scale)
+    rows.b.row()
+    shared, slope = rows.let(added / float(rows.count)), rows.let(sloped / float(rows.count))
+    rows.b.element()
+    xhat = rows.let((x - centre) * scale)
+    rows.store(0, (rows.let(dy * weight) - shared - xhat * slope) * scale)
+    others = [a for a in range(len(shape)) if a not in axis]
+    inputs = (node.inputs[0], *node.inputs[2:])
+    columns = Rows(node, shape, others, ["x", "along", "along", "x"], ["row", "row"], inputs, node.outputs[1:])
+    x, centre, scale, dy = (columns.input(i) for i in range(4))
+    added, sloped = _sums(columns, dy, (x - centre) * scale)
+    columns.b.row()
+    columns.store(0, sloped)
+    columns.store(1, added)
+    return [*rows.launch(), *columns.launch()]
+
+
+def rmsnorm_grad(node: Node) -> list[Launch]:
+    """As layernorm's, without a mean."""
+    shape, axis = node.input_types[0].ints, _axis(node)
+    rows = Rows(node, shape, axis, ["x", "along", "row", "x"], ["x"], outputs=node.outputs[:1])
+    x, weight, scale, dy = (rows.input(i) for i in range(4))
+    _, sloped = _sums(rows, dy * weight, x * scale)
+    rows.b.row()
+    slope = rows.let(sloped / float(rows.count))
+    rows.b.element()
+    xhat = rows.let(x * scale)
+    rows.store(0, (rows.let(dy * weight) - xhat * slope) * scale)
+    others = [a for a in range(len(shape)) if a not in axis]
+    inputs = (node.inputs[0], *node.inputs[2:])
+    columns = Rows(node, shape, others, ["x", "along", "x"], ["row"], inputs, node.outputs[1:])
+    x, scale, dy = (columns.input(i) for i in range(3))
+    _, sloped = _sums(columns, dy, x * scale)
+    columns.b.row()
+    columns.store(0, sloped)
+    return [*rows.launch(), *columns.launch()]
+
+
+def _axis(node: Node) -> list[int]:
+    return [int_attr(node.attrs, "axis")]
+
+
+def _channels(node: Node) -> list[int]:
+    """All axes but that of the channels."""
+    return [a for a in range(node.input_types[0].rank) if a != 1]
+
+
+def _moments(rows: Rows, eps: float) -> tuple[Expr, Expr, Expr, Expr]:
+    """x, its mean, variance and 1/std over the inner axes; a row stage is open."""
+    x = rows.input(0)
+    added = rows.sum(x)
+    rows.b.row()
+    centre = rows.let(added / float(rows.count))
+    rows.b.element()
+    apart = rows.let(x - centre)
+    squares = rows.b.reduce("sum", rows.let(apart * apart))
+    rows.b.row()
+    spread = rows.let(squares / float(rows.count))
+    return x, centre, spread, rows.let(1 / call("sqrt", spread + eps))
+
+
+def _sums(rows: Rows, g: Expr, xhat: Expr) -> tuple[Expr, Expr]:
+    """The sums of g and of g * xhat, in one element stage."""
+    rows.b.element()
+    first = rows.let(g)
+    second = rows.let(first * rows.let(xhat))
+    return rows.b.reduce("sum", first), rows.b.reduce("sum", second)
+
+
+LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
+    "layernorm": layernorm,
+    "layernorm_grad": layernorm_grad,
+    "rmsnorm": rmsnorm,
+    "rmsnorm_grad": rmsnorm_grad,
+    "batchnorm": batchnorm,
+    "batchnorm_grad": batchnorm_grad,
+}
