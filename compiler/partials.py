@@ -57,6 +57,8 @@ def split_at_batch(graph: Graph, batch: Dim | None) -> tuple[Graph, Graph]:
             count = Input(f"count.{k}", Kind.DATA, TensorType(DType.F64, ()))
             inputs.append(count)
             combined = b(OPS["div"], combined, b(OPS["cast"], count.value, dtype=DType.FLOAT))
+        if value.type.dtype is not DType.FLOAT:  # what reads it expects integers
+            combined = b(OPS["cast"], combined, dtype=value.type.dtype)
         new[value] = combined
     step = Graph(graph.inputs, order(step_outputs.values()), step_outputs)
     return step, _finish(graph, new, tuple(inputs))
@@ -111,7 +113,8 @@ def _cut_at(value: Value, depends: set[Value], batch: Dim | None) -> _Cut | None
     rows: Size = 1 if batch is None else Poly((((batch,), 1),))
     b = Builder(name=getattr(node, "name", ""), span=getattr(node, "span", None))
     weight = b(OPS["full"], value=rows, dtype=DType.FLOAT, shape=())
-    return _Cut(b(OPS["mul"], value, weight), "sum", rows)
+    number = value if value.type.dtype is DType.FLOAT else b(OPS["cast"], value, dtype=DType.FLOAT)
+    return _Cut(b(OPS["mul"], number, weight), "sum", rows)
 
 
 def _finish(graph: Graph, new: dict[Value, Value], inputs: tuple[Input, ...]) -> Graph:

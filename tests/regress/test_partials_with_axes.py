@@ -35,3 +35,19 @@ def test_the_dice_loss_of_each_class_is_that_of_all_rows(tmp_path: Path) -> None
     dice = 2 * (p * y).sum(0) / (p.sum(0) + y.sum(0) + 1)
     assert got.loss == pytest.approx(1 - dice.mean(), rel=1e-6) and got.rows == 9
     assert got.metrics["top"] == pytest.approx(p.max(0).mean(), rel=1e-6)
+
+
+def test_integers_and_comparisons_of_the_batch_in_a_loss(tmp_path: Path) -> None:
+    """Averaging them as floats alone was a crash of the build."""
+    text = MODEL.replace(
+        "  loss = 1",
+        "  high = max(p) > 0.5\n  some = max(argmax(p, axis=1))\n"
+        '  loss = where(high, 2, 3) * cast(some, "float") + cast(output[0, 0] < 1000, "float") + 1',
+    )
+    (tmp_path / "net.nn").write_text(text)
+    built = pipeline.build(pipeline.check_file(tmp_path / "net.nn"), pipeline.Options())
+    (tmp_path / "net.dslc").write_bytes(built.artifact)
+    x, y = np.ones((9, 3), np.float32), np.zeros((9, 5), np.float32)
+    with load(tmp_path / "net.dslc", weights="init", meanings=meanings()) as session:
+        p = 1 / (1 + np.exp(-session.predict(x=x).astype(float)))
+        assert session.evaluate(x=x, y=y).loss == pytest.approx((2 if p.max() > 0.5 else 3) * p[0].argmax() + 2)
