@@ -16,9 +16,9 @@ def find_artifact(text: str | None) -> Path:
     """``build/lenet``, ``build/lenet/lenet.dslc``; None: that of ./dslc.yaml, built where it is stale."""
     if text is None:
         from dslc.cli.compile import artifact_of
-        from dslc.cli.settings import read_config
+        from dslc.cli.settings import default_config
 
-        return artifact_of(read_config())
+        return artifact_of(default_config("name an artifact: build/NAME"))
     path = Path(text)
     return path / f"{path.resolve().name}.dslc" if path.is_dir() else path
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dslc.cli.options import pairs, sizes
-from dslc.cli.settings import merged_sizes, read_config
+from dslc.cli.settings import default_config, merged_sizes
 
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
@@ -38,7 +38,7 @@ def requested(
     if model is None:
         from dslc.cli.compile import check_config, project_root
 
-        config = read_config(target=target, precision=precision, defines=defines, size=size)
+        config = default_config("name a model: FILE.nn", target=target, precision=precision, defines=defines, size=size)
         return Request(check_config(config), config.build, project_root(config), config)
     from dslc.compiler.check.model import check_file
 

@@ -93,6 +93,18 @@ def read_config(
     return config
 
 
+def default_config(instead: str, **flags: Any) -> Config:
+    """``read_config`` of ./dslc.yaml for a command that has no --config: ``instead`` is what it can be given."""
+    from dslc.runtime.train.config import DEFAULT_FILE
+
+    try:
+        return read_config(**flags)
+    except DataError as error:
+        if error.code == "R101" and error.place == DEFAULT_FILE:
+            error.help = f"{instead}; or `dslc new NAME` makes a project"
+        raise
+
+
 def _fields(texts: tuple[str, ...]) -> dict[str, str]:
     from dslc.runtime.nearest import nearest
     from dslc.runtime.train.fields import FIELDS

@@ -55,3 +55,15 @@ def test_check_and_show_say_it_too(dslc: Callable, project: Path) -> None:
     (project / "dslc.yaml").write_text("model: net.nn\nargs: {hidden: x}\n")
     for command in (("check",), ("show",), ("show", "--after", "fuse")):
         assert "--> dslc.yaml:2:16" in dslc(*command).err
+
+
+@pytest.mark.parametrize(
+    ("command", "help"), [("build", "FILE.nn"), ("check", "FILE.nn"), ("show", "FILE.nn"), ("info", "build/NAME")]
+)
+def test_without_a_configuration_the_help_is_one_that_the_command_takes(
+    dslc: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, help: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = dslc(command)
+    assert ran.code == 3 and help in ran.err and "dslc new NAME" in ran.err and "--config" not in ran.err
+    assert "--config" in dslc("train").err

@@ -12,7 +12,7 @@ from dslc.cli.app import Command
 from dslc.cli.options import define_option, pairs
 from dslc.cli.origins import placed
 from dslc.cli.output import emit, note, report_error, settings, size_text, use_color
-from dslc.cli.settings import read_config
+from dslc.cli.settings import default_config
 from dslc.cli.sources import as_argument
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def command(models: tuple[str, ...], defines: tuple[str, ...]) -> int:
     given = pairs(defines, "-D")
     config = None
     if not models:
-        config = read_config(defines=defines)
+        config = default_config("name a model: FILE.nn", defines=defines)
         name = f":{config.model_name}" if config.model_name else ""
         models = (f"{config.model}{name}",)
         given = {key: as_argument(value) for key, value in config.args.items()}
