@@ -227,7 +227,7 @@ def build(checked: Checked, options: Options, progress: Progress | None = None) 
         model=checked.name,
         interface=interface(checked, name, dtypes),
         layout=layout,
-        options=_recorded(checked, options, dtypes),
+        options=recorded_options(checked, options),
         toolchain=toolchain(),
         source_sha256=checked.digest,
         row_independent=_rows_independent(checked),
@@ -252,8 +252,9 @@ def _rows_independent(checked: Checked) -> bool:
     return entries.rows_independent(program.graph, batched)
 
 
-def _recorded(checked: Checked, options: Options, dtypes: Precision) -> dict[str, Any]:
-    """The options as the header holds them: everything that decides the bytes."""
+def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
+    """The options as the header holds them: everything that decides the bytes. A build is stale when they differ."""
+    dtypes = precision_of(checked, options)
     return {
         "args": {n: v for n, v in checked.args.items() if isinstance(v, (bool, int, float, str))},
         "target": "cpu",

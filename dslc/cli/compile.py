@@ -119,6 +119,7 @@ def build_if_stale(
 
 
 def _is_fresh(path: Path, name: str, checked: Checked, options: Options) -> bool:
+    from dslc.compiler.pipeline import recorded_options
     from dslc.compiler.toolchain.versions import toolchain
     from dslc.runtime.artifact import read_artifact
 
@@ -133,27 +134,9 @@ def _is_fresh(path: Path, name: str, checked: Checked, options: Options) -> bool
         "model": checked.name,
         "source_sha256": checked.digest,
         "toolchain": toolchain(),
+        "options": recorded_options(checked, options),
     }
-    recorded = header["options"]
-    return all(header[key] == value for key, value in wanted.items()) and all(
-        recorded.get(key) == value for key, value in _deciding(checked, options).items()
-    )
-
-
-def _deciding(checked: Checked, options: Options) -> dict[str, Any]:
-    """What a user can choose of a build, as its header records it."""
-    from dslc.compiler.pipeline import precision_of
-
-    dtypes = precision_of(checked, options)
-    return {
-        "args": {name: value for name, value in checked.args.items() if isinstance(value, bool | int | float | str)},
-        "providers": options.provider,
-        "precision": {"compute": dtypes.compute.value, "params": dtypes.params.value},
-        "fuse": options.fuse,
-        "sizes": {
-            family: {dim: list(values) for dim, values in dims.items()} for family, dims in options.sizes.items()
-        },
-    }
+    return all(header[key] == value for key, value in wanted.items())
 
 
 def publish(

@@ -62,7 +62,9 @@ def test_circle_is_named_in_full(tmp_path: Path) -> None:
     assert names == "files use each other in a circle: a.nn -> b.nn -> c.nn -> a.nn"
 
 
-@pytest.mark.parametrize("used", ['"../outside.nn"', '"../nothing.nn"', '"/etc/passwd.nn"', '"https://host/a.nn"', "link", "linked.inner"])
+@pytest.mark.parametrize(
+    "used", ['"../outside.nn"', '"../nothing.nn"', '"/etc/passwd.nn"', '"https://host/a.nn"', "link", "linked.inner"]
+)
 def test_no_way_out_of_the_root(tmp_path: Path, used: str) -> None:
     project = tmp_path / "project"
     write(tmp_path, outside=BLOCK.format(name="o"), folder__inner=BLOCK.format(name="i"))

@@ -217,7 +217,9 @@ def test_the_stub_is_typed(tmp_path: Path) -> None:
     assert any("floating[_32Bit]" in line or "float32" in line for line in lines), done.stdout
 
 
-@pytest.mark.parametrize("name", ["", "1a", "a-b", "class", "__a", "a" * 65, "json", "dslc", "numpy", "a\nimport os", "é", 'a"'])
+@pytest.mark.parametrize(
+    "name", ["", "1a", "a-b", "class", "__a", "a" * 65, "json", "dslc", "numpy", "a\nimport os", "é", 'a"']
+)
 def test_names_that_cannot_be_imported(name: str) -> None:
     with pytest.raises(BuildError) as caught:
         check_artifact_name(name)
