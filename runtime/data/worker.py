@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DslcError
+from dslc.base.failpoint import fail
 from dslc.runtime.data.column import Column, Wanted, open_column
 from dslc.runtime.data.rows import BadSample
 
@@ -64,6 +65,7 @@ def _fill(
         for at in range(0, len(rows), step):
             head[ROW] = rows[at] if wanted.by_image else IDLE
             head[COUNTER] += 1
+            fail("data.row")
             part = column.read(rows[at : at + step], task["seed"], asked["epoch"], training=task["training"])
             size = part.nbytes // len(part)
             target = np.frombuffer(memory, part.dtype, part.size, start + offset + at * size)

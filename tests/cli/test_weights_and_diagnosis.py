@@ -218,3 +218,29 @@ def test_bf16_rounds_to_nearest_even() -> None:
 def test_wrong_calls(dslc: Callable, project: Path, arguments: tuple[str, ...], code: int) -> None:
     (project / "hostile").write_bytes(b"\xff" * 64)
     assert dslc("weights", *arguments).code == code
+
+
+def test_evaluation_piece_by_piece_is_that_of_all_rows_at_once(dslc: Callable, project: Path) -> None:
+    """Random draws of an evaluation go by the row in all the data, wherever a piece begins."""
+    from dslc.face import load
+
+    noisy = MODEL.replace("linear(2) as head\n}", "linear(2) as head |> spread\n}")
+    noisy = noisy.replace(
+        "model Net", "block spread(y: [B, 2]) -> [B, 2] {\n  return y + 3 * randn([B, 2])\n}\n\nmodel Net", 1
+    )
+    (project / "net.nn").write_text(noisy)
+    ran = dslc("build", "--size", "eval:B=1,8")
+    assert ran.code == 0, ran.err
+    rng = np.random.default_rng(0)
+    data = {"x": rng.standard_normal((21, 2)).astype("f4"), "label": rng.integers(0, 2, 21).astype("i4")}
+    asked: list[tuple[int, int]] = []
+    with load(project / "build/net/net.dslc", weights="init") as session:
+
+        def read(spans):  # type: ignore[no-untyped-def]
+            asked.extend(spans)
+            return ({name: array[start:stop] for name, array in data.items()} for start, stop in spans)
+
+        found = session.evaluate_rows(21, read)
+        assert found == session.evaluate(**data) and found.rows == 21
+        assert asked == [(0, 8), (8, 16), *((row, row + 1) for row in range(16, 21))]
+        assert found != session.evaluate(**{name: array[::-1] for name, array in data.items()})

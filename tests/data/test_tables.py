@@ -149,3 +149,29 @@ def test_a_line_of_the_right_characters_that_is_no_record(tmp_path: Path, line: 
     for dtype in ("f32", "i32"):
         error = refused(lambda dtype=dtype: opened(x=(f"{tmp_path}/t.csv:a..c", dtype, ("B", 3))))
         assert error.code == "R101" and "record 1 cannot be read" in error.message
+
+
+def test_lines_whose_lengths_make_up_for_each_other(tmp_path: Path, opened: Any) -> None:
+    (tmp_path / "t.csv").write_text("a,b,c\n1,2\n3,4,5,6\n7,8,9\n")
+    data = opened(x=(f"{tmp_path}/t.csv:a..c", "f32", ("B", 3)), skip=2)
+    assert data.index.tolist() == [2] and data.take(data.index)["x"].tolist() == [[7, 8, 9]]
+
+
+def test_integers_past_those_of_a_float_stay_exact(tmp_path: Path, opened: Any) -> None:
+    values = [2**53 + 1, -(2**53) - 1, 2**63 - 1, 1]
+    for value in values:
+        (tmp_path / "t.csv").write_text(f"a\n{value}\n5\n")
+        data = opened(x=(f"{tmp_path}/t.csv:a", "i64", ("B",)))
+        assert data.take(np.arange(2))["x"].tolist() == [value, 5]
+
+
+def test_a_bad_line_of_a_later_file_is_named_by_its_row_in_all(
+    tmp_path: Path, opened: Any, refused: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dslc.runtime.data.table.AT_ONCE", 4)
+    (tmp_path / "t1.csv").write_text("a\n1\n2\n3\n")
+    (tmp_path / "t2.csv").write_text("a\n4\nspam\n6\n")
+    data = opened(x=(f"{tmp_path}/t*.csv:a", "f32", ("B",)))
+    assert data.take(np.array([5, 0, 3]))["x"].tolist() == [6, 1, 4]
+    error = refused(lambda: data.take(np.array([0, 4])))
+    assert "record 4 cannot be read" in error.message and str(error.place) == f"{tmp_path}/t2.csv:3"

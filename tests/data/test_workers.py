@@ -173,3 +173,20 @@ def test_there_is_room_for_so_many_tasks(data: Any) -> None:
         assert work.room
     finally:
         work.close()
+
+
+def test_a_crash_is_laid_to_the_row_that_was_read_and_later_tasks_are_done(
+    data: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSLC_FAILPOINT", "data.row:2:kill")  # in each process, the second row that it reads
+    work = pool(data)
+    try:
+        work.ask(np.array([4, 9, 1]), 0)
+        work.ask(np.array([7]), 0)
+        with pytest.raises(BadSample) as caught:
+            work.oldest(3)
+        assert caught.value.row == 9 and "(-9)" in caught.value.why
+        work.done()
+        assert np.array_equal(work.oldest(1)["image"], data.take(np.array([7]))["image"])
+    finally:
+        work.close()
