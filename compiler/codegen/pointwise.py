@@ -10,10 +10,12 @@ from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region import Access, Region, RegionBuilder, broadcast_strides, dense
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.op import Pointwise
-from dslc.compiler.ir.scalar import Expr, argument, as_expr
+from dslc.compiler.ir.scalar import Expr, argument, as_expr, call, select
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import int_attr, int_tuple
+from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
 from dslc.compiler.ops.fused import expanded
+
+_MAX_LITERAL = 64  # values written into the code
 
 
 def pointwise(node: Node) -> list[Launch]:
@@ -53,10 +55,14 @@ def _number(value: Any) -> float | int | bool:
 
 
 def full(node: Node) -> list[Launch]:
+    return _filled(node, _number(node.attrs["value"]))
+
+
+def _filled(node: Node, value: float | int | bool) -> list[Launch]:
     shape, dtype = node.types[0].ints, node.types[0].dtype
     builder = RegionBuilder(shape, (), [], [Access(dtype, dense(shape))])
     builder.row()
-    builder.store(0, builder.let(as_expr(_number(node.attrs["value"])), dtype))
+    builder.store(0, builder.let(as_expr(value), dtype))
     return [Launch(builder.region(), (), node.outputs)]
 
 
@@ -106,6 +112,34 @@ def concat(node: Node) -> list[Launch]:
     return launches
 
 
+def pad(node: Node) -> list[Launch]:
+    """The output is filled, then the input copied to its places."""
+    [x], out = node.inputs, node.types[0]
+    strides = _all_strides(out.ints)
+    low, interior = int_tuple(node.attrs, "low"), int_tuple(node.attrs, "interior")
+    places = tuple(s * (gap + 1) for s, gap in zip(strides, interior))
+    target = Access(out.dtype, places, sum(s * start for s, start in zip(strides, low)))
+    region = copy(x.type.ints, Access(out.dtype, dense(x.type.ints)), target)
+    return [*_filled(node, float_attr(node.attrs, "value")), Launch(region, node.inputs, node.outputs)]
+
+
+def literal(node: Node) -> list[Launch] | None:
+    """A choice by the element's number; None for more values than are worth that."""
+    values, type = node.attrs["values"], node.types[0]
+    assert isinstance(values, tuple)
+    if len(values) > _MAX_LITERAL:
+        return None
+    builder = RegionBuilder((), (len(values),), [], [Access(type.dtype, (1,))])
+    builder.element()
+    expr = as_expr(0.0)
+    for number, value in enumerate(values):
+        assert isinstance(value, float)
+        known = builder.let(as_expr(value), type.dtype)
+        expr = builder.let(select(call("eq", builder.index, number), known, expr), type.dtype)
+    builder.store(0, builder.let(expr, type.dtype))
+    return [Launch(builder.region(), (), node.outputs)]
+
+
 def _all_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Row-major strides, those of axes of size 1 too."""
     return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
@@ -118,4 +152,6 @@ LOWERED: Mapping[str, Any] = {
     "transpose": transpose,
     "slice": slice_,
     "concat": concat,
+    "pad": pad,
+    "literal": literal,
 }
