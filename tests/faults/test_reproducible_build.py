@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import random
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,3 +74,33 @@ def test_model_in_text_holds_no_path(tmp_path: Path) -> None:
     files = build(MODELS["lenet"], tmp_path / "a-telling-name", "")
     for data in files.values():
         assert b"a-telling-name" not in data
+
+
+NOT_BUILT = ("lstm_lm.nn",)  # `state` is not compiled yet
+FILES = sorted([*(ROOT / "examples").glob("*/*.nn"), *(ROOT / "tests/models").glob("*.nn")])
+EVERY = [path for path in FILES if path.name not in NOT_BUILT]
+PIECES = {"gpt2.nn": ("-D", "layers=2", "-D", "d=48", "--precision", "f32", "--size", "T=16")}
+
+
+def _models(path: Path) -> list[str]:
+    """What stands behind the file's name to say which model: nothing when it has one."""
+    names = re.findall(r"^model (\w+)", path.read_text(), re.MULTILINE)
+    return [""] if len(names) == 1 else [f":{name}" for name in names]
+
+
+def test_hash_seeds_and_processes(tmp_path: Path, fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+    """Every model of the examples and tests under random hash seeds, two at a time; in a short run, one of them."""
+    every = [(path, suffix) for path in EVERY for suffix in _models(path)]
+    assert len(every) >= 9
+    rng = random.Random(fuzz_seed)
+    chosen = rng.sample(every, fuzz_count(len(every)))
+    for number, (path, suffix) in enumerate(chosen):
+        seeds = [str(rng.randrange(1, 2**32)) for _ in range(2)]
+        args = PIECES.get(path.name, ("--size", "B=2"))
+
+        def at(seed: str, number: int = number, path: Path = path, suffix: str = suffix, args: Any = args) -> Any:
+            return build(path, tmp_path / f"{number}.{seed}", suffix, *args, PYTHONHASHSEED=seed)
+
+        with ThreadPoolExecutor(2) as pool:
+            first, second = pool.map(at, seeds)
+        assert first == second and any(n.endswith(".dslc") for n in first), f"{path.name}{suffix} with {seeds}"

@@ -36,8 +36,13 @@ def held(case: Case, path: Path) -> None:
 
 
 def _feeds(case: Case, graph: Graph, session: Session, step: int) -> dict[str, np.ndarray]:
-    feeds = feeds_for(graph, case.seed, DType.F32, case.high)
-    return feeds | {"step": np.asarray(step), "row": np.asarray(0)} | dict(session.state_tensors())
+    whole = feeds_for(case.checked.graph.bind(case.sizes), case.seed, DType.F32, case.high)  # an entry may not read all
+    return (
+        feeds_for(graph, case.seed, DType.F32, case.high)
+        | whole
+        | {"step": np.asarray(step), "row": np.asarray(0)}
+        | dict(session.state_tensors())
+    )
 
 
 def _predict(case: Case, session: Session) -> None:
@@ -56,7 +61,7 @@ def _train(case: Case, session: Session, step: int) -> None:
     graph = autodiff(program, build).graph
     feeds = _feeds(case, graph, session, step)
     names = {i.name for i in session.interface.train_inputs}
-    done = session.train_step(**{n: feeds[n] for n in names}, lr=float(feeds["lr"]))
+    done = session.train_step(**{n: feeds[n] for n in names}, lr=float(feeds["lr"]), row=0)
     after = session.state_tensors()
     updated = {f"update {i.name}": np.asarray(after[i.name]) for i, _ in graph.updates}
     metrics = {f"metric.{n}": np.asarray(v, np.float32) for n, v in done.metrics.items()}
