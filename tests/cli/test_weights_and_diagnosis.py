@@ -244,3 +244,23 @@ def test_evaluation_piece_by_piece_is_that_of_all_rows_at_once(dslc: Callable, p
         assert found == session.evaluate(**data) and found.rows == 21
         assert asked == [(0, 8), (8, 16), *((row, row + 1) for row in range(16, 21))]
         assert found != session.evaluate(**{name: array[::-1] for name, array in data.items()})
+
+
+def test_an_input_that_is_not_finite_is_named_and_the_state_waits_to_be_restored(dslc: Callable, project: Path) -> None:
+    from dslc.base.errors import ArtifactError
+    from dslc.face import load
+
+    assert dslc("build").code == 0
+    data = {"x": np.ones((8, 2), "f4"), "label": np.zeros(8, "i4")}
+    with load(project / "build/net/net.dslc", weights="init") as session:
+        before = session.state_tensors()
+        bad = np.ones((8, 2), "f4")
+        bad[3, 1] = -np.inf
+        found = session.find_nonfinite(lr=0.1, x=bad, label=data["label"])
+        assert found is not None and (found.op, found.where, found.index, found.count) == (None, "x", (3, 1), 1)
+        assert str(found) == "`x` is not finite: -inf at [3, 1], 1 of 16 values"
+        with pytest.raises(ArtifactError) as caught:
+            session.train_step(lr=0.1, **data)
+        assert caught.value.code == "R310"
+        session.restore(before, 0)
+        assert session.find_nonfinite(lr=0.1, **data) is None and session.step == 1
