@@ -53,7 +53,7 @@ class CommandList:
         if self._table is None:
             self._table = np.array(self._rows, np.int64).reshape(-1, 3)
             self._wide = sum(tasks for _, _, tasks in self._rows if tasks > 1) >= _WORTH
-        team().run(self._objects.driver, self._table.ctypes.data, len(self._table), self._wide)
+        team().run(self._objects, self._table, self._wide)
 
 
 class Team:
@@ -66,25 +66,34 @@ class Team:
         self.threads = threads
         self._busy = threading.Lock()
         self._wake: list[threading.Lock] = []
-        self._job: tuple[int, int, int, int] | None = None
+        self._job: tuple[Objects, NDArray[np.int64], int] | None = None
         # {arrivals, the address of sched_yield}: what the driver shares
         give = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value
         self._shared = np.array([0, give], np.int64)
         self._base = 0
 
-    def run(self, driver: int, table: int, count: int, wide: bool) -> None:
-        """Runs ``count`` commands at the address ``table`` through the driver at ``driver``."""
-        call = _RUN(driver)
-        if not wide or self.threads == 1 or not self._busy.acquire(blocking=False):
-            call(table, count, None, 0, 0, 1)
+    def run(self, objects: Objects, table: NDArray[np.int64], wide: bool) -> None:
+        """Runs the commands of ``table``, i64 [commands, 3], through the driver of ``objects``."""
+        call = _RUN(objects.driver)
+        place, count = table.ctypes.data, len(table)
+        if not wide or not count or self.threads == 1 or not self._busy.acquire(blocking=False):
+            call(place, count, None, 0, 0, 1)
             return
         try:
             self._start()
             base, self._base = self._base, self._base + count * self.threads
-            self._job = (driver, table, count, base)
-            for lock in self._wake:
-                lock.release()
-            call(table, count, self._shared.ctypes.data, base, 0, self.threads)
+            self._job = (objects, table, base)
+            woken = False
+            try:
+                for lock in self._wake:
+                    lock.release()
+                woken = True
+            finally:  # an interrupt must not leave some of the team waiting for the others
+                for lock in () if woken else self._wake:
+                    if lock.locked():
+                        lock.release()
+                call(place, count, self._shared.ctypes.data, base, 0, self.threads)
+                self._job = None
         finally:
             self._busy.release()
 
@@ -98,13 +107,18 @@ class Team:
             self._wake.append(lock)
 
     def _help(self, lane: int, lock: threading.Lock) -> None:
-        shared = self._shared.ctypes.data
+        shared, seen = self._shared.ctypes.data, -1
         while True:
             lock.acquire()
             job = self._job
-            assert job is not None
-            driver, table, count, base = job
-            _RUN(driver)(table, count, shared, base, lane, self.threads)
+            if job is None or job[2] == seen:
+                continue  # woken twice
+            objects, table, base = job
+            seen = base
+            _RUN(objects.driver)(table.ctypes.data, len(table), shared, base, lane, self.threads)
+            # The caller may be done, and let go of code and table, while this thread still leaves the code: it holds
+            # both until it has.
+            del job, objects, table
 
 
 def thread_count() -> int:

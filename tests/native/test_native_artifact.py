@@ -3,10 +3,14 @@ in a process without compiler and numba, from objects that call nothing."""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import platform
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +19,13 @@ import numpy as np
 import pytest
 
 import dslc
-from dslc.base.errors import ArtifactError, BuildError, EnvironmentFault
+from dslc.base.errors import ArtifactError, BuildError, EnvironmentFault, InputError
+from dslc.compiler.codegen.cpu.driver import driver_text
+from dslc.compiler.codegen.cpu.objects import LEVELS, compiled
 from dslc.compiler.pipeline import Options, build, check_file
 from dslc.runtime.artifact import read_artifact
 from dslc.runtime.cpu import objects
+from dslc.runtime.cpu.native import Team, thread_count
 from dslc.runtime.session import load as load_alone
 
 MODEL = """\
@@ -177,3 +184,41 @@ def test_the_same_bytes_in_two_processes(folder: Path) -> None:
         assert done.returncode == 0, done.stderr
         found.add(done.stdout)
     assert len(found) == 1
+
+
+def test_callers_beside_each_other_get_the_bits_of_one(folder: Path) -> None:
+    image = np.random.default_rng(5).standard_normal((70, 1, 12, 12)).astype(np.float32)
+    with load_alone(built(folder, provider="own"), weights="init", contexts=4) as session:
+        wanted = session.predict(image=image).tobytes()
+        with ThreadPoolExecutor(4) as callers:
+            found = list(callers.map(lambda _: session.predict(image=image).tobytes(), range(200)))
+    assert set(found) == {wanted}
+
+
+def test_lists_shared_by_a_team_run_once_each() -> None:
+    """The driver itself, with a kernel that counts its calls: every task once, commands in order, any team."""
+    counted: list[tuple[int, int]] = []
+    guard = threading.Lock()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
+    def kernel(args: int, first: int, last: int) -> None:
+        with guard:
+            counted.extend((args, task) for task in range(first, last))
+
+    code = objects.Objects(compiled([driver_text(platform.machine())], objects.machine_level(LEVELS)), [])
+    address = ctypes.cast(kernel, ctypes.c_void_p).value
+    table = np.array([[address, number, 1 + 37 * (number % 3)] for number in range(1, 60)], np.int64)
+    for threads in (1, 2, 7):
+        team = Team(threads)
+        for _ in range(5):
+            counted.clear()
+            team.run(code, table, True)
+            assert [number for number, _ in counted] == sorted(number for number, _ in counted)
+            assert sorted(counted) == [(int(n), t) for _, n, tasks in table for t in range(tasks)]
+
+
+@pytest.mark.parametrize("value", ["0", "65", "-1", "two", "", "１"])
+def test_a_wrong_number_of_threads_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DSLC_THREADS", value)
+    with pytest.raises(InputError, match="R105"):
+        thread_count()
