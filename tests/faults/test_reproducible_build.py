@@ -79,7 +79,7 @@ def test_model_in_text_holds_no_path(tmp_path: Path) -> None:
 NOT_BUILT = ("lstm_lm.nn",)  # `state` is not compiled yet
 FILES = sorted([*(ROOT / "examples").glob("*/*.nn"), *(ROOT / "tests/models").glob("*.nn")])
 EVERY = [path for path in FILES if path.name not in NOT_BUILT]
-PIECES = {"gpt2.nn": ("-D", "layers=2", "-D", "d=48", "--precision", "f32", "--size", "T=16")}
+PIECES = {"gpt2.nn": ("-D", "layers=2", "-D", "d=48", "--size", "T=16")}
 
 
 def _models(path: Path) -> list[str]:
@@ -96,7 +96,7 @@ def test_hash_seeds_and_processes(tmp_path: Path, fuzz_count: Callable[[int], in
     chosen = rng.sample(every, fuzz_count(len(every)))
     for number, (path, suffix) in enumerate(chosen):
         seeds = [str(rng.randrange(1, 2**32)) for _ in range(2)]
-        args = PIECES.get(path.name, ("--size", "B=2"))
+        args = ("--precision", "f32", *PIECES.get(path.name, ("--size", "B=2")))
 
         def at(seed: str, number: int = number, path: Path = path, suffix: str = suffix, args: Any = args) -> Any:
             return build(path, tmp_path / f"{number}.{seed}", suffix, *args, PYTHONHASHSEED=seed)

@@ -109,15 +109,17 @@ def _entry(case: Case, entry: str, dtype: DType, state: Arrays) -> dict[str, np.
     with _during("poison"):
         same_bits(executed(full, feeds, poison=True), got)
     bare = compiled(checked, entry, sizes, dtype, BARE)
-    if not _reads_a_transpose(bare.program):
+    exact = not _reads_a_transpose(bare.program)
+    if exact:
         with _during("passes off"):
             same_bits(executed(bare, feeds), got)
         with _during("interpreter"):
             expected = Interpreter(typed(cut, dtype)).run(feeds)
             same_bits({name: got[name] for name in expected}, expected)
-    with _during("f64"):
-        whole = autodiff(pipeline.cut(checked, entry, sizes), full.build).graph
-        near(got, typed(whole, DType.F64), feeds, case.seed, EPS[dtype])
+    if dtype is DType.F32 or not exact:
+        with _during("f64"):
+            whole = autodiff(pipeline.cut(checked, entry, sizes), full.build).graph
+            near(got, typed(whole, DType.F64), feeds, case.seed, EPS[dtype])
     return {name.removeprefix("update "): array for name, array in got.items() if name.startswith("update ")}
 
 

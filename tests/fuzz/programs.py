@@ -364,7 +364,7 @@ ARGUMENTS = {
 
 
 def random_program(
-    seed: int, rules: Mapping[str, Callable[[Writer], object]], optimizers: Iterable[str], statements: int = 16
+    seed: int, rules: Mapping[str, Callable[[Writer], object]], optimizers: Iterable[str], statements: int = 12
 ) -> Program:
     """The program of this seed. ``rules``: by the function that they are for, each picked equally often."""
     rng = random.Random(seed)

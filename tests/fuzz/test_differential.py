@@ -87,9 +87,11 @@ def test_every_function_and_optimizer_is_in_the_programs(fuzz_seed: int) -> None
     assert not missing, f"a rule in rules.py or rules_shape.py is missing for {missing}"
 
 
-@pytest.mark.parametrize("path", sorted(REGRESS.glob("f*.nn")), ids=lambda p: p.stem)
-def test_programs_that_failed_once(path: Path) -> None:
-    hold(case_of_file(path), DType(path.stem.partition("_")[0]))
+def test_programs_that_failed_once() -> None:
+    paths = sorted(REGRESS.glob("f*.nn"))
+    assert paths
+    for path in paths:
+        hold(case_of_file(path), DType(path.stem.partition("_")[0]))
 
 
 def test_most_gradients_are_compared(fuzz_seed: int, tmp_path: Path) -> None:

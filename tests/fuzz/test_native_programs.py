@@ -20,8 +20,8 @@ from dslc.compiler.ops.registry import meanings
 from dslc.compiler.passes.autodiff import autodiff
 from dslc.runtime.session import Session, load
 
-COUNT = 300 if os.environ.get("DSLC_SOAK") == "1" else 10
-PARTS = 5
+COUNT = 300 if os.environ.get("DSLC_SOAK") == "1" else 6
+PARTS = 3
 
 
 def held(case: Case, path: Path) -> None:
