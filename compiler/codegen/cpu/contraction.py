@@ -5,8 +5,9 @@ number of axes with a stride for each operand. A convolution is the same thing a
 image are strides (``a[image, y + ky, x + kx]``), so nothing is unrolled in memory.
 
 A tile of the result stays in registers: some rows times some vectors along the last lane axis; for each inner index
-one element of ``a`` per row is broadcast and multiplied with the vectors of ``b``. Each element's products are added in
-the order of the inner axes with fused multiply-add, so its bits depend neither on tiles and tasks nor on the level.
+one element of ``a`` per row is broadcast and multiplied with the vectors of ``b``. An element's products are added
+with fused multiply-add in the order of the inner axes, in blocks of about ``k_block`` that are then added up, which
+keeps long sums accurate; so its bits depend neither on tiles and tasks nor on the level.
 The scheme is that of Goto and van de Geijn (2008): ``k_block`` inner indices of a panel of ``b`` stay in a near cache
 while the rows of the task pass by.
 """
@@ -279,18 +280,13 @@ class _Printer:
             self.accumulators.append(code.local(self.v.type))
         sums = self.accumulators[: len(rows) * len(columns)]
         c = code.at(self.c, base[2], self.v.lane)
-        if begin is None:
-            for place in sums:
-                b.store(self.v.zero, place)
-        else:
-            with b.if_else(b.icmp_signed("==", code.int(begin), code.int(0))) as (fresh, again):
-                with fresh:
-                    for place in sums:
-                        b.store(self.v.zero, place)
-                with again:
-                    for value, place in zip(self._loaded(c, rows, columns), sums):
-                        b.store(value, place)
+        for place in sums:
+            b.store(self.v.zero, place)
         self._products(base, rows, columns, count, sums)
+        if begin is not None:
+            with b.if_then(b.icmp_signed("!=", code.int(begin), code.int(0))):
+                for value, place in zip(self._loaded(c, rows, columns), sums):
+                    b.store(b.fadd(value, b.load(place, typ=self.v.type)), place)
         self._store(c, rows, columns, [b.load(place, typ=self.v.type) for place in sums])
 
     def _products(self, base: list[Any], rows: list[_Row], columns: list[_Column], count: Any, sums: list[Any]) -> None:
