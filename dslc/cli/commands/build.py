@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 @click.option("-o", "out", metavar="FOLDER", help="Publish into FOLDER/NAME; default: build.")
 @click.option("--target", metavar="NAME", help="Build for this target.")
 @click.option("--precision", metavar="NAME", help="Compute in f32 or f64.")
+@click.option(
+    "--providers", metavar="NAME", help="Run ops by kernels (own), through numpy (reference), or both (auto)."
+)
 @define_option
 @size_option
 @click.option("--force", is_flag=True, help="Replace what is there, whatever it is.")
@@ -31,6 +34,7 @@ def command(
     out: str | None,
     target: str | None,
     precision: str | None,
+    providers: str | None,
     defines: tuple[str, ...],
     size: tuple[str, ...],
     force: bool,
@@ -44,7 +48,8 @@ def command(
     from dslc.cli.requests import requested
 
     request = requested(model, target=target, precision=precision, defines=defines, size=size)
-    options = options_of(request.build, name)
+    chosen = {} if providers is None else {"providers": providers}
+    options = options_of({**request.build, **chosen}, name)
     folder = Path(out) if out is not None else request.root / "build"
     with placed(request.config), build_progress() as progress:
         path, result = publish(request.checked, options, folder, force=force, progress=progress)
@@ -63,12 +68,22 @@ def _text(path: Path, result: BuildResult) -> str:
         for report in result.reports
     ]
     state = result.header["state"]["bytes"]
+    missing = _through_numpy(result)
     return "\n".join(
         [
             table(("entry", "sizes", "nodes", "io", "work"), rows, (2, 3, 4)),
+            *([f"through numpy, for want of a kernel: {', '.join(missing)}"] if missing else []),
             f"state {size_text(state)}; built {path} ({size_text(len(result.artifact))}) in {result.seconds:.2f} s",
         ]
     )
+
+
+def _through_numpy(result: BuildResult) -> list[str]:
+    """The ops that a build with kernels leaves to the reference, which makes it slower than it could be."""
+    if not any(program.kernels for program in result.programs):
+        return []
+    working = {n.op.name for p in result.programs for n in {*p.graph.nodes} - {*p.kernels} if not n.op.view}
+    return sorted(working)
 
 
 def _data(path: Path, result: BuildResult) -> dict[str, Any]:
