@@ -1,4 +1,7 @@
-"""Removes what is computed twice, for nothing, or in a roundabout way; every result keeps its bits.
+"""Removes what is computed twice, for nothing, or in a roundabout way.
+
+Every result keeps its bits, but for one rule: a product that reads an operand through a transpose reads it by its flag
+instead, and whether the provider then adds in the same order is the provider's choice.
 
 Before::
 
