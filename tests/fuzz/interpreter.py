@@ -106,7 +106,10 @@ def _disturbed(
     What only picks or moves numbers (max, gather, relu) does not round, and its gradient may ask which were equal.
     """
     read = [known[v].reshape(-1) for v in node.inputs if known[v].dtype.kind == "f"]
-    if read and np.isin(array, np.concatenate([*read, np.zeros(1)])).all():
+    picked = read and np.isin(array, np.concatenate([*read, np.zeros(1)])).all()
+    # Nothing but zeros from numbers that are not: what f64 cancelled (equal rows, normalised), narrower sums may not.
+    cancelled = not isinstance(node.op, Pointwise) and not array.any() and any(x.any() for x in read)
+    if picked and not cancelled:
         return array
     scale = np.abs(array)
     if not isinstance(node.op, Pointwise):
