@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.canonical import dumps
+from dslc.compiler.codegen.launch import Scratch
 from dslc.compiler.ir.graph import Attr, Kind, Node, Value
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.sizes import Poly
@@ -190,7 +191,8 @@ class _PlanMaker:
         assert launches is not None, f"{node} was selected without a kernel"
         for launch in launches:
             self.kernels[launch.symbol] = launch.spec
-            args = [("in", self._value(v)) for v in launch.reads] + [("out", self._value(v)) for v in launch.writes]
+            args = [("in", self._argument(node, v)) for v in launch.reads]
+            args += [("out", self._argument(node, v)) for v in launch.writes]
             found.append(
                 Kernel(
                     blob=CODE + next(iter(LEVELS)),
@@ -213,6 +215,12 @@ class _PlanMaker:
             outputs=tuple(self._value(v) for v in node.outputs),
             where=self._name(where(node)),
         )
+
+    def _argument(self, node: Node, argument: Value | Scratch) -> int:
+        if isinstance(argument, Value):
+            return self._value(argument)
+        place = self.memory.scratch[node][argument.number]
+        return self._buffer(place, TensorType(DType.U8, (argument.bytes,)))
 
     def _value(self, value: Value) -> int:
         return self._buffer(self.memory.places[value], value.type)

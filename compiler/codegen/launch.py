@@ -9,6 +9,14 @@ from typing import Any
 from dslc.compiler.ir.graph import Value
 
 
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Block ``number`` of a node's scratch memory: of any content before, and free again when the node is done."""
+
+    number: int
+    bytes: int
+
+
 @dataclass(frozen=True)
 class Launch:
     """A kernel and the values it is called with. ``spec`` is data whose ``repr`` says all: equal text, equal code.
@@ -17,8 +25,13 @@ class Launch:
     """
 
     spec: Any
-    reads: tuple[Value, ...]
-    writes: tuple[Value, ...]
+    reads: tuple[Value | Scratch, ...]
+    writes: tuple[Value | Scratch, ...]
+
+    @property
+    def scratch(self) -> tuple[Scratch, ...]:
+        """The scratch blocks among the arguments."""
+        return tuple(x for x in (*self.reads, *self.writes) if isinstance(x, Scratch))
 
     @property
     def symbol(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dslc.compiler.codegen import norms, pointwise, rows, updates
-from dslc.compiler.codegen.cpu import correlate, gemm, pooling, random
+from dslc.compiler.codegen.cpu import contractions, correlate, pooling, random
 from dslc.compiler.codegen.cpu.code import SUPPORTED
 from dslc.compiler.codegen.cpu.objects import tasks
 from dslc.compiler.codegen.cpu.values import can_print
@@ -22,7 +22,7 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **correlate.LOWERED,
     **pooling.LOWERED,
     **random.LOWERED,
-    "matmul": gemm.matmul,
+    **contractions.LOWERED,
 }
 MAX_ARGUMENTS: Final = 1024  # of one kernel, as the plan has it
 
@@ -38,6 +38,8 @@ def lower(node: Node) -> list[Launch] | None:
     else:
         found = _LOWERED.get(node.op.name)
         launches = None if found is None else found(node)
+        if launches is None and node.op.name in correlate.LOWERED:  # strides that would take too many kernels
+            launches = correlate.LOWERED[node.op.name](node)
     if launches is None or any(len(x.reads) + len(x.writes) > MAX_ARGUMENTS for x in launches):
         return None
     return [x for x in launches if tasks(x.spec)]

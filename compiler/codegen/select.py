@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Sequence
 
 from dslc.base.errors import BuildError
+from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
@@ -22,7 +24,8 @@ def select(program: Program, build: Build) -> Program:
     from dslc.compiler.codegen.lower import lower
 
     working = [n for n in program.graph.nodes if not n.op.view]
-    kernels = tuple(n for n in working if lower(n) is not None)
+    launches = {n: found for n in working if (found := lower(n)) is not None}
+    kernels = tuple(launches)
     if build.provider == "own" and len(kernels) < len(working):
         missing = missing_ops(working, kernels)
         listed = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
@@ -32,7 +35,15 @@ def select(program: Program, build: Build) -> Program:
             place="--providers own",
             help="build with --providers auto, which runs these through numpy",
         )
-    return dataclasses.replace(program, kernels=kernels)
+    scratch = {n: blocks for n, found in launches.items() if (blocks := _blocks(found))}
+    return dataclasses.replace(program, kernels=kernels, scratch=scratch)
+
+
+def _blocks(launches: Sequence[Launch]) -> tuple[int, ...]:
+    """The bytes of a node's scratch blocks, by number."""
+    sizes = {x.number: x.bytes for launch in launches for x in launch.scratch}
+    assert sorted(sizes) == list(range(len(sizes))), "scratch blocks are counted from 0"
+    return tuple(sizes[i] for i in range(len(sizes)))
 
 
 def missing_ops(working: list[Node], kernels: tuple[Node, ...]) -> list[str]:

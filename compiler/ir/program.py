@@ -40,7 +40,7 @@ class MemoryPlan:
 
     ``results``: where the graph's outputs are read when all is done. ``moves`` run in order after the last node, for
     what could not be computed in its place. ``lower_bound``: most bytes of ``work`` live at once under the schedule;
-    ``work_bytes`` is what was planned.
+    ``work_bytes`` is what was planned. ``scratch``: where the scratch blocks of a node's kernels lie.
     """
 
     places: Mapping[Value, Place]
@@ -49,16 +49,22 @@ class MemoryPlan:
     io_bytes: int
     work_bytes: int
     lower_bound: int
+    scratch: Mapping[Node, tuple[Place, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True)
 class Program:
-    """``graph`` and then the decisions of the planners: None or empty until the pass ran."""
+    """``graph`` and then the decisions of the planners: None or empty until the pass ran.
+
+    ``kernels``: the nodes that run as kernels of our own. ``scratch``: bytes of each block that a node's kernels want
+    for themselves while they run.
+    """
 
     entry: str
     sizes: Mapping[str, int]
     graph: Graph
     kernels: tuple[Node, ...] = ()
+    scratch: Mapping[Node, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
     choices: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     schedule: tuple[Node, ...] | None = None
     bulks: tuple[tuple[int, int], ...] | None = None

@@ -15,7 +15,7 @@ from dslc.compiler.ir.intervals import Ownership
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Place, Program
 from dslc.compiler.ir.text import format_node, numbering
-from dslc.compiler.ir.types import TensorType
+from dslc.compiler.ir.types import DType, TensorType
 
 _NEIGHBOURS = 5
 
@@ -91,7 +91,7 @@ def verify_program(program: Program, build: Build) -> None:
     if program.memory is not None:
         if program.schedule is None:
             raise VerifyError("memory is planned before the order is known")
-        _Replay(program.graph, program.schedule, program.memory, build).run()
+        _Replay(program.graph, program.schedule, program.memory, build, program.scratch).run()
 
 
 def _verify_schedule(graph: Graph, schedule: Sequence[Node]) -> None:
@@ -115,8 +115,16 @@ def _verify_schedule(graph: Graph, schedule: Sequence[Node]) -> None:
 class _Replay:
     """Runs the schedule on owners of bytes instead of bytes."""
 
-    def __init__(self, graph: Graph, schedule: Sequence[Node], plan: MemoryPlan, build: Build) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        schedule: Sequence[Node],
+        plan: MemoryPlan,
+        build: Build,
+        scratch: Mapping[Node, tuple[int, ...]],
+    ) -> None:
         self.graph = graph
+        self.scratch = scratch
         self.schedule = schedule
         self.plan = plan
         self.build = build
@@ -207,9 +215,26 @@ class _Replay:
                 ):
                     raise _fault(self.graph, node, f"output {o} is written onto input {i} that is still being read")
             written.append((place, size))
+        self._scratch(node, [*zip(read, (v.type.bytes for v in node.inputs)), *written])
         for value, (place, _) in zip(node.outputs, written):
             self.content[value] = value
             self._own(place, value)
+
+    def _scratch(self, node: Node, used: list[tuple[Place, int]]) -> None:
+        """The node's scratch blocks lie apart from all that it reads and writes; what lay there is gone."""
+        sizes, places = self.scratch.get(node, ()), self.plan.scratch.get(node, ())
+        if len(sizes) != len(places):
+            raise _fault(self.graph, node, f"wants {len(sizes)} blocks of scratch memory, has {len(places)}")
+        for i, (place, size) in enumerate(zip(places, sizes)):
+            block = Value(node, -1 - i, TensorType(DType.U8, (size,)))
+            self._inside(place, block.type, f"scratch {i}", node)
+            if place.region != "work":
+                raise _fault(self.graph, node, f"scratch {i} lies in {place.region}")
+            if any(_overlap(place, size, other, other_size) for other, other_size in used):
+                raise _fault(self.graph, node, f"scratch {i} shares bytes with what the node reads or writes")
+            used.append((place, size))
+            self.content[block] = block
+            self._own(place, block)
 
     def _moves(self) -> None:
         for move in self.plan.moves:

@@ -11,12 +11,13 @@ Before: a schedule. After: ``program.memory``; for instance, in a chain ``a = co
 - A view lies on what it views. Parameters, buffers and optimizer slots lie where the build says.
 - The new value of a state is computed right onto the state when the last reader of the old value is earlier, or is the
   computing op itself and allows it; otherwise a move at the end copies it.
-- Everything else shares the work region by lifetime (``offsets.py``).
+- Everything else shares the work region by lifetime (``offsets.py``); so does the scratch memory of kernels.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dslc.base.errors import DslcError
@@ -35,7 +36,8 @@ _SLOT = 8
 def memory(program: Program, build: Build) -> Program:
     """The pass. Raises DslcError E0209 when the scalars do not fit the step block. n log n in nodes."""
     assert program.schedule is not None, "memory is planned on a schedule"
-    return dataclasses.replace(program, memory=_Planner(program.graph, program.schedule, build).plan())
+    planner = _Planner(program.graph, program.schedule, build, program.scratch)
+    return dataclasses.replace(program, memory=planner.plan())
 
 
 def scalar_offsets(names: list[str]) -> dict[str, int]:
@@ -64,11 +66,15 @@ class _Work:
     start: int
     end: int
     values: list[Value]
+    scratch: Node | None = None  # whose kernels work in it
 
 
 class _Planner:
-    def __init__(self, graph: Graph, schedule: tuple[Node, ...], build: Build) -> None:
+    def __init__(
+        self, graph: Graph, schedule: tuple[Node, ...], build: Build, scratch: Mapping[Node, tuple[int, ...]]
+    ) -> None:
         self.graph = graph
+        self.scratch = scratch
         self.schedule = schedule
         self.build = build
         self.content = contents(graph)
@@ -94,12 +100,15 @@ class _Planner:
         saves = [_Work(_aligned(v.type.bytes), self.end, self.end, []) for _, v in late if self._in_state(v)]
         buffers = [Buffer(w.size, w.start, w.end) for w in (*work, *saves)]
         offsets, work_bytes, lower_bound = assign(buffers)
+        scratch: dict[Node, tuple[Place, ...]] = {}
         for stretch, offset in zip(work, offsets):
+            if stretch.scratch is not None:
+                scratch[stretch.scratch] = (*scratch.get(stretch.scratch, ()), Place("work", offset))
             for value in stretch.values:
                 self.places[value] = Place("work", offset)
         self._late_moves(late, [Place("work", o) for o in offsets[len(work) :]])
         places = {v: self.places[c] for v, c in self.content.items()}
-        return MemoryPlan(places, self.results, tuple(self.moves), self.io_bytes, work_bytes, lower_bound)
+        return MemoryPlan(places, self.results, tuple(self.moves), self.io_bytes, work_bytes, lower_bound, scratch)
 
     def _io(self, size: int) -> Place:
         place = Place("io", self.io_bytes)
@@ -198,6 +207,7 @@ class _Planner:
                 stretch.values.append(new)
                 stretch.end = self.last[new]
                 holds[new] = stretch
+            stretches += [_Work(_aligned(size), time, time, [], node) for size in self.scratch.get(node, ())]
         return stretches
 
     def _inherited(self, node: Node, new: Value, time: int, holds: dict[Value, _Work], taken: set[int]) -> _Work | None:

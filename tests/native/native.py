@@ -40,6 +40,8 @@ class Native:
         }
         for v in self.node.outputs:
             known[v] = poisoned(v.type.ints, numpy_dtype(v.type.dtype.value))
+        for block in (b for launch in self.launches for b in launch.scratch):
+            known.setdefault(block, poisoned((block.bytes,), np.dtype(np.uint8)))
         for launch in self.launches:
             self._call(launch, known, splits)
         return [known[v] for v in self.node.outputs]

@@ -169,10 +169,13 @@ def test_a_session_alone_needs_no_meanings(folder: Path) -> None:
 def test_the_same_bytes_in_two_processes(folder: Path) -> None:
     code = (
         "import sys, hashlib\n"
-        "from dslc.compiler.codegen.cpu.gemm import Gemm\n"
+        "from dslc.compiler.codegen.cpu import contractions\n"
+        "from dslc.compiler.codegen.cpu.matmul import Matmul\n"
         "from dslc.compiler.codegen.cpu.objects import LEVELS, object_of\n"
         "from dslc.compiler.ir.types import DType\n"
-        "specs = {f'k_{n}': Gemm(DType.F32, (), 20, n, 9, (9, 1), (n, 1), (n, 1)) for n in (3, 17, 40)}\n"
+        "products = [Matmul(DType.F32, (20, 9), (9, n), False, False) for n in (3, 17, 40)]\n"
+        "made = [step.kernel for product in products for step in product.steps().steps]\n"
+        "specs = {f'k_{i}': kernel for i, kernel in enumerate(made)}\n"
         "print([hashlib.sha256(object_of(specs, level)).hexdigest() for level in LEVELS])\n"
     )
     found = set()

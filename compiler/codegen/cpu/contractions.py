@@ -13,7 +13,8 @@ from dslc.compiler.codegen.cpu.matmul import Matmul
 from dslc.compiler.codegen.cpu.objects import emit, tasks
 from dslc.compiler.codegen.cpu.pack import Combine, Fill, Interleave, Pack, Pad
 from dslc.compiler.codegen.cpu.steps import Steps
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 
@@ -42,6 +43,21 @@ def _(spec: Spec, code: Code) -> None:
 @tasks.register(Combine)
 def _(spec: Spec) -> int:
     return spec.tasks
+
+
+def launches(node: Node) -> list[Launch] | None:
+    """The launches of a node of known sizes, in order; None where ``steps_of`` has none."""
+    found = steps_of(node)
+    if found is None:
+        return None
+    arguments: dict[str, Value | Scratch] = {f"in{i}": v for i, v in enumerate(node.inputs)}
+    arguments |= {f"out{i}": v for i, v in enumerate(node.outputs)}
+    arguments |= {f"tmp{i}": Scratch(i, size) for i, size in enumerate(found.scratch)}
+    made = []
+    for step in found.steps:
+        *reads, target = (arguments[name] for name in step.args)  # every kernel writes its last argument alone
+        made.append(Launch(step.kernel, tuple(reads), (target,)))
+    return made
 
 
 def steps_of(node: Node) -> Steps | None:
@@ -91,3 +107,4 @@ class _Shapes:
 
 
 _STEPS: Final = {"matmul": _matmul, "conv": _conv, "conv_dgrad": _conv_dgrad, "conv_wgrad": _conv_wgrad}
+LOWERED: Final = {name: launches for name in _STEPS}
