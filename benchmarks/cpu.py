@@ -26,6 +26,7 @@ HERE: Final = Path(__file__).parent
 MODELS: Final = {
     "lenet": (HERE.parent / "examples/digits/lenet.nn", (64, 1, 28, 28)),
     "mlp": (HERE / "mlp.nn", (64, 784)),
+    "resnet18_cifar_cl": (HERE / "resnet18_cifar.nn", (32, 3, 32, 32)),
 }
 
 
@@ -49,7 +50,7 @@ def steps(bench: str, path: str, seconds: float) -> dict[str, Any]:
 
     rng = np.random.default_rng(1)
     image = rng.standard_normal(MODELS[bench][1]).astype(np.float32)
-    label = rng.integers(0, 10, 64).astype(np.int32)
+    label = rng.integers(0, 10, len(image)).astype(np.int32)
     with dslc.load(path, weights="init") as session:
         session.train_step(image=image, label=label)
         cold = time.perf_counter() - started
