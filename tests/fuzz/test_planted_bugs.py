@@ -30,6 +30,13 @@ OPS = ops()
 LIMIT = 300  # programs of a normal run
 
 
+@pytest.fixture
+def fuzz_seed() -> int:
+    """The same in every run: a control shows that the laws find a bug. With a fresh seed a rare op (softmax) was missed
+    by 300 programs now and then."""
+    return 7
+
+
 def cases(seed: int, folder: Path) -> Iterator[Case]:
     for number in range(LIMIT):
         yield case_of(program_of(seed * 100_000 + number), folder / "m.nn")
