@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.canonical import dumps
 from dslc.compiler.codegen.launch import Scratch
+from dslc.compiler.codegen.target import target_of
 from dslc.compiler.ir.graph import Attr, Kind, Node, Value
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.sizes import Poly
@@ -19,9 +20,6 @@ from dslc.runtime.plan import Buffer, Copy, Instruction, Kernel, Plan, Port, Ref
 
 if TYPE_CHECKING:
     from dslc.compiler.layout import StateLayout
-
-#: The objects of an artifact, one a level; kernels name the first, the runtime takes the one of its machine.
-CODE = "code."
 
 
 def emit_artifact(
@@ -35,7 +33,6 @@ def emit_artifact(
     toolchain: Mapping[str, str],
     source_sha256: str,
     row_independent: bool,
-    target: str = "cpu",
     provider: str = "reference",
 ) -> tuple[bytes, dict[str, Any]]:
     """The artifact and its header. The same arguments give the same bytes.
@@ -45,19 +42,20 @@ def emit_artifact(
     """
     blobs: list[Blob] = []
     entries: list[dict[str, Any]] = []
-    kernels: dict[str, Any] = {}
+    kernels: dict[str, dict[str, Any]] = {}
     features: set[str] = set()
     for number, program in enumerate(programs):
         memory = program.memory
         assert memory is not None, f"{program.entry} has no memory plan"
         plan = f"plan.{number}"
-        made = plan_of(program, kernels)
-        features |= {"native" if isinstance(i, Kernel) else "reference" for i in made.instructions if _computes(i)}
+        made = plan_of(program, kernels.setdefault(program.target, {}))
+        native = target_of(program.target).feature
+        features |= {native if isinstance(i, Kernel) else "reference" for i in made.instructions if _computes(i)}
         blobs.append(Blob(plan, "plan", made.encode()))
         entries.append(
             {
                 "entry": program.entry,
-                "target": target,
+                "target": program.target,
                 "provider": provider,
                 "sizes": dict(program.sizes),
                 "io_bytes": memory.io_bytes,
@@ -68,10 +66,9 @@ def emit_artifact(
                 "planned": memory.work_bytes,
             }
         )
-    if kernels:
-        from dslc.compiler.codegen.cpu.objects import LEVELS, object_of
-
-        blobs += [Blob(CODE + level, "object", object_of(kernels, level)) for level in LEVELS]
+    for target, described in kernels.items():
+        if described:
+            blobs += target_of(target).blobs(described)
     header: dict[str, Any] = {
         "format": [1, 0],
         "required_features": sorted(features or {provider}),
@@ -149,6 +146,7 @@ class _PlanMaker:
         self.names: dict[str, int] = {}
         self.kernels = kernels
         self.native = set(program.kernels)
+        self.target = target_of(program.target)
 
     def plan(self) -> Plan:
         graph = self.program.graph
@@ -183,23 +181,21 @@ class _PlanMaker:
         )
 
     def _launches(self, node: Node) -> list[Instruction]:
-        from dslc.compiler.codegen.cpu.objects import LEVELS, tasks
-        from dslc.compiler.codegen.lower import lower
-
         found: list[Instruction] = []
-        launches = lower(node)
+        launches = self.target.lower(node)
         assert launches is not None, f"{node} was selected without a kernel"
         for launch in launches:
             self.kernels[launch.symbol] = launch.spec
             args = [("in", self._argument(node, v)) for v in launch.reads]
             args += [("out", self._argument(node, v)) for v in launch.writes]
+            geometry = self.target.geometry(launch.spec)
             found.append(
                 Kernel(
-                    blob=CODE + next(iter(LEVELS)),
+                    blob=self.target.blob_of(launch.symbol),
                     symbol=launch.symbol,
-                    grid=(tasks(launch.spec), 1, 1),
-                    block=(1, 1, 1),
-                    shared_bytes=0,
+                    grid=geometry.grid,
+                    block=geometry.block,
+                    shared_bytes=geometry.shared_bytes,
                     args=tuple(args),
                     stream=0,
                     where=self._name(where(node)),

@@ -14,6 +14,7 @@ from dslc.compiler import entries
 from dslc.compiler.budget import check_budget
 from dslc.compiler.check.model import Checked, check_all, check_file, check_program
 from dslc.compiler.codegen.select import select
+from dslc.compiler.codegen.target import ARCHITECTURES, TARGETS
 from dslc.compiler.emit import emit_artifact
 from dslc.compiler.interface import interface
 from dslc.compiler.ir.build import Build, Pass, Precision
@@ -31,7 +32,9 @@ from dslc.compiler.passes.simplify import simplify
 from dslc.compiler.toolchain.versions import toolchain
 
 PIPELINE: Final[tuple[Pass, ...]] = (autodiff, precision, simplify, fuse, select, schedule, memory)
-TARGETS: Final = ("auto", "cpu")
+#: What each kind of target computes in and keeps its parameters in.
+_CPU_DTYPES: Final = ("f32", "f64")
+_GPU_DTYPES: Final = ("f32", "f64", "bf16", "f16")
 PROVIDERS: Final = ("reference", "auto", "own")
 
 Sizes = Mapping[str, int]
@@ -42,7 +45,8 @@ Progress = Callable[[str, int, int], None]
 class Options:
     """Build options. ``sizes``: entry family (train, eval, predict) -> dim -> the values to build.
 
-    ``precision`` overrides the file's compute and parameter types at once.
+    ``target``: names joined by commas; an artifact holds the programs of each. ``precision`` overrides the file's compute
+    and parameter types at once.
     """
 
     target: str = "cpu"
@@ -52,11 +56,18 @@ class Options:
     name: str | None = None
     fuse: bool = True
 
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Each target once, in the order of ``TARGETS``; ``auto`` is the CPU."""
+        asked = {"cpu" if name == "auto" else name for name in self.target.split(",")}
+        return tuple(t for t in TARGETS if t in asked)
+
     def check(self) -> None:
         """BuildError E0601 or E0602 for an option that is not known."""
-        if self.target not in TARGETS:
-            known = ", ".join(TARGETS)
-            raise BuildError("E0601", f"the target `{self.target}` is not known", place="--target", help=f"use {known}")
+        for name in self.target.split(","):
+            if name not in ("auto", *TARGETS):
+                known = ", ".join(("auto", *TARGETS))
+                raise BuildError("E0601", f"the target `{name}` is not known", place="--target", help=f"use {known}")
         if self.provider not in PROVIDERS:
             raise BuildError("E0603", f"the provider `{self.provider}` is not known", place="--providers",
                              help=f"use {', '.join(PROVIDERS)}")  # fmt: skip
@@ -67,6 +78,7 @@ class EntryReport:
     """What one Program came to."""
 
     entry: str
+    target: str
     sizes: Sizes
     nodes: int
     io_bytes: int
@@ -88,23 +100,27 @@ class BuildResult:
 
 
 def precision_of(checked: Checked, options: Options) -> Precision:
-    """The storage dtypes of a build; E0602 for one that this target lacks."""
+    """The storage dtypes of a build; E0602 for one that a target lacks. ``--precision bf16`` (or f16) keeps the
+    parameters in f32."""
     compute = options.precision or checked.precision.compute
     params = options.precision or checked.precision.params
-    for name in (compute, params):
-        if name not in ("f32", "f64"):
-            raise BuildError(
-                "E0602",
-                f"the target cpu does not compute in {name}",
-                place="--precision" if options.precision else "precision",
-                help="build with --precision f32",
-            )
+    if options.precision in ("bf16", "f16"):
+        params = "f32"
+    for target in options.targets:
+        for name in (compute, params):
+            if name not in (_CPU_DTYPES if target == "cpu" else _GPU_DTYPES):
+                raise BuildError(
+                    "E0602",
+                    f"the target {target} does not compute in {name}",
+                    place="--precision" if options.precision else "precision",
+                    help="build with --precision f32",
+                )
     if options.precision is None:
         for where, name in (*checked.precision.ops.items(), *(("@precision", n) for n in checked.precision.blocks)):
             if name != compute:
                 raise BuildError(
                     "E0602",
-                    f"the target cpu computes everything in {compute}, not `{where}` in {name}",
+                    f"everything is computed in {compute}, not `{where}` in {name}",
                     place="precision",
                     help=f"build with --precision {compute}, which decides for all",
                 )
@@ -163,10 +179,10 @@ def cut(checked: Checked, entry: str, sizes: Sizes) -> Program:
     }[entry](checked, sizes)
 
 
-def build_options(checked: Checked, options: Options, layout: StateLayout) -> Build:
+def build_options(checked: Checked, options: Options, layout: StateLayout, target: str = "cpu") -> Build:
     """The frozen Build that the passes read."""
     return Build(
-        target="cpu",
+        target=target,
         provider=options.provider,
         precision=precision_of(checked, options),
         fuse=options.fuse,
@@ -177,18 +193,28 @@ def build_options(checked: Checked, options: Options, layout: StateLayout) -> Bu
 
 
 def compile_entry(
-    checked: Checked, entry: str, sizes: Sizes, options: Options, *, after: str | None = None
+    checked: Checked,
+    entry: str,
+    sizes: Sizes,
+    options: Options,
+    *,
+    target: str | None = None,
+    after: str | None = None,
 ) -> tuple[Program, tuple[PassReport, ...]]:
-    """Runs the passes over one entry, all of them or up to and with the pass named ``after``."""
+    """Runs the passes over one entry, all of them or up to and with the pass named ``after``.
+
+    ``target``: one of the options' targets, by default the first.
+    """
     options.check()
+    target = target or options.targets[0]
     layout = layout_state(checked, precision_of(checked, options).params)
-    build = build_options(checked, options, layout)
+    build = build_options(checked, options, layout, target)
     if entry == "eval_finish":  # a handful of scalars, combined in f64 whatever was computed
         build = replace(build, precision=Precision(DType.F64, build.precision.params))
     names = [pass_name(p) for p in PIPELINE]
     if after is not None and after not in names:
         raise BuildError("E0603", f"there is no pass `{after}`", place="--after", help=f"passes: {', '.join(names)}")
-    return run_passes(cut(checked, entry, sizes), build, PIPELINE, until=after)
+    return run_passes(replace(cut(checked, entry, sizes), target=target), build, PIPELINE, until=after)
 
 
 def build(checked: Checked, options: Options, progress: Progress | None = None) -> BuildResult:
@@ -197,20 +223,21 @@ def build(checked: Checked, options: Options, progress: Progress | None = None) 
     options.check()
     dtypes = precision_of(checked, options)
     layout = layout_state(checked, dtypes.params)
-    wanted = entry_sizes(checked, options)
+    wanted = [(target, *each) for target in options.targets for each in entry_sizes(checked, options)]
     name = artifact_name(checked, options.name)
     programs: list[Program] = []
     reports: list[EntryReport] = []
-    for i, (entry, sizes) in enumerate(wanted):
+    for i, (target, entry, sizes) in enumerate(wanted):
         if progress is not None:
             progress(_title(entry, sizes), i, len(wanted))
-        program, passes = compile_entry(checked, entry, sizes, options)
+        program, passes = compile_entry(checked, entry, sizes, options, target=target)
         programs.append(program)
         memory_plan = program.memory
         assert memory_plan is not None
         reports.append(
             EntryReport(
                 entry,
+                target,
                 sizes,
                 len(program.graph.nodes),
                 memory_plan.io_bytes,
@@ -257,7 +284,7 @@ def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
     dtypes = precision_of(checked, options)
     return {
         "args": {n: v for n, v in checked.args.items() if isinstance(v, (bool, int, float, str))},
-        "target": "cpu",
+        "target": ",".join(options.targets),
         "providers": options.provider,
         "precision": {"compute": dtypes.compute.value, "params": dtypes.params.value},
         "fuse": options.fuse,
@@ -288,7 +315,9 @@ def _need_at(checked: Checked, options: Options, layout: StateLayout, batch: int
 
 
 __all__ = [
+    "ARCHITECTURES",
     "PIPELINE",
+    "TARGETS",
     "BuildResult",
     "Options",
     "Path",

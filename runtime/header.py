@@ -32,7 +32,7 @@ from dslc.runtime.plan_schema import DOTTED, MAX_BYTES, MAX_RANK
 
 FORMAT: Final = (1, 0)
 #: What a reader must know to run an artifact; a newer minor version may name more.
-FEATURES: Final = frozenset({"reference", "native"})
+FEATURES: Final = frozenset({"reference", "native", "cuda"})
 ENTRIES: Final = ("init", "train_step", "eval_step", "eval_finish", "predict")
 BLOB_KINDS: Final = ("plan", "constant", "ptx", "cubin", "object")
 KINDS: Final = ("param", "buffer", "optimizer")

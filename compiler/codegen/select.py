@@ -1,7 +1,8 @@
 """Which nodes run as kernels of our own, and which through their numpy meanings.
 
 Before: a graph. After: ``program.kernels``, the nodes that run as kernels. The provider decides: ``reference`` takes
-none, ``auto`` all there are, ``own`` refuses a program in which one is missing, with the list of them.
+none, ``auto`` all there are, ``own`` refuses a program in which one is missing, with the list of them. A GPU has no
+reference: there every node must have a kernel.
 """
 
 from __future__ import annotations
@@ -12,28 +13,31 @@ from collections.abc import Sequence
 
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.target import target_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
 
 
 def select(program: Program, build: Build) -> Program:
-    """The pass. Raises BuildError E0603 for the provider ``own`` where an op has no kernel for its types and sizes."""
-    if build.provider == "reference":
+    """The pass. Raises BuildError E0603 where an op has no kernel for its types and sizes, and must have one."""
+    cpu = program.target == "cpu"
+    if cpu and build.provider == "reference":
         return program
-    from dslc.compiler.codegen.lower import lower
-
+    target = target_of(program.target)
     working = [n for n in program.graph.nodes if not n.op.view]
-    launches = {n: found for n in working if (found := lower(n)) is not None}
+    launches = {n: found for n in working if (found := target.lower(n)) is not None}
     kernels = tuple(launches)
-    if build.provider == "own" and len(kernels) < len(working):
+    if len(kernels) < len(working) and (build.provider == "own" or not cpu):
         missing = missing_ops(working, kernels)
         listed = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
         raise BuildError(
             "E0603",
-            f"{program.entry} needs ops without a kernel for the CPU: {listed}",
-            place="--providers own",
-            help="build with --providers auto, which runs these through numpy",
+            f"{program.entry} needs ops without a kernel for {'the CPU' if cpu else program.target}: {listed}",
+            place="--providers own" if cpu else f"--target {program.target}",
+            help="build with --providers auto, which runs these through numpy"
+            if cpu
+            else "build with --target cpu, or write the model without these ops",
         )
     scratch = {n: blocks for n, found in launches.items() if (blocks := _blocks(found))}
     return dataclasses.replace(program, kernels=kernels, scratch=scratch)

@@ -56,7 +56,7 @@ class MemoryPlan:
 class Program:
     """``graph`` and then the decisions of the planners: None or empty until the pass ran.
 
-    ``kernels``: the nodes that run as kernels of our own. ``scratch``: bytes of each block that a node's kernels want
+    ``target``: what it is built for, ``cpu`` or an architecture as ``sm_90``. ``kernels``: the nodes that run as kernels of our own. ``scratch``: bytes of each block that a node's kernels want
     for themselves while they run.
     """
 
@@ -69,3 +69,4 @@ class Program:
     schedule: tuple[Node, ...] | None = None
     bulks: tuple[tuple[int, int], ...] | None = None
     memory: MemoryPlan | None = None
+    target: str = "cpu"

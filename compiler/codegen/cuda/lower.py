@@ -1,0 +1,26 @@
+"""Which nodes have kernels on a GPU, and the launches that each becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from dslc.compiler.codegen import norms, pointwise, rows, updates
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.op import Pointwise
+
+_LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
+    **pointwise.LOWERED,
+    **rows.LOWERED,
+    **norms.LOWERED,
+    **updates.LOWERED,
+}
+
+
+def lower(node: Node) -> list[Launch] | None:
+    """The launches that compute a node, in order; None where there is no kernel for it. Sizes are ints."""
+    if isinstance(node.op, Pointwise) or node.op.name == "fused":
+        return pointwise.pointwise(node)
+    found = _LOWERED.get(node.op.name)
+    return None if found is None else found(node)

@@ -1,0 +1,38 @@
+"""An NVIDIA architecture as a target: two blobs a kernel, its cubin and its PTX."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dslc.compiler.codegen.cuda import lower as lowering
+from dslc.compiler.codegen.cuda import units
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.graph import Node
+from dslc.runtime.container import Blob
+
+
+class Cuda:
+    """As ``Target`` says. Kernels name their cubin; the PTX beside it is for GPUs that are newer than the cubin."""
+
+    feature = "cuda"
+
+    def __init__(self, architecture: str) -> None:
+        self.architecture = architecture
+
+    def lower(self, node: Node) -> list[Launch] | None:
+        return lowering.lower(node)
+
+    def geometry(self, spec: Any) -> Geometry:
+        return units.geometry(spec)
+
+    def blob_of(self, symbol: str) -> str:
+        return f"{symbol}.{self.architecture}.cubin"
+
+    def blobs(self, kernels: Mapping[str, Any]) -> list[Blob]:
+        found: list[Blob] = []
+        for symbol, code in units.compile_all(kernels, self.architecture).items():
+            found.append(Blob(self.blob_of(symbol), "cubin", code.cubin))
+            found.append(Blob(f"{symbol}.{self.architecture}.ptx", "ptx", code.ptx))
+        return found

@@ -1,0 +1,38 @@
+"""Kernels of a GPU by their descriptions: launch geometry, and code as PTX and cubin.
+
+Each kind of description registers both; equal descriptions give equal bytes, on any machine and in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import singledispatch
+from typing import Any
+
+from dslc.compiler.codegen.target import Geometry
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The code of one kernel: ``ptx``, ASCII text without a final NUL, and ``cubin``, an ELF file."""
+
+    ptx: bytes
+    cubin: bytes
+
+
+@singledispatch
+def geometry(spec: Any) -> Geometry:
+    """How the kernel that ``spec`` describes is launched."""
+    raise TypeError(f"no geometry for {type(spec).__name__}")
+
+
+@singledispatch
+def compiled(spec: Any, symbol: str, architecture: str) -> Compiled:
+    """The kernel's code, under the name ``symbol``, for an architecture as ``sm_90``."""
+    raise TypeError(f"no code for {type(spec).__name__}")
+
+
+def compile_all(kernels: Mapping[str, Any], architecture: str) -> dict[str, Compiled]:
+    """Symbol -> code, in the order of the symbols."""
+    return {symbol: compiled(kernels[symbol], symbol, architecture) for symbol in sorted(kernels)}
