@@ -10,9 +10,13 @@ values for each element and reduces some of them to values of the row. Softmax o
     element: e = exp(x - top); sum(e) -> total
     element: store exp(x - top) / total
 
-Values are numbered: the inputs, then ``INNER`` (the row-major number of the element in the inner axes, i64), then what
-the stages compute, in order. A value of an element stage is known in that stage alone, one of a row from then on. Every
-value is rounded to its dtype, in a register as in memory, so a region gives the bits of its ops one by one.
+Values are numbered: the inputs, then ``INNER`` (the row-major number of the element in the inner axes, i64), then the
+index along each axis of ``indices`` (i64), then what the stages compute, in order. A value of an element stage is known
+in that stage alone, one of a row from then on. Every value is rounded to its dtype, in a register as in memory, so a
+region gives the bits of its ops one by one.
+
+What a formula of strides cannot say is fetched: a ``Fetch`` reads an input at an index that was computed. A ``Scan``
+hands a value on from element to element in row-major order, as running sums need.
 """
 
 from __future__ import annotations
@@ -22,22 +26,25 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal, TypeAlias
 
-from dslc.compiler.ir.scalar import Expr, argument
+from dslc.compiler.ir.scalar import Expr, argument, as_expr
 from dslc.compiler.ir.types import DType
 
-Combine: TypeAlias = Literal["sum", "max", "min"]
+Combine: TypeAlias = Literal["sum", "prod", "max", "min"]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
     """Where an argument's element lies: ``offset`` plus index times stride over outer, then inner axes, in elements.
 
-    A stride of 0 repeats; any other view (transposed, sliced, reversed) is a matter of strides and offset.
+    A stride of 0 repeats; any other view (transposed, sliced, reversed) is a matter of strides and offset. Along the
+    last outer axis ``repeat`` neighbours share an element: its index counts divided by ``repeat``, rounded down; that
+    is for inputs of regions without inner axes.
     """
 
     dtype: DType
     strides: tuple[int, ...]
     offset: int = 0
+    repeat: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,26 @@ class Let:
 
     expr: Expr
     dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """The next value: the element of input ``input`` that stands ``index`` (a value of i32 or i64) behind the place of
+    its access; 0 where ``mask``, if any, is false, and nothing is read there."""
+
+    input: int
+    index: int
+    mask: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """The next value: ``value`` of this element and all before it in the row combined, or when ``exclusive`` of those
+    before it. For element stages."""
+
+    combine: Combine
+    value: int
+    exclusive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +104,7 @@ class Stage:
     """``element``: over the inner axes; else once a row, without reductions."""
 
     element: bool
-    lets: tuple[Let, ...] = ()
+    lets: tuple[Let | Fetch | Scan, ...] = ()
     reduces: tuple[Reduce, ...] = ()
     stores: tuple[Store, ...] = ()
     raises: tuple[Raise, ...] = ()
@@ -85,13 +112,15 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Sizes of the axes, how arguments are addressed (over outer + inner axes), and the stages."""
+    """Sizes of the axes, how arguments are addressed (over outer + inner axes), the stages, and the axes (of outer +
+    inner) whose indices are values."""
 
     outer: tuple[int, ...]
     inner: tuple[int, ...]
     inputs: tuple[Access, ...]
     outputs: tuple[Access, ...]
     stages: tuple[Stage, ...]
+    indices: tuple[int, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -102,18 +131,29 @@ class Region:
         """The number of the value INNER."""
         return len(self.inputs)
 
+    @property
+    def first(self) -> int:
+        """The number of the first value that a stage computes."""
+        return len(self.inputs) + 1 + len(self.indices)
+
 
 class RegionBuilder:
     """Puts a region together; values are Exprs that name them."""
 
     def __init__(
-        self, outer: Sequence[int], inner: Sequence[int], inputs: Sequence[Access], outputs: Sequence[Access]
+        self,
+        outer: Sequence[int],
+        inner: Sequence[int],
+        inputs: Sequence[Access],
+        outputs: Sequence[Access],
+        indices: Sequence[int] = (),
     ) -> None:
-        self._region = Region(tuple(outer), tuple(inner), tuple(inputs), tuple(outputs), ())
+        named = tuple(axis for axis in indices if (*outer, *inner)[axis] != 1)
+        self._region = Region(tuple(outer), tuple(inner), tuple(inputs), tuple(outputs), (), named)
         self._stages: list[Stage] = []
-        self._count = len(inputs) + 1
+        self._count = self._region.first
         self._open: bool | None = None
-        self._lets: list[Let] = []
+        self._lets: list[Let | Fetch | Scan] = []
         self._reduces: list[Reduce] = []
         self._stores: list[Store] = []
         self._raises: list[Raise] = []
@@ -122,6 +162,11 @@ class RegionBuilder:
     def index(self) -> Expr:
         """INNER."""
         return argument(self._region.index)
+
+    def along(self, axis: int) -> Expr:
+        """The index along one of the axes ``indices``; 0 where it has one element."""
+        indices = self._region.indices
+        return argument(self._region.index + 1 + indices.index(axis)) if axis in indices else as_expr(0)
 
     def input(self, number: int) -> Expr:
         return argument(number)
@@ -137,6 +182,18 @@ class RegionBuilder:
     def let(self, expr: Expr, dtype: DType) -> Expr:
         assert self._open is not None and not self._reduces, "values come before what reduces them"
         self._lets.append(Let(expr, dtype))
+        return self._next()
+
+    def fetch(self, number: int, index: Expr, mask: Expr | None = None) -> Expr:
+        """An element of input ``number`` at an index that was computed."""
+        assert index.function == "arg" and (mask is None or mask.function == "arg")
+        self._lets.append(Fetch(number, index.index, None if mask is None else mask.index))
+        return self._next()
+
+    def scan(self, combine: Combine, value: Expr, exclusive: bool = False) -> Expr:
+        """The running combination of an element's value."""
+        assert self._open and value.function == "arg"
+        self._lets.append(Scan(combine, value.index, exclusive))
         return self._next()
 
     def reduce(self, combine: Combine, value: Expr) -> Expr:
@@ -185,29 +242,56 @@ def broadcast_strides(shape: Sequence[int], wide: Sequence[int]) -> tuple[int, .
 
 
 def collapsed(region: Region) -> Region:
-    """The same region with axes of size 1 dropped and neighbours merged where all arguments allow it."""
+    """The same region with axes of size 1 dropped and neighbours merged where all arguments allow it. Axes whose index
+    is a value stay as they are."""
     accesses = (*region.inputs, *region.outputs)
     split = len(region.outer)
-    outer, outer_strides = _merged(region.outer, [a.strides[:split] for a in accesses])
-    inner, inner_strides = _merged(region.inner, [a.strides[split:] for a in accesses])
-    merged = [replace(a, strides=o + i) for a, o, i in zip(accesses, outer_strides, inner_strides)]
+    alone = set(region.indices)
+    outer = _merged(region.outer, [a.strides[:split] for a in accesses], [a.repeat for a in accesses], alone)
+    inner = _merged(
+        region.inner, [a.strides[split:] for a in accesses], [1] * len(accesses), {a - split for a in alone}
+    )
+    merged = [replace(a, strides=o + i) for a, o, i in zip(accesses, outer.strides, inner.strides)]
     count = len(region.inputs)
-    return replace(region, outer=outer, inner=inner, inputs=tuple(merged[:count]), outputs=tuple(merged[count:]))
+    placed = {**outer.places, **{split + k: len(outer.sizes) + v for k, v in inner.places.items()}}
+    return replace(
+        region,
+        outer=outer.sizes,
+        inner=inner.sizes,
+        inputs=tuple(merged[:count]),
+        outputs=tuple(merged[count:]),
+        indices=tuple(placed[axis] for axis in region.indices),
+    )
 
 
-def _merged(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """Sizes, each argument's strides, and where the axes that stay by themselves are now."""
+
+    sizes: tuple[int, ...]
+    strides: list[tuple[int, ...]]
+    places: dict[int, int]
+
+
+def _merged(sizes: Sequence[int], strides: Sequence[Sequence[int]], repeats: Sequence[int], alone: set[int]) -> _Merged:
     kept: list[int] = []
     found: list[list[int]] = [[] for _ in strides]
+    places: dict[int, int] = {}
     for axis, size in enumerate(sizes):
         if size == 1:
             continue
         here = [s[axis] for s in strides]
-        if kept and all(f[-1] == size * h for f, h in zip(found, here)):
+        last = axis == len(sizes) - 1
+        shared = [r if last else 1 for r in repeats]
+        free = axis not in alone and len(kept) - 1 not in places.values()
+        if kept and free and all(f[-1] * r == size * h for f, h, r in zip(found, here, shared)):
             kept[-1] *= size
             for f, h in zip(found, here):
                 f[-1] = h
             continue
+        if axis in alone:
+            places[axis] = len(kept)
         kept.append(size)
         for f, h in zip(found, here):
             f.append(h)
-    return tuple(kept), [tuple(f) for f in found]
+    return _Merged(tuple(kept), [tuple(f) for f in found], places)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from llvmlite import ir
 
-from dslc.compiler.codegen.cpu.code import I1, I64, SUPPORTED, Code, lane_type, memory_type, suffix, wide
+from dslc.compiler.codegen.cpu.code import I1, I64, SUPPORTED, VECTOR_BYTES, Code, lane_type, memory_type, suffix, wide
 from dslc.compiler.codegen.cpu.functions import Functions
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
@@ -85,29 +86,88 @@ class Values:
             raw = self.splat(self._load(pointer, offset, memory, dtype))
         elif stride == 1:
             raw = self._load(pointer, offset, wide(memory, lanes), dtype, memory)
+        elif stride == -1:
+            raw = self._load(pointer, self.code.add(offset, 1 - lanes), wide(memory, lanes), dtype, memory)
+            raw = self.picked(raw, range(lanes - 1, -1, -1))
         else:
-            raw = ir.Constant(wide(memory, lanes), ir.Undefined)
-            for lane in range(lanes):
-                one = self._load(pointer, self.code.add(offset, lane * stride), memory, dtype)
-                raw = self.b.insert_element(raw, one, I64(lane))
+            raw = self._lane_by_lane(pointer, [self.code.add(offset, lane * stride) for lane in range(lanes)], dtype)
+        return self._in_register(raw, dtype)
+
+    def repeated(self, pointer: Any, base: Any, start: Any, repeat: int, dtype: DType) -> Reg:
+        """Elements ``base + (start + lane) // repeat``; ``start`` is a multiple of a whole vector's lanes."""
+        memory, lanes = memory_type(dtype), self.lanes
+        if VECTOR_BYTES // 8 % repeat == 0:
+            count = -(-lanes // repeat)
+            offset = self.code.add(base, self.code.divmod(start, repeat)[0])
+            raw = self._load(pointer, offset, wide(memory, count), dtype, memory)
+            raw = self.picked(raw, [lane // repeat for lane in range(lanes)]) if count > 1 else self.splat(raw)
+        else:
+            places = [self.code.divmod(self.code.add(start, lane), repeat)[0] for lane in range(lanes)]
+            raw = self._lane_by_lane(pointer, [self.code.add(base, place) for place in places], dtype)
+        return self._in_register(raw, dtype)
+
+    def gather(self, pointer: Any, base: Any, stride: int, index: Reg, mask: Reg | None, dtype: DType) -> Reg:
+        """Elements ``base + lane * stride + index`` of ``pointer``; 0 where ``mask`` is false."""
+        lanes, b = self.lanes, self.b
+        places = index.value
+        if mask is not None:
+            places = b.select(mask.value, places, self.const(0, index.dtype).value)
+        if stride:
+            steps = [lane * stride for lane in range(lanes)] if lanes > 1 else 0
+            steps = ir.Constant(places.type, steps)
+            if mask is not None:
+                steps = b.select(mask.value, steps, self.const(0, index.dtype).value)
+            places = b.add(places, steps)
+        each = [places] if lanes == 1 else [b.extract_element(places, I64(lane)) for lane in range(lanes)]
+        offsets = [self.code.add(base, p if p.type == I64 else b.sext(p, I64)) for p in each]
+        found = self._in_register(self._lane_by_lane(pointer, offsets, dtype), dtype)
+        if mask is None:
+            return found
+        return Reg(b.select(mask.value, found.value, self.const(0, dtype).value), dtype)
+
+    def picked(self, vector: Any, lanes: Sequence[int]) -> Any:
+        """The vector of these lanes of ``vector``."""
+        picks = ir.Constant(wide(ir.IntType(32), len(lanes)), list(lanes))
+        return self.b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), picks)
+
+    def _lane_by_lane(self, pointer: Any, offsets: Sequence[Any], dtype: DType) -> Any:
+        memory = memory_type(dtype)
+        if self.lanes == 1:
+            return self._load(pointer, offsets[0], memory, dtype)
+        raw = ir.Constant(wide(memory, self.lanes), ir.Undefined)
+        for lane, offset in enumerate(offsets):
+            raw = self.b.insert_element(raw, self._load(pointer, offset, memory, dtype), I64(lane))
+        return raw
+
+    def _in_register(self, raw: Any, dtype: DType) -> Reg:
         if dtype is DType.B1:
-            raw = self.b.icmp_unsigned("!=", raw, ir.Constant(raw.type, [0] * lanes if lanes > 1 else 0))
+            raw = self.b.icmp_unsigned("!=", raw, ir.Constant(raw.type, [0] * self.lanes if self.lanes > 1 else 0))
         return Reg(raw, dtype)
 
     def _load(self, pointer: Any, offset: Any, type: Any, dtype: DType, element: Any = None) -> Any:
         place = self.code.at(pointer, offset, element or type)
         return self.b.load(place, typ=type, align=dtype.itemsize)
 
-    def store(self, reg: Reg, pointer: Any, offset: Any, stride: int) -> None:
-        """Writes elements offset, offset + stride, ...; a stride of 0 is for one lane alone."""
+    def store(self, reg: Reg, pointer: Any, offset: Any, stride: int, stream: bool = False) -> None:
+        """Writes elements offset, offset + stride, ...; a stride of 0 is for one lane alone. ``stream``: past the
+        caches, to a place that is a multiple of the vector's size."""
         value = reg.value
         if reg.dtype is DType.B1:
             value = self.b.zext(value, wide(memory_type(reg.dtype), self.lanes))
+        if stream:
+            assert stride == 1 and self.lanes > 1
+            place = self.code.at(pointer, offset, memory_type(reg.dtype))
+            done = self.b.store(value, place, align=self.lanes * reg.dtype.itemsize)
+            done.set_metadata("nontemporal", self.code.module.add_metadata([ir.IntType(32)(1)]))
+            return
         self.store_value(value, reg.dtype, pointer, offset, stride)
 
     def store_value(self, value: Any, dtype: DType, pointer: Any, offset: Any, stride: int) -> None:
         """As ``store``, of a value that has its form in memory."""
         memory, lanes = memory_type(dtype), self.lanes
+        if stride == -1 and lanes > 1:
+            value = self.picked(value, range(lanes - 1, -1, -1))
+            offset, stride = self.code.add(offset, 1 - lanes), 1
         if lanes == 1 or stride == 1:
             self.b.store(value, self.code.at(pointer, offset, memory), align=dtype.itemsize)
             return
@@ -184,8 +244,8 @@ class Values:
         return turn(sign, x.value, y.value)
 
     def combine(self, how: str, x: Reg, y: Reg) -> Reg:
-        """x + y, the greater or the lesser; nan where either is."""
-        return self._apply({"sum": "add"}.get(how, how), [x, y])
+        """x + y, x * y, the greater or the lesser; nan where either is."""
+        return self._apply({"sum": "add", "prod": "mul"}.get(how, how), [x, y])
 
     def _float(self, function: str, xs: list[Any]) -> Any:
         b = self.b
