@@ -14,7 +14,7 @@ help: ## show this list
 # Installed once; again when the dependencies change.
 $(VENV)/.installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev,cuda]'
 	touch $@
 
 venv: $(VENV)/.installed ## make the virtual environment and install dslc into it, editable

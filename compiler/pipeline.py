@@ -45,8 +45,8 @@ Progress = Callable[[str, int, int], None]
 class Options:
     """Build options. ``sizes``: entry family (train, eval, predict) -> dim -> the values to build.
 
-    ``target``: names joined by commas; an artifact holds the programs of each. ``precision`` overrides the file's compute
-    and parameter types at once.
+    ``target``: names joined by commas; an artifact holds the programs of each. ``precision`` overrides the file's
+    compute and parameter types at once.
     """
 
     target: str = "cpu"
