@@ -199,22 +199,11 @@ class Evaluator:
             raise Problem("E0306", f"{len(expr.items)} indices for {x.type}", expr.span, f"has {len(shape)} axes")
         starts: list[Size] = [0] * len(shape)
         stops: list[Size] = list(shape)
-        steps: list[Size] = [1] * len(shape)
+        steps = [1] * len(shape)
         picked: set[int] = set()
         for axis, item in enumerate(expr.items):
             if isinstance(item, syntax.Slice):
-                if item.step is not None:
-                    step = self.size(item.step, frame)
-                    if not isinstance(step, int) or step < 1:
-                        title, help = "a step is an int of at least 1", f"`flip(x, over={axis})` turns the axis round"
-                        raise Problem("E0209", title, item.step.span, f"is {step}", help=help)
-                    steps[axis] = step
-                if item.low is not None:
-                    starts[axis] = self._position(item.low, shape[axis], frame, inclusive=True)
-                if item.high is not None:
-                    stops[axis] = self._position(item.high, shape[axis], frame, inclusive=True)
-                if bounds(stops[axis] - starts[axis])[0] < 0:
-                    raise Problem("E0304", f"{starts[axis]}:{stops[axis]} runs backwards", item.span, "empty")
+                starts[axis], stops[axis], steps[axis] = self._slice_range(item, shape[axis], frame)
             else:
                 starts[axis] = self._position(item, shape[axis], frame, inclusive=False)
                 stops[axis] = starts[axis] + 1
@@ -225,6 +214,24 @@ class Evaluator:
             kept = tuple(s for axis, s in enumerate(y.type.shape) if axis not in picked)
             y = emit(frame, expr.span, OPS["reshape"], y, shape=kept)
         return y
+
+    def _slice_range(self, item: syntax.Slice, size: Size, frame: Frame) -> tuple[Size, Size, int]:
+        """Start, stop and step of a slice; backwards, a stop of -1 lies before the first element."""
+        step = 1 if item.step is None else self.size(item.step, frame)
+        if not isinstance(step, int) or step == 0:
+            assert item.step is not None
+            raise Problem("E0209", "a step is an int, at least 1 or at most -1", item.step.span, f"is {step}",
+                          help="`::2` takes every second element, `::-1` all in reverse")  # fmt: skip
+        start, stop = (0, size) if step > 0 else (size - 1, -1)
+        if item.low is not None:
+            start = self._position(item.low, size, frame, inclusive=step > 0)
+        if item.high is not None:
+            stop = self._position(item.high, size, frame, inclusive=step > 0)
+        if bounds(stop - start if step > 0 else start - stop)[0] < 0:
+            way = "backwards" if step > 0 else f"forwards with a step of {step}"
+            help = None if step > 0 else "write the larger position first, `7:0:-1`"
+            raise Problem("E0304", f"{start}:{stop} runs {way}", item.span, "empty", help=help)
+        return start, stop, step
 
     def _position(self, expr: syntax.Expr, size: Size, frame: Frame, *, inclusive: bool) -> Size:
         at = self.size(expr, frame)

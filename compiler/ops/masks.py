@@ -1,17 +1,17 @@
-"""Triangles and mirrored axes: tri, tril, triu, flip."""
+"""Triangles: tri, tril, triu."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dslc.compiler.ir.function import Axes, Call, Function, function
+from dslc.compiler.ir.function import Call, Function, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.sizes import Size
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ops.attrs import int_attr, int_tuple, ints_attr, shape_attr
-from dslc.compiler.ops.elementwise import Gradients, only
+from dslc.compiler.ops.attrs import int_attr, int_tuple, shape_attr
+from dslc.compiler.ops.elementwise import Gradients
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.logic import logical_not
 from dslc.compiler.ops.selection import where
@@ -46,31 +46,7 @@ class Tri(Op):
         return (None,)
 
 
-class Flip(Op):
-    """flip(x): ``x`` with the order of elements reversed along the axes ``over``."""
-
-    name = "flip"
-
-    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-        over = ints_attr(attrs, "over")
-        assert list(over) == sorted(set(over)) and all(0 <= axis < types[0].rank for axis in over)
-        return (types[0],)
-
-    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        return (b(flip, only(dys), over=node.attrs["over"]),)
-
-    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        return [np.array(np.flip(xs[0], int_tuple(attrs, "over")), order="C")]
-
-    def cost(self, node: Node) -> Cost:
-        return Cost(0, 2 * node.types[0].bytes)
-
-    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
-        return None if axes[0] in ints_attr(node.attrs, "over") else (axes[0],)
-
-
 tri = register(Tri())
-flip = register(Flip())
 
 
 class TriFunction(Function):
@@ -126,18 +102,5 @@ class Triu(Function):
         return _masked(call, self.name, x, diagonal, False)
 
 
-class FlipFunction(Function):
-    """flip(x, over): the order of elements reversed along an axis or a list of axes.
-
-    given: x: [B, 8]
-    >>> flip(x, over=1)
-    """
-
-    name = "flip"
-
-    def build(self, call: Call, x: Value, over: Axes) -> Value:
-        return call.emit(flip, x, over=over) if over else x
-
-
-for _function in (TriFunction, Tril, Triu, FlipFunction):
+for _function in (TriFunction, Tril, Triu):
     function(_function())

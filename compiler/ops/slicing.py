@@ -1,12 +1,13 @@
-"""slice, pad and concat: parts of tensors taken out and put together; the functions split, concat, stack and pad."""
+"""slice, pad and concat: parts of tensors taken out and put together; the functions split, concat, stack,
+pad and flip."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dslc.compiler.ir.function import Axis, Call, Function, Ints, function
-from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.function import Axes, Axis, Call, Function, Ints, function
+from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.sizes import Size, bounds, exact_div, floor_div
 from dslc.compiler.ir.types import TensorType
@@ -25,9 +26,11 @@ def _moved(node: Node) -> Cost:
 
 
 class Slice(Op):
-    """slice(x): elements ``starts[i]``, ``starts[i] + steps[i]``, ... below ``stops[i]`` of each axis ``i``.
+    """slice(x): elements ``starts[i]``, ``starts[i] + steps[i]``, ... as far as ``stops[i]``, without it, of each axis.
 
-    Attributes ``starts``, ``stops`` (sizes, 0 <= start <= stop <= size) and ``steps`` (ints from 1), one for each axis.
+    Attributes ``starts``, ``stops`` (sizes) and ``steps`` (ints but 0), one for each axis. Forwards
+    0 <= start <= stop <= size; backwards, with a step below 0, size > start >= stop >= -1, where -1 lies before the
+    first element. A view to whoever can read by strides.
     """
 
     name = "slice"
@@ -40,27 +43,30 @@ class Slice(Op):
         )
         result: list[Size] = []
         for axis, (start, stop, step, size) in enumerate(zip(starts, stops, steps, shape)):
-            if step < 1:
-                raise Mismatch(f"a step of {step}", "steps go forward, by 1 or more", "E0209")
-            if bounds(start)[0] < 0 or bounds(stop - start)[0] < 0 or bounds(size - stop)[0] < 0:
+            if step == 0:
+                raise Mismatch("a step of 0", "a step goes forward by 1 or more, or back by -1 or less", "E0209")
+            low, span, room = (
+                (start, stop - start, size - stop) if step > 0 else (stop + 1, start - stop, size - 1 - start)
+            )
+            if min(bounds(low)[0], bounds(span)[0], bounds(room)[0]) < 0:
                 why = f"{start}:{stop} is not inside axis {axis} of {written(shape)} for every size it may have"
                 raise Mismatch(why, "limit the range or the dim", "E0304")
-            result.append(floor_div(stop - start + (step - 1), step))
+            result.append(floor_div(span + (abs(step) - 1), abs(step)))
         return (TensorType(types[0].dtype, tuple(result)),)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        before, after = node.inputs[0].type.ints, node.out.type.ints
+        before, after, dy = node.inputs[0].type.ints, node.out.type.ints, only(dys)
         starts, steps = ints_attr(node.attrs, "starts"), ints_attr(node.attrs, "steps")
+        if min(steps, default=1) < 0:
+            dy = reversed_along(b, dy, tuple(axis for axis, step in enumerate(steps) if step < 0))
+        ends = tuple(start + (n - 1) * step for start, step, n in zip(starts, steps, after))
         # with no element taken, all of the axis is padding
-        low = tuple(s if n else size for s, n, size in zip(starts, after, before))
-        high = tuple(
-            size - start - (n - 1) * step - 1 if n else 0 for size, start, n, step in zip(before, starts, after, steps)
-        )
-        return (b(pad, only(dys), low=low, high=high, interior=tuple(s - 1 for s in steps), value=0.0),)
+        low = tuple(min(s, e) if n else size for s, e, n, size in zip(starts, ends, after, before))
+        high = tuple(size - 1 - max(s, e) if n else 0 for s, e, n, size in zip(starts, ends, after, before))
+        return (b(pad, dy, low=low, high=high, interior=tuple(abs(s) - 1 for s in steps), value=0.0),)
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        index = tuple(slice(*part) for part in zip(attrs["starts"], attrs["stops"], attrs["steps"]))
-        return [xs[0][index]]
+        return [xs[0][tuple(map(_part, attrs["starts"], attrs["stops"], attrs["steps"]))]]
 
     def cost(self, node: Node) -> Cost:
         return Cost(0, 2 * node.types[0].bytes)
@@ -165,6 +171,25 @@ class Concat(Op):
         return None if len(found) > 1 or int_attr(node.attrs, "axis") in found else (found.pop(),)
 
 
+def _part(start: int, stop: int, step: int) -> slice:
+    """As numpy takes it, to whom -1 is the last position. An empty axis is read backwards from -1."""
+    return slice(0, 0) if start < 0 else slice(start, None if stop < 0 else stop, step)
+
+
+def reversed_along(b: Builder, x: Value, over: Sequence[int]) -> Value:
+    """``x`` with the order of its elements reversed along the axes ``over``."""
+    return b(slice_, x, **_reversal(x.type.shape, over))
+
+
+def _reversal(shape: Sequence[Size], over: Sequence[int]) -> dict[str, Attr]:
+    turned = [axis in over for axis in range(len(shape))]
+    return {
+        "starts": tuple(size - 1 if back else 0 for size, back in zip(shape, turned)),
+        "stops": tuple(-1 if back else size for size, back in zip(shape, turned)),
+        "steps": tuple(-1 if back else 1 for back in turned),
+    }
+
+
 slice_ = register(Slice())
 pad = register(Pad())
 concat = register(Concat())
@@ -253,7 +278,21 @@ class PadFunction(Function):
         return call.emit(pad, x, low=before, high=after, interior=(0,) * len(before), value=value)
 
 
+class Flip(Function):
+    """flip(x, over): the order of elements reversed along an axis or a list of axes, as ``x[:, ::-1]`` does for axis 1.
+
+    given: x: [B, 8]
+    >>> flip(x, over=1)
+    """
+
+    name = "flip"
+
+    def build(self, call: Call, x: Value, over: Axes) -> Value:
+        return call.emit(slice_, x, **_reversal(x.type.shape, over)) if over else x
+
+
 function(Split())
+function(Flip())
 function(ConcatFunction())
 function(Stack())
 function(PadFunction())

@@ -25,7 +25,9 @@ block bottleneck(x: [B, C, H, W], mid: int, s: int = 1) -> [B, 4*mid, H/s, W/s] 
 """
 
 BAD: dict[str, tuple[str, list[str]]] = {
-    "step_backwards": (net("  return (x |> linear(8))[:, 7:0:-2]"), ["E0209"]),
+    "step_of_zero": (net("  return (x |> linear(8))[:, 7:0:0]"), ["E0209"]),
+    "slice_forwards": (net("  return (x |> linear(8))[:, 0:4:-1]"), ["E0304"]),
+    "slice_behind_the_end": (net("  return (x |> linear(8))[:, 8:4:-1]"), ["E0304"]),
     "residual_shapes": (
         net(
             "  x = x |> conv(256, 1) as stem\n"

@@ -84,16 +84,20 @@ def _slice(w: Writer) -> None:
     for s in x.shape:
         how = w.rng.randrange(4)
         if isinstance(s, str) or how == 0:
-            parts.append(":")
+            parts.append(w.rng.choice([":", ":", "::-1"]))
             shape.append(s)
         elif how == 1:
             parts.append(str(w.rng.randrange(s)))
         else:
             start = w.rng.randrange(s)
             end = w.rng.randint(start + 1, s)
-            step = w.rng.choice([1, 1, 2])
-            parts.append(f"{start}:{end}" + (f":{step}" if step > 1 else ""))
-            shape.append(len(range(start, end, step)))
+            step = w.rng.choice([1, 1, 2, -1, -2])
+            if step < 0:
+                low = "" if start == 0 else start - 1
+                parts.append(f"{end - 1}:{low}:{step}")
+            else:
+                parts.append(f"{start}:{end}" + (f":{step}" if step > 1 else ""))
+            shape.append(len(range(start, end, abs(step))))
     w.write("slice", f"{x.name}[{', '.join(parts)}]", [x], tuple(shape))
 
 
