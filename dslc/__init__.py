@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         ArtifactError,
         BuildError,
         DataError,
+        DeviceLostError,
         DslcError,
         DslcWarning,
         EnvironmentFault,
@@ -36,8 +37,8 @@ _HOME: Final = {
     "EvalResult": "dslc.runtime.results",
     **dict.fromkeys(
         (
-            "ArtifactError", "BuildError", "DataError", "DslcError", "DslcWarning", "EnvironmentFault", "ForkError",
-            "InputError", "NumericError", "OutOfMemory", "ResourceError", "WeightsMissing",
+            "ArtifactError", "BuildError", "DataError", "DeviceLostError", "DslcError", "DslcWarning", "EnvironmentFault",
+            "ForkError", "InputError", "NumericError", "OutOfMemory", "ResourceError", "WeightsMissing",
         ),
         "dslc.base.errors",
     ),
@@ -47,6 +48,7 @@ __all__ = [
     "ArtifactError",
     "BuildError",
     "DataError",
+    "DeviceLostError",
     "DslcError",
     "DslcWarning",
     "EnvironmentFault",

@@ -101,6 +101,8 @@ CODES: Final[dict[str, str]] = {
     "R203": "the reference provider is not here",
     "R204": "a process was forked",
     "R205": "an optional package is missing",
+    "R206": "a call to the GPU's driver failed",
+    "R207": "the GPU is lost to this process",
     # R3xx: artifact, weights, checkpoints
     "R301": "the artifact is damaged",
     "R302": "the artifact is of another version",
@@ -128,6 +130,7 @@ CODES: Final[dict[str, str]] = {
     "W003": "a value is converted",
     "W004": "a weights file is taken with a remark",
     "W005": "an attribute has no effect yet",
+    "W006": "another device or other code than was built for",
 }
 
 
@@ -190,6 +193,10 @@ class EnvironmentFault(DslcError):
 
 class ForkError(EnvironmentFault):
     """R204: used in a child made by fork."""
+
+
+class DeviceLostError(EnvironmentFault):
+    """R207: after an error that the GPU's context does not survive. Only a new process can use the GPU again."""
 
 
 class ArtifactError(DslcError):

@@ -1,0 +1,145 @@
+"""A GPU of this process: its primary context, its memory pool, and what was left to be let go of."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from dslc.base.errors import EnvironmentFault
+from dslc.runtime import fork
+from dslc.runtime.cuda.driver import Driver, load_driver
+from dslc.runtime.cuda.pool import MemoryInfo, MemoryPool
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceInfo:
+    """``index`` as in ``device="gpu:1"``; ``capability`` (9, 0) is sm_90; ``memory`` in bytes, of all processes."""
+
+    index: int
+    name: str
+    capability: tuple[int, int]
+    memory: MemoryInfo
+
+    @property
+    def target(self) -> str:
+        return f"sm_{self.capability[0]}{self.capability[1]}"
+
+
+class Device:
+    """One GPU. ``with device:`` makes its primary context current on this thread, and puts back what was before.
+
+    Shares the primary context with whoever uses the CUDA runtime in this process. It is kept until the process ends:
+    nothing is called at interpreter shutdown, when the driver takes all of it back.
+    """
+
+    def __init__(self, driver: Driver, index: int) -> None:
+        self.driver = driver
+        self.index = index
+        self._born = fork.generation()
+        self._handle = driver.device(index)
+        self.name = driver.device_name(self._handle)
+        self.capability = driver.capability(self._handle)
+        self.context: Any = driver.retain(self._handle)
+        self.pool = MemoryPool(driver, str(self))
+        self._left: deque[Callable[[], None]] = deque()
+
+    def __str__(self) -> str:
+        return f"gpu:{self.index}"
+
+    def __enter__(self) -> Self:
+        fork.refuse_child(self._born, f"the GPU {self.index}")
+        self.driver.push(self.context)
+        while self._left:
+            self._left.popleft()()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.driver.pop()
+
+    def leave(self, let_go: Callable[[], None]) -> None:
+        """Have ``let_go`` called when the device is used next: for finalizers, which may run at any point of any
+        thread, where no call of the driver is safe. Nothing is done in a forked child or at shutdown."""
+        if not fork.is_child(self._born) and not sys.is_finalizing():
+            self._left.append(let_go)
+
+    def info(self) -> DeviceInfo:
+        with self:
+            return DeviceInfo(self.index, self.name, self.capability, self.pool.info())
+
+    def close(self) -> None:
+        """Let go of cached memory and of the context."""
+        with self:
+            self.pool.release_cached()
+        self.driver.release(self._handle)
+
+
+class _Machine:
+    """The driver and the devices that this process has opened."""
+
+    def __init__(self) -> None:
+        self.born = fork.generation()
+        self.lock = threading.Lock()
+        self.driver: Driver | None = None
+        self.devices: dict[int, Device] = {}
+
+
+_machine = _Machine()
+
+
+def device(index: int = 0) -> Device:
+    """The GPU of this number, opened at the first call. EnvironmentFault R201 where there is none."""
+    machine = _of_process()
+    with machine.lock:
+        if machine.driver is None:
+            machine.driver = load_driver()
+        if index not in machine.devices:
+            count = machine.driver.device_count()
+            if index >= count:
+                have = f"there are {count}, from 0" if count else "CUDA_VISIBLE_DEVICES may hide them"
+                raise EnvironmentFault(
+                    "R201",
+                    f"there is no GPU {index}: {have}",
+                    place=f'device="gpu:{index}"',
+                    help='look at `nvidia-smi`, or load with device="cpu"',
+                )
+            machine.devices[index] = Device(machine.driver, index)
+        return machine.devices[index]
+
+
+def devices() -> list[DeviceInfo]:
+    """The GPUs that this process can use; none where there is no driver. Opens each of them."""
+    machine = _of_process()
+    try:
+        with machine.lock:
+            if machine.driver is None:
+                machine.driver = load_driver()
+            count = machine.driver.device_count()
+    except EnvironmentFault as error:
+        if error.code == "R201":
+            return []
+        raise
+    return [device(index).info() for index in range(count)]
+
+
+def memory_info(device_name: str = "gpu") -> MemoryInfo:
+    """What is free on a GPU, ``"gpu"`` or ``"gpu:1"``, and what this process holds of it, in bytes."""
+    return device(index_of(device_name)).info().memory
+
+
+def index_of(name: str) -> int:
+    """The number in ``gpu:1``; 0 for ``gpu``."""
+    return int(name.partition(":")[2] or 0)
+
+
+def _of_process() -> _Machine:
+    """A child made by fork cannot use its parent's driver, and the driver cannot be initialised again there."""
+    if _machine.driver is not None:
+        fork.refuse_child(_machine.born, "the GPU's driver")
+    return _machine

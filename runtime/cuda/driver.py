@@ -1,0 +1,308 @@
+"""The CUDA driver's calls that the runtime makes, each checked: a return code other than success becomes a DslcError.
+
+The one place that imports ``cuda.bindings.driver``, when the first GPU is asked for. Handles are the bindings' own
+objects and are only passed on; device memory is ints. After a sticky error every call raises DeviceLostError with the
+first one, and calls that only let go of something do nothing: the context is dead and takes all of it along.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dslc.base.errors import DslcError, EnvironmentFault
+from dslc.runtime.cuda import faults
+
+_NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: apart from the legacy default stream
+_TIMING_OFF: Final = 2  # CU_EVENT_DISABLE_TIMING
+_DEVICE_MEMORY: Final = 2  # CU_MEMORYTYPE_DEVICE
+_PACK: Final = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d", "pointer": "<Q"}
+
+
+class Arguments:
+    """A kernel's arguments as the driver reads them: an array of pointers, one to each value's 8 bytes.
+
+    ``values``: (i32 | i64 | f32 | f64 | pointer, value). Keep it until the launch, or the graph's node, is made.
+    """
+
+    __slots__ = ("_pointers", "_values", "address", "count")
+
+    def __init__(self, values: Sequence[tuple[str, int | float]]) -> None:
+        raw = b"".join(struct.pack(_PACK[kind], value).ljust(8, b"\0") for kind, value in values)
+        self._values = ctypes.create_string_buffer(raw, len(raw) + 8)
+        first = ctypes.addressof(self._values)
+        self._pointers = (ctypes.c_void_p * (len(values) + 1))(*(first + 8 * i for i in range(len(values))))
+        self.address = ctypes.addressof(self._pointers)
+        self.count = len(values)
+
+
+class Driver:
+    """Checked calls on ``binding``: ``cuda.bindings.driver``, or what tests put in its place."""
+
+    def __init__(self, binding: Any) -> None:
+        self._binding = binding
+        self.lost: DslcError | None = None  # the sticky error that ended it all
+
+    def _call(self, name: str, *args: Any) -> Any:
+        if self.lost is not None:
+            raise faults.again(self.lost, name)
+        answer = getattr(self._binding, name)(*args)
+        if answer[0]:
+            raise self._fault(name, int(answer[0]))
+        return answer[1] if len(answer) == 2 else answer[1:]
+
+    def _let_go(self, name: str, *args: Any) -> None:
+        if self.lost is None:
+            self._call(name, *args)
+
+    def _fault(self, name: str, code: int) -> DslcError:
+        words = []
+        for ask in ("cuGetErrorName", "cuGetErrorString"):
+            failed, word = getattr(self._binding, ask)(self._binding.CUresult(code))
+            words.append("unknown" if failed or word is None else word.decode("ascii", "replace"))
+        error = faults.fault(name, code, *words)
+        if code in faults.STICKY:
+            self.lost = error
+        return error
+
+    # Devices and contexts
+
+    def init(self) -> None:
+        self._call("cuInit", 0)
+
+    def version(self) -> int:
+        """The CUDA version that the driver knows: 13000 is 13.0."""
+        return int(self._call("cuDriverGetVersion"))
+
+    def device_count(self) -> int:
+        return int(self._call("cuDeviceGetCount"))
+
+    def device(self, ordinal: int) -> Any:
+        return self._call("cuDeviceGet", ordinal)
+
+    def device_name(self, device: Any) -> str:
+        name: bytes = self._call("cuDeviceGetName", 256, device)
+        return name.split(b"\0")[0].decode("utf-8", "replace")
+
+    def capability(self, device: Any) -> tuple[int, int]:
+        attribute = self._binding.CUdevice_attribute
+        return (
+            int(self._call("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device)),
+            int(self._call("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)),
+        )
+
+    def retain(self, device: Any) -> Any:
+        """The device's primary context."""
+        return self._call("cuDevicePrimaryCtxRetain", device)
+
+    def release(self, device: Any) -> None:
+        self._let_go("cuDevicePrimaryCtxRelease", device)
+
+    def push(self, context: Any) -> None:
+        self._call("cuCtxPushCurrent", context)
+
+    def pop(self) -> None:
+        self._let_go("cuCtxPopCurrent")
+
+    # Memory, on the current context
+
+    def memory(self) -> tuple[int, int]:
+        """Free and total bytes of the device."""
+        free, total = self._call("cuMemGetInfo")
+        return int(free), int(total)
+
+    def allocate(self, size: int) -> int:
+        return int(self._call("cuMemAlloc", size))
+
+    def free(self, address: int) -> None:
+        self._let_go("cuMemFree", address)
+
+    def allocate_host(self, size: int) -> int:
+        """Pinned host memory."""
+        return int(self._call("cuMemHostAlloc", size, 0))
+
+    def free_host(self, address: int) -> None:
+        self._let_go("cuMemFreeHost", address)
+
+    def copy_in(self, device: int, host: int, size: int, stream: Any) -> None:
+        self._call("cuMemcpyHtoDAsync", device, host, size, stream)
+
+    def copy_out(self, host: int, device: int, size: int, stream: Any) -> None:
+        self._call("cuMemcpyDtoHAsync", host, device, size, stream)
+
+    def copy(self, target: int, source: int, size: int, stream: Any) -> None:
+        self._call("cuMemcpyDtoDAsync", target, source, size, stream)
+
+    def fill(self, target: int, value: int, width: int, count: int, stream: Any) -> None:
+        """``count`` elements of ``width`` bytes, 1, 2 or 4, get ``value``."""
+        self._call(f"cuMemsetD{8 * width}Async", target, value, count, stream)
+
+    def fill_strided(self, target: int, pitch: int, value: int, count: int, stream: Any) -> None:
+        """Each of ``count`` 4-byte elements, ``pitch`` bytes apart, gets ``value``."""
+        self._call("cuMemsetD2D32Async", target, pitch, value, 1, count, stream)
+
+    # Streams and events
+
+    def stream(self) -> Any:
+        return self._call("cuStreamCreate", _NON_BLOCKING)
+
+    def destroy_stream(self, stream: Any) -> None:
+        self._let_go("cuStreamDestroy", stream)
+
+    def synchronise(self, stream: Any) -> None:
+        self._call("cuStreamSynchronize", stream)
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """What follows on the stream waits for the event; the host does not."""
+        self._call("cuStreamWaitEvent", stream, event, 0)
+
+    def event(self, timing: bool = False) -> Any:
+        return self._call("cuEventCreate", 0 if timing else _TIMING_OFF)
+
+    def destroy_event(self, event: Any) -> None:
+        self._let_go("cuEventDestroy", event)
+
+    def record(self, event: Any, stream: Any) -> None:
+        self._call("cuEventRecord", event, stream)
+
+    def wait_host(self, event: Any) -> None:
+        self._call("cuEventSynchronize", event)
+
+    def done(self, event: Any) -> bool:
+        if self.lost is not None:
+            raise faults.again(self.lost, "cuEventQuery")
+        code = self._binding.cuEventQuery(event)[0]
+        if int(code) == faults.NOT_READY:
+            return False
+        if code:
+            raise self._fault("cuEventQuery", int(code))
+        return True
+
+    def elapsed(self, start: Any, end: Any) -> float:
+        """Milliseconds between two events with timing."""
+        return float(self._call("cuEventElapsedTime", start, end))
+
+    # Code and launches
+
+    def load_module(self, image: bytes) -> Any:
+        """A cubin, or PTX with its final NUL."""
+        return self._call("cuModuleLoadData", image)
+
+    def unload(self, module: Any) -> None:
+        self._let_go("cuModuleUnload", module)
+
+    def function(self, module: Any, name: str) -> Any:
+        return self._call("cuModuleGetFunction", module, name.encode("ascii"))
+
+    def most_threads(self, function: Any) -> int:
+        attribute = self._binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+        return int(self._call("cuFuncGetAttribute", attribute, function))
+
+    def allow_shared(self, function: Any, size: int) -> None:
+        """Let the function take ``size`` bytes of dynamic shared memory."""
+        attribute = self._binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        self._call("cuFuncSetAttribute", function, attribute, size)
+
+    def parameter_sizes(self, function: Any) -> list[int]:
+        """Bytes of each of a function's parameters."""
+        sizes: list[int] = []
+        while True:
+            code, _, *size = self._binding.cuFuncGetParamInfo(function, len(sizes))
+            if int(code) == faults.INVALID_VALUE:  # past the last one
+                return sizes
+            if code:
+                raise self._fault("cuFuncGetParamInfo", int(code))
+            sizes.append(int(size[0]))
+
+    def launch(
+        self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, args: Arguments, stream: Any
+    ) -> None:
+        self._call("cuLaunchKernel", function, *grid, *block, shared, stream, args.address, 0)
+
+    # Graphs
+
+    def graph(self) -> Any:
+        return self._call("cuGraphCreate", 0)
+
+    def destroy_graph(self, graph: Any) -> None:
+        self._let_go("cuGraphDestroy", graph)
+
+    def add_kernel(
+        self,
+        graph: Any,
+        after: Sequence[Any],
+        function: Any,
+        grid: Sequence[int],
+        block: Sequence[int],
+        shared: int,
+        args: Arguments,
+    ) -> Any:
+        node = self._binding.CUDA_KERNEL_NODE_PARAMS()
+        node.func = function
+        node.gridDimX, node.gridDimY, node.gridDimZ = grid
+        node.blockDimX, node.blockDimY, node.blockDimZ = block
+        node.sharedMemBytes = shared
+        node.kernelParams = args.address
+        return self._call("cuGraphAddKernelNode", graph, list(after), len(after), node)
+
+    def add_copy(self, graph: Any, after: Sequence[Any], target: int, source: int, size: int, context: Any) -> Any:
+        node = self._binding.CUDA_MEMCPY3D()
+        kind = self._binding.CUmemorytype(_DEVICE_MEMORY)
+        node.srcMemoryType = node.dstMemoryType = kind
+        node.srcDevice, node.dstDevice = source, target
+        node.WidthInBytes, node.Height, node.Depth = size, 1, 1
+        return self._call("cuGraphAddMemcpyNode", graph, list(after), len(after), node, context)
+
+    def add_fill(
+        self,
+        graph: Any,
+        after: Sequence[Any],
+        target: int,
+        value: int,
+        width: int,
+        count: int,
+        context: Any,
+        pitch: int | None = None,
+    ) -> Any:
+        """``count`` elements of ``width`` bytes, side by side or ``pitch`` bytes apart."""
+        node = self._binding.CUDA_MEMSET_NODE_PARAMS()
+        node.dst, node.value, node.elementSize = target, value, width
+        node.width, node.height, node.pitch = (count, 1, 0) if pitch is None else (1, count, pitch)
+        return self._call("cuGraphAddMemsetNode", graph, list(after), len(after), node, context)
+
+    def instantiate(self, graph: Any) -> Any:
+        return self._call("cuGraphInstantiate", graph, 0)
+
+    def destroy_executable(self, executable: Any) -> None:
+        self._let_go("cuGraphExecDestroy", executable)
+
+    def upload(self, executable: Any, stream: Any) -> None:
+        """Bring the graph to the device, so that its first launch costs no more than later ones."""
+        self._call("cuGraphUpload", executable, stream)
+
+    def launch_graph(self, executable: Any, stream: Any) -> None:
+        self._call("cuGraphLaunch", executable, stream)
+
+
+def load_driver() -> Driver:
+    """The machine's driver, initialised. EnvironmentFault R201 where there is none."""
+    try:
+        from cuda.bindings import driver as binding
+    except ImportError as error:
+        raise EnvironmentFault(
+            "R201",
+            f"the package cuda-bindings cannot be imported: {error}",
+            help='pip install "cuda-bindings>=13,<14", or load with device="cpu"',
+        ) from error
+    driver = Driver(binding)
+    try:
+        driver.init()
+    except RuntimeError as error:  # what the bindings raise where libcuda cannot be opened
+        raise EnvironmentFault(
+            "R201",
+            f"no NVIDIA driver was found (libcuda): {error}",
+            help='install the driver, or load with device="cpu"',
+        ) from error
+    return driver

@@ -1,0 +1,84 @@
+"""What a return code of the driver means to a user: which of our errors it is, and what helps."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dslc.base.errors import DeviceLostError, DslcError, EnvironmentFault, OutOfMemory
+
+OUT_OF_MEMORY: Final = 2
+NOT_READY: Final = 600
+INVALID_VALUE: Final = 1
+
+#: After these the context is dead: every later call gives the same code, so only a new process helps.
+STICKY: Final = frozenset(
+    {
+        214,  # ECC_UNCORRECTABLE
+        220,  # NVLINK_UNCORRECTABLE
+        700,  # ILLEGAL_ADDRESS
+        702,  # LAUNCH_TIMEOUT
+        709,  # CONTEXT_IS_DESTROYED
+        710,  # ASSERT
+        714,  # HARDWARE_STACK_ERROR
+        715,  # ILLEGAL_INSTRUCTION
+        716,  # MISALIGNED_ADDRESS
+        717,  # INVALID_ADDRESS_SPACE
+        718,  # INVALID_PC
+        719,  # LAUNCH_FAILED
+        721,  # TENSOR_MEMORY_LEAK
+        808,  # MPS_CLIENT_TERMINATED
+    }
+)
+_NO_GPU: Final = {
+    3: "the driver could not be initialised",  # NOT_INITIALIZED
+    34: "libcuda is a stub, no driver is installed",  # STUB_LIBRARY
+    46: "the GPU is busy or taken by another process alone",  # DEVICE_UNAVAILABLE
+    100: "there is no GPU, or CUDA_VISIBLE_DEVICES hides it",  # NO_DEVICE
+    101: "there is no GPU of this number",  # INVALID_DEVICE
+    803: "the driver's libraries do not fit its kernel module",  # SYSTEM_DRIVER_MISMATCH
+    804: "the driver does not know this GPU",  # COMPAT_NOT_SUPPORTED_ON_DEVICE
+}
+_WRONG_CODE: Final = {
+    200: "the driver refuses the code",  # INVALID_IMAGE
+    209: "the code is for another GPU",  # NO_BINARY_FOR_GPU
+    218: "the driver cannot read the PTX",  # INVALID_PTX
+    221: "the driver has no compiler for PTX",  # JIT_COMPILER_NOT_FOUND
+    222: "the driver is older than the PTX",  # UNSUPPORTED_PTX_VERSION
+    223: "the driver may not compile PTX",  # JIT_COMPILATION_DISABLED
+    300: "the driver refuses the code",  # INVALID_SOURCE
+}
+
+
+def fault(call: str, code: int, name: str, text: str) -> DslcError:
+    """The error for a call that gave ``code``; ``name`` and ``text`` are the driver's own words for it.
+
+    R401 out of memory, R201 no usable GPU, R202 code that this GPU or driver cannot run, R207 a GPU that is lost to the
+    process, R206 anything else.
+    """
+    said = f"{call} gave {name} ({code}): {text}"
+    if code == OUT_OF_MEMORY:
+        return OutOfMemory("R401", said, place=call, help="free memory of the GPU, or take a smaller batch (--size)")
+    if code in STICKY:
+        return DeviceLostError(
+            "R207",
+            f"the GPU is lost to this process; {said}",
+            place=call,
+            help="start the process again: nothing more can run on this GPU in it",
+        )
+    if code in _NO_GPU:
+        return EnvironmentFault(
+            "R201", f"{_NO_GPU[code]}; {said}", place=call, help='look at `nvidia-smi`, or load with device="cpu"'
+        )
+    if code in _WRONG_CODE:
+        return EnvironmentFault(
+            "R202",
+            f"{_WRONG_CODE[code]}; {said}",
+            place=call,
+            help="build for this GPU (--target sm_90, for instance), or install a newer driver",
+        )
+    return EnvironmentFault("R206", said, place=call, help="try again in a new process; look at `nvidia-smi`")
+
+
+def again(first: DslcError, call: str) -> DeviceLostError:
+    """The error of every call after the GPU was lost: what happened first."""
+    return DeviceLostError("R207", first.message, place=f"{call}, after {first.place}", help="start the process again")

@@ -1,0 +1,140 @@
+"""The pool that every byte of device memory comes from.
+
+A block has a size class: up to 1 MiB the next power of two, at least 512 bytes; above, the next multiple of 2 MiB, the
+driver's page, so that a large block owns its pages. A freed block stays in the pool and serves a later request of its
+class. When the driver has no memory, or an allocation would leave less than the headroom, cached blocks go back to the
+driver first, and a refusal is tried once more after that. Equal requests take equal bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dslc.base.errors import OutOfMemory
+
+if TYPE_CHECKING:
+    from dslc.runtime.cuda.driver import Driver
+
+PAGE: Final = 2 << 20
+SMALLEST: Final = 512
+_SMALL: Final = 1 << 20  # the largest class that is a power of two
+HEADROOM: Final = 0.05  # of the device's memory, for what the driver and other libraries take
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryInfo:
+    """Bytes. ``free`` and ``total``: of the device, as the driver says. Of this process's pool: ``used`` by living
+    blocks, ``cached`` for later ones, ``peak`` of used; ``blocks`` that live; ``allocations`` made by the driver."""
+
+    free: int
+    total: int
+    used: int
+    cached: int
+    peak: int
+    blocks: int
+    allocations: int
+
+
+@dataclass(eq=False, slots=True)
+class Block:
+    """``size`` bytes of device memory from ``address``, aligned to 512; ``room`` is the size of its class."""
+
+    address: int
+    size: int
+    room: int
+
+
+def size_class(size: int) -> int:
+    """The bytes that a request for ``size`` takes: equal for all requests of one class."""
+    if size <= SMALLEST:
+        return SMALLEST
+    if size <= _SMALL:
+        return 1 << (size - 1).bit_length()
+    return -(-size // PAGE) * PAGE
+
+
+class MemoryPool:
+    """The pool of one device; its context must be current. Safe to use from many threads."""
+
+    def __init__(self, driver: Driver, name: str, headroom: float = HEADROOM) -> None:
+        self._driver = driver
+        self._name = name
+        self._headroom = headroom
+        self._lock = threading.Lock()
+        self._cached: dict[int, list[int]] = defaultdict(list)  # class -> addresses
+        self._living: set[int] = set()
+        self._used = self._peak = self._allocations = 0
+
+    def allocate(self, size: int) -> Block:
+        """A block of at least one byte, of any content. OutOfMemory R401 with what is free and what the pool holds."""
+        room = size_class(size)
+        with self._lock:
+            address = self._cached[room].pop() if self._cached[room] else self._from_driver(size, room)
+            self._living.add(address)
+            self._used += room
+            self._peak = max(self._peak, self._used)
+        return Block(address, size, room)
+
+    def _from_driver(self, size: int, room: int) -> int:
+        free, total = self._driver.memory()
+        if free - room < total * self._headroom:
+            self._release_cached()
+        try:
+            address = self._driver.allocate(room)
+        except OutOfMemory:
+            self._release_cached()
+            try:
+                address = self._driver.allocate(room)
+            except OutOfMemory as error:
+                raise self._refusal(size) from error
+        self._allocations += 1
+        return address
+
+    def _refusal(self, size: int) -> OutOfMemory:
+        from dslc.runtime.memory import size_text
+
+        free, total = self._driver.memory()
+        return OutOfMemory(
+            "R401",
+            f"{size_text(size)} of GPU memory were asked for; {size_text(free)} of {size_text(total)} are free, and "
+            f"this process holds {size_text(self._used)}",
+            place=self._name,
+            help="free memory of the GPU (`nvidia-smi` shows who holds it), or take a smaller batch (--size)",
+        )
+
+    def free(self, block: Block) -> None:
+        """Back into the pool; nothing on the device may use it any more."""
+        with self._lock:
+            if block.address not in self._living:
+                raise AssertionError(f"a block at {block.address:#x} is freed that does not live")
+            self._living.remove(block.address)
+            self._used -= block.room
+            self._cached[block.room].append(block.address)
+
+    def available(self) -> int:
+        """Bytes that can be had now: free ones, and cached ones, which can go back to the driver."""
+        with self._lock:
+            return self._driver.memory()[0] + self._cached_bytes()
+
+    def info(self) -> MemoryInfo:
+        with self._lock:
+            free, total = self._driver.memory()
+            cached = self._cached_bytes()
+            return MemoryInfo(free, total, self._used, cached, self._peak, len(self._living), self._allocations)
+
+    def release_cached(self) -> None:
+        """Give cached blocks back to the driver."""
+        with self._lock:
+            self._release_cached()
+
+    def _release_cached(self) -> None:
+        for addresses in self._cached.values():
+            while addresses:
+                self._driver.free(addresses[-1])  # where it is refused, the block stays ours
+                addresses.pop()
+
+    def _cached_bytes(self) -> int:
+        return sum(room * len(addresses) for room, addresses in self._cached.items())

@@ -1,0 +1,39 @@
+"""A device on the fake driver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fake_driver import FakeDriver
+
+from dslc.runtime.cuda import device as devices
+from dslc.runtime.cuda.device import Device
+from dslc.runtime.cuda.driver import Driver
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeDriver]]:
+    """``machine(**options)``: this process has the fake driver's GPUs, and no others, until the test ends."""
+
+    def make(*args: Any, **options: Any) -> FakeDriver:
+        fake = FakeDriver(*args, **options)
+        monkeypatch.setattr(devices, "_machine", devices._Machine())
+
+        def load() -> Driver:
+            driver = Driver(fake)
+            driver.init()
+            return driver
+
+        monkeypatch.setattr(devices, "load_driver", load)
+        return fake
+
+    yield make
+
+
+@pytest.fixture
+def gpu(machine: Callable[..., FakeDriver]) -> tuple[FakeDriver, Device]:
+    """A fake GPU of 1 GiB and the device on it."""
+    fake = machine()
+    return fake, devices.device(0)

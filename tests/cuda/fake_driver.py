@@ -1,0 +1,538 @@
+"""A CUDA driver made of host memory, for tests without a GPU.
+
+Structures, enums and return codes are those of ``cuda.bindings.driver``; calls are counted and may be made to fail.
+Device memory is host memory, filled with 0xCD when it is allocated. Streams are as lazy as CUDA allows: what is
+enqueued runs when somebody waits for it, another stream first where an event says so, and the nodes of a graph run in a
+random order that respects their dependencies. So a wait that is missing, or a pinned block that is written again too
+early, gives wrong values here. Kernels are Python functions of their arguments' addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import struct
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import cuda.bindings.driver as real
+import numpy as np
+
+from dslc.runtime.cuda.faults import STICKY
+
+SUCCESS, INVALID, NO_MEMORY, NO_CONTEXT, BAD_HANDLE, NOT_FOUND, NOT_READY, ILLEGAL = 0, 1, 2, 201, 400, 500, 600, 700
+_ASKED_ANY_TIME = ("cuGetErrorName", "cuGetErrorString")
+_WITHOUT_CONTEXT = ("cuInit", "cuDriverGetVersion", "cuDevice", "cuCtxPushCurrent", "cuCtxPopCurrent")
+
+
+class Refused(Exception):
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@dataclass(eq=False)
+class Op:
+    """Something on a stream; ``behind`` is an op of another stream that must be done before."""
+
+    run: Callable[[], None]
+    stream: Stream
+    behind: Op | None = None
+    done: bool = False
+
+
+@dataclass(eq=False)
+class Stream:
+    queue: deque[Op] = field(default_factory=deque)
+
+
+@dataclass(eq=False)
+class Event:
+    mark: Op | None = None
+
+
+@dataclass(eq=False)
+class Module:
+    image: bytes
+
+
+@dataclass(eq=False)
+class Function:
+    name: str
+    module: Module
+    shared: int = 48 << 10
+
+
+@dataclass(eq=False)
+class Node:
+    run: Callable[[], None]
+    after: tuple[int, ...]
+    kind: str
+
+
+def fake_cubin(arch: int, *symbols: str) -> bytes:
+    """An ELF file as short as can be, whose flags name ``arch`` (90), followed by the names of its kernels."""
+    ident = b"\x7fELF\x02\x01\x01\x41\x08" + bytes(7)
+    header = struct.pack("<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 0, arch << 8 | 0x6000004, 64, 56, 0, 64, 0, 0)
+    return ident + header + b"".join(s.encode() + b"\0" for s in symbols)
+
+
+class FakeDriver:
+    """``kernels``: symbol -> function of (driver, grid, block, *addresses). ``total``: the device's bytes of memory."""
+
+    def __init__(
+        self,
+        kernels: Mapping[str, Callable[..., None]] | None = None,
+        *,
+        parameters: Mapping[str, int] | None = None,
+        capability: tuple[int, int] = (9, 0),
+        total: int = 1 << 30,
+        devices: int = 1,
+        seed: int = 0,
+    ) -> None:
+        self.kernels = dict(kernels or {})
+        self.parameters = dict(parameters or {})
+        self.capability, self.total, self.devices = capability, total, devices
+        self.calls: Counter[str] = Counter()
+        self.log: list[str] = []
+        self.fail_at: int | None = None  # the number of the call that fails, from 1
+        self.fail_with = INVALID
+        self.fired = 0
+        self.dead = 0  # the sticky code of a lost context
+        self.used_elsewhere = 0  # bytes that other processes hold
+        self.device_memory: dict[int, np.ndarray] = {}
+        self.host_memory: dict[int, np.ndarray] = {}
+        self.objects: dict[int, Any] = {}
+        self.retained = 0
+        self._next = 1000
+        self._random = random.Random(seed)
+        self._local = threading.local()
+        self._lock = threading.RLock()
+
+    # What tests ask
+
+    def leaks(self) -> dict[str, int]:
+        """What is alive, by kind. Modules, streams and so on by their class."""
+        found = Counter(type(o).__name__ for o in self.objects.values() if not isinstance(o, Function | Node))
+        found["device memory"] = len(self.device_memory)
+        found["host memory"] = len(self.host_memory)
+        return {k: v for k, v in found.items() if v}
+
+    @property
+    def used(self) -> int:
+        return sum(m.nbytes for m in self.device_memory.values())
+
+    def array(self, address: int, dtype: str, shape: Any) -> np.ndarray:
+        """Device memory as numpy sees it; outside of every allocation the context is lost, as on a GPU."""
+        wanted = np.dtype(dtype)
+        size = int(wanted.itemsize * np.prod(shape, dtype=np.int64))
+        block, at = self._within(self.device_memory, address, size)
+        if block is None:
+            self.dead = ILLEGAL
+            raise Refused(ILLEGAL)
+        return block[at : at + size].view(wanted).reshape(shape)
+
+    def idle(self) -> bool:
+        return not any(s.queue for s in self.objects.values() if isinstance(s, Stream))
+
+    # Calls
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cu"):
+            return getattr(real, name)
+        do = getattr(type(self), "do_" + name)  # AttributeError: a call that this fake does not know
+        if not hasattr(real, name):
+            raise AttributeError(name)
+
+        def call(*args: Any) -> tuple[Any, ...]:
+            with self._lock:
+                return self._called(name, do, args)
+
+        return call
+
+    def _called(self, name: str, do: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+        if name in _ASKED_ANY_TIME:
+            return do(self, *args)
+        self.calls[name] += 1
+        self.log.append(name)
+        try:
+            if self.dead:
+                raise Refused(self.dead)
+            if len(self.log) == self.fail_at:
+                self.fired += 1
+                if self.fail_with in STICKY:
+                    self.dead = self.fail_with
+                raise Refused(self.fail_with)
+            if not name.startswith(_WITHOUT_CONTEXT) and not self._stack:
+                raise Refused(NO_CONTEXT)
+            answer = do(self, *args)
+        except Refused as refused:
+            results = 2 if name in ("cuFuncGetParamInfo", "cuMemGetInfo") else 1
+            return (real.CUresult(refused.code), *(None,) * results)
+        return (real.CUresult(SUCCESS), *(answer if isinstance(answer, tuple) else (answer,)))
+
+    @property
+    def _stack(self) -> list[int]:
+        if not hasattr(self._local, "stack"):
+            self._local.stack = []
+        return self._local.stack
+
+    def _new(self, item: Any, kind: Any = int) -> Any:
+        self._next += 8
+        self.objects[self._next] = item
+        return kind(self._next)
+
+    def _get(self, handle: Any, kind: type) -> Any:
+        found = self.objects.get(int(handle))
+        if not isinstance(found, kind):
+            raise Refused(BAD_HANDLE)
+        return found
+
+    def _drop(self, handle: Any, kind: type) -> None:
+        self._get(handle, kind)
+        del self.objects[int(handle)]
+
+    @staticmethod
+    def _within(blocks: Mapping[int, np.ndarray], address: int, size: int) -> tuple[np.ndarray | None, int]:
+        for start, block in blocks.items():
+            if start <= address and address + size <= start + block.nbytes:
+                return block, address - start
+        return None, 0
+
+    def _device(self, address: Any, size: int) -> np.ndarray:
+        block, at = self._within(self.device_memory, int(address), size)
+        if block is None:
+            raise Refused(INVALID)
+        return block[at : at + size]
+
+    # Streams
+
+    def _put(self, stream: Any, run: Callable[[], None], behind: Op | None = None) -> Op:
+        where = self._get(stream, Stream)
+        op = Op(run, where, behind)
+        where.queue.append(op)
+        return op
+
+    def _finish(self, op: Op | None) -> None:
+        while op is not None and not op.done:
+            first = op.stream.queue[0]
+            if first.behind is not None and not first.behind.done:
+                self._finish(first.behind)
+            op.stream.queue.popleft()
+            first.run()
+            first.done = True
+
+    def _drain(self, stream: Stream) -> None:
+        if stream.queue:
+            self._finish(stream.queue[-1])
+
+    # Errors
+
+    def do_cuGetErrorName(self, code: Any) -> tuple[Any, ...]:
+        return (real.CUresult(0), real.CUresult(int(code)).name.encode())
+
+    def do_cuGetErrorString(self, code: Any) -> tuple[Any, ...]:
+        return (real.CUresult(0), b"the fake driver was told to fail")
+
+    # Devices
+
+    def do_cuInit(self, flags: int) -> tuple[()]:
+        return ()
+
+    def do_cuDriverGetVersion(self) -> int:
+        return 13000
+
+    def do_cuDeviceGetCount(self) -> int:
+        return self.devices
+
+    def do_cuDeviceGet(self, ordinal: int) -> Any:
+        if not 0 <= ordinal < self.devices:
+            raise Refused(101)
+        return real.CUdevice(ordinal)
+
+    def do_cuDeviceGetName(self, length: int, device: Any) -> bytes:
+        return b"Fake GPU\0\0"
+
+    def do_cuDeviceGetAttribute(self, attribute: Any, device: Any) -> int:
+        return self.capability[attribute.name.endswith("MINOR")]
+
+    def do_cuDevicePrimaryCtxRetain(self, device: Any) -> Any:
+        self.retained += 1
+        return real.CUcontext(77)
+
+    def do_cuDevicePrimaryCtxRelease(self, device: Any) -> tuple[()]:
+        self.retained -= 1
+        return ()
+
+    def do_cuCtxPushCurrent(self, context: Any) -> tuple[()]:
+        assert int(context) == 77 and self.retained
+        self._stack.append(77)
+        return ()
+
+    def do_cuCtxPopCurrent(self) -> Any:
+        if not self._stack:
+            raise Refused(NO_CONTEXT)
+        self._stack.pop()
+        return real.CUcontext(77)
+
+    # Memory
+
+    def do_cuMemGetInfo(self) -> tuple[int, int]:
+        return max(0, self.total - self.used - self.used_elsewhere), self.total
+
+    def do_cuMemAlloc(self, size: int) -> Any:
+        if size <= 0:
+            raise Refused(INVALID)
+        if size > self.total - self.used - self.used_elsewhere:
+            raise Refused(NO_MEMORY)
+        return real.CUdeviceptr(self._take(self.device_memory, size))
+
+    def do_cuMemFree(self, address: Any) -> tuple[()]:
+        for stream in [s for s in self.objects.values() if isinstance(s, Stream)]:
+            self._drain(stream)  # the driver waits for the device here
+        self._release(self.device_memory, int(address))
+        return ()
+
+    def do_cuMemHostAlloc(self, size: int, flags: int) -> int:
+        return self._take(self.host_memory, size)
+
+    def do_cuMemFreeHost(self, address: int) -> tuple[()]:
+        assert self.idle(), "pinned memory is freed while a stream may use it"
+        self._release(self.host_memory, int(address))
+        return ()
+
+    @staticmethod
+    def _take(blocks: dict[int, np.ndarray], size: int) -> int:
+        raw = np.empty(size + 512, np.uint8)
+        start = -raw.ctypes.data % 512
+        block = raw[start : start + size]
+        if size <= 1 << 24:
+            block.fill(0xCD)
+        blocks[block.ctypes.data] = block
+        return block.ctypes.data
+
+    @staticmethod
+    def _release(blocks: dict[int, np.ndarray], address: int) -> None:
+        if address not in blocks:
+            raise Refused(INVALID)
+        del blocks[address]
+
+    def _host(self, address: int, size: int) -> tuple[np.ndarray, bool]:
+        """Host memory, and whether it is pinned."""
+        block, at = self._within(self.host_memory, address, size)
+        if block is not None:
+            return block[at : at + size], True
+        raw = (ctypes.c_uint8 * size).from_address(address)
+        return np.frombuffer(raw, np.uint8), False
+
+    def do_cuMemcpyHtoDAsync(self, target: Any, source: int, size: int, stream: Any) -> tuple[()]:
+        to = self._device(target, size)
+        host, pinned = self._host(source, size)
+        taken = host if pinned else host.copy()  # the driver reads pageable memory before it returns
+        self._put(stream, lambda: np.copyto(to, taken))
+        return ()
+
+    def do_cuMemcpyDtoHAsync(self, target: int, source: Any, size: int, stream: Any) -> tuple[()]:
+        device = self._device(source, size)
+        host, pinned = self._host(target, size)
+        op = self._put(stream, lambda: np.copyto(host, device))
+        if not pinned:
+            self._finish(op)
+        return ()
+
+    def do_cuMemcpyDtoDAsync(self, target: Any, source: Any, size: int, stream: Any) -> tuple[()]:
+        to, of = self._device(target, size), self._device(source, size)
+        self._put(stream, lambda: np.copyto(to, of))
+        return ()
+
+    def _fill(self, target: Any, value: int, width: int, rows: int, pitch: int) -> Callable[[], None]:
+        to = self._device(target, pitch * (rows - 1) + width if rows else 0)
+        pattern = np.frombuffer(value.to_bytes(width, "little"), np.uint8)
+
+        def run() -> None:
+            for row in range(rows):
+                to[row * pitch : row * pitch + width] = pattern
+
+        return run
+
+    def do_cuMemsetD8Async(self, target: Any, value: int, count: int, stream: Any) -> tuple[()]:
+        self._put(stream, self._fill(target, value, 1, count, 1))
+        return ()
+
+    def do_cuMemsetD16Async(self, target: Any, value: int, count: int, stream: Any) -> tuple[()]:
+        self._put(stream, self._fill(target, value, 2, count, 2))
+        return ()
+
+    def do_cuMemsetD32Async(self, target: Any, value: int, count: int, stream: Any) -> tuple[()]:
+        self._put(stream, self._fill(target, value, 4, count, 4))
+        return ()
+
+    def do_cuMemsetD2D32Async(
+        self, target: Any, pitch: int, value: int, width: int, height: int, stream: Any
+    ) -> tuple[()]:
+        assert width == 1
+        self._put(stream, self._fill(target, value, 4, height, pitch))
+        return ()
+
+    # Streams and events
+
+    def do_cuStreamCreate(self, flags: int) -> Any:
+        return self._new(Stream(), real.CUstream)
+
+    def do_cuStreamDestroy(self, stream: Any) -> tuple[()]:
+        self._drain(self._get(stream, Stream))
+        self._drop(stream, Stream)
+        return ()
+
+    def do_cuStreamSynchronize(self, stream: Any) -> tuple[()]:
+        self._drain(self._get(stream, Stream))
+        return ()
+
+    def do_cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> tuple[()]:
+        self._put(stream, lambda: None, behind=self._get(event, Event).mark)
+        return ()
+
+    def do_cuEventCreate(self, flags: int) -> Any:
+        return self._new(Event(), real.CUevent)
+
+    def do_cuEventDestroy(self, event: Any) -> tuple[()]:
+        self._drop(event, Event)
+        return ()
+
+    def do_cuEventRecord(self, event: Any, stream: Any) -> tuple[()]:
+        self._get(event, Event).mark = self._put(stream, lambda: None)
+        return ()
+
+    def do_cuEventSynchronize(self, event: Any) -> tuple[()]:
+        self._finish(self._get(event, Event).mark)
+        return ()
+
+    def do_cuEventQuery(self, event: Any) -> tuple[()]:
+        mark = self._get(event, Event).mark
+        if mark is not None and not mark.done:
+            raise Refused(NOT_READY)
+        return ()
+
+    def do_cuEventElapsedTime(self, start: Any, end: Any) -> float:
+        return 1.0
+
+    # Code
+
+    def do_cuModuleLoadData(self, image: bytes) -> Any:
+        if image.startswith(b"\x7fELF"):
+            arch = struct.unpack_from("<I", image, 48)[0] >> 8 & 0xFF
+            if arch // 10 != self.capability[0] or arch % 10 > self.capability[1]:
+                raise Refused(209)
+        elif not image.startswith((b"//", b".version")) or not image.endswith(b"\0"):
+            raise Refused(218)
+        return self._new(Module(image), real.CUmodule)
+
+    def do_cuModuleUnload(self, module: Any) -> tuple[()]:
+        self._drop(module, Module)
+        return ()
+
+    def do_cuModuleGetFunction(self, module: Any, name: bytes) -> Any:
+        found = self._get(module, Module)
+        if name not in found.image or name.decode() not in self.kernels:
+            raise Refused(NOT_FOUND)
+        return self._new(Function(name.decode(), found), real.CUfunction)
+
+    def do_cuFuncGetAttribute(self, attribute: Any, function: Any) -> int:
+        assert attribute.name.endswith("MAX_THREADS_PER_BLOCK")
+        return 1024
+
+    def do_cuFuncSetAttribute(self, function: Any, attribute: Any, value: int) -> tuple[()]:
+        assert attribute.name.endswith("MAX_DYNAMIC_SHARED_SIZE_BYTES")
+        if value > 232448:
+            raise Refused(INVALID)
+        self._get(function, Function).shared = value
+        return ()
+
+    def do_cuFuncGetParamInfo(self, function: Any, index: int) -> tuple[int, int]:
+        if index >= self._count(self._get(function, Function).name):
+            raise Refused(INVALID)
+        return 8 * index, 8
+
+    def _count(self, name: str) -> int:
+        if name in self.parameters:
+            return self.parameters[name]
+        return self.kernels[name].__code__.co_argcount - 3
+
+    def _kernel(self, function: Any, grid: Any, block: Any, shared: int, params: int) -> Callable[[], None]:
+        found = self._get(function, Function)
+        if shared > found.shared or min(*grid, *block) < 1:
+            raise Refused(INVALID)
+        count = self._count(found.name)
+        slots = [ctypes.c_uint64.from_address(params + 8 * i).value for i in range(count)]
+        values = [ctypes.c_uint64.from_address(slot).value for slot in slots]
+        do = self.kernels[found.name]
+        return lambda: do(self, tuple(grid), tuple(block), *values)
+
+    def do_cuLaunchKernel(self, f: Any, gx: int, gy: int, gz: int, bx: int, by: int, bz: int, *rest: Any) -> tuple[()]:
+        shared, stream, params, _ = rest
+        self._put(stream, self._kernel(f, (gx, gy, gz), (bx, by, bz), shared, params))
+        return ()
+
+    # Graphs
+
+    def do_cuGraphCreate(self, flags: int) -> Any:
+        return self._new({}, real.CUgraph)
+
+    def do_cuGraphDestroy(self, graph: Any) -> tuple[()]:
+        self._drop(graph, dict)
+        return ()
+
+    def _node(self, graph: Any, after: Any, count: int, run: Callable[[], None], kind: str) -> Any:
+        nodes = self._get(graph, dict)
+        before = tuple(int(n) for n in after)
+        assert len(before) == count and all(n in nodes for n in before)
+        handle = self._new(Node(run, before, kind), real.CUgraphNode)
+        nodes[int(handle)] = self.objects[int(handle)]
+        return handle
+
+    def do_cuGraphAddKernelNode(self, graph: Any, after: Any, count: int, node: Any) -> Any:
+        grid = (node.gridDimX, node.gridDimY, node.gridDimZ)
+        block = (node.blockDimX, node.blockDimY, node.blockDimZ)
+        run = self._kernel(node.func, grid, block, node.sharedMemBytes, node.kernelParams)
+        return self._node(graph, after, count, run, "kernel")
+
+    def do_cuGraphAddMemcpyNode(self, graph: Any, after: Any, count: int, node: Any, context: Any) -> Any:
+        assert int(node.srcMemoryType) == int(node.dstMemoryType) == 2 and node.Height == node.Depth == 1
+        to, of = (self._device(p, node.WidthInBytes) for p in (node.dstDevice, node.srcDevice))
+        return self._node(graph, after, count, lambda: np.copyto(to, of), "copy")
+
+    def do_cuGraphAddMemsetNode(self, graph: Any, after: Any, count: int, node: Any, context: Any) -> Any:
+        if node.height == 1:
+            run = self._fill(node.dst, node.value, node.elementSize, node.width, node.elementSize)
+        else:
+            assert node.width == 1
+            run = self._fill(node.dst, node.value, node.elementSize, node.height, node.pitch)
+        return self._node(graph, after, count, run, "fill")
+
+    def do_cuGraphInstantiate(self, graph: Any, flags: int) -> Any:
+        return self._new((dict(self._get(graph, dict)),), real.CUgraphExec)
+
+    def do_cuGraphExecDestroy(self, executable: Any) -> tuple[()]:
+        self._drop(executable, tuple)
+        return ()
+
+    def do_cuGraphUpload(self, executable: Any, stream: Any) -> tuple[()]:
+        self._get(executable, tuple)
+        return ()
+
+    def do_cuGraphLaunch(self, executable: Any, stream: Any) -> tuple[()]:
+        [nodes] = self._get(executable, tuple)
+
+        def run() -> None:
+            waiting, done = dict(nodes), set()
+            while waiting:
+                ready = [k for k, n in waiting.items() if done.issuperset(n.after)]
+                chosen = self._random.choice(ready)
+                waiting.pop(chosen).run()
+                done.add(chosen)
+
+        self._put(stream, run)
+        return ()
