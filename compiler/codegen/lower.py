@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dslc.compiler.codegen import norms, pointwise, rows, updates
-from dslc.compiler.codegen.cpu import contractions, correlate, pooling, random
+from dslc.compiler.codegen.cpu import attentions, contractions, correlate, pooling, random
 from dslc.compiler.codegen.cpu.code import SUPPORTED
 from dslc.compiler.codegen.cpu.objects import tasks
 from dslc.compiler.codegen.cpu.values import can_print
@@ -23,6 +23,7 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **pooling.LOWERED,
     **random.LOWERED,
     **contractions.LOWERED,
+    **attentions.LOWERED,
 }
 MAX_ARGUMENTS: Final = 1024  # of one kernel, as the plan has it
 

@@ -1,0 +1,257 @@
+"""Attention in tiles of queries and keys that stay in a near cache: no matrix of all scores is ever in memory.
+
+``sdpa`` takes ``ROWS`` queries at a time over blocks of keys, with the softmax of the blocks so far (Milakov and
+Gimelshein 2018; Dao et al. 2022). The keys are packed in panels of neighbours first, so that scores lie in vectors.
+Where causality hides whole tiles they are not computed; within a tile a hidden score counts as 0, times what the value
+there holds. The order of all sums depends on shapes alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dslc.compiler.codegen.cpu.code import I8, I32, Code, suffix
+from dslc.compiler.codegen.cpu.contraction import spans
+from dslc.compiler.codegen.cpu.functions import Functions
+from dslc.compiler.codegen.cpu.product import ROWS, Matrix, product
+from dslc.compiler.codegen.cpu.values import Values
+from dslc.compiler.codegen.cpu.vectors import Vectors
+from dslc.compiler.ir.types import DType
+
+PANEL: Final = 2  # vectors of keys that lie together
+_KEYS: Final = 512  # of a block of the forward pass
+_GRAIN: Final = 16384  # vector products a task, about
+
+
+@dataclass(frozen=True)
+class Heads:
+    """What attention runs over: q ``[*batch, queries, features]``, k ``[*batch, keys, features]``, v ``[*batch, keys,
+    values]``. ``mask``: the strides over ``[*batch, queries, keys]`` of a b1 mask, true where a query may look."""
+
+    dtype: DType
+    batch: tuple[int, ...]
+    queries: int
+    keys: int
+    features: int
+    values: int
+    causal: bool
+    scale: float
+    mask: tuple[int, ...] | None
+
+    @property
+    def groups(self) -> int:
+        return math.prod(self.batch)
+
+
+class Scores:
+    """Scores of some rows in local memory and which of them count. Rows are ``stride`` elements apart."""
+
+    def __init__(self, v: Vectors, heads: Heads, stride: int, mask: Any) -> None:
+        self.v, self.heads, self.stride, self.mask = v, heads, stride, mask
+        self.functions = Functions(v.code, v.type)
+        self.values = Values(v.code, v.lanes)
+
+    def panels(self, count: Any) -> Any:
+        """Panels that hold ``count`` keys, counted from a block's start; none for a count below 0."""
+        code, lanes = self.v.code, PANEL * self.v.lanes
+        if isinstance(count, int):
+            return -(-count // lanes)
+        positive = code.b.select(code.b.icmp_signed(">", count, code.int(0)), count, code.int(0))
+        return code.divmod(code.add(positive, lanes - 1), lanes)[0]
+
+    def limit(self, row: Any, first: Any) -> Any:
+        """Keys from key ``first`` on that a query may look at, but for the mask; may be below 0."""
+        code = self.v.code
+        end = code.add(row, 1) if self.heads.causal else self.heads.keys
+        if isinstance(end, int) and isinstance(first, int):
+            return end - first
+        return code.b.sub(code.int(end), code.int(first))
+
+    def allowed(self, group: Any, row: Any, first: Any, at: Any, limit: Any) -> Any:
+        """An i1 for each of the keys ``first + at``, ... of a vector."""
+        v, code, b = self.v, self.v.code, self.v.b
+        splat, places = self.values.splat, self.values.counting(at).value
+        inside = b.icmp_signed("<", places, splat(code.int(limit)))
+        if self.mask is None:
+            return inside
+        assert self.heads.mask is not None
+        *outer, by_row, by_key = self.heads.mask
+        base: Any = code.mul(row, by_row)
+        for index, stride in zip(code.unravel(group, self.heads.batch), outer):
+            base = code.add(base, code.mul(index, stride))
+        if by_key == 0:
+            one = b.load(code.at(self.mask, base, I8), typ=I8, align=1)
+            return b.and_(inside, splat(b.icmp_unsigned("!=", one, I8(0))))
+        pointer = code.at(self.mask, code.add(base, code.add(first, at)), I8)
+        none = self.values.const(0, DType.U8).value
+        if self.heads.keys % v.lanes:  # what lies behind the last key is not the mask's
+            near = b.icmp_signed("<", places, splat(b.sub(code.int(self.heads.keys), code.int(first))))
+            name = f"llvm.masked.load.{suffix(none.type)}.p0"
+            found = code.intrinsic(name, none.type, pointer, I32(1), near, none)
+        else:
+            found = b.load(pointer, typ=none.type, align=1)
+        return b.and_(inside, b.icmp_unsigned("!=", found, none))
+
+    def scaled(self, value: Any) -> Any:
+        return self.v.b.fmul(value, self.functions.const(self.heads.scale))
+
+
+@dataclass(frozen=True)
+class Attention:
+    """``k(q, keys, v, [mask,] y, lse)``, ``keys`` being k packed: ``[groups, keys/panel, features, panel]``."""
+
+    heads: Heads
+
+    @property
+    def units(self) -> int:
+        """Of ROWS queries."""
+        return self.heads.groups * -(-self.heads.queries // ROWS)
+
+    @property
+    def group(self) -> int:
+        """Units a task."""
+        h = self.heads
+        return max(1, _GRAIN * 64 // (ROWS * h.keys * (h.features + h.values) * h.dtype.itemsize))
+
+    @property
+    def tasks(self) -> int:
+        return -(-self.units // self.group)
+
+    def emit(self, code: Code) -> None:
+        _Forward(code, self.heads).run(code.mul(code.first, self.group), code.mul(code.last, self.group), self.units)
+
+
+class _Forward:
+    def __init__(self, code: Code, heads: Heads) -> None:
+        self.code, self.b, self.h = code, code.b, heads
+        self.v = Vectors(code, heads.dtype)
+        pointers = [code.argument(i) for i in range(5 if heads.mask is None else 6)]
+        self.q, self.k, self.values, *mask, self.y, self.lse = pointers
+        self.lanes = PANEL * self.v.lanes
+        self.block = min(_KEYS, -(-heads.keys // self.lanes) * self.lanes)
+        self.single = heads.keys <= self.block
+        self.scores = code.local(self.v.lane, ROWS * self.block, 64)
+        self.tops, self.totals = (code.local(self.v.lane, ROWS) for _ in range(2))
+        self.s = Scores(self.v, heads, self.block, mask[0] if mask else None)
+
+    def run(self, start: Any, stop: Any, units: int) -> None:
+        code, h = self.code, self.h
+        with code.loop(code.least(stop, units), start) as unit:
+            group, tile = code.divmod(unit, -(-h.queries // ROWS))
+            row = code.mul(tile, ROWS)
+            whole = h.queries - h.queries % ROWS
+            if whole in (0, h.queries):
+                self._unit(group, row, h.queries % ROWS or ROWS)
+            else:
+                with self.b.if_else(self.b.icmp_signed("<", code.int(row), code.int(whole))) as (then, otherwise):
+                    with then:
+                        self._unit(group, row, ROWS)
+                    with otherwise:
+                        self._unit(group, row, h.queries % ROWS)
+
+    def _unit(self, group: Any, row: Any, rows: int) -> None:
+        """``rows`` queries from query ``row`` of a group on."""
+        code, h, v = self.code, self.h, self.v
+        if not self.single:
+            for i in range(rows):
+                self._put(self.tops, i, v.lane(-math.inf))
+                self._put(self.totals, i, v.lane(0.0))
+        end = code.least(code.add(row, rows), h.keys) if h.causal else h.keys
+        with code.loop(end if not self.single else self.block, 0, self.block) as first:
+            count = end if self.single else code.least(self.b.sub(code.int(end), first), self.block)
+            self._block(group, row, rows, first, count)
+        self._finish(group, row, rows)
+
+    def _block(self, group: Any, row: Any, rows: int, first: Any, count: Any) -> None:
+        code, h, v = self.code, self.h, self.v
+        panels = self.s.panels(count)
+        number = code.mul(group, h.queries)
+        q = Matrix(self.q, code.mul(code.add(number, row), h.features), h.features)
+        keys = code.mul(code.add(code.mul(group, -(-h.keys // self.lanes)), code.divmod(first, self.lanes)[0]),
+                        h.features * self.lanes)  # fmt: skip
+        with code.loop(panels) as p:
+            panel = Matrix(self.k, code.add(keys, code.mul(p, h.features * self.lanes)), self.lanes)
+            target = Matrix(self.scores, code.mul(p, self.lanes), self.block)
+            product(v, q, panel, target, rows, self.lanes, (0, h.features))
+        with code.loop(rows) as i:
+            self._softmax(group, code.add(row, i), i, first, code.mul(panels, self.lanes))
+        weights = Matrix(self.scores, 0, self.block)
+        place = code.mul(code.add(code.mul(group, h.keys), first), h.values)
+        add = False if self.single else self.b.icmp_signed("!=", code.int(first), code.int(0))
+        y = Matrix(self.y, code.mul(code.add(number, row), h.values), h.values)
+        product(v, weights, Matrix(self.values, place, h.values), y, rows, h.values, (0, count), add)
+
+    def _softmax(self, group: Any, row: Any, i: Any, first: Any, width: Any) -> None:
+        """Scores of local row ``i`` become exponentials; the row's greatest score and its sum are kept."""
+        code, b, v = self.code, self.b, self.v
+        base, limit = code.mul(i, self.block), self.s.limit(row, first)
+        lowest, top, total = self.s.functions.const(-math.inf), code.local(v.type), code.local(v.type)
+        b.store(lowest, top)
+        b.store(v.zero, total)
+        with code.loop(width, 0, v.lanes) as at:
+            place = code.add(base, at)
+            score = self.s.scaled(v.load(self.scores, place))
+            score = b.select(self.s.allowed(group, row, first, at, limit), score, lowest)
+            v.store(score, self.scores, place)
+            old = b.load(top, typ=v.type)
+            b.store(b.select(b.fcmp_ordered(">", score, old), score, old), top)
+        most = across(v, b.load(top, typ=v.type), lambda x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
+        before = None if self.single else self._get(self.tops, i)
+        if before is not None:
+            most = b.select(b.fcmp_ordered(">", most, before), most, before)
+        nowhere = b.fcmp_ordered("==", most, v.lane(-math.inf))
+        shift = b.select(nowhere, v.lane(0.0), most)
+        shifts = self.s.values.splat(shift)
+        with code.loop(width, 0, v.lanes) as at:
+            place = code.add(base, at)
+            weight = self.s.functions.exp(b.fsub(v.load(self.scores, place), shifts))
+            v.store(weight, self.scores, place)
+            b.store(b.fadd(b.load(total, typ=v.type), weight), total)
+        found = across(v, b.load(total, typ=v.type), b.fadd)
+        if before is not None:
+            factor = Functions(code, v.lane).exp(b.fsub(before, shift))
+            found = b.fadd(b.fmul(self._get(self.totals, i), factor), found)
+            with b.if_then(b.icmp_signed("!=", code.int(first), code.int(0))):
+                factors = self.s.values.splat(factor)
+                self._each(group, row, lambda y: b.fmul(y, factors))
+        self._put(self.tops, i, shift if self.single else most)
+        self._put(self.totals, i, found)
+
+    def _finish(self, group: Any, row: Any, rows: int) -> None:
+        code, b, v, h = self.code, self.b, self.v, self.h
+        functions = Functions(code, v.lane)
+        with code.loop(rows) as i:
+            total, top = self._get(self.totals, i), self._get(self.tops, i)
+            top = b.select(b.fcmp_ordered("==", top, v.lane(-math.inf)), v.lane(0.0), top)
+            here = code.add(row, i)
+            divisor = self.s.values.splat(b.select(b.fcmp_ordered("==", total, v.lane(0.0)), v.lane(1.0), total))
+            self._each(group, here, lambda y: b.fdiv(y, divisor))
+            self._put(self.lse, code.add(code.mul(group, h.queries), here), b.fadd(functions.log(total), top))
+
+    def _each(self, group: Any, row: Any, change: Callable[[Any], Any]) -> None:
+        """Replaces each vector of a row of y."""
+        code, v, h = self.code, self.v, self.h
+        base = code.mul(code.add(code.mul(group, h.queries), row), h.values)
+        for at, count in spans(code, 0, h.values, h.values, v.lanes):
+            place = code.add(base, at)
+            v.store(change(v.load(self.y, place, count)), self.y, place, count)
+
+    def _get(self, pointer: Any, index: Any) -> Any:
+        return self.b.load(self.code.at(pointer, index, self.v.lane), typ=self.v.lane, align=self.h.dtype.itemsize)
+
+    def _put(self, pointer: Any, index: Any, value: Any) -> None:
+        self.b.store(value, self.code.at(pointer, index, self.v.lane), align=self.h.dtype.itemsize)
+
+
+def across(v: Vectors, value: Any, combine: Callable[[Any, Any], Any]) -> Any:
+    """The lanes of a vector combined, half with half."""
+    lanes = v.lanes
+    while lanes > 1:
+        lanes //= 2
+        if lanes == 1:
+            return combine(*(v.b.extract_element(value, I32(i)) for i in (0, 1)))
+        value = combine(*(v.pick(value, value, range(i, i + lanes)) for i in (0, lanes)))
+    return value
