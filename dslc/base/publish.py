@@ -105,17 +105,20 @@ def publish_bytes(
     size_hint: int = 0,
     verify: Callable[[Path], object] | None = None,
     private: bool = False,
+    tidy: bool = True,
 ) -> None:
     """Make ``path`` hold ``content``, whole; the folder must exist.
 
     ``content`` is bytes, or a callable that is given a Sink. ``size_hint``: bytes that a callable will write, for the
     check of free space. ``verify`` is called with the finished temp's path; what it raises stops the publication.
-    ``private`` makes a file that its owner alone can read. Raises ResourceError R402 or R405.
+    ``private`` makes a file that its owner alone can read. ``tidy``: sweep the folder afterwards; one of many files is
+    better swept now and then. Raises ResourceError R402 or R405.
     """
     target = Path(path)
     with _opened(target.parent) as dir_fd, _uncommitted(target):
         _check_name(target.name)
-        _publish(dir_fd, target.parent, {target.name: content}, target.name, point, size_hint, verify, private)
+        files = {target.name: content}
+        _publish(dir_fd, target.parent, files, target.name, point, size_hint, verify, private, tidy)
 
 
 def publish_files(
@@ -166,7 +169,7 @@ def sweep(folder: str | os.PathLike[str]) -> tuple[int, int]:
 
 def _publish(
     dir_fd: int, root: Path, files: Mapping[str, Content], commit: str, point: str, size_hint: int,
-    verify: Callable[[Path], object] | None, private: bool,
+    verify: Callable[[Path], object] | None, private: bool, tidy: bool = True,
 ) -> None:  # fmt: skip
     sizes = sum(memoryview(c).nbytes for c in files.values() if not callable(c))
     _ensure_space(dir_fd, sizes + size_hint)
@@ -199,6 +202,8 @@ def _publish(
     finally:
         for temp in temps.values():
             temp.discard()
+    if not tidy:
+        return
     with suppress(OSError):  # the content is safe; what could not be swept is swept next time
         fail(f"{point}.sweep")
         _sweep(dir_fd)

@@ -1,0 +1,340 @@
+"""A private folder of compiled code, so that nothing is compiled twice: a file an entry, verified whenever it is read.
+
+The folder is ``$DSLC_CACHE_DIR``, else ``$XDG_CACHE_HOME/dslc``, else ``~/.cache/dslc``; ``DSLC_CACHE_DIR=off`` goes
+without. Only its owner may be able to write to it: code that others left there would run as the owner. A fault of the
+cache never fails the work: it is said once, as warning W002, and the work goes on without.
+
+An entry is found by the SHA-256 of everything that decides its content, so it is never stale. How recently it was used
+is counted in runs, not by the clock: the number of the run stands in the modification time of the file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from dslc.base.errors import DslcWarning, ResourceError
+from dslc.base.failpoint import fail
+from dslc.base.filelock import FileLock, leads_to
+from dslc.base.publish import publish_bytes, sweep
+from dslc.compiler.toolchain.entry import LARGEST, LOCK, NAME, OVERHEAD, Field, key_of, lock_of, name_of, pack, unpack
+
+DEFAULT_LIMIT: Final = 1024  # MiB
+PATIENCE: Final = 120.0  # seconds for which one waits for another process that compiles the same
+_KEPT: Final = 0.75  # of the limit is left by an eviction
+_COUNTER: Final = "runs"  # an empty file whose modification time is the number of the last run
+_SECOND: Final = 10**9
+_MOST_RUNS: Final = 10**9  # a modification time from here on was given by a clock
+
+
+@dataclass
+class Counts:
+    """What a cache was asked for. ``compiled`` counts ``put``: work that was done because there was no entry."""
+
+    hits: int = 0
+    misses: int = 0
+    compiled: int = 0
+    faults: int = 0
+    evicted: int = 0
+
+    def as_json(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """An entry on disk: ``run`` is the number of the run that used it last, 0 when that is not known."""
+
+    name: str
+    kind: str
+    bytes: int
+    run: int
+
+
+class Claim:
+    """The right to compile one entry; given back at the end of ``with``. Without a lock where none can be had."""
+
+    def __init__(self, lock: FileLock | None) -> None:
+        self._lock = lock
+
+    def release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Cache:
+    """``Cache.open()`` is that of this user; ``Cache(None)`` keeps nothing. Safe to share between threads.
+
+    ``kind`` names what an entry is, ``fields`` are all that decides its payload: source or description, options,
+    target, versions. ``limit`` is in bytes.
+    """
+
+    def __init__(self, folder: Path | None, limit: int = DEFAULT_LIMIT << 20) -> None:
+        self.folder = folder
+        self.limit = limit
+        self.counts = Counts()
+        self._guard = threading.Lock()
+        self._writable = folder is not None
+        self._warned = False
+        self._run: int | None = None
+        self._total: int | None = None  # bytes of all entries, as far as this process knows
+        if folder is not None:
+            try:
+                _check_folder(folder)
+            except OSError as error:
+                self.folder, self._writable = None, False
+                self._fault(f"the cache {folder} is not used: {_reason(error).lower()}")
+
+    @classmethod
+    def open(cls) -> Cache:
+        """The cache that the environment names."""
+        text = os.environ.get("DSLC_CACHE_DIR", "")
+        if text == "off":
+            return cls(None)
+        folder = Path(text) if text else _default_folder()
+        limit = os.environ.get("DSLC_CACHE_MIB", "") or str(DEFAULT_LIMIT)
+        cache = cls(None)
+        if not folder.is_absolute():
+            cache._fault(f"the cache {folder} is not used: it is not an absolute path")
+        elif not (limit.isascii() and limit.isdigit() and len(limit) < 10):
+            cache._fault(f"the cache {folder} is not used: DSLC_CACHE_MIB is {limit[:40]!r}, not a number of MiB")
+        else:
+            cache = cls(folder, int(limit) << 20)
+        return cache
+
+    def get(self, kind: str, fields: Sequence[Field], *, again: bool = False) -> bytes | None:
+        """The payload of an entry; None where there is none, or a damaged one, which is removed.
+
+        ``again``: a second look after a wait, which is not a second miss.
+        """
+        found = None
+        if self.folder is not None:
+            try:
+                key = key_of(kind, fields)
+                found = self._read(self.folder / name_of(kind, key), key)
+            except OSError as error:
+                self._fault(f"the cache {self.folder} cannot be read: {_reason(error)}")
+        with self._guard:
+            self.counts.hits += found is not None
+            self.counts.misses += found is None and not again
+        return found
+
+    def put(self, kind: str, fields: Sequence[Field], payload: bytes) -> None:
+        """Keep what was compiled. The caller goes on with its own bytes, whatever comes of this."""
+        with self._guard:
+            self.counts.compiled += 1
+        if self.folder is None or not self._writable or len(payload) > LARGEST:
+            return
+        key = key_of(kind, fields)
+        data = pack(key, payload)
+        try:
+            run = self._this_run(self.folder)
+            publish_bytes(
+                self.folder / name_of(kind, key), data, point="cache", private=True, tidy=False,
+                verify=lambda temp: _mark(temp, run),
+            )  # fmt: skip
+            self._make_room(self.folder, len(data))
+        except (ResourceError, OSError) as error:
+            # One fault is enough: the next write would wait for the same disk.
+            self._writable = False
+            self._fault(f"the cache {self.folder} cannot be written: {_reason(error)}")
+
+    def claim(self, kind: str, fields: Sequence[Field], timeout: float = 0.0) -> Claim | None:
+        """The right to compile an entry, waited for up to ``timeout`` seconds; None while another process has it.
+
+        Look again with ``get`` once it is yours. Where no lock can be had the work may be done twice, and that is all.
+        """
+        if self.folder is None or not self._writable:
+            return Claim(None)
+        lock = FileLock(self.folder / lock_of(name_of(kind, key_of(kind, fields))), what="compilation")
+        try:
+            fail("cache.lock")
+            return Claim(lock) if lock.acquire(timeout) else None
+        except OSError as error:
+            self._writable = False
+            self._fault(f"the cache {self.folder} takes no locks: {_reason(error)}")
+            return Claim(None)
+
+    def fetch(self, kind: str, fields: Sequence[Field], make: Callable[[], bytes], timeout: float = PATIENCE) -> bytes:
+        """The payload of an entry, made by ``make`` where there is none: by one process, while the others wait."""
+        found = self.get(kind, fields)
+        if found is None:
+            with self.claim(kind, fields, timeout) or Claim(None):
+                found = self.get(kind, fields, again=True)
+                if found is None:
+                    found = make()
+                    self.put(kind, fields, found)
+        return found
+
+    def entries(self) -> list[Stored]:
+        """Every entry, the least recently used first."""
+        if self.folder is None:
+            return []
+        found = []
+        with os.scandir(self.folder) as listed:
+            for item in listed:
+                match = NAME.fullmatch(item.name)
+                with suppress(FileNotFoundError):  # evicted meanwhile
+                    if match and item.is_file(follow_symlinks=False):
+                        status = item.stat(follow_symlinks=False)
+                        run = status.st_mtime_ns // _SECOND
+                        found.append(Stored(item.name, match[1], status.st_size, run if run < _MOST_RUNS else 0))
+        return sorted(found, key=lambda e: (e.run, e.name))
+
+    def clear(self) -> tuple[int, int]:
+        """Remove every entry, and what dead processes left: (entries, their bytes). OSError when one cannot go."""
+        if self.folder is None:
+            return 0, 0
+        listed = self.entries()
+        for entry in listed:
+            with suppress(FileNotFoundError):
+                os.unlink(self.folder / entry.name)
+        _tidy(self.folder)
+        self._total = None
+        return len(listed), sum(entry.bytes for entry in listed)
+
+    def _read(self, path: Path, key: bytes) -> bytes | None:
+        try:
+            fail("cache.read")
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        try:
+            status = os.fstat(fd)
+            sound = stat.S_ISREG(status.st_mode) and _private(status)
+            data = _read_all(fd, status.st_size) if sound and status.st_size <= LARGEST + OVERHEAD else b""
+            payload = unpack(data, key)
+            if payload is not None:
+                with suppress(OSError):  # a folder that can only be read still gives hits
+                    _mark(fd, self._this_run(path.parent))
+                return payload
+            fail("cache.unlink")
+            if leads_to(str(path), fd) and not stat.S_ISDIR(status.st_mode):  # else another has written it anew
+                os.unlink(path)
+        finally:
+            os.close(fd)
+        self._fault(f"an entry of the cache was damaged and is made again: {path}")
+        return None
+
+    def _this_run(self, folder: Path) -> int:
+        """One more than the last run, which is what it then is. Two processes may get the same number: no harm."""
+        with self._guard:
+            if self._run is None:
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+                fd = os.open(folder / _COUNTER, flags, 0o600)
+                try:
+                    last = os.fstat(fd).st_mtime_ns // _SECOND
+                    self._run = last + 1 if 0 <= last < _MOST_RUNS - 1 else 1
+                    _mark(fd, self._run)
+                finally:
+                    os.close(fd)
+            return self._run
+
+    def _make_room(self, folder: Path, added: int) -> None:
+        """After a write: evict the least recently used entries when they are more than the limit allows."""
+        with self._guard:
+            first = self._total is None
+            self._total = sum(entry.bytes for entry in self.entries()) if self._total is None else self._total + added
+            full = self._total > self.limit
+        if first:
+            _tidy(folder)
+        if full:
+            with self._alone(folder) as alone:
+                if alone:
+                    self._evict(folder)
+
+    @contextmanager
+    def _alone(self, folder: Path) -> Iterator[bool]:
+        """Whether no other process evicts now: it does the same work."""
+        lock = FileLock(folder / ".evict.lock", what="eviction")
+        alone = lock.acquire()
+        try:
+            yield alone
+        finally:
+            lock.release()
+
+    def _evict(self, folder: Path) -> None:
+        listed = self.entries()
+        total = sum(entry.bytes for entry in listed)
+        for entry in listed:
+            if total <= _KEPT * self.limit:
+                break
+            fail("cache.evict")
+            with suppress(FileNotFoundError):
+                os.unlink(folder / entry.name)
+                self.counts.evicted += 1
+            total -= entry.bytes
+        self._total = total
+
+    def _fault(self, what: str) -> None:
+        with self._guard:
+            self.counts.faults += 1
+            first, self._warned = not self._warned, True
+        if first:
+            warnings.warn(DslcWarning("W002", what), stacklevel=4)
+
+
+def _read_all(fd: int, size: int) -> bytes:
+    parts, left = [], size
+    while left:
+        part = os.read(fd, left)
+        if not part:
+            break
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _mark(file: int | Path, run: int) -> None:
+    os.utime(file, ns=(run * _SECOND, run * _SECOND))
+
+
+def _default_folder() -> Path:
+    base = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (base if base.is_absolute() else Path(os.path.expanduser("~")) / ".cache") / "dslc"
+
+
+def _check_folder(folder: Path) -> None:
+    """Make it if there is none; OSError unless it is a real folder that its owner alone, who we are, can write to."""
+    fail("cache.open")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not _private(os.fstat(fd)):
+            raise OSError(errno.EPERM, "it belongs to someone else, or others may write to it")
+    finally:
+        os.close(fd)
+
+
+def _private(status: os.stat_result) -> bool:
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _tidy(folder: Path) -> None:
+    """Remove temps and locks of processes that are no more."""
+    sweep(folder)
+    for name in os.listdir(folder):
+        if LOCK.fullmatch(name):
+            lock = FileLock(folder / name, what="compilation")
+            if lock.acquire():
+                lock.release()
+
+
+def _reason(error: OSError | ResourceError) -> str:
+    return error.message if isinstance(error, ResourceError) else error.strerror or str(error)
