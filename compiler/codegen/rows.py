@@ -168,7 +168,7 @@ def logsumexp(node: Node) -> list[Launch]:
     return rows.launch()
 
 
-class _Classes:
+class Classes:
     """The target of a loss over classes: its place, whether it counts, whether it is a class at all."""
 
     def __init__(self, rows: Rows, target: Expr) -> None:
@@ -192,7 +192,7 @@ class _Classes:
 def softmax_cross_entropy(node: Node) -> list[Launch]:
     rows = _along(node, ["x", "row"], ["row", "row"])
     smoothing = float_attr(node.attrs, "smoothing")
-    x, classes = rows.input(0), _Classes(rows, rows.input(1))
+    x, classes = rows.input(0), Classes(rows, rows.input(1))
     top = rows.extreme("max", x)
     below = rows.sum(call("exp", x - top))
     own = rows.sum(select(classes.hit(), x, 0.0))
@@ -211,7 +211,7 @@ def softmax_cross_entropy_grad(node: Node) -> list[Launch]:
     rows = _along(node, ["x", "row", "row", "row"], ["x"])
     smoothing = float_attr(node.attrs, "smoothing")
     x, lse, dy = rows.input(0), rows.input(2), rows.input(3)
-    classes = _Classes(rows, rows.input(1))
+    classes = Classes(rows, rows.input(1))
     rows.b.element()
     slope = rows.let(call("exp", x - lse) - smoothing / rows.count)
     slope = rows.let(select(classes.hit(), slope - (1 - smoothing), slope))
@@ -221,7 +221,7 @@ def softmax_cross_entropy_grad(node: Node) -> list[Launch]:
 
 def nll(node: Node) -> list[Launch]:
     rows = _along(node, ["x", "row"], ["row"])
-    classes = _Classes(rows, rows.input(1))
+    classes = Classes(rows, rows.input(1))
     own = rows.sum(select(classes.hit(), rows.input(0), 0.0))
     rows.b.row()
     rows.store(0, classes.checked(-own))
@@ -230,7 +230,7 @@ def nll(node: Node) -> list[Launch]:
 
 def in_top_k(node: Node) -> list[Launch]:
     rows = _along(node, ["x", "row"], ["row"])
-    x, classes = rows.input(0), _Classes(rows, rows.input(1))
+    x, classes = rows.input(0), Classes(rows, rows.input(1))
     own = rows.sum(select(classes.hit(), x, 0.0))
     tied = call("and", call("eq", x, own), rows.b.index < classes.place)
     ahead = call("or", call("or", x > own, call("ne", x, x)), tied)
