@@ -1,4 +1,4 @@
-"""exp, log, tanh, erf and their kin as polynomials, on vectors of f32 or f64.
+"""exp, log, tanh, erf and their kin as polynomials, on vectors of f32 or f64. sin, cos and pow have their own files.
 
 Only +, *, /, fma, rounding to an integer and moves of bits are used, so no library is called and every level gives the
 same bits. Bounds of the error, which a test holds against f64 (or the math module's f64) over the whole range:
@@ -17,7 +17,9 @@ from typing import Any, Final
 
 from llvmlite import ir
 
+from dslc.compiler.codegen.cpu.circular import sine
 from dslc.compiler.codegen.cpu.code import I32, I64, Code, suffix, wide
+from dslc.compiler.codegen.cpu.power import power
 from dslc.compiler.ir.special import ERF_TABLES
 
 _LN2_HIGH: Final = {32: 0.693145751953125, 64: 6.93147180369123816490e-01}
@@ -41,6 +43,7 @@ class Functions:
         lane = type.element if isinstance(type, ir.VectorType) else type
         self.lanes = type.count if isinstance(type, ir.VectorType) else 1
         self.bits = 32 if isinstance(lane, ir.FloatType) else 64
+        self.significand = _MANTISSA[self.bits] + 1
         self.int_type = wide(I32 if self.bits == 32 else I64, self.lanes)
 
     def const(self, value: float, type: Any = None) -> Any:
@@ -79,16 +82,22 @@ class Functions:
         r = self.fma(n, self.const(-_LN2_LOW[self.bits]), r)
         return self.b.fptosi(n, self.int_type), r
 
-    def _power_of_two(self, n: Any) -> Any:
+    def power_of_two(self, n: Any) -> Any:
         biased = self.b.add(n, self.const(_BIAS[self.bits], self.int_type))
         return self.b.bitcast(self.b.shl(biased, self.const(_MANTISSA[self.bits], self.int_type)), self.type)
 
     def exp(self, x: Any) -> Any:
+        return self.exp_of_sum(x, None)
+
+    def exp_of_sum(self, x: Any, low: Any | None) -> Any:
+        """exp(x + low), where ``low`` is small against 1."""
         n, r = self._reduced(self.clamp(x, *_EXP_RANGE[self.bits]))
+        if low is not None:
+            r = self.b.fadd(r, low)
         y = self.polynomial([1 / math.factorial(k) for k in range(_EXP_TERMS[self.bits] + 1)], r)
         # in two steps, so that neither power overflows and what is below the normal range rounds once
         half = self.b.ashr(n, self.const(1, self.int_type))
-        y = self.b.fmul(self.b.fmul(y, self._power_of_two(half)), self._power_of_two(self.b.sub(n, half)))
+        y = self.b.fmul(self.b.fmul(y, self.power_of_two(half)), self.power_of_two(self.b.sub(n, half)))
         return self.b.select(self.is_nan(x), x, y)
 
     def expm1(self, x: Any) -> Any:
@@ -96,13 +105,14 @@ class Functions:
         terms = [1 / math.factorial(k) for k in range(2, _EXP_TERMS[self.bits] + 2)]
         q = self.fma(self.b.fmul(r, r), self.polynomial(terms, r), r)
         # 2 * (h*q + (h - 1/2)) with h = 2^(n-1): h is finite where the result may be
-        h = self._power_of_two(self.b.sub(n, self.const(1, self.int_type)))
+        h = self.power_of_two(self.b.sub(n, self.const(1, self.int_type)))
         y = self.fma(h, q, self.b.fsub(h, self.const(0.5)))
         y = self.b.fadd(y, y)
         keep = self.b.fcmp_unordered("ueq", x, self.const(0.0))
         return self.b.select(keep, x, y)
 
-    def log(self, x: Any) -> Any:
+    def split(self, x: Any) -> tuple[Any, Any]:
+        """The exponent, as a float, and m with ``x = m * 2^exponent``, sqrt(1/2) <= m < sqrt(2); for x > 0, finite."""
         bits, b = self.bits, self.b
         tiny = b.fcmp_ordered("<", x, self.const(_LEAST_NORMAL[bits]))
         scaled = b.select(tiny, b.fmul(x, self.const(2.0 ** _MANTISSA[bits])), x)
@@ -111,7 +121,11 @@ class Functions:
         e = b.ashr(b.sub(raw, self.const(_ROOT_HALF_BITS[bits], self.int_type)), shift)
         m = b.bitcast(b.sub(raw, b.shl(e, shift)), self.type)
         exponent = b.sitofp(e, self.type)
-        exponent = b.select(tiny, b.fsub(exponent, self.const(float(_MANTISSA[bits]))), exponent)
+        return b.select(tiny, b.fsub(exponent, self.const(float(_MANTISSA[bits]))), exponent), m
+
+    def log(self, x: Any) -> Any:
+        bits, b = self.bits, self.b
+        exponent, m = self.split(x)
         f = b.fsub(m, self.const(1.0))
         s = b.fdiv(f, b.fadd(f, self.const(2.0)))
         z = b.fmul(s, s)
@@ -152,6 +166,23 @@ class Functions:
         # nan compares false and takes the inner branch, which carries it on
         return b.select(b.fcmp_ordered(">=", size, self.const(1.0)), self.copysign(far, x), near)
 
+    def sin(self, x: Any) -> Any:
+        return self.in_f64(lambda f, v: sine(f, v, 0), x)
+
+    def cos(self, x: Any) -> Any:
+        return self.in_f64(lambda f, v: sine(f, v, 1), x)
+
+    def pow(self, x: Any, y: Any) -> Any:
+        return self.in_f64(power, x, y)
+
+    def in_f64(self, function: Callable[..., Any], *xs: Any) -> Any:
+        """A function of f64 lanes; f32 is widened before and rounded behind it."""
+        if self.bits == 64:
+            return function(self, *xs)
+        wider = wide(ir.DoubleType(), self.lanes)
+        found = function(Functions(self.code, wider), *(self.b.fpext(x, wider) for x in xs))
+        return self.b.fptrunc(found, self.type)
+
     def named(self) -> dict[str, Callable[[Any], Any]]:
         """The functions of one argument by their names in a scalar tree."""
         return {
@@ -161,6 +192,8 @@ class Functions:
             "log1p": self.log1p,
             "tanh": self.tanh,
             "erf": self.erf,
+            "sin": self.sin,
+            "cos": self.cos,
             "sqrt": lambda x: self.unary("sqrt", x),
             "floor": lambda x: self.unary("floor", x),
             "round": lambda x: self.unary("rint", x),

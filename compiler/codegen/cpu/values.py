@@ -8,14 +8,15 @@ from typing import Any, Final
 
 from llvmlite import ir
 
+from dslc.compiler.codegen.cpu import division
 from dslc.compiler.codegen.cpu.code import I1, I64, SUPPORTED, VECTOR_BYTES, Code, lane_type, memory_type, suffix, wide
 from dslc.compiler.codegen.cpu.functions import Functions
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
 _COMPARISONS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-_FLOAT_ONLY: Final = frozenset({"div", "exp", "expm1", "log", "log1p", "tanh", "erf", "sqrt", "floor", "round"})
-_ANY_NUMBER: Final = frozenset({"add", "sub", "mul", "min", "max", "neg", "abs", "sign"})
+_FLOAT_ONLY: Final = frozenset("div exp expm1 log log1p sin cos tanh erf sqrt floor round".split())
+_ANY_NUMBER: Final = frozenset({"add", "sub", "mul", "min", "max", "neg", "abs", "sign", "pow", "floordiv", "mod"})
 _LOGIC: Final = frozenset({"and", "or", "not", "select", "arg", "const"})
 
 
@@ -193,7 +194,7 @@ class Values:
             name = "fptoui" if dtype is DType.U8 else "fptosi"
             full = f"llvm.{name}.sat.{suffix(type)}.{suffix(reg.value.type)}"
             return Reg(self.code.intrinsic(full, type, reg.value), dtype)
-        unsigned = old in (DType.U8, DType.B1)
+        unsigned = self.unsigned(old)
         if dtype.is_float:
             return Reg((b.uitofp if unsigned else b.sitofp)(reg.value, type), dtype)
         if old is not DType.B1 and dtype.itemsize == old.itemsize:
@@ -240,8 +241,11 @@ class Values:
         """An i1 for each lane; with nan false, but for !=."""
         if x.dtype.is_float:
             return (self.b.fcmp_unordered if sign == "!=" else self.b.fcmp_ordered)(sign, x.value, y.value)
-        turn = self.b.icmp_unsigned if x.dtype in (DType.U8, DType.B1) else self.b.icmp_signed
+        turn = self.b.icmp_unsigned if self.unsigned(x.dtype) else self.b.icmp_signed
         return turn(sign, x.value, y.value)
+
+    def unsigned(self, dtype: DType) -> bool:
+        return dtype in (DType.U8, DType.B1)
 
     def combine(self, how: str, x: Reg, y: Reg) -> Reg:
         """x + y, x * y, the greater or the lesser; nan where either is."""
@@ -253,6 +257,10 @@ class Values:
         if function in simple:
             return simple[function](*xs)
         functions = Functions(self.code, xs[0].type)
+        if function == "pow":
+            return functions.pow(*xs)
+        if function in ("floordiv", "mod"):
+            return division.floats(functions, xs[0], xs[1], function == "mod")
         if function in ("min", "max"):
             x, y = xs
             first = b.fcmp_ordered("<" if function == "min" else ">", x, y)
@@ -270,6 +278,10 @@ class Values:
             return simple[function](*xs)
         if function in ("min", "max"):
             return b.select(self.compare("<" if function == "min" else ">", *regs), *xs)
+        if function == "pow":
+            return self._integer_power(*regs)
+        if function in ("floordiv", "mod"):
+            return division.integers(self, regs[0], regs[1], function == "mod")
         zero = self.const(0, dtype)
         if function == "neg":
             return b.sub(zero.value, xs[0])
@@ -283,6 +295,16 @@ class Values:
             ir.Constant(zero.value.type, [-1] * self.lanes if self.lanes > 1 else -1),
         )
         return b.select(positive, one, b.select(negative, minus, zero.value))
+
+    def _integer_power(self, x: Reg, y: Reg) -> Any:
+        """By squares, one for each bit of ``y``, which is not negative; what does not fit is lost."""
+        b, base = self.b, x.value
+        zero, found = self.const(0, y.dtype).value, self.const(1, x.dtype).value
+        for bit in range(8 * y.dtype.itemsize - (0 if self.unsigned(y.dtype) else 1)):
+            here = b.icmp_unsigned("!=", b.and_(y.value, self.const(1 << bit, y.dtype).value), zero)
+            found = b.select(here, b.mul(found, base), found)
+            base = b.mul(base, base)
+        return found
 
 
 __all__ = ["I1", "Reg", "Values", "can_print"]
