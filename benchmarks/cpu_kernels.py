@@ -94,8 +94,8 @@ class Runner:
     def __init__(self, work: Work) -> None:
         level = machine_level(tuple(LEVELS))
         self.jit = llvm.create_lljit_compiler()
-        self.arrays = {f"in{i}": x for i, x in enumerate(work.inputs)}
-        self.arrays["out0"] = np.empty(work.shape, work.inputs[0].dtype)
+        self.arrays = {f"in{i}": _placed(x) for i, x in enumerate(work.inputs)}
+        self.arrays["out0"] = _placed(np.empty(work.shape, work.inputs[0].dtype))
         self.arrays |= {f"tmp{i}": _aligned(n) for i, n in enumerate(work.steps.scratch)}
         texts, self.calls, self.kept = [], [], []
         for number, step in enumerate(work.steps.steps):
@@ -119,6 +119,13 @@ def _aligned(size: int) -> np.ndarray:
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size]
+
+
+def _placed(array: np.ndarray) -> np.ndarray:
+    """A copy at a multiple of 64 bytes, as the runtime has it."""
+    placed = _aligned(array.nbytes).view(array.dtype).reshape(array.shape)
+    placed[...] = array
+    return placed
 
 
 def works() -> list[Work]:

@@ -268,7 +268,8 @@ class BoundPlan:
                     "R202", f"a kernel with an argument {kind}", place=where, help="build with --target cpu"
                 )
             index = int(value)
-            arguments.append(self._views[index] if kind == "in" else self._output(index, where))
+            written = kind != "in"
+            arguments.append((self._output(index, where) if written else self._views[index], written))
         fresh = self._open is None
         if self._open is None:
             from dslc.runtime.cpu.native import CommandList

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from dslc.base.errors import ArtifactError, EnvironmentFault
 
-DRIVER: Final = "dslc_run"
+DRIVER: Final = "dslc_run2"
 
 #: Level -> architecture and the features that LLVM must find; of one architecture the later is the better.
 _LEVELS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
@@ -42,7 +42,7 @@ def machine_level(offered: Iterable[str]) -> str:
 
 
 class Objects:
-    """An object in executable memory; keep it as long as its kernels may run. ``driver``: where ``dslc_run`` begins.
+    """An object in executable memory; keep it as long as its kernels may run. ``driver``: where ``dslc_run2`` begins.
 
     Raises ArtifactError R301 for an object that cannot be linked, or lacks one of ``symbols``.
     """

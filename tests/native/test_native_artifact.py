@@ -10,6 +10,8 @@ import platform
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from dslc.compiler.codegen.cpu.objects import LEVELS, compiled
 from dslc.compiler.pipeline import Options, build, check_file
 from dslc.runtime.artifact import read_artifact
 from dslc.runtime.cpu import objects
-from dslc.runtime.cpu.native import Team, thread_count
+from dslc.runtime.cpu.native import CommandList, Team, thread_count
 from dslc.runtime.session import load as load_alone
 
 MODEL = """\
@@ -198,26 +200,104 @@ def test_callers_beside_each_other_get_the_bits_of_one(folder: Path) -> None:
     assert set(found) == {wanted}
 
 
-def test_lists_shared_by_a_team_run_once_each() -> None:
-    """The driver itself, with a kernel that counts its calls: every task once, commands in order, any team."""
-    counted: list[tuple[int, int]] = []
-    guard = threading.Lock()
+Counted = list[tuple[int, int]]
+
+
+@pytest.fixture(scope="module")
+def driver() -> objects.Objects:
+    return objects.Objects(compiled([driver_text(platform.machine())], objects.machine_level(LEVELS)), [])
+
+
+def counting(counted: Counted, before: Callable[[int, int], None] = lambda args, first: None) -> Any:
+    """A kernel that notes (args, task) for each of its tasks when it is done with a claim."""
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
     def kernel(args: int, first: int, last: int) -> None:
-        with guard:
-            counted.extend((args, task) for task in range(first, last))
+        before(args, first)
+        counted.extend((args, task) for task in range(first, last))
 
-    code = objects.Objects(compiled([driver_text(platform.machine())], objects.machine_level(LEVELS)), [])
+    return kernel
+
+
+def table_of(kernel: Any, tasks: Sequence[int], waits: Sequence[bool]) -> np.ndarray:
     address = ctypes.cast(kernel, ctypes.c_void_p).value
-    table = np.array([[address, number, 1 + 37 * (number % 3)] for number in range(1, 60)], np.int64)
-    for threads in (1, 2, 7):
-        team = Team(threads)
-        for _ in range(5):
-            counted.clear()
-            team.run(code, table, True)
-            assert [number for number, _ in counted] == sorted(number for number, _ in counted)
-            assert sorted(counted) == [(int(n), t) for _, n, tasks in table for t in range(tasks)]
+    return np.array([[address, n + 1, t, w] for n, (t, w) in enumerate(zip(tasks, waits))], np.int64)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_every_task_runs_once_and_a_command_that_waits_after_those_before(
+    driver: objects.Objects, threads: int
+) -> None:
+    counted: Counted = []
+    tasks = [1 + 37 * (n % 3) for n in range(60)] + [40_000, 0, 5, 0]
+    waits = [n % 4 != 3 for n in range(len(tasks))]
+    waves = list(np.cumsum(waits))
+    kernel = counting(counted)
+    table = table_of(kernel, tasks, waits)
+    team = Team(threads)
+    for _ in range(5):
+        counted.clear()
+        team.run(driver, table, True)
+        order = [waves[number - 1] for number, _ in counted]
+        assert order == sorted(order)
+        assert sorted(counted) == [(n + 1, t) for n, count in enumerate(tasks) for t in range(count)]
+
+
+def test_a_thread_that_is_held_up_holds_up_its_own_task_alone(driver: objects.Objects) -> None:
+    """The first to come sleeps in its task: all others, of this command and of one beside it, are done meanwhile."""
+    counted: Counted = []
+    seen = []
+
+    def hold(args: int, first: int) -> None:
+        if (args, first) == (1, 0):
+            end = time.monotonic() + 10
+            while len(counted) < 39 and time.monotonic() < end:
+                time.sleep(0.001)
+            seen.append(len(counted))
+
+    kernel = counting(counted, hold)
+    Team(2).run(driver, table_of(kernel, [20, 20], [True, False]), True)
+    assert seen == [39] and len(counted) == 40
+
+
+def test_a_run_does_not_need_its_helpers(driver: objects.Objects, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Helpers that never wake, or wake when all is done, change nothing."""
+    counted: Counted = []
+    kernel = counting(counted)
+    table = table_of(kernel, [70, 3], [True, True])
+    team = Team(3)
+    late = threading.Event()
+    helping = team._help
+    monkeypatch.setattr(team, "_help", lambda lane, lock: late.wait(30) and helping(lane, lock))
+    for turn in range(6):
+        counted.clear()
+        team.run(driver, table, True)
+        assert len(counted) == 73
+        if turn == 2:
+            late.set()
+            time.sleep(0.05)
+
+
+def test_kernels_that_touch_other_bytes_need_not_wait() -> None:
+    class Symbols:
+        driver = 0
+
+        def address(self, symbol: str) -> int:
+            return 1
+
+    x, y, z = (np.zeros(8, np.float32) for _ in range(3))
+    commands = CommandList(Symbols())  # type: ignore[arg-type]
+    for arguments in (
+        [(x, False), (y, True)],
+        [(x, False), (z, True)],  # reads what another reads
+        [(z[4:], False), (x[:1], True)],  # reads what was written
+        [(x[1:], False), (y, True)],  # next to what is written
+        [(y[:2], False), (z[:2], True)],
+        [(y[2:], True), (z[2:], True)],  # writes beside a reader of other elements
+        [(z[:2], True)],  # writes what is written
+    ):
+        commands.add("k", arguments, 1)
+    assert [bool(row[3]) for row in commands._rows] == [False, False, True, False, True, False, True]
 
 
 @pytest.mark.parametrize("value", ["0", "65", "-1", "two", "", "１"])
