@@ -55,10 +55,11 @@ def _number(value: Any) -> float | int | bool:
 
 
 def full(node: Node) -> list[Launch]:
-    return _filled(node, _number(node.attrs["value"]))
+    return filled(node, _number(node.attrs["value"]))
 
 
-def _filled(node: Node, value: float | int | bool) -> list[Launch]:
+def filled(node: Node, value: float | int | bool) -> list[Launch]:
+    """The first output, one value everywhere."""
     shape, dtype = node.types[0].ints, node.types[0].dtype
     builder = RegionBuilder(shape, (), [], [Access(dtype, dense(shape))])
     builder.row()
@@ -99,6 +100,24 @@ def slice_(node: Node) -> list[Launch]:
     return [Launch(copy(shape, source, Access(x.type.dtype, dense(shape))), node.inputs, node.outputs)]
 
 
+def flip(node: Node) -> list[Launch]:
+    [x], over = node.inputs, int_tuple(node.attrs, "over")
+    shape, strides = x.type.ints, _all_strides(x.type.ints)
+    last = sum(strides[a] * (shape[a] - 1) for a in over) if prod(shape) else 0
+    source = Access(x.type.dtype, tuple(-s if a in over else s for a, s in enumerate(strides)), last)
+    return [Launch(copy(shape, source, Access(x.type.dtype, strides)), node.inputs, node.outputs)]
+
+
+def tri(node: Node) -> list[Launch]:
+    shape = node.types[0].ints
+    builder = RegionBuilder(shape, (), [], [Access(DType.B1, dense(shape))], indices=(0, 1))
+    builder.row()
+    row, column = (builder.let(builder.along(axis), DType.I64) for axis in (0, 1))
+    inside = call("le", column - row, int_attr(node.attrs, "diagonal"))
+    builder.store(0, builder.let(inside, DType.B1))
+    return [Launch(builder.region(), (), node.outputs)]
+
+
 def concat(node: Node) -> list[Launch]:
     """One copy an input, into its part of the output."""
     axis, out = int_attr(node.attrs, "axis"), node.types[0]
@@ -120,7 +139,7 @@ def pad(node: Node) -> list[Launch]:
     places = tuple(s * (gap + 1) for s, gap in zip(strides, interior))
     target = Access(out.dtype, places, sum(s * start for s, start in zip(strides, low)))
     region = copy(x.type.ints, Access(out.dtype, dense(x.type.ints)), target)
-    return [*_filled(node, float_attr(node.attrs, "value")), Launch(region, node.inputs, node.outputs)]
+    return [*filled(node, float_attr(node.attrs, "value")), Launch(region, node.inputs, node.outputs)]
 
 
 def literal(node: Node) -> list[Launch] | None:
@@ -151,6 +170,8 @@ LOWERED: Mapping[str, Any] = {
     "expand": expand,
     "transpose": transpose,
     "slice": slice_,
+    "flip": flip,
+    "tri": tri,
     "concat": concat,
     "pad": pad,
     "literal": literal,

@@ -1,8 +1,10 @@
-"""A device on the fake driver."""
+"""A device on the fake driver; the samples of tests/ops serve here too."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,8 @@ from fake_driver import FakeDriver
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.driver import Driver
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "ops"))
 
 
 @pytest.fixture

@@ -8,44 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.code import I32, I64, Code, wide
 from dslc.compiler.codegen.cpu.functions import Functions
 from dslc.compiler.codegen.cpu.objects import emit, tasks
 from dslc.compiler.codegen.cpu.values import Reg, Values
-from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.pointwise import copy
-from dslc.compiler.codegen.region import Access, RegionBuilder, dense
-from dslc.compiler.ir.graph import Node
-from dslc.compiler.ir.scalar import as_expr
+from dslc.compiler.codegen.random import ALL, LOWERED, Draw
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import float_attr, int_attr
 from dslc.compiler.ops.philox import KEY_STEPS, MULTIPLIERS, ROUNDS
+
+__all__ = ["LOWERED"]
 
 _LANES: Final = 16
 _GRAIN: Final = 4096  # elements a task
 _WORD: Final = (1 << 32) - 1
-_ALL: Final = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Draw:
-    """``uniform``: low + (high - low) * u; ``normal``: low + high * z, in f32; ``dropout``: x * high where 16 bits are
-    at least ``low``, else 0, in x's dtype.
-
-    Arguments: x for dropout; the seed; step and row where ``stepped``; the output.
-    """
-
-    kind: Literal["uniform", "normal", "dropout"]
-    dtype: DType
-    elements: int
-    key: int
-    stepped: bool
-    row_elements: int
-    low: float
-    high: float
 
 
 @tasks.register
@@ -87,7 +64,7 @@ def _vector(code: Code, spec: Draw, pointers: list[Any], at: Any, lanes: int, st
         x = values.load(pointers[0], at, 1, spec.dtype)
         word = _picked(b, words, b.and_(b.lshr(element, const(1)), const(3)), const)
         odd = b.icmp_unsigned("==", b.and_(element, const(1)), const(1))
-        half = b.select(odd, b.lshr(word, const(16)), b.and_(word, const(_ALL - 1)))
+        half = b.select(odd, b.lshr(word, const(16)), b.and_(word, const(ALL - 1)))
         kept = b.icmp_unsigned(">=", half, const(int(spec.low)))
         scaled = b.fmul(x.value, values.const(spec.high, spec.dtype).value)
         result = Reg(b.select(kept, scaled, values.const(0.0, spec.dtype).value), spec.dtype)
@@ -162,61 +139,3 @@ def _normal(code: Code, values: Values, words: list[Any], place: Any, const: Cal
     # cos(pi/2 t + pi r): cos, -sin, -cos, sin for t = 0, 1, 2, 3
     found = b.select(back, b.fneg(found), found)
     return b.fptrunc(b.fmul(radius, found), f32)
-
-
-def _drawn(node: Node, kind: Literal["uniform", "normal"], low: float, high: float, stepped: bool) -> list[Launch]:
-    type = node.types[0]
-    row = int_attr(node.attrs, "row_elements") if stepped else 0
-    elements = type.bytes // type.dtype.itemsize
-    spec = Draw(kind, type.dtype, elements, int_attr(node.attrs, "key"), stepped, row, low, high)
-    return [Launch(spec, node.inputs if stepped else node.inputs[:1], node.outputs)]
-
-
-def rand(node: Node) -> list[Launch]:
-    return _drawn(node, "uniform", 0.0, 1.0, True)
-
-
-def randn(node: Node) -> list[Launch]:
-    return _drawn(node, "normal", 0.0, 1.0, True)
-
-
-def init_uniform(node: Node) -> list[Launch]:
-    """The width is rounded to f32 after the limits are, as the meaning does."""
-    import numpy as np
-
-    low, high = np.float32(float_attr(node.attrs, "low")), np.float32(float_attr(node.attrs, "high"))
-    return _drawn(node, "uniform", float(low), float(high - low), False)
-
-
-def init_normal(node: Node) -> list[Launch]:
-    return _drawn(node, "normal", float_attr(node.attrs, "mean"), float_attr(node.attrs, "std"), False)
-
-
-def dropout(node: Node) -> list[Launch]:
-    threshold = math.floor(float_attr(node.attrs, "p") * _ALL + 0.5)
-    type, attrs = node.types[0], node.attrs
-    own = Access(type.dtype, dense(type.ints))
-    if threshold == 0:
-        return [Launch(copy(type.ints, own, own), node.inputs[:1], node.outputs)]
-    if threshold == _ALL:
-        builder = RegionBuilder(type.ints, (), [], [own])
-        builder.row()
-        builder.store(0, builder.let(as_expr(0.0), type.dtype))
-        return [Launch(builder.region(), (), node.outputs)]
-    import numpy as np
-
-    inner = np.float32 if type.dtype is DType.F32 else np.float64
-    scale = float(inner(_ALL) / inner(_ALL - threshold))
-    elements = type.bytes // type.dtype.itemsize
-    row, key = int_attr(attrs, "row_elements"), int_attr(attrs, "key")
-    spec = Draw("dropout", type.dtype, elements, key, True, row, float(threshold), scale)
-    return [Launch(spec, node.inputs, node.outputs)]
-
-
-LOWERED: Final = {
-    "rand": rand,
-    "randn": randn,
-    "init_uniform": init_uniform,
-    "init_normal": init_normal,
-    "dropout": dropout,
-}

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dslc.compiler.codegen import norms, pointwise, rows, updates
+from dslc.compiler.codegen.cuda import contractions, drawing, pooling
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
@@ -15,11 +16,16 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **rows.LOWERED,
     **norms.LOWERED,
     **updates.LOWERED,
+    **drawing.LOWERED,
+    **pooling.LOWERED,
+    **contractions.LOWERED,
 }
 
 
 def lower(node: Node) -> list[Launch] | None:
     """The launches that compute a node, in order; None where there is no kernel for it. Sizes are ints."""
+    if not any(type.bytes for type in node.types):
+        return []
     if isinstance(node.op, Pointwise) or node.op.name == "fused":
         return pointwise.pointwise(node)
     found = _LOWERED.get(node.op.name)

@@ -1,0 +1,179 @@
+"""Nodes that are sums of products, as launches of ``Contract``: matmul, conv, conv_dgrad, conv_wgrad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Final
+
+from dslc.compiler.codegen import pointwise
+from dslc.compiler.codegen.cuda.contract import Coordinate, Group, Operand, contract
+from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.region import Access, RegionBuilder
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.types import TensorType
+from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
+
+Axes = Sequence[tuple[str, int]]
+
+
+def matmul(node: Node) -> list[Launch] | None:
+    """Leading axes broadcast; each is an axis of z, but rows of a stack that meets one matrix are one long m."""
+    [a, b], [c] = node.input_types, node.types
+    ta, tb = bool_attr(node.attrs, "transpose_a"), bool_attr(node.attrs, "transpose_b")
+    stack = [(f"z{i}", size) for i, size in enumerate(c.ints[:-2])]
+    rows, cols = c.ints[-2:]
+    inner = a.ints[-2] if ta else a.ints[-1]
+    a_strides = dict(_stack(a, len(stack)))
+    b_strides = dict(_stack(b, len(stack)))
+    c_strides = dict(_stack(c, len(stack)))
+    a_strides |= {"row": 1, "sum": rows} if ta else {"row": inner, "sum": 1}
+    b_strides |= {"sum": 1, "col": inner} if tb else {"sum": cols, "col": 1}
+    c_strides |= {"row": cols, "col": 1}
+    axes: dict[Group, Axes] = {"z": stack, "m": [("row", rows)], "n": [("col", cols)], "k": [("sum", inner)]}
+    if b.rank == 2 and not ta:
+        axes |= {"z": [], "m": [*stack, ("row", rows)]}
+    return _launches(node, axes, _operand(a, a_strides), _operand(b, b_strides), _operand(c, c_strides))
+
+
+def _stack(t: TensorType, rank: int) -> list[tuple[str, int]]:
+    """Strides of the leading axes, 0 where they broadcast."""
+    lead = t.ints[:-2]
+    found, step = [], prod(t.ints[-2:])
+    for place in range(len(lead) - 1, -1, -1):
+        if lead[place] != 1:
+            found.append((f"z{place + rank - len(lead)}", step))
+        step *= lead[place]
+    return found
+
+
+def _operand(t: TensorType, strides: Mapping[str, int], coordinates: Sequence[Coordinate] = ()) -> Operand:
+    return Operand(t.dtype, prod(t.ints), tuple(strides.items()), tuple(coordinates))
+
+
+class _Geometry:
+    """x [B, C, *space], w [O, C/groups, *k], y [B, O, *count] of one convolution."""
+
+    def __init__(self, node: Node, x: TensorType, w: TensorType, y: TensorType) -> None:
+        self.x, self.w, self.y = x, w, y
+        self.groups = int_attr(node.attrs, "groups")
+        self.stride, self.pad, self.dilation = (int_tuple(node.attrs, n) for n in ("stride", "pad", "dilation"))
+        self.batch, channels, *self.space = x.ints
+        out, self.inputs, *self.taps = w.ints
+        self.outputs = out // self.groups
+        self.count = y.ints[2:]
+        self.group = [("g", self.groups)] if self.groups > 1 else []
+        assert channels == self.inputs * self.groups
+
+    def axes(self, name: str, sizes: Sequence[int]) -> list[tuple[str, int]]:
+        return [(f"{name}{i}", size) for i, size in enumerate(sizes)]
+
+    def image(self, t: TensorType, channel: str, per_group: int, pixels: str | None) -> dict[str, int]:
+        """Strides of x or y: batch ``b``, groups, ``channel``, and the pixels where these are axes of their own."""
+        space = t.ints[2:]
+        plane = prod(space)
+        found = {"b": t.ints[1] * plane, "g": per_group * plane, channel: plane}
+        if pixels is not None:
+            found |= {f"{pixels}{i}": prod(space[i + 1 :]) for i in range(len(space))}
+        return found
+
+    def weight(self) -> dict[str, int]:
+        taps = prod(self.taps)
+        found = {"g": self.outputs * self.inputs * taps, "o": self.inputs * taps, "c": taps}
+        return found | {f"t{i}": prod(self.taps[i + 1 :]) for i in range(len(self.taps))}
+
+    def windows(self) -> list[Coordinate]:
+        """Where output pixel y and tap t are in the input."""
+        return [
+            Coordinate(
+                ((f"y{i}", self.stride[i]), (f"t{i}", self.dilation[i])), -self.pad[i], size, prod(self.space[i + 1 :])
+            )
+            for i, size in enumerate(self.space)
+        ]
+
+    def origins(self) -> list[Coordinate]:
+        """Which output pixel reads input pixel x by tap t."""
+        return [
+            Coordinate(
+                ((f"x{i}", 1), (f"t{i}", -self.dilation[i])),
+                self.pad[i],
+                size,
+                prod(self.count[i + 1 :]),
+                self.stride[i],
+            )
+            for i, size in enumerate(self.count)
+        ]
+
+
+def conv(node: Node) -> list[Launch] | None:
+    """Rows are images and pixels of the result."""
+    x, w = node.input_types
+    g = _Geometry(node, x, w, node.types[0])
+    axes: dict[Group, Axes] = {
+        "z": g.group,
+        "m": [("b", g.batch), *g.axes("y", g.count)],
+        "n": [("o", g.outputs)],
+        "k": [("c", g.inputs), *g.axes("t", g.taps)],
+    }
+    a = _operand(x, g.image(x, "c", g.inputs, None), g.windows())
+    return _launches(node, axes, a, _operand(w, g.weight()), _operand(g.y, g.image(g.y, "o", g.outputs, "y")))
+
+
+def conv_dgrad(node: Node) -> list[Launch] | None:
+    """Rows are images and pixels of the input; a tap adds where a window began at a whole place."""
+    y, w = node.input_types
+    g = _Geometry(node, node.types[0], w, y)
+    axes: dict[Group, Axes] = {
+        "z": g.group,
+        "m": [("b", g.batch), *g.axes("x", g.space)],
+        "n": [("c", g.inputs)],
+        "k": [("o", g.outputs), *g.axes("t", g.taps)],
+    }
+    a = _operand(y, g.image(y, "o", g.outputs, None), g.origins())
+    return _launches(node, axes, a, _operand(w, g.weight()), _operand(g.x, g.image(g.x, "c", g.inputs, "x")))
+
+
+def conv_wgrad(node: Node) -> list[Launch] | None:
+    """The sum runs over images and pixels of the result."""
+    x, y = node.input_types
+    g = _Geometry(node, x, node.types[0], y)
+    axes: dict[Group, Axes] = {
+        "z": g.group,
+        "m": [("c", g.inputs), *g.axes("t", g.taps)],
+        "n": [("o", g.outputs)],
+        "k": [("b", g.batch), *g.axes("y", g.count)],
+    }
+    a = _operand(x, g.image(x, "c", g.inputs, None), g.windows())
+    b = _operand(y, g.image(y, "o", g.outputs, "y"))
+    return _launches(node, axes, a, b, _operand(g.w, g.weight()))
+
+
+def _launches(node: Node, axes: dict[Group, Axes], a: Operand, b: Operand, c: Operand) -> list[Launch]:
+    """The product, and the sum of its parts where it was divided; zeros for a sum of nothing.
+
+    ``a`` reads the node's first input, ``b`` its second.
+    """
+    if not all(size for _, size in axes["k"]):
+        return pointwise.filled(node, 0.0)
+    spec, swapped = contract(axes, a, b, c)
+    reads = node.inputs[::-1] if swapped else node.inputs
+    if spec.split == 1:
+        return [Launch(spec, reads, node.outputs)]
+    out = node.types[0]
+    parts = Scratch(0, spec.split * spec.c.elements * spec.c.dtype.itemsize)
+    builder = RegionBuilder(
+        [spec.c.elements], [spec.split], [Access(spec.c.dtype, (1, spec.c.elements))], [Access(out.dtype, (1, 0))]
+    )
+    builder.element()
+    total = builder.reduce("sum", builder.let(builder.input(0), spec.c.dtype))
+    builder.row()
+    builder.store(0, builder.let(total, out.dtype))
+    return [Launch(spec, reads, (parts,)), Launch(builder.region(), (parts,), node.outputs)]
+
+
+LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
+    "matmul": matmul,
+    "conv": conv,
+    "conv_dgrad": conv_dgrad,
+    "conv_wgrad": conv_wgrad,
+}

@@ -1,0 +1,63 @@
+// Random numbers by counting: Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011). A thread makes one draw: four elements of
+// 32 bits or eight of 16, whose numbers are those of the whole batch. Uniform numbers and masks are those of the reference
+// bit for bit; normal ones are computed in f64 from the same bits and rounded once.
+
+__device__ __forceinline__ void philox(unsigned (&c)[4], unsigned k0, unsigned k1) {
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    unsigned h0 = __umulhi(c[0], 0xD2511F53u), l0 = c[0] * 0xD2511F53u;
+    unsigned h1 = __umulhi(c[2], 0xCD9E8D57u), l1 = c[2] * 0xCD9E8D57u;
+    c[0] = h1 ^ c[1] ^ k0;
+    c[1] = l1;
+    c[2] = h0 ^ c[3] ^ k1;
+    c[3] = l0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+}
+
+// A pair of words gives two normal numbers (Box and Muller), from f32 bits on in f64.
+__device__ __forceinline__ float normal(const unsigned (&words)[4], int place) {
+  unsigned w = words[place & 2], v = words[place | 1];
+  double u = (double)__fadd_rn(__fmul_rn(__uint2float_rn(w), 0x1p-32f), 0x1p-33f);
+  double a = (double)((int)v >> 8) * 0x1p-23;
+  double radius = sqrt(-2.0 * log(u));
+  return (float)(radius * ((place & 1) ? sinpi(a) : cospi(a)));
+}
+
+extern "C" __global__ void KERNEL(
+#if MODE == 2
+    const T *__restrict__ x,
+#endif
+    const long long *__restrict__ seed,
+#if STEPPED
+    const long long *__restrict__ step, const long long *__restrict__ row,
+#endif
+    T *__restrict__ y) {
+  constexpr int EACH = MODE == 2 ? 8 : 4;
+#if STEPPED
+  const unsigned long long turn = (unsigned long long)*step, first = (unsigned long long)*row * ROW_ELEMENTS;
+#else
+  const unsigned long long turn = 0, first = 0;
+#endif
+  const unsigned long long key = (unsigned long long)*seed ^ KEY;
+  const unsigned long long thread = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
+  const unsigned long long draw = first / EACH + thread;
+  unsigned words[4] = {(unsigned)draw, (unsigned)(draw >> 32), (unsigned)turn, (unsigned)(turn >> 32)};
+  philox(words, (unsigned)key, (unsigned)(key >> 32));
+#pragma unroll
+  for (int i = 0; i < EACH; ++i) {
+    // the element's number in this tensor; one before the first wraps to a large number
+    unsigned long long e = draw * EACH + i - first;
+    if (e >= ELEMENTS) continue;
+#if MODE == 0
+    float u = __fmul_rn(__uint2float_rn(words[i] >> 8), 0x1p-24f);
+    put(y + e, __fadd_rn(LOW, __fmul_rn(HIGH, u)));
+#elif MODE == 1
+    put(y + e, __fadd_rn(LOW, __fmul_rn(HIGH, normal(words, i))));
+#else
+    unsigned half = (words[i / 2] >> (i % 2 * 16)) & 0xFFFFu;
+    store(y + e, half >= LEAST ? wide(x[e]) * SCALE : decltype(wide(x[e]))(0));
+#endif
+  }
+}

@@ -1,0 +1,33 @@
+// Storage types and their conversion to what is computed in. No CUDA headers: they would double the time of a compile.
+struct bf16 {
+  unsigned short bits;
+};
+struct f16 {
+  unsigned short bits;
+};
+
+__device__ __forceinline__ float wide(float x) { return x; }
+__device__ __forceinline__ double wide(double x) { return x; }
+__device__ __forceinline__ float wide(bf16 x) { return __uint_as_float((unsigned)x.bits << 16); }
+__device__ __forceinline__ float wide(f16 x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+}
+
+// Rounded to the nearest, ties to even.
+__device__ __forceinline__ void store(float *to, float x) { *to = x; }
+__device__ __forceinline__ void store(double *to, double x) { *to = x; }
+__device__ __forceinline__ void store(bf16 *to, float x) {
+  unsigned short y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  to->bits = y;
+}
+__device__ __forceinline__ void store(f16 *to, float x) {
+  unsigned short y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y) : "f"(x));
+  to->bits = y;
+}
+
+__device__ __forceinline__ float fused(float x, float y, float z) { return __fmaf_rn(x, y, z); }
+__device__ __forceinline__ double fused(double x, double y, double z) { return __fma_rn(x, y, z); }
