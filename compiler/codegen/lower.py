@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from dslc.compiler.codegen import norms, pointwise, rows, updates
-from dslc.compiler.codegen.cpu import attentions, contractions, correlate, pooling, random
+from dslc.compiler.codegen import classes, clipping, norms, pointwise, rows, updates
+from dslc.compiler.codegen.cpu import attentions, contractions, correlate, indexing, pooling, random
 from dslc.compiler.codegen.cpu.code import SUPPORTED
 from dslc.compiler.codegen.cpu.objects import tasks
 from dslc.compiler.codegen.cpu.values import can_print
@@ -24,6 +24,9 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **random.LOWERED,
     **contractions.LOWERED,
     **attentions.LOWERED,
+    **classes.LOWERED,
+    **clipping.LOWERED,
+    **indexing.LOWERED,
 }
 MAX_ARGUMENTS: Final = 1024  # of one kernel, as the plan has it
 

@@ -36,7 +36,8 @@ REQUIRED = (
     "logsumexp softmax_cross_entropy softmax_cross_entropy_grad nll in_top_k layernorm sgd_update sgd_momentum_update "
     "adam_update rmsprop_update rmsprop_momentum_update matmul conv conv_dgrad conv_wgrad maxpool maxpool_grad avgpool "
     "avgpool_grad init_uniform init_normal dropout rand randn "
-    "layernorm_grad rmsnorm rmsnorm_grad batchnorm batchnorm_grad pad literal"
+    "layernorm_grad rmsnorm rmsnorm_grad batchnorm batchnorm_grad pad literal "
+    "sdpa sdpa_grad gather_rows scatter_rows_add gather scatter_add one_hot nll_grad tri global_norm"
 )
 TOLERANCE = {"f32": (2e-5, 2e-6), "f64": (1e-12, 1e-13)}
 NUMPY = {"f32": np.float32, "f64": np.float64}
