@@ -1,239 +1,168 @@
-"""Sums of products over any strides as one kernel: ``c[z, m, n] = sum over k of a[z, m, k] * b[z, k, n]``.
-
-z, m, n and k are groups of axes. An operand's place is a sum of index times stride; a convolution's window makes
-coordinates beside, each a sum of contributions of several axes that may fall outside of the tensor (then the element
-counts as 0) or between its elements (the gradient of a strided convolution).
-"""
+"""Sums of products as kernels: tensor cores where types and strides allow them, else one kernel for all types."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import prod
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from dslc.compiler.codegen.cuda.cpp import C_TYPES, constants, register, sum_type
+from dslc.compiler.codegen.cuda.places import Group, Operand, Problem, turned
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
 
-Group: TypeAlias = Literal["z", "m", "n", "k"]
-_GROUPS: Final = ("z", "m", "n", "k")
-_INT_MAX: Final = 2**31 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Coordinate:
-    """``(start + sum of index * step) / divide`` along a dimension of ``size`` elements, ``stride`` apart."""
-
-    steps: tuple[tuple[str, int], ...]
-    start: int
-    size: int
-    stride: int
-    divide: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Operand:
-    """``strides``: (axis, elements apart); an axis that is not named does not move it."""
-
-    dtype: DType
-    elements: int
-    strides: tuple[tuple[str, int], ...]
-    coordinates: tuple[Coordinate, ...] = ()
-
-    def stride(self, axis: str) -> int:
-        """How far neighbours along an axis are apart, where they are inside."""
-        linear = dict(self.strides).get(axis, 0)
-        return linear + sum(dict(c.steps).get(axis, 0) * c.stride // c.divide for c in self.coordinates)
+_BLOCKS: Final = 132  # multiprocessors of the largest device; a constant, so that the bits do not depend on it
+_LEAST_DEPTH: Final = 128  # products a part, when a sum is divided
+_PARTS: Final = 64  # of a divided sum, at most
+_CHUNK: Final = 8  # 16-bit elements of one copy
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a block computes: rows x columns, of which a thread takes tall x wide, in steps of ``depth``."""
+    """What a block computes: rows x columns, of which a thread (a warp on tensor cores) takes tall x wide, in steps of
+    ``depth``, ``stages`` of which are in shared memory at a time."""
 
     rows: int
     cols: int
     tall: int
     wide: int
     depth: int
+    stages: int = 2
 
     @property
-    def threads(self) -> int:
+    def parts(self) -> int:
         return self.rows // self.tall * (self.cols // self.wide)
 
+    def text(self) -> str:
+        return constants(ROWS=self.rows, COLS=self.cols, TALL=self.tall, WIDE=self.wide, STAGES=self.stages)
 
-#: Tiles and the share of the arithmetic rate that each reaches, about: a small one reads shared memory more often.
+
+#: Tiles, the share of the arithmetic rate that each reaches, about, and how many blocks a multiprocessor holds: a small
+#: tile reads shared memory more often.
 _TILES: Final = (
-    (Tile(128, 128, 8, 8, 8), 1.0),
-    (Tile(64, 128, 8, 8, 8), 0.9),
-    (Tile(64, 64, 4, 8, 16), 0.75),
-    (Tile(32, 64, 4, 4, 16), 0.5),
-    (Tile(16, 128, 4, 4, 16), 0.45),
-    (Tile(32, 32, 4, 4, 16), 0.4),
+    (Tile(128, 128, 8, 8, 8), 1.0, 2),
+    (Tile(64, 128, 8, 8, 8), 0.9, 2),
+    (Tile(64, 64, 4, 8, 16), 0.75, 2),
+    (Tile(32, 64, 4, 4, 16), 0.5, 2),
+    (Tile(16, 128, 4, 4, 16), 0.45, 2),
+    (Tile(32, 32, 4, 4, 16), 0.4, 2),
 )
-_BLOCKS: Final = 2 * 132  # at work at a time on the largest device; a constant, so that the bits do not depend on it
-_LEAST_DEPTH: Final = 128  # products a part, when a sum is divided
-_PARTS: Final = 64  # of a divided sum, at most
+_MMA_TILES: Final = (
+    (Tile(128, 256, 64, 64, 64, 4), 1.0, 1),
+    (Tile(128, 128, 64, 32, 64, 3), 0.85, 2),
+    (Tile(128, 64, 64, 32, 64, 3), 0.6, 2),
+    (Tile(64, 64, 32, 32, 64, 4), 0.5, 2),
+)
+Choice = tuple[Tile, float, int]
 
 
 @dataclass(frozen=True)
 class Contract:
-    """The kernel ``k(a, b, c)``. ``axes``: group -> (name, size) of its axes, whose names are unique.
+    """The kernel ``k(a, b, c)`` for any types and strides; sums in f32, in f64 for f64."""
 
-    ``c`` has strides alone. With ``split`` > 1 the sum is divided: part p goes to ``c + p * c.elements``, in the type
-    that sums have.
-    """
-
-    axes: tuple[tuple[Group, tuple[tuple[str, int], ...]], ...]
-    a: Operand
-    b: Operand
-    c: Operand
+    problem: Problem
     tile: Tile
-    split: int = 1
     file: str = "contract.cu"
-
-    def sizes(self, group: Group) -> tuple[tuple[str, int], ...]:
-        return dict(self.axes)[group]
-
-    def count(self, group: Group) -> int:
-        return prod(size for _, size in self.sizes(group))
-
-    @property
-    def part(self) -> int:
-        """Values of k a part of the sum."""
-        step = self.tile.depth
-        return -(-self.count("k") // (self.split * step)) * step
 
     @property
     def geometry(self) -> Geometry:
-        grid = (
-            _up(self.count("m"), self.tile.rows),
-            _up(self.count("n"), self.tile.cols),
-            self.count("z") * self.split,
-        )
-        return Geometry(grid, (self.tile.threads, 1, 1))
+        p, t = self.problem, self.tile
+        return Geometry((_up(p.count("m"), t.rows), _up(p.count("n"), t.cols), p.count("z") * p.split), (t.parts, 1, 1))
 
     def head(self) -> str:
-        t = self.tile
-        lines = [
-            *(f"using {n} = {C_TYPES[o.dtype]};\n" for n, o in (("A", self.a), ("B", self.b), ("C", self.c))),
-            f"using SUM = {C_TYPES[sum_type(self.a.dtype)]};\n",
-            f"using INDEX = {_index(self)};\n",
-            constants(
-                M=self.count("m"), N=self.count("n"), K=self.count("k"), ROWS=t.rows, COLS=t.cols, TALL=t.tall,
-                WIDE=t.wide, DEPTH=t.depth, SPLIT=self.split, PART=self.part,
-                A_ALONG_K=int(_along_k(self.a, self.sizes("m"), self.sizes("k"))),
-                B_ALONG_K=int(_along_k(self.b, self.sizes("n"), self.sizes("k"))),
-            ),
-            f"constexpr long long TOTAL = {self.c.elements};\n",
-            self._operand("a", self.a, "m"),
-            self._operand("b", self.b, "n"),
-            self._place(),
-        ]  # fmt: skip
-        return "".join(lines)
+        kept = f"using SUM = {C_TYPES[sum_type(self.problem.a.dtype)]};\n"
+        return self.problem.text(self.tile.depth) + kept + self.tile.text()
 
-    def _operand(self, name: str, operand: Operand, side: Group) -> str:
-        """``Place``, and the functions that make one of (z, side) and of k and load what the two say."""
-        place = f"Place{name.upper()}"
-        count = len(operand.coordinates)
-        held = f" int at[{count}];" if count else ""
-        text = f"struct {place} {{ INDEX offset;{held} }};\n"
-        for function, groups in ((f"{name}_row", ("z", side)), (f"{name}_step", ("k",))):
-            arguments = ", ".join(f"int {g}" for g in groups)
-            text += f"__device__ __forceinline__ {place} {function}({arguments}) {{\n"
-            text += "".join(_unravel(g, self.sizes(g)) for g in groups)  # type: ignore[arg-type]
-            names = [axis for g in groups for axis, _ in self.sizes(g)]  # type: ignore[arg-type]
-            terms = [(f"(INDEX){axis} * {step}") for axis, step in operand.strides if axis in names]
-            text += f"  {place} p;\n  p.offset = {' + '.join(terms) or '0'};\n"
-            for number, c in enumerate(operand.coordinates):
-                steps = [f"{axis} * {step}" for axis, step in c.steps if axis in names]
-                if "k" not in groups and c.start:
-                    steps.append(f"({c.start})")
-                text += f"  p.at[{number}] = {' + '.join(steps) or '0'};\n"
-            text += "  return p;\n}\n"
-        wide, source = C_TYPES[sum_type(operand.dtype)], f"const {name.upper()} *__restrict__ from"
-        text += f"__device__ __forceinline__ {wide} {name}_load({source}, const {place} &row, const {place} &step) {{\n"
-        text += "  INDEX offset = row.offset + step.offset;\n"
-        for number, c in enumerate(operand.coordinates):
-            at = f"at{number}"
-            text += f"  int {at} = row.at[{number}] + step.at[{number}];\n"
-            if c.divide > 1:
-                text += f"  if ({at} < 0 || {at} % {c.divide} != 0) return 0;\n  {at} /= {c.divide};\n"
-            text += f"  if ((unsigned){at} >= {c.size}u) return 0;\n  offset += (INDEX){at} * {c.stride};\n"
-        return text + "  return wide(from[offset]);\n}\n"
 
-    def _place(self) -> str:
-        text = "__device__ __forceinline__ INDEX c_place(int z, int m, int n) {\n"
-        text += "".join(_unravel(g, self.sizes(g)) for g in ("z", "m", "n"))
-        terms = [f"(INDEX){axis} * {step}" for axis, step in self.c.strides]
-        return text + f"  return {' + '.join(terms) or '0'};\n}}\n"
+@dataclass(frozen=True)
+class Mma:
+    """The kernel ``k(a, b, c)`` on tensor cores: a and b bf16 or f16, each contiguous in runs of 8; sums in f32."""
+
+    problem: Problem
+    tile: Tile
+    file: str = "mma.cu"
+
+    @property
+    def geometry(self) -> Geometry:
+        p, t = self.problem, self.tile
+        stages = t.stages * (t.rows + t.cols) * t.depth * p.a.dtype.itemsize
+        lines = t.rows * (t.cols * p.c.dtype.itemsize + 16)
+        tiles = _up(p.count("m"), t.rows) * _up(p.count("n"), t.cols)
+        return Geometry((tiles, 1, p.count("z") * p.split), (32 * t.parts, 1, 1), max(stages, lines))
+
+    def head(self) -> str:
+        p = self.problem
+        each = 16 // p.c.dtype.itemsize
+        whole = int(_runs(p.c, p.sizes("n"), each) and p.c.elements % each == 0)
+        kind = "bf16" if p.a.dtype is DType.BF16 else "f16"
+        return (
+            f'#define MMA_TYPE "{kind}"\n' + p.text(self.tile.depth) + self.tile.text() + constants(WHOLE_LINES=whole)
+        )
 
 
 register(Contract)
+register(Mma)
 
 
-def contract(axes: dict[Group, Sequence[tuple[str, int]]], a: Operand, b: Operand, c: Operand) -> tuple[Contract, bool]:
-    """The kernel with its tile and its division of the sum chosen. ``n`` becomes the side along which c is dense: True
-    when a and b changed places for that."""
-    sizes = {g: tuple(axes.get(g, ())) for g in _GROUPS}
-    present = {axis for group in sizes.values() for axis, _ in group}
-    a, b, c = (_along(operand, present) for operand in (a, b, c))
-    swapped = _innermost(c, sizes["m"]) < _innermost(c, sizes["n"])
-    if swapped:
-        sizes["m"], sizes["n"] = sizes["n"], sizes["m"]
-        a, b = b, a
-    named = tuple((g, sizes[g]) for g in _GROUPS)
-    m, n, k, z = (prod(s for _, s in sizes[g]) for g in ("m", "n", "k", "z"))
+def contract(
+    axes: dict[Group, Sequence[tuple[str, int]]], a: Operand, b: Operand, c: Operand
+) -> tuple[Contract | Mma, bool]:
+    """The kernel with its tile and its division of the sum chosen; True when a and b changed places."""
+    problem, swapped = turned(axes, a, b, c)
+    if _on_tensor_cores(problem):
+        tile, divided = _tiled(problem, _MMA_TILES)
+        return Mma(divided, tile), swapped
+    # f64: shared memory and registers for twice the bytes
+    tile, divided = _tiled(problem, _TILES[2:] if a.dtype is DType.F64 else _TILES)
+    return Contract(divided, tile), swapped
 
-    def plan(tile: Tile) -> tuple[int, int]:
-        """How many parts the sum is cut into, and the time in products of a thread block that follow each other."""
-        blocks = _up(m, tile.rows) * _up(n, tile.cols) * z
-        split = max(1, min(_BLOCKS // blocks, k // _LEAST_DEPTH, _PARTS))
-        return split, _up(blocks * split, _BLOCKS) * _up(k, split) * tile.rows * tile.cols
 
-    tiles = _TILES[2:] if a.dtype is DType.F64 else _TILES  # shared memory and registers for twice the bytes
-    chosen, _ = min(tiles, key=lambda t: plan(t[0])[1] / t[1])
-    split = plan(chosen)[0]
-    made = Contract(named, a, b, c, chosen, split)  # type: ignore[arg-type]
+def _tiled(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, Problem]:
+    """The tile that takes the least modelled time, and the problem with its sum divided where there would be too few
+    blocks."""
+    m, n, k, z = (problem.count(g) for g in ("m", "n", "k", "z"))
+
+    def split_of(choice: Choice) -> int:
+        tile, _, held = choice
+        return max(1, min(held * _BLOCKS // (_up(m, tile.rows) * _up(n, tile.cols) * z), k // _LEAST_DEPTH, _PARTS))
+
+    def time(choice: Choice) -> float:
+        tile, share, held = choice
+        split = split_of(choice)
+        blocks = _up(m, tile.rows) * _up(n, tile.cols) * z * split
+        return _up(blocks, held * _BLOCKS) * held * _up(k, split) * tile.rows * tile.cols / share
+
+    chosen = min(choices, key=time)
+    tile, split = chosen[0], split_of(chosen)
     if split > 1:
-        made = replace(made, split=_up(k, made.part), c=replace(c, dtype=sum_type(c.dtype)))
-    return made, swapped
+        split = _up(k, replace(problem, split=split).part(tile.depth))
+        if split > 1:
+            partial = replace(problem.c, dtype=sum_type(problem.c.dtype))
+            return tile, replace(problem, split=split, c=partial)
+    return tile, problem
 
 
-def _along(operand: Operand, axes: Collection[str]) -> Operand:
-    """Without the strides of axes that there are not."""
-    return replace(operand, strides=tuple(s for s in operand.strides if s[0] in axes))
+def _on_tensor_cores(problem: Problem) -> bool:
+    a, b = problem.a, problem.b
+    if a.dtype is not b.dtype or a.dtype not in (DType.BF16, DType.F16):
+        return False
+    left = problem.sizes("k" if problem.along_k("m") else "m")
+    right = problem.sizes("k" if problem.along_k("n") else "n")
+    return _runs(a, left, _CHUNK) and _runs(b, right, _CHUNK)
+
+
+def _runs(operand: Operand, axes: Sequence[tuple[str, int]], length: int) -> bool:
+    """Whether ``length`` neighbours along the axes are neighbours in memory, and start at a multiple of it."""
+    wide = [(axis, size) for axis, size in axes if size > 1]
+    if not wide:
+        return False
+    axis, size = wide[-1]
+    strides = dict(operand.strides)
+    if strides.get(axis, 0) != 1 or any(axis == named for c in operand.coordinates for named, _ in c.steps):
+        return False
+    others = [s for name, s in strides.items() if name != axis] + [c.stride for c in operand.coordinates]
+    return size % length == 0 and all(s % length == 0 for s in others)
 
 
 def _up(count: int, size: int) -> int:
     return -(-count // size)
-
-
-def _innermost(operand: Operand, axes: Sequence[tuple[str, int]]) -> int:
-    """The least distance of neighbours along one of the axes; far where they have one element."""
-    return min((abs(operand.stride(axis)) or _INT_MAX for axis, size in axes if size > 1), default=_INT_MAX)
-
-
-def _along_k(operand: Operand, side: Sequence[tuple[str, int]], k: Sequence[tuple[str, int]]) -> bool:
-    """Whether neighbours in memory are neighbours along k; neighbouring threads take those of a group's last axis."""
-
-    def last(axes: Sequence[tuple[str, int]]) -> int:
-        wide = [axis for axis, size in axes if size > 1]
-        return abs(operand.stride(wide[-1])) or _INT_MAX if wide else _INT_MAX
-
-    return last(k) <= last(side)
-
-
-def _index(spec: Contract) -> str:
-    return "int" if max(spec.a.elements, spec.b.elements, spec.c.elements * spec.split) <= _INT_MAX else "long long"
-
-
-def _unravel(group: str, axes: Sequence[tuple[str, int]]) -> str:
-    """``const int AXIS = ...;`` of the row-major number that the group's name holds."""
-    text, below = "", 1
-    for place in range(len(axes) - 1, -1, -1):
-        axis, size = axes[place]
-        expr = group if below == 1 else f"{group} / {below}"
-        text += f"  const int {axis} = {expr if place == 0 else f'({expr}) % {size}'};\n"
-        below *= size
-    return text

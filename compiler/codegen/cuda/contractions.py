@@ -7,7 +7,8 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen import pointwise
-from dslc.compiler.codegen.cuda.contract import Coordinate, Group, Operand, contract
+from dslc.compiler.codegen.cuda.contract import contract
+from dslc.compiler.codegen.cuda.places import Coordinate, Group, Operand
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region import Access, RegionBuilder
 from dslc.compiler.ir.graph import Node
@@ -156,16 +157,15 @@ def _launches(node: Node, axes: dict[Group, Axes], a: Operand, b: Operand, c: Op
     if not all(size for _, size in axes["k"]):
         return pointwise.filled(node, 0.0)
     spec, swapped = contract(axes, a, b, c)
+    problem, out = spec.problem, node.types[0]
     reads = node.inputs[::-1] if swapped else node.inputs
-    if spec.split == 1:
+    if problem.split == 1:
         return [Launch(spec, reads, node.outputs)]
-    out = node.types[0]
-    parts = Scratch(0, spec.split * spec.c.elements * spec.c.dtype.itemsize)
-    builder = RegionBuilder(
-        [spec.c.elements], [spec.split], [Access(spec.c.dtype, (1, spec.c.elements))], [Access(out.dtype, (1, 0))]
-    )
+    kept, elements = problem.c.dtype, problem.c.elements
+    parts = Scratch(0, problem.split * elements * kept.itemsize)
+    builder = RegionBuilder([elements], [problem.split], [Access(kept, (1, elements))], [Access(out.dtype, (1, 0))])
     builder.element()
-    total = builder.reduce("sum", builder.let(builder.input(0), spec.c.dtype))
+    total = builder.reduce("sum", builder.let(builder.input(0), kept))
     builder.row()
     builder.store(0, builder.let(total, out.dtype))
     return [Launch(spec, reads, (parts,)), Launch(builder.region(), (parts,), node.outputs)]

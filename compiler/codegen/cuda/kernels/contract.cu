@@ -4,7 +4,7 @@
 //
 // A block computes ROWS x COLS of c. DEPTH values of k at a time go to shared memory, two buffers in turns; a thread keeps
 // TALL x WIDE sums in registers, in order of k. The text in front of this file says the sizes and how places are found:
-//   a_row(z, m), a_step(k), a_load(a, row, step), and the same of b; c_place(z, m, n).
+//   a_row(z, m), a_step(k), a_place(row, step), -1 where that counts as zero, and the same of b; c_place(z, m, n).
 
 constexpr int THREADS = (ROWS / TALL) * (COLS / WIDE);
 constexpr int PAD = 4;
@@ -42,12 +42,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
 #pragma unroll
     for (int i = 0; i < COUNT_A; ++i) {
       int at = k + deep_a(i);
-      held_a[i] = at < k_last ? a_load(a, rows_a[i % OWN_A], a_step(at)) : SUM(0);
+      INDEX place = at < k_last ? a_place(rows_a[i % OWN_A], a_step(at)) : INDEX(-1);
+      held_a[i] = place >= 0 ? wide(a[place]) : SUM(0);
     }
 #pragma unroll
     for (int i = 0; i < COUNT_B; ++i) {
       int at = k + deep_b(i);
-      held_b[i] = at < k_last ? b_load(b, rows_b[i % OWN_B], b_step(at)) : SUM(0);
+      INDEX place = at < k_last ? b_place(rows_b[i % OWN_B], b_step(at)) : INDEX(-1);
+      held_b[i] = place >= 0 ? wide(b[place]) : SUM(0);
     }
   };
   auto put = [&](int buffer) {
