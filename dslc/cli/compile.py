@@ -194,7 +194,8 @@ def _check_owner(folder: Path, name: str, model: str) -> None:
     """R403 unless the folder is empty, or holds an artifact of this model."""
     from dslc.runtime.artifact import read_artifact
 
-    ours = {f"{name}.dslc", f"{name}.safetensors", "__init__.py", "__init__.pyi", "__pycache__"}
+    weights = {f"{name}.safetensors", f"{name}.previous.safetensors"}
+    ours = {f"{name}.dslc", "__init__.py", "__init__.pyi", "__pycache__"} | weights
     there = sorted(p.name for p in folder.iterdir() if not p.name.startswith(".dslc"))
     help = "choose another folder with -o, another name with --name, or replace it with --force"
     path = folder / f"{name}.dslc"

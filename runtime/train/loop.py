@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,6 +68,7 @@ def train(
     report = reporter(console if console is not None else sys.stdout)
     with StopRequest() as stop:
         plan = plan_run(config, session, report.line)
+        _prepare(config, session, resume, report.line)  # what it refuses leaves no folder behind
         folder = choose_run(config.save.dir, resume=resume)
         if folder != config.save.dir and not resume:
             report.line(f"{config.save.dir} holds an earlier run; this one goes to {folder} (--resume goes on with it)")
@@ -86,6 +87,25 @@ def train(
             run.close()
             weights, metrics = run.publish(Path(out_dir))
             return TrainResult(code, run.done, folder, run.saver.last, weights, metrics)
+
+
+def _prepare(config: Config, session: Trainable, resume: bool, notice: Callable[[str], None]) -> None:
+    """The session as the first step of a run needs it; the state of a resumed run comes later."""
+    if session.seed != config.train.seed:  # it is what the steps draw from, after a resume too
+        raise InputError(
+            "R105",
+            f"the session's seed is {session.seed}, the run's {config.train.seed}",
+            place="train.seed",
+            help=f"load the artifact with seed={config.train.seed}",
+        )
+    if resume:
+        return
+    if session.step != 0:
+        raise InputError(
+            "R105", f"the session has done {session.step} steps", place="train", help="load the artifact anew"
+        )
+    if config.start.weights is not None:
+        start_from(config.start, session, notice)
 
 
 def evaluate(config: Config, session: Trainable, console: TextIO | None = None) -> EvalResult:
@@ -126,21 +146,8 @@ class Run:
     # Beginning
 
     def begin(self, resume: bool) -> None:
-        if self.session.seed != self.config.train.seed:  # it is what the steps draw from, after a resume too
-            raise InputError(
-                "R105",
-                f"the session's seed is {self.session.seed}, the run's {self.config.train.seed}",
-                place="train.seed",
-                help=f"load the artifact with seed={self.config.train.seed}",
-            )
         if resume:
             self.restore()
-        elif self.session.step != 0:
-            raise InputError(
-                "R105", f"the session has done {self.session.step} steps", place="train", help="load the artifact anew"
-            )
-        elif self.config.start.weights is not None:
-            start_from(self.config.start, self.session, self.report.line)
         log_path = self.folder / LOG_NAME
         self.log = Log(log_path, self.report.warn, after_step=self.done if resume else None)
         self.events = open_events(self.folder, self.config.save.tensorboard, self.done)
@@ -357,8 +364,9 @@ class Run:
         if chosen is not None:
             self._install(chosen)
             step = chosen.position.step
-        path = self.saver.publish(out_dir)
-        self.report.line(f"published the {which} weights: {path}")
+        path, previous = self.saver.publish(out_dir)
+        kept = f"; those of before are in {previous.name}" if previous is not None else ""
+        self.report.line(f"published the {which} weights: {path}{kept}")
         if self.plan.eval is None or (step == self.done and self.evaluated):
             return path, self.evaluated
         return path, metrics_of(self._evaluation())

@@ -90,6 +90,7 @@ class Bar:
         )
         self._task = self._bar.add_task("train", total=None, start=False, epoch=0, epochs=0, values="", rate="-")
         self._drawn = 0.0
+        self._hidden: tuple[int, int, Mapping[str, float], float] | None = None  # the newest step, when not drawn
 
     def start(self, total_steps: int, done: int, epochs: int) -> None:
         self._bar.update(self._task, total=total_steps, completed=done, epochs=epochs)
@@ -98,9 +99,10 @@ class Bar:
 
     def step(self, done: int, epoch: int, values: Mapping[str, float], rate: float) -> None:
         now = time.monotonic()
+        self._hidden = done, epoch, values, rate
         if now - self._drawn >= _BETWEEN:
             self._drawn = now
-            self._bar.update(self._task, completed=done, epoch=epoch, values=numbers(values), rate=f"{rate:,.0f}")
+            self._draw()
 
     def line(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -113,7 +115,15 @@ class Bar:
             self._console.print(text, markup=False, highlight=False)
 
     def stop(self) -> None:
+        self._draw()  # the last frame shows the last step, which came too soon after another to be drawn
         self._bar.stop()
+
+    def _draw(self) -> None:
+        if self._hidden is None:
+            return
+        done, epoch, values, rate = self._hidden
+        self._hidden = None
+        self._bar.update(self._task, completed=done, epoch=epoch, values=numbers(values), rate=f"{rate:,.0f}")
 
 
 def reporter(stream: TextIO) -> Reporter:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from dslc.base.errors import DslcError, NumericError, ResourceError
+from dslc.base.publish import publish_bytes
 from dslc.runtime.train.checkpoint import Checkpoint, CheckpointStore, Position, first_nonfinite, read_checkpoint
 from dslc.runtime.train.fields import NanPolicy
 from dslc.runtime.train.progress import Reporter
@@ -82,8 +83,12 @@ class Saver:
             self._report.warn(f"the best checkpoint cannot be read, so the last weights are published: {error.message}")
             return None
 
-    def publish(self, out_dir: Path) -> Path:
-        """Save the weights as ``NAME.safetensors`` in a folder that is made if need be. ResourceError R402."""
+    def publish(self, out_dir: Path) -> tuple[Path, Path | None]:
+        """Save the weights as ``NAME.safetensors`` in a folder that is made if need be. ResourceError R402.
+
+        Other weights that lie there, of an earlier and perhaps better run, become ``NAME.previous.safetensors``, which
+        is the second path; None when there were none, or the same, or they could not be kept, which is told.
+        """
         try:
             out_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -94,5 +99,23 @@ class Saver:
                 help="make it writable, then publish with --resume",
             ) from error
         path = out_dir / f"{self._session.name}.safetensors"
+        former = self._contents(path)
         self._session.weights.save(path)
-        return path
+        # Kept only now: to publish the same weights twice must not drive out those of before.
+        if former is None or former == self._contents(path):
+            return path, None
+        previous = path.with_suffix(f".previous{path.suffix}")
+        try:
+            publish_bytes(previous, former)
+        except DslcError as error:
+            self._report.warn(f"the weights of before are not kept: {error.message}")
+            return path, None
+        return path, previous
+
+    def _contents(self, path: Path) -> bytes | None:
+        """A file's bytes; None when there is none, and, after a warning, when it cannot be read."""
+        try:
+            return path.read_bytes() if path.is_file() else None
+        except OSError as error:
+            self._report.warn(f"{path}: {error.strerror}")
+            return None

@@ -122,6 +122,27 @@ def test_the_best_weights_are_published_and_the_last_without_best(project: Path)
     assert np.array_equal(session.state["w"], last.tensors["w"]) and "the last weights" in text
 
 
+def test_the_weights_of_an_earlier_run_are_kept_beside_the_new_ones(project: Path) -> None:
+    first, _, text = run(project)
+    assert first.weights is not None and "of before" not in text
+    former = first.weights.read_bytes()
+    previous = project / "build" / "toy.previous.safetensors"
+    _, _, text = run(project, resume=True)
+    assert first.weights.read_bytes() == former and not previous.exists(), "the same weights are nobody's earlier ones"
+    _, _, text = run(project, train__epochs=1)
+    assert "those of before are in toy.previous.safetensors" in text
+    assert previous.read_bytes() == former and tensorfile.read(previous).verified
+    assert first.weights.read_bytes() != former
+
+
+def test_earlier_weights_that_cannot_be_kept_stop_nothing(project: Path) -> None:
+    run(project)
+    (project / "build" / "toy.previous.safetensors").mkdir()
+    result, _, text = run(project, train__epochs=1)
+    assert result.exit_code == 0 and "warning: the weights of before are not kept" in text
+    assert result.weights is not None and tensorfile.read(result.weights).verified
+
+
 def test_best_without_evaluation_data_goes_by_the_epoch_means(project: Path) -> None:
     text = (project / "dslc.yaml").read_text()
     (project / "dslc.yaml").write_text("\n".join(line for line in text.splitlines() if "eval:" not in line))

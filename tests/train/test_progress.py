@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,15 @@ def test_the_bar_shows_loss_rate_and_time_left(project: Path, monkeypatch: pytes
     again = Terminal()
     train(config, FakeSession(3), project / "build", console=again)
     assert "[red]x[" in again.getvalue(), "a path is never markup"
+
+
+def test_the_last_frame_shows_the_last_step(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr("dslc.runtime.train.progress._BETWEEN", float("inf"))  # every step comes too soon
+    terminal = Terminal()
+    train(load_config(project / "dslc.yaml"), FakeSession(3), project / "build", console=terminal)
+    assert re.search(r"epoch 4/4 [^\r\n]*100%[^\r\n]*accuracy", terminal.getvalue())
 
 
 def test_plain_lines_import_no_rich() -> None:

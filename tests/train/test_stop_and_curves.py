@@ -272,6 +272,7 @@ def test_files_that_do_not_fit(project: Path, tensors: Any, names: Any, code: st
         run(project, session=session, start__weights=str(project / "w.safetensors"), start__map=names)
     assert caught.value.code == code and says in caught.value.message and caught.value.help
     assert np.array_equal(session.state["w"], FakeSession(3).state["w"]) and session.step == 0
+    assert not (project / "runs").exists(), "no folder is made, and none named, for a run that does not begin"
 
 
 # Why does it not train?

@@ -42,7 +42,8 @@ def command(
     """Train the model of ./dslc.yaml, building it where stale.
 
     Ctrl-C finishes the step, saves a checkpoint and exits with 130; `dslc train --resume` goes on. The weights are
-    published as build/NAME/NAME.safetensors. With --weights of another model, --map and --partial take what fits.
+    published as build/NAME/NAME.safetensors; those of the run before become NAME.previous.safetensors. With --weights
+    of another model, --map and --partial take what fits.
     """
     from dslc.cli.compile import build_config
     from dslc.face import load
