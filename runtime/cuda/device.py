@@ -47,6 +47,8 @@ class Device:
         self.context: Any = driver.retain(self._handle)
         self.pool = MemoryPool(driver, str(self))
         self._left: deque[Callable[[], None]] = deque()
+        self._inbox: Any = None
+        self._lock = threading.Lock()
 
     def __str__(self) -> str:
         return f"gpu:{self.index}"
@@ -63,6 +65,14 @@ class Device:
     ) -> None:
         self.driver.pop()
 
+    @property
+    def inbox(self) -> Any:
+        """The stream on which arrays of other libraries are made ready. The context is current."""
+        with self._lock:
+            if self._inbox is None:
+                self._inbox = self.driver.stream()
+            return self._inbox
+
     def leave(self, let_go: Callable[[], None]) -> None:
         """Have ``let_go`` called when the device is used next: for finalizers, which may run at any point of any
         thread, where no call of the driver is safe. Nothing is done in a forked child or at shutdown."""
@@ -76,6 +86,9 @@ class Device:
     def close(self) -> None:
         """Let go of cached memory and of the context."""
         with self:
+            if self._inbox is not None:
+                self.driver.destroy_stream(self._inbox)
+                self._inbox = None
             self.pool.release_cached()
         self.driver.release(self._handle)
 

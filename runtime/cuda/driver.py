@@ -143,6 +143,11 @@ class Driver:
         """Each of ``count`` 4-byte elements, ``pitch`` bytes apart, gets ``value``."""
         self._call("cuMemsetD2D32Async", target, pitch, value, 1, count, stream)
 
+    def device_of(self, address: int) -> int:
+        """The number of the device whose memory this is."""
+        attribute = self._binding.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        return int(self._call("cuPointerGetAttribute", attribute, address))
+
     # Streams and events
 
     def stream(self) -> Any:

@@ -304,6 +304,11 @@ class FakeDriver:
         self._release(self.host_memory, int(address))
         return ()
 
+    def do_cuPointerGetAttribute(self, attribute: Any, address: Any) -> int:
+        assert attribute.name.endswith("DEVICE_ORDINAL")
+        self._device(address, 1)
+        return 0
+
     @staticmethod
     def _take(blocks: dict[int, np.ndarray], size: int) -> int:
         raw = np.empty(size + 512, np.uint8)

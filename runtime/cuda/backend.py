@@ -1,0 +1,206 @@
+"""A session's machine: a GPU."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from dslc.base.errors import DslcWarning, OutOfMemory
+from dslc.runtime.cuda.device import Device
+from dslc.runtime.cuda.executor import DevicePlan, input_bytes, is_staged, output_spans
+from dslc.runtime.cuda.lane import Lane, LaneSizes
+from dslc.runtime.cuda.modules import Modules
+from dslc.runtime.cuda.pool import size_class
+from dslc.runtime.memory import out_of_memory
+from dslc.runtime.needs import named_buffers
+from dslc.runtime.targets import Choice, capability_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.artifact import Artifact
+    from dslc.runtime.context import Loaded
+
+#: What a load leaves free, for graphs, code and the driver itself: the larger of a part of the need and some bytes.
+_SPARE_PART: Final = 0.05
+_SPARE_BYTES: Final = 256 << 20
+
+
+class DeviceState:
+    """The state region in device memory. ``written``: the event behind the last run that wrote it."""
+
+    def __init__(self, device: Device, address: int, stream: Any, written: Any) -> None:
+        self.address, self.written = address, written
+        self._device, self._stream = device, stream
+
+    def read(self, offset: int, out: NDArray[Any]) -> None:
+        if out.nbytes:
+            with self._device as device:
+                device.driver.wait(self._stream, self.written)
+                device.driver.copy_out(out.ctypes.data, self.address + offset, out.nbytes, self._stream)
+                device.driver.synchronise(self._stream)
+
+    def write(self, offset: int, values: NDArray[Any]) -> None:
+        if values.nbytes:
+            dense = np.ascontiguousarray(values)
+            with self._device as device:
+                device.driver.wait(self._stream, self.written)
+                device.driver.copy_in(self.address + offset, dense.ctypes.data, dense.nbytes, self._stream)
+                device.driver.synchronise(self._stream)
+
+
+class CudaBackend:
+    """An artifact on a GPU: state, code, and a lane with every program bound to it for each context.
+
+    ``choice``: the target that was taken, and whether the driver compiles its PTX, which is announced. ``bulk``: None
+    for the bulks of the plans. Raises OutOfMemory R401 before anything is taken when it does not fit; whatever goes
+    wrong later, nothing that was taken stays.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        device: Device,
+        choice: Choice,
+        programs: Sequence[Loaded],
+        contexts: int,
+        bulk: int | None = None,
+    ) -> None:
+        self.name = str(device)
+        self._device = device
+        table = artifact.header["state"]
+        sizes = _lane_sizes(programs)
+        blocks = [size for size in (table["bytes"], *sizes.device * contexts) if size]
+        self.bytes = sum(map(size_class, blocks))
+        self.contexts: list[dict[Loaded, DevicePlan]] = []
+        with ExitStack() as resources, device:
+            _ensure_room(device, self.bytes, artifact, programs)
+            self.state = _state(device, table["bytes"], resources)
+            capability = capability_of(choice.target)
+            assert capability is not None, f"{choice.target} was chosen for a GPU"
+            code = {name: artifact.blob(name) for kind in ("cubin", "ptx") for name in artifact.blobs(kind)}
+            self._modules = Modules(device, code, capability, choice.through_ptx)
+            resources.callback(self._modules.close)
+            self._lanes = [Lane(device, sizes, resources) for _ in range(contexts)]
+            for lane in self._lanes:
+                self.contexts.append(
+                    {
+                        program: DevicePlan(
+                            program.plan,
+                            lane,
+                            self.state.address,
+                            self.state.written,
+                            self._modules,
+                            artifact.blob,
+                            resources,
+                            name=str(program),
+                            entry=program.entry,
+                            bulk=_bulk_of(artifact, program) if bulk is None else bulk,
+                        )
+                        for program in programs
+                    }
+                )
+            for lane in self._lanes:  # graphs are destroyed when nothing of them runs any more
+                resources.callback(lane.drain)
+            self._resources = resources.pop_all()
+        # A session that nobody closed is let go of when the device is used next.
+        self._forgotten = weakref.finalize(self, device.leave, self._resources.close)
+        self._forgotten.atexit = False
+        if choice.through_ptx:
+            warnings.warn(
+                DslcWarning(
+                    "W006",
+                    f"{artifact.header['name']} holds code for {choice.target}; the driver compiled its PTX for the"
+                    f" {device.name} in {self._modules.seconds:.1f} s",
+                ),
+                stacklevel=6,
+            )
+
+    def counters(self) -> Mapping[str, int]:
+        """``graph_launches``, ``launches``, ``synchronisations`` (within runs), ``waits`` (for results, or for a run
+        before), ``bytes_in``, ``bytes_out``, ``compilations``."""
+        total: Counter[str] = Counter(compilations=self._modules.compilations)
+        for lane in self._lanes:
+            for name, value in asdict(lane.counters).items():
+                total[name] += value
+        return dict(total)
+
+    def close(self) -> None:
+        """Wait for what runs and let go of everything; memory goes back to the pool."""
+        if self._forgotten.detach() is None:
+            return
+        with self._device:
+            for lane in self._lanes:
+                for slot in lane.slots:
+                    lane.settle(slot)
+            self._resources.close()
+        self.contexts.clear()
+
+
+def _lane_sizes(programs: Sequence[Loaded]) -> LaneSizes:
+    """Programs overlay each other: one runs at a time."""
+    return LaneSizes(
+        io=max(p.io_bytes for p in programs),
+        work=max(p.work_bytes for p in programs),
+        staging=max((input_bytes(p.plan) for p in programs if is_staged(p.entry)), default=0),
+        inputs=max(input_bytes(p.plan) for p in programs),
+        outputs=max(output_spans(p.plan)[1] for p in programs),
+    )
+
+
+def _state(device: Device, size: int, resources: ExitStack) -> DeviceState:
+    address = 0
+    if size:
+        block = device.pool.allocate(size)
+        resources.callback(device.pool.free, block)
+        address = block.address
+    stream = device.driver.stream()
+    resources.callback(device.driver.destroy_stream, stream)
+    written = device.driver.event()
+    resources.callback(device.driver.destroy_event, written)
+    if size:
+        device.driver.fill(address, 0, 1, size, stream)
+    device.driver.synchronise(stream)
+    return DeviceState(device, address, stream, written)
+
+
+def _bulk_of(artifact: Artifact, program: Loaded) -> int | None:
+    """The bulks of a plan that names none are what the build was asked for; None for one that names them."""
+    from dslc.runtime.plan import BulkBegin
+
+    if any(isinstance(i, BulkBegin) for i in program.plan.instructions):
+        return None
+    asked = artifact.header["options"].get("bulk", "all")
+    return asked if type(asked) is int and asked >= 0 else len(program.plan.instructions) + 1
+
+
+def _ensure_room(device: Device, need: int, artifact: Artifact, programs: Sequence[Loaded]) -> None:
+    """Raise OutOfMemory R401 unless ``need`` bytes and some to spare are free. Takes nothing."""
+    spare = max(int(need * _SPARE_PART), _SPARE_BYTES)
+    free = device.pool.available()
+    if need + spare <= free:
+        return
+    error: OutOfMemory = out_of_memory(need, max(0, free - spare), named_buffers(artifact.header["state"], programs))
+    error.place = str(device)
+    fitting = _fitting_batch(artifact, programs, max(0, free - spare), need)
+    if fitting is not None:
+        error.help = f"build with a smaller batch: about {fitting} would fit (--size), or free memory of the GPU"
+    raise error
+
+
+def _fitting_batch(artifact: Artifact, programs: Sequence[Loaded], free: int, need: int) -> str | None:
+    """``B=48``: what the largest program's batch could be, as its memory grows with it; None where nothing would."""
+    batch = next((d["name"] for d in artifact.header["interface"]["dims"] if d.get("batch")), None)
+    largest = max(programs, key=lambda p: p.io_bytes + p.work_bytes)
+    fixed = int(artifact.header["state"]["bytes"])
+    if batch is None or batch not in largest.sizes or free <= fixed:
+        return None
+    rows = largest.sizes[batch] * (free - fixed) // (need - fixed)
+    return f"{batch}={rows}" if rows else None

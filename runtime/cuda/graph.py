@@ -1,0 +1,151 @@
+"""A plan's instructions on a GPU: cut into bulks, and each bulk one CUDA graph.
+
+A step is one kernel launch, copy or fill with addresses and sizes worked out. Its order among others follows from the
+plan's streams and events: behind the step before it on its stream, and behind what its stream waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dslc.base.errors import DslcError
+
+if TYPE_CHECKING:
+    from dslc.runtime.cuda.device import Device
+    from dslc.runtime.cuda.driver import Arguments
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """A kernel with its arguments. ``where``: the node's name and line, for messages."""
+
+    function: Any
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared: int
+    args: Arguments
+    where: str
+
+    def add(self, device: Device, graph: Any, after: Sequence[Any]) -> Any:
+        return device.driver.add_kernel(graph, after, self.function, self.grid, self.block, self.shared, self.args)
+
+    def submit(self, device: Device, stream: Any) -> None:
+        device.driver.launch(self.function, self.grid, self.block, self.shared, self.args, stream)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Move:
+    """``size`` bytes from one address to another."""
+
+    target: int
+    source: int
+    size: int
+    where: str
+
+    def add(self, device: Device, graph: Any, after: Sequence[Any]) -> Any:
+        return device.driver.add_copy(graph, after, self.target, self.source, self.size, device.context)
+
+    def submit(self, device: Device, stream: Any) -> None:
+        device.driver.copy(self.target, self.source, self.size, stream)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pattern:
+    """``count`` elements of 1, 2 or 4 bytes; ``pitch`` bytes apart, where given, else side by side."""
+
+    target: int
+    value: int
+    width: int
+    count: int
+    pitch: int | None
+    where: str
+
+    def add(self, device: Device, graph: Any, after: Sequence[Any]) -> Any:
+        return device.driver.add_fill(
+            graph, after, self.target, self.value, self.width, self.count, device.context, self.pitch
+        )
+
+    def submit(self, device: Device, stream: Any) -> None:
+        if self.pitch is None:
+            device.driver.fill(self.target, self.value, self.width, self.count, stream)
+        else:
+            device.driver.fill_strided(self.target, self.pitch, self.value, self.count, stream)
+
+
+Step: TypeAlias = Launch | Move | Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """``event`` is recorded on a stream (``waits`` False), or the stream waits for it."""
+
+    event: int
+    waits: bool
+
+
+#: What stands on a stream, in the plan's order.
+Placed: TypeAlias = tuple[int, Step | Mark]
+
+
+def fill_steps(target: int, pattern: bytes, count: int, where: str) -> list[Step]:
+    """The fills that write ``count`` elements of ``pattern``: one; two for 8 bytes that no shorter period makes up."""
+    width = len(pattern)
+    while width > 1 and pattern[: width // 2] == pattern[width // 2 : width]:
+        width //= 2
+    elements = count * len(pattern) // width
+    if not elements:
+        return []
+    values = [int.from_bytes(pattern[i : min(i + 4, width)], "little") for i in range(0, width, 4)]
+    if width <= 4:
+        return [Pattern(target, values[0], width, elements, None, where)]
+    return [Pattern(target + 4 * i, value, 4, elements, width, where) for i, value in enumerate(values)]
+
+
+def dependencies(placed: Sequence[Placed]) -> tuple[list[Step], list[tuple[int, ...]]]:
+    """The steps of a bulk and, for each, the indices of those that it directly follows."""
+    steps: list[Step] = []
+    after: list[tuple[int, ...]] = []
+    ends: dict[int, frozenset[int]] = {}  # stream -> what the next step on it follows
+    events: dict[int, frozenset[int]] = {}
+    for stream, item in placed:
+        end = ends.get(stream, frozenset())
+        if isinstance(item, Mark):
+            if item.waits:
+                ends[stream] = end | events.get(item.event, frozenset())  # of an earlier bulk: done anyway
+            else:
+                events[item.event] = end
+            continue
+        after.append(tuple(sorted(end)))
+        ends[stream] = frozenset({len(steps)})
+        steps.append(item)
+    return steps, after
+
+
+class Bulk:
+    """Steps that are submitted with one launch of a CUDA graph."""
+
+    def __init__(self, device: Device, placed: Sequence[Placed], stream: Any, resources: ExitStack) -> None:
+        """``resources`` takes what is to be let go of; ``stream`` is the one that the graph will be launched on."""
+        self.steps, self.after = dependencies(placed)
+        self._device = device
+        driver = device.driver
+        graph = driver.graph()
+        with ExitStack() as building:
+            building.callback(driver.destroy_graph, graph)
+            nodes: list[Any] = []
+            for step, after in zip(self.steps, self.after, strict=True):
+                try:
+                    nodes.append(step.add(device, graph, [nodes[i] for i in after]))
+                except DslcError as error:
+                    error.place = f"{step.where}: {error.place}"
+                    raise
+            self._executable = driver.instantiate(graph)
+            resources.callback(partial(driver.destroy_executable, self._executable))
+        driver.upload(self._executable, stream)
+
+    def launch(self, stream: Any) -> None:
+        self._device.driver.launch_graph(self._executable, stream)

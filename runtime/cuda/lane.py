@@ -1,0 +1,180 @@
+"""What one caller has of a GPU: streams, io and work blocks, and two slots of pinned memory that take turns.
+
+A slot carries one run: inputs on their way in, results on their way out. It is free again when that run is done, so at
+most two runs are under way, and the host prepares the second while the device works on the first.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+
+from dslc.base.errors import DslcError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.cuda.device import Device
+
+SLOTS: Final = 2
+
+
+class Pending(Protocol):
+    """Results that still lie in a slot."""
+
+    def settle(self) -> None:
+        """Wait for them and take copies: the slot is needed."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """``inputs`` and ``outputs``: pinned host memory, u8. ``staging``: as many bytes as inputs on the device, 0 where
+    inputs go straight to io. ``arrived``: inputs have reached staging; ``done``: results have reached ``outputs``."""
+
+    inputs: NDArray[np.uint8]
+    outputs: NDArray[np.uint8]
+    staging: int
+    arrived: Any
+    done: Any
+    busy: bool = False
+    pending: weakref.ref[Pending] | None = None
+    held: list[object] = field(default_factory=list)  # what the run reads and others own
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a lane has done. ``synchronisations``: within runs, by the host; ``waits``: for results, or for a slot."""
+
+    graph_launches: int = 0
+    launches: int = 0
+    synchronisations: int = 0
+    waits: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LaneSizes:
+    """Bytes. ``staging`` of each slot, on the device; ``inputs`` and ``outputs`` of each slot, pinned on the host."""
+
+    io: int
+    work: int
+    staging: int
+    inputs: int
+    outputs: int
+
+    @property
+    def device(self) -> tuple[int, ...]:
+        """The blocks that a lane takes of the device."""
+        return tuple(size for size in (self.io, self.work, *(self.staging,) * SLOTS) if size)
+
+
+class Lane:
+    """One caller at a time. The device's context is current in every call."""
+
+    def __init__(self, device: Device, sizes: LaneSizes, resources: ExitStack) -> None:
+        """``resources`` takes what is to be let go of, in the order that the device needs."""
+        self.device = device
+        self.counters = Counters()
+        driver = device.driver
+        # Memory is let go of last: when the streams are idle.
+        self.io = _block(device, sizes.io, resources)
+        self.work = _block(device, sizes.work, resources)
+        parts = [
+            (
+                _pinned(device, sizes.inputs, resources),
+                _pinned(device, sizes.outputs, resources),
+                _block(device, sizes.staging, resources),
+            )
+            for _ in range(SLOTS)
+        ]
+        self.stream = _stream(device, resources)
+        self.copies = _stream(device, resources)
+        self.slots = [Slot(*part, _event(device, resources), _event(device, resources)) for part in parts]
+        self._turn = 0
+        if sizes.io:  # what nobody has written is 0, as on the CPU
+            driver.fill(self.io, 0, 1, sizes.io, self.stream)
+        if sizes.work:
+            driver.fill(self.work, 0, 1, sizes.work, self.stream)
+
+    def next_slot(self) -> Slot:
+        """The slot whose run is the older, when that is done."""
+        self._turn = (self._turn + 1) % SLOTS
+        slot = self.slots[self._turn]
+        self.settle(slot)
+        return slot
+
+    def settle(self, slot: Slot) -> None:
+        """Wait for a slot's run; results that nobody has read yet are copied out of it."""
+        if slot.busy:
+            self.wait_for(slot)
+            waiting = slot.pending() if slot.pending is not None else None
+            if waiting is not None:
+                waiting.settle()
+        slot.pending = None
+        slot.held.clear()
+
+    def recover(self, slot: Slot) -> None:
+        """After a call of a run has failed: wait for what was submitted before it, so that the slot is free again."""
+        with suppress(DslcError), self.device:  # the error that led here is the one to tell
+            self.device.driver.synchronise(self.copies)
+            self.device.driver.synchronise(self.stream)
+        slot.busy = False
+
+    def drain(self) -> None:
+        """Wait until nothing runs; a GPU that is lost runs nothing."""
+        _drain(self.device, self.copies)
+        _drain(self.device, self.stream)
+
+    def wait_for(self, slot: Slot) -> None:
+        if not slot.busy:
+            return
+        if not self.device.driver.done(slot.done):
+            self.counters.waits += 1
+            self.device.driver.wait_host(slot.done)
+        slot.busy = False
+
+
+def _block(device: Device, size: int, resources: ExitStack) -> int:
+    """The address of ``size`` bytes; 0 for none."""
+    if not size:
+        return 0
+    block = device.pool.allocate(size)
+    resources.callback(device.pool.free, block)
+    return block.address
+
+
+def _pinned(device: Device, size: int, resources: ExitStack) -> NDArray[np.uint8]:
+    if not size:
+        return np.empty(0, np.uint8)
+    address = device.driver.allocate_host(size)
+    resources.callback(device.driver.free_host, address)
+    view = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
+    view[:] = 0
+    return view
+
+
+def _stream(device: Device, resources: ExitStack) -> Any:
+    """A stream that is idle before it is destroyed, and before what was taken earlier is let go of."""
+    stream = device.driver.stream()
+    resources.callback(device.driver.destroy_stream, stream)
+    resources.callback(partial(_drain, device, stream))
+    return stream
+
+
+def _drain(device: Device, stream: Any) -> None:
+    if device.driver.lost is None:
+        device.driver.synchronise(stream)
+
+
+def _event(device: Device, resources: ExitStack) -> Any:
+    event = device.driver.event()
+    resources.callback(device.driver.destroy_event, event)
+    return event

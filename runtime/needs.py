@@ -1,0 +1,32 @@
+"""What a session will take, by name, for the message of one that does not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from dslc.runtime.dtypes import ITEMSIZE
+from dslc.runtime.plan import Kernel, Reference, accesses
+
+if TYPE_CHECKING:
+    from dslc.runtime.context import Loaded
+
+
+def named_buffers(state: Mapping[str, Any], programs: Sequence[Loaded]) -> list[tuple[str, int]]:
+    """Each buffer once, with a name that means something to the user: a tensor, a port, or the node that writes it."""
+    sizes: dict[str, int] = {}
+    for tensor in state["tensors"]:
+        sizes[f"`{tensor['name']}`"] = prod(tensor["shape"]) * ITEMSIZE[tensor["dtype"]]
+    for program in programs:
+        names = {port.buffer: f"`{port.name}`" for port in (*program.plan.inputs, *program.plan.outputs)}
+        for instruction in program.plan.instructions:
+            if isinstance(instruction, Reference | Kernel):
+                for output in accesses(instruction)[1]:
+                    names.setdefault(output, program.plan.names[instruction.where])
+        for index, name in names.items():
+            buffer = program.plan.buffers[index]
+            if buffer.region != "state":
+                key = f"{name} of {program}"
+                sizes[key] = max(sizes.get(key, 0), prod(buffer.shape) * ITEMSIZE[buffer.dtype])
+    return list(sizes.items())
