@@ -7,7 +7,9 @@ from typing import Final
 
 from dslc.compiler.codegen import norms, pointwise, rows, updates
 from dslc.compiler.codegen.cuda import contractions, drawing, pooling
+from dslc.compiler.codegen.cuda.regions import can_compile, writes
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.region import Region
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
 
@@ -27,6 +29,10 @@ def lower(node: Node) -> list[Launch] | None:
     if not any(type.bytes for type in node.types):
         return []
     if isinstance(node.op, Pointwise) or node.op.name == "fused":
-        return pointwise.pointwise(node)
-    found = _LOWERED.get(node.op.name)
-    return None if found is None else found(node)
+        launches: list[Launch] | None = pointwise.pointwise(node)
+    else:
+        found = _LOWERED.get(node.op.name)
+        launches = None if found is None else found(node)
+    if launches is None or not all(can_compile(x.spec) for x in launches if isinstance(x.spec, Region)):
+        return None
+    return [x for x in launches if not isinstance(x.spec, Region) or writes(x.spec)]

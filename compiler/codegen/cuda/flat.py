@@ -1,0 +1,139 @@
+"""Regions without reductions as text: one vector of elements a thread, loads first, then the values, then stores."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from dslc.compiler.codegen.cuda.schedule import Flat, needs_wide_index
+from dslc.compiler.codegen.cuda.source import Source
+from dslc.compiler.codegen.cuda.stages import used_values
+from dslc.compiler.codegen.cuda.text import Index, Text, power_of_two
+from dslc.compiler.codegen.cuda.values import Reg, Values, register_dtype
+from dslc.compiler.codegen.region import Access, Fetch, Let, Region, collapsed, dense
+from dslc.compiler.ir.types import DType
+
+
+def flat_source(name: str, region: Region, schedule: Flat) -> Source:
+    """The kernel's text."""
+    return _Printer(name, region, schedule).source()
+
+
+class _Printer:
+    def __init__(self, name: str, region: Region, schedule: Flat) -> None:
+        self.given, self.schedule, self.vector = region, schedule, schedule.vector
+        self.region = collapsed(replace(region, outer=(*region.outer, *region.inner), inner=()))
+        self.text = Text(name, len(region.inputs) + len(region.outputs), needs_wide_index(region))
+        self.values = Values(self.text)
+        self.sizes = self.region.outer
+        self.dense = dense(self.sizes)
+        self.whole = self.vector > 1 and bool(self.sizes) and self.sizes[-1] % self.vector == 0
+        self._indices: list[Index] | None = None
+        self.first: Index = 0
+        self.mask: str | None = None
+
+    def source(self) -> Source:
+        text, threads = self.text, self.schedule.geometry.block[0]
+        item = text.plus(text.times(text.here("block"), threads), text.here("thread"))
+        self.first = text.times(item, self.vector)
+        full = self.schedule.geometry.grid[0] * threads * self.vector == self.schedule.count
+        self.mask = None if full else text.below(self.first, self.schedule.count)
+        known = self._loaded()
+        for stage in self.region.stages:
+            for let in stage.lets:
+                if isinstance(let, Let):
+                    known.append(Reg(text.set(self.values.evaluate(let.expr, known, let.dtype).text), let.dtype))
+                else:
+                    assert isinstance(let, Fetch), "a scan is no matter of single elements"
+                    known.append(self._fetch(let, known))
+        self._written(known)
+        return text.source(threads)
+
+    def _loaded(self) -> list[Reg | None]:
+        used = {v for stage in self.region.stages for v in used_values(stage)}
+        known: list[Reg | None] = []
+        for number, access in enumerate(self.region.inputs):
+            known.append(self._load(number, access) if number in used else None)
+        if self.region.index in used:
+            counted = self.text.ramp(self.first, self.vector, 1)
+            count = math.prod(self.given.inner)
+            along = self.text.known(self.text.divmod(counted, count)[1] if self.given.outer else counted)
+            known.append(Reg(self.text.set(self.text.call("to", (DType.I64,), along)), DType.I64))
+        else:
+            known.append(None)
+        known += [self._index(axis) for axis in self.region.indices]
+        return known
+
+    def _index(self, axis: int) -> Reg:
+        """The elements' index along an axis."""
+        text = self.text
+        if not self.whole:
+            found = text.unravel(text.ramp(self.first, self.vector, 1), self.sizes)[axis]
+        elif axis == len(self.sizes) - 1:
+            found = text.ramp(self._unraveled()[axis], self.vector, 1)
+        else:
+            found = self._unraveled()[axis]
+        return Reg(text.set(text.call("to", (DType.I64,), text.known(found))), DType.I64)
+
+    def _unraveled(self) -> list[Index]:
+        """The indices of the vector's first element."""
+        if self._indices is None:
+            self._indices = self.text.unravel(self.first, self.sizes)
+        return self._indices
+
+    def _fetch(self, fetch: Fetch, known: list[Reg | None]) -> Reg:
+        text, access = self.text, self.region.inputs[fetch.input]
+        index, wanted = known[fetch.index], None if fetch.mask is None else known[fetch.mask]
+        assert index is not None
+        _, place = self._place(access, whole=False)
+        at = text.plus(text.set(text.call("to", (text.index_dtype,), index.text)), place)
+        mask = text.both(None if wanted is None else wanted.text, self.mask)
+        masks = () if mask is None else (mask,)
+        found = text.call("load_if" if masks else "load", (access.dtype, 1), f"p{fetch.input}", at, *masks)
+        return Reg(text.set(found), access.dtype)
+
+    def _load(self, number: int, access: Access) -> Reg:
+        vector, at = self._place(access)
+        masks = () if self.mask is None else (self.mask,)
+        found = self.text.call("load_if" if masks else "load", (access.dtype, vector), f"p{number}", at, *masks)
+        return Reg(self.text.set(found), access.dtype)
+
+    def _written(self, known: list[Reg | None]) -> None:
+        shift = len(self.region.inputs)
+        for stage in self.region.stages:
+            for store in stage.stores:
+                reg, access = known[store.value], self.region.outputs[store.output]
+                assert reg is not None and register_dtype(access.dtype) is reg.held
+                vector, at = self._place(access)
+                masks = () if self.mask is None else (self.mask,)
+                head = "store_if" if masks else "store"
+                pointer = f"p{shift + store.output}"
+                self.text.write(self.text.call(head, (access.dtype, vector), pointer, at, reg.text, *masks))
+            for flag in stage.raises:
+                reg, access = known[flag.value], self.region.outputs[flag.output]
+                assert reg is not None
+                found = reg.text if self.mask is None else self.text.call("and", (), reg.text, self.mask)
+                at = self.text.known(access.offset)
+                self.text.write(self.text.call("raise_flag", (), f"p{shift + flag.output}", at, found))
+
+    def _place(self, access: Access, whole: bool = True) -> tuple[int, str]:
+        """How many neighbours one load or store has, and the number of the first of them, or several numbers.
+
+        Not ``whole``: the number of each element alone; one number where it is that of all.
+        """
+        text, wanted = self.text, self.vector
+        if not any(access.strides):
+            return 1, text.known(access.offset)
+        if access.strides == self.dense and access.repeat == 1:
+            first, vector = text.plus(self.first, access.offset), min(wanted, power_of_two(wanted, access.offset))
+            vector = vector if whole else 1
+            return vector, text.known(text.ramp(first, wanted // vector, vector))
+        if access.repeat == 1 and (self.whole or wanted == 1):
+            first, stride = text.dot(access.offset, self._unraveled(), access.strides), access.strides[-1]
+            if stride == 0 or wanted == 1:
+                return 1, text.known(first)
+            vector = power_of_two(wanted, access.offset, *access.strides[:-1]) if stride == 1 and whole else 1
+            return vector, text.known(text.ramp(first, wanted // vector, vector * stride))
+        each = text.unravel(text.ramp(self.first, wanted, 1), self.sizes)
+        each[-1] = text.divmod(each[-1], access.repeat)[0]
+        return 1, text.known(text.dot(access.offset, each, access.strides))

@@ -1,0 +1,273 @@
+"""The scalar functions of lanes as intrinsics for Numba: arithmetic, comparisons, conversions, rounding.
+
+Sums, products and quotients are libdevice's ``*_rn`` functions, which nothing contracts to ``fma``; exp, log and their
+kin are libdevice's accurate ones. Integers wrap. A lane meets a scalar by repeating it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from llvmlite import ir
+from numba.cuda.extending import intrinsic
+from numba.cuda.typing import signature
+
+from dslc.compiler.codegen.cuda.lanes import (
+    F32,
+    F64,
+    I16,
+    I32,
+    I64,
+    count_of,
+    dtype_of,
+    llvm_type,
+    packed,
+    spread,
+    type_of,
+    unpacked,
+)  # fmt: skip
+from dslc.compiler.ir.scalar import FUNCTIONS
+from dslc.compiler.ir.types import DType
+
+_LIBDEVICE: Final = {
+    "exp": "exp", "log": "log", "log1p": "log1p", "expm1": "expm1", "sin": "sin", "cos": "cos", "tanh": "tanh",
+    "erf": "erf", "floor": "floor", "round": "rint", "abs": "fabs",
+}  # fmt: skip
+_EXACT: Final = {"add": "add_rn", "mul": "mul_rn", "div": "div_rn", "sqrt": "sqrt_rn"}
+_COMPARISONS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+_UNSIGNED: Final = (DType.U8, DType.B1)
+
+
+def device(builder: Any, name: str, result: Any, *args: Any) -> Any:
+    """A call of a function of libdevice, or of an LLVM intrinsic, by its name."""
+    module = builder.module
+    function = module.globals.get(name)
+    if function is None:
+        function = ir.Function(module, ir.FunctionType(result, [a.type for a in args]), name)
+    return builder.call(function, args)
+
+
+def libdevice(builder: Any, name: str, *args: Any) -> Any:
+    """``name`` of args of one float type, in the variant for that type."""
+    single = args[0].type == F32
+    full = f"__nv_{'f' if single else 'd'}{name}" if name in _EXACT.values() else f"__nv_{name}{'f' if single else ''}"
+    return device(builder, full, args[0].type, *args)
+
+
+def is_nan(builder: Any, x: Any) -> Any:
+    return builder.fcmp_unordered("uno", x, x)
+
+
+def compare(builder: Any, sign: str, dtype: DType, x: Any, y: Any) -> Any:
+    """An i1; with nan false, but for !=."""
+    if dtype.is_float:
+        return (builder.fcmp_unordered if sign == "!=" else builder.fcmp_ordered)(sign, x, y)
+    return (builder.icmp_unsigned if dtype in _UNSIGNED else builder.icmp_signed)(sign, x, y)
+
+
+def combine(builder: Any, how: str, dtype: DType, x: Any, y: Any) -> Any:
+    """The sum or product, or the lesser or greater with nan where either is."""
+    if how in ("sum", "prod"):
+        function = "add" if how == "sum" else "mul"
+        return libdevice(builder, f"{function}_rn", x, y) if dtype.is_float else getattr(builder, function)(x, y)
+    first = compare(builder, "<" if how == "min" else ">", dtype, x, y)
+    if dtype.is_float:
+        first = builder.or_(first, is_nan(builder, x))
+    return builder.select(first, x, y)
+
+
+def _sign(builder: Any, dtype: DType, x: Any) -> Any:
+    zero, one = x.type(0), x.type(1)
+    above, below = (compare(builder, s, dtype, x, zero) for s in "><")
+    if dtype.is_float:  # zeros and nan stay as they are
+        return builder.select(above, one, builder.select(below, x.type(-1), x))
+    return builder.select(above, one, builder.select(below, x.type(-1), zero))
+
+
+def _negative(builder: Any, dtype: DType, x: Any) -> Any:
+    return builder.fsub(x.type(-0.0), x) if dtype.is_float else builder.sub(x.type(0), x)
+
+
+def _subtract(builder: Any, dtype: DType, x: Any, y: Any) -> Any:
+    if not dtype.is_float:
+        return builder.sub(x, y)
+    return libdevice(builder, "add_rn", x, _negative(builder, dtype, y))
+
+
+def _absolute(builder: Any, dtype: DType, x: Any) -> Any:
+    if dtype.is_float:
+        return libdevice(builder, "fabs", x)
+    if dtype in _UNSIGNED:
+        return x
+    return builder.select(builder.icmp_signed("<", x, x.type(0)), builder.sub(x.type(0), x), x)
+
+
+def _divided(builder: Any, dtype: DType, x: Any, y: Any) -> tuple[Any, Any]:
+    """The quotient rounded down and its rest, of y's sign; as numpy has them. Integers by zero give 0."""
+    zero = x.type(0)
+    if dtype.is_float:
+        rest = libdevice(builder, "fmod", x, y)
+        away = builder.and_(
+            builder.fcmp_unordered("!=", rest, zero),
+            builder.xor(builder.fcmp_ordered("<", y, zero), builder.fcmp_ordered("<", rest, zero)),
+        )
+        quotient = libdevice(builder, "div_rn", _subtract(builder, dtype, x, rest), y)
+        quotient = builder.select(away, libdevice(builder, "add_rn", quotient, x.type(-1)), quotient)
+        rest = builder.select(away, libdevice(builder, "add_rn", rest, y), rest)
+        down = libdevice(builder, "floor", quotient)
+        apart = _subtract(builder, dtype, quotient, down)
+        nearer = builder.fcmp_ordered(">", apart, x.type(0.5))  # the quotient is a whole number but for rounding
+        down = builder.select(nearer, libdevice(builder, "add_rn", down, x.type(1)), down)
+        sign = device(
+            builder, f"__nv_copysign{'f' if x.type == F32 else ''}", x.type, zero, libdevice(builder, "div_rn", x, y)
+        )
+        down = builder.select(builder.fcmp_ordered("==", quotient, zero), sign, down)
+        down = builder.select(builder.fcmp_ordered("==", y, zero), libdevice(builder, "div_rn", x, y), down)
+        signed = device(builder, f"__nv_copysign{'f' if x.type == F32 else ''}", x.type, zero, y)
+        rest = builder.select(builder.fcmp_ordered("==", rest, zero), signed, rest)
+        return down, rest
+    none = builder.icmp_unsigned("==", y, zero)
+    by = builder.select(none, x.type(1), y)
+    if dtype in _UNSIGNED:
+        quotient, rest = builder.udiv(x, by), builder.urem(x, by)
+    else:
+        # the least number by -1 overflows: it wraps to itself
+        minus = builder.icmp_signed("==", by, x.type(-1))
+        safe = builder.select(minus, x.type(1), by)
+        quotient, rest = builder.sdiv(x, safe), builder.srem(x, safe)
+        quotient = builder.select(minus, builder.sub(zero, x), quotient)
+        away = builder.and_(
+            builder.icmp_signed("!=", rest, zero), builder.icmp_signed("<", builder.xor(rest, by), zero)
+        )
+        quotient = builder.select(away, builder.sub(quotient, x.type(1)), quotient)
+        rest = builder.select(away, builder.add(rest, by), rest)
+    return builder.select(none, zero, quotient), builder.select(none, zero, rest)
+
+
+def apply(builder: Any, function: str, dtype: DType, *xs: Any) -> Any:
+    """A function of ``scalar.FUNCTIONS`` on one lane; ``dtype`` is that of its numbers."""
+    if function in _COMPARISONS:
+        return compare(builder, _COMPARISONS[function], dtype, *xs)
+    if function == "select":
+        return builder.select(*xs)
+    if function in ("and", "or"):
+        return (builder.and_ if function == "and" else builder.or_)(*xs)
+    if function == "not":
+        return builder.xor(xs[0], xs[0].type(1))
+    if function in ("min", "max"):
+        return combine(builder, function, dtype, *xs)
+    special: dict[str, Callable[..., Any]] = {"sub": _subtract, "neg": _negative, "abs": _absolute, "sign": _sign}
+    if function in special:
+        return special[function](builder, dtype, *xs)
+    if function in ("floordiv", "mod"):
+        return _divided(builder, dtype, *xs)[function == "mod"]
+    if not dtype.is_float:
+        return {"add": builder.add, "mul": builder.mul}[function](*xs)
+    if function == "pow":
+        return libdevice(builder, "pow", *xs)
+    return libdevice(builder, _EXACT.get(function) or _LIBDEVICE[function], *xs)
+
+
+def rounded(builder: Any, x: Any, dtype: DType) -> Any:
+    """The f32 or f64 lane ``x`` as the nearest bf16 or f16 (ties to even), again as f32."""
+    return from_half(builder, to_half(builder, x, dtype), dtype)
+
+
+def to_half(builder: Any, x: Any, dtype: DType) -> Any:
+    """The 16 bits of the nearest bf16 or f16."""
+    if x.type == F64:
+        x = _odd(builder, x)
+    if dtype is DType.F16:
+        return builder.bitcast(builder.fptrunc(x, ir.HalfType()), I16)
+    function = ir.FunctionType(I16, [F32])
+    return builder.call(ir.InlineAsm(function, "cvt.rn.bf16.f32 $0, $1;", "=h,f"), [x])
+
+
+def _odd(builder: Any, x: Any) -> Any:
+    """f64 to f32, rounded to odd: rounding once more to fewer bits then errs nowhere."""
+    near = device(builder, "__nv_double2float_rz", F32, x)
+    lost = builder.fcmp_ordered("one", builder.fpext(near, F64), x)
+    return builder.bitcast(builder.or_(builder.bitcast(near, I32), builder.zext(lost, I32)), F32)
+
+
+def from_half(builder: Any, bits: Any, dtype: DType) -> Any:
+    """f32 of the 16 bits of a bf16 or f16."""
+    if dtype is DType.F16:
+        return builder.fpext(builder.bitcast(bits, ir.HalfType()), F32)
+    return builder.bitcast(builder.shl(builder.zext(bits, I32), I32(16)), F32)
+
+
+def convert(builder: Any, x: Any, old: DType, new: DType) -> Any:
+    """As ``cast`` does: floats to integers saturate and lose their fraction, nan gives 0; integers wrap."""
+    if old is new:
+        return x
+    type = llvm_type(new)
+    if new is DType.B1:
+        return compare(builder, "!=", old, x, x.type(0))
+    if old.is_float and new.is_float:
+        return builder.fpext(x, type) if new is DType.F64 else builder.fptrunc(x, type)
+    if old.is_float:
+        return _saturated(builder, x, new)
+    unsigned = old in _UNSIGNED
+    if new.is_float:
+        return (builder.uitofp if unsigned else builder.sitofp)(x, type)
+    if old is not DType.B1 and new.itemsize <= old.itemsize:
+        return x if new.itemsize == old.itemsize else builder.trunc(x, type)
+    return (builder.zext if unsigned else builder.sext)(x, type)
+
+
+def _saturated(builder: Any, x: Any, new: DType) -> Any:
+    bits = 8 * new.itemsize
+    low, high = (0, (1 << bits) - 1) if new is DType.U8 else (-(1 << bits - 1), (1 << bits - 1) - 1)
+    wide = I64 if bits == 64 else I32
+    name = f"__nv_{'float' if x.type == F32 else 'double'}2{'ll' if bits == 64 else 'int'}_rz"  # these saturate
+    found = builder.select(is_nan(builder, x), wide(0), device(builder, name, wide, x))
+    if bits >= 32:
+        return found
+    found = builder.select(builder.icmp_signed("<", found, wide(low)), wide(low), found)
+    found = builder.select(builder.icmp_signed(">", found, wide(high)), wide(high), found)
+    return builder.trunc(found, llvm_type(new))
+
+
+def lifted(arity: int, result: Callable[..., DType], lane: Callable[..., Any]) -> Any:
+    """An intrinsic of ``arity`` arguments that applies ``lane(builder, dtypes, *lanes)`` to each lane of them.
+
+    ``result``: the dtype of the result from those of the arguments.
+    """
+
+    def lift(*args: Any) -> tuple[Any, Any]:
+        dtypes = [dtype_of(a) for a in args]
+        count = max(count_of(a) for a in args)
+
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            lanes = [spread(unpacked(builder, v, t), count) for v, t in zip(values, args)]
+            return packed(builder, [lane(builder, dtypes, *each) for each in zip(*lanes)])
+
+        return signature(type_of(result(*dtypes), count), *args), generate
+
+    match arity:
+        case 1:
+            return intrinsic(lambda context, x: lift(x))
+        case 2:
+            return intrinsic(lambda context, x, y: lift(x, y))
+    return intrinsic(lambda context, x, y, z: lift(x, y, z))
+
+
+def scalar_function(name: str) -> Any:
+    """``name`` of ``scalar.FUNCTIONS`` as an intrinsic."""
+    return lifted(
+        FUNCTIONS[name],
+        lambda *dtypes: DType.B1 if name in _COMPARISONS else dtypes[-1],
+        lambda builder, dtypes, *xs: apply(builder, name, dtypes[-1], *xs),
+    )
+
+
+def conversion(dtype: DType) -> Any:
+    """``cast`` to a dtype that registers hold."""
+    return lifted(1, lambda old: dtype, lambda builder, dtypes, x: convert(builder, x, dtypes[0], dtype))
+
+
+def rounding(dtype: DType) -> Any:
+    """Rounding to bf16 or f16, of f32 or f64; the result is f32."""
+    return lifted(1, lambda old: DType.F32, lambda builder, dtypes, x: rounded(builder, x, dtype))

@@ -1,0 +1,258 @@
+"""Where a thread is, index arithmetic, and reductions over lanes and over the threads of a block, as intrinsics.
+
+All threads of a block run through the same statements, so shuffles and barriers see all of them. Every reduction is a
+tree whose form depends on its parameters alone; all threads get the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from llvmlite import ir
+from numba.cuda.extending import intrinsic
+from numba.cuda.typing import signature
+
+from dslc.compiler.codegen.cuda.functions import combine, convert, device
+from dslc.compiler.codegen.cuda.lanes import (
+    I8,
+    I32,
+    I64,
+    count_of,
+    dtype_of,
+    llvm_type,
+    packed,
+    spread,
+    type_of,
+    unpacked,
+)  # fmt: skip
+from dslc.compiler.ir.types import DType
+
+_SHARED: Final = 3  # the address space
+_EVERY: Final = I32(-1)  # all threads of a warp
+
+
+def _place(register: str) -> Any:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def place(context: Any) -> Any:
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            return device(builder, f"llvm.nvvm.read.ptx.sreg.{register}.x", I32)
+
+        return signature(type_of(DType.I32, 1)), generate
+
+    return place
+
+
+thread = _place("tid")  # in the block: i32
+block = _place("ctaid")  # in the grid: i32
+
+
+def index_function(name: str) -> Any:
+    """plus, times, quotient, remainder, below of indices of i32 or i64, the second one possibly an int.
+
+    Numbers are not negative and results fit.
+    """
+
+    def typed(x: Any, y: Any) -> tuple[Any, Any]:
+        dtype, count = dtype_of(x), max(count_of(x), count_of(y))
+
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            ys = [convert(builder, lane, dtype_of(y), dtype) for lane in unpacked(builder, values[1], y)]
+            pairs = zip(spread(unpacked(builder, values[0], x), count), spread(ys, count))
+            return packed(builder, [_index(builder, name, *pair) for pair in pairs])
+
+        result = DType.B1 if name == "below" else dtype
+        return signature(type_of(result, count), x, y), generate
+
+    return intrinsic(lambda context, x, y: typed(x, y))
+
+
+def _index(builder: Any, name: str, x: Any, y: Any) -> Any:
+    match name:
+        case "plus":
+            return builder.add(x, y, flags=("nsw",))
+        case "times":
+            return builder.mul(x, y, flags=("nsw",))
+        case "quotient":
+            return builder.udiv(x, y)
+        case "remainder":
+            return builder.urem(x, y)
+    return builder.icmp_signed("<", x, y)
+
+
+def ramp(count: int, step: int) -> Any:
+    """``count`` numbers x, x + step, ... for each lane of x, side by side."""
+
+    def typed(x: Any) -> tuple[Any, Any]:
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            lanes = unpacked(builder, values[0], x)
+            return packed(
+                builder, [builder.add(n, n.type(i * step), flags=("nsw",)) for n in lanes for i in range(count)]
+            )
+
+        return signature(type_of(dtype_of(x), count * count_of(x)), x), generate
+
+    return intrinsic(lambda context, x: typed(x))
+
+
+def fill(dtype: DType, count: int) -> Any:
+    """``count`` lanes of one number."""
+
+    def typed(x: Any) -> tuple[Any, Any]:
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            return packed(builder, [convert(builder, values[0], dtype_of(x), dtype)] * count)
+
+        return signature(type_of(dtype, count), x), generate
+
+    return intrinsic(lambda context, x: typed(x))
+
+
+def each(count: int) -> Any:
+    """Every lane ``count`` times, side by side."""
+
+    def typed(x: Any) -> tuple[Any, Any]:
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            return packed(builder, [lane for lane in unpacked(builder, values[0], x) for _ in range(count)])
+
+        return signature(type_of(dtype_of(x), count * count_of(x)), x), generate
+
+    return intrinsic(lambda context, x: typed(x))
+
+
+def tile(times: int, count: int) -> Any:
+    """``count`` lanes, or one that is repeated, ``times`` times one after the other."""
+
+    def typed(x: Any) -> tuple[Any, Any]:
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            return packed(builder, spread(unpacked(builder, values[0], x), count) * times)
+
+        return signature(type_of(dtype_of(x), count * times), x), generate
+
+    return intrinsic(lambda context, x: typed(x))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def joined(context: Any, x: Any, y: Any) -> Any:
+    """The lanes of x, then those of y."""
+
+    def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        return packed(builder, [*unpacked(builder, values[0], x), *unpacked(builder, values[1], y)])
+
+    return signature(type_of(dtype_of(x), count_of(x) + count_of(y)), x, y), generate
+
+
+def half(number: int) -> Any:
+    """The first (0) or second (1) half of the lanes."""
+
+    def typed(x: Any) -> tuple[Any, Any]:
+        count = count_of(x) // 2
+
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            return packed(builder, unpacked(builder, values[0], x)[number * count :][:count])
+
+        return signature(type_of(dtype_of(x), count), x), generate
+
+    return intrinsic(lambda context, x: typed(x))
+
+
+def fold(how: str, groups: int, count: int) -> Any:
+    """``groups`` of ``count`` lanes (or one lane, repeated) combined: half the groups with the other half, to one."""
+
+    def typed(x: Any) -> tuple[Any, Any]:
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            lanes = spread(unpacked(builder, values[0], x), groups * count)
+            return packed(builder, [_tree(builder, how, dtype_of(x), lanes[i::count]) for i in range(count)])
+
+        return signature(type_of(dtype_of(x), count), x), generate
+
+    return intrinsic(lambda context, x: typed(x))
+
+
+def group(how: str, width: int) -> Any:
+    """Each lane combined over groups of ``width`` neighbouring threads of a warp, by butterflies."""
+
+    def typed(x: Any) -> tuple[Any, Any]:
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            lanes = unpacked(builder, values[0], x)
+            distance = width // 2
+            while distance:
+                others = [_shuffled(builder, lane, distance) for lane in lanes]
+                lanes = [combine(builder, how, dtype_of(x), a, b) for a, b in zip(lanes, others)]
+                distance //= 2
+            return packed(builder, lanes)
+
+        return signature(x, x), generate
+
+    return intrinsic(lambda context, x: typed(x))
+
+
+def across(how: str, parts: int, width: int, slot: int) -> Any:
+    """Each lane combined over the threads t, t + width, ... of a block of ``parts * width``, through shared memory.
+
+    ``slot`` names the memory; no two calls of a kernel share one.
+    """
+
+    def typed(x: Any) -> tuple[Any, Any]:
+        dtype, count = dtype_of(x), count_of(x)
+        type = llvm_type(dtype) if dtype is not DType.B1 else I8
+
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            lanes = unpacked(builder, values[0], x)
+            memory = _shared(builder, f"shared_{slot}", ir.ArrayType(type, count * parts * width))
+            here = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
+            for i, lane in enumerate(lanes):
+                builder.store(lane, builder.gep(memory, [I32(0), builder.add(here, I32(i * parts * width))]))
+            device(builder, "llvm.nvvm.barrier0", ir.VoidType())
+            first = builder.urem(here, I32(width))
+            found = []
+            for i in range(count):
+                partial = [
+                    builder.load(builder.gep(memory, [I32(0), builder.add(first, I32((i * parts + p) * width))]))
+                    for p in range(parts)
+                ]
+                found.append(_tree(builder, how, dtype, partial))
+            return packed(builder, found)
+
+        return signature(x, x), generate
+
+    return intrinsic(lambda context, x: typed(x))
+
+
+def _tree(builder: Any, how: str, dtype: DType, lanes: Sequence[Any]) -> Any:
+    """The first half combined with the second until one is left; an odd one in the middle waits."""
+    while len(lanes) > 1:
+        half = (len(lanes) + 1) // 2
+        lanes = [
+            combine(builder, how, dtype, lanes[i], lanes[i + half]) if i + half < len(lanes) else lanes[i]
+            for i in range(half)
+        ]
+    return lanes[0]
+
+
+def _shared(builder: Any, name: str, type: Any) -> Any:
+    """Shared memory of the block."""
+    memory = ir.GlobalVariable(builder.module, type, name, addrspace=_SHARED)
+    memory.linkage = "internal"
+    memory.initializer = ir.Constant(type, ir.Undefined)
+    memory.align = 16
+    return memory
+
+
+def _shuffled(builder: Any, lane: Any, distance: int) -> Any:
+    """The lane of the thread whose number differs in the bit ``distance``."""
+    type = lane.type
+    bits = type.width if isinstance(type, ir.IntType) else 32 if isinstance(type, ir.FloatType) else 64
+    raw = lane if isinstance(type, ir.IntType) else builder.bitcast(lane, ir.IntType(bits))
+    if bits == 64:
+        halves = [builder.trunc(raw, I32), builder.trunc(builder.lshr(raw, I64(32)), I32)]
+        low, high = (builder.zext(_butterfly(builder, half, distance), I64) for half in halves)
+        raw = builder.or_(low, builder.shl(high, I64(32)))
+    elif bits == 32:
+        raw = _butterfly(builder, raw, distance)
+    else:
+        raw = builder.trunc(_butterfly(builder, builder.zext(raw, I32), distance), type)
+    return raw if isinstance(type, ir.IntType) else builder.bitcast(raw, type)
+
+
+def _butterfly(builder: Any, word: Any, distance: int) -> Any:
+    return device(builder, "llvm.nvvm.shfl.sync.bfly.i32", I32, _EVERY, word, I32(distance), I32(31))

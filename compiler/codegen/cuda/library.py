@@ -1,0 +1,35 @@
+"""The functions that printed kernels call, by ``Call``, as intrinsics for Numba."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from dslc.compiler.codegen.cuda import functions, groups, memory
+from dslc.compiler.codegen.cuda.source import Call
+from dslc.compiler.ir.scalar import FUNCTIONS
+
+
+@cache
+def function_of(call: Call) -> Any:
+    """The intrinsic; the same object for the same call, so that Numba types it once."""
+    head = call.head
+    given: tuple[Any, ...] = call.parameters
+    if head in FUNCTIONS:
+        return functions.scalar_function(head)
+    match head:
+        case "to":
+            return functions.conversion(*given)
+        case "rounded":
+            return functions.rounding(*given)
+        case "load" | "load_if":
+            return memory.load(given[0], given[1], head == "load_if")
+        case "store" | "store_if":
+            return memory.store(given[0], given[1], head == "store_if")
+        case "raise_flag":
+            return memory.raise_flag
+        case "thread" | "block":
+            return groups.thread if head == "thread" else groups.block
+        case "plus" | "times" | "quotient" | "remainder" | "below":
+            return groups.index_function(head)
+    return getattr(groups, head)(*given)

@@ -1,0 +1,213 @@
+"""Loads and stores of lanes as intrinsics: 16 bytes at once where neighbours are asked for, else one by one.
+
+Pointers are to global memory. Elements are addressed by their numbers; ``at`` is the number of the first of ``vector``
+neighbours, or several such numbers as lanes. bf16 and f16 become f32 on the way in and are rounded on the way out; a b1
+is a byte, true where it is not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from llvmlite import ir
+from numba.cuda import types
+from numba.cuda.extending import intrinsic
+from numba.cuda.typing import signature
+
+from dslc.compiler.codegen.cuda.functions import from_half, to_half
+from dslc.compiler.codegen.cuda.lanes import (
+    F32,
+    I1,
+    I8,
+    I16,
+    I32,
+    I64,
+    count_of,
+    dtype_of,
+    llvm_type,
+    packed,
+    spread,
+    type_of,
+    unpacked,
+)  # fmt: skip
+from dslc.compiler.ir.types import DType
+
+_GLOBAL: Final = 1  # the address space
+_HALVES: Final = (DType.BF16, DType.F16)
+
+
+def register_dtype(dtype: DType) -> DType:
+    """The dtype of a value in a register: f32 for bf16 and f16."""
+    return DType.F32 if dtype in _HALVES else dtype
+
+
+def load(dtype: DType, vector: int, masked: bool) -> Any:
+    """``load(p, at[, mask])``: lanes, those of each number of ``at`` side by side; 0 where the mask is false."""
+
+    def typed(p: Any, at: Any, *mask: Any) -> tuple[Any, Any]:
+        count = count_of(at)
+
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            places = unpacked(builder, values[1], at)
+            masks = spread(unpacked(builder, values[2], mask[0]), count) if masked else [None] * count
+            lanes: list[Any] = []
+            for place, wanted in zip(places, masks):
+                lanes += _guarded(builder, wanted, lambda: _load(builder, values[0], place, dtype, vector))  # noqa: B023
+            return packed(builder, lanes)
+
+        return signature(type_of(register_dtype(dtype), vector * count), p, at, *mask), generate
+
+    if masked:
+        return intrinsic(lambda context, p, at, mask: typed(p, at, mask))
+    return intrinsic(lambda context, p, at: typed(p, at))
+
+
+def store(dtype: DType, vector: int, masked: bool) -> Any:
+    """``store(p, at, value[, mask])``; a value of one lane is repeated."""
+
+    def typed(p: Any, at: Any, value: Any, *mask: Any) -> tuple[Any, Any]:
+        count = count_of(at)
+        assert dtype_of(value) is register_dtype(dtype), f"{value} as {dtype}"
+
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            places = unpacked(builder, values[1], at)
+            lanes = spread(unpacked(builder, values[2], value), vector * count)
+            masks = spread(unpacked(builder, values[3], mask[0]), count) if masked else [None] * count
+            for i, (place, wanted) in enumerate(zip(places, masks)):
+                mine = lanes[i * vector : (i + 1) * vector]
+                if wanted is None:
+                    _store(builder, values[0], place, dtype, mine)
+                    continue
+                with builder.if_then(wanted):
+                    _store(builder, values[0], place, dtype, mine)
+            return context.get_dummy_value()
+
+        return signature(types.none, p, at, value, *mask), generate
+
+    if masked:
+        return intrinsic(lambda context, p, at, value, mask: typed(p, at, value, mask))
+    return intrinsic(lambda context, p, at, value: typed(p, at, value))
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def raise_flag(context: Any, p: Any, at: Any, found: Any) -> Any:
+    """Writes 1 to the byte ``at`` where any lane is true."""
+
+    def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        anywhere: Any = I1(0)
+        for lane in unpacked(builder, values[2], found):
+            anywhere = builder.or_(anywhere, lane)
+        with builder.if_then(anywhere, likely=False):
+            builder.store(I8(1), _address(builder, values[0], values[1], I8), align=1)
+        return context.get_dummy_value()
+
+    return signature(types.none, p, at, found), generate
+
+
+def _guarded(builder: Any, wanted: Any, lanes: Callable[[], list[Any]]) -> list[Any]:
+    """The lanes where ``wanted``, else zeros, by a branch around the memory access."""
+    if wanted is None:
+        return lanes()
+    before = builder.block
+    with builder.if_then(wanted):
+        found = lanes()
+        inside = builder.block
+    merged = []
+    for lane in found:
+        phi = builder.phi(lane.type)
+        phi.add_incoming(lane, inside)
+        phi.add_incoming(lane.type(0), before)
+        merged.append(phi)
+    return merged
+
+
+def _address(builder: Any, p: Any, at: Any, type: Any) -> Any:
+    """A pointer to element ``at``, in global memory."""
+    base = builder.addrspacecast(p, ir.PointerType(I8, _GLOBAL))
+    place = at if at.type == I64 else builder.sext(at, I64)
+    return builder.gep(builder.bitcast(base, ir.PointerType(type, _GLOBAL)), [place])
+
+
+def _load(builder: Any, p: Any, at: Any, dtype: DType, vector: int) -> list[Any]:
+    size = dtype.itemsize
+    step = min(vector, 16 // size)
+    lanes: list[Any] = []
+    address = _address(builder, p, at, _memory_type(dtype))
+    for first in range(0, vector, step):
+        here = builder.gep(address, [I64(first)]) if first else address
+        lanes += _load_words(builder, here, dtype, step)
+    return [_from_memory(builder, lane, dtype) for lane in lanes]
+
+
+def _load_words(builder: Any, address: Any, dtype: DType, count: int) -> list[Any]:
+    """``count`` elements of at most 16 bytes, a power of two, at a multiple of their size."""
+    type, size = _memory_type(dtype), dtype.itemsize
+    if count == 1:
+        return [builder.load(address, align=size)]
+    if size >= 4:
+        vector = ir.VectorType(type, count)
+        whole = builder.load(builder.bitcast(address, ir.PointerType(vector, _GLOBAL)), align=size * count)
+        return [builder.extract_element(whole, I32(i)) for i in range(count)]
+    words = _words(size * count)
+    whole = builder.load(builder.bitcast(address, ir.PointerType(words, _GLOBAL)), align=size * count)
+    per = min(4, size * count) // size  # elements a word
+    parts = [whole] if count == per else [builder.extract_element(whole, I32(i)) for i in range(count // per)]
+    return [
+        builder.trunc(builder.lshr(word, word.type(8 * size * k)) if k else word, type)
+        for word in parts
+        for k in range(per)
+    ]
+
+
+def _store(builder: Any, p: Any, at: Any, dtype: DType, lanes: list[Any]) -> None:
+    size = dtype.itemsize
+    step = min(len(lanes), 16 // size)
+    address = _address(builder, p, at, _memory_type(dtype))
+    for first in range(0, len(lanes), step):
+        here = builder.gep(address, [I64(first)]) if first else address
+        _store_words(builder, here, dtype, lanes[first : first + step])
+
+
+def _store_words(builder: Any, address: Any, dtype: DType, lanes: list[Any]) -> None:
+    size, count = dtype.itemsize, len(lanes)
+    lanes = [_to_memory(builder, lane, dtype) for lane in lanes]
+    if count == 1:
+        builder.store(lanes[0], address, align=size)
+        return
+    per = min(4, size * count) // size
+    parts = lanes
+    if size < 4:
+        word = ir.IntType(8 * size * per)
+        parts = []
+        for first in range(0, count, per):
+            whole = builder.zext(lanes[first], word)
+            for k in range(1, per):
+                lane = builder.zext(lanes[first + k], word)
+                whole = builder.or_(whole, builder.shl(lane, word(8 * size * k)))
+            parts.append(whole)
+    value = packed(builder, parts)
+    builder.store(value, builder.bitcast(address, ir.PointerType(value.type, _GLOBAL)), align=size * count)
+
+
+def _words(size: int) -> Any:
+    return ir.IntType(8 * size) if size <= 4 else ir.VectorType(I32, size // 4)
+
+
+def _memory_type(dtype: DType) -> Any:
+    if dtype in _HALVES:
+        return I16
+    return I8 if dtype is DType.B1 else llvm_type(dtype)
+
+
+def _from_memory(builder: Any, lane: Any, dtype: DType) -> Any:
+    if dtype in _HALVES:
+        return from_half(builder, lane, dtype)
+    return builder.icmp_unsigned("!=", lane, I8(0)) if dtype is DType.B1 else lane
+
+
+def _to_memory(builder: Any, lane: Any, dtype: DType) -> Any:
+    if dtype in _HALVES:
+        assert lane.type == F32
+        return to_half(builder, lane, dtype)
+    return builder.zext(lane, I8) if dtype is DType.B1 else lane

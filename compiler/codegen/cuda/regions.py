@@ -1,0 +1,45 @@
+"""Regions as kernels of a GPU: their schedules' geometry, and their texts compiled by Numba-CUDA."""
+
+from __future__ import annotations
+
+import math
+
+from dslc.compiler.codegen.cuda.flat import flat_source
+from dslc.compiler.codegen.cuda.schedule import Flat, schedule
+from dslc.compiler.codegen.cuda.source import Source
+from dslc.compiler.codegen.cuda.teams import teams_source
+from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
+from dslc.compiler.codegen.region import Region, Scan
+from dslc.compiler.codegen.target import Geometry
+
+
+def source_of(symbol: str, region: Region) -> Source:
+    """The text of the kernel."""
+    cut = schedule(region)
+    return flat_source(symbol, region, cut) if isinstance(cut, Flat) else teams_source(symbol, region, cut)
+
+
+def can_compile(region: Region) -> bool:
+    """Whether the region's stages have a form here; those with scans have none."""
+    return not any(isinstance(let, Scan) for stage in region.stages for let in stage.lets)
+
+
+def writes(region: Region) -> bool:
+    """Whether there is anything to do: no for what has no rows, and for elements of none."""
+    if not region.rows:
+        return False
+    return bool(math.prod(region.inner)) or any((s.stores or s.raises) and not s.element for s in region.stages)
+
+
+@geometry.register
+def _(spec: Region) -> Geometry:
+    return schedule(spec).geometry
+
+
+@compiled.register
+def _(spec: Region, symbol: str, architecture: str) -> Compiled:
+    from dslc.compiler.toolchain.numba_cuda import ptx_of
+    from dslc.compiler.toolchain.nvjitlink import cubin_of
+
+    ptx = ptx_of(source_of(symbol, spec), architecture)
+    return Compiled(ptx, cubin_of(ptx, architecture))

@@ -1,0 +1,179 @@
+"""How a region is cut into blocks and threads: a matter of the region alone, never of a machine.
+
+- ``Flat``: no reductions. Every thread has one vector of neighbours of the flattened axes.
+- ``Rows``: a team of threads has a row whose elements are neighbours. A row that fits is held in registers from its
+  first stage to its last, so memory is read once; a longer one is read anew by every stage.
+- ``Columns``: the rows' first elements are neighbours (a bias gradient). A thread has a vector of rows, ``parts``
+  threads share out their elements.
+
+A vector is 16 bytes of the narrowest floats (at most 32 of the widest ones), fewer elements where the sizes do not
+divide. Vector, threads and so the tree of every sum depend on sizes and dtypes, not on how arguments lie.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from dslc.compiler.codegen.cuda.text import power_of_two
+from dslc.compiler.codegen.region import Access, Fetch, Region
+from dslc.compiler.codegen.target import Geometry
+
+WARP: Final = 32
+_THREADS: Final = 256  # a block without a reason for another number
+_HELD: Final = 32  # elements that a thread holds of one argument, or of two and more together
+_MAX_TEAM: Final = 1024
+_LONG_TEAM: Final = 512  # threads for rows that do not fit
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """``count`` elements, ``vector`` a thread."""
+
+    count: int
+    vector: int
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((-(-self.count // (_THREADS * self.vector)), 1, 1), (_THREADS, 1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """``team`` threads a row, ``teams`` rows a block; a thread has ``held`` vectors at once, ``chunks`` times."""
+
+    rows: int
+    vector: int
+    held: int
+    team: int
+    teams: int
+    chunks: int
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((-(-self.rows // self.teams), 1, 1), (self.team * self.teams, 1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Blocks of ``width * vector`` rows; ``parts`` threads a vector of rows, each ``held`` elements of it at once."""
+
+    lines: int  # points of the outer axes but the last
+    line: int  # rows along the last outer axis
+    vector: int
+    held: int
+    width: int
+    parts: int
+    chunks: int
+
+    @property
+    def blocks(self) -> int:
+        """Along a line."""
+        return -(-self.line // (self.width * self.vector))
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((self.lines * self.blocks, 1, 1), (self.width * self.parts, 1, 1))
+
+
+Schedule: TypeAlias = Flat | Rows | Columns
+
+
+@lru_cache(4096)
+def schedule(region: Region) -> Schedule:
+    """The cut. The region has something to write."""
+    if is_flat(region):
+        return _flat(region)
+    return _columns(region) if has_columns(region) else _rows(region)
+
+
+def is_flat(region: Region) -> bool:
+    """Whether every element can be computed on its own, what belongs to its row included."""
+    if any(stage.reduces for stage in region.stages):
+        return False
+    return not region.inner or not any((s.stores or s.raises) and not s.element for s in region.stages)
+
+
+def moves(access: Access, first: int, last: int) -> bool:
+    """Whether an argument's elements differ along axes first..last."""
+    return any(access.strides[first:last])
+
+
+def has_columns(region: Region) -> bool:
+    """Whether neighbours of the largest arguments lie along the last outer axis rather than the last inner one."""
+    split, rank = len(region.outer), len(region.outer) + len(region.inner)
+    if not region.outer or not region.inner:
+        return bool(region.outer) and not region.inner
+    full = [a for a in (*region.inputs, *region.outputs) if moves(a, 0, split) and moves(a, split, rank)]
+    down = sum(a.strides[split - 1] == 1 for a in full)
+    return down > sum(a.strides[-1] == 1 for a in full)
+
+
+def vector_of(region: Region) -> int:
+    """Elements of 16 bytes, before any size has a say."""
+    sizes = [a.dtype.itemsize for a in (*region.inputs, *region.outputs) if any(a.strides)] or [4]
+    return max(16 // max(sizes), min(16 // min(sizes), 32 // max(sizes)))
+
+
+def needs_wide_index(region: Region) -> bool:
+    """Whether a number of an element, of the region or of an argument, may pass i32."""
+    if any(isinstance(let, Fetch) for stage in region.stages for let in stage.lets):
+        return True  # how far it reaches is not known
+    sizes = (*region.outer, *region.inner)
+    spans = [
+        abs(a.offset) + sum(max(0, size - 1) * abs(s) for size, s in zip(sizes, a.strides))
+        for a in (*region.inputs, *region.outputs)
+    ]
+    # what is not there is counted too, up to a whole block behind the end
+    return max(math.prod(sizes), *spans, 0) >= (1 << 31) - (1 << 21)
+
+
+def _flat(region: Region) -> Flat:
+    count = region.rows * math.prod(region.inner)
+    return Flat(count, min(vector_of(region), power_of_two(count)))
+
+
+def _wide_inputs(region: Region) -> int:
+    split, rank = len(region.outer), len(region.outer) + len(region.inner)
+    return max(1, sum(moves(a, split, rank) for a in region.inputs))
+
+
+def _rows(region: Region) -> Rows:
+    length = math.prod(region.inner)
+    last = region.inner[-1] if region.inner else 1
+    vector = min(vector_of(region), power_of_two(last)) if length else 1
+    held = max(1, _HELD // (2 if _wide_inputs(region) > 1 else 1) // vector)
+    vectors = max(1, -(-length // vector))
+    if vectors <= WARP * held:
+        team = 1
+        while team < WARP and team < vectors:
+            team *= 2
+        return Rows(region.rows, vector, -(-vectors // team), team, _teams(team, region.rows), 1)
+    team = -(-vectors // (held * WARP)) * WARP
+    if team <= _MAX_TEAM:
+        return Rows(region.rows, vector, -(-vectors // team), team, 1, 1)
+    return Rows(region.rows, vector, held // 2 or 1, _LONG_TEAM, 1, -(-vectors // (_LONG_TEAM * (held // 2 or 1))))
+
+
+def _teams(team: int, rows: int) -> int:
+    """Rows a block, whose threads fill whole warps."""
+    least = max(1, WARP // team)
+    most = max(1, 128 // team)
+    while most > least and rows < most * 256:
+        most //= 2
+    return most
+
+
+def _columns(region: Region) -> Columns:
+    line, length = region.outer[-1], math.prod(region.inner)
+    vector = min(vector_of(region), power_of_two(line))
+    width = 1
+    while width < WARP and width * vector < line:
+        width *= 2
+    parts = _THREADS // width
+    while parts > 1 and parts * width > WARP and parts >= 2 * length:
+        parts //= 2
+    held = max(1, min(16 // vector, -(-length // parts)))
+    return Columns(region.rows // line, line, vector, held, width, parts, -(-length // (parts * held)))

@@ -1,0 +1,51 @@
+"""What the printers of regions ask about stages."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from dslc.compiler.codegen.region import Let, Scan, Stage
+from dslc.compiler.ir.scalar import Expr
+from dslc.compiler.ir.types import DType
+
+
+def used_values(stage: Stage) -> set[int]:
+    """The numbers of the values that a stage reads, its own among them."""
+    found = {r.value for r in stage.reduces} | {s.value for s in stage.stores} | {r.value for r in stage.raises}
+    for let in stage.lets:
+        if isinstance(let, Let):
+            found |= read_by(let.expr)
+        elif isinstance(let, Scan):
+            found.add(let.value)
+        else:
+            found |= {let.index} if let.mask is None else {let.index, let.mask}
+    return found
+
+
+def read_by(expr: Expr) -> set[int]:
+    """The numbers of the values in a tree."""
+    found: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if node.function == "arg":
+            found.add(node.index)
+        stack.extend(node.args)
+    return found
+
+
+#: The function of two that a reduction repeats.
+STEP: Final = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+def identity(combine: str, dtype: DType) -> float | int:
+    """What changes nothing when it is combined."""
+    if combine in ("sum", "prod"):
+        return (0.0 if dtype.is_float else 0) if combine == "sum" else (1.0 if dtype.is_float else 1)
+    if dtype.is_float:
+        return -math.inf if combine == "max" else math.inf
+    if dtype is DType.U8:
+        return 0 if combine == "max" else 255
+    half = 1 << (8 * dtype.itemsize - 1)
+    return -half if combine == "max" else half - 1

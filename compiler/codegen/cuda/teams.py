@@ -1,0 +1,442 @@
+"""Regions with reductions as text: rows by teams of threads, or columns by vectors of rows.
+
+Both have the same form. A thread has ``lanes`` rows and, at once, ``held`` vectors of elements of them: with rows a
+vector is of neighbours of one row, with columns one element of each of a vector of rows. Every element stage runs over
+the chunks; where there is one chunk, what was loaded is held for the stages to come.
+"""
+
+from __future__ import annotations
+
+import math
+
+from dslc.compiler.codegen.cuda.schedule import WARP, Columns, Rows, needs_wide_index
+from dslc.compiler.codegen.cuda.source import Source
+from dslc.compiler.codegen.cuda.stages import STEP, identity, used_values
+from dslc.compiler.codegen.cuda.text import Index, Text, power_of_two
+from dslc.compiler.codegen.cuda.values import Reg, Values, register_dtype
+from dslc.compiler.codegen.region import Access, Fetch, Let, Reduce, Region, Stage, dense
+from dslc.compiler.ir.types import DType
+
+
+def teams_source(name: str, region: Region, schedule: Rows | Columns) -> Source:
+    """The kernel's text."""
+    printer = _Rows(name, region, schedule) if isinstance(schedule, Rows) else _Columns(name, region, schedule)
+    return printer.source()
+
+
+class _Printer:
+    """What both forms share. ``lanes``: rows of a thread. ``guard``: whether its rows exist; None: they do."""
+
+    lanes: int
+    guard: str | None
+    leads: str | None  # whether the thread writes what belongs to its rows; None: it does
+    outer: list[Index]
+
+    def __init__(self, name: str, region: Region, vector: int, held: int, chunks: int) -> None:
+        self.region, self.vector, self.held, self.chunks = region, vector, held, chunks
+        self.text = Text(name, len(region.inputs) + len(region.outputs), needs_wide_index(region))
+        self.values = Values(self.text)
+        self.split, self.length = len(region.outer), math.prod(region.inner)
+        self.known: list[Reg | None] = [None] * region.first
+        self.loaded: dict[int, Reg] = {}  # elements that are held
+        self.spread: dict[str, str] = {}  # row values for all vectors
+        self.bases: dict[int, Index] = {}
+        self.slots = 0
+        self.only: tuple[Index, str | None] | None = None
+        self.mask: str | None = None
+        self.indices: list[Index] | None = None
+        self.places: dict[Access, tuple[int, str, str | None]] = {}
+
+    def source(self) -> Source:
+        self.place()
+        for n, axis in enumerate(self.region.indices):
+            if axis < self.split:
+                last = axis == self.split - 1
+                index = self.text.ramp(self.outer[axis], self.lanes, 1) if last else self.outer[axis]
+                self.known[self.region.index + 1 + n] = self._counted(index)
+        for stage in self.region.stages:
+            self._load_rows(stage)
+            if stage.element:
+                self._element_stage(stage)
+            else:
+                self._row_stage(stage)
+        return self.text.source(self.threads())
+
+    # What the forms differ in.
+
+    def place(self) -> None:
+        """Finds the thread's rows; sets lanes, guard, leads, outer."""
+        raise NotImplementedError
+
+    def threads(self) -> int:
+        raise NotImplementedError
+
+    def numbers(self, chunk: Index) -> Index:
+        """The numbers of the first elements of the thread's vectors in a chunk, in the inner axes."""
+        raise NotImplementedError
+
+    def elements(self, numbers: Index) -> Index:
+        """The number of every element."""
+        raise NotImplementedError
+
+    def along(self, access: Access) -> int:
+        """The stride within a vector."""
+        raise NotImplementedError
+
+    def total(self, combine: str, text: str) -> str:
+        """Over the threads that share the rows."""
+        raise NotImplementedError
+
+    @property
+    def covers(self) -> int:
+        """How many elements of a row the chunks have room for."""
+        raise NotImplementedError
+
+    # Rows.
+
+    def _access(self, number: int) -> Access:
+        return (*self.region.inputs, *self.region.outputs)[number]
+
+    def _base(self, number: int) -> Index:
+        if number not in self.bases:
+            access = self._access(number)
+            self.bases[number] = self.text.dot(access.offset, self.outer, access.strides[: self.split])
+        return self.bases[number]
+
+    def _row_place(self, number: int, whole: bool = True) -> tuple[int, str]:
+        """Neighbours a load or store of row values has (one, if not ``whole``), and the numbers of the first ones."""
+        access = self._access(number)
+        stride = access.strides[self.split - 1] if self.lanes > 1 else 0
+        first = self._base(number)
+        if stride == 0:
+            return 1, self.text.known(first)
+        others = (access.offset, *access.strides[: self.split - 1])
+        vector = power_of_two(self.lanes, *others) if stride == 1 and whole else 1
+        return vector, self.text.known(self.text.ramp(first, self.lanes // vector, vector * stride))
+
+    def _load_rows(self, stage: Stage) -> None:
+        """Inputs that the stage reads and that belong to the rows."""
+        for number in sorted(used_values(stage)):
+            if number < len(self.region.inputs) and self.known[number] is None:
+                access = self._access(number)
+                if any(access.strides[self.split :]):
+                    continue
+                vector, at = self._row_place(number)
+                self.known[number] = self._load(number, vector, at, self.guard)
+
+    def _load(self, number: int, vector: int, at: str, mask: str | None) -> Reg:
+        dtype = self._access(number).dtype
+        if mask is None:
+            return Reg(self.text.set(self.text.call("load", (dtype, vector), f"p{number}", at)), dtype)
+        return Reg(self.text.set(self.text.call("load_if", (dtype, vector), f"p{number}", at, mask)), dtype)
+
+    def _store(self, output: int, vector: int, at: str, reg: Reg, mask: str | None) -> None:
+        dtype, pointer = self.region.outputs[output].dtype, f"p{len(self.region.inputs) + output}"
+        assert register_dtype(dtype) is reg.held
+        masked = () if mask is None else (mask,)
+        head = "store_if" if masked else "store"
+        self.text.write(self.text.call(head, (dtype, vector), pointer, at, reg.text, *masked))
+
+    def _lets(self, stage: Stage, known: list[Reg | None], numbers: Index | None, reached: str | None) -> None:
+        """Appends the stage's values; ``numbers``: of an element stage."""
+        for let in stage.lets:
+            if isinstance(let, Let):
+                reg = self.values.evaluate(let.expr, known, let.dtype)
+                known.append(Reg(self.text.set(reg.text), let.dtype))
+            else:
+                assert isinstance(let, Fetch), "a scan has another form"
+                known.append(self._fetch(let, known, numbers, reached))
+
+    def _fetch(self, fetch: Fetch, known: list[Reg | None], numbers: Index | None, reached: str | None) -> Reg:
+        text, index = self.text, known[fetch.index]
+        wanted = None if fetch.mask is None else known[fetch.mask]
+        assert index is not None
+        if numbers is None:
+            place, there = self._row_place(fetch.input, whole=False)[1], reached
+        else:
+            place = self._new_place(fetch.input, numbers, None, whole=False)[1]
+            if not self._differs(fetch.input) and self.vector > 1:
+                place = text.set(text.call("each", (self.vector,), place))
+            there = reached
+            if self.mask is not None and reached is not None and self.vector > 1:
+                there = text.set(text.call("each", (self.vector,), reached))
+        at = text.plus(text.set(text.call("to", (text.index_dtype,), index.text)), place)
+        mask = text.both(None if wanted is None else wanted.text, there)
+        return self._load(fetch.input, 1, text.known(at), mask)
+
+    def _differs(self, number: int) -> bool:
+        """Whether the elements of a vector lie at different places."""
+        return self.vector > 1 and self.along(self._access(number)) != 0
+
+    def _raise(self, stage: Stage, known: list[Reg | None], mask: str | None) -> None:
+        for flag in stage.raises:
+            reg, at = known[flag.value], self.text.known(self.region.outputs[flag.output].offset)
+            assert reg is not None
+            found = reg.text if mask is None else self.text.set(self.text.call("and", (), reg.text, mask))
+            pointer = f"p{len(self.region.inputs) + flag.output}"
+            self.text.write(self.text.call("raise_flag", (), pointer, at, found))
+
+    def _row_stage(self, stage: Stage) -> None:
+        self._lets(stage, self.known, None, self.guard)
+        mask = self.text.both(self.guard, self.leads) if stage.stores or stage.raises else None
+        for store in stage.stores:
+            reg = self.known[store.value]
+            assert reg is not None
+            vector, at = self._row_place(len(self.region.inputs) + store.output)
+            self._store(store.output, vector, at, reg, mask)
+        self._raise(stage, self.known, mask)
+
+    # Elements.
+
+    def _element_stage(self, stage: Stage) -> None:
+        first = len(self.known) + len(stage.lets)
+        sums: list[Reg] = []
+        if self.chunks != 1:
+            for reduce in stage.reduces:
+                dtype = self._dtype(stage, reduce, first)
+                zero = self.text.constant(identity(reduce.combine, register_dtype(dtype)), register_dtype(dtype))
+                start = self.text.call("fill", (register_dtype(dtype), self.held * self.vector), zero)
+                sums.append(Reg(self.text.set(start), dtype))
+        self.spread = {}
+        self._spread_rows(stage)
+        with self.text.loop(self.chunks) as chunk:
+            known = self._elements(stage, chunk)
+            for i, reduce in enumerate(stage.reduces):
+                reg = known[reduce.value]
+                assert reg is not None
+                value = self._only(reg, reduce.combine)
+                if self.chunks == 1:
+                    sums.append(Reg(value, reg.dtype))
+                else:
+                    self.text.set(self.text.call(STEP[reduce.combine], (), sums[i].text, value), sums[i].text)
+        self.known += [None] * len(stage.lets)
+        self.known += self._totals(stage, sums)
+
+    def _dtype(self, stage: Stage, reduce: Reduce, first: int) -> DType:
+        """Of what is reduced: a let of this stage, or an input."""
+        if reduce.value >= first - len(stage.lets):
+            let = stage.lets[reduce.value - first + len(stage.lets)]
+            if isinstance(let, Let):
+                return let.dtype
+            assert isinstance(let, Fetch)
+            return self.region.inputs[let.input].dtype
+        assert reduce.value < len(self.region.inputs)
+        return self.region.inputs[reduce.value].dtype
+
+    def _only(self, reg: Reg, combine: str) -> str:
+        """The elements that there are; in the place of others what changes nothing."""
+        if self.mask is None:
+            return reg.text
+        zero = self.text.constant(identity(combine, reg.held), reg.held)
+        there = self.text.call("each", (self.vector,), self.mask)
+        return self.text.set(self.text.call("select", (), there, reg.text, zero))
+
+    def _totals(self, stage: Stage, sums: list[Reg]) -> list[Reg | None]:
+        """Over all elements of the rows; equal reductions of a stage go through the threads together."""
+        found: list[Reg | None] = [None] * len(sums)
+        kinds: dict[tuple[str, DType], list[int]] = {}
+        for i, (reduce, reg) in enumerate(zip(stage.reduces, sums)):
+            kinds.setdefault((reduce.combine, reg.held), []).append(i)
+        for (combine, held), members in kinds.items():
+            for first in range(0, len(members), 2):
+                pair = members[first : first + 2]
+                groups = self.held * self.vector // self.lanes
+                own = [self.text.set(self.text.call("fold", (combine, groups, self.lanes), sums[i].text)) for i in pair]
+                if len(pair) == 1:
+                    totals = [self.total(combine, own[0])]
+                else:
+                    both = self.total(combine, self.text.set(self.text.call("joined", (), *own)))
+                    totals = [self.text.set(self.text.call("half", (i,), both)) for i in range(2)]
+                for i, text in zip(pair, totals):
+                    found[i] = Reg(text, sums[i].dtype if combine in ("min", "max") else held)
+        return found
+
+    def _elements(self, stage: Stage, chunk: Index) -> list[Reg | None]:
+        """Values of the stage for the elements of a chunk; writes what it stores."""
+        numbers, reached = self._reached(chunk)
+        used = used_values(stage)
+        known: list[Reg | None] = []
+        for n, row in enumerate(self.known):
+            if row is not None:
+                known.append(Reg(self.spread.get(row.text, row.text), row.dtype))
+            elif n < len(self.region.inputs) and n in used:
+                known.append(self._element(n, numbers, reached))
+            elif n == self.region.index and n in used:
+                known.append(self._counted(self.elements(numbers)))
+            elif self.region.index < n < self.region.first and n in used:
+                axis = self.region.indices[n - self.region.index - 1] - self.split
+                known.append(self._counted(self.text.unravel(self.elements(numbers), self.region.inner)[axis]))
+            else:
+                known.append(None)
+        self._lets(stage, known, numbers, reached)
+        for store in stage.stores:
+            reg = known[store.value]
+            assert reg is not None
+            vector, at, mask = self._element_place(len(self.region.inputs) + store.output, numbers, reached)
+            self._store(store.output, vector, at, reg, mask)
+        if stage.raises:
+            ragged = reached is not None and self.mask is not None
+            self._raise(stage, known, self.text.call("each", (self.vector,), str(reached)) if ragged else reached)
+        return known
+
+    def _counted(self, index: Index) -> Reg:
+        """An index as a value."""
+        return Reg(self.text.set(self.text.call("to", (DType.I64,), self.text.known(index))), DType.I64)
+
+    def _reached(self, chunk: Index) -> tuple[Index, str | None]:
+        """The numbers of the vectors of a chunk and which of them there are: once, where there is but one chunk."""
+        if self.chunks == 1 and self.only is not None:
+            return self.only
+        numbers = self.numbers(chunk)
+        ragged = self.covers > self.length
+        self.mask = self.text.below(self.text.known(numbers), self.length) if ragged else None
+        self.indices, self.places = None, {}
+        self.only = numbers, self.text.both(self.mask, self.guard)
+        return self.only
+
+    def _spread_rows(self, stage: Stage) -> None:
+        """Values of rows that the stage reads, repeated for each vector."""
+        if self.lanes == 1 or self.held == 1:
+            return
+        for n in sorted(used_values(stage)):
+            row = self.known[n] if n < len(self.known) else None
+            if row is not None:
+                self.spread[row.text] = self.text.set(self.text.call("tile", (self.held, self.lanes), row.text))
+
+    def _element(self, number: int, numbers: Index, mask: str | None) -> Reg:
+        if number in self.loaded:
+            return self.loaded[number]
+        vector, at, mask = self._element_place(number, numbers, mask)
+        reg = self._load(number, vector, at, mask)
+        if self.along(self._access(number)) == 0 and self.vector > 1:
+            reg = Reg(self.text.set(self.text.call("each", (self.vector,), reg.text)), reg.dtype)
+        if self.chunks == 1:
+            self.loaded[number] = reg
+        return reg
+
+    def _element_place(self, number: int, numbers: Index, mask: str | None) -> tuple[int, str, str | None]:
+        """Neighbours a load or store has, the numbers of the first ones, and which of them there are."""
+        access = self._access(number)
+        if access not in self.places:
+            self.places[access] = self._new_place(number, numbers, mask)
+        return self.places[access]
+
+    def _new_place(
+        self, number: int, numbers: Index, mask: str | None, whole: bool = True
+    ) -> tuple[int, str, str | None]:
+        text, access = self.text, self._access(number)
+        inside = access.strides[self.split :]
+        if inside == dense(self.region.inner):
+            first = text.plus(numbers, self._base(number))
+        else:
+            if self.indices is None:
+                self.indices = text.unravel(numbers, self.region.inner)
+            first = text.dot(self._base(number), self.indices, inside)
+        stride = self.along(access)
+        if stride == 0 or self.vector == 1:
+            return 1, text.known(first), mask
+        vector = power_of_two(self.vector, access.offset, *self._others(access)) if stride == 1 and whole else 1
+        count = self.vector // vector
+        at = text.known(text.ramp(first, count, vector * stride))
+        if count > 1 and self.mask is not None:
+            mask = text.set(text.call("each", (count,), str(mask)))
+        return vector, at, mask
+
+    def _others(self, access: Access) -> tuple[int, ...]:
+        """The strides of all axes but that along a vector."""
+        raise NotImplementedError
+
+
+class _Rows(_Printer):
+    def __init__(self, name: str, region: Region, schedule: Rows) -> None:
+        super().__init__(name, region, schedule.vector, schedule.held, schedule.chunks)
+        self.schedule, self.lanes = schedule, 1
+
+    def threads(self) -> int:
+        return self.schedule.team * self.schedule.teams
+
+    @property
+    def covers(self) -> int:
+        return self.schedule.team * self.held * self.vector * self.chunks
+
+    def place(self) -> None:
+        text, s = self.text, self.schedule
+        row: Index = text.here("block")
+        thread: Index = text.here("thread")
+        self.guard = None
+        if s.teams > 1:
+            team, thread = text.divmod(thread, s.team)
+            row = text.plus(text.times(row, s.teams), team)
+            if s.rows % s.teams:
+                self.guard = text.below(row, s.rows)
+        self.member = thread
+        self.leads = text.below(thread, 1) if s.team > 1 else None
+        self.outer = text.unravel(row, self.region.outer)
+
+    def numbers(self, chunk: Index) -> Index:
+        step = self.schedule.team * self.vector
+        first = self.text.plus(self.text.times(self.member, self.vector), self.text.times(chunk, step * self.held))
+        return self.text.ramp(first, self.held, step)
+
+    def elements(self, numbers: Index) -> Index:
+        return self.text.ramp(numbers, self.vector, 1)
+
+    def along(self, access: Access) -> int:
+        return access.strides[-1] if self.region.inner else 0
+
+    def _others(self, access: Access) -> tuple[int, ...]:
+        return access.strides[:-1]
+
+    def total(self, combine: str, text: str) -> str:
+        team = self.schedule.team
+        if team > 1:
+            text = self.text.set(self.text.call("group", (combine, min(team, WARP)), text))
+        if team > WARP:
+            self.slots += 1
+            text = self.text.set(self.text.call("across", (combine, team // WARP, WARP, self.slots), text))
+        return text
+
+
+class _Columns(_Printer):
+    def __init__(self, name: str, region: Region, schedule: Columns) -> None:
+        super().__init__(name, region, schedule.vector, schedule.held, schedule.chunks)
+        self.schedule, self.lanes = schedule, schedule.vector
+
+    def threads(self) -> int:
+        return self.schedule.width * self.schedule.parts
+
+    @property
+    def covers(self) -> int:
+        return self.schedule.parts * self.held * self.chunks
+
+    def place(self) -> None:
+        text, s = self.text, self.schedule
+        part, across = text.divmod(text.here("thread"), s.width)
+        line, piece = text.divmod(text.here("block"), s.blocks)
+        first = text.times(text.plus(text.times(piece, s.width), across), s.vector)
+        self.guard = text.below(text.known(first), s.line) if s.line % (s.width * s.vector) else None
+        self.part = part
+        self.leads = text.below(text.known(part), 1) if s.parts > 1 else None
+        self.outer = [*text.unravel(line if s.lines > 1 else 0, self.region.outer[:-1]), first]
+
+    def numbers(self, chunk: Index) -> Index:
+        parts = self.schedule.parts
+        first = self.text.plus(self.part, self.text.times(chunk, parts * self.held))
+        return self.text.ramp(first, self.held, parts)
+
+    def elements(self, numbers: Index) -> Index:
+        return self.text.set(self.text.call("each", (self.vector,), numbers)) if self.vector > 1 else numbers
+
+    def along(self, access: Access) -> int:
+        return access.strides[self.split - 1]
+
+    def _others(self, access: Access) -> tuple[int, ...]:
+        return (*access.strides[: self.split - 1], *access.strides[self.split :])
+
+    def total(self, combine: str, text: str) -> str:
+        if self.schedule.parts == 1:
+            return text
+        self.slots += 1
+        return self.text.set(
+            self.text.call("across", (combine, self.schedule.parts, self.schedule.width, self.slots), text)
+        )

@@ -1,0 +1,153 @@
+"""Writing the text of a kernel: statements, typed constants, calls of the library's functions, index arithmetic."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias
+
+from dslc.compiler.codegen.cuda.source import Call, Parameter, Source
+from dslc.compiler.ir.types import DType
+
+#: The text of an index, or a number that is known now.
+Index: TypeAlias = "str | int"
+
+
+class Text:
+    """A function under construction. ``wide``: indices are i64, else i32."""
+
+    def __init__(self, name: str, arguments: int, wide: bool) -> None:
+        self.name, self.arguments, self.wide = name, arguments, wide
+        self._lines: list[str] = []
+        self._constants: dict[tuple[DType, str], str] = {}
+        self._calls: dict[Call, None] = {}
+        self._indent = 1
+        self._count = 0
+
+    def source(self, threads: int) -> Source:
+        """The text, for blocks of ``threads``."""
+        constants = [f"{name} = {dtype}({value})" for (dtype, value), name in self._constants.items()]
+        arguments = ", ".join(f"p{i}" for i in range(self.arguments))
+        lines = [*constants, f"def {self.name}({arguments}):", *self._lines, ""]
+        return Source(self.name, "\n".join(lines), self.arguments, threads, tuple(self._calls))
+
+    def write(self, statement: str) -> None:
+        self._lines.append("    " * self._indent + statement)
+
+    def set(self, expression: str, name: str | None = None) -> str:
+        """``name = expression``, a new name by default; gives the name."""
+        if name is None:
+            if expression.isidentifier():
+                return expression
+            self._count += 1
+            name = f"t{self._count}"
+        self.write(f"{name} = {expression}")
+        return name
+
+    def call(self, head: str, parameters: Sequence[Parameter], *args: Index) -> str:
+        """The text of a call."""
+        call = Call(head, tuple(parameters))
+        self._calls[call] = None
+        return f"{call.name}({', '.join(str(a) for a in args)})"
+
+    def constant(self, value: float | int | bool, dtype: DType) -> str:
+        """A constant of a dtype that registers hold."""
+        if dtype is DType.B1:
+            return str(bool(value))
+        shown = f'"{float(value).hex()}"' if dtype.is_float else str(_wrapped(int(value), dtype))
+        return self._constants.setdefault((dtype, shown), f"c{len(self._constants)}")
+
+    @contextmanager
+    def loop(self, count: int) -> Iterator[Index]:
+        """``for j in range(count)``, j as an index; none where it would run once."""
+        if count == 1:
+            yield 0
+            return
+        self._count += 1
+        name = f"t{self._count}"
+        self.write(f"for {name} in range({count}):")
+        self._indent += 1
+        yield self.set(self.call("to", (self.index_dtype,), name))
+        self._indent -= 1
+
+    @property
+    def index_dtype(self) -> DType:
+        return DType.I64 if self.wide else DType.I32
+
+    def both(self, *masks: str | None) -> str | None:
+        """Where all masks are true; None where there are none."""
+        found = None
+        for mask in masks:
+            if mask is not None:
+                found = mask if found is None else self.set(self.call("and", (), found, mask))
+        return found
+
+    def here(self, register: str) -> str:
+        """``thread`` or ``block`` as an index."""
+        found = self.call(register, ())
+        return self.set(self.call("to", (DType.I64,), found) if self.wide else found)
+
+    def plus(self, x: Index, y: Index) -> Index:
+        if isinstance(x, int) and isinstance(y, int):
+            return x + y
+        if isinstance(x, int):
+            x, y = y, x
+        return x if y == 0 else self.set(self.call("plus", (), x, y))
+
+    def times(self, x: Index, by: int) -> Index:
+        if isinstance(x, int):
+            return x * by
+        if by in (0, 1):
+            return x if by else 0
+        return self.set(self.call("times", (), x, by))
+
+    def divmod(self, x: Index, by: int) -> tuple[Index, Index]:
+        """Quotient and remainder of an index that is not negative."""
+        if isinstance(x, int):
+            return divmod(x, by)
+        if by == 1:
+            return x, 0
+        return self.set(self.call("quotient", (), x, by)), self.set(self.call("remainder", (), x, by))
+
+    def unravel(self, x: Index, sizes: Sequence[int]) -> list[Index]:
+        """The index along each axis of row-major number ``x``."""
+        found: list[Index] = []
+        for size in reversed(sizes[1:]):
+            x, along = self.divmod(x, size)
+            found.append(along)
+        return [x, *reversed(found)] if sizes else []
+
+    def dot(self, start: Index, indices: Sequence[Index], strides: Sequence[int]) -> Index:
+        """``start`` plus the indices times the strides."""
+        for index, stride in zip(indices, strides, strict=True):
+            start = self.plus(start, self.times(index, stride))
+        return start
+
+    def below(self, x: Index, end: int) -> str:
+        return self.set(self.call("below", (), x, end))
+
+    def ramp(self, x: Index, count: int, step: int) -> Index:
+        """The indices x, x + step, ... side by side."""
+        if count == 1:
+            return x
+        if isinstance(x, int):
+            x = self.call("fill", (self.index_dtype, 1), x)
+        return self.set(self.call("ramp", (count, step), x))
+
+    def known(self, x: Index) -> str:
+        """An index as a value of its dtype, though it is a number."""
+        return x if isinstance(x, str) else self.set(self.call("fill", (self.index_dtype, 1), x))
+
+
+def _wrapped(value: int, dtype: DType) -> int:
+    """As the dtype holds it."""
+    bits = 8 * dtype.itemsize
+    value %= 1 << bits
+    return value - (1 << bits) if dtype is not DType.U8 and value >> bits - 1 else value
+
+
+def power_of_two(*numbers: int) -> int:
+    """The greatest power of two that divides all numbers; 0 is divided by any."""
+    common = math.gcd(*numbers)
+    return common & -common if common else 1 << 30

@@ -1,0 +1,118 @@
+"""Scalar trees as the text of calls; the same meaning as ``scalar.evaluate`` and the CPU's printing have.
+
+Values of bf16 and f16 are f32 in registers. What a value is rounded to is known here, so that no rounding is written
+for a value that is exact already.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from dslc.compiler.codegen.cuda.text import Text
+from dslc.compiler.ir.scalar import Expr
+from dslc.compiler.ir.types import DType
+
+_HALVES: Final = (DType.BF16, DType.F16)
+_COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
+_EXACT: Final = frozenset({"neg", "abs", "sign", "min", "max", "select"})  # give what they are given
+
+
+@dataclass(frozen=True, slots=True)
+class Reg:
+    """The text of a value and the dtype whose values it takes."""
+
+    text: str
+    dtype: DType
+
+    @property
+    def held(self) -> DType:
+        return register_dtype(self.dtype)
+
+
+def register_dtype(dtype: DType) -> DType:
+    """The dtype of a value in a register: f32 for bf16 and f16."""
+    return DType.F32 if dtype in _HALVES else dtype
+
+
+class Values:
+    """Prints trees into ``text``."""
+
+    def __init__(self, text: Text) -> None:
+        self.text = text
+
+    def call(self, function: str, *regs: Reg, dtype: DType | None = None) -> Reg:
+        return Reg(self.text.call(function, (), *(r.text for r in regs)), dtype or regs[-1].dtype)
+
+    def constant(self, value: float | int | bool, dtype: DType) -> Reg:
+        held = register_dtype(dtype)
+        exact = dtype if held is dtype or _fits(float(value), dtype) else held
+        return Reg(self.text.constant(value, held), exact)
+
+    def evaluate(self, expr: Expr, args: Sequence[Reg | None], dtype: DType) -> Reg:
+        """The tree's value, rounded to ``dtype``; constants take the dtype of what they meet."""
+        return self.convert(self._tree(expr, args, dtype), dtype)
+
+    def convert(self, reg: Reg, dtype: DType) -> Reg:
+        """As ``cast`` does."""
+        if reg.dtype is dtype:
+            return reg
+        if dtype in _HALVES:
+            if not reg.dtype.is_float:  # to f64 where f32 would round first
+                wide = reg.dtype in (DType.I32, DType.I64)
+                reg = self.convert(reg, DType.F64 if wide else DType.F32)
+            return Reg(self.text.call("rounded", (dtype,), reg.text), dtype)
+        if reg.held is dtype:
+            return Reg(reg.text, dtype)
+        return Reg(self.text.call("to", (dtype,), reg.text), dtype)
+
+    def _tree(self, expr: Expr, args: Sequence[Reg | None], hint: DType) -> Reg:
+        if expr.function == "arg":
+            reg = args[expr.index]
+            assert reg is not None, "a value of another stage"
+            return reg
+        if expr.function == "const":
+            return self.constant(expr.value, DType.B1 if isinstance(expr.value, bool) else hint)
+        known = [None if a.function == "const" else self._tree(a, args, hint) for a in expr.args]
+        numbers = known[1:] if expr.function == "select" else known
+        near = next((k.dtype for k in numbers if k is not None), hint)
+        if expr.function == "pow" and near.is_int:
+            return self._power(known[0] or self._tree(expr.args[0], args, near), expr.args[1])
+        regs = [k if k is not None else self._tree(a, args, near) for a, k in zip(expr.args, known)]
+        return self._apply(expr.function, regs)
+
+    def _apply(self, function: str, regs: list[Reg]) -> Reg:
+        numbers = regs[1:] if function == "select" else regs
+        held = numbers[-1].held
+        assert all(r.held is held for r in numbers), f"{function} of {regs}"
+        if function in _COMPARISONS:
+            return self.call(function, *regs, dtype=DType.B1)
+        same = all(r.dtype is numbers[0].dtype for r in numbers)
+        return self.call(function, *regs, dtype=numbers[0].dtype if same and function in _EXACT else held)
+
+    def _power(self, base: Reg, exponent: Expr) -> Reg:
+        """An integer to the power of a constant, by squaring."""
+        assert exponent.function == "const", "integers have constant powers"
+        result = self.constant(1, base.dtype)
+        name = Reg(self.text.set(base.text), base.dtype)
+        for digit in bin(int(exponent.value))[2:]:
+            result = Reg(self.text.set(self.call("mul", result, result).text), base.dtype)
+            if digit == "1":
+                result = Reg(self.text.set(self.call("mul", result, name).text), base.dtype)
+        return result
+
+
+def _fits(value: float, dtype: DType) -> bool:
+    """Whether bf16 or f16 holds the number."""
+    if not math.isfinite(value):
+        return True
+    if dtype is DType.F16:
+        with np.errstate(over="ignore"):
+            return float(np.float16(value)) == value
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    return float(single) == value and not int(single.view(np.uint32)) & 0xFFFF

@@ -1,0 +1,230 @@
+"""Runs the text of a kernel with numpy: all threads of a few blocks at once, statement by statement.
+
+A value is an array [blocks, threads, lanes]. The text's control flow is the same for all threads, so a statement runs
+for all of them before the next, and shuffles and sums over a block are sums over axes of the arrays, in the order that
+the GPU adds. Memory is numpy arrays; an access outside of one is an error, and so is a read of a value that another
+thread has written in the same launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dslc.compiler.codegen.cuda.source import Call, Source
+from dslc.compiler.ir import scalar
+from dslc.compiler.ir.special import erf
+from dslc.compiler.ir.types import DType
+from dslc.compiler.toolchain.numba_cuda import function_of
+
+_NUMPY = {
+    DType.F64: np.float64, DType.F32: np.float32, DType.F16: np.float16, DType.BF16: np.uint16, DType.I64: np.int64,
+    DType.I32: np.int32, DType.I16: np.int16, DType.I8: np.int8, DType.U8: np.uint8, DType.B1: np.bool_,
+}  # fmt: skip
+_COMBINE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+_BLOCKS = 64  # at once
+
+
+def numpy_type(dtype: DType) -> Any:
+    """The dtype of arrays in memory; bf16 is its bits."""
+    return np.dtype(_NUMPY[dtype])
+
+
+def bf16_bits(x: np.ndarray) -> np.ndarray:
+    """The nearest bf16 of f32, ties to even."""
+    bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+    return np.where(np.isnan(x), np.uint16(0x7FFF), rounded)
+
+
+def bf16_values(bits: np.ndarray) -> np.ndarray:
+    """f32 of the bits of bf16."""
+    return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def run(source: Source, grid: int, arguments: Sequence[np.ndarray]) -> None:
+    """Launches ``grid`` blocks on arrays: of one dimension, in the order of the arguments."""
+    assert len(arguments) == source.arguments
+    machine = _Machine(source, arguments)
+    kernel = function_of(source, machine.function)
+    for first in range(0, grid, _BLOCKS):
+        machine.blocks = np.arange(first, min(grid, first + _BLOCKS))
+        with np.errstate(all="ignore"):
+            kernel(*range(len(arguments)))
+
+
+class _Machine:
+    def __init__(self, source: Source, arguments: Sequence[np.ndarray]) -> None:
+        self.threads, self.memory = source.threads, arguments
+        self.blocks = np.arange(0)
+
+    def function(self, call: Call) -> Callable[..., Any]:
+        if call.head in scalar.FUNCTIONS:
+            return lambda *xs: _scalar(call.head, *xs)
+        return lambda *xs: getattr(self, call.head)(*call.parameters, *xs)
+
+    # Where a thread is, and indices.
+
+    def thread(self) -> np.ndarray:
+        return np.arange(self.threads, dtype=np.int64)[None, :, None]
+
+    def block(self) -> np.ndarray:
+        return self.blocks.astype(np.int64)[:, None, None]
+
+    def plus(self, x: Any, y: Any) -> Any:
+        return x + y
+
+    def times(self, x: Any, y: int) -> Any:
+        return x * y
+
+    def quotient(self, x: Any, y: int) -> Any:
+        return x // y
+
+    def remainder(self, x: Any, y: int) -> Any:
+        return x % y
+
+    def below(self, x: Any, y: int) -> Any:
+        return x < y
+
+    def ramp(self, count: int, step: int, x: Any) -> np.ndarray:
+        x = np.atleast_3d(x) if np.ndim(x) == 3 else np.full((1, 1, 1), x)
+        return (x[..., None] + np.arange(count) * step).reshape(*x.shape[:-1], -1)
+
+    # Lanes.
+
+    def to(self, dtype: DType, x: Any) -> Any:
+        x = np.asarray(x)
+        if dtype is DType.B1:
+            return x != 0
+        if dtype.is_int and np.issubdtype(x.dtype, np.floating):
+            info = np.iinfo(_NUMPY[dtype])
+            top = np.nextafter(float(info.max) + 1, 0) if dtype is DType.I64 else float(info.max)
+            whole = np.trunc(np.clip(np.where(np.isnan(x), 0, x).astype(np.float64), float(info.min), top))
+            return np.where(x > top, info.max, whole.astype(np.int64)).astype(_NUMPY[dtype])
+        return x.astype(_NUMPY[dtype])
+
+    def rounded(self, dtype: DType, x: np.ndarray) -> np.ndarray:
+        assert x.dtype in (np.float32, np.float64)
+        if dtype is DType.F16:
+            return x.astype(np.float16).astype(np.float32)
+        return bf16_values(bf16_bits(np.asarray(x, np.float32)))
+
+    def fill(self, dtype: DType, count: int, x: Any) -> np.ndarray:
+        return np.full((1, 1, count), x, np.int64 if dtype is DType.I32 else _NUMPY[dtype])
+
+    def each(self, count: int, x: np.ndarray) -> np.ndarray:
+        return np.repeat(x, count, axis=-1)
+
+    def tile(self, times: int, count: int, x: np.ndarray) -> np.ndarray:
+        return np.concatenate([_spread(x, count)] * times, axis=-1)
+
+    def joined(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        x, y = self._everywhere(x), self._everywhere(y)
+        return np.concatenate([x, y], axis=-1)
+
+    def half(self, number: int, x: np.ndarray) -> np.ndarray:
+        return np.split(x, 2, axis=-1)[number]
+
+    def fold(self, how: str, groups: int, count: int, x: np.ndarray) -> np.ndarray:
+        x = _spread(np.asarray(x), groups * count)
+        return _tree(how, [x[..., i * count : (i + 1) * count] for i in range(groups)])
+
+    # Over threads.
+
+    def group(self, how: str, width: int, x: np.ndarray) -> np.ndarray:
+        x = self._everywhere(x)
+        shape = x.shape
+        x = x.reshape(shape[0], -1, width, shape[-1])
+        distance = width // 2
+        while distance:
+            x = _COMBINE[how](x, x[:, :, np.arange(width) ^ distance])
+            distance //= 2
+        return x.reshape(shape)
+
+    def across(self, how: str, parts: int, width: int, slot: int, x: np.ndarray) -> np.ndarray:
+        x = self._everywhere(x)
+        parted = x.reshape(x.shape[0], parts, width, x.shape[-1])
+        total = _tree(how, [parted[:, p] for p in range(parts)])
+        return np.concatenate([total] * parts, axis=1)
+
+    def _everywhere(self, x: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(x, (len(self.blocks), self.threads, np.shape(x)[-1]))
+
+    # Memory.
+
+    def load(self, dtype: DType, vector: int, p: int, at: Any, mask: Any = None) -> np.ndarray:
+        places, there = self._places(vector, at, mask)
+        memory = self.memory[p]
+        assert memory.dtype == numpy_type(dtype)
+        assert np.all((places >= 0) & (places < len(memory)) | ~there), "a load outside of its array"
+        _check_aligned(dtype, vector, at, there)
+        found = np.where(there, memory[np.where(there, places, 0)] if len(memory) else 0, memory.dtype.type(0))
+        return bf16_values(found) if dtype is DType.BF16 else found.astype(np.float32) if dtype is DType.F16 else found
+
+    def load_if(self, dtype: DType, vector: int, p: int, at: Any, mask: Any) -> np.ndarray:
+        return self.load(dtype, vector, p, at, mask)
+
+    def store(self, dtype: DType, vector: int, p: int, at: Any, value: Any, mask: Any = None) -> None:
+        places, there = self._places(vector, at, mask)
+        memory = self.memory[p]
+        assert memory.dtype == numpy_type(dtype)
+        assert np.all((places >= 0) & (places < len(memory)) | ~there), "a store outside of its array"
+        _check_aligned(dtype, vector, at, there)
+        value = np.asarray(value)
+        value = bf16_bits(value) if dtype is DType.BF16 else value.astype(memory.dtype)
+        shape = (len(self.blocks), self.threads, places.shape[-1])
+        places, value, there = (np.broadcast_to(x, shape) for x in (places, value, there))
+        places, value = places[there], value[there]
+        assert len(np.unique(places)) == len(places), "two threads write one element"
+        memory[places] = value
+
+    def store_if(self, dtype: DType, vector: int, p: int, at: Any, value: Any, mask: Any) -> None:
+        self.store(dtype, vector, p, at, value, mask)
+
+    def raise_flag(self, p: int, at: Any, found: Any) -> None:
+        if np.any(found):
+            self.memory[p][int(np.ravel(at)[0])] = True
+
+    def _places(self, vector: int, at: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
+        places = self.ramp(vector, 1, at)
+        mask = np.asarray(True).reshape(1, 1, 1) if mask is None else np.asarray(mask)
+        there = self.each(vector, _spread(mask, places.shape[-1] // vector))
+        return places, np.broadcast_to(there, np.broadcast_shapes(there.shape, places.shape))
+
+
+def _check_aligned(dtype: DType, vector: int, at: Any, there: np.ndarray) -> None:
+    if vector > 1:
+        step = min(vector, 16 // dtype.itemsize)
+        first = np.broadcast_to(np.repeat(np.asarray(at), vector, axis=-1), there.shape)
+        assert not np.any((first % step != 0) & there), "a vector at an odd place"
+
+
+def _spread(x: np.ndarray, count: int) -> np.ndarray:
+    assert np.ndim(x) == 0 or x.shape[-1] in (1, count)
+    x = np.asarray(x)
+    return np.broadcast_to(x, (*(x.shape[:-1] or (1, 1)), count))
+
+
+def _tree(how: str, parts: list[np.ndarray]) -> np.ndarray:
+    while len(parts) > 1:
+        half = (len(parts) + 1) // 2
+        parts = [_COMBINE[how](parts[i], parts[i + half]) if i + half < len(parts) else parts[i] for i in range(half)]
+    return parts[0]
+
+
+def _scalar(name: str, *xs: Any) -> Any:
+    match name:
+        case "select":
+            return np.where(*xs)
+        case "erf":
+            return erf(np.asarray(xs[0]))
+    found = scalar.evaluate(
+        scalar.call(name, *(scalar.argument(i) for i in range(len(xs)))), [np.asarray(x) for x in xs]
+    )
+    kept = name in ("lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not")
+    assert kept or found.dtype == np.asarray(xs[-1]).dtype, (
+        f"{name} of {[np.asarray(x).dtype for x in xs]} is {found.dtype}"
+    )
+    return found
