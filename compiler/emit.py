@@ -16,6 +16,7 @@ from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.runtime.artifact import write_artifact
 from dslc.runtime.container import Blob
+from dslc.runtime.header import AS_PARAM
 from dslc.runtime.plan import Buffer, Copy, Instruction, Kernel, Plan, Port, Reference, Scalar
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ def emit_artifact(
     for target, described in kernels.items():
         if described:
             blobs += target_of(target).blobs(described)
+    features |= {"accumulate"} if any(p.entry == "accumulate_step" for p in programs) else set()
+    features |= {"average"} if any(t.init == AS_PARAM for t in layout.tensors) else set()
     header: dict[str, Any] = {
         "format": [1, 0],
         "required_features": sorted(features or {provider}),

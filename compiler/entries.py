@@ -1,4 +1,5 @@
-"""Cuts the entries of an artifact from a checked model: init, train_step, eval_step, eval_finish, predict.
+"""Cuts the entries of an artifact from a checked model: init, accumulate_step, train_step, eval_step, eval_finish,
+predict.
 
 Each function gives a Program whose graph has ints for sizes and still the abstract float.
 """
@@ -9,14 +10,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from dslc.compiler.check.model import Checked
-from dslc.compiler.ir.build import ParamSpec, TrainSpec
+from dslc.compiler.ir.build import GRAD_SUM, RAW, ParamSpec, TrainSpec
 from dslc.compiler.ir.graph import Graph, Input, Kind, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.partials import split_at_batch
 
-ENTRIES = ("init", "train_step", "eval_step", "eval_finish", "predict")
+ENTRIES = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
 
 
 def train_spec(checked: Checked) -> TrainSpec | None:
@@ -37,12 +38,12 @@ def train_spec(checked: Checked) -> TrainSpec | None:
             everywhere = decay_on == "all" or info.input.value.type.rank >= 2
             decay = float(args["weight_decay"]) if everywhere else 0.0
         specs.append(ParamSpec(name, groups.lr, decay, not groups.freeze))
-    return TrainSpec(train.optimizer, args, tuple(specs), clip_norm, clip_value)
+    return TrainSpec(train.optimizer, args, tuple(specs), clip_norm, clip_value, train.ema, train.accumulate)
 
 
 def optimizer_slots(spec: TrainSpec) -> dict[str, str]:
     """Name of each optimizer tensor -> the parameter it belongs to, in forward order."""
-    slots = spec.optimizer.slots(dict(spec.args))
+    slots = spec.slots
     return {f"{p.name}.{slot}": p.name for p in spec.params if p.trained for slot in slots}
 
 
@@ -58,18 +59,44 @@ def train_step(checked: Checked, sizes: Mapping[str, int]) -> Program:
     """Loss, metrics and buffer updates; the autodiff pass adds gradients and the optimizer's updates."""
     spec = train_spec(checked)
     assert spec is not None
+    return _training(checked, "train_step", sizes, spec, optimizer_slots(spec), ("step", "lr"))
+
+
+def accumulate_step(checked: Checked, sizes: Mapping[str, int]) -> Program:
+    """As ``train_step``, for each micro-batch but the last: the autodiff pass adds the gradients to their sums."""
+    spec = train_spec(checked)
+    assert spec is not None and spec.accumulate > 1
+    wanted = {f"{p.name}.{slot}" for p in spec.params for slot in (RAW, GRAD_SUM)}
+    slots = {slot: param for slot, param in optimizer_slots(spec).items() if slot in wanted}
+    return _training(checked, "accumulate_step", sizes, spec, slots, ())
+
+
+def _training(
+    checked: Checked,
+    entry: str,
+    sizes: Mapping[str, int],
+    spec: TrainSpec,
+    slots: Mapping[str, str],
+    scalars: tuple[str, ...],
+) -> Program:
     graph = checked.graph
     outputs = {n: v for n, v in graph.outputs.items() if not n.startswith("result.")}
-    roots = [*outputs.values(), *(v for _, v in graph.updates)]
-    inputs = list(graph.inputs)
-    types = {i.name: i.value.type for i in inputs}
-    inputs += [Input(slot, Kind.OPTIMIZER, types[param]) for slot, param in optimizer_slots(spec).items()]
+    inputs = {i.name: i for i in graph.inputs}
+    for slot, param in slots.items():
+        inputs[slot] = Input(slot, Kind.OPTIMIZER, inputs[param].value.type, inputs[param].span)
     for name, dtype in (("step", DType.I64), ("lr", DType.FLOAT)):
-        if name not in types:
-            inputs.append(Input(name, Kind.SCALAR, TensorType(dtype, ())))
-    cut = Graph(tuple(inputs), order(roots), outputs, graph.updates)
-    keep = {i.name for i in inputs if i.kind in (Kind.PARAM, Kind.OPTIMIZER)} | {"step", "lr"}
-    return Program("train_step", dict(sizes), _used(cut.bind(sizes), keep=keep))
+        if name in scalars and name not in inputs:
+            inputs[name] = Input(name, Kind.SCALAR, TensorType(dtype, ()))
+    cut = Graph(tuple(inputs.values()), graph.nodes, outputs, graph.updates)
+    cut = _reading(cut, {inputs[p.name].value: inputs[spec.iterate(p)].value for p in spec.params})
+    keep = {i.name for i in cut.inputs if i.kind in (Kind.PARAM, Kind.OPTIMIZER)} | set(scalars)
+    return Program(entry, dict(sizes), _used(cut.bind(sizes), keep=keep))
+
+
+def _reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
+    """The nodes that the roots need, reading other values where ``instead`` says so."""
+    changed = graph.rewrite(lambda node: node.with_inputs(tuple(instead.get(v, v) for v in node.inputs)))
+    return changed.replace_values(instead)
 
 
 def eval_step(checked: Checked, sizes: Mapping[str, int]) -> Program:
@@ -116,12 +143,14 @@ def init(checked: Checked, sizes: Mapping[str, int]) -> Program:
         state = Input(name, info.input.kind, info.input.value.type, info.span)
         inputs.append(state)
         updates.append((state, value))
+    values = {state.name: value for state, value in updates}
     spec = train_spec(checked)
     for slot, param in (optimizer_slots(spec) if spec else {}).items():
         type = checked.params[param].input.value.type
         state = Input(slot, Kind.OPTIMIZER, type)
         inputs.append(state)
-        updates.append((state, Builder(name=slot)(OPS["full"], value=0.0, dtype=DType.FLOAT, shape=type.shape)))
+        zeros = Builder(name=slot)(OPS["full"], value=0.0, dtype=DType.FLOAT, shape=type.shape)
+        updates.append((state, values[param] if slot == f"{param}.{RAW}" else zeros))
     graph = Graph((*inputs, seed), order(v for _, v in updates), {}, tuple(updates))
     return Program("init", dict(sizes), graph.bind(sizes))
 

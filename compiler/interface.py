@@ -39,6 +39,8 @@ def interface(checked: Checked, name: str, precision: Precision) -> dict[str, An
             "metrics": list(train.metrics),
             "ranges": {n: r for n, r in ranges.items() if n not in mine},
         }
+        if train.accumulate > 1:
+            data["train"]["accumulate"] = train.accumulate
     return data
 
 

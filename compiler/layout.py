@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from dslc.compiler.check.model import Checked
 from dslc.compiler.entries import optimizer_slots, train_spec
+from dslc.compiler.ir.build import RAW
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.program import ALIGNMENT
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.runtime.header import AS_PARAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,8 @@ def layout_state(checked: Checked, params: DType) -> StateLayout:
             wanted.append((name, kind, info.input.value.type.ints, str(info.init), None))
     for slot in sorted(slots):
         shape = checked.params[slots[slot]].input.value.type.ints
-        wanted.append((slot, Kind.OPTIMIZER, shape, "constant(0)", slots[slot]))
+        init = AS_PARAM if slot == f"{slots[slot]}.{RAW}" else "constant(0)"
+        wanted.append((slot, Kind.OPTIMIZER, shape, init, slots[slot]))
     trained_names = set(trained)
     tensors: list[StateTensor] = []
     offset = 0

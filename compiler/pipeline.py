@@ -145,6 +145,8 @@ def entry_sizes(checked: Checked, options: Options) -> list[tuple[str, Sizes]]:
     defaults = {d.name: d.default for d in checked.dims}
     found: list[tuple[str, Sizes]] = [("init", defaults)]
     if checked.train is not None:
+        if checked.train.accumulate > 1:
+            found += [("accumulate_step", s) for s in _family(checked, options, "train")]
         found += [("train_step", s) for s in _family(checked, options, "train")]
         found += [("eval_step", s) for s in _family(checked, options, "eval")]
         found += [("eval_finish", defaults)]
@@ -172,6 +174,7 @@ def cut(checked: Checked, entry: str, sizes: Sizes) -> Program:
     """The Program of an entry before any pass."""
     return {
         "init": entries.init,
+        "accumulate_step": entries.accumulate_step,
         "train_step": entries.train_step,
         "eval_step": entries.eval_step,
         "eval_finish": entries.eval_finish,
@@ -309,8 +312,8 @@ def _need_at(checked: Checked, options: Options, layout: StateLayout, batch: int
     family = "predict" if checked.train is None else "train"
     sizes = {**options.sizes, family: {**options.sizes.get(family, {}), checked.batch.name: (batch,)}}
     smaller = replace(options, sizes=sizes)
-    entry = "predict" if checked.train is None else "train_step"
-    wanted = [(e, s) for e, s in entry_sizes(checked, smaller) if e == entry]
+    largest = ("predict",) if checked.train is None else ("accumulate_step", "train_step")
+    wanted = [(e, s) for e, s in entry_sizes(checked, smaller) if e in largest]
     return _need(layout, [compile_entry(checked, e, s, smaller)[0] for e, s in wanted])
 
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 from dslc.base.errors import ArtifactError, InputError
 from dslc.runtime import container
 from dslc.runtime.container import Blob, Container
-from dslc.runtime.header import FORMAT, check_header, interface_sha256
+from dslc.runtime.header import FORMAT, WRITERS, check_header, interface_sha256
 from dslc.runtime.plan import Plan
 from dslc.runtime.plan_check import BlobInfo, check
 from dslc.runtime.ports import check_ports
@@ -24,7 +24,6 @@ from dslc.runtime.ports import check_ports
 __all__ = ["Artifact", "Blob", "Program", "read_artifact", "write_artifact"]
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
-_MAY_WRITE_STATE: Final = ("init", "train_step")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ class Artifact:
             program.io_bytes,
             program.work_bytes,
             blobs=self._infos,
-            writes_state=program.entry in _MAY_WRITE_STATE,
+            writes_state=program.entry in WRITERS,
             place=where,
         )
         check_ports(found, program.entry, program.sizes, self.header, place=where)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from dslc.runtime.context import Context, Loaded
     from dslc.runtime.cpu.executor import BoundPlan
+    from dslc.runtime.state import State
 
 Arrays = dict[str, "NDArray[Any]"]
 
@@ -73,15 +74,21 @@ class _Call:
         """The programs built for these dims; the batch dim is left open unless ``whole``."""
         batch = self.interface.batch
         fixed = {n: v for n, v in dims.items() if whole or n != batch}
-        found = [p for p in self.programs if all(p.sizes.get(n, v) == v for n, v in fixed.items())]
+        found = [p for p in self.programs if all(self.sizes(p).get(n, v) == v for n, v in fixed.items())]
         if not found:
             raise self.not_built(fixed)
         return found
 
+    def sizes(self, program: Loaded) -> Mapping[str, int]:
+        """The dims of a call that this program serves."""
+        return program.sizes
+
     def not_built(self, dims: Mapping[str, int]) -> InputError:
         """R105 for sizes that no program of this entry was built for."""
         asked = ", ".join(f"{n} = {v}" for n, v in sorted(dims.items()))
-        built = "; ".join(sorted(", ".join(f"{n} = {v}" for n, v in sorted(p.sizes.items())) for p in self.programs))
+        built = "; ".join(
+            sorted(", ".join(f"{n} = {v}" for n, v in sorted(self.sizes(p).items())) for p in self.programs)
+        )
         return InputError(
             "R105",
             f"`{self.call}` was not built for {asked}",
@@ -163,9 +170,24 @@ class Predict(_Call):
 
 
 class TrainStep(_Call):
-    """``train_step``: one batch of exactly the built size."""
+    """``train_step``: one batch of exactly the built size, or as many micro-batches of it as the train section says."""
 
     entry = call = "train_step"
+
+    def __init__(self, interface: Interface, programs: Sequence[Loaded], accumulating: Sequence[Loaded]) -> None:
+        super().__init__(interface, programs)
+        assert interface.train is not None, "an artifact with train_step has a train section"
+        self.train = interface.train
+        self.accumulating = accumulating
+
+    def bounds(self) -> tuple[Dim, ...]:
+        """The bounds of the batch dim are those of a micro-batch."""
+        count = self.train.accumulate
+        return tuple(replace(d, low=d.low * count, high=d.high * count) if d.batch else d for d in self.interface.dims)
+
+    def sizes(self, program: Loaded) -> Mapping[str, int]:
+        batch = self.interface.batch
+        return {n: v * self.train.accumulate if n == batch else v for n, v in program.sizes.items()}
 
     def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], Loaded]:
         arrays, arguments, dims = self.checked(given)
@@ -173,23 +195,50 @@ class TrainStep(_Call):
         return arrays, arguments, program
 
     def rate(self, lr: float | None) -> float:
-        assert self.interface.train is not None, "an artifact with train_step has a train section"
-        return self.interface.train.lr if lr is None else number(self.call, "lr", lr)
+        return self.train.lr if lr is None else number(self.call, "lr", lr)
 
     def rows(self, program: Loaded) -> int:
-        """Rows of a batch; 0 for a model without a batch dim."""
-        return program.sizes.get(self.interface.batch or "", 0)
+        """Rows of a step; 0 for a model without a batch dim."""
+        return self.sizes(program).get(self.interface.batch or "", 0)
 
-    def result(self, bound: BoundPlan, step: int, forward_order: Sequence[str]) -> StepResult:
-        loss, metrics, first = math.nan, {}, None
-        for name, kind, view in bound.outputs:
-            if kind == "loss":
-                loss = float(view)
-            elif kind == "metric":
-                metrics[name.removeprefix("metric.")] = float(view)
-            elif kind == "flags" and view.any():
-                first = forward_order[int(view.argmax())]
-        return StepResult(loss, metrics, step, first)
+    def feed(
+        self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float]
+    ) -> Iterator[BoundPlan]:
+        """The plans of the step with their inputs, each to be run before the next: one a micro-batch."""
+        count = self.train.accumulate
+        if count == 1:
+            yield context.feed(program, arrays, scalars)
+            return
+        before = next(p for p in self.accumulating if p.sizes == program.sizes)
+        size = program.sizes[self.interface.batch or ""]
+        for start in range(0, count * size, size):
+            last = start == (count - 1) * size
+            rows = {**scalars, "row": scalars["row"] + start}
+            yield context.feed(program if last else before, arrays, rows, Cut(start, size, size), self.by_row())
+
+    def run(
+        self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float], state: State
+    ) -> StepResult:
+        """Run the step; loss and metrics are means over its micro-batches. ``state`` is torn if this raises halfway."""
+        losses: list[float] = []
+        metrics: dict[str, list[float]] = {}
+        first = None
+        for bound in self.feed(context, program, arrays, scalars):
+            bound.run(before_writing=state.tear)
+            for name, kind, view in bound.outputs:
+                if kind == "loss":
+                    losses.append(float(view))
+                elif kind == "metric":
+                    metrics.setdefault(name.removeprefix("metric."), []).append(float(view))
+                elif kind == "flags" and view.any():
+                    first = state.forward_order[int(view.argmax())]
+        state.torn = False
+        return StepResult(_mean(losses), {n: _mean(v) for n, v in metrics.items()}, int(scalars["step"]), first)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """nan for none."""
+    return sum(values) / len(values) if values else math.nan
 
 
 class Evaluate(_Call):

@@ -11,6 +11,7 @@ import numpy as np
 from dslc.base.errors import InputError
 from dslc.runtime.batches import Cut
 from dslc.runtime.cpu.executor import BoundPlan, Meanings
+from dslc.runtime.header import WRITERS
 from dslc.runtime.memory import block
 
 if TYPE_CHECKING:
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from dslc.runtime.cpu.objects import Objects
     from dslc.runtime.plan import Plan
-
-_WRITERS = ("init", "train_step")  # entries that may write the state
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +60,7 @@ class Context:
                 meanings,
                 constants,
                 name=str(program),
-                writes_state=program.entry in _WRITERS,
+                writes_state=program.entry in WRITERS,
                 objects=objects,
             )
             for program in programs

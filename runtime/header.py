@@ -32,8 +32,12 @@ from dslc.runtime.plan_schema import DOTTED, MAX_BYTES, MAX_RANK
 
 FORMAT: Final = (1, 0)
 #: What a reader must know to run an artifact; a newer minor version may name more.
-FEATURES: Final = frozenset({"reference", "native", "cuda"})
-ENTRIES: Final = ("init", "train_step", "eval_step", "eval_finish", "predict")
+FEATURES: Final = frozenset({"reference", "native", "cuda", "accumulate", "average"})
+ENTRIES: Final = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
+#: The entries that may write the state.
+WRITERS: Final = ("init", "accumulate_step", "train_step")
+#: ``init`` of an optimizer slot that starts as its parameter and follows whoever sets that.
+AS_PARAM: Final = "param"
 BLOB_KINDS: Final = ("plan", "constant", "ptx", "cubin", "object")
 KINDS: Final = ("param", "buffer", "optimizer")
 STATE_ALIGNMENT: Final = 64
@@ -69,7 +73,7 @@ INTERFACE: Final = Record(
                     "lr": Float(),
                     "metrics": ListOf(_IDENTIFIER, 256),
                 },
-                {"ranges": _RANGES},
+                {"ranges": _RANGES, "accumulate": Int(2)},
             )
         ),
     },
@@ -232,7 +236,7 @@ def _check_names(interface: dict[str, Any]) -> None:
 def _check_state(state: dict[str, Any]) -> None:
     tensors = state["tensors"]
     _unique("state.tensors", [t["name"] for t in tensors])
-    params = {t["name"] for t in tensors if t["kind"] == "param"}
+    params = {t["name"]: t for t in tensors if t["kind"] == "param"}
     order, end = (0, ""), 0
     for index, tensor in enumerate(tensors):
         path = f"state.tensors[{index}]"
@@ -250,6 +254,10 @@ def _check_state(state: dict[str, Any]) -> None:
             _refuse(path, "`of` is a parameter's name for optimizer slots, else null")
         if tensor["trained"] and tensor["kind"] != "param":
             _refuse(path, "only parameters are trained")
+        if tensor["kind"] == "optimizer" and tensor["init"] == AS_PARAM:
+            param = params[tensor["of"]]
+            if (tensor["dtype"], tensor["shape"]) != (param["dtype"], param["shape"]):
+                _refuse(path, f"it starts as {tensor['of']!r}, which has another dtype or shape")
     trained = sorted(t["name"] for t in tensors if t["trained"])
     if sorted(state["forward_order"]) != trained:
         _refuse("state.forward_order", "each trained parameter once")
@@ -277,3 +285,9 @@ def _check_programs(header: dict[str, Any]) -> None:
             _refuse(f"{path}.entry", "a model without a train section has init and predict alone")
     if plans:
         _refuse("blobs", f"no program has the plan {min(plans)!r}")
+    several = (header["interface"]["train"] or {}).get("accumulate", 1) > 1
+    if several and not any(d.get("batch") for d in dims.values()):
+        _refuse("interface.train.accumulate", "micro-batches are cut along a batch dim")
+    steps, parts = ({key[1:] for key in seen if key[0] == entry} for entry in ("train_step", "accumulate_step"))
+    if parts != (steps if several else set()):
+        _refuse("programs", "an `accumulate_step` stands beside each `train_step` where a step has micro-batches")

@@ -45,12 +45,15 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """The train section: inputs beside the model's, float arguments with defaults, the base learning rate."""
+    """The train section: inputs beside the model's, float arguments with defaults, the base learning rate.
+
+    ``accumulate``: micro-batches of a step; its batch has so many times the rows that were built."""
 
     inputs: tuple[Tensor, ...]
     scalars: Mapping[str, float]
     lr: float
     metrics: tuple[str, ...]
+    accumulate: int = 1
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ class Interface:
                 scalars={s["name"]: float(s["default"]) for s in train["scalars"]},
                 lr=float(train["lr"]),
                 metrics=tuple(train["metrics"]),
+                accumulate=train.get("accumulate", 1),
             ),
         )
 

@@ -14,6 +14,7 @@ _PARTIALS: Final = ("partial.sum", "partial.max", "partial.min")
 #: The kinds of outputs that each entry may have.
 _OUTPUT_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "init": (),
+    "accumulate_step": ("loss", "metric"),
     "train_step": ("loss", "metric", "flags"),
     "eval_step": (*_PARTIALS, "count"),
     "eval_finish": ("loss", "metric"),
@@ -63,7 +64,7 @@ class _Ports:
         tensors: dict[str, Mapping[str, Any]] = {}
         if self.entry != "init":
             tensors |= {t["name"]: t for t in self.interface["inputs"]}
-        if self.entry in ("train_step", "eval_step"):
+        if self.entry in ("accumulate_step", "train_step", "eval_step"):
             tensors |= {t["name"]: t for t in self.train["inputs"]}
         for index, port in enumerate(self.plan.inputs):
             if port.name not in tensors:

@@ -163,13 +163,16 @@ class Session:
     ) -> StepResult:
         """One step of the optimizer on one batch of the size that was built.
 
+        Where the train section accumulates gradients over N micro-batches, the batch has N times the built rows; loss
+        and metrics are the means over the micro-batches.
+
         ``inputs``: the model's inputs, those of the train section, and its float arguments. ``lr``: this step's
-        learning rate, else the train section's. ``row``: the global number of the batch's first row, else step x B.
+        learning rate, else the train section's. ``row``: the global number of the batch's first row, else step x rows.
         Elements with a non-finite gradient are left alone and reported, not raised. Raises InputError R105,
         WeightsMissing R304.
         """
         self._alive("train_step")
-        call = calls.TrainStep(self.interface, self._entry("train_step"))
+        call = calls.TrainStep(self.interface, self._entry("train_step"), self._entry("accumulate_step"))
         call.by_name(unnamed)
         arrays, arguments, program = call.check(inputs)
         rate = call.rate(lr)
@@ -179,10 +182,7 @@ class Session:
                 self._fill_optimizer(context)
             first = self._step * call.rows(program) if row is None else row
             scalars = self._scalars(step=self._step, row=first) | {"lr": rate} | arguments
-            bound = context.feed(program, arrays, scalars)
-            bound.run(before_writing=self._state.tear)
-            self._state.torn = False
-            result = call.result(bound, self._step, self._state.forward_order)
+            result = call.run(context, program, arrays, scalars, self._state)
             self._step += 1
             return result
 
@@ -194,20 +194,23 @@ class Session:
         When something is found, the step was not finished: the state is half updated until it is restored.
         """
         self._alive("find_nonfinite")
-        call = calls.TrainStep(self.interface, self._entry("train_step"))
+        call = calls.TrainStep(self.interface, self._entry("train_step"), self._entry("accumulate_step"))
         arrays, arguments, program = call.check(inputs)
         rate = call.rate(lr)
         with self._pool.exclusive() as context:
             self._state.ensure_ready("find_nonfinite")
+            if not self._state.optimizer_ready:
+                self._fill_optimizer(context)
             first = self._step * call.rows(program) if row is None else row
             scalars = self._scalars(step=self._step, row=first) | {"lr": rate} | arguments
-            bound = context.feed(program, arrays, scalars)
-            self._state.torn = True
-            found = probe.first_nonfinite(bound, self._state.views)
-            if found is None:
-                self._state.torn = False
-                self._step += 1
-            return found
+            for bound in call.feed(context, program, arrays, scalars):
+                self._state.torn = True
+                found = probe.first_nonfinite(bound, self._state.views)
+                if found is not None:
+                    return found
+            self._state.torn = False
+            self._step += 1
+            return None
 
     def evaluate(self, /, *unnamed: object, step: int = 0, **inputs: object) -> EvalResult:
         """Loss and metrics over all rows that are given: cut into built sizes, combined as the train section says.
@@ -355,5 +358,5 @@ class Session:
             self._run_init(context)
         finally:
             for name, value in kept.items():
-                np.copyto(self._state.views[name], value)
+                self._state.put(name, value)
         self._state.optimizer_ready = True

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dslc.base.errors import ArtifactError, WeightsMissing
 from dslc.runtime.dtypes import numpy_dtype
+from dslc.runtime.header import AS_PARAM
 from dslc.runtime.memory import block
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -54,6 +56,8 @@ class State:
             t.name: self.block[t.offset : t.offset + t.bytes].view(numpy_dtype(t.dtype)).reshape(t.shape)
             for t in self.tensors.values()
         }
+        #: parameter -> its slot that starts as the parameter does, for averaged weights
+        self.raw: dict[str, str] = {t["of"]: t["name"] for t in table["tensors"] if t["init"] == AS_PARAM}
         self.missing = set(self.weights)
         self.without_optimizer = not any(t.kind == "optimizer" for t in self.tensors.values())
         self.optimizer_ready = self.without_optimizer
@@ -63,6 +67,12 @@ class State:
     def weights(self) -> list[str]:
         """The names of parameters and buffers, in the order of the state."""
         return [t.name for t in self.tensors.values() if t.kind != "optimizer"]
+
+    def put(self, name: str, array: NDArray[Any]) -> None:
+        """Give a parameter or buffer a value, of its shape and dtype; what is trained for a parameter goes on there."""
+        np.copyto(self.views[name], array, casting="no")
+        if name in self.raw:
+            np.copyto(self.views[self.raw[name]], array, casting="no")
 
     def all_set(self) -> None:
         """Note that every tensor has a value and that they belong together."""

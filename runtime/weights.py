@@ -7,8 +7,6 @@ import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from dslc.base.errors import ArtifactError, DslcWarning, InputError, WeightsMissing
 from dslc.base.publish import publish_bytes
 from dslc.runtime import tensorfile
@@ -28,7 +26,9 @@ _COUNTER = "num_batches_tracked"  # PyTorch's batchnorm counts its batches; no o
 
 
 class Weights(Mapping[str, "NDArray[Any]"]):
-    """Parameters and buffers by name. Reading gives a copy; assignment takes the exact shape and dtype."""
+    """Parameters and buffers by name. Reading gives a copy; assignment takes the exact shape and dtype.
+
+    With averaged weights (`ema`) these are the averages; training goes on from what is assigned."""
 
     def __init__(self, state: State, pool: Pool[Context], *, verify: bool, guard: Callable[[str], None]) -> None:
         self._state = state
@@ -67,7 +67,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
                 help=f"pass an array of shape {list(tensor.shape)}",
             )
         with self._pool.exclusive():
-            np.copyto(self._state.views[name], array, casting="no")
+            self._state.put(name, array)
             self._state.missing.discard(name)
 
     def load(self, path: str | os.PathLike[str], strict: bool = True) -> None:
@@ -120,7 +120,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
             if self._state.torn and missing:
                 self._state.ensure_ready("weights.load")
             for name in expected.keys() & file.tensors.keys():
-                np.copyto(self._state.views[name], file.tensors[name].array(), casting="no")
+                self._state.put(name, file.tensors[name].array())
                 self._state.missing.discard(name)
             self._state.torn = False
             self._state.optimizer_ready = self._state.without_optimizer

@@ -1,4 +1,4 @@
-"""The `train NAME(...) { ... }` section: its inputs, loss, metrics and optimizer."""
+"""The `train NAME(...) { ... }` section: its inputs, loss, metrics, optimizer, averages, micro-batches."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from dslc.compiler.check.values import Poison, Poisoned, Problem, Static, kind_o
 from dslc.compiler.ir.function import OPTIMIZERS, Optimizer
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import OPS
+from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType
 from dslc.dsl import syntax
-from dslc.dsl.diagnostics import did_you_mean
+from dslc.dsl.diagnostics import Label, did_you_mean
 from dslc.dsl.span import Span
 
 if TYPE_CHECKING:
@@ -24,13 +25,16 @@ if TYPE_CHECKING:
 #: arguments that every optimizer takes beside its own
 COMMON = {"weight_decay": 0.0, "clip_norm": None, "clip_value": None, "decay_on": "all"}
 
+_MOST_MICRO_BATCHES: Final = 1 << 16
+
 #: fields of a line of the run's log, beside which metrics stand by their names
 LOG_FIELDS: Final = ("kind", "step", "epoch", "loss", "lr", "rows", "samples_per_s", "seconds", "of")
 
 
 @dataclass
 class TrainSection:
-    """What the section says. ``scalars``: float arguments and their defaults, in order."""
+    """What the section says. ``scalars``: float arguments and their defaults, in order; ``ema``: the decay of the
+    averaged weights, None without them; ``accumulate``: micro-batches of a step."""
 
     loss: Value | None = None
     metrics: dict[str, Value] = field(default_factory=dict)
@@ -38,6 +42,8 @@ class TrainSection:
     scalars: dict[str, float] = field(default_factory=dict)
     optimizer: Optimizer | None = None
     optimizer_args: dict[str, Any] = field(default_factory=dict)
+    ema: float | None = None
+    accumulate: int = 1
     span: Span | None = None
 
 
@@ -50,7 +56,7 @@ def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static],
     for param in section.params:
         with expander.report():
             _declare(param, frame, given, found, expander)
-    optimizer_seen = loss_seen = False
+    seen: set[str] = set()
     for entry in section.entries:
         with expander.report():
             try:
@@ -59,14 +65,13 @@ def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static],
                         raise Problem("E0113", f"`{entry.targets[0]}` is no group of `train`", entry.span,
                                       help="the only group is `metrics { ... }`")  # fmt: skip
                     _metrics(entry.entries, frame, found, expander)
-                elif entry.targets == ("optimizer",):
-                    _once(entry, optimizer_seen)
-                    optimizer_seen = True
-                    _optimizer(entry, frame, found, expander)
-                elif entry.targets == ("loss",):
-                    _once(entry, loss_seen)
-                    loss_seen = True
-                    _loss(entry, frame, found, expander)
+                elif len(entry.targets) == 1 and entry.targets[0] in _RESERVED:
+                    [name] = entry.targets
+                    if name in seen:
+                        raise Problem("E0103", f"`train` gives `{name}` twice", entry.span, "again here",
+                                      help="keep one of them")  # fmt: skip
+                    seen.add(name)
+                    _RESERVED[name](entry, frame, found, expander)
                 else:
                     assert entry.value is not None
                     targets = tuple(syntax.Name(t, span=name_span(entry, t)) for t in entry.targets)
@@ -76,21 +81,15 @@ def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static],
                 for target in entry.targets:
                     frame.locals[target] = Poison()
                 raise
-    if not loss_seen:
+    if "loss" not in seen:
         expander.reports.add(
             Problem("E0501", "`train` has no loss", section.span, help="loss = cross_entropy(output, label)")
         )
-    if not optimizer_seen:
+    if "optimizer" not in seen:
         expander.reports.add(
             Problem("E0503", "`train` has no optimizer", section.span, help="optimizer = sgd(lr=0.1, momentum=0.9)")
         )
     return found
-
-
-def _once(entry: syntax.Entry, seen: bool) -> None:
-    if seen:
-        raise Problem("E0103", f"`train` gives `{entry.targets[0]}` twice", entry.span, "again here",
-                      help="keep one of them")  # fmt: skip
 
 
 def _declare(
@@ -200,6 +199,53 @@ def _optimizer(entry: syntax.Entry, frame: Frame, found: TrainSection, expander:
             raise Problem("E0209", f"`{key}` is at least 0", call.span, f"is {args[key]:g}")
     found.optimizer = optimizer
     found.optimizer_args = args
+
+
+def _ema(entry: syntax.Entry, frame: Frame, found: TrainSection, expander: Expander) -> None:
+    assert entry.value is not None
+    decay = expander.evaluate(entry.value, frame)
+    if not isinstance(decay, (int, float)) or isinstance(decay, bool):
+        raise Problem("E0202", f"`ema` is a number, this is {kind_of(decay)}", entry.value.span, "does not fit",
+                      help="ema = 0.999")  # fmt: skip
+    if not 0 <= decay < 1:
+        raise Problem("E0209", "`ema`, the decay of the averaged weights, is at least 0 and below 1", entry.value.span,
+                      f"is {decay:g}", help="ema = 0.999 averages over about the last 1000 steps")  # fmt: skip
+    found.ema = float(decay)
+
+
+def _accumulate(entry: syntax.Entry, frame: Frame, found: TrainSection, expander: Expander) -> None:
+    assert entry.value is not None
+    count = expander.evaluate(entry.value, frame)
+    if type(count) is not int:
+        raise Problem("E0202", f"`accumulate` is an int, this is {kind_of(count)}", entry.value.span, "does not fit",
+                      help="accumulate = 4")  # fmt: skip
+    if not 1 <= count <= _MOST_MICRO_BATCHES:
+        raise Problem("E0209", f"`accumulate`, the micro-batches of a step, is 1 to {_MOST_MICRO_BATCHES}",
+                      entry.value.span, f"is {count}")  # fmt: skip
+    if count > 1:
+        _check_cuttable(entry, expander)
+    found.accumulate = count
+
+
+def _check_cuttable(entry: syntax.Entry, expander: Expander) -> None:
+    """E0509 unless the rows of a step can be cut into micro-batches."""
+    batch = expander.batch
+    if not isinstance(batch, Poly):
+        raise Problem("E0509", "a step without a batch dim cannot be cut into micro-batches", entry.span,
+                      "accumulates over rows", help="let the first axis of the model's first input be a dim: "
+                      "`dim B in 1..512 = 64`")  # fmt: skip
+    for given in expander.tensors.data.values():
+        shape = given.value.type.shape
+        inner = shape[1:] if shape and shape[0] == batch else shape
+        if any(isinstance(size, Poly) and size.dims & batch.dims for size in inner):
+            raise Problem("E0509", f"`{given.name}` {given.value.type} cannot be cut into micro-batches", entry.span,
+                          f"needs each input to have {batch} as its first axis alone, or not at all",
+                          also=(Label(given.span, "this input"),) if given.span else (),
+                          help="take `accumulate` out, or change the input")  # fmt: skip
+
+
+#: names that `train` gives a meaning; others are variables
+_RESERVED: Final = {"loss": _loss, "optimizer": _optimizer, "ema": _ema, "accumulate": _accumulate}
 
 
 def _number(name: str, value: Static, default: Any, span: Span) -> Any:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from dslc.compiler.ir.function import Optimizer
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
+
+#: Slots beside the optimizer's own: the weight of which the parameter is the average, and the sum of the gradients of
+#: the micro-batches so far, which is 0 between two steps.
+RAW: Final = "raw"
+GRAD_SUM: Final = "grad_sum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,14 +43,29 @@ class ParamSpec:
 
 @dataclass(frozen=True, slots=True)
 class TrainSpec:
-    """The optimizer of the train section. ``params`` in forward order; ``clip_norm``: largest norm of all gradients
-    together, ``clip_value``: largest size of each element of a gradient, taken first; None: no limit."""
+    """The train section. ``params`` in forward order; ``clip_norm``: largest norm of all gradients together,
+    ``clip_value``: largest size of each element of a gradient, taken first; None: no limit. ``ema``: the decay of the
+    average that each trained parameter is; None: parameters are what is trained. ``accumulate``: micro-batches of a
+    step, whose gradients are averaged."""
 
     optimizer: Optimizer
     args: Mapping[str, Any]
     params: tuple[ParamSpec, ...]
     clip_norm: float | None = None
     clip_value: float | None = None
+    ema: float | None = None
+    accumulate: int = 1
+
+    def iterate(self, param: ParamSpec) -> str:
+        """The tensor that training reads and steps for a parameter: itself, or what it is the average of."""
+        return f"{param.name}.{RAW}" if self.ema is not None and param.trained else param.name
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """The names of the state tensors of the kind optimizer that each trained parameter has."""
+        raw = (RAW,) if self.ema is not None else ()
+        grad_sum = (GRAD_SUM,) if self.accumulate > 1 else ()
+        return (*self.optimizer.slots(dict(self.args)), *raw, *grad_sum)
 
 
 def _nowhere() -> Mapping[str, int]:

@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dslc.base.errors import DslcError
-from dslc.compiler.ir.build import Build, ParamSpec, TrainSpec
+from dslc.compiler.ir.build import GRAD_SUM, Build, ParamSpec, TrainSpec
 from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder, NoGradient, Op
 from dslc.compiler.ir.program import Program
@@ -37,12 +37,19 @@ from dslc.compiler.ops.clip_norm import clip_by_global_norm, clip_by_value
 def autodiff(program: Program, build: Build) -> Program:
     """The pass: adds gradients, clipping, updates and the output ``nonfinite`` to ``train_step``.
 
+    Of a step of several micro-batches, ``accumulate_step`` gets the gradients alone, which are added to their sums;
+    ``train_step``, the last, takes the mean and sets the sums back to 0. With averaged weights, the parameters follow
+    what is trained after its update: ``param + max(1 - ema, 9/(10 + t)) * (raw - param)``, t the number of the step
+    from 1. The first steps count more than the decay says, min(ema, (1 + t)/(10 + t)) as in TensorFlow's
+    ExponentialMovingAverage, so that the average soon forgets where it began.
+
     ``nonfinite``: u8[P], one element per trained parameter in the order of ``build.train.params``, 1 where an
     element of its gradient was not finite. Raises DslcError E0505, E0506, E0507.
     """
-    if program.entry != "train_step" or build.train is None:
+    if program.entry not in ("train_step", "accumulate_step") or build.train is None:
         return program
-    return dataclasses.replace(program, graph=_training_graph(program.graph, build.train))
+    whole = program.entry == "train_step"
+    return dataclasses.replace(program, graph=_training_graph(program.graph, build.train, whole))
 
 
 def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value]) -> dict[Value, Value]:
@@ -98,48 +105,96 @@ def _sum_to(b: Builder, gradient: Value, type: TensorType) -> Value:
     return b(OPS["sum_to"], gradient, shape=type.shape)
 
 
-def _training_graph(graph: Graph, train: TrainSpec) -> Graph:
+def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
+    """``whole``: the step ends here, with the update; else its gradients are added up."""
     inputs = {i.name: i for i in graph.inputs}
-    loss = graph.outputs["loss"]
     trained = [spec for spec in train.params if spec.trained]
     if not trained:
         raise DslcError(
             "E0505", "no parameter is trained: there is none, or all are frozen", help="take `@freeze` off one of them"
         )
-    for spec in trained:
-        assert spec.name in inputs, f"{spec.name} is no input of the graph"
-    values = [inputs[spec.name].value for spec in trained]
-    found = differentiate(graph, loss, values)
-    for spec, value in zip(trained, values):
-        if value not in found:
-            raise _unreached(inputs[spec.name])
-    gradients = [found[v] for v in values]
+    gradients = _gradients(graph, [inputs[train.iterate(spec)] for spec in trained], trained)
+    added: list[Input] = []
+    updates = list(graph.updates)
+    outputs = dict(graph.outputs)
+    if train.accumulate > 1:
+        sums = [inputs[f"{spec.name}.{GRAD_SUM}"] for spec in trained]
+        gradients = [_builder(state)(OPS["add"], state.value, g) for state, g in zip(sums, gradients)]
+        updates += zip(sums, map(_zeros, sums) if whole else gradients)
+    if whole:
+        found, flags = _step(train, trained, inputs, added, gradients)
+        updates += found
+        outputs["nonfinite"] = _flags(flags)
+    nodes = order([*outputs.values(), *(v for _, v in updates)])
+    return Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))
+
+
+def _gradients(graph: Graph, of: Sequence[Input], trained: Sequence[ParamSpec]) -> list[Value]:
+    found = differentiate(graph, graph.outputs["loss"], [i.value for i in of])
+    for spec, tensor in zip(trained, of):
+        if tensor.value not in found:
+            raise _unreached(spec, tensor)
+    return [found[i.value] for i in of]
+
+
+def _step(
+    train: TrainSpec,
+    trained: Sequence[ParamSpec],
+    inputs: dict[str, Input],
+    added: list[Input],
+    gradients: list[Value],
+) -> tuple[list[tuple[Input, Value]], list[Value]]:
+    """The updates of all parameters, their slots and averages, and the flag b1[] of each parameter's gradient."""
+    if train.accumulate > 1:
+        b = Builder(name="accumulate", phase=Phase.UPDATE)
+        count = b(OPS["full"], value=float(train.accumulate), dtype=DType.FLOAT, shape=())
+        gradients = [b(OPS["div"], gradient, count) for gradient in gradients]
     if train.clip_value is not None:
         b = Builder(name="clip_value", phase=Phase.UPDATE)
         gradients = clip_by_value(b, gradients, train.clip_value)
     if train.clip_norm is not None:
         b = Builder(name="clip_norm", phase=Phase.UPDATE)
         gradients = clip_by_global_norm(b, gradients, train.clip_norm)
-
-    added: list[Input] = []
     lr = _scalar(inputs, added, "lr", DType.FLOAT)
     step = _scalar(inputs, added, "step", DType.I64)
-    updates = list(graph.updates)
+    pace = None if train.ema is None else _pace(train.ema, step)
+    updates: list[tuple[Input, Value]] = []
     flags: list[Value] = []
     for spec, gradient in zip(trained, gradients):
         new, flag = _update(train, spec, inputs, gradient, lr, step)
         updates += new
         flags.append(flag)
-    outputs = {**graph.outputs, "nonfinite": _flags(flags)}
-    nodes = order([*outputs.values(), *(v for _, v in updates)])
-    return Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))
+        if pace is not None:
+            average, b = inputs[spec.name], _builder(inputs[spec.name])
+            away = b(OPS["sub"], new[0][1], average.value)
+            updates.append((average, b(OPS["add"], average.value, b(OPS["mul"], pace, away))))
+    return updates, flags
 
 
-def _unreached(param: Input) -> DslcError:
+def _pace(ema: float, step: Value) -> Value:
+    """The share of the way to the new weights that the averages go in this step."""
+    b = Builder(name="ema", phase=Phase.UPDATE)
+
+    def number(value: float) -> Value:
+        return b(OPS["full"], value=value, dtype=DType.FLOAT, shape=())
+
+    warming = b(OPS["div"], number(9.0), b(OPS["add"], number(11.0), b(OPS["cast"], step, dtype=DType.FLOAT)))
+    return b(OPS["maximum"], number(1 - ema), warming)
+
+
+def _builder(of: Input) -> Builder:
+    return Builder(name=of.name, span=of.span, phase=Phase.UPDATE)
+
+
+def _zeros(of: Input) -> Value:
+    return _builder(of)(OPS["full"], value=0.0, dtype=of.value.type.dtype, shape=of.value.type.shape)
+
+
+def _unreached(param: ParamSpec, tensor: Input) -> DslcError:
     return DslcError(
         "E0506",
         f"the loss does not depend on the parameter `{param.name}`",
-        place=str(param.span) if param.span else param.name,
+        place=str(tensor.span) if tensor.span else param.name,
         help="use its result in the loss, remove the layer, or mark it `@freeze`",
     )
 
@@ -156,8 +211,8 @@ def _update(
     train: TrainSpec, spec: ParamSpec, inputs: dict[str, Input], gradient: Value, lr: Value, step: Value
 ) -> tuple[list[tuple[Input, Value]], Value]:
     """The updates of one parameter and its slots, and the flag b1[] of its gradient."""
-    param = inputs[spec.name]
-    b = Builder(name=spec.name, span=param.span, phase=Phase.UPDATE)
+    param = inputs[train.iterate(spec)]
+    b = _builder(param)
 
     def emit(op: Op, *values: Value, **attrs: Attr) -> tuple[Value, ...]:
         return b.node(op, *values, **attrs).outputs

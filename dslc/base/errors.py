@@ -82,6 +82,7 @@ CODES: Final[dict[str, str]] = {
     "E0506": "the loss does not depend on a parameter",
     "E0507": "an operation has no gradient",
     "E0508": "the file trains no such model",
+    "E0509": "a step cannot be cut into micro-batches",
     # E06xx: target, precision, build options
     "E0601": "an unknown target",
     "E0602": "the target lacks this precision",

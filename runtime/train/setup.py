@@ -58,7 +58,9 @@ class Trainable(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """A run, worked out: data, lengths in steps, and the value of every scheduled scalar at every step."""
+    """A run, worked out: data, lengths in steps, and the value of every scheduled scalar at every step.
+
+    A step is an update of the weights; ``batch`` are its rows, those of all its micro-batches."""
 
     train: Dataset
     eval: Dataset | None
@@ -100,16 +102,11 @@ def plan_run(config: Config, session: Trainable, notice: Callable[[str], None]) 
     _check_metric(config.save.best, "save.best", section)
     _check_metric(config.train.stop.metric if config.train.stop else None, "train.stop.metric", section)
     sizes = _sizes(session, "train_step")
-    batch = sizes[interface.batch] if interface.batch is not None else 1
+    batch = section.accumulate * (sizes[interface.batch] if interface.batch is not None else 1)
     train, evaluation = _datasets(config, session, sizes, notice)
     batches = train.batches(batch)
     if batches == 0:
-        raise DataError(
-            "R106",
-            f"{train.rows} rows do not fill one batch of {batch}",
-            place="data.train",
-            help=f"build for a smaller batch: --size {interface.batch}={train.rows}",
-        )
+        raise _too_few_rows(train.rows, batch, section, interface.batch)
     total = config.train.epochs * batches
     if total > _LONGEST_RUN:
         raise DataError("R104", f"a run of {total} steps", place="train.epochs", help="train for fewer epochs")
@@ -128,6 +125,13 @@ def plan_run(config: Config, session: Trainable, notice: Callable[[str], None]) 
         scalars={name: (base, config.train.schedules[name].resolve(batches, total)) for name, base in scalars.items()},
         eval_scalars=scalars,
     )
+
+
+def _too_few_rows(rows: int, batch: int, section: Train, dim: str | None) -> DataError:
+    parts, smaller = section.accumulate, rows // section.accumulate
+    of = f", {parts} micro-batches of {batch // parts}" if parts > 1 else ""
+    help = f"build for a smaller batch: --size {dim}={smaller}" if smaller else "take a smaller `accumulate`"
+    return DataError("R106", f"{rows} rows do not fill one batch of {batch}{of}", place="data.train", help=help)
 
 
 def _datasets(

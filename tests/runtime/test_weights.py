@@ -136,7 +136,7 @@ def test_batch_counters_of_pytorch_are_named_and_left_out() -> None:
     from dslc.runtime.weights import Weights
 
     tensors = [
-        {"name": f"bn.{n}", "kind": "buffer", "dtype": "f32", "shape": [2], "offset": 64 * i}
+        {"name": f"bn.{n}", "kind": "buffer", "dtype": "f32", "shape": [2], "offset": 64 * i, "init": "constant(0)"}
         for i, n in enumerate(("running_mean", "running_var"))
     ]
     state = State({"bytes": 128, "tensors": tensors, "forward_order": []})

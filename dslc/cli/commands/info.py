@@ -46,6 +46,7 @@ def command(artifact: str | None, weights: bool) -> None:
             *(f"train on   {tensor_text(t)}" for t in train["inputs"]),
             *(f"argument   {s['name']} = {s['default']:g}" for s in train["scalars"]),
             f"metrics    {', '.join(train['metrics']) or 'none'}; lr {train['lr']:g}",
+            *([f"step       {train['accumulate']} micro-batches"] if "accumulate" in train else []),
         ]
     kinds = ", ".join(f"{kind} {size_text(count)}" for kind, count in state.items())
     lines += [f"state      {size_text(header['state']['bytes'])} ({kinds})", ""]
