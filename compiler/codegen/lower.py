@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from dslc.compiler.codegen import classes, clipping, norms, pointwise, rows, updates
+from dslc.compiler.codegen import classes, clipping, norms, pointwise, resample, rows, scans, updates
 from dslc.compiler.codegen.cpu import attentions, contractions, correlate, indexing, pooling, random
 from dslc.compiler.codegen.cpu.code import SUPPORTED
 from dslc.compiler.codegen.cpu.objects import tasks
@@ -18,6 +18,8 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **pointwise.LOWERED,
     **rows.LOWERED,
     **norms.LOWERED,
+    **scans.LOWERED,
+    **resample.LOWERED,
     **updates.LOWERED,
     **correlate.LOWERED,
     **pooling.LOWERED,

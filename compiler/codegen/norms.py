@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -69,6 +70,15 @@ def layernorm_grad(node: Node) -> list[Launch]:
     shape, axis = node.input_types[0].ints, _axis(node)
     kinds = ["x", "along", "row", "row", "x"]
     rows = Rows(node, shape, axis, kinds, ["x"], outputs=node.outputs[:1])
+    _through_moments(rows)
+    others = [a for a in range(len(shape)) if a not in axis]
+    inputs = (node.inputs[0], *node.inputs[2:])
+    columns = Rows(node, shape, others, ["x", "along", "along", "x"], ["row", "row"], inputs, node.outputs[1:])
+    return [*rows.launch(), *_of_weights(columns)]
+
+
+def _through_moments(rows: Rows) -> None:
+    """Output 0: the gradient in x, of inputs x, weight, mean, 1/std, dy."""
     x, weight, centre, scale, dy = (rows.input(i) for i in range(5))
     added, sloped = _sums(rows, dy * weight, (x - centre) * scale)
     rows.b.row()
@@ -76,15 +86,16 @@ def layernorm_grad(node: Node) -> list[Launch]:
     rows.b.element()
     xhat = rows.let((x - centre) * scale)
     rows.store(0, (rows.let(dy * weight) - shared - xhat * slope) * scale)
-    others = [a for a in range(len(shape)) if a not in axis]
-    inputs = (node.inputs[0], *node.inputs[2:])
-    columns = Rows(node, shape, others, ["x", "along", "along", "x"], ["row", "row"], inputs, node.outputs[1:])
+
+
+def _of_weights(columns: Rows) -> list[Launch]:
+    """The gradients in weight and bias, of inputs x, mean, 1/std, dy."""
     x, centre, scale, dy = (columns.input(i) for i in range(4))
     added, sloped = _sums(columns, dy, (x - centre) * scale)
     columns.b.row()
     columns.store(0, sloped)
     columns.store(1, added)
-    return [*rows.launch(), *columns.launch()]
+    return columns.launch()
 
 
 def rmsnorm_grad(node: Node) -> list[Launch]:
@@ -106,6 +117,35 @@ def rmsnorm_grad(node: Node) -> list[Launch]:
     columns.b.row()
     columns.store(0, sloped)
     return [*rows.launch(), *columns.launch()]
+
+
+def groupnorm(node: Node) -> list[Launch]:
+    """Rows are the groups of an image, inner axes a group's channels and their elements."""
+    shape, channel, _ = _groups(node, int_attr(node.attrs, "groups"))
+    rows = Rows(node, shape, (2, 3), ["x", channel, channel], ["x", "row", "row"])
+    x, centre, _, scale = _moments(rows, float_attr(node.attrs, "eps"))
+    rows.store(1, centre)
+    rows.store(2, scale)
+    rows.b.element()
+    rows.store(0, (x - centre) * scale * rows.input(1) + rows.input(2))
+    return rows.launch()
+
+
+def groupnorm_grad(node: Node) -> list[Launch]:
+    """The gradient in x by groups; those of weight and bias by channels, in a second launch."""
+    shape, channel, row = _groups(node, node.input_types[2].ints[1])
+    rows = Rows(node, shape, (2, 3), ["x", channel, "row", "row", "x"], ["x"], outputs=node.outputs[:1])
+    _through_moments(rows)
+    inputs = (node.inputs[0], *node.inputs[2:])
+    columns = Rows(node, shape, (0, 3), ["x", row, row, "x"], ["row", "row"], inputs, node.outputs[1:])
+    return [*rows.launch(), *_of_weights(columns)]
+
+
+def _groups(node: Node, groups: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """x as [batch, groups, channels of a group, elements]; the strides of a vector over channels and of a statistic."""
+    batch, channels, *space = node.input_types[0].ints
+    each = channels // groups
+    return (batch, groups, each, math.prod(space)), (0, each, 1, 0), (groups, 1, 0, 0)
 
 
 def _axis(node: Node) -> list[int]:
@@ -144,6 +184,8 @@ LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
     "layernorm_grad": layernorm_grad,
     "rmsnorm": rmsnorm,
     "rmsnorm_grad": rmsnorm_grad,
+    "groupnorm": groupnorm,
+    "groupnorm_grad": groupnorm_grad,
     "batchnorm": batchnorm,
     "batchnorm_grad": batchnorm_grad,
 }

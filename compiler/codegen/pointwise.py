@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region import Access, Region, RegionBuilder, broadcast_strides, dense
+from dslc.compiler.codegen.region import Access, Region, RegionBuilder, all_strides, broadcast_strides, dense
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import Expr, argument, as_expr, call, select
@@ -90,7 +90,7 @@ def transpose(node: Node) -> list[Launch]:
 
 def slice_(node: Node) -> list[Launch]:
     [x], shape = node.inputs, node.types[0].ints
-    strides = _all_strides(x.type.ints)
+    strides = all_strides(x.type.ints)
     starts, steps = int_tuple(node.attrs, "starts"), int_tuple(node.attrs, "steps")
     source = Access(
         x.type.dtype,
@@ -102,7 +102,7 @@ def slice_(node: Node) -> list[Launch]:
 
 def flip(node: Node) -> list[Launch]:
     [x], over = node.inputs, int_tuple(node.attrs, "over")
-    shape, strides = x.type.ints, _all_strides(x.type.ints)
+    shape, strides = x.type.ints, all_strides(x.type.ints)
     last = sum(strides[a] * (shape[a] - 1) for a in over) if prod(shape) else 0
     source = Access(x.type.dtype, tuple(-s if a in over else s for a, s in enumerate(strides)), last)
     return [Launch(copy(shape, source, Access(x.type.dtype, strides)), node.inputs, node.outputs)]
@@ -121,7 +121,7 @@ def tri(node: Node) -> list[Launch]:
 def concat(node: Node) -> list[Launch]:
     """One copy an input, into its part of the output."""
     axis, out = int_attr(node.attrs, "axis"), node.types[0]
-    strides = _all_strides(out.ints)
+    strides = all_strides(out.ints)
     launches, start = [], 0
     for x in node.inputs:
         target = Access(out.dtype, strides, start * strides[axis])
@@ -134,7 +134,7 @@ def concat(node: Node) -> list[Launch]:
 def pad(node: Node) -> list[Launch]:
     """The output is filled, then the input copied to its places."""
     [x], out = node.inputs, node.types[0]
-    strides = _all_strides(out.ints)
+    strides = all_strides(out.ints)
     low, interior = int_tuple(node.attrs, "low"), int_tuple(node.attrs, "interior")
     places = tuple(s * (gap + 1) for s, gap in zip(strides, interior))
     target = Access(out.dtype, places, sum(s * start for s, start in zip(strides, low)))
@@ -157,11 +157,6 @@ def literal(node: Node) -> list[Launch] | None:
         expr = builder.let(select(call("eq", builder.index, number), known, expr), type.dtype)
     builder.store(0, builder.let(expr, type.dtype))
     return [Launch(builder.region(), (), node.outputs)]
-
-
-def _all_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, those of axes of size 1 too."""
-    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 #: Lowered by these; pointwise ops and ``fused`` besides.

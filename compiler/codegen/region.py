@@ -236,6 +236,11 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(strides)
 
 
+def all_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Row-major strides, those of axes of size 1 too."""
+    return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+
+
 def broadcast_strides(shape: Sequence[int], wide: Sequence[int]) -> tuple[int, ...]:
     """Strides over the axes of ``wide`` of a dense tensor that numpy would broadcast to it."""
     return (0,) * (len(wide) - len(shape)) + dense(shape)

@@ -13,7 +13,8 @@ from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
 
-Kind = str  # of an argument: "x" like the whole tensor, "row" without the inner axes, "along" the inner axes alone
+#: Of an argument: "x" like the whole tensor, "row" without the inner axes, "along" the inner axes alone, or strides.
+Kind = str | tuple[int, ...]
 
 
 class Rows:
@@ -48,7 +49,8 @@ class Rows:
             return Access(type.dtype, dense([self.shape[a] for a in self.kept]) + inner)
         if kind == "along":
             return Access(type.dtype, (0,) * len(self.kept) + dense([self.shape[a] for a in self.over]))
-        strides = dense(self.shape)
+        strides = dense(self.shape) if kind == "x" else kind
+        assert not isinstance(strides, str)
         return Access(type.dtype, tuple(strides[a] for a in (*self.kept, *self.over)))
 
     def input(self, number: int) -> Expr:
@@ -83,8 +85,10 @@ def _reduction(node: Node) -> Rows:
 
 
 def total(node: Node) -> list[Launch]:
+    """The sum or the product."""
     rows = _reduction(node)
-    found = rows.sum(rows.input(0), node.types[0].dtype)
+    rows.b.element()
+    found = rows.b.reduce("prod" if node.op.name == "prod" else "sum", rows.let(rows.input(0), node.types[0].dtype))
     rows.b.row()
     rows.store(0, found)
     return rows.launch()
@@ -117,10 +121,20 @@ def sum_to(node: Node) -> list[Launch]:
     return rows.launch()
 
 
-def argmax(node: Node) -> list[Launch]:
+def norm(node: Node) -> list[Launch]:
+    rows, p = _reduction(node), float_attr(node.attrs, "p")
+    x = rows.input(0)
+    size = call("abs", x)
+    found = rows.sum(size if p == 1 else x * x if p == 2 else call("pow", size, p))
+    rows.b.row()
+    rows.store(0, found if p == 1 else call("sqrt", found) if p == 2 else call("pow", found, 1 / p))
+    return rows.launch()
+
+
+def arg_extreme(node: Node) -> list[Launch]:
     rows = Rows(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], ["x"], ["row"])
     x = rows.input(0)
-    top = rows.extreme("max", x)
+    top = rows.extreme("max" if node.op.name == "argmax" else "min", x)
     rows.b.element()
     # the first that is equal; where there is nan, top is nan and the first nan counts
     equal = call("or", call("eq", x, top), call("ne", x, x))
@@ -139,8 +153,10 @@ def softmax(node: Node) -> list[Launch]:
     x = rows.input(0)
     top = rows.extreme("max", x)
     below = rows.sum(call("exp", x - top))
+    rows.b.row()
+    share = rows.let(1 / below)
     rows.b.element()
-    rows.store(0, rows.let(call("exp", x - top)) / below)
+    rows.store(0, rows.let(call("exp", x - top)) * share)
     return rows.launch()
 
 
@@ -243,11 +259,14 @@ def in_top_k(node: Node) -> list[Launch]:
 
 LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
     "sum": total,
+    "prod": total,
+    "norm": norm,
     "mean": mean,
     "max": extreme,
     "min": extreme,
     "sum_to": sum_to,
-    "argmax": argmax,
+    "argmax": arg_extreme,
+    "argmin": arg_extreme,
     "softmax": softmax,
     "log_softmax": log_softmax,
     "logsumexp": logsumexp,

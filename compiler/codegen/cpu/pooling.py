@@ -1,4 +1,7 @@
-"""Pooling over images: vectors of output pixels, tap by tap; the gradient of maxpool scatters."""
+"""Pooling over images: vectors of output pixels, tap by tap; the gradient of maxpool scatters.
+
+What this file does not do (no images, many taps, the gradient of avgpool) are the regions of ``resample.py``.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,13 @@ from typing import Any, Final, Literal
 
 from llvmlite import ir
 
+from dslc.compiler.codegen import resample
 from dslc.compiler.codegen.cpu.code import I1, I8, I64, POINTER, VOID, Code, lane_type
 from dslc.compiler.codegen.cpu.correlate import paired
 from dslc.compiler.codegen.cpu.objects import emit, tasks
 from dslc.compiler.codegen.cpu.tiles import lanes_of
 from dslc.compiler.codegen.cpu.values import Reg, Values
-from dslc.compiler.codegen.cpu.windows import Fetcher, Pair, Window
+from dslc.compiler.codegen.cpu.windows import Fetcher, Window
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
@@ -26,7 +30,7 @@ _MAX_TAPS: Final = 25  # written out one by one
 @dataclass(frozen=True, slots=True)
 class Pool:
     """``max``: the greatest of each window and its place (of dtype ``place``); ``mean``: the sum of what the taps meet,
-    divided by ``divisor``, which is the gradient of a mean too where the window runs backwards."""
+    divided by ``divisor``."""
 
     kind: Literal["max", "mean"]
     dtype: DType
@@ -159,47 +163,33 @@ def _pool_window(node: Node, image: tuple[int, ...], out: tuple[int, ...]) -> Wi
     return Window(paired(image, 1), paired(out, 1), k, s, (1, 1), (-p[0], -p[1]), (1, 1))
 
 
-def _back(window: Window) -> Window:
-    """The window that a pixel of the image sees: all outputs that took it in."""
-    up: Pair = (-window.shift[0], -window.shift[1])
-    return Window(window.out, window.image, window.kernel, (1, 1), (-1, -1), up, window.scale)
-
-
 def _planes(node: Node) -> int:
     shape = node.types[0].ints
     return shape[0] * shape[1]
 
 
-def maxpool(node: Node) -> list[Launch] | None:
+def maxpool(node: Node) -> list[Launch]:
     window = _pool_window(node, node.input_types[0].ints[2:], node.types[0].ints[2:]) if _images(node) else None
     if window is None or window.taps > _MAX_TAPS:
-        return None
+        return resample.maxpool(node)
     spec = Pool("max", node.types[0].dtype, node.types[1].dtype, _planes(node), window, 1)
     return [Launch(spec, node.inputs, node.outputs)]
 
 
-def avgpool(node: Node) -> list[Launch] | None:
+def avgpool(node: Node) -> list[Launch]:
     window = _pool_window(node, node.input_types[0].ints[2:], node.types[0].ints[2:]) if _images(node) else None
     if window is None or window.taps > _MAX_TAPS:
-        return None
+        return resample.avgpool(node)
     spec = Pool("mean", node.types[0].dtype, DType.U8, _planes(node), window, window.taps)
     return [Launch(spec, node.inputs, node.outputs)]
 
 
-def avgpool_grad(node: Node) -> list[Launch] | None:
-    window = _pool_window(node, node.types[0].ints[2:], node.input_types[0].ints[2:]) if _images(node) else None
-    if window is None or window.taps > _MAX_TAPS:
-        return None
-    spec = Pool("mean", node.types[0].dtype, DType.U8, _planes(node), _back(window), window.taps)
-    return [Launch(spec, node.inputs, node.outputs)]
-
-
-def maxpool_grad(node: Node) -> list[Launch] | None:
+def maxpool_grad(node: Node) -> list[Launch]:
     if not _images(node):
-        return None
+        return resample.maxpool_grad(node)
     window = _pool_window(node, node.types[0].ints[2:], node.input_types[0].ints[2:])
     dy, place = node.input_types
     return [Launch(Scatter(dy.dtype, place.dtype, _planes(node), window), node.inputs, node.outputs)]
 
 
-LOWERED: Final = {"maxpool": maxpool, "maxpool_grad": maxpool_grad, "avgpool": avgpool, "avgpool_grad": avgpool_grad}
+LOWERED: Final = {"maxpool": maxpool, "maxpool_grad": maxpool_grad, "avgpool": avgpool}

@@ -15,8 +15,11 @@ from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
 _COMPARISONS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-_FLOAT_ONLY: Final = frozenset("div exp expm1 log log1p sin cos tanh erf sqrt floor round".split())
+_FLOAT_ONLY: Final = frozenset(
+    {"div", "exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "sqrt", "floor", "round"}
+)
 _ANY_NUMBER: Final = frozenset({"add", "sub", "mul", "min", "max", "neg", "abs", "sign", "pow", "floordiv", "mod"})
+_WIDEST_STRIDE: Final = 4  # that is read as whole vectors
 _LOGIC: Final = frozenset({"and", "or", "not", "select", "arg", "const"})
 
 
@@ -90,9 +93,26 @@ class Values:
         elif stride == -1:
             raw = self._load(pointer, self.code.add(offset, 1 - lanes), wide(memory, lanes), dtype, memory)
             raw = self.picked(raw, range(lanes - 1, -1, -1))
+        elif 1 < stride <= _WIDEST_STRIDE and stride < lanes:
+            raw = self._strided(pointer, offset, stride, dtype)
         else:
             raw = self._lane_by_lane(pointer, [self.code.add(offset, lane * stride) for lane in range(lanes)], dtype)
         return self._in_register(raw, dtype)
+
+    def _strided(self, pointer: Any, offset: Any, stride: int, dtype: DType) -> Any:
+        """Whole vectors, of whose lanes some are taken; the last one ends with the last element."""
+        lanes, memory = self.lanes, memory_type(dtype)
+        starts = [*range(0, (stride - 1) * lanes, lanes), (lanes - 1) * (stride - 1)]
+        found: Any = None
+        for start in starts:
+            vector = self._load(pointer, self.code.add(offset, start), wide(memory, lanes), dtype, memory)
+            places = [lane * stride - start for lane in range(lanes)]
+            if found is None:
+                found = self.picked(vector, [min(p, lanes - 1) for p in places])
+                continue
+            mask = [lanes + p if 0 <= p < lanes else lane for lane, p in enumerate(places)]
+            found = self.b.shuffle_vector(found, vector, ir.Constant(wide(ir.IntType(32), lanes), mask))
+        return found
 
     def repeated(self, pointer: Any, base: Any, start: Any, repeat: int, dtype: DType) -> Reg:
         """Elements ``base + (start + lane) // repeat``; ``start`` is a multiple of a whole vector's lanes."""
