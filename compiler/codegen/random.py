@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.pointwise import copy
 from dslc.compiler.codegen.region import Access, RegionBuilder, dense
 from dslc.compiler.ir.graph import Node
-from dslc.compiler.ir.scalar import as_expr
+from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr
+from dslc.compiler.ops.quantile import STEPS, normal_probability
 
 ALL: Final = 1 << 16  # dropout compares 16 bits
 
@@ -63,6 +65,32 @@ def init_normal(node: Node) -> list[Launch]:
     return _drawn(node, "normal", float_attr(node.attrs, "mean"), float_attr(node.attrs, "std"), False)
 
 
+def init_trunc_normal(node: Node) -> list[Launch]:
+    """Uniform numbers, then the quantile by the steps of ``ops/quantile.py``, in f64."""
+    mean, std, a, b = (float_attr(node.attrs, name) for name in ("mean", "std", "a", "b"))
+    type, elements = node.types[0], math.prod(node.types[0].ints)
+    drawn = Scratch(0, max(1, elements) * DType.F32.itemsize)
+    spec = Draw("uniform", DType.F32, elements, int_attr(node.attrs, "key"), False, 0, 0.0, 1.0)
+    builder = RegionBuilder([elements], (), [Access(DType.F32, (1,))], [Access(type.dtype, (1,))])
+    builder.row()
+
+    def wide(expr: Expr) -> Expr:
+        return builder.let(expr, DType.F64)
+
+    low, high = (normal_probability((bound - mean) / std) if std else 0.5 for bound in (a, b))
+    q = wide((wide(builder.input(0)) + 2.0**-25) * (high - low) + low)
+    tail = wide(call("min", q, 1 - q))
+    z = wide(-call("sqrt", call("max", call("log", tail * 2.0) * -2.0, 0.0)))
+    for _ in range(STEPS):
+        below = wide(call("max", (call("erf", z * math.sqrt(0.5)) + 1.0) * 0.5, sys.float_info.min))
+        density = wide(call("exp", z * z * -0.5) / math.sqrt(2 * math.pi))
+        z = wide(z + call("log", tail / below) * (below / density))
+    z = wide(select(q < 0.5, z, -z))
+    found = builder.let(call("min", call("max", z * std + mean, a), b), DType.F32)
+    builder.store(0, builder.let(found, type.dtype))
+    return [Launch(spec, node.inputs[:1], (drawn,)), Launch(builder.region(), (drawn,), node.outputs)]
+
+
 def dropout(node: Node) -> list[Launch]:
     threshold = math.floor(float_attr(node.attrs, "p") * ALL + 0.5)
     type, attrs = node.types[0], node.attrs
@@ -89,5 +117,6 @@ LOWERED: Final = {
     "randn": randn,
     "init_uniform": init_uniform,
     "init_normal": init_normal,
+    "init_trunc_normal": init_trunc_normal,
     "dropout": dropout,
 }

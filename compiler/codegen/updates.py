@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
-from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region import Access, RegionBuilder, dense
-from dslc.compiler.ir.graph import Attrs, Node
+from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.region import Access, Region, RegionBuilder, dense
+from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
@@ -23,6 +24,7 @@ class _Step:
         self.slots = [builder.input(2 + i) for i in range(slots)]
         self.rate = builder.input(2 + slots)
         self.step = builder.input(3 + slots)
+        self.trust = builder.input(4 + slots)  # of _TRUSTS alone
 
     def let(self, expr: Expr) -> Expr:
         return self.builder.let(expr, self.dtype)
@@ -38,6 +40,17 @@ class _Step:
         decay = self.number("weight_decay")
         return self.let(self.g + self.p * decay) if decay else self.g
 
+    def known(self) -> Expr:
+        """The gradient, 0 where it is not finite."""
+        return self.let(select(call("abs", self.g) < math.inf, self.g, 0.0))
+
+    def lengths(self, *values: Expr) -> list[Expr]:
+        """The Euclidean norms over the whole tensor; an element stage is open, behind it one of the row."""
+        squares = [self.let(value * value) for value in values]
+        sums = [self.builder.reduce("sum", square) for square in squares]
+        self.builder.row()
+        return [self.let(call("sqrt", total)) for total in sums]
+
 
 def _sgd(s: _Step) -> list[Expr]:
     return [s.p - s.rate * s.decayed()]
@@ -49,13 +62,16 @@ def _momentum(s: _Step) -> list[Expr]:
     return [s.p - s.rate * (g + buf * momentum if bool_attr(s.attrs, "nesterov") else buf), buf]
 
 
+def _corrections(s: _Step) -> list[Expr]:
+    """1 - beta^t = -expm1(t * log(beta)), without cancellation, in f64."""
+    t = s.wide(s.builder.let(s.step + 1, DType.I64))
+    betas = (s.number("beta1"), s.number("beta2"))
+    return [s.wide(-call("expm1", t * (math.log(beta) if beta else -math.inf))) for beta in betas]
+
+
 def _adam(s: _Step) -> list[Expr]:
-    beta1, beta2 = s.number("beta1"), s.number("beta2")
-    rate, t = s.wide(s.rate), s.wide(s.builder.let(s.step + 1, DType.I64))
-    # 1 - beta^t = -expm1(t * log(beta)), without cancellation
-    correct1, correct2 = (
-        s.wide(-call("expm1", t * (math.log(beta) if beta else -math.inf))) for beta in (beta1, beta2)
-    )
+    beta1, beta2, rate = s.number("beta1"), s.number("beta2"), s.wide(s.rate)
+    correct1, correct2 = _corrections(s)
     p, g = s.p, s.g
     if bool_attr(s.attrs, "decoupled"):
         p = s.let(p * s.let(1 - rate * s.number("weight_decay")))
@@ -67,21 +83,63 @@ def _adam(s: _Step) -> list[Expr]:
     return [p - pace * (m / (call("sqrt", v) / root + s.number("eps"))), m, v]
 
 
-def _rms_direction(s: _Step) -> tuple[Expr, Expr]:
+def _rms_direction(s: _Step, centered: bool) -> tuple[Expr, list[Expr]]:
+    """The direction, and the new mean square; when ``centered`` the new mean too."""
     g, alpha = s.decayed(), s.number("alpha")
     square = s.let(s.slots[0] * alpha + g * g * (1 - alpha))
-    return s.let(g / (call("sqrt", square) + s.number("eps"))), square
+    new, spread = [square], square
+    if centered:
+        mean = s.let(s.slots[1] + (g - s.slots[1]) * (1 - alpha))
+        spread = s.let(call("max", square - mean * mean, 0.0))  # rounding may leave it below 0
+        new.append(mean)
+    return s.let(g / (call("sqrt", spread) + s.number("eps"))), new
 
 
-def _rmsprop(s: _Step) -> list[Expr]:
-    direction, square = _rms_direction(s)
-    return [s.p - s.rate * direction, square]
+def _rmsprop(s: _Step, centered: bool = False) -> list[Expr]:
+    direction, new = _rms_direction(s, centered)
+    return [s.p - s.rate * direction, *new]
 
 
-def _rmsprop_momentum(s: _Step) -> list[Expr]:
-    direction, square = _rms_direction(s)
-    buf = s.let(s.slots[1] * s.number("momentum") + direction)
-    return [s.p - s.rate * buf, square, buf]
+def _rmsprop_momentum(s: _Step, centered: bool = False) -> list[Expr]:
+    direction, new = _rms_direction(s, centered)
+    buf = s.let(s.slots[-1] * s.number("momentum") + direction)
+    return [s.p - s.rate * buf, *new, buf]
+
+
+def _lamb_direction(s: _Step) -> list[Expr]:
+    """The direction, and the new moments; a gradient that is not finite counts as 0."""
+    beta1, beta2 = s.number("beta1"), s.number("beta2")
+    correct1, correct2 = _corrections(s)
+    first, root, g = s.let(correct1), s.let(call("sqrt", correct2)), s.known()
+    m = s.let(s.slots[0] + (g - s.slots[0]) * (1 - beta1))
+    v = s.let(s.slots[1] * beta2 + g * g * (1 - beta2))
+    below = s.let(call("sqrt", v) / root + s.number("eps"))
+    return [s.let(m / first / below + s.p * s.number("weight_decay")), m, v]
+
+
+def _lamb(s: _Step) -> list[Expr]:
+    direction, *new = _lamb_direction(s)
+    return [s.p - s.rate * s.trust * direction, *new]
+
+
+def _lars(s: _Step) -> list[Expr]:
+    buf = s.let(s.slots[0] * s.number("momentum") + s.trust * s.decayed())
+    return [s.p - s.rate * buf, buf]
+
+
+def _lamb_trust(s: _Step) -> Expr:
+    """|param| / |direction|, 1 where one of them is 0."""
+    of_param, of_step = s.lengths(s.p, _lamb_direction(s)[0])
+    both = s.builder.let(call("and", of_param > 0, of_step > 0), DType.B1)
+    return s.let(select(both, of_param / of_step, 1.0))
+
+
+def _lars_trust(s: _Step) -> Expr:
+    """trust_coefficient * |param| / (|grad| + weight_decay*|param| + eps), 1 where one of the norms is 0."""
+    of_param, of_grad = s.lengths(s.p, s.known())
+    both = s.builder.let(call("and", of_param > 0, of_grad > 0), DType.B1)
+    below = of_grad + of_param * s.number("weight_decay") + s.number("eps")
+    return s.let(select(both, of_param * s.number("trust_coefficient") / below, 1.0))
 
 
 _FORMULAS: Final[Mapping[str, Callable[[_Step], list[Expr]]]] = {
@@ -90,15 +148,29 @@ _FORMULAS: Final[Mapping[str, Callable[[_Step], list[Expr]]]] = {
     "adam_update": _adam,
     "rmsprop_update": _rmsprop,
     "rmsprop_momentum_update": _rmsprop_momentum,
+    "rmsprop_centered_update": partial(_rmsprop, centered=True),
+    "rmsprop_centered_momentum_update": partial(_rmsprop_momentum, centered=True),
+    "lamb_update": _lamb,
+    "lars_update": _lars,
 }
+#: What is known of the whole tensor before its step: one number, in scratch.
+_TRUSTS: Final[Mapping[str, Callable[[_Step], Expr]]] = {"lamb_update": _lamb_trust, "lars_update": _lars_trust}
 
 
 def update(node: Node) -> list[Launch]:
-    """Two launches: the flag is cleared, then the step. Elements whose gradient is not finite stay as they are."""
+    """The flag is cleared, then the step, where it needs one behind a number of the whole tensor. Elements whose
+    gradient is not finite stay as they are."""
     shape, dtype = node.types[0].ints, node.types[0].dtype
     own, one = Access(dtype, dense(shape)), (0,) * len(shape)
     slots = len(node.outputs) - 2
     inputs = [*[own] * (2 + slots), Access(dtype, one), Access(DType.I64, one)]
+    trust = _TRUSTS.get(node.op.name)
+    reads: tuple[Value | Scratch, ...] = node.inputs
+    before = []
+    if trust is not None:
+        found = Scratch(0, dtype.itemsize)
+        before = [Launch(_of_tensor(trust, node, inputs), reads, (found,))]
+        inputs, reads = [*inputs, Access(dtype, one)], (*reads, found)
     builder = RegionBuilder(shape, (), inputs, [*[own] * (1 + slots), Access(DType.B1, one)])
     builder.row()
     step = _Step(builder, dtype, slots, node.attrs)
@@ -111,7 +183,16 @@ def update(node: Node) -> list[Launch]:
     clear.row()
     clear.store(0, clear.let(as_expr(False), DType.B1))
     flag = node.outputs[-1]
-    return [Launch(clear.region(), (), (flag,)), Launch(builder.region(), node.inputs, node.outputs)]
+    return [Launch(clear.region(), (), (flag,)), *before, Launch(builder.region(), reads, node.outputs)]
+
+
+def _of_tensor(trust: Callable[[_Step], Expr], node: Node, inputs: Sequence[Access]) -> Region:
+    """One number of all elements."""
+    shape, dtype = node.types[0].ints, node.types[0].dtype
+    builder = RegionBuilder((), shape, inputs, [Access(dtype, (0,) * len(shape))])
+    builder.element()
+    builder.store(0, trust(_Step(builder, dtype, len(node.outputs) - 2, node.attrs)))
+    return builder.region()
 
 
 LOWERED: Final[Mapping[str, Any]] = dict.fromkeys(_FORMULAS, update)

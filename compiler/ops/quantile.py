@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # From where the start lies, seven steps reach the last bit for every q >= 2^-60; a test holds them against the
 # definition.
-_STEPS = 9
+STEPS = 9
 
 
 def normal_probability(z: float) -> float:
@@ -31,7 +31,7 @@ def normal_quantile(q: Array) -> Array:
     tail = np.minimum(q, 1 - q)
     z = -np.sqrt(np.maximum(-2 * np.log(2 * tail), 0))
     with np.errstate(all="ignore"):
-        for _ in range(_STEPS):
+        for _ in range(STEPS):
             below = np.maximum(0.5 * (1 + erf(z * math.sqrt(0.5))), np.finfo(np.float64).tiny)
             density = np.exp(-0.5 * z * z) / math.sqrt(2 * math.pi)
             z = z + np.log(tail / below) * (below / density)
