@@ -29,6 +29,7 @@ _SPLIT_WORK: Final = 1 << 16  # vector products that are worth it
 _FAR: Final = 2048  # bytes between inner indices of an unpacked side, from which on they crowd few sets of the caches
 _FAR_DEPTH: Final = 128
 _FAR_COST: Final = 1.08
+_FAR_ROWS_COST: Final = 1.5  # where that side is broadcast: a line of the cache gives a tile but few elements
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,8 @@ class _Candidate:
         total = rows * lanes * depth * max(1.0, 8 / tall) * (1 + 0.1 / width)
         if not self.panel and p.inner[-1].b * p.dtype.itemsize >= _FAR and depth >= _FAR_DEPTH:
             total *= _FAR_COST
+        if p.inner[-1].a * p.dtype.itemsize >= _FAR and depth >= _FAR_DEPTH:
+            total *= _FAR_ROWS_COST
         written = rows * math.prod(x.size for x in p.right)
         if p.right[-1].c != 1:
             total += written * (_STORED_ACROSS if p.left[-1].c == 1 else _STORED_APART)
@@ -183,7 +186,7 @@ class _Candidate:
 
     def _parts(self, whole: Contraction) -> int:
         """In how many parts the first inner axis is summed, so that there are tasks enough."""
-        units = math.prod(whole.grid)
+        units = whole.fewest_units
         work = self.problem.size * whole.depth // whole.vector
         if units >= _SPLIT_UNITS or work < _SPLIT_WORK or whole.depth < 64 * whole.vector:
             return 1

@@ -25,7 +25,8 @@ from dslc.compiler.codegen.cpu.code import VECTOR_BYTES, Code
 from dslc.compiler.codegen.cpu.vectors import REGISTERS, Vectors
 from dslc.compiler.ir.types import DType
 
-ROWS: Final = 96  # rows a unit, about; a multiple of every tile
+ROWS: Final = (96, 48, 24)  # rows a unit, about, each a multiple of every tile: the first that gives units enough
+UNITS: Final = 16  # so that threads end at about the same time
 PANEL_BYTES: Final = 512 * 1024  # of b that a unit passes over
 GRAIN: Final = 16384  # vector products a task, at least, where there is that much
 _UNROLL: Final = 9  # inner indices in a row without a loop, at most
@@ -76,13 +77,22 @@ class Contraction:
     @cached_property
     def row_blocks(self) -> tuple[int, ...]:
         """How much of each row axis a unit takes: whole axes from the last on, a divisor of the first that is cut."""
+        found = [self._row_blocks(rows) for rows in ROWS]
+        return next((b for b in found if math.prod(self._grid(b)) >= UNITS), found[-1])
+
+    @property
+    def fewest_units(self) -> int:
+        """Units of the most rows."""
+        return math.prod(self._grid(self._row_blocks(ROWS[0])))
+
+    def _row_blocks(self, rows: int) -> tuple[int, ...]:
         blocks: list[int] = []
-        left = ROWS
+        left = rows
         for place, axis in enumerate(reversed(self.rows)):
             if axis.size <= left * 3 // 2:
                 block = axis.size
             elif place == 0:
-                block = ROWS
+                block = rows
             else:
                 block = _divisor(axis.size, left)
             blocks.append(block)
@@ -98,7 +108,10 @@ class Contraction:
     @cached_property
     def grid(self) -> tuple[int, ...]:
         """Units along the batch axes, the last lane axis, and the row axes."""
-        rows = (-(-axis.size // block) for axis, block in zip(self.rows, self.row_blocks))
+        return self._grid(self.row_blocks)
+
+    def _grid(self, row_blocks: Sequence[int]) -> tuple[int, ...]:
+        rows = (-(-axis.size // block) for axis, block in zip(self.rows, row_blocks))
         return (*(x.size for x in self.batch), -(-self.lanes[-1].size // self.lane_block), *rows)
 
     @cached_property
