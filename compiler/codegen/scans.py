@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.launch import Launch, Scratch
@@ -33,6 +34,8 @@ class _Lines:
 
 def cumsum(node: Node) -> list[Launch]:
     lines = _Lines(node.types[0].ints, [int_attr(node.attrs, "axis")])
+    if not prod(lines.shape):
+        return []
     back, dtype = bool_attr(node.attrs, "reverse"), node.types[0].dtype
     source, target = lines.access(node.input_types[0].dtype, back), lines.access(dtype, back)
     builder = RegionBuilder(lines.outer, lines.inner, [source], [target])
@@ -45,6 +48,8 @@ def prod_grad(node: Node) -> list[Launch]:
     """What stands before each element multiplied, into scratch; then, backwards, times what stands behind and dy."""
     [x, dy], [dx] = node.inputs, node.outputs
     lines, dtype = _Lines(x.type.ints, int_tuple(node.attrs, "over")), x.type.dtype
+    if not prod(lines.shape):
+        return []
     before = Scratch(0, x.type.bytes)
     builder = RegionBuilder(lines.outer, lines.inner, [lines.access(dtype, False)], [lines.access(dtype, False)])
     builder.element()
