@@ -71,6 +71,41 @@ def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
     return [known[v].reshape(v.type.ints) for v in node.outputs]
 
 
+def drawn(rng: np.random.Generator, *shapes: tuple[int, ...]) -> list[np.ndarray]:
+    return [rng.uniform(0.5, 1.5, shape).astype(np.float32) for shape in shapes]
+
+
+LONG: list[tuple[str, list[tuple[int, ...]], dict[str, Any], int]] = [
+    # name, shapes, attributes, launches
+    ("sum", [(150_000,)], {"over": (0,), "keep": False}, 2),
+    ("sum", [(150_001,)], {"over": (0,), "keep": False}, 3),  # in parts, and a smaller part
+    ("max", [(150_000,)], {"over": (0,), "keep": False}, 2),
+    ("sum", [(1500, 100)], {"over": (0,), "keep": False}, 2),
+    ("sum", [(1511, 100)], {"over": (0,), "keep": False}, 3),
+    ("mean", [(3, 300, 200)], {"over": (1,), "keep": False}, 2),
+    ("batchnorm", [(16, 6, 40, 40), (6,), (6,), (6,), (6,)], {"eps": 1e-5, "momentum": 0.1}, 5),
+    ("batchnorm_grad", [(16, 6, 40, 40), (6,), (6,), (6,), (16, 6, 40, 40)], {}, 3),
+    ("layernorm_grad", [(1500, 96), (96,), (1500,), (1500,), (1500, 96)], {"axis": 1}, 3),
+    ("layernorm", [(2, 150_000), (150_000,), (150_000,)], {"axis": 1, "eps": 1e-5}, 5),
+    ("softmax", [(3, 60_000)], {"axis": 1}, 5),
+]
+
+
+@pytest.mark.parametrize(("name", "shapes", "attrs", "count"), LONG, ids=[f"{n}-{s[0]}" for n, s, _, _ in LONG])
+def test_few_long_rows_are_shared_out(
+    name: str, shapes: list[tuple[int, ...]], attrs: dict[str, Any], count: int
+) -> None:
+    xs = drawn(np.random.default_rng(len(shapes)), *shapes)
+    node = Builder(name="here").node(OPS[name], *values_of(xs), **attrs)
+    launches = lower(node)
+    assert launches is not None and len(launches) == count
+    got = simulated(node, xs)
+    assert got is not None
+    wide = apply(node.op, [x.astype(np.float64) for x in xs], node.attrs)
+    for g, w in zip(got, wide, strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-4 * max(1.0, float(np.max(np.abs(w)))))
+
+
 @pytest.mark.parametrize(("name", "number", "dtype"), cases())
 def test_a_text_gives_what_the_meaning_gives(name: str, number: int, dtype: str) -> None:
     node, xs = node_of(name, number, dtype)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from dslc.compiler.codegen import norms, pointwise, rows, updates
 from dslc.compiler.codegen.cuda import contractions, drawing, pooling
+from dslc.compiler.codegen.cuda.inside import computed_inside
 from dslc.compiler.codegen.cuda.regions import can_compile, writes
+from dslc.compiler.codegen.cuda.split import split
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region import Region
 from dslc.compiler.ir.graph import Node
@@ -28,11 +31,27 @@ def lower(node: Node) -> list[Launch] | None:
     """The launches that compute a node, in order; None where there is no kernel for it. Sizes are ints."""
     if not any(type.bytes for type in node.types):
         return []
-    if isinstance(node.op, Pointwise) or node.op.name == "fused":
+    chain = isinstance(node.op, Pointwise) or node.op.name == "fused"
+    if chain:
         launches: list[Launch] | None = pointwise.pointwise(node)
     else:
         found = _LOWERED.get(node.op.name)
         launches = None if found is None else found(node)
     if launches is None or not all(can_compile(x.spec) for x in launches if isinstance(x.spec, Region)):
         return None
-    return [x for x in launches if not isinstance(x.spec, Region) or writes(x.spec)]
+    return launches if chain else _prepared(node, launches)
+
+
+def _prepared(node: Node, launches: list[Launch]) -> list[Launch]:
+    """The launches with f32 inside and long rows shared out; without those that have nothing to do."""
+    conflicts = [(node.inputs[i], node.outputs[o]) for i, o in node.op.inplace if i < len(node.inputs)]
+    prepared: list[Launch] = []
+    blocks = {block for launch in launches for block in launch.scratch}
+    for launch in launches:
+        if not isinstance(launch.spec, Region):
+            prepared.append(launch)
+        elif writes(launch.spec):
+            several = split(replace(launch, spec=computed_inside(launch.spec)), conflicts, len(blocks))
+            blocks |= {block for each in several for block in each.scratch}
+            prepared += several
+    return prepared

@@ -106,7 +106,7 @@ def has_columns(region: Region) -> bool:
     split, rank = len(region.outer), len(region.outer) + len(region.inner)
     if not region.outer or not region.inner:
         return bool(region.outer) and not region.inner
-    full = [a for a in (*region.inputs, *region.outputs) if moves(a, 0, split) and moves(a, split, rank)]
+    full = [a for a in (*region.inputs, *region.outputs) if moves(a, split - 1, split) and moves(a, split, rank)]
     down = sum(a.strides[split - 1] == 1 for a in full)
     return down > sum(a.strides[-1] == 1 for a in full)
 

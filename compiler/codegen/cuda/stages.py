@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from dslc.compiler.codegen.region import Let, Scan, Stage
@@ -33,6 +35,13 @@ def read_by(expr: Expr) -> set[int]:
             found.add(node.index)
         stack.extend(node.args)
     return found
+
+
+def substituted(expr: Expr, value: Callable[[int], Expr]) -> Expr:
+    """The tree with ``value(n)`` for every value n."""
+    if expr.function == "arg":
+        return value(expr.index)
+    return replace(expr, args=tuple(substituted(a, value) for a in expr.args)) if expr.args else expr
 
 
 #: The function of two that a reduction repeats.
