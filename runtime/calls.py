@@ -83,12 +83,14 @@ class _Call:
         """The dims of a call that this program serves."""
         return program.sizes
 
+    def shown(self, program: Loaded) -> str:
+        """The same for people."""
+        return ", ".join(f"{n} = {v}" for n, v in sorted(self.sizes(program).items()))
+
     def not_built(self, dims: Mapping[str, int]) -> InputError:
         """R105 for sizes that no program of this entry was built for."""
         asked = ", ".join(f"{n} = {v}" for n, v in sorted(dims.items()))
-        built = "; ".join(
-            sorted(", ".join(f"{n} = {v}" for n, v in sorted(self.sizes(p).items())) for p in self.programs)
-        )
+        built = "; ".join(sorted(map(self.shown, self.programs)))
         return InputError(
             "R105",
             f"`{self.call}` was not built for {asked}",
@@ -181,13 +183,17 @@ class TrainStep(_Call):
         self.accumulating = accumulating
 
     def bounds(self) -> tuple[Dim, ...]:
-        """The bounds of the batch dim are those of a micro-batch."""
-        count = self.train.accumulate
-        return tuple(replace(d, low=d.low * count, high=d.high * count) if d.batch else d for d in self.interface.dims)
+        """The bounds of the batch dim are those of a micro-batch; a step has the rows that were built."""
+        several = self.train.accumulate > 1
+        return tuple(_unbounded(d) if d.batch and several else d for d in self.interface.dims)
 
     def sizes(self, program: Loaded) -> Mapping[str, int]:
         batch = self.interface.batch
         return {n: v * self.train.accumulate if n == batch else v for n, v in program.sizes.items()}
+
+    def shown(self, program: Loaded) -> str:
+        parts, batch = self.train.accumulate, program.sizes.get(self.interface.batch or "")
+        return super().shown(program) + (f" ({parts} micro-batches of {batch})" if parts > 1 else "")
 
     def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], Loaded]:
         arrays, arguments, dims = self.checked(given)
@@ -236,6 +242,10 @@ class TrainStep(_Call):
         return StepResult(_mean(losses), {n: _mean(v) for n, v in metrics.items()}, int(scalars["step"]), first)
 
 
+def _unbounded(dim: Dim) -> Dim:
+    return replace(dim, low=0, high=(1 << 63) - 1)
+
+
 def _mean(values: Sequence[float]) -> float:
     """nan for none."""
     return sum(values) / len(values) if values else math.nan
@@ -256,7 +266,7 @@ class Evaluate(_Call):
 
     def bounds(self) -> tuple[Dim, ...]:
         """The bounds of the batch dim are those of one run; all rows together may be any number."""
-        return tuple(replace(d, low=0, high=(1 << 63) - 1) if d.batch else d for d in self.interface.dims)
+        return tuple(_unbounded(d) if d.batch else d for d in self.interface.dims)
 
     def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], dict[str, int]]:
         return self.checked(given)

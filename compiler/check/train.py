@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from dslc.compiler.check import callgraph
 from dslc.compiler.check.arguments import take_arguments
 from dslc.compiler.check.frame import Frame
 from dslc.compiler.check.scope import name_span
@@ -74,6 +75,7 @@ def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static],
                     _RESERVED[name](entry, frame, found, expander)
                 else:
                     assert entry.value is not None
+                    _check_spelling(entry, section)
                     targets = tuple(syntax.Name(t, span=name_span(entry, t)) for t in entry.targets)
                     stmt = syntax.Assign(targets, entry.value, span=entry.span)
                     expander.statements.run((stmt,), frame)
@@ -90,6 +92,19 @@ def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static],
             Problem("E0503", "`train` has no optimizer", section.span, help="optimizer = sgd(lr=0.1, momentum=0.9)")
         )
     return found
+
+
+def _check_spelling(entry: syntax.Entry, section: syntax.Section) -> None:
+    """E0113 for a variable that nothing reads and whose name is nearly one that `train` gives a meaning."""
+    [name, *more] = entry.targets
+    near = did_you_mean(name, _RESERVED)
+    if (
+        near
+        and not more
+        and name not in {n.name for n in callgraph.walk(section.entries) if isinstance(n, syntax.Name)}
+    ):
+        raise Problem("E0113", f"`train` gives `{name}` no meaning, and nothing reads it", name_span(entry, name),
+                      help=f"did you mean `{near}`?")  # fmt: skip
 
 
 def _declare(

@@ -181,6 +181,32 @@ BAD: dict[str, tuple[str, list[str]]] = {
         ),
         ["E0112", "E0112"],
     ),
+    "ema_of_one": (net("  return x |> linear(4)", after=TRAIN.replace("}", "  ema = 1.0\n}")), ["E0209"]),
+    "ema_of_a_tensor": (net("  return x |> linear(4)", after=TRAIN.replace("}", "  ema = mean(output)\n}")), ["E0202"]),
+    "ema_twice": (net("  return x |> linear(4)", after=TRAIN.replace("}", "  ema = 0.9; ema = 0.9\n}")), ["E0103"]),
+    "accumulate_none": (net("  return x |> linear(4)", after=TRAIN.replace("}", "  accumulate = 0\n}")), ["E0209"]),
+    "accumulate_half": (net("  return x |> linear(4)", after=TRAIN.replace("}", "  accumulate = 0.5\n}")), ["E0202"]),
+    "accumulate_misspelled": (
+        net("  return x |> linear(4)", after=TRAIN.replace("}", "  acumulate = 4\n}")),
+        ["E0113"],
+    ),
+    "accumulate_over_pairs": (
+        net(
+            "  return near @ x |> linear(4)",
+            "x: [B, 16], near: [B, B]",
+            after=TRAIN.replace("}", "  accumulate = 4\n}"),
+        ),
+        ["E0509"],
+    ),
+    "accumulate_without_rows": (
+        net(
+            "  return x |> linear(4)",
+            "x: [8, 16]",
+            " -> [8, 4]",
+            after="train Net() {\n  loss = mean(output)\n  optimizer = sgd(lr=0.1)\n  accumulate = 2\n}\n",
+        ),
+        ["E0509"],
+    ),
     "train_of_nothing": (net("  return x |> linear(4)", after=TRAIN.replace("train Net", "train Nett")), ["E0508"]),
     "precision_type": (net("  return x |> linear(4)", after="precision { compute = f7 }\n"), ["E0601"]),
     "scan": (
