@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dslc.compiler.codegen import classes, clipping, norms, pointwise, resample, rows, scans, updates
-from dslc.compiler.codegen.cpu import attentions, contractions, correlate, indexing, pooling, random
+from dslc.compiler.codegen.cpu import attentions, constants, contractions, correlate, indexing, order, pooling, random
 from dslc.compiler.codegen.cpu.code import SUPPORTED
 from dslc.compiler.codegen.cpu.objects import tasks
 from dslc.compiler.codegen.cpu.values import can_print
@@ -29,6 +29,7 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **classes.LOWERED,
     **clipping.LOWERED,
     **indexing.LOWERED,
+    **order.LOWERED,
 }
 MAX_ARGUMENTS: Final = 1024  # of one kernel, as the plan has it
 
@@ -44,6 +45,8 @@ def lower(node: Node) -> list[Launch] | None:
     else:
         found = _LOWERED.get(node.op.name)
         launches = None if found is None else found(node)
+        if launches is None and node.op.name == "literal":
+            launches = constants.literal(node)
         if launches is None and node.op.name in correlate.LOWERED:  # strides that would take too many kernels
             launches = correlate.LOWERED[node.op.name](node)
     if launches is None or any(len(x.reads) + len(x.writes) > MAX_ARGUMENTS for x in launches):
