@@ -38,6 +38,8 @@ def lower(node: Node) -> list[Launch] | None:
     """The launches that compute a node, in order; None where there is no kernel for it yet. Sizes are ints."""
     if any(t.dtype not in SUPPORTED for t in (*node.input_types, *node.types)):
         return None
+    if not any(t.bytes for t in node.types):
+        return []
     if isinstance(node.op, Pointwise) or node.op.name == "fused":
         if not all(can_print(expr, dtypes) for expr, dtypes in pointwise.trees(node)):
             return None

@@ -28,16 +28,9 @@ SAMPLES: dict[str, list[Sample]] = {}
 for _path in sorted((Path(__file__).parent.parent / "ops").glob("samples_*.py")):
     SAMPLES.update(importlib.import_module(_path.stem).SAMPLES)
 
-#: What LeNet, an MLP and an autoencoder train with; the list may grow, never shrink.
-REQUIRED = (
-    "add sub mul div neg abs sign exp expm1 log log1p sqrt rsqrt tanh sigmoid relu leaky_relu elu silu softplus gelu "
-    "gelu_grad erf floor round minimum maximum clip where lt le gt ge eq ne logical_and logical_or logical_not cast "
-    "powi bce_with_logits full fused expand transpose slice concat sum mean max min sum_to argmax softmax log_softmax "
-    "logsumexp softmax_cross_entropy softmax_cross_entropy_grad nll in_top_k layernorm sgd_update sgd_momentum_update "
-    "adam_update rmsprop_update rmsprop_momentum_update matmul conv conv_dgrad conv_wgrad maxpool maxpool_grad avgpool "
-    "avgpool_grad init_uniform init_normal dropout rand randn "
-    "layernorm_grad rmsnorm rmsnorm_grad batchnorm batchnorm_grad pad literal "
-    "sdpa sdpa_grad gather_rows scatter_rows_add gather scatter_add one_hot nll_grad tri global_norm"
+#: Ops of the table without a kernel yet; the list may shrink, never grow.
+WITHOUT = set(
+    "conv_last conv_dgrad_last conv_wgrad_last maxpool_last maxpool_grad_last avgpool_last avgpool_grad_last".split()
 )
 TOLERANCE = {"f32": (2e-5, 2e-6), "f64": (1e-12, 1e-13)}
 NUMPY = {"f32": np.float32, "f64": np.float64}
@@ -77,6 +70,7 @@ def test_a_kernel_gives_what_the_meaning_gives(name: str, number: int, dtype: st
         np.testing.assert_allclose(g, w, rtol=rtol, atol=atol, equal_nan=True)
 
 
-@pytest.mark.parametrize("name", REQUIRED.split())
-def test_an_op_of_the_examples_has_a_kernel(name: str) -> None:
-    assert any(lower(node_of(name, n, "f32")[0]) is not None for n in range(len(SAMPLES[name])))
+@pytest.mark.parametrize("name", sorted(set(SAMPLES) - WITHOUT))
+def test_an_op_of_the_table_has_a_kernel(name: str) -> None:
+    if name in OPS and not OPS[name].view:
+        assert any(lower(node_of(name, n, "f32")[0]) is not None for n in range(len(SAMPLES[name])))
