@@ -24,6 +24,7 @@ from dslc.compiler.layout import StateLayout, layout_state
 from dslc.compiler.naming import artifact_name
 from dslc.compiler.passes.autodiff import autodiff
 from dslc.compiler.passes.fuse import fuse
+from dslc.compiler.passes.layout import layout
 from dslc.compiler.passes.memory import memory
 from dslc.compiler.passes.precision import precision
 from dslc.compiler.passes.runner import PassReport, pass_name, run_passes
@@ -31,7 +32,7 @@ from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.simplify import simplify
 from dslc.compiler.toolchain.versions import toolchain
 
-PIPELINE: Final[tuple[Pass, ...]] = (autodiff, precision, simplify, fuse, select, schedule, memory)
+PIPELINE: Final[tuple[Pass, ...]] = (autodiff, precision, layout, simplify, fuse, select, schedule, memory)
 #: What each kind of target computes in and keeps its parameters in.
 _CPU_DTYPES: Final = ("f32", "f64")
 _GPU_DTYPES: Final = ("f32", "f64", "bf16", "f16")

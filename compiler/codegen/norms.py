@@ -154,7 +154,9 @@ def _axis(node: Node) -> list[int]:
 
 def _channels(node: Node) -> list[int]:
     """All axes but that of the channels."""
-    return [a for a in range(node.input_types[0].rank) if a != 1]
+    rank = node.input_types[0].rank
+    channels = rank - 1 if node.op.name.endswith("_last") else 1
+    return [a for a in range(rank) if a != channels]
 
 
 def _moments(rows: Rows, eps: float) -> tuple[Expr, Expr, Expr, Expr]:
@@ -188,4 +190,6 @@ LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
     "groupnorm_grad": groupnorm_grad,
     "batchnorm": batchnorm,
     "batchnorm_grad": batchnorm_grad,
+    "batchnorm_last": batchnorm,
+    "batchnorm_grad_last": batchnorm_grad,
 }

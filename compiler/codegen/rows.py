@@ -35,7 +35,7 @@ class Rows:
     ) -> None:
         self.node, self.shape, self.over = node, tuple(shape), tuple(over)
         self.kept = [a for a in range(len(shape)) if a not in self.over]
-        self.dtype = node.input_types[0].dtype
+        self.dtype = node.input_types[0].dtype.computed
         self.reads = tuple(node.inputs if inputs is None else inputs)
         self.writes = tuple(node.outputs if outputs is None else outputs)
         sources = [self._access(v.type, k) for v, k in zip(self.reads, reads, strict=True)]

@@ -38,6 +38,11 @@ class DType(enum.Enum):
         """Bytes of an element; FLOAT counts as f32."""
         return {"f64": 8, "i64": 8, "f16": 2, "bf16": 2, "i16": 2, "i8": 1, "u8": 1, "b1": 1}.get(self.value, 4)
 
+    @property
+    def computed(self) -> DType:
+        """What an op computes in inside: f32 for floats of 16 bits."""
+        return DType.F32 if self in (DType.F16, DType.BF16) else self
+
     def __str__(self) -> str:
         return self.value
 

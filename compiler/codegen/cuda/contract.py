@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cpp import C_TYPES, constants, register, sum_type
+from dslc.compiler.codegen.cuda.cpp import C_TYPES, constants, register
 from dslc.compiler.codegen.cuda.places import Group, Operand, Problem, turned
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
@@ -70,7 +70,7 @@ class Contract:
         return Geometry((_up(p.count("m"), t.rows), _up(p.count("n"), t.cols), p.count("z") * p.split), (t.parts, 1, 1))
 
     def head(self) -> str:
-        kept = f"using SUM = {C_TYPES[sum_type(self.problem.a.dtype)]};\n"
+        kept = f"using SUM = {C_TYPES[self.problem.a.dtype.computed]};\n"
         return self.problem.text(self.tile.depth) + kept + self.tile.text()
 
 
@@ -137,7 +137,7 @@ def _tiled(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, Problem]:
     if split > 1:
         split = _up(k, replace(problem, split=split).part(tile.depth))
         if split > 1:
-            partial = replace(problem.c, dtype=sum_type(problem.c.dtype))
+            partial = replace(problem.c, dtype=problem.c.dtype.computed)
             return tile, replace(problem, split=split, c=partial)
     return tile, problem
 

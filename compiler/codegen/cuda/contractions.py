@@ -1,4 +1,4 @@
-"""Nodes that are sums of products, as launches of ``Contract``: matmul, conv, conv_dgrad, conv_wgrad."""
+"""Nodes that are sums of products: matmul, conv and its gradients, with channels first or last."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dslc.compiler.codegen.region import Access, RegionBuilder
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
+from dslc.compiler.ops.channels_last import first_type
 
 Axes = Sequence[tuple[str, int]]
 
@@ -52,101 +53,107 @@ def _operand(t: TensorType, strides: Mapping[str, int], coordinates: Sequence[Co
     return Operand(t.dtype, prod(t.ints), tuple(strides.items()), tuple(coordinates))
 
 
-class _Geometry:
-    """x [B, C, *space], w [O, C/groups, *k], y [B, O, *count] of one convolution."""
+class _Convolution:
+    """x [B, C, *space], w [O, C/groups, *k], y [B, O, *count]; or all of them with channels last."""
 
     def __init__(self, node: Node, x: TensorType, w: TensorType, y: TensorType) -> None:
-        self.x, self.w, self.y = x, w, y
+        self.last = node.op.name.endswith("_last")
+        self.x, self.w, self.y = (first_type(t) for t in (x, w, y)) if self.last else (x, w, y)
         self.groups = int_attr(node.attrs, "groups")
         self.stride, self.pad, self.dilation = (int_tuple(node.attrs, n) for n in ("stride", "pad", "dilation"))
-        self.batch, channels, *self.space = x.ints
-        out, self.inputs, *self.taps = w.ints
-        self.outputs = out // self.groups
-        self.count = y.ints[2:]
+        self.batch, self.channels, *self.space = self.x.ints
+        self.filters, self.inputs, *self.taps = self.w.ints
+        self.outputs = self.filters // self.groups
+        self.count = self.y.ints[2:]
         self.group = [("g", self.groups)] if self.groups > 1 else []
-        assert channels == self.inputs * self.groups
 
     def axes(self, name: str, sizes: Sequence[int]) -> list[tuple[str, int]]:
         return [(f"{name}{i}", size) for i, size in enumerate(sizes)]
 
-    def image(self, t: TensorType, channel: str, per_group: int, pixels: str | None) -> dict[str, int]:
+    def reading(self, channel: str, count: int) -> list[tuple[str, int]]:
+        """The axes of a sum, or of a weight, over taps and channels: what lies together in memory is last."""
+        taps = self.axes("t", self.taps)
+        return [*taps, (channel, count)] if self.last else [(channel, count), *taps]
+
+    def _image(self, t: TensorType, channel: str, per_group: int, pixels: str | None) -> dict[str, int]:
         """Strides of x or y: batch ``b``, groups, ``channel``, and the pixels where these are axes of their own."""
-        space = t.ints[2:]
-        plane = prod(space)
-        found = {"b": t.ints[1] * plane, "g": per_group * plane, channel: plane}
+        channels, *space = t.ints[1:]
+        step = channels if self.last else 1  # of pixels
+        plane = 1 if self.last else prod(space)  # of channels
+        found = {"b": channels * prod(space), "g": per_group * plane, channel: plane}
         if pixels is not None:
-            found |= {f"{pixels}{i}": prod(space[i + 1 :]) for i in range(len(space))}
+            found |= {f"{pixels}{i}": prod(space[i + 1 :]) * step for i in range(len(space))}
         return found
 
-    def weight(self) -> dict[str, int]:
+    def inputs_at(self, pixels: str | None, coordinates: Sequence[Coordinate] = ()) -> Operand:
+        """x, by pixel or by the coordinates that windows make."""
+        return _operand(self.x, self._image(self.x, "c", self.inputs, pixels), coordinates)
+
+    def outputs_at(self, pixels: str | None, coordinates: Sequence[Coordinate] = ()) -> Operand:
+        """y, the same way."""
+        return _operand(self.y, self._image(self.y, "o", self.outputs, pixels), coordinates)
+
+    def weights(self) -> Operand:
         taps = prod(self.taps)
-        found = {"g": self.outputs * self.inputs * taps, "o": self.inputs * taps, "c": taps}
-        return found | {f"t{i}": prod(self.taps[i + 1 :]) for i in range(len(self.taps))}
+        channel, tap = (1, self.inputs) if self.last else (taps, 1)
+        found = {"g": self.outputs * self.inputs * taps, "o": self.inputs * taps, "c": channel}
+        found |= {f"t{i}": prod(self.taps[i + 1 :]) * tap for i in range(len(self.taps))}
+        return _operand(self.w, found)
 
     def windows(self) -> list[Coordinate]:
         """Where output pixel y and tap t are in the input."""
-        return [
-            Coordinate(
-                ((f"y{i}", self.stride[i]), (f"t{i}", self.dilation[i])), -self.pad[i], size, prod(self.space[i + 1 :])
-            )
-            for i, size in enumerate(self.space)
-        ]
+        found, step = [], self.channels if self.last else 1
+        for i, size in enumerate(self.space):
+            steps = ((f"y{i}", self.stride[i]), (f"t{i}", self.dilation[i]))
+            found.append(Coordinate(steps, -self.pad[i], size, prod(self.space[i + 1 :]) * step))
+        return found
 
     def origins(self) -> list[Coordinate]:
         """Which output pixel reads input pixel x by tap t."""
-        return [
-            Coordinate(
-                ((f"x{i}", 1), (f"t{i}", -self.dilation[i])),
-                self.pad[i],
-                size,
-                prod(self.count[i + 1 :]),
-                self.stride[i],
-            )
-            for i, size in enumerate(self.count)
-        ]
+        found, step = [], self.filters if self.last else 1
+        for i, size in enumerate(self.count):
+            steps = ((f"x{i}", 1), (f"t{i}", -self.dilation[i]))
+            found.append(Coordinate(steps, self.pad[i], size, prod(self.count[i + 1 :]) * step, self.stride[i]))
+        return found
 
 
 def conv(node: Node) -> list[Launch] | None:
     """Rows are images and pixels of the result."""
     x, w = node.input_types
-    g = _Geometry(node, x, w, node.types[0])
+    g = _Convolution(node, x, w, node.types[0])
     axes: dict[Group, Axes] = {
         "z": g.group,
         "m": [("b", g.batch), *g.axes("y", g.count)],
         "n": [("o", g.outputs)],
-        "k": [("c", g.inputs), *g.axes("t", g.taps)],
+        "k": g.reading("c", g.inputs),
     }
-    a = _operand(x, g.image(x, "c", g.inputs, None), g.windows())
-    return _launches(node, axes, a, _operand(w, g.weight()), _operand(g.y, g.image(g.y, "o", g.outputs, "y")))
+    return _launches(node, axes, g.inputs_at(None, g.windows()), g.weights(), g.outputs_at("y"))
 
 
 def conv_dgrad(node: Node) -> list[Launch] | None:
     """Rows are images and pixels of the input; a tap adds where a window began at a whole place."""
     y, w = node.input_types
-    g = _Geometry(node, node.types[0], w, y)
+    g = _Convolution(node, node.types[0], w, y)
     axes: dict[Group, Axes] = {
         "z": g.group,
         "m": [("b", g.batch), *g.axes("x", g.space)],
         "n": [("c", g.inputs)],
-        "k": [("o", g.outputs), *g.axes("t", g.taps)],
+        "k": g.reading("o", g.outputs),
     }
-    a = _operand(y, g.image(y, "o", g.outputs, None), g.origins())
-    return _launches(node, axes, a, _operand(w, g.weight()), _operand(g.x, g.image(g.x, "c", g.inputs, "x")))
+    return _launches(node, axes, g.outputs_at(None, g.origins()), g.weights(), g.inputs_at("x"))
 
 
 def conv_wgrad(node: Node) -> list[Launch] | None:
     """The sum runs over images and pixels of the result."""
     x, y = node.input_types
-    g = _Geometry(node, x, node.types[0], y)
+    g = _Convolution(node, x, node.types[0], y)
     axes: dict[Group, Axes] = {
         "z": g.group,
-        "m": [("c", g.inputs), *g.axes("t", g.taps)],
+        "m": g.reading("c", g.inputs),
         "n": [("o", g.outputs)],
         "k": [("b", g.batch), *g.axes("y", g.count)],
     }
-    a = _operand(x, g.image(x, "c", g.inputs, None), g.windows())
-    b = _operand(y, g.image(y, "o", g.outputs, "y"))
-    return _launches(node, axes, a, b, _operand(g.w, g.weight()))
+    return _launches(node, axes, g.inputs_at(None, g.windows()), g.outputs_at("y"), g.weights())
 
 
 def _launches(node: Node, axes: dict[Group, Axes], a: Operand, b: Operand, c: Operand) -> list[Launch]:
@@ -176,4 +183,7 @@ LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     "conv": conv,
     "conv_dgrad": conv_dgrad,
     "conv_wgrad": conv_wgrad,
+    "conv_last": conv,
+    "conv_dgrad_last": conv_dgrad,
+    "conv_wgrad_last": conv_wgrad,
 }

@@ -24,11 +24,6 @@ C_TYPES: Final = {
 }
 
 
-def sum_type(dtype: DType) -> DType:
-    """What values of a float dtype are added up in."""
-    return DType.F64 if dtype is DType.F64 else DType.F32
-
-
 @runtime_checkable
 class CppKernel(Protocol):
     """A description that has a file's text in front of it; frozen, its ``repr`` says all."""

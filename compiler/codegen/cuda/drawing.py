@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dslc.compiler.codegen import random
-from dslc.compiler.codegen.cuda.cpp import C_TYPES, source_of, sum_type
+from dslc.compiler.codegen.cuda.cpp import C_TYPES, source_of
 from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
 from dslc.compiler.codegen.random import Draw
 from dslc.compiler.codegen.target import Geometry
@@ -32,8 +32,8 @@ class _Text:
 
     def head(self) -> str:
         d = self.draw
-        wide = C_TYPES[sum_type(d.dtype)]
-        suffix = "" if sum_type(d.dtype) is DType.F64 else "f"
+        wide = C_TYPES[d.dtype.computed]
+        suffix = "" if d.dtype.computed is DType.F64 else "f"
         text = f"#define MODE {_MODES.index(d.kind)}\n#define STEPPED {int(d.stepped)}\nusing T = {C_TYPES[d.dtype]};\n"
         sizes = {"KEY": d.key, "ELEMENTS": d.elements, "ROW_ELEMENTS": d.row_elements}
         text += "".join(f"constexpr unsigned long long {name} = {size}ull;\n" for name, size in sizes.items())

@@ -4,11 +4,13 @@
 
 struct Spot {
   long long plane;
-  int at[3];
+  int at[3], channel;
 };
 
 __device__ __forceinline__ Spot spot(long long element, const int (&size)[3]) {
   Spot s;
+  s.channel = (int)(element % CHANNELS);
+  element /= CHANNELS;
   s.at[2] = (int)(element % size[2]);
   element /= size[2];
   s.at[1] = (int)(element % size[1]);
@@ -19,7 +21,7 @@ __device__ __forceinline__ Spot spot(long long element, const int (&size)[3]) {
 }
 
 __device__ __forceinline__ long long place_in(const Spot &s, const int (&at)[3], const int (&size)[3]) {
-  return ((s.plane * size[0] + at[0]) * size[1] + at[1]) * size[2] + at[2];
+  return (((s.plane * size[0] + at[0]) * size[1] + at[1]) * size[2] + at[2]) * CHANNELS + s.channel;
 }
 
 // Calls f(tap, place in the image) for each tap of a window that is inside of the image, in order.
