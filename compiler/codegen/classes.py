@@ -1,4 +1,4 @@
-"""Regions that write one place of many: one_hot, the gradient of nll; and tri, whose places are known."""
+"""Regions that write one place of many: one_hot and the gradient of nll."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region import Access, RegionBuilder
 from dslc.compiler.codegen.rows import Classes, Rows
 from dslc.compiler.ir.graph import Node
-from dslc.compiler.ir.scalar import call, select
-from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import int_attr, int_tuple
+from dslc.compiler.ir.scalar import select
+from dslc.compiler.ops.attrs import int_attr
 
 
 def one_hot(node: Node) -> list[Launch]:
@@ -34,16 +32,4 @@ def nll_grad(node: Node) -> list[Launch]:
     return rows.launch()
 
 
-def tri(node: Node) -> list[Launch]:
-    """Row and column from the element's number, by a division whose floor is exact below 2^52 elements."""
-    height, width = int_tuple(node.attrs, "shape")
-    builder = RegionBuilder((), (height * width,), [], [Access(DType.B1, (1,))])
-    builder.element()
-    number = builder.let(builder.index, DType.F64)
-    row = builder.let(call("floor", (number + 0.5) / float(max(1, width))), DType.F64)
-    column = builder.let(number - row * float(width), DType.F64)
-    builder.store(0, builder.let(column - row <= float(int_attr(node.attrs, "diagonal")), DType.B1))
-    return [Launch(builder.region(), (), node.outputs)] if height * width else []
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {"one_hot": one_hot, "nll_grad": nll_grad, "tri": tri}
+LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {"one_hot": one_hot, "nll_grad": nll_grad}
