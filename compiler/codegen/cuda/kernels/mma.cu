@@ -1,0 +1,164 @@
+// Contractions of 16-bit floats on tensor cores: c[z, m, n] = sum over k of a[z, m, k] * b[z, k, n], sums in f32.
+//
+// A block computes ROWS x COLS of c, a warp TALL x WIDE of it. Tiles of DEPTH values of k come to shared memory by
+// asynchronous copies of 16 bytes, STAGES tiles in flight. An operand that is contiguous along k lies there as [side][k],
+// one that is contiguous along its side as [k][side], each row's 16-byte chunks permuted by the row's number, so that eight
+// rows of one chunk are in eight different banks for ldmatrix. The text in front of this file says the sizes and, as for
+// contract.cu, how places are found: a_row(z, m), a_step(k), a_place(row, step), -1 where that counts as zero.
+
+constexpr int WARPS_N = COLS / WIDE, THREADS = (ROWS / TALL) * WARPS_N * 32;
+constexpr int CHUNK = 8; // elements of 16 bytes
+constexpr int STAGE_A = ROWS * DEPTH, STAGE_B = COLS * DEPTH;
+
+__device__ __forceinline__ unsigned shared_address(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
+
+__device__ __forceinline__ void copy_async(unsigned to, const void *from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0));
+}
+
+// Four 8x8 matrices, one row of one of them a lane.
+template <bool TURNED> __device__ __forceinline__ void load_matrices(unsigned (&r)[4], unsigned from) {
+  if constexpr (TURNED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from));
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." MMA_TYPE "." MMA_TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+               "{%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// Where chunk `chunk` of row `row` of a tile with rows of LENGTH elements lies, in bytes.
+template <int LENGTH> __device__ __forceinline__ int chunk_at(int row, int chunk) {
+  return (row * (LENGTH / CHUNK) + (chunk ^ (row & 7))) * 16;
+}
+
+// What one thread brings of an operand's tile: chunks that are neighbours in memory go to neighbouring threads.
+template <bool ALONG_K, int SIDE> struct Bringer {
+  static constexpr int LENGTH = ALONG_K ? DEPTH : SIDE, PER_ROW = LENGTH / CHUNK;
+  static constexpr int COUNT = SIDE * DEPTH / CHUNK / THREADS, STEP = THREADS / PER_ROW;
+  static_assert(SIDE * DEPTH / CHUNK % THREADS == 0 && THREADS % PER_ROW == 0 && PER_ROW % 8 == 0, "");
+  __device__ static int row(int i) { return threadIdx.x / PER_ROW + i * STEP; }
+  __device__ static int chunk() { return threadIdx.x % PER_ROW; }
+  __device__ static int side(int i) { return ALONG_K ? row(i) : chunk() * CHUNK; }
+  __device__ static int deep(int i) { return ALONG_K ? chunk() * CHUNK : row(i); }
+};
+
+extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict__ a, const B *__restrict__ b, C *__restrict__ c) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  const unsigned tiles_a = shared_address(memory), tiles_b = tiles_a + STAGES * STAGE_A * 2;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const int warp_m = warp / WARPS_N * TALL, warp_n = warp % WARPS_N * WIDE;
+
+  // Blocks that run at a time share rows and columns: bands of BAND rows of tiles, column by column.
+  constexpr int TILES_M = (M + ROWS - 1) / ROWS, TILES_N = (N + COLS - 1) / COLS, BAND = 8;
+  const int band = blockIdx.x / (BAND * TILES_N), in_band = blockIdx.x % (BAND * TILES_N);
+  const int tall = min(BAND, TILES_M - band * BAND);
+  const int m_first = (band * BAND + in_band % tall) * ROWS, n_first = in_band / tall * COLS;
+  const int z = blockIdx.z / SPLIT, part = blockIdx.z % SPLIT;
+  const int k_first = part * PART, k_last = min(K, k_first + PART);
+
+  using BringA = Bringer<A_ALONG_K, ROWS>;
+  using BringB = Bringer<B_ALONG_K, COLS>;
+  constexpr int OWN_A = A_ALONG_K ? BringA::COUNT : 1, OWN_B = B_ALONG_K ? BringB::COUNT : 1;
+  PlaceA rows_a[OWN_A];
+  PlaceB rows_b[OWN_B];
+#pragma unroll
+  for (int i = 0; i < OWN_A; ++i) rows_a[i] = a_row(z, min(m_first + BringA::side(i), M - 1));
+#pragma unroll
+  for (int i = 0; i < OWN_B; ++i) rows_b[i] = b_row(z, min(n_first + BringB::side(i), N - 1));
+
+  auto bring = [&](int stage, int k) {
+    PlaceA step_a;
+    PlaceB step_b;
+#pragma unroll
+    for (int i = 0; i < BringA::COUNT; ++i) {
+      const int at = k + BringA::deep(i);
+      if (!A_ALONG_K || i == 0) step_a = a_step(min(at, K - 1));
+      const long long place = a_place(rows_a[i % OWN_A], step_a);
+      const bool valid = at < k_last && m_first + BringA::side(i) < M && place >= 0;
+      copy_async(tiles_a + stage * STAGE_A * 2 + chunk_at<BringA::LENGTH>(BringA::row(i), BringA::chunk()),
+                 a + (valid ? place : 0), valid);
+    }
+#pragma unroll
+    for (int i = 0; i < BringB::COUNT; ++i) {
+      const int at = k + BringB::deep(i);
+      if (!B_ALONG_K || i == 0) step_b = b_step(min(at, K - 1));
+      const long long place = b_place(rows_b[i % OWN_B], step_b);
+      const bool valid = at < k_last && n_first + BringB::side(i) < N && place >= 0;
+      copy_async(tiles_b + stage * STAGE_B * 2 + chunk_at<BringB::LENGTH>(BringB::row(i), BringB::chunk()),
+                 b + (valid ? place : 0), valid);
+    }
+  };
+
+  float sums[TALL / 16][WIDE / 8][4] = {};
+  const int tiles = (k_last - k_first + DEPTH - 1) / DEPTH;
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; ++s) {
+    if (s < tiles) bring(s, k_first + s * DEPTH);
+    asm volatile("cp.async.commit_group;");
+  }
+  for (int tile = 0; tile < tiles; ++tile) {
+    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
+    __syncthreads(); // the tile is there for all, and nobody reads the one that comes next
+    if (tile + STAGES - 1 < tiles) bring((tile + STAGES - 1) % STAGES, k_first + (tile + STAGES - 1) * DEPTH);
+    asm volatile("cp.async.commit_group;");
+    const unsigned tile_a = tiles_a + tile % STAGES * STAGE_A * 2, tile_b = tiles_b + tile % STAGES * STAGE_B * 2;
+#pragma unroll
+    for (int kk = 0; kk < DEPTH / 16; ++kk) {
+      unsigned left[TALL / 16][4], right[WIDE / 16][4];
+#pragma unroll
+      for (int i = 0; i < TALL / 16; ++i) {
+        const int m = warp_m + i * 16;
+        if constexpr (A_ALONG_K)
+          load_matrices<false>(left[i], tile_a + chunk_at<DEPTH>(m + lane % 16, kk * 2 + lane / 16));
+        else
+          load_matrices<true>(left[i], tile_a + chunk_at<ROWS>(kk * 16 + lane % 8 + lane / 16 * 8, m / 8 + lane / 8 % 2));
+      }
+#pragma unroll
+      for (int j = 0; j < WIDE / 16; ++j) {
+        const int n = warp_n + j * 16;
+        if constexpr (B_ALONG_K)
+          load_matrices<false>(right[j], tile_b + chunk_at<DEPTH>(n + lane % 8 + lane / 16 * 8, kk * 2 + lane / 8 % 2));
+        else
+          load_matrices<true>(right[j], tile_b + chunk_at<COLS>(kk * 16 + lane % 16, n / 8 + lane / 16));
+      }
+#pragma unroll
+      for (int i = 0; i < TALL / 16; ++i)
+#pragma unroll
+        for (int j = 0; j < WIDE / 8; ++j) multiply(sums[i][j], left[i], right[j / 2][j % 2 * 2], right[j / 2][j % 2 * 2 + 1]);
+    }
+  }
+  asm volatile("cp.async.wait_group 0;");
+  __syncthreads();
+
+  // Through shared memory, so that whole rows are written 16 bytes a thread.
+  constexpr int LINE = COLS + 16 / (int)sizeof(C);
+  C *lines = reinterpret_cast<C *>(memory);
+#pragma unroll
+  for (int i = 0; i < TALL / 16; ++i)
+#pragma unroll
+    for (int j = 0; j < WIDE / 8; ++j)
+#pragma unroll
+      for (int r = 0; r < 4; ++r)
+        store(lines + (warp_m + i * 16 + lane / 4 + r / 2 * 8) * LINE + warp_n + j * 8 + lane % 4 * 2 + r % 2, sums[i][j][r]);
+  __syncthreads();
+  constexpr int EACH = 16 / (int)sizeof(C), PER_LINE = COLS / EACH;
+  for (int e = threadIdx.x; e < ROWS * PER_LINE; e += THREADS) {
+    const int row = e / PER_LINE, col = e % PER_LINE * EACH, m = m_first + row, n = n_first + col;
+    if (m >= M || n >= N) continue;
+    const C *from = lines + row * LINE + col;
+    if (WHOLE_LINES && n + EACH <= N) {
+      *reinterpret_cast<uint4 *>(c + (long long)part * TOTAL + c_place(z, m, n)) = *reinterpret_cast<const uint4 *>(from);
+    } else {
+      for (int i = 0; i < EACH && n + i < N; ++i) c[(long long)part * TOTAL + c_place(z, m, n + i)] = from[i];
+    }
+  }
+}
