@@ -65,6 +65,8 @@ class Op(ABC):
     #: What the gradient reads, as alternatives in order of preference: names ``x0, x1, ...`` of inputs, ``y0, ...`` of
     #: outputs. ``grad`` uses the first; the mirror pass may choose another.
     needs: ClassVar[tuple[frozenset[str], ...]] = (frozenset(),)
+    #: Inputs that stay in f32 beside tensors of 16 bits: weights of a normalisation, statistics.
+    statistics: ClassVar[tuple[int, ...]] = ()
     #: Random ops read the scalars seed, step and row as their last three inputs.
     random: ClassVar[bool] = False
 

@@ -149,6 +149,7 @@ class SdpaGrad(Op):
     """
 
     name = "sdpa_grad"
+    statistics = (4,)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         q, k, v, y, lse, dy, *mask = types

@@ -47,6 +47,7 @@ class BatchNorm(Op):
     """
 
     name = "batchnorm"
+    statistics = (1, 2, 3, 4)
     needs = (frozenset({"x0", "x1", "y3", "y4"}),)
     inplace = ((3, 1), (4, 2))
 
@@ -115,6 +116,7 @@ class BatchNormGrad(Op):
     """
 
     name = "batchnorm_grad"
+    statistics = (1, 2, 3)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         x, weight, mean, invstd, dy = types

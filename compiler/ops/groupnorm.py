@@ -39,6 +39,7 @@ class GroupNorm(Op):
     """
 
     name = "groupnorm"
+    statistics = (1, 2)
     needs = (frozenset({"x0", "x1", "y1", "y2"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -88,6 +89,7 @@ class GroupNormGrad(Op):
     """
 
     name = "groupnorm_grad"
+    statistics = (1, 2, 3)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         x, weight, mean, invstd, dy = types

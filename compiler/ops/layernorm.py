@@ -58,6 +58,7 @@ class LayerNorm(Op):
     """
 
     name = "layernorm"
+    statistics = (1, 2)
     needs = (frozenset({"x0", "x1", "y1", "y2"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -97,6 +98,7 @@ class LayerNormGrad(Op):
     """
 
     name = "layernorm_grad"
+    statistics = (1, 2, 3)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         x, weight, mean, invstd, dy = types
@@ -129,6 +131,7 @@ class RmsNorm(Op):
     """
 
     name = "rmsnorm"
+    statistics = (1,)
     needs = (frozenset({"x0", "x1", "y1"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
@@ -165,6 +168,7 @@ class RmsNormGrad(Op):
     """
 
     name = "rmsnorm_grad"
+    statistics = (1, 2)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         x, weight, invrms, dy = types

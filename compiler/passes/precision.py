@@ -16,6 +16,9 @@ After, with ``compute=f32, params=f64``::
 
 Forward and backward compute in ``compute``, the update phase in the dtype of the state. Float inputs, scalars and
 results have the dtype of the boundary. What is no abstract float stays as it is. Running it twice changes nothing.
+
+Where ``compute`` has 16 bits, the train section (loss and metrics, and their gradients) computes in f32, and so do the
+weights and statistics of normalisations (``Op.statistics``).
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 
 _CPU = (DType.F32, DType.F64)
+_HALF = (DType.BF16, DType.F16)
 
 
 def precision(program: Program, build: Build) -> Program:
@@ -83,8 +87,12 @@ class _Typing:
 
     def _node(self, node: Node) -> None:
         dtype = self.asked.params if node.phase is Phase.UPDATE else self.asked.compute
+        if dtype in _HALF and _in_train_section(node):
+            dtype = DType.F32
         b = Builder().at(node, node.phase)
-        inputs = tuple(self._as(v, dtype, b) for v in node.inputs)
+        beside = DType.F32 if dtype in _HALF else dtype
+        statistics = node.op.statistics
+        inputs = tuple(self._as(v, beside if i in statistics else dtype, b) for i, v in enumerate(node.inputs))
         attrs = _concrete(node.attrs, dtype)
         if attrs is node.attrs and DType.FLOAT not in {t.dtype for t in (*node.types, *node.input_types)}:
             fresh = node.with_inputs(inputs)
@@ -101,6 +109,10 @@ class _Typing:
         if key not in self.casts:
             self.casts[key] = b(OPS["cast"], value, dtype=dtype)
         return self.casts[key]
+
+
+def _in_train_section(node: Node) -> bool:
+    return node.name == "train" or node.name.startswith("train.")
 
 
 def _is_abstract(node: Node) -> bool:

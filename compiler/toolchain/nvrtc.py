@@ -1,7 +1,7 @@
 """CUDA C++ to PTX and cubin through NVRTC, without a GPU or its driver.
 
-The text is all that a kernel is made of: no headers, one constant program name, fixed options. Contraction of products and
-sums is off: a kernel says ``fmaf`` where it means it.
+The text is all that a kernel is made of: no headers, one constant program name, fixed options. Contraction of products
+and sums is off: a kernel says ``fmaf`` where it means it.
 """
 
 from __future__ import annotations

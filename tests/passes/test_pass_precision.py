@@ -70,3 +70,20 @@ def test_golden(golden: Callable[[str, str], None]) -> None:
     graph = _graph()
     after = _after(graph, DType.F32, DType.F64)
     golden("passes/precision.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(after)}")
+
+
+def test_statistics_and_the_train_section_stay_in_f32_beside_bf16() -> None:
+    x = input_of("x", Kind.DATA, 2, 3, dtype=DType.FLOAT)
+    vectors = [input_of(n, Kind.PARAM, 3, dtype=DType.FLOAT) for n in ("weight", "bias")]
+    b = Builder(name="norm")
+    y = b.node(OPS["layernorm"], x.value, *(v.value for v in vectors), axis=1, eps=1e-5).outputs[0]
+    loss = Builder(name="train.mean")(OPS["mean"], Builder(name="train")(OPS["exp"], y), over=(0, 1), keep=False)
+    graph = graph_of([x, *vectors], {"loss": loss, "result.y": Builder(name="out")(OPS["exp"], y)}, [])
+    build = Build(target="sm_90", precision=Precision(DType.BF16, DType.F32))
+    after = precision(Program("train_step", {}, graph), build).graph
+    verify_graph(after)
+    found = {(n.op.name, n.name): [t.dtype for t in (*n.input_types, *n.types)] for n in after.nodes}
+    f32, bf16 = DType.F32, DType.BF16
+    assert found["layernorm", "norm"] == [bf16, f32, f32, bf16, f32, f32]
+    assert found["exp", "train"] == [f32, f32] and found["mean", "train.mean"] == [f32, f32]
+    assert found["exp", "out"] == [bf16, bf16]
