@@ -23,10 +23,12 @@ from pathlib import Path
 from typing import Any, Final
 
 HERE: Final = Path(__file__).parent
-MODELS: Final = {
-    "lenet": (HERE.parent / "examples/digits/lenet.nn", (64, 1, 28, 28)),
-    "mlp": (HERE / "mlp.nn", (64, 784)),
-    "resnet18_cifar_cl": (HERE / "resnet18_cifar.nn", (32, 3, 32, 32)),
+#: Of each model its file, and its inputs: shape, and below what number integers are drawn (0: normal floats).
+MODELS: Final[dict[str, tuple[Path, dict[str, tuple[tuple[int, ...], int]]]]] = {
+    "lenet": (HERE.parent / "examples/digits/lenet.nn", {"image": ((64, 1, 28, 28), 0), "label": ((64,), 10)}),
+    "mlp": (HERE / "mlp.nn", {"image": ((64, 784), 0), "label": ((64,), 10)}),
+    "resnet18_cifar_cl": (HERE / "resnet18_cifar.nn", {"image": ((32, 3, 32, 32), 0), "label": ((32,), 10)}),
+    "gpt_mini": (HERE / "gpt_mini.nn", {"ids": ((16, 128), 96), "target": ((16, 128), 96)}),
 }
 
 
@@ -49,18 +51,20 @@ def steps(bench: str, path: str, seconds: float) -> dict[str, Any]:
     import dslc
 
     rng = np.random.default_rng(1)
-    image = rng.standard_normal(MODELS[bench][1]).astype(np.float32)
-    label = rng.integers(0, 10, len(image)).astype(np.int32)
+    batch = {
+        name: rng.integers(0, below, shape).astype(np.int32) if below else rng.standard_normal(shape).astype(np.float32)
+        for name, (shape, below) in MODELS[bench][1].items()
+    }
     with dslc.load(path, weights="init") as session:
-        session.train_step(image=image, label=label)
+        session.train_step(**batch)
         cold = time.perf_counter() - started
         for _ in range(3):
-            session.train_step(image=image, label=label)
+            session.train_step(**batch)
         times: list[float] = []
         end = time.perf_counter() + seconds
         while len(times) < 5 or time.perf_counter() < end:
             begin = time.perf_counter()
-            session.train_step(image=image, label=label)
+            session.train_step(**batch)
             times.append(time.perf_counter() - begin)
     middle = statistics.median(times)
     return {"ms_step": middle * 1e3, "ms_min": min(times) * 1e3, "cold_s": cold, "steps": len(times)}
@@ -69,7 +73,7 @@ def steps(bench: str, path: str, seconds: float) -> dict[str, Any]:
 def run(command: list[str], threads: int) -> dict[str, Any]:
     """The last JSON line that a job prints."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "DSLC_THREADS": str(threads)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-2000:]}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
