@@ -34,7 +34,7 @@ def numpy_type(dtype: DType) -> Any:
 
 def bf16_bits(x: np.ndarray) -> np.ndarray:
     """The nearest bf16 of f32, ties to even."""
-    bits = np.asarray(x, np.float32).view(np.uint32).astype(np.uint64)
+    bits = np.ascontiguousarray(x, np.float32).view(np.uint32).astype(np.uint64)
     rounded = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
     return np.where(np.isnan(x), np.uint16(0x7FFF), rounded)
 
@@ -42,6 +42,26 @@ def bf16_bits(x: np.ndarray) -> np.ndarray:
 def bf16_values(bits: np.ndarray) -> np.ndarray:
     """f32 of the bits of bf16."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+def memory(x: np.ndarray, dtype: DType) -> np.ndarray:
+    """Values as they lie in memory."""
+    if dtype is DType.BF16:
+        return bf16_bits(x)
+    with np.errstate(over="ignore"):
+        return np.asarray(x, numpy_type(dtype))
+
+
+def values(x: np.ndarray, dtype: DType) -> np.ndarray:
+    """What lies in memory as values, bf16 and f16 as f32."""
+    if dtype is DType.BF16:
+        return bf16_values(x)
+    return x.astype(np.float32) if dtype is DType.F16 else x
+
+
+def held(x: np.ndarray, dtype: DType) -> np.ndarray:
+    """The nearest values that the dtype has."""
+    return np.asarray(values(memory(x, dtype), dtype)).reshape(np.shape(x))
 
 
 def run(source: Source, grid: int, arguments: Sequence[np.ndarray]) -> None:
@@ -156,29 +176,28 @@ class _Machine:
 
     def load(self, dtype: DType, vector: int, p: int, at: Any, mask: Any = None) -> np.ndarray:
         places, there = self._places(vector, at, mask)
-        memory = self.memory[p]
-        assert memory.dtype == numpy_type(dtype)
-        assert np.all((places >= 0) & (places < len(memory)) | ~there), "a load outside of its array"
+        array = self.memory[p]
+        assert array.dtype == numpy_type(dtype)
+        assert np.all((places >= 0) & (places < len(array)) | ~there), "a load outside of its array"
         _check_aligned(dtype, vector, at, there)
-        found = np.where(there, memory[np.where(there, places, 0)] if len(memory) else 0, memory.dtype.type(0))
-        return bf16_values(found) if dtype is DType.BF16 else found.astype(np.float32) if dtype is DType.F16 else found
+        found = np.where(there, array[np.where(there, places, 0)] if len(array) else 0, array.dtype.type(0))
+        return values(found, dtype)
 
     def load_if(self, dtype: DType, vector: int, p: int, at: Any, mask: Any) -> np.ndarray:
         return self.load(dtype, vector, p, at, mask)
 
     def store(self, dtype: DType, vector: int, p: int, at: Any, value: Any, mask: Any = None) -> None:
         places, there = self._places(vector, at, mask)
-        memory = self.memory[p]
-        assert memory.dtype == numpy_type(dtype)
-        assert np.all((places >= 0) & (places < len(memory)) | ~there), "a store outside of its array"
+        array = self.memory[p]
+        assert array.dtype == numpy_type(dtype)
+        assert np.all((places >= 0) & (places < len(array)) | ~there), "a store outside of its array"
         _check_aligned(dtype, vector, at, there)
-        value = np.asarray(value)
-        value = bf16_bits(value) if dtype is DType.BF16 else value.astype(memory.dtype)
+        value = memory(np.asarray(value), dtype)
         shape = (len(self.blocks), self.threads, places.shape[-1])
         places, value, there = (np.broadcast_to(x, shape) for x in (places, value, there))
         places, value = places[there], value[there]
         assert len(np.unique(places)) == len(places), "two threads write one element"
-        memory[places] = value
+        array[places] = value
 
     def store_if(self, dtype: DType, vector: int, p: int, at: Any, value: Any, mask: Any) -> None:
         self.store(dtype, vector, p, at, value, mask)

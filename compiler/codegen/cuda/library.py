@@ -28,8 +28,8 @@ def function_of(call: Call) -> Any:
             return memory.store(given[0], given[1], head == "store_if")
         case "raise_flag":
             return memory.raise_flag
-        case "thread" | "block":
-            return groups.thread if head == "thread" else groups.block
+        case "thread" | "block" | "joined":
+            return getattr(groups, head)
         case "plus" | "times" | "quotient" | "remainder" | "below":
             return groups.index_function(head)
     return getattr(groups, head)(*given)

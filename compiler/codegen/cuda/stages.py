@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen.region import Let, Scan, Stage
+from dslc.compiler.codegen.region import Let, Region, Scan, Stage
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
@@ -22,6 +22,17 @@ def used_values(stage: Stage) -> set[int]:
             found.add(let.value)
         else:
             found |= {let.index} if let.mask is None else {let.index, let.mask}
+    return found
+
+
+def functions_of(region: Region) -> set[str]:
+    """The names of all functions in the region's trees."""
+    found: set[str] = set()
+    stack = [let.expr for stage in region.stages for let in stage.lets if isinstance(let, Let)]
+    while stack:
+        expr = stack.pop()
+        found.add(expr.function)
+        stack.extend(expr.args)
     return found
 
 

@@ -1,0 +1,145 @@
+"""Kernels compiled for GPUs without one: what their PTX may hold, and that its bytes depend on nothing else.
+
+A run compiles a share of the regions of the samples of tests/ops, chosen by DSLC_SEED; all with DSLC_SOAK=1.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_region_texts import OPS, SAMPLES, node_of
+
+from dslc.compiler.codegen.cuda import units
+from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.cuda.schedule import schedule
+from dslc.compiler.codegen.cuda.stages import functions_of
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.region import Access, Region, RegionBuilder
+from dslc.compiler.ir.graph import Input, Kind
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.scalar import call
+from dslc.compiler.ir.types import DType, TensorType
+
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
+#: Their accurate forms contract, widen or keep a table by themselves.
+_CONTRACTED = {"exp", "expm1", "log", "log1p", "tanh", "erf", "sin", "cos", "pow", "mod", "floordiv"}
+_REDUCED = {"sin", "cos"}  # large arguments, by a table in local memory and a product in f64
+
+
+def distinct() -> Iterator[tuple[str, Launch]]:
+    """The regions of all samples, each once."""
+    seen = set()
+    for name in sorted(SAMPLES):
+        if name in OPS and not OPS[name].view:
+            for number in range(len(SAMPLES[name])):
+                for dtype in ("f32", "bf16", "f64"):
+                    for launch in lower(node_of(name, number, dtype)[0]) or []:
+                        if isinstance(launch.spec, Region) and launch.symbol not in seen:
+                            seen.add(launch.symbol)
+                            yield f"{name} {number} {dtype}", launch
+
+
+def ptx_of(launch: Launch, architecture: str) -> str:
+    return units.compiled(launch.spec, launch.symbol, architecture).ptx.decode("ascii")
+
+
+def assert_clean(where: str, launch: Launch, ptx: str) -> None:
+    functions = functions_of(launch.spec)
+    assert ptx.startswith(".version") and f".visible .entry {launch.symbol}(" in ptx, where
+    assert "NumbaEnv" not in ptx and ".loc" not in ptx and ".file" not in ptx and "/" not in ptx, where
+    assert len(re.findall(r"\.param \.u64", ptx)) == len(launch.reads) + len(launch.writes), where
+    if not functions & _CONTRACTED:
+        assert not re.search(r"\bfma\.|\bmad\.(?:rn|f)", ptx), f"{where} contracts"
+    if not functions & _REDUCED:
+        assert ".local" not in ptx, f"{where} uses local memory"
+        if "F64" not in repr(launch.spec) and not re.search(r"I(32|64).*BF?16|BF?16.*I(32|64)", repr(launch.spec)):
+            assert ".f64" not in ptx, f"{where} computes in f64"
+
+
+def test_regions_compile_for_every_architecture() -> None:
+    """About 100 ms of the processor each, which is printed."""
+    share = 1 if os.environ.get("DSLC_SOAK") == "1" else 40
+    chosen = list(distinct())[int(os.environ["DSLC_SEED"]) % share :: share]
+    seconds = []
+    for number, (where, launch) in enumerate(chosen):
+        begin = time.process_time()
+        assert_clean(where, launch, ptx_of(launch, ARCHITECTURES[number % 3]))
+        seconds.append(time.process_time() - begin)
+    middle = float(np.median(seconds))
+    print(f"{len(seconds)} kernels, {1e3 * middle:.0f} ms each in the middle, {1e3 * max(seconds[1:]):.0f} ms at most")
+    assert middle < 0.2
+
+
+def region(kind: str, dtype: DType, size: int = 4096) -> Region:
+    """x * y + x, relu with a bias, or a softmax, over 512 rows."""
+    if kind == "softmax":
+        x = Input("x", Kind.DATA, TensorType(dtype, (512, size)))
+        [launch] = lower(Builder(name="here").node(OPS["softmax"], x.value, axis=1)) or []
+        softmax: Region = launch.spec
+        return softmax
+    wide_strides = (size, 1)
+    second = Access(dtype, (0, 1) if kind == "bias" else wide_strides)
+    builder = RegionBuilder((512, size), (), [Access(dtype, wide_strides), second], [Access(dtype, wide_strides)])
+    builder.row()
+    x, y = builder.input(0), builder.input(1)
+    product = builder.let(x * y + x if kind == "chain" else call("max", x + y, 0.0), dtype)
+    builder.store(0, product)
+    return builder.region()
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16, DType.F16, DType.F64])
+@pytest.mark.parametrize("kind", ["chain", "bias", "softmax"])
+def test_neighbours_are_read_and_written_16_bytes_at_once(kind: str, dtype: DType) -> None:
+    spec = region(kind, dtype)
+    ptx = ptx_of(Launch(spec, (), ()), "sm_90")
+    accesses = re.findall(r"\b(?:ld|st)\.global\.\S+", ptx)
+    wide = {"ld.global.v4.f32", "ld.global.v4.u32", "ld.global.v2.f64", "st.global.v4.f32", "st.global.v4.u32",
+            "st.global.v2.f64", "ld.global.v4.b32", "st.global.v4.b32"}  # fmt: skip
+    assert accesses and set(accesses) <= wide
+    if kind == "softmax":
+        per_thread = 2 * schedule(spec).held  # type: ignore[union-attr]
+        assert len(accesses) == per_thread, "a row is read once and written once"
+
+
+def test_an_offset_or_an_odd_size_narrows_the_access_and_not_the_vector() -> None:
+    one = region("chain", DType.F32)
+    moved = replace(one, inputs=(replace(one.inputs[0], offset=2), one.inputs[1]))
+    ptx = ptx_of(Launch(moved, (), ()), "sm_90")
+    assert set(re.findall(r"\bld\.global\.\S+", ptx)) == {"ld.global.v2.f32", "ld.global.v4.f32"}
+    assert re.findall(r"\bst\.global\.\S+", ptx) == ["st.global.v4.f32"]
+
+
+_COMPILE = """
+import sys
+from test_region_kernels import distinct, ptx_of
+chosen = [x for _, x in list(distinct())[5::400]]
+if sys.argv[1] == "backwards":
+    chosen.reverse()
+ptx = {x.symbol: ptx_of(x, "sm_90") for x in chosen}
+print("\\n".join(ptx[s] for s in sorted(ptx)))
+"""
+
+
+def test_the_bytes_depend_neither_on_the_process_nor_on_the_order() -> None:
+    here = os.path.dirname(__file__)
+    path = os.pathsep.join([here, os.path.join(here, "..", "ops")])
+    texts = [
+        subprocess.run(
+            [sys.executable, "-c", _COMPILE, order],
+            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
+            cwd=cwd,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for order, seed, cwd in (("forwards", "1", here), ("backwards", "2", "/"))
+    ]
+    assert texts[0] == texts[1] and texts[0].count(".visible .entry") >= 3
