@@ -1,0 +1,85 @@
+"""The examples that draw their own data: made, trained for a moment, and used by their scripts, as their READMEs say.
+
+Everything is small, and runs through numpy, which builds at once; what is asserted is out of reach without training.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """``example("unet")``: a copy of the example without what runs made, which is the working folder then."""
+
+    def copy(name: str) -> Path:
+        folder = tmp_path / name
+        shutil.copytree(EXAMPLES / name, folder, ignore=shutil.ignore_patterns("build", "runs", "data", "__pycache__"))
+        monkeypatch.chdir(folder)
+        return folder
+
+    return copy
+
+
+def script(*args: object) -> str:
+    ran = subprocess.run([sys.executable, *map(str, args)], capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def trained(dslc_process: Callable, *flags: str) -> dict[str, float]:
+    ran = dslc_process("train", "--json", "--set", "build.providers=reference", *flags)
+    assert ran.code == 0, ran.err
+    metrics: dict[str, float] = ran.json["metrics"]
+    return metrics
+
+
+def test_unet_finds_shapes_and_draws_them(dslc_process: Callable, example: Callable[[str], Path]) -> None:
+    folder = example("unet")
+    assert "160 + 40 images" in script("make_data.py", 160, 40)
+    with np.load("data/shapes.npz") as data:
+        assert data["train_x"].shape == (160, 1, 32, 32) and data["test_y"].shape == (40, 32, 32)
+        assert set(np.unique(data["train_y"])) == {0, 1, 2, 3}
+    found = trained(dslc_process, "-D", "width=4", "-D", "depth=1", "--size", "B=8", "--epochs", "4", "--lr", "0.02")
+    assert found["iou"] > 0.25, "no shape found is 0.2: the background alone"
+
+    said = script("predict.py", "shapes.ppm")
+    assert f"{found['accuracy']:.2%} of the pixels of 40 test images" in said
+    header, _, pixels = (folder / "shapes.ppm").read_bytes().partition(b"\n")
+    width, height = 3 * (4 * 32 + 8), 8 * (4 * 32 + 8)
+    assert header == f"P6 {width} {height} 255".encode() and len(pixels) == width * height * 3
+
+
+def test_unet_images_are_the_same_for_the_same_numbers(example: Callable[[str], Path]) -> None:
+    example("unet")
+    drawn = []
+    for _ in range(2):
+        script("make_data.py", 4, 2)
+        drawn.append(Path("data/shapes.npz").read_bytes())
+    assert drawn[0] == drawn[1]
+
+
+def test_charlm_learns_and_writes_text(dslc_process: Callable, example: Callable[[str], Path]) -> None:
+    example("charlm")
+    said = script("make_data.py", 20_000, 5_000)
+    pairs = float(said.split("pairs of characters: ")[1].split()[0])
+    train = np.fromfile("data/train.bin", "<u2")
+    assert len(train) == 20_000 and train.max() < 128 and 3 < pairs < 6
+    flags = ("-D", "layers=1", "-D", "d=32", "-D", "heads=2", "--size", "train:B=16", "--size", "predict:B=1")
+    found = trained(dslc_process, *flags, "--epochs", "4", "--set", "train.lr=constant")
+    assert found["bits"] < 5.0, "7 bits are a guess among 128"
+
+    greedy = ("sample.py", "import ", "--length", 80, "--temperature", 0)
+    text = script(*greedy)
+    assert text.startswith("import ") and len(text) == 7 + 80 + 1 and text == script(*greedy)
+    warm = [script("sample.py", "--length", 30, "--temperature", 1, "--seed", seed) for seed in (0, 1)]
+    assert all(text.startswith("def ") for text in warm) and warm[0] != warm[1]
