@@ -28,14 +28,17 @@ def pointwise(node: Node) -> list[Launch]:
     known: dict[Value, Expr] = {v: builder.input(i) for i, v in enumerate(node.inputs)}
     result = builder.input(0)
     for step in steps:
-        if step.op.name == "full":
-            expr = as_expr(_number(step.attrs["value"]))
-        else:
-            assert isinstance(step.op, Pointwise)
-            expr = step.op.scalar(step.attrs, *(known[v] for v in step.inputs))
-        result = known[step.out] = builder.let(expr, step.types[0].dtype)
+        result = known[step.out] = step_value(builder, step, [known[v] for v in step.inputs])
     builder.store(0, result)
     return [Launch(builder.region(), node.inputs, node.outputs)]
+
+
+def step_value(builder: RegionBuilder, step: Node, inputs: Sequence[Expr]) -> Expr:
+    """One pointwise op, or a constant, as the next value of a region, rounded to its dtype."""
+    if step.op.name == "full":
+        return builder.let(as_expr(_number(step.attrs["value"])), step.types[0].dtype)
+    assert isinstance(step.op, Pointwise)
+    return builder.let(step.op.scalar(step.attrs, *inputs), step.types[0].dtype)
 
 
 def trees(node: Node) -> list[tuple[Expr, list[DType]]]:

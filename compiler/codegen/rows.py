@@ -6,12 +6,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from dslc.compiler.codegen import pointwise
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region import Access, RegionBuilder, dense
+from dslc.compiler.codegen.region import Access, RegionBuilder, broadcast_strides, dense
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
+from dslc.compiler.ops.fused import expanded
+from dslc.compiler.ops.fused_sums import full_shape
 
 #: Of an argument: "x" like the whole tensor, "row" without the inner axes, "along" the inner axes alone, or strides.
 Kind = str | tuple[int, ...]
@@ -257,7 +260,28 @@ def in_top_k(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+def fused_sums(node: Node) -> list[Launch]:
+    """One element stage: the steps, then all sums."""
+    shape = full_shape(node)
+    reads = [broadcast_strides(t.ints, shape) for t in node.input_types]
+    over = int_tuple(node.attrs, "over")
+    rows = Rows(node, shape, over, reads, ["row"] * len(node.outputs))
+    known = [rows.input(i) for i in range(len(node.inputs))]
+    values = list(node.inputs)
+    rows.b.element()
+    for step in expanded(node.inputs, node.attrs):
+        known.append(pointwise.step_value(rows.b, step, [known[values.index(v)] for v in step.inputs]))
+        values.append(step.out)
+    kept = [rows.let(known[i], values[i].type.dtype) for i in int_tuple(node.attrs, "summed")]
+    sums = [rows.b.reduce("sum", value) for value in kept]
+    rows.b.row()
+    for number, total in enumerate(sums):
+        rows.store(number, total)
+    return rows.launch()
+
+
 LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
+    "fused_sums": fused_sums,
     "sum": total,
     "prod": total,
     "norm": norm,

@@ -56,8 +56,8 @@ class MemoryPlan:
 class Program:
     """``graph`` and then the decisions of the planners: None or empty until the pass ran.
 
-    ``target``: what it is built for, ``cpu`` or an architecture as ``sm_90``. ``kernels``: the nodes that run as kernels
-    of our own. ``scratch``: bytes of each block that a node's kernels want for themselves while they run.
+    ``target``: what it is built for, ``cpu`` or an architecture as ``sm_90``. ``kernels``: the nodes that run as
+    kernels of our own. ``scratch``: bytes of each block that a node's kernels want for themselves while they run.
     """
 
     entry: str

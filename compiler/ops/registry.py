@@ -34,6 +34,7 @@ FAMILIES: Final = (
     "elementwise",
     "embedding",
     "fused",
+    "fused_sums",
     "gelu",
     "groupnorm",
     "indexing",

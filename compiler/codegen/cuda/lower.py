@@ -44,14 +44,21 @@ def lower(node: Node) -> list[Launch] | None:
 
 def _prepared(node: Node, launches: list[Launch]) -> list[Launch]:
     """The launches with f32 inside and long rows shared out; without those that have nothing to do."""
-    conflicts = [(node.inputs[i], node.outputs[o]) for i, o in node.op.inplace if i < len(node.inputs)]
+    conflicts = [
+        (node.inputs[i], node.outputs[o]) for i, o in node.op.inplace if i < len(node.inputs) and o < len(node.outputs)
+    ]
     prepared: list[Launch] = []
     blocks = {block for launch in launches for block in launch.scratch}
     for launch in launches:
         if not isinstance(launch.spec, Region):
             prepared.append(launch)
         elif writes(launch.spec):
-            several = split(replace(launch, spec=computed_inside(launch.spec)), conflicts, len(blocks))
+            several = split(replace(launch, spec=_inside(node, launch.spec)), conflicts, len(blocks))
             blocks |= {block for each in several for block in each.scratch}
             prepared += several
     return prepared
+
+
+def _inside(node: Node, region: Region) -> Region:
+    """The values of sums over pointwise steps are those steps' results, with their rounding."""
+    return region if node.op.name == "fused_sums" else computed_inside(region)

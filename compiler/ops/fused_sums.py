@@ -1,0 +1,61 @@
+"""``fused_sums``: several sums over the same axes of what pointwise steps compute. Passes make it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.op import OPS, Builder, Cost, NoGradient, Op, broadcast, register
+from dslc.compiler.ir.types import TensorType
+from dslc.compiler.ops.attrs import ints_attr
+from dslc.compiler.ops.fused import expanded, steps
+from dslc.compiler.ops.lazy import np
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
+
+
+class FusedSums(Op):
+    """fused_sums(x0, x1, ...): sums of steps' results over the axes ``over``, one output for each of ``summed``.
+
+    Attributes: ``body``, the steps as in ``fused``; ``summed``, numbers of values, counted as in ``body``; ``over``.
+    The inputs broadcast to one shape, which what is summed has; the axes ``over`` fall away. A sum has the dtype of
+    what is summed, so whoever sums 16-bit floats casts them first.
+    """
+
+    name = "fused_sums"
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        known = list(types)
+        for name, inputs, step_attrs in steps(attrs):
+            known.extend(OPS[name].infer([known[i] for i in inputs], step_attrs))
+        shape, over = broadcast([t.shape for t in types]), ints_attr(attrs, "over")
+        kept = tuple(size for axis, size in enumerate(shape) if axis not in over)
+        return tuple(TensorType(known[i].dtype, kept) for i in ints_attr(attrs, "summed"))
+
+    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+        raise NoGradient("fusion comes after differentiation")
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        known = list(xs)
+        for name, inputs, step_attrs in steps(attrs):
+            known.extend(OPS[name].meaning([known[i] for i in inputs], step_attrs))
+        shape = np.broadcast_shapes(*(x.shape for x in xs))
+        wide = (np.broadcast_to(known[i], shape) for i in attrs["summed"])
+        return [np.sum(x, axis=tuple(attrs["over"]), dtype=x.dtype) for x in wide]
+
+    def cost(self, node: Node) -> Cost:
+        elements = prod(full_shape(node))
+        flops = sum(step.op.cost(step).flops for step in expanded(node.inputs, node.attrs))
+        moved = sum(t.bytes for t in (*node.input_types, *node.types))
+        return Cost(flops + elements * len(node.outputs), moved)
+
+
+fused_sums = register(FusedSums())
+
+
+def full_shape(node: Node) -> tuple[int, ...]:
+    """What the inputs broadcast to."""
+    return TensorType(node.types[0].dtype, broadcast([t.shape for t in node.input_types])).ints

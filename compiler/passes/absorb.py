@@ -1,0 +1,139 @@
+"""Sums read what their pointwise inputs are made of, so that these never go to memory.
+
+Before, y and dz in memory::
+
+    %1 = fused %y, %dz {where(y > 0, dz, 0)} : bf16[8, 14, 14, 64]
+    %2, %3 = fused_sums %1, %x, ... {...} : f32[64], f32[64]
+    %4 = fused %1, %x, ... {...} : bf16[8, 14, 14, 64]
+
+After::
+
+    %2, %3 = fused_sums %y, %dz, %x, ... {where(y > 0, dz, 0), ...} : f32[64], f32[64]
+    %4 = fused %y, %dz, %x, ... {where(y > 0, dz, 0), ...} : bf16[8, 14, 14, 64]
+
+A pointwise node of which a sum is a reader is computed again by each of its readers, if all of them can, nothing else
+needs its value, and no more elements go through memory than before: with k inputs of its shape and r readers,
+r*k <= k + 1 + r. The bits stay. GPUs alone; linear in nodes but for chains of such nodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
+from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ops.fused import MAX_STEPS, fused
+
+_BODIES: Final = ("fused", "fused_sums")
+
+
+def absorb(program: Program, build: Build) -> Program:
+    """The pass."""
+    if build.target == "cpu" or not build.fuse:
+        return program
+    return dataclasses.replace(program, graph=absorb_graph(program.graph))
+
+
+def absorb_graph(graph: Graph) -> Graph:
+    """The graph where no such node is left. Running it twice changes nothing more."""
+    while True:
+        readers, roots = graph.readers(), set(graph.roots)
+        chosen = {n for n in graph.nodes if n.outputs[0] not in roots and _goes(n, readers.get(n.outputs[0], []))}
+        # one link of a chain at a time: the last ones first
+        chosen = {n for n in chosen if not any(r in chosen for r in readers[n.out])}
+        if not chosen:
+            return graph
+        graph = _without(graph, chosen)
+
+
+def _goes(node: Node, readers: list[Node]) -> bool:
+    if not _is_pointwise(node) or not any(r.op.name == "fused_sums" for r in readers):
+        return False
+    shape = node.types[0].shape
+    inputs = sum(v.type.shape == shape for v in node.inputs)
+    if inputs * len(readers) > inputs + 1 + len(readers):
+        return False
+    return all(_may_take(reader, node) for reader in readers)
+
+
+def _is_pointwise(node: Node) -> bool:
+    return (isinstance(node.op, Pointwise) or node.op.name == "fused") and not node.op.random
+
+
+def _may_take(reader: Node, node: Node) -> bool:
+    if not (_is_pointwise(reader) or reader.op.name == "fused_sums"):
+        return False
+    wide = reader.inputs if reader.op.name == "fused_sums" else reader.outputs
+    same_shape = any(v.type.shape == node.types[0].shape for v in wide)
+    return same_shape and len(_body(reader)) + len(_body(node)) <= MAX_STEPS
+
+
+def _body(node: Node) -> tuple[Attr, ...]:
+    """The steps of a node: its own, or the one that it is."""
+    if node.op.name in _BODIES:
+        body = node.attrs["body"]
+        assert isinstance(body, tuple)
+        return body
+    return ((node.op.name, tuple(range(len(node.inputs))), tuple(sorted(node.attrs.items()))),)
+
+
+def _without(graph: Graph, chosen: set[Node]) -> Graph:
+    """The graph whose readers of the chosen nodes compute these for themselves."""
+    new: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if node in chosen:
+            continue
+        taken = [v.producer for v in dict.fromkeys(node.inputs) if v.producer in chosen]
+        inputs = tuple(new.get(v, v) for v in node.inputs)
+        if taken:
+            fresh = _joined(node, inputs, {n.out: n for n in taken if isinstance(n, Node)}, new)
+        else:
+            fresh = node.with_inputs(inputs)
+        if fresh is not node:
+            new.update(zip(node.outputs, fresh.outputs))
+    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
+    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
+    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+
+
+def _joined(node: Node, current: tuple[Value, ...], taken: dict[Value, Node], new: dict[Value, Value]) -> Node:
+    """``node``, whose inputs are now ``current``, with the bodies of the ``taken`` producers in front of its own."""
+    inside = {old: producer for old, producer in taken.items()}
+    sources = [v for old, v in zip(node.inputs, current) if old not in inside]
+    sources += [new.get(v, v) for producer in inside.values() for v in producer.inputs]
+    inputs = list(dict.fromkeys(sources))
+    number = {v: i for i, v in enumerate(inputs)}
+    body: list[Attr] = []
+    results: dict[Value, int] = {}
+    for old, producer in inside.items():
+        start = [number[new.get(v, v)] for v in producer.inputs]
+        body += _renumbered(_body(producer), start, len(inputs) + len(body))
+        results[old] = len(inputs) + len(body) - 1
+    first = [results[old] if old in inside else number[v] for old, v in zip(node.inputs, current)]
+    offset = len(inputs) + len(body)
+    body += _renumbered(_body(node), first, offset)
+    if node.op.name != "fused_sums":
+        return Node(
+            fused, tuple(inputs), node.types, {"body": tuple(body)}, name=node.name, span=node.span, phase=node.phase
+        )
+    summed = tuple(_place(i, first, offset) for i in node.attrs["summed"])  # type: ignore[union-attr]
+    attrs = {**node.attrs, "body": tuple(body), "summed": summed}
+    return Node(node.op, tuple(inputs), node.types, attrs, name=node.name, span=node.span, phase=node.phase)
+
+
+def _renumbered(body: tuple[Attr, ...], inputs: list[int], offset: int) -> list[Attr]:
+    """Steps whose inputs have new numbers and whose own results count from ``offset``."""
+    found: list[Attr] = []
+    for step in body:
+        assert isinstance(step, tuple) and isinstance(step[1], tuple)
+        name, read, attrs = step
+        found.append((name, tuple(_place(i, inputs, offset) for i in read), attrs))  # type: ignore[union-attr]
+    return found
+
+
+def _place(number: Attr, inputs: list[int], offset: int) -> int:
+    assert isinstance(number, int)
+    return inputs[number] if number < len(inputs) else offset + number - len(inputs)

@@ -1,0 +1,130 @@
+"""Normalisations over the batch become sums and pointwise ops, which then fuse with what stands around them.
+
+Before::
+
+    %1, %2, %3, %4, %5 = batchnorm_last %x, %w, %b, %rm, %rv {...} : bf16[8, 14, 14, 64], f32[64], ...
+    %6 = relu %1 : bf16[8, 14, 14, 64]
+
+After, in short::
+
+    %1, %2 = fused_sums %x, %rm {x - rm, (x - rm)^2 over=(0, 1, 2)} : f32[64], f32[64]
+    mean, invstd and the new running statistics from them : f32[64]
+    %6 = relu of (x - mean) * (invstd * w) + b : bf16[8, 14, 14, 64]
+
+So the forward pass reads x twice and writes once, with the sum of a residual block and its relu inside, and the
+gradient reads its inputs twice and writes once. The variance comes of sums of distances from the running mean, which
+keeps their difference accurate (Chan, Golub and LeVeque 1983: shifted data). GPUs alone, where memory is what a step
+waits for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from math import prod
+from typing import Final
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ops.attrs import float_attr
+from dslc.compiler.ops.constant import constant
+from dslc.compiler.ops.fused_sums import fused_sums
+
+_FORWARD: Final = ("batchnorm", "batchnorm_last")
+_BACKWARD: Final = ("batchnorm_grad", "batchnorm_grad_last")
+
+
+def decompose(program: Program, build: Build) -> Program:
+    """The pass; linear in nodes."""
+    if build.target == "cpu":
+        return program
+    return dataclasses.replace(program, graph=decompose_graph(program.graph))
+
+
+def decompose_graph(graph: Graph) -> Graph:
+    """The graph without such normalisations; the same object where there are none."""
+
+    def rule(node: Node) -> Sequence[Value] | None:
+        if node.op.name in _FORWARD:
+            return _Norm(node).forward()
+        return _Norm(node).backward() if node.op.name in _BACKWARD else None
+
+    return graph.rewrite(rule)
+
+
+class _Norm:
+    """One normalisation: x, the axes that its sums run over, and how a vector over channels meets x."""
+
+    def __init__(self, node: Node) -> None:
+        self.node, self.b = node, Builder().at(node, node.phase)
+        self.x = node.inputs[0]
+        shape = self.x.type.ints
+        channels = len(shape) - 1 if node.op.name.endswith("_last") else 1
+        self.over = tuple(a for a in range(len(shape)) if a != channels)
+        self.count = prod(shape[a] for a in self.over)
+        self.inner = node.inputs[1].type.dtype
+
+    def op(self, name: str, *inputs: Value | float, **attrs: Attr) -> Value:
+        """A node; numbers become constants of the statistics' dtype."""
+        like = self.node.inputs[1]
+        values = [v if isinstance(v, Value) else constant(self.b, v, like) for v in inputs]
+        return self.b(OPS[name], *values, **attrs)
+
+    def column(self, v: Value) -> Value:
+        """A vector over channels, shaped to broadcast against x."""
+        shape = [1] * self.x.type.rank
+        [channels] = {*range(len(shape))} - {*self.over}
+        shape[channels] = v.type.ints[0]
+        return self.b(OPS["reshape"], v, shape=tuple(shape))
+
+    def wide(self, v: Value) -> Value:
+        return v if v.type.dtype is self.inner else self.op("cast", v, dtype=self.inner)
+
+    def narrow(self, v: Value) -> Value:
+        dtype = self.x.type.dtype
+        return v if dtype is self.inner else self.op("cast", v, dtype=dtype)
+
+    def forward(self) -> Sequence[Value]:
+        _, weight, bias, old_mean, old_var = self.node.inputs
+        momentum, eps = float_attr(self.node.attrs, "momentum"), float_attr(self.node.attrs, "eps")
+        cast: tuple[Attr, ...] = () if self.x.type.dtype is self.inner else (("cast", (0,), (("dtype", self.inner),)),)
+        at = 2 + len(cast)  # the number of the distance from the shift
+        body = (*cast, ("sub", (at - 1 if cast else 0, 1), ()), ("mul", (at, at), ()))
+        sums = self.b.node(fused_sums, self.x, self.column(old_mean), body=body, summed=(at, at + 1), over=self.over)
+        apart = self.op("div", sums.outputs[0], float(self.count))  # the mean's distance from the shift
+        mean = self.op("add", old_mean, apart)
+        square = self.op("sub", self.op("div", sums.outputs[1], float(self.count)), self.op("mul", apart, apart))
+        var = self.op("maximum", square, 0.0)
+        invstd = self.op("rsqrt", self.op("add", var, eps))
+        unbiased = self.op("mul", var, self.count / max(1, self.count - 1))
+        running = [
+            self.op("add", self.op("mul", old, 1 - momentum), self.op("mul", new, momentum))
+            for old, new in ((old_mean, mean), (old_var, unbiased))
+        ]
+        centred = self.op("sub", self.wide(self.x), self.column(mean))
+        scale = self.column(self.op("mul", invstd, weight))
+        y = self.narrow(self.op("add", self.op("mul", centred, scale), self.column(bias)))
+        return (y, *running, mean, invstd)
+
+    def backward(self) -> Sequence[Value]:
+        x, weight, mean, invstd, dy = self.node.inputs
+        middle, scale = self.column(mean), self.column(invstd)
+        # of dy, x, mean, 1/std: dy, and dy * (x - mean) / std
+        body: tuple[Attr, ...] = ()
+        wide_dy, wide_x = 0, 1
+        if x.type.dtype is not self.inner:
+            body = (("cast", (0,), (("dtype", self.inner),)), ("cast", (1,), (("dtype", self.inner),)))
+            wide_dy, wide_x = 4, 5
+        at = 4 + len(body)
+        body = (*body, ("sub", (wide_x, 2), ()), ("mul", (at, 3), ()), ("mul", (wide_dy, at + 1), ()))
+        summed = (wide_dy, at + 2)
+        sums = self.b.node(fused_sums, dy, x, middle, scale, body=body, summed=summed, over=self.over)
+        d_bias, d_weight = sums.outputs
+        mean_dy = self.column(self.op("div", d_bias, float(self.count)))
+        slope = self.column(self.op("div", d_weight, float(self.count)))
+        xhat = self.op("mul", self.op("sub", self.wide(x), middle), scale)
+        centred = self.op("sub", self.op("sub", self.wide(dy), mean_dy), self.op("mul", xhat, slope))
+        dx = self.op("mul", centred, self.column(self.op("mul", weight, invstd)))
+        return self.narrow(dx), d_weight, d_bias

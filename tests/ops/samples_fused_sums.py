@@ -1,0 +1,42 @@
+"""Samples of sums over pointwise steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from samples import Sample, Spec
+
+_BODY = (("sub", (0, 1), ()), ("mul", (2, 2), ()))
+
+
+def _moments(over: tuple[int, ...]) -> Any:
+    def reference(x: Any, shift: Any, **attrs: Any) -> Any:
+        return np.sum(x - shift, axis=over), np.sum(np.square(x - shift), axis=over)
+
+    return reference
+
+
+def _sample(shape: tuple[int, ...], shift: tuple[int, ...], over: tuple[int, ...]) -> Sample:
+    attrs = {"body": _BODY, "summed": (2, 3), "over": over}
+    return Sample([Spec(shape), Spec(shift)], attrs, differentiable=(), reference=_moments(over))
+
+
+SAMPLES: dict[str, list[Sample]] = {
+    "fused_sums": [
+        _sample((3, 5, 4), (4,), (0, 1)),
+        _sample((2, 3, 5), (1, 3, 1), (0, 2)),
+        _sample((1, 1), (1,), (0,)),
+        _sample((0, 4), (4,), (0,)),
+        _sample((7, 9), (), (1,)),
+        _sample((6,), (1,), (0,)),
+        _sample((2, 33, 40), (40,), (0, 1)),
+        _sample((300, 3), (3,), (0,)),
+        Sample(
+            [Spec((4, 6))],
+            {"body": (), "summed": (0,), "over": (1,)},
+            differentiable=(),
+            reference=lambda x, **a: np.sum(x, 1),
+        ),
+    ]
+}

@@ -1,0 +1,87 @@
+"""Batchnorm in parts, and sums that compute their inputs themselves: the same numbers, fewer bytes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_graphs import assert_same_bits, evaluate, feeds_of
+
+from dslc.compiler import pipeline
+from dslc.compiler.ir.graph import Graph, Kind
+from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.passes.absorb import absorb_graph
+from dslc.compiler.passes.decompose import decompose_graph
+from dslc.compiler.passes.fuse import fuse_graph
+from dslc.compiler.passes.layout import layout_graph
+from dslc.compiler.passes.simplify import simplify_graph
+
+_NET = """nn 1
+dim B in 1..8 = 4
+block cbr(x: [B, C, H, W], out: int, act: bool = true) -> [B, out, H, W] {
+  y = x |> conv(out, 3, pad=1, bias=false) |> batchnorm
+  return relu(y) if act else y
+}
+model Net(image: [B, 3, 8, 8]) -> [B, 5] {
+  x = image |> cbr(8) as a
+  y = x |> cbr(8) as b |> cbr(8, act=false) as c
+  z = relu(x + y) |> cbr(8) as d
+  return z |> mean(over=[2, 3]) |> linear(5) as head |> batchnorm as last
+}
+train Net(label: i32[B]) {
+  loss = cross_entropy(output, label)
+  optimizer = sgd(lr=0.1, momentum=0.9)
+}
+"""
+
+
+def _graph(tmp_path: Path, dtype: str) -> Graph:
+    path = tmp_path / "net.nn"
+    path.write_text(_NET)
+    options = pipeline.Options(precision=dtype)
+    program, _ = pipeline.compile_entry(
+        pipeline.check_file(str(path)), "train_step", {"B": 4}, options, after="precision"
+    )
+    return program.graph
+
+
+def _feeds(graph: Graph) -> dict[str, np.ndarray]:
+    feeds = feeds_of(graph, 7)
+    for source in graph.inputs:
+        if source.name == "label":
+            feeds[source.name] = np.arange(4) % 5
+        if source.kind is Kind.BUFFER:
+            feeds[source.name] = np.abs(feeds[source.name]) * 0.25
+    return feeds
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_the_parts_compute_the_norm(last: bool, tmp_path: Path) -> None:
+    graph = _graph(tmp_path, "f64")
+    turned = layout_graph(graph, lambda node: last)
+    parts = simplify_graph(decompose_graph(turned))
+    verify_graph(parts)
+    assert not any(n.op.name.startswith("batchnorm") for n in parts.nodes)
+    feeds = _feeds(graph)
+    wanted, got = evaluate(graph, feeds), evaluate(parts, feeds)
+    for key, value in wanted.items():
+        np.testing.assert_allclose(got[key], value, rtol=1e-8, atol=1e-10, err_msg=key)
+
+
+def _images(graph: Graph) -> int:
+    """Elements of images that nodes read and write."""
+    return sum(
+        np.prod(t.ints) for n in graph.nodes for t in (*n.input_types, *n.types) if t.rank == 4 and t.ints[0] == 4
+    )
+
+
+def test_sums_take_their_inputs_in_with_the_same_bits(tmp_path: Path) -> None:
+    graph = simplify_graph(decompose_graph(layout_graph(_graph(tmp_path, "f32"), lambda node: True)))
+    fused = fuse_graph(graph)
+    absorbed = absorb_graph(fused)
+    verify_graph(absorbed)
+    assert absorb_graph(absorbed) is absorbed
+    feeds = _feeds(graph)
+    assert_same_bits(evaluate(fused, feeds), evaluate(absorbed, feeds))
+    assert _images(absorbed) < _images(fused)
