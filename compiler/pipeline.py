@@ -22,7 +22,9 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.layout import StateLayout, layout_state
 from dslc.compiler.naming import artifact_name
+from dslc.compiler.passes.absorb import absorb
 from dslc.compiler.passes.autodiff import autodiff
+from dslc.compiler.passes.decompose import decompose
 from dslc.compiler.passes.fuse import fuse
 from dslc.compiler.passes.layout import layout
 from dslc.compiler.passes.memory import memory
@@ -32,10 +34,12 @@ from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.simplify import simplify
 from dslc.compiler.toolchain.versions import toolchain
 
-PIPELINE: Final[tuple[Pass, ...]] = (autodiff, precision, layout, simplify, fuse, select, schedule, memory)
+PIPELINE: Final[tuple[Pass, ...]] = (
+    autodiff, precision, layout, decompose, simplify, fuse, absorb, select, schedule, memory
+)  # fmt: skip
 #: What each kind of target computes in and keeps its parameters in.
 _CPU_DTYPES: Final = ("f32", "f64")
-_GPU_DTYPES: Final = ("f32", "f64", "bf16", "f16")
+_GPU_DTYPES: Final = ("f32", "f64", "bf16")
 PROVIDERS: Final = ("reference", "auto", "own")
 
 Sizes = Mapping[str, int]
