@@ -117,7 +117,12 @@ def _evaluation(checked: Checked) -> Graph:
 
 
 #: attributes of the ops that draw initial values
-_NUMBERS: Final = {"uniform": ("low", "high"), "normal": ("mean", "std"), "trunc_normal": ("mean", "std", "a", "b")}
+_NUMBERS: Final = {
+    "uniform": ("low", "high"),
+    "normal": ("mean", "std"),
+    "trunc_normal": ("mean", "std", "a", "b"),
+    "orthogonal": ("gain",),
+}
 
 
 def init(checked: Checked, sizes: Mapping[str, int]) -> Program:
@@ -134,7 +139,7 @@ def init(checked: Checked, sizes: Mapping[str, int]) -> Program:
         match start.kind:
             case "constant":
                 value = b(OPS["full"], value=start.args[0], dtype=DType.FLOAT, shape=shape)
-            case "uniform" | "normal" | "trunc_normal":
+            case "uniform" | "normal" | "trunc_normal" | "orthogonal":
                 attrs = dict(zip(_NUMBERS[start.kind], start.args, strict=True))
                 key = key_of(name, "init")
                 value = b(OPS[f"init_{start.kind}"], seed.value, key=key, shape=shape, dtype=DType.FLOAT, **attrs)

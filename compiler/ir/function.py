@@ -43,9 +43,9 @@ Operand: TypeAlias = "Value | int | float | bool"
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """How a parameter starts: ``constant(value)``, ``uniform(low, high)``, ``normal(mean, std)`` or
-    ``trunc_normal(mean, std, a, b)``; after ``resolve`` one of these. ``kind`` may also name a scheme over the fans of
-    the shape, with ``args`` its numbers."""
+    """How a parameter starts: ``constant(value)``, ``uniform(low, high)``, ``normal(mean, std)``,
+    ``trunc_normal(mean, std, a, b)`` or ``orthogonal(gain)``; after ``resolve`` one of these. ``kind`` may also name a
+    scheme over the fans of the shape, with ``args`` its numbers."""
 
     kind: str
     args: tuple[float, ...] = ()

@@ -73,13 +73,19 @@ INITIALISERS: Final[dict[str, Initialiser]] = {
             {"a": 0.0},
             "kaiming_normal(a=0): Gauss, std = sqrt(2 / ((1 + a^2) * fan_in)), a: a leaky slope.",
         ),
+        Initialiser(
+            "orthogonal",
+            (("gain",),),
+            {"gain": 1.0},
+            "orthogonal(gain=1): gain times a random matrix [out, rest] with orthonormal rows, or columns if fewer.",
+        ),
     )
 }  # fmt: skip
 
 _NOT_NEGATIVE: Final = {"std", "gain"}
 
 #: The kinds that ``resolve`` ends in.
-RESOLVED: Final = ("constant", "uniform", "normal", "trunc_normal")
+RESOLVED: Final = ("constant", "uniform", "normal", "trunc_normal", "orthogonal")
 
 
 def initialiser(name: str, positional: Sequence[float] = (), named: Mapping[str, float] | None = None) -> Init:
@@ -165,7 +171,7 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
     """
     if len(shape) < 2:
         raise Mismatch(
-            f"xavier, kaiming and lecun need a weight of rank 2 or more, got rank {len(shape)}",
+            f"xavier, kaiming, lecun and orthogonal need a weight of rank 2 or more, got rank {len(shape)}",
             "`normal(0.02)` or `zeros`",
         )
     receptive = math.prod(shape[2:])
@@ -174,10 +180,13 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
 
 def resolve(init: Init, shape: Sequence[int]) -> Init:
     """``init`` for a parameter of this shape, as one of ``RESOLVED``: ``constant(value)``, ``uniform(low, high)``,
-    ``normal(mean, std)`` or ``trunc_normal(mean, std, a, b)``.
+    ``normal(mean, std)``, ``trunc_normal(mean, std, a, b)`` or, for a rank of 2 or more, ``orthogonal(gain)``.
 
     Formulas: LeCun et al. 1998, Glorot and Bengio 2010, He et al. 2015, with PyTorch's fans. Raises Mismatch.
     """
+    if init.kind == "orthogonal":
+        fans(shape)  # Mismatch for a vector
+        return init if math.prod(shape) else constant(0)
     if init.kind in RESOLVED:
         return init
     fan_in, fan_out = fans(shape)

@@ -51,6 +51,7 @@ FAMILIES: Final = (
     "optim",
     "optimizers",
     "ordering",
+    "orthogonal",
     "pool",
     "powers",
     "rearrange",

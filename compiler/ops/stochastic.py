@@ -142,7 +142,7 @@ class Randn(Source):
 
 
 class Initial(Op):
-    """The start of a parameter, from the scalar seed alone; attributes ``key``, ``shape``, ``dtype``, two numbers."""
+    """The start of a parameter, from the scalar seed alone; attributes ``key``, ``shape``, ``dtype``, numbers."""
 
     @abstractmethod
     def draw(self, count: int, numbers: Mapping[str, int], attrs: Mapping[str, Any]) -> Array:

@@ -110,6 +110,15 @@ def start_trunc_normal(
     return np.array(found, np.float32).reshape(shape).astype(float)
 
 
+def start_orthogonal(seed: Any, shape: list[int], key: int, dtype: str, gain: float) -> np.ndarray:
+    """The unique QR decomposition with a positive diagonal, of the taller of the matrix and its transpose."""
+    drawn = normals(seed, 0, 0, shape, key, 0, dtype).reshape(shape[0], -1)
+    wide = drawn.shape[0] < drawn.shape[1]
+    q, r = np.linalg.qr(drawn.T if wide else drawn)
+    q = gain * q * np.sign(np.diag(r))
+    return np.asarray(q.T if wide else q).reshape(shape).astype(np.float32).astype(float)
+
+
 SAMPLES: dict[str, list[Sample]] = {
     "dropout": [
         Sample([Spec(shape), *scalars(*place)], {"p": p, "key": KEY, "row_elements": row_elements}, reference=dropped)
@@ -127,6 +136,21 @@ SAMPLES: dict[str, list[Sample]] = {
     "randn": sources(normals),
     "init_uniform": _start(start_uniform, low=-0.5, high=0.25),
     "init_normal": _start(start_normal, mean=0.1, std=0.02),
+    "init_orthogonal": [
+        Sample(
+            [np.array(3, "i8")],
+            {"shape": shape, "key": KEY, "dtype": DType.FLOAT, "gain": gain},
+            reference=start_orthogonal,
+        )
+        for shape, gain in (
+            ((3, 3), 1.0),
+            ((5, 3), 1.5),
+            ((2, 3, 2), 1.0),
+            ((1, 5), 0.0),
+            ((5, 1), 2.0),
+            ((40, 36), 1.0),
+        )
+    ],
     "init_trunc_normal": [
         *_start(start_trunc_normal, mean=0.0, std=0.02, a=-0.04, b=0.04),
         *_start(start_trunc_normal, mean=1.0, std=2.0, a=3.0, b=9.0),

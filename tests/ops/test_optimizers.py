@@ -296,6 +296,7 @@ def test_resolved_over_the_fans() -> None:
         ("trunc_normal", (0, 1, 2, 1), {}, "E0209"), ("trunc_normal", (0, 1, 5, 9), {}, "E0209"),
         ("trunc_normal", (0, 1, 5), {}, "E0201"), ("trunc_normal", (0, 0, 1, 2), {}, "E0209"),
         ("xavier_normal", (), {"std": 1}, "E0201"), ("xavier_normal", (-1,), {}, "E0209"),
+        ("orthogonal", (-1,), {}, "E0209"), ("orthogonal", (1, 2), {}, "E0201"),
     ],
 )  # fmt: skip
 def test_initialisers_refused(name: str, args: Any, named: Any, code: str) -> None:
@@ -311,3 +312,6 @@ def test_every_initialiser_has_a_page_and_resolves() -> None:
         assert resolve(made, (3, 4)).kind in RESOLVED
     with pytest.raises(Mismatch):
         resolve(initialiser("xavier_normal"), (3,))
+    with pytest.raises(Mismatch):
+        resolve(initialiser("orthogonal"), (3,))
+    assert resolve(initialiser("orthogonal", (2,)), (3, 4)) == Init("orthogonal", (2,))
