@@ -140,12 +140,12 @@ def _default(value: object) -> str:
 
 
 def ops_page() -> str:
-    """docs/ops.md from the tables of functions and optimizers."""
+    """docs/ops.md from the tables of functions, optimizers and initialisers."""
     from dslc.cli.manual import every_page
 
     pages = every_page().values()
-    lines = ["# Functions and optimizers", "", "What `dslc ops NAME` prints. `x |> f(a)` is `f(x, a)`.", ""]
-    for kind, title in (("function", "Functions"), ("optimizer", "Optimizers")):
+    lines = ["# Functions, optimizers, initialisers", "", "What `dslc ops NAME` prints. `x |> f(a)` is `f(x, a)`.", ""]
+    for kind, title in (("function", "Functions"), ("optimizer", "Optimizers"), ("initialiser", "Initialisers")):
         lines += [f"## {title}", ""]
         for page in pages:
             if page.kind == kind:

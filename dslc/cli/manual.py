@@ -1,4 +1,5 @@
-"""The manual pages of the language's functions and optimizers, from their tables: ``dslc ops``, docs/ops.md."""
+"""The manual pages of the language's functions, optimizers and initialisers, from their tables: ``dslc ops``,
+docs/ops.md."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Page:
-    """``kind``: function or optimizer. ``doc``: the text behind the summary. ``example`` in terms of ``given``."""
+    """``kind``: function, optimizer or initialiser. ``doc``: the text behind the summary. ``example`` in terms of ``given``."""
 
     name: str
     kind: str
@@ -77,6 +78,7 @@ def _indented(text: str) -> list[str]:
 def every_page() -> dict[str, Page]:
     """All pages by name, functions first, each group in alphabetical order."""
     from dslc.compiler.check.train import COMMON
+    from dslc.compiler.ops.init import INITIALISERS
     from dslc.compiler.ops.registry import functions, optimizers
 
     pages = {}
@@ -88,6 +90,12 @@ def every_page() -> dict[str, Page]:
             for key, value in {**optimizer.defaults, **COMMON, **optimizer.defaults}.items()
         )
         pages[name] = _page(name, "optimizer", inspect.getdoc(optimizer) or "", arguments)
+    for name, known in sorted(INITIALISERS.items()):
+        if name not in pages:  # `zeros` and `ones` are functions too
+            taken = dict.fromkeys(argument for form in known.forms for argument in form)
+            rows = [(a, f"{known.defaults[a]:g}" if a in known.defaults else None) for a in taken]
+            arguments = tuple(Argument(a, "number", default, False) for a, default in rows)
+            pages[name] = _page(name, "initialiser", known.page, arguments)
     return pages
 
 
