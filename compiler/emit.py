@@ -21,6 +21,7 @@ from dslc.runtime.plan import Buffer, Copy, Instruction, Kernel, Plan, Port, Ref
 
 if TYPE_CHECKING:
     from dslc.compiler.layout import StateLayout
+    from dslc.compiler.toolchain.kernels import KernelCompiler
 
 
 def emit_artifact(
@@ -34,12 +35,13 @@ def emit_artifact(
     toolchain: Mapping[str, str],
     source_sha256: str,
     row_independent: bool,
-    provider: str = "reference",
+    provider: str,
+    compiler: KernelCompiler,
 ) -> tuple[bytes, dict[str, Any]]:
     """The artifact and its header. The same arguments give the same bytes.
 
     ``programs`` are finished: scheduled and with memory; their order is kept. ``interface`` and ``options`` are JSON
-    data; ``row_independent``: predict may pad the rows of its batch.
+    data; ``row_independent``: predict may pad the rows of its batch. ``compiler`` makes the kernels' code.
     """
     blobs: list[Blob] = []
     entries: list[dict[str, Any]] = []
@@ -69,7 +71,7 @@ def emit_artifact(
         )
     for target, described in kernels.items():
         if described:
-            blobs += target_of(target).blobs(described)
+            blobs += target_of(target).blobs(described, compiler)
     features |= {"accumulate"} if any(p.entry == "accumulate_step" for p in programs) else set()
     features |= {"average"} if any(t.init == AS_PARAM for t in layout.tensors) else set()
     header: dict[str, Any] = {

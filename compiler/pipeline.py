@@ -32,6 +32,8 @@ from dslc.compiler.passes.precision import precision
 from dslc.compiler.passes.runner import PassReport, pass_name, run_passes
 from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.simplify import simplify
+from dslc.compiler.toolchain.cache import Cache, Counts
+from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
 PIPELINE: Final[tuple[Pass, ...]] = (
@@ -94,7 +96,7 @@ class EntryReport:
 
 @dataclass(frozen=True)
 class BuildResult:
-    """An artifact in memory, not yet published."""
+    """An artifact in memory, not yet published. ``kernels``: how many it has; ``cache``: where their code came from."""
 
     name: str
     artifact: bytes
@@ -102,6 +104,8 @@ class BuildResult:
     programs: tuple[Program, ...]
     reports: tuple[EntryReport, ...]
     seconds: float
+    kernels: int
+    cache: Counts
 
 
 def precision_of(checked: Checked, options: Options) -> Precision:
@@ -225,8 +229,13 @@ def compile_entry(
     return run_passes(replace(cut(checked, entry, sizes), target=target), build, PIPELINE, until=after)
 
 
-def build(checked: Checked, options: Options, progress: Progress | None = None) -> BuildResult:
-    """Compiles every entry and puts the artifact together. Raises BuildError and DslcError."""
+def build(
+    checked: Checked, options: Options, progress: Progress | None = None, cache: Cache | None = None
+) -> BuildResult:
+    """Compiles every entry and puts the artifact together. Raises BuildError and DslcError.
+
+    ``cache``: of compiled kernels, by default that of this user.
+    """
     started = time.monotonic()
     options.check()
     dtypes = precision_of(checked, options)
@@ -254,8 +263,11 @@ def build(checked: Checked, options: Options, progress: Progress | None = None) 
                 passes,
             )
         )
+    batch = None if checked.batch is None else max(p.sizes[checked.batch.name] for p in programs)
+    check_budget(checked, batch, _need(layout, programs), partial(_need_at, checked, options, layout))
     if progress is not None:
         progress("artifact", len(wanted), len(wanted))
+    compiler = KernelCompiler(Cache.open() if cache is None else cache, progress)
     artifact, header = emit_artifact(
         programs,
         name=name,
@@ -267,10 +279,11 @@ def build(checked: Checked, options: Options, progress: Progress | None = None) 
         source_sha256=checked.digest,
         row_independent=_rows_independent(checked),
         provider=options.provider,
+        compiler=compiler,
     )
-    batch = None if checked.batch is None else max(p.sizes[checked.batch.name] for p in programs)
-    check_budget(checked, batch, _need(layout, programs), partial(_need_at, checked, options, layout))
-    return BuildResult(name, artifact, header, tuple(programs), tuple(reports), time.monotonic() - started)
+    counts = compiler.cache.counts
+    seconds = time.monotonic() - started
+    return BuildResult(name, artifact, header, tuple(programs), tuple(reports), seconds, compiler.asked, counts)
 
 
 def _title(entry: str, sizes: Sizes) -> str:

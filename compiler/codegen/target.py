@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.runtime.container import Blob
+
+if TYPE_CHECKING:
+    from dslc.compiler.toolchain.kernels import KernelCompiler
 
 #: The NVIDIA architectures that code is made for, oldest first: Ampere, Hopper, Blackwell.
 ARCHITECTURES: Final = ("sm_80", "sm_90", "sm_100")
@@ -42,7 +45,7 @@ class Target(Protocol):
     def blob_of(self, symbol: str) -> str:
         """The name of the blob that holds a kernel."""
 
-    def blobs(self, kernels: Mapping[str, Any]) -> list[Blob]:
+    def blobs(self, kernels: Mapping[str, Any], compiler: KernelCompiler) -> list[Blob]:
         """The code of all kernels (symbol -> description); the same descriptions give the same bytes."""
 
 

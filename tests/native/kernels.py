@@ -38,7 +38,7 @@ def compile_kernel(kernel: Kernel, level: str, symbol: str = "k_test") -> tuple[
     begin = time.process_time()
     code = Code(symbol, level)
     kernel.emit(code)
-    data = compiled([code.finish()], level)
+    data = compiled({level: code.finish()}, [level])[level]
     return data, time.process_time() - begin, _undefined(data)
 
 

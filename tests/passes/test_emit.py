@@ -20,6 +20,8 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.layout import StateLayout, StateTensor
 from dslc.compiler.ops.registry import meanings
 from dslc.compiler.passes.runner import run_passes
+from dslc.compiler.toolchain.cache import Cache
+from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.dsl.span import Source, Span
 from dslc.runtime.plan import Copy, Plan, Reference
 from dslc.runtime.plan_check import check
@@ -101,6 +103,8 @@ def _artifact() -> bytes:
         toolchain={"dslc": "0.1.0", "python": "3.11"},
         source_sha256=hashlib.sha256(b"").hexdigest(),
         row_independent=True,
+        provider="reference",
+        compiler=KernelCompiler(Cache(None)),
     )  # fmt: skip
     assert [p["entry"] for p in header["programs"]] == ["init", "predict"]
     return data

@@ -52,15 +52,22 @@ def wide(type: Any, lanes: int) -> Any:
 
 
 class Code:
-    """The IR of one kernel under construction. ``level`` names the instruction set, for the choice of tiles alone."""
+    """The IR of one kernel under construction. ``level`` names the instruction set, for the choice of tiles alone;
+    ``asked_level``: whether anybody has looked at it, so that the text is of this level alone."""
 
     def __init__(self, symbol: str, level: str) -> None:
-        self.level = level
+        self._level = level
+        self.asked_level = False
         self.module = ir.Module(name=symbol)
         self.function = ir.Function(self.module, ir.FunctionType(VOID, [POINTER, I64, I64]), symbol)
         self.entry = self.function.append_basic_block("entry")
         self.b = ir.IRBuilder(self.function.append_basic_block("body"))
         self._intrinsics: dict[str, ir.Function] = {}
+
+    @property
+    def level(self) -> str:
+        self.asked_level = True
+        return self._level
 
     @property
     def first(self) -> Any:

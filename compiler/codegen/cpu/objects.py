@@ -14,9 +14,12 @@ from typing import Any, Final
 import llvmlite.binding as llvm
 
 from dslc.compiler.codegen.cpu.code import Code
+from dslc.compiler.codegen.cpu.driver import SYMBOL as DRIVER
 from dslc.compiler.codegen.cpu.driver import driver_text
+from dslc.compiler.codegen.cpu.elf import merge
 from dslc.compiler.codegen.cpu.regions import emit_region, tasks_of
 from dslc.compiler.codegen.region import Region
+from dslc.compiler.toolchain.bundle import bundle
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,31 +68,65 @@ def text_of(symbol: str, spec: Any, level: str) -> str:
     return code.finish()
 
 
+def texts_of(symbol: str, spec: Any) -> dict[str, str]:
+    """The IR of one kernel for each level. Most kernels ask for no level while they are printed: one text for all."""
+    code = Code(symbol, next(iter(LEVELS)))
+    emit(spec, code)
+    first = code.finish()
+    if not code.asked_level:
+        return dict.fromkeys(LEVELS, first)
+    return {level: first if level == next(iter(LEVELS)) else text_of(symbol, spec, level) for level in LEVELS}
+
+
+def driver_texts() -> dict[str, str]:
+    """The IR of the driver for each level."""
+    return {level: driver_text(made.triple.split("-")[0]) for level, made in LEVELS.items()}
+
+
+def compiled(texts: Mapping[str, str], levels: Iterable[str] = LEVELS) -> dict[str, bytes]:
+    """An ELF object for each of ``levels``, from the IR of a kernel for every level.
+
+    Levels with the same text share what the optimiser makes of it: vectors and tiles stand in the text, and what is
+    left to do before instructions are chosen does not depend on a level's registers.
+    """
+    optimised: dict[str, Any] = {}
+    objects: dict[str, bytes] = {}
+    for level in levels:
+        text = texts[level]
+        if text not in optimised:
+            optimised[text] = _optimised(text, next(other for other in texts if texts[other] == text))
+        module = optimised[text].clone()  # choosing instructions changes it
+        _aim(module, level)
+        objects[level] = bytes(_machine(level).emit_object(module))
+    return objects
+
+
+def kernel_code(symbol: str, spec: Any) -> bytes:
+    """The objects of one kernel, or of the driver, for all levels: a bundle."""
+    return bundle(compiled(driver_texts() if symbol == DRIVER else texts_of(symbol, spec)))
+
+
 def object_of(specs: Mapping[str, Any], level: str) -> bytes:
     """An ELF object that exports each symbol, and the driver. The same descriptions give the same bytes."""
-    texts = [driver_text(LEVELS[level].triple.split("-")[0])]
-    texts += (text_of(symbol, specs[symbol], level) for symbol in sorted(specs))
-    return compiled(texts, level)
+    texts = [driver_texts(), *(texts_of(symbol, specs[symbol]) for symbol in sorted(specs))]
+    return merge([compiled(each, [level])[level] for each in texts])
 
 
-def compiled(texts: Iterable[str], level: str) -> bytes:
-    """Modules of IR, optimised for the level and put into one object."""
-    machine = _machine(level)
-    whole = llvm.parse_assembly("")
-    whole.name = "dslc"
-    whole.triple = LEVELS[level].triple
-    whole.data_layout = str(machine.target_data)
-    for text in texts:
-        module = llvm.parse_assembly(text)
-        module.triple, module.data_layout = whole.triple, whole.data_layout
-        module.verify()
-        whole.link_in(module)
+def _optimised(text: str, level: str) -> Any:
+    module = llvm.parse_assembly(text)
+    _aim(module, level)
+    module.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
     tuning.loop_vectorization = tuning.slp_vectorization = False  # the vectors stand in the IR
-    builder = llvm.create_pass_builder(machine, tuning)
+    builder = llvm.create_pass_builder(_machine(level), tuning)
     manager = builder.getModulePassManager()
-    manager.run(whole, builder)
-    return bytes(machine.emit_object(whole))
+    manager.run(module, builder)
+    return module
+
+
+def _aim(module: Any, level: str) -> None:
+    module.name = "dslc"
+    module.triple, module.data_layout = LEVELS[level].triple, str(_machine(level).target_data)
 
 
 @cache
@@ -98,4 +135,4 @@ def _machine(level: str) -> Any:
     llvm.initialize_all_asmprinters()
     chosen = LEVELS[level]
     target = llvm.Target.from_triple(chosen.triple)
-    return target.create_target_machine(cpu=chosen.cpu, features=chosen.features, opt=3, reloc="pic", codemodel="small")
+    return target.create_target_machine(cpu=chosen.cpu, features=chosen.features, opt=2, reloc="pic", codemodel="small")

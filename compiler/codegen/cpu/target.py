@@ -6,10 +6,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dslc.compiler.codegen import lower as lowering
-from dslc.compiler.codegen.cpu.objects import LEVELS, object_of, tasks
+from dslc.compiler.codegen.cpu.driver import SYMBOL as DRIVER
+from dslc.compiler.codegen.cpu.elf import merge
+from dslc.compiler.codegen.cpu.objects import LEVELS, tasks
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.toolchain.bundle import unbundle
+from dslc.compiler.toolchain.jobs import Job
+from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.runtime.container import Blob
 
 #: The objects of an artifact, one a level; kernels name the first, the runtime takes the one of its machine.
@@ -30,5 +35,7 @@ class Cpu:
     def blob_of(self, symbol: str) -> str:
         return CODE + next(iter(LEVELS))
 
-    def blobs(self, kernels: Mapping[str, Any]) -> list[Blob]:
-        return [Blob(CODE + level, "object", object_of(kernels, level)) for level in LEVELS]
+    def blobs(self, kernels: Mapping[str, Any], compiler: KernelCompiler) -> list[Blob]:
+        jobs = [Job("cpu_kernel", DRIVER, None), *(Job("cpu_kernel", s, kernels[s]) for s in sorted(kernels))]
+        codes = [unbundle(code) for code in compiler.compile(jobs)]
+        return [Blob(CODE + level, "object", merge([code[level] for code in codes])) for level in LEVELS]

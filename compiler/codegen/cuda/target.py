@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dslc.compiler.codegen.cuda import lower as lowering
 from dslc.compiler.codegen.cuda import units
@@ -11,6 +11,9 @@ from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
 from dslc.runtime.container import Blob
+
+if TYPE_CHECKING:
+    from dslc.compiler.toolchain.kernels import KernelCompiler
 
 
 class Cuda:
@@ -30,7 +33,7 @@ class Cuda:
     def blob_of(self, symbol: str) -> str:
         return f"{symbol}.{self.architecture}.cubin"
 
-    def blobs(self, kernels: Mapping[str, Any]) -> list[Blob]:
+    def blobs(self, kernels: Mapping[str, Any], compiler: KernelCompiler) -> list[Blob]:
         found: list[Blob] = []
         for symbol, code in units.compile_all(kernels, self.architecture).items():
             found.append(Blob(self.blob_of(symbol), "cubin", code.cubin))

@@ -93,6 +93,12 @@ def _data(path: Path, result: BuildResult) -> dict[str, Any]:
         "bytes": len(result.artifact),
         "seconds": result.seconds,
         "state_bytes": result.header["state"]["bytes"],
+        "kernels": {
+            "total": result.kernels,
+            "compiled": result.cache.compiled,
+            "cached": result.kernels - result.cache.compiled,
+        },
+        "cache": result.cache.as_json(),
         "programs": [
             {
                 "entry": report.entry,

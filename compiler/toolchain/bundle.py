@@ -1,0 +1,34 @@
+"""Several named pieces of code as one: what an entry of the cache holds of one kernel."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Final
+
+_COUNT: Final = struct.Struct("<I")
+_ROW: Final = struct.Struct("<IQ")  # bytes of the name and of the piece, which follow
+
+
+def bundle(pieces: Mapping[str, bytes]) -> bytes:
+    """The pieces with their names, in the order of the names."""
+    parts = [_COUNT.pack(len(pieces))]
+    for name in sorted(pieces):
+        encoded = name.encode()
+        parts += [_ROW.pack(len(encoded), len(pieces[name])), encoded, pieces[name]]
+    return b"".join(parts)
+
+
+def unbundle(data: bytes) -> dict[str, bytes]:
+    """The pieces by their names. ``data`` is what ``bundle`` gave: the cache has verified it."""
+    [count] = _COUNT.unpack_from(data)
+    at, pieces = _COUNT.size, {}
+    for _ in range(count):
+        name_bytes, piece_bytes = _ROW.unpack_from(data, at)
+        at += _ROW.size
+        name = data[at : at + name_bytes].decode()
+        at += name_bytes
+        pieces[name] = data[at : at + piece_bytes]
+        at += piece_bytes
+    assert at == len(data), "a bundle has no end of its own"
+    return pieces

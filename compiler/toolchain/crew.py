@@ -1,0 +1,190 @@
+"""Processes that compile kernels beside each other; LLVM holds a lock that threads would wait for.
+
+A worker has one job at a time. One that dies with it is replaced, once; where no process can be had, or its source is
+another than this one's, the work is done here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import dslc
+from dslc.base.errors import BuildError, ResourceError
+from dslc.compiler.toolchain.jobs import Job, run_job, sources_digest
+from dslc.compiler.toolchain.specs import encode
+
+_START: Final = "import sys; sys.path.append(sys.argv[1]); from dslc.compiler.toolchain.worker import main; main()"
+_CHUNK: Final = 1 << 16
+
+
+class Crew(Protocol):
+    """Who compiles. ``give`` a job only while one is ``free``; ``finished`` waits up to ``seconds`` for any answer."""
+
+    @property
+    def free(self) -> bool: ...
+
+    def give(self, job: Job) -> None: ...
+
+    def finished(self, seconds: float) -> list[tuple[Job, bytes]]: ...
+
+    def close(self) -> None: ...
+
+
+class Alone:
+    """Compiles in this process, at once."""
+
+    def __init__(self) -> None:
+        self._done: list[tuple[Job, bytes]] = []
+
+    @property
+    def free(self) -> bool:
+        return not self._done
+
+    def give(self, job: Job) -> None:
+        self._done.append((job, run_job(job)))
+
+    def finished(self, seconds: float) -> list[tuple[Job, bytes]]:
+        done, self._done = self._done, []
+        if not done:
+            time.sleep(seconds)
+        return done
+
+    def close(self) -> None:
+        pass
+
+
+class Processes:
+    """``count`` workers; fewer, or none and this process instead, where they do not start."""
+
+    def __init__(self, count: int) -> None:
+        self._alone = Alone()
+        self._workers: list[_Worker] = []
+        with suppress(OSError):
+            while len(self._workers) < count:
+                self._workers.append(_Worker())
+
+    @property
+    def free(self) -> bool:
+        return any(w.idle for w in self._workers) if self._workers else self._alone.free
+
+    def give(self, job: Job) -> None:
+        if self._workers:
+            next(w for w in self._workers if w.idle).give(job)
+        else:
+            self._alone.give(job)
+
+    def finished(self, seconds: float) -> list[tuple[Job, bytes]]:
+        if not self._workers:
+            return self._alone.finished(seconds)
+        done = []
+        ready, _, _ = select.select(self._workers, [], [], seconds)
+        for worker in ready:
+            try:
+                done += worker.read()
+            except _Gone:
+                self._replace(worker)
+        return done
+
+    def _replace(self, worker: _Worker) -> None:
+        """A worker that ends before it has a job is not needed; one that ends with it leaves it to another, once."""
+        self._workers.remove(worker)
+        job, how = worker.job, worker.close()
+        if job is None:
+            return
+        if worker.again:
+            raise ResourceError(
+                "R401",
+                f"two processes that compiled {job.symbol} have ended: {how}",
+                help="free some memory and build again; if that does not help, report it with the source",
+            )
+        self._workers.append(_Worker(job))
+
+    def close(self) -> None:
+        for worker in self._workers:
+            worker.close()
+        self._workers.clear()
+
+
+class _Gone(Exception):
+    """The other end of the pipe is closed."""
+
+
+class _Worker:
+    """One process. ``again``: a job that the process before it has not survived."""
+
+    def __init__(self, again: Job | None = None) -> None:
+        self.job: Job | None = None
+        self.again = again
+        self.idle = False  # until it says that it is ready
+        self._buffer = bytearray()
+        root = str(Path(dslc.__file__).resolve().parent.parent)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", _START, root],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            process_group=0,  # Ctrl-C is the parent's, which closes stdin when it is done
+        )
+        self._send(sources_digest())
+
+    def fileno(self) -> int:
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
+    def _send(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # it died: ``read`` sees that
+            self._process.stdin.write(line.encode() + b"\n")
+            self._process.stdin.flush()
+
+    def give(self, job: Job) -> None:
+        self.job, self.idle = job, False
+        data = {"kind": job.kind, "symbol": job.symbol, "spec": encode(job.spec), "options": job.options}
+        self._send(json.dumps({**data, "text": repr(job.spec)}))
+
+    def read(self) -> list[tuple[Job, bytes]]:
+        """What is there of an answer; the job with its code once it is whole. Raises what the compiler raised."""
+        part = os.read(self.fileno(), _CHUNK)
+        if not part:
+            raise _Gone
+        self._buffer += part
+        line, end, code = self._buffer.partition(b"\n")
+        if not end:
+            return []
+        head: dict[str, Any] = json.loads(line)
+        if len(code) < head.get("bytes", 0):
+            return []
+        self._buffer.clear()
+        if "failed" in head:
+            raise RuntimeError(f"a compiler process failed\n{head['failed']}")
+        if "error" in head:
+            code_of_error, message, place, help = head["error"]
+            raise BuildError(code_of_error, message, place=place, help=help)
+        if head.get("ready") is False:
+            raise _Gone
+        done = [] if self.job is None else [(self.job, bytes(code))]
+        self.job, self.idle = None, True
+        if self.again is not None and not done:
+            self.give(self.again)
+        return done
+
+    def close(self) -> str:
+        """End it; how it ended, for people."""
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        with suppress(BrokenPipeError):
+            process.stdin.close()
+        process.stdout.close()
+        if self.job is not None or not self.idle:
+            process.terminate()  # nobody waits for what it compiles
+        code = process.wait()
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,61 @@
+"""What is to be compiled, and by which function: the same in this process and in a worker.
+
+A kind of job names its entries in the cache, too. A compiler is ``(symbol, spec, *options) -> bytes``; equal arguments
+give equal bytes, on any machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from dslc.compiler.toolchain.entry import Field
+from dslc.compiler.toolchain.versions import toolchain
+
+#: Kind -> module of the compiler, its function, and modules whose import makes all descriptions known to it.
+COMPILERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
+    "cpu_kernel": ("dslc.compiler.codegen.cpu.objects", "kernel_code", ("dslc.compiler.codegen.lower",)),
+}
+#: The folders whose sources decide what code is made of a description.
+_FOLDERS: Final = ("codegen", "ir", "ops", "toolchain")
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """One kernel to compile. ``spec`` is data whose ``repr`` says all; ``options`` go to the compiler."""
+
+    kind: str
+    symbol: str
+    spec: Any
+    options: tuple[str, ...] = ()
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        """All that decides the code, for the cache."""
+        versions = (f"{name} {version}" for name, version in sorted(toolchain().items()))
+        return (sources_digest(), *versions, str(len(self.options)), *self.options, self.symbol, repr(self.spec))
+
+
+def run_job(job: Job) -> bytes:
+    """The code of a kernel, compiled here."""
+    module, function, known = COMPILERS[job.kind]
+    for name in known:
+        import_module(name)
+    code = getattr(import_module(module), function)(job.symbol, job.spec, *job.options)
+    assert isinstance(code, bytes), f"{function} gave no bytes"
+    return code
+
+
+@cache
+def sources_digest() -> str:
+    """SHA-256 over the sources of the code generators. A version's number would not do: sources change before it."""
+    root = Path(__file__).resolve().parent.parent
+    digest = hashlib.sha256()
+    for path in sorted(p for folder in _FOLDERS for p in (root / folder).rglob("*.py")):
+        data = path.read_bytes()
+        digest.update(f"{path.relative_to(root)} {len(data)}\n".encode() + data)
+    return digest.hexdigest()

@@ -1,0 +1,58 @@
+"""Descriptions of kernels as JSON data, for the way to another process.
+
+A description is made of frozen dataclasses, enums, tuples, numbers, texts and None. Classes are named by module and
+name and must be of this compiler; their fields alone are written, so nothing but their constructors runs on reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from importlib import import_module
+from typing import Any, Final
+
+_HOME: Final = "dslc.compiler."
+
+
+def encode(value: Any) -> Any:
+    """JSON data; TypeError for a value that descriptions do not hold."""
+    if isinstance(value, Enum):
+        return {"enum": _name(type(value)), "is": value.name}
+    if value is None or type(value) in (bool, int, str):
+        return value
+    if type(value) is float:
+        return {"float": value.hex()}  # JSON has no infinities
+    if type(value) is tuple:
+        return [encode(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"data": _name(type(value)), "is": [encode(getattr(value, f.name)) for f in fields(value)]}
+    raise TypeError(f"a description holds no {type(value).__name__}")
+
+
+def decode(data: Any) -> Any:
+    """The value that ``encode`` was given."""
+    if isinstance(data, list):
+        return tuple(decode(item) for item in data)
+    if not isinstance(data, dict):
+        return data
+    if "float" in data:
+        return float.fromhex(data["float"])
+    if "enum" in data:
+        found = _class(data["enum"])
+        assert issubclass(found, Enum), f"{found} is no enum"
+        return found[data["is"]]
+    found = _class(data["data"])
+    assert is_dataclass(found), f"{found} is no dataclass"
+    return found(*[decode(item) for item in data["is"]])
+
+
+def _name(found: type) -> str:
+    assert found.__module__.startswith(_HOME), f"{found} is none of the compiler's classes"
+    return f"{found.__module__.removeprefix(_HOME)}:{found.__qualname__}"
+
+
+def _class(name: str) -> type:
+    module, _, attribute = name.partition(":")
+    found = getattr(import_module(_HOME + module), attribute)
+    assert isinstance(found, type), f"{name} is no class"
+    return found
