@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from dslc.compiler.codegen import classes, clipping, norms, pointwise, resample, rows, scans, updates
 from dslc.compiler.codegen.cpu import attentions, constants, contractions, correlate, indexing, order, pooling, random
-from dslc.compiler.codegen.cpu.code import SUPPORTED
+from dslc.compiler.codegen.cpu.code import SUPPORTED, VECTOR_BYTES
 from dslc.compiler.codegen.cpu.objects import tasks
 from dslc.compiler.codegen.cpu.values import can_print
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.region import Region
+from dslc.compiler.codegen.spread import can_spread, spread
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
 
@@ -53,4 +56,29 @@ def lower(node: Node) -> list[Launch] | None:
             launches = correlate.LOWERED[node.op.name](node)
     if launches is None or any(len(x.reads) + len(x.writes) > MAX_ARGUMENTS for x in launches):
         return None
-    return [x for x in launches if tasks(x.spec)]
+    return _spread([x for x in launches if tasks(x.spec)])
+
+
+_FEW: Final = 16  # tasks of a kernel, which leave threads idle
+_WANTED: Final = 64  # tasks of one that is spread
+_LEAST: Final = 4096  # elements of a part
+
+
+def _spread(launches: Sequence[Launch]) -> list[Launch]:
+    """Reductions of few long rows in parts."""
+    found: list[Launch] = []
+    free = max((x.number + 1 for launch in launches for x in launch.scratch), default=0)
+    for launch in launches:
+        parts = _parts(launch.spec)
+        made = [launch] if parts < 2 else spread(launch, parts, free)
+        free = max((free, *(x.number + 1 for m in made for x in m.scratch)))
+        found += made
+    return found
+
+
+def _parts(spec: object) -> int:
+    """Into how many a kernel's rows are worth to be cut."""
+    if not isinstance(spec, Region) or not can_spread(spec) or tasks(spec) >= _FEW:
+        return 1
+    row = math.prod(spec.inner)
+    return min(-(-_WANTED // tasks(spec)), row * min(spec.rows, VECTOR_BYTES // 4) // _LEAST)

@@ -103,14 +103,6 @@ def slice_(node: Node) -> list[Launch]:
     return [Launch(copy(shape, source, Access(x.type.dtype, dense(shape))), node.inputs, node.outputs)]
 
 
-def flip(node: Node) -> list[Launch]:
-    [x], over = node.inputs, int_tuple(node.attrs, "over")
-    shape, strides = x.type.ints, all_strides(x.type.ints)
-    last = sum(strides[a] * (shape[a] - 1) for a in over) if prod(shape) else 0
-    source = Access(x.type.dtype, tuple(-s if a in over else s for a, s in enumerate(strides)), last)
-    return [Launch(copy(shape, source, Access(x.type.dtype, strides)), node.inputs, node.outputs)]
-
-
 def tri(node: Node) -> list[Launch]:
     shape = node.types[0].ints
     builder = RegionBuilder(shape, (), [], [Access(DType.B1, dense(shape))], indices=(0, 1))
@@ -168,7 +160,6 @@ LOWERED: Mapping[str, Any] = {
     "expand": expand,
     "transpose": transpose,
     "slice": slice_,
-    "flip": flip,
     "tri": tri,
     "concat": concat,
     "pad": pad,

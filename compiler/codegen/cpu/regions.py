@@ -11,6 +11,7 @@ depend on the shape alone. The tasks of a kernel are blocks of rows, of about ``
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,9 +44,10 @@ def cut(region: Region) -> Shape:
     """Depends on the region alone."""
     itemsize = max([4, *(a.dtype.itemsize for a in (*region.inputs, *region.outputs) if a.dtype.is_float)])
     lanes = VECTOR_BYTES // itemsize
-    dense_inner = bool(region.inner) and any(a.strides[-1] == 1 for a in region.inputs)
     dense_outer = any(a.strides[len(region.outer) - 1] == 1 for a in (*region.inputs, *region.outputs) if region.outer)
-    columns = not region.inner or (not dense_inner and bool(region.outer) and dense_outer)
+    along = _dense(region, -1) if region.inner else 0
+    across = _dense(region, len(region.outer) - 1) if region.outer else 0
+    columns = not region.inner or across > along or (not along and dense_outer)
     work = math.prod(region.inner)
     if not columns:
         block = max(1, _GRAIN // max(1, work))
@@ -56,6 +58,13 @@ def cut(region: Region) -> Shape:
         return Shape(True, True, lanes, block, (region.rows // last) * -(-last // block))
     lines = max(1, block // max(1, last))
     return Shape(True, False, lanes, lines, -(-(region.rows // max(1, last)) // lines) if region.rows else 0)
+
+
+def _dense(region: Region, axis: int) -> int:
+    """Elements of the inputs that are dense along an axis."""
+    sizes = (*region.outer, *region.inner)
+    dense = (a for a in region.inputs if a.strides[axis] == 1)
+    return sum(math.prod(n for n, stride in zip(sizes, a.strides) if stride) for a in dense)
 
 
 def tasks_of(region: Region) -> int:
@@ -90,12 +99,14 @@ def _streamed(region: Region, shape: Shape) -> frozenset[int]:
 
 
 class Printer:
-    def __init__(self, code: Code, region: Region) -> None:
+    """``pointers``: of the inputs and the outputs, where they are not the kernel's arguments in order."""
+
+    def __init__(self, code: Code, region: Region, pointers: Sequence[Any] | None = None) -> None:
         self.code, self.b, self.region = code, code.b, region
         self.shape, self.facts = cut(region), Facts(region)
         count = len(region.inputs)
-        self.inputs = [code.argument(i) for i in range(count)]
-        self.outputs = [code.argument(count + i) for i in range(len(region.outputs))]
+        pointers = pointers or [code.argument(i) for i in range(count + len(region.outputs))]
+        self.inputs, self.outputs = list(pointers[:count]), list(pointers[count:])
         # What is one number for the whole region is read once: no output may lie on it but where there is one element.
         one, read = Values(code, 1), self.facts.read
         self.uniform = [

@@ -199,7 +199,8 @@ class Row:
                 bits = self.b.bitcast(mask, ir.IntType(values.lanes))
                 mask = self.b.icmp_unsigned("!=", bits, ir.Constant(bits.type, 0))
             with self.b.if_then(mask, likely=False):
-                self.b.store(ir.Constant(I8, 1), self.p.outputs[flag.output], align=1)
+                place = self.code.at(self.p.outputs[flag.output], self.outs[flag.output].offset, I8)
+                self.b.store(ir.Constant(I8, 1), place, align=1)
 
     def _element_stage(self, place: int, stage: Stage) -> None:
         dtypes, inner = self.p.facts.dtypes, self.region.inner
