@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Final
+from typing import Final, TypeAlias
 
 from dslc.compiler.codegen import pointwise
 from dslc.compiler.codegen.cuda.contract import contract
 from dslc.compiler.codegen.cuda.places import Coordinate, Group, Operand
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region import Access, RegionBuilder
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 from dslc.compiler.ops.channels_last import first_type
 
-Axes = Sequence[tuple[str, int]]
+Axes: TypeAlias = Sequence[tuple[str, int]]
+Argument: TypeAlias = Value | Scratch
 
 
 def matmul(node: Node) -> list[Launch] | None:
@@ -157,25 +158,33 @@ def conv_wgrad(node: Node) -> list[Launch] | None:
 
 
 def _launches(node: Node, axes: dict[Group, Axes], a: Operand, b: Operand, c: Operand) -> list[Launch]:
-    """The product, and the sum of its parts where it was divided; zeros for a sum of nothing.
-
-    ``a`` reads the node's first input, ``b`` its second.
-    """
+    """The product; zeros for a sum of nothing. ``a`` reads the node's first input, ``b`` its second."""
     if not all(size for _, size in axes["k"]):
         return pointwise.filled(node, 0.0)
-    spec, swapped = contract(axes, a, b, c)
-    problem, out = spec.problem, node.types[0]
-    reads = node.inputs[::-1] if swapped else node.inputs
+    return product(axes, (a, node.inputs[0]), (b, node.inputs[1]), (c, node.outputs[0]), 0)
+
+
+def product(
+    axes: dict[Group, Axes],
+    a: tuple[Operand, Argument],
+    b: tuple[Operand, Argument],
+    c: tuple[Operand, Argument],
+    block: int,
+) -> list[Launch]:
+    """The launches of a sum of products of arguments; its parts, where it is divided, go to scratch block ``block``."""
+    spec, swapped = contract(axes, a[0], b[0], c[0])
+    problem, out = spec.problem, c[0].dtype
+    reads = (b[1], a[1]) if swapped else (a[1], b[1])
     if problem.split == 1:
-        return [Launch(spec, reads, node.outputs)]
+        return [Launch(spec, reads, (c[1],))]
     kept, elements = problem.c.dtype, problem.c.elements
-    parts = Scratch(0, problem.split * elements * kept.itemsize)
-    builder = RegionBuilder([elements], [problem.split], [Access(kept, (1, elements))], [Access(out.dtype, (1, 0))])
+    parts = Scratch(block, problem.split * elements * kept.itemsize)
+    builder = RegionBuilder([elements], [problem.split], [Access(kept, (1, elements))], [Access(out, (1, 0))])
     builder.element()
     total = builder.reduce("sum", builder.let(builder.input(0), kept))
     builder.row()
-    builder.store(0, builder.let(total, out.dtype))
-    return [Launch(spec, reads, (parts,)), Launch(builder.region(), (parts,), node.outputs)]
+    builder.store(0, builder.let(total, out))
+    return [Launch(spec, reads, (parts,)), Launch(builder.region(), (parts,), (c[1],))]
 
 
 LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen import norms, pointwise, rows, updates
-from dslc.compiler.codegen.cuda import contractions, drawing, pooling
+from dslc.compiler.codegen import clipping, norms, pointwise, rows, updates
+from dslc.compiler.codegen.cuda import attention, contractions, drawing, indexing, pooling
 from dslc.compiler.codegen.cuda.inside import computed_inside
 from dslc.compiler.codegen.cuda.regions import can_compile, writes
 from dslc.compiler.codegen.cuda.split import split
@@ -21,6 +21,9 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **rows.LOWERED,
     **norms.LOWERED,
     **updates.LOWERED,
+    **clipping.LOWERED,
+    **attention.LOWERED,
+    **indexing.LOWERED,
     **drawing.LOWERED,
     **pooling.LOWERED,
     **contractions.LOWERED,

@@ -31,3 +31,8 @@ __device__ __forceinline__ void store(f16 *to, float x) {
 
 __device__ __forceinline__ float fused(float x, float y, float z) { return __fmaf_rn(x, y, z); }
 __device__ __forceinline__ double fused(double x, double y, double z) { return __fma_rn(x, y, z); }
+
+__device__ __forceinline__ int wide(int x) { return x; }
+__device__ __forceinline__ long long wide(long long x) { return x; }
+__device__ __forceinline__ void store(int *to, int x) { *to = x; }
+__device__ __forceinline__ void store(long long *to, long long x) { *to = x; }
