@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_region_texts import OPS, SAMPLES, node_of
+from sample_nodes import OPS, SAMPLES, node_of
 
 from dslc.compiler.codegen.cuda import units
 from dslc.compiler.codegen.cuda.lower import lower

@@ -1,0 +1,65 @@
+"""Nodes of the samples of tests/ops in every float dtype, and what their ops' meanings give."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "ops"))
+
+import simulator
+from evaluation import apply, type_of
+from samples import Sample
+
+from dslc.base.errors import DslcError
+from dslc.compiler.ir.graph import Input, Kind, Node
+from dslc.compiler.ir.op import Builder, Mismatch
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops import registry
+
+OPS = registry.ops()
+SAMPLES: dict[str, list[Sample]] = {}
+for _path in sorted((Path(__file__).parent.parent / "ops").glob("samples_*.py")):
+    SAMPLES.update(importlib.import_module(_path.stem).SAMPLES)
+TOLERANCE = {"f32": (2e-5, 2e-6), "f64": (1e-12, 1e-13), "bf16": (2**-7, 1e-6), "f16": (2**-10, 1e-6)}
+NUMPY = {"f32": np.float32, "f64": np.float64, "bf16": np.float32, "f16": np.float32}
+
+
+def node_of(name: str, number: int, dtype: str) -> tuple[Node, list[np.ndarray]]:
+    """The node, and its inputs: for bf16 and f16 as f32 of values that these hold.
+
+    An op that keeps statistics in f32 takes them so: as few of the inputs as it wants are f32.
+    """
+    sample, wanted = SAMPLES[name][number], DType(dtype)
+    arrays = sample.arrays(name)
+    attrs = {k: wanted if v is DType.FLOAT else v for k, v in sample.attrs.items()}
+    floats = [i for i, x in enumerate(arrays) if x.dtype == np.float64]
+    half = dtype in ("bf16", "f16")
+    for wide in (c for k in range(len(floats) + 1 if half else 1) for c in combinations(floats, k)):
+        dtypes = {i: DType.F32 if i in wide else wanted for i in floats}
+        xs = [np.asarray(x, NUMPY[dtype]) if i in dtypes else x for i, x in enumerate(arrays)]
+        xs = [simulator.held(x, dtypes[i]) if i in dtypes else x for i, x in enumerate(xs)]
+        types = [TensorType(dtypes[i], x.shape) if i in dtypes else type_of(x) for i, x in enumerate(xs)]
+        values = [Input(f"x{i}", Kind.DATA, t).value for i, t in enumerate(types)]
+        try:
+            return Builder(name="here").node(OPS[name], *values, **attrs), xs
+        except (AssertionError, Mismatch):
+            if not half:
+                raise
+    raise AssertionError(f"{name} takes no {dtype}")
+
+
+def wanted(node: Node, xs: list[np.ndarray], dtype: str) -> list[np.ndarray] | None:
+    """The outputs by the op's meaning, for bf16 and f16 in f32 and rounded; None for data that the entrance refuses."""
+    half = dtype in ("bf16", "f16")
+    attrs: dict[str, Any] = {k: DType.F32 if half and v is DType(dtype) else v for k, v in node.attrs.items()}
+    try:
+        found = apply(node.op, xs, attrs)
+    except DslcError:
+        return None
+    return [simulator.held(x, v.type.dtype) for x, v in zip(found, node.outputs, strict=True)]

@@ -1,0 +1,57 @@
+"""Compiled kernels and what they shall compute, in one folder, for a machine that cannot compile.
+
+``index.json`` says what ``data.bin``, compressed, holds: cubins by symbol, and cases. A case is a list of buffers (bytes before, and
+for outputs the values after) and launches over them.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2] / ".gpu"
+
+
+class Writer:
+    """Collects cases; ``finish`` writes the folder."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.cases: list[dict[str, Any]] = []
+        self.kernels: dict[str, tuple[int, int]] = {}
+
+    def put(self, data: bytes) -> tuple[int, int]:
+        self.data += bytes(-len(self.data) % 8)
+        self.data += data
+        return len(self.data) - len(data), len(data)
+
+    def array(self, x: np.ndarray) -> dict[str, Any]:
+        return {"dtype": x.dtype.str, "shape": list(x.shape), "at": self.put(np.ascontiguousarray(x).tobytes())}
+
+    def finish(self, folder: Path, header: Mapping[str, Any]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "data.bin").write_bytes(zlib.compress(self.data))
+        index = {**header, "kernels": self.kernels, "cases": self.cases}
+        (folder / "index.json").write_text(json.dumps(index), encoding="utf-8")
+
+
+class Reader:
+    """A folder that ``Writer`` wrote."""
+
+    def __init__(self, folder: Path) -> None:
+        self.index = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+        self.data = zlib.decompress((folder / "data.bin").read_bytes())
+
+    def get(self, place: tuple[int, int]) -> bytes:
+        return self.data[place[0] : place[0] + place[1]]
+
+    def array(self, described: Mapping[str, Any]) -> np.ndarray:
+        return np.frombuffer(self.get(described["at"]), np.dtype(described["dtype"])).reshape(described["shape"])
+
+    def cubin(self, symbol: str) -> bytes:
+        return self.get(self.index["kernels"][symbol])

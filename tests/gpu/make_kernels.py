@@ -1,0 +1,126 @@
+"""Compiles the kernels of all samples for a GPU, with inputs and what shall come out: ``.gpu/kernels``.
+
+    python tests/gpu/make_kernels.py [ARCHITECTURE] [OP ...]
+
+Needs the packages that compile for CUDA and no GPU; takes some minutes.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("cuda", "ops")]
+
+import simulator  # noqa: E402
+from evaluation import apply, values_of  # noqa: E402
+from kernel_store import ROOT, Writer  # noqa: E402
+from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, wanted  # noqa: E402
+
+from dslc.compiler.codegen.cuda import units  # noqa: E402
+from dslc.compiler.codegen.cuda.lower import lower  # noqa: E402
+from dslc.compiler.ir.graph import Node  # noqa: E402
+from dslc.compiler.ir.op import Builder  # noqa: E402
+
+#: Sizes at which rows are split, held, or read in pieces: shapes, attributes.
+LARGE: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
+    ("sum", [(400_003,)], {"over": (0,), "keep": False}),
+    ("sum", [(2503, 256)], {"over": (0,), "keep": False}),
+    ("max", [(3, 70_001)], {"over": (1,), "keep": False}),
+    ("softmax", [(50, 5000)], {"axis": 1}),
+    ("softmax", [(5, 40_000)], {"axis": 1}),
+    ("log_softmax", [(200, 1024)], {"axis": 1}),
+    ("layernorm", [(200, 768), (768,), (768,)], {"axis": 1, "eps": 1e-5}),
+    ("layernorm_grad", [(1000, 256), (256,), (1000,), (1000,), (1000, 256)], {"axis": 1}),
+    ("batchnorm", [(16, 24, 28, 28), (24,), (24,), (24,), (24,)], {"eps": 1e-5, "momentum": 0.1}),
+    ("batchnorm_grad", [(16, 24, 28, 28), (24,), (24,), (24,), (16, 24, 28, 28)], {}),
+    ("transpose", [(515, 1030)], {"perm": (1, 0)}),
+    ("transpose", [(4, 97, 12, 64)], {"perm": (0, 2, 1, 3)}),
+    ("add", [(200, 777), (777,)], {}),
+]
+
+
+class _Maker:
+    def __init__(self, architecture: str) -> None:
+        self.architecture, self.store = architecture, Writer()
+
+    def case(self, name: str, node: Node, xs: list[np.ndarray], after: list[np.ndarray], close: Any) -> bool:
+        """Adds a case; False where the GPU has no kernels for the node."""
+        launches = lower(node)
+        if launches is None:
+            return False
+        buffers: list[dict[str, Any]] = []
+        places: dict[Any, int] = {}
+
+        def place(key: Any, **described: Any) -> None:
+            places[key] = len(buffers)
+            buffers.append(described)
+
+        for v, x in zip(node.inputs, xs):
+            if v not in places:
+                held = simulator.memory(np.array(x), v.type.dtype)
+                place(v, bytes=held.nbytes, before=self.store.array(held))
+        for v, x in zip(node.outputs, after):
+            place(v, bytes=v.type.bytes, dtype=v.type.dtype.value, after=self.store.array(x))
+        for launch in launches:
+            for block in launch.scratch:
+                if block not in places:
+                    place(block, bytes=block.bytes)
+            if launch.symbol not in self.store.kernels:
+                code = units.compiled(launch.spec, launch.symbol, self.architecture)
+                self.store.kernels[launch.symbol] = self.store.put(code.cubin)
+        self.store.cases.append(
+            {
+                "name": name,
+                "close": close,
+                "buffers": buffers,
+                "launches": [
+                    {
+                        "symbol": launch.symbol,
+                        "grid": (g := units.geometry(launch.spec)).grid,
+                        "block": g.block,
+                        "shared": g.shared_bytes,
+                        "arguments": [places[v] for v in (*launch.reads, *launch.writes)],
+                    }
+                    for launch in launches
+                ],
+            }
+        )
+        return True
+
+
+def main(architecture: str = "sm_90", *only: str) -> None:
+    """Prints what was made, and the ops that have no kernels."""
+    maker, without, begin = _Maker(architecture), set(), time.perf_counter()
+    names = [n for n in sorted(SAMPLES) if n in OPS and not OPS[n].view and (not only or n in only)]
+    for name in names:
+        for number in range(len(SAMPLES[name])):
+            for dtype in TOLERANCE:
+                if dtype in ("f64", "f16") and number % 4:
+                    continue
+                node, xs = node_of(name, number, dtype)
+                after = wanted(node, xs, dtype)
+                if after is not None and not maker.case(f"{name} {number} {dtype}", node, xs, after, TOLERANCE[dtype]):
+                    without.add(name)
+    rng = np.random.default_rng(0)
+    for name, shapes, attrs in LARGE:
+        if only and name not in only:
+            continue
+        xs = [rng.uniform(0.5, 1.5, shape).astype(np.float32) for shape in shapes]
+        node = Builder(name="large").node(OPS[name], *values_of(xs), **attrs)
+        wide = apply(node.op, [x.astype(np.float64) for x in xs], node.attrs)
+        size = max(1.0, *(float(np.max(np.abs(w))) for w in wide))
+        after = [np.asarray(w, np.float32) for w in wide]
+        assert maker.case(f"{name} {shapes[0]} f32", node, xs, after, (1e-4, 2e-6 * size)), name
+    maker.store.finish(ROOT / "kernels", {"architecture": architecture})
+    kernels, cases, size = len(maker.store.kernels), len(maker.store.cases), len(maker.store.data) >> 20
+    print(f"{cases} cases, {kernels} kernels, {size} MiB in {time.perf_counter() - begin:.0f} s")
+    print("without kernels:", " ".join(sorted(without)) or "none")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

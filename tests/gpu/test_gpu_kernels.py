@@ -1,0 +1,85 @@
+"""The kernels of all samples on a real GPU: what numpy computed where they were compiled (``make gpu-artifacts``).
+
+Needs a GPU with its driver, cuda-bindings, numpy and pytest; nothing that compiles.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_store import ROOT, Reader
+from launcher import GUARD, Gpu, why_not
+
+FOLDER = ROOT / "kernels"
+STORE = Reader(FOLDER) if (FOLDER / "index.json").exists() else None
+OPS = sorted({case["name"].split()[0] for case in STORE.index["cases"]}) if STORE else []
+
+pytestmark = [
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.skipif(STORE is None, reason="no .gpu/kernels; make them with: make gpu-artifacts"),
+]
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Gpu:
+    found = Gpu()
+    assert STORE is not None
+    if STORE.index["architecture"].split("_")[1][:-1] != found.architecture.split("_")[1][:-1]:
+        pytest.skip(f"kernels for {STORE.index['architecture']} on {found.architecture}")
+    return found
+
+
+def run(gpu: Gpu, case: dict[str, Any]) -> list[str]:
+    """What is wrong with a case."""
+    assert STORE is not None
+    addresses = []
+    for buffer in case["buffers"]:
+        address = gpu.allocate(buffer["bytes"] + len(GUARD))
+        before = STORE.array(buffer["before"]).reshape(-1).view(np.uint8) if "before" in buffer else None
+        data = np.full(buffer["bytes"], 0xFF, np.uint8) if before is None else before
+        gpu.upload(address, np.concatenate([data, GUARD]))
+        addresses.append(address)
+    for launch in case["launches"]:
+        kernel = gpu.kernel(launch["symbol"], STORE.cubin(launch["symbol"]))
+        arguments = [addresses[a] for a in launch["arguments"]]
+        gpu.launch(kernel, launch["grid"], launch["block"], launch["shared"], arguments)
+    gpu.wait()
+    wrong = []
+    for number, (buffer, address) in enumerate(zip(case["buffers"], addresses)):
+        data = gpu.download(address, buffer["bytes"] + len(GUARD))
+        gpu.free(address)
+        if not np.array_equal(data[buffer["bytes"] :], GUARD):
+            wrong.append(f"{case['name']}: a write behind buffer {number}")
+        if "before" in buffer and not np.array_equal(
+            data[: buffer["bytes"]], STORE.array(buffer["before"]).reshape(-1).view(np.uint8)
+        ):
+            wrong.append(f"{case['name']}: input {number} was written")
+        if "after" in buffer:
+            after = STORE.array(buffer["after"])
+            got = values(data[: buffer["bytes"]], buffer["dtype"]).reshape(after.shape)
+            rtol, atol = case["close"]
+            with np.errstate(all="ignore"):
+                far = ~np.isclose(got, after, rtol=rtol, atol=atol, equal_nan=True)
+            if far.any():
+                place = tuple(int(i) for i in np.argwhere(far)[0])
+                wrong.append(f"{case['name']}: {far.sum()} of {far.size}, {place}: {got[place]} for {after[place]}")
+    return wrong
+
+
+def values(data: np.ndarray, dtype: str) -> np.ndarray:
+    """Bytes as numbers, bf16 and f16 as f32."""
+    if dtype == "bf16":
+        return (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    if dtype == "f16":
+        return data.view(np.float16).astype(np.float32)
+    names = {"b1": np.bool_, "f32": np.float32, "f64": np.float64, "u8": np.uint8}
+    return data.view(names.get(dtype) or np.dtype(f"int{dtype[1:]}"))
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_kernels_of_an_op(gpu: Gpu, op: str) -> None:
+    assert STORE is not None
+    wrong = [w for case in STORE.index["cases"] if case["name"].split()[0] == op for w in run(gpu, case)]
+    assert not wrong, "\n".join([f"{len(wrong)} wrong", *wrong[:20]])
