@@ -27,6 +27,8 @@ _ACROSS: Final = 6.0  # to add the lanes of a vector
 _SPLIT_UNITS: Final = 8  # fewer units than this: the sum is split too
 _SPLIT_WORK: Final = 1 << 16  # vector products that are worth it
 _FAR: Final = 2048  # bytes between inner indices of an unpacked side, from which on they crowd few sets of the caches
+_APART: Final = 512  # as _FAR, for a side that many rows read again
+_MANY_ROWS: Final = 512
 _FAR_DEPTH: Final = 128
 _FAR_COST: Final = 1.08
 _FAR_ROWS_COST: Final = 1.5  # where that side is broadcast: a line of the cache gives a tile but few elements
@@ -36,7 +38,8 @@ _FAR_ROWS_COST: Final = 1.5  # where that side is broadcast: a line of the cache
 class Problem:
     """``c[batch, left, right] = sum over inner of a[batch, left, inner] * b[batch, inner, right]``; sizes at least 1.
 
-    ``a``, ``b``, ``c``: the names of the arguments. ``size``: elements of c.
+    ``a``, ``b``, ``c``: the names of the arguments. ``size``: elements of c. ``k_block``: that of the kernel;
+    ``widest``: the most vectors of a packed panel. Both decide what stays in the nearest cache.
     """
 
     dtype: DType
@@ -49,6 +52,8 @@ class Problem:
     a: str = "in0"
     b: str = "in1"
     c: str = "out0"
+    k_block: int = 512
+    widest: int = 4
 
 
 class Scratch:
@@ -141,13 +146,15 @@ class _Candidate:
         # a tile of few rows waits for its own sums
         tall = min(p.left[-1].size * (p.left[-2].size if len(p.left) > 1 else 1), 6) * min(width, 4)
         total = rows * lanes * depth * max(1.0, 8 / tall) * (1 + 0.1 / width)
-        if not self.panel and p.inner[-1].b * p.dtype.itemsize >= _FAR and depth >= _FAR_DEPTH:
+        far = _FAR if rows < _MANY_ROWS else _APART
+        if not self.panel and p.inner[-1].b * p.dtype.itemsize >= far and depth >= _FAR_DEPTH:
             total *= _FAR_COST
-        if p.inner[-1].a * p.dtype.itemsize >= _FAR and depth >= _FAR_DEPTH:
+        if p.inner[-1].a * p.dtype.itemsize >= _FAR and min(depth, p.k_block) >= _FAR_DEPTH:
             total *= _FAR_ROWS_COST
         written = rows * math.prod(x.size for x in p.right)
         if p.right[-1].c != 1:
-            total += written * (_STORED_ACROSS if p.left[-1].c == 1 else _STORED_APART)
+            again = 2 * -(-depth // p.k_block) - 1  # blocks of the sum read what the last has written
+            total += written * again * (_STORED_ACROSS if p.left[-1].c == 1 else _STORED_APART)
         if self.panel:
             pack = self._pack
             if pack.lanes[1] == 1:
@@ -169,9 +176,8 @@ class _Candidate:
             strides = iter(n * pack.panels * pack.depth * self.panel for n in _row_major(kept))
             batch = tuple(replace(x, b=next(strides)) if x.b else x for x in batch)
             inner = _merged(inner)
-        whole = Contraction(
-            p.dtype, _packed_batch(batch), p.left, p.right, inner, (p.starts[0], start, p.starts[2]), self.panel
-        )
+        starts = (p.starts[0], start, p.starts[2])
+        whole = Contraction(p.dtype, _packed_batch(batch), p.left, p.right, inner, starts, self.panel, p.k_block)
         parts = self._parts(whole)
         if parts == 1:
             return [*found, Step(whole, (p.a, b, p.c))]
@@ -205,7 +211,7 @@ def _candidates(p: Problem) -> list[_Candidate]:
         batch, lanes = _split(right, vector)
         found.append(_Candidate(replace(base, batch=(*base.batch, *batch), right=lanes), 0))
     if right[-1].b != 1 or len(right) == 1:
-        panel = best_width(right[-1].size, vector) * vector
+        panel = min(p.widest, best_width(right[-1].size, vector)) * vector
         found.append(_Candidate(replace(base, batch=(*base.batch, *right[:-1]), right=right[-1:]), panel))
     return found
 

@@ -27,6 +27,7 @@ from dslc.compiler.ir.types import DType
 
 ROWS: Final = (96, 48, 24)  # rows a unit, about, each a multiple of every tile: the first that gives units enough
 UNITS: Final = 16  # so that threads end at about the same time
+NEAR_BYTES: Final = 32 * 1024  # of a in a unit: what the nearest cache holds, if it can at all
 PANEL_BYTES: Final = 512 * 1024  # of b that a unit passes over
 GRAIN: Final = 16384  # vector products a task, at least, where there is that much
 _UNROLL: Final = 9  # inner indices in a row without a loop, at most
@@ -77,7 +78,8 @@ class Contraction:
     @cached_property
     def row_blocks(self) -> tuple[int, ...]:
         """How much of each row axis a unit takes: whole axes from the last on, a divisor of the first that is cut."""
-        found = [self._row_blocks(rows) for rows in ROWS]
+        near = next((i for i, rows in enumerate(ROWS) if rows * self.depth * self.dtype.itemsize <= NEAR_BYTES), 0)
+        found = [self._row_blocks(rows) for rows in ROWS[near:]]
         return next((b for b in found if math.prod(self._grid(b)) >= UNITS), found[-1])
 
     @property

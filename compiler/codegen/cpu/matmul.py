@@ -5,12 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dslc.compiler.codegen.cpu.contract import Problem, Scratch, lower
 from dslc.compiler.codegen.cpu.contraction import Axis
 from dslc.compiler.codegen.cpu.pack import Fill
 from dslc.compiler.codegen.cpu.steps import Step, Steps
 from dslc.compiler.ir.types import DType
+
+_FAR: Final = 1024  # bytes between inner indices
+_FAR_DEPTH: Final = 128
+_FAR_BLOCK: Final = 64
+_LONG: Final = 384  # bytes of a sum's elements from which on a panel of four vectors leaves the nearest cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +49,17 @@ class Matmul:
         inner = Axis(k, m if self.transpose_a else 1, 1 if self.transpose_b else n)
         outer, alone = _rows_of_batch(batch)
         scratch = Scratch()
-        problem = Problem(self.dtype, alone, (*outer, rows), (columns,), (inner,), count)
+        problem = Problem(
+            self.dtype, alone, (*outer, rows), (columns,), (inner,), count,
+            k_block=self._k_block(inner), widest=2 if k * self.dtype.itemsize >= _LONG else 4,
+        )  # fmt: skip
         return Steps(tuple(lower(problem, scratch)), tuple(scratch.bytes))
+
+    def _k_block(self, inner: Axis) -> int:
+        """Few inner indices at a time where each is on a page of its own, or nearly: so that the pages of a block, and
+        its lines in the sets of a cache, are not too many."""
+        far = max(inner.a, inner.b) * self.dtype.itemsize >= _FAR and inner.size >= _FAR_DEPTH
+        return _FAR_BLOCK if far else 512
 
 
 def _turned(shape: Sequence[int], swap: bool) -> tuple[int, int]:
