@@ -1,6 +1,6 @@
 """Attention in parts: products of stacked matrices, and regions over the rows of scores between them.
 
-Scores and probabilities of all places lie in scratch memory, [..., Tq, Tk]: in f32 for sums, else in the tensors' dtype.
+Scores and probabilities of all places lie in scratch memory, [..., Tq, Tk]: in f32 for sums, else as the tensors are.
 """
 
 from __future__ import annotations

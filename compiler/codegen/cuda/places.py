@@ -101,7 +101,7 @@ class Problem:
     def _place(self) -> str:
         text = "__device__ __forceinline__ INDEX c_place(int z, int m, int n) {\n"
         text += "".join(_unravel(g, self.sizes(g)) for g in ("z", "m", "n"))
-        return text + f"  return {_sum(f'(INDEX){axis} * {step}' for axis, step in self.c.strides)};\n}}\n"
+        return text + f"  return {_sum(f'(INDEX)i_{axis} * {step}' for axis, step in self.c.strides)};\n}}\n"
 
 
 def turned(axes: dict[Group, Sequence[tuple[str, int]]], a: Operand, b: Operand, c: Operand) -> tuple[Problem, bool]:
@@ -138,10 +138,10 @@ def _finders(name: str, operand: Operand, problem: Problem, side: Group) -> str:
         text += f"__device__ __forceinline__ {place} {function}({', '.join(f'int {g}' for g in groups)}) {{\n"
         text += "".join(_unravel(g, problem.sizes(g)) for g in groups)
         names = [axis for g in groups for axis, _ in problem.sizes(g)]
-        terms = [f"(INDEX){axis} * {step}" for axis, step in operand.strides if axis in names]
+        terms = [f"(INDEX)i_{axis} * {step}" for axis, step in operand.strides if axis in names]
         text += f"  {place} p;\n  p.offset = {_sum(terms)};\n"
         for number, c in enumerate(operand.coordinates):
-            steps = [f"{axis} * {step}" for axis, step in c.steps if axis in names]
+            steps = [f"i_{axis} * {step}" for axis, step in c.steps if axis in names]
             if "k" not in groups and c.start:
                 steps.append(f"({c.start})")
             text += f"  p.at[{number}] = {_sum(steps)};\n"
@@ -162,11 +162,11 @@ def _sum(terms: Iterable[str]) -> str:
 
 
 def _unravel(group: str, axes: Sequence[tuple[str, int]]) -> str:
-    """``const int AXIS = ...;`` of the row-major number that the group's name holds."""
+    """``const int i_AXIS = ...;`` of the row-major number that the group's name holds."""
     text, below = "", 1
     for place in range(len(axes) - 1, -1, -1):
         axis, size = axes[place]
         expr = group if below == 1 else f"{group} / {below}"
-        text += f"  const int {axis} = {expr if place == 0 else f'({expr}) % {size}'};\n"
+        text += f"  const int i_{axis} = {expr if place == 0 else f'({expr}) % {size}'};\n"
         below *= size
     return text
