@@ -5,25 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from dslc.base.errors import ArtifactError, InputError
+from dslc.runtime.backend import LateOutputs, OnDevice
 from dslc.runtime.batches import Cut, cut
 from dslc.runtime.dtypes import numpy_dtype
 from dslc.runtime.inputs import check_inputs, check_names
 from dslc.runtime.interface import Dim, Interface, Tensor, size_value
-from dslc.runtime.results import EvalResult, StepResult
+from dslc.runtime.results import EvalResult, LateStepResult, StepResult
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.backend import Backend, Bound, DeviceBound, Outputs
     from dslc.runtime.context import Context, Loaded
-    from dslc.runtime.cpu.executor import BoundPlan
     from dslc.runtime.state import State
 
-Arrays = dict[str, "NDArray[Any]"]
+Arrays = dict[str, "NDArray[Any] | OnDevice"]
 
 
 class _Call:
@@ -145,12 +147,11 @@ class Predict(_Call):
         scalars: Mapping[str, int | float],
     ) -> Any:
         """An array, or the named tuple of the interface. Owned by the caller."""
-        results: Arrays = {}
+        results: dict[str, NDArray[Any]] = {}
         for program, piece in pieces:
             start = 0 if piece is None else piece.start
             bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row())
-            bound.run()
-            outputs = {name: view for name, _, view in bound.outputs}
+            outputs = {name: view for name, _, view in bound.run()}
             for result in self.interface.results:
                 view = outputs[result.name]
                 if piece is None or not self.interface.rows_of(result):
@@ -161,14 +162,42 @@ class Predict(_Call):
                     results[result.name] = np.empty((rows, *view.shape[1:]), view.dtype)
                 results[result.name][start : start + piece.rows] = view[: piece.rows]
         if not pieces:
-            results = {r.name: self._empty(r, dims) for r in self.interface.results}
+            results = {r.name: np.zeros(_shape(r, dims), numpy_dtype(r.dtype)) for r in self.interface.results}
+        return self._given(results)
+
+    def run_on_device(
+        self,
+        context: Context,
+        backend: Backend,
+        arrays: Arrays,
+        dims: Mapping[str, int],
+        pieces: list[tuple[Loaded, Cut | None]],
+        scalars: Mapping[str, int | float],
+    ) -> Any:
+        """The same with results in the device's memory."""
+        sizes = {**(pieces[0][0].sizes if pieces else {}), **dims}
+        results = {r.name: backend.new_array(r.dtype, _shape(r, sizes)) for r in self.interface.results}
+        for program, piece in pieces:
+            start = 0 if piece is None else piece.start
+            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row())
+            targets = {
+                r.name: results[r.name]
+                if piece is None or not self.interface.rows_of(r)
+                else results[r.name][start : start + piece.rows]
+                for r in self.interface.results
+            }
+            cast("DeviceBound", bound).run_into(targets)
+        return self._given(results)
+
+    def _given(self, results: Mapping[str, Any]) -> Any:
         if len(self.interface.results) == 1:
             return results[self.interface.results[0].name]
         kind: Any = self.interface.result_type
         return kind(*(results[r.name] for r in self.interface.results))
 
-    def _empty(self, result: Tensor, dims: Mapping[str, int]) -> NDArray[Any]:
-        return np.zeros([size_value(s, dims) for s in result.shape], numpy_dtype(result.dtype))
+
+def _shape(result: Tensor, dims: Mapping[str, int]) -> list[int]:
+    return [size_value(size, dims) for size in result.shape]
 
 
 class TrainStep(_Call):
@@ -209,7 +238,7 @@ class TrainStep(_Call):
 
     def feed(
         self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float]
-    ) -> Iterator[BoundPlan]:
+    ) -> Iterator[Bound]:
         """The plans of the step with their inputs, each to be run before the next: one a micro-batch."""
         count = self.train.accumulate
         if count == 1:
@@ -226,20 +255,32 @@ class TrainStep(_Call):
         self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float], state: State
     ) -> StepResult:
         """Run the step; loss and metrics are means over its micro-batches. ``state`` is torn if this raises halfway."""
-        losses: list[float] = []
-        metrics: dict[str, list[float]] = {}
-        first = None
+        runs: list[Outputs] = []
         for bound in self.feed(context, program, arrays, scalars):
-            bound.run(before_writing=state.tear)
-            for name, kind, view in bound.outputs:
-                if kind == "loss":
-                    losses.append(float(view))
-                elif kind == "metric":
-                    metrics.setdefault(name.removeprefix("metric."), []).append(float(view))
-                elif kind == "flags" and view.any():
-                    first = state.forward_order[int(view.argmax())]
+            outputs = bound.run(before_writing=state.tear)
+            late = isinstance(outputs, LateOutputs)
+            runs.append(outputs if late else [(name, kind, view.copy()) for name, kind, view in outputs])
         state.torn = False
-        return StepResult(_mean(losses), {n: _mean(v) for n, v in metrics.items()}, int(scalars["step"]), first)
+        step = int(scalars["step"])
+        read = partial(_step_result, runs, step, state.forward_order)
+        return LateStepResult(step, read) if late else read()
+
+
+def _step_result(runs: Sequence[Outputs], step: int, forward_order: Sequence[str]) -> StepResult:
+    losses: list[float] = []
+    metrics: dict[str, list[float]] = {}
+    first = None
+    for outputs in runs:
+        if isinstance(outputs, LateOutputs):
+            outputs.settle()
+        for name, kind, view in outputs:
+            if kind == "loss":
+                losses.append(float(view))
+            elif kind == "metric":
+                metrics.setdefault(name.removeprefix("metric."), []).append(float(view))
+            elif kind == "flags" and view.any():
+                first = forward_order[int(view.argmax())]
+    return StepResult(_mean(losses), {n: _mean(v) for n, v in metrics.items()}, step, first)
 
 
 def _unbounded(dim: Dim) -> Dim:
@@ -316,20 +357,18 @@ class Evaluate(_Call):
         scalars: Mapping[str, int | float],
     ) -> EvalResult:
         """Of each piece: its place in the call, its place in the arrays (None: they are the piece), the arrays."""
-        total: Arrays = {}
+        total: dict[str, NDArray[Any]] = {}
         rows = 0
         for program, piece, inside, arrays in each:
             start = 0 if piece is None else piece.start
             bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, inside, self.by_row())
-            bound.run()
             rows += program.sizes.get(self.interface.batch or "", 0) if piece is None else piece.rows
-            for name, kind, view in bound.outputs:
+            for name, kind, view in bound.run():
                 total[name] = _combined(kind, total[name], view) if name in total else view.copy()
         bound = context.feed(self.finish, total, scalars)
-        bound.run()
         loss: float | None = None
         metrics: dict[str, float] = {}
-        for name, kind, view in bound.outputs:
+        for name, kind, view in bound.run():
             if kind == "loss":
                 loss = float(view)
             elif kind == "metric":

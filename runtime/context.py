@@ -1,23 +1,21 @@
-"""A context: the io and work blocks of one caller, with every program of the session bound to them."""
+"""A context: every program of the session bound to the memory of one caller."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from dslc.base.errors import InputError
+from dslc.runtime.backend import OnDevice
 from dslc.runtime.batches import Cut
-from dslc.runtime.cpu.executor import BoundPlan, Meanings
-from dslc.runtime.header import WRITERS
-from dslc.runtime.memory import block
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dslc.runtime.cpu.objects import Objects
+    from dslc.runtime.backend import Bound, DeviceBound
     from dslc.runtime.plan import Plan
 
 
@@ -37,58 +35,34 @@ class Loaded:
 
 
 class Context:
-    """Blocks of memory and bound plans. One caller at a time."""
+    """Bound plans that overlay each other: one runs at a time. One caller at a time."""
 
-    def __init__(
-        self,
-        state: NDArray[np.uint8],
-        programs: list[Loaded],
-        meanings: Meanings | None,
-        constants: Callable[[str], bytes | memoryview],
-        objects: Objects | None = None,
-    ) -> None:
-        # Programs overlay each other: one runs at a time.
-        regions = {
-            "state": state,
-            "io": block(max((p.io_bytes for p in programs), default=0)),
-            "work": block(max((p.work_bytes for p in programs), default=0)),
-        }
-        self._bound = {
-            program: BoundPlan(
-                program.plan,
-                regions,
-                meanings,
-                constants,
-                name=str(program),
-                writes_state=program.entry in WRITERS,
-                objects=objects,
-            )
-            for program in programs
-        }
+    def __init__(self, bound: Mapping[Loaded, Bound]) -> None:
+        self._bound = bound
         self._last: Loaded | None = None
 
     def feed(
         self,
         program: Loaded,
-        arrays: Mapping[str, NDArray[Any]],
+        arrays: Mapping[str, NDArray[Any] | OnDevice],
         scalars: Mapping[str, int | float],
         piece: Cut | None = None,
         by_row: frozenset[str] = frozenset(),
-    ) -> BoundPlan:
+    ) -> Bound:
         """Copy the inputs in and give the bound plan, ready to run; its outputs stay until the next ``feed``.
 
         ``piece`` says which rows of the inputs named in ``by_row`` are meant; missing rows repeat the last one, so that
         they hold values the op takes. Raises InputError R105 for an array that does not have the program's shape.
         """
         bound = self._bound[program]
+        bound.begin()
         bound.set_scalars(scalars)
         for name, view in bound.inputs.items():
             array = arrays[name]
             if piece is not None and name in by_row:
                 array = array[piece.start : piece.start + piece.rows]
                 if piece.rows < piece.size and array.shape[1:] == view.shape[1:]:
-                    view[: piece.rows] = array
-                    view[piece.rows :] = array[-1:]
+                    self._fill_up(bound, name, view, array, piece)
                     continue
             if array.shape != view.shape:
                 raise InputError(
@@ -97,9 +71,24 @@ class Context:
                     place=f"{program.entry}({name}=...)",
                     help="build the artifact with this size (--size), or give the size that was built",
                 )
-            np.copyto(view, array, casting="no")
+            if isinstance(array, OnDevice):
+                cast("DeviceBound", bound).place(name, array)
+            else:
+                np.copyto(view, array, casting="no")
         if self._last is not program:
             self._last = None  # until the constants are whole
             bound.load_constants()
             self._last = program
         return bound
+
+    @staticmethod
+    def _fill_up(bound: Bound, name: str, view: NDArray[Any], array: NDArray[Any] | OnDevice, piece: Cut) -> None:
+        """The rows there are, then the last one again and again."""
+        if isinstance(array, OnDevice):
+            device_bound = cast("DeviceBound", bound)
+            device_bound.place(name, array)
+            for row in range(piece.rows, piece.size):
+                device_bound.place(name, array[piece.rows - 1 : piece.rows], row)
+            return
+        view[: piece.rows] = array
+        view[piece.rows :] = array[-1:]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dslc.base.errors import InputError
+from dslc.runtime.backend import OnDevice
 from dslc.runtime.dtypes import name_of, numpy_name
 from dslc.runtime.interface import Dim, Tensor, dims_of, size_value
 
@@ -48,21 +49,41 @@ def check_names(call: str, given: Sequence[str], expected: Sequence[str], option
 
 def check_inputs(
     call: str, given: Mapping[str, object], tensors: Sequence[Tensor], dims: Sequence[Dim]
-) -> tuple[dict[str, NDArray[Any]], dict[str, int]]:
+) -> tuple[dict[str, NDArray[Any] | OnDevice], dict[str, int]]:
     """The arrays of ``given`` (views, not copies) and the value of each dim that they fix.
 
     The names must have been checked. Raises InputError R105 for a wrong kind, dtype, byte order, rank, shape, or
     value range, saying what was expected and what came.
     """
-    arrays = {t.name: as_array(call, t, given[t.name]) for t in tensors}
+    arrays: dict[str, NDArray[Any] | OnDevice] = {t.name: as_array(call, t, given[t.name]) for t in tensors}
+    for tensor in tensors:  # values are looked at on the host
+        array = arrays[tensor.name]
+        if tensor.range is not None and isinstance(array, OnDevice):
+            arrays[tensor.name] = array.numpy()
     found = _solve(call, arrays, tensors, dims)
     for tensor in tensors:
-        _check_shape(call, tensor, arrays[tensor.name], found)
-        _check_range(call, tensor, arrays[tensor.name])
+        array = arrays[tensor.name]
+        _check_shape(call, tensor, array.shape, found)
+        if tensor.range is not None and not isinstance(array, OnDevice):
+            _check_range(call, tensor, array, tensor.range)
     return arrays, {name: value for name, (value, _) in found.items()}
 
 
-def as_array(call: str, tensor: Tensor, value: object) -> NDArray[Any]:
+def as_array(call: str, tensor: Tensor, value: object) -> NDArray[Any] | OnDevice:
+    """``as_numpy``, or what lies on the session's device as it is."""
+    if not isinstance(value, OnDevice):
+        return as_numpy(call, tensor, value)
+    if value.dtype != tensor.dtype:
+        raise InputError(
+            "R105",
+            f"`{tensor.name}` has the dtype {value.dtype}, {tensor} was expected",
+            place=f"{call}({tensor.name}=...)",
+            help="nothing is converted silently; convert it where it lies",
+        )
+    return value
+
+
+def as_numpy(call: str, tensor: Tensor, value: object) -> NDArray[Any]:
     """``value`` as a numpy array of the tensor's dtype that shares its memory; InputError R105 for anything else."""
     place = f"{call}({tensor.name}=...)"
     expected = f"{tensor} was expected"
@@ -150,7 +171,7 @@ def _shape_error(call: str, tensor: Tensor, shape: Sequence[int], why: str, help
 
 
 def _solve(
-    call: str, arrays: Mapping[str, NDArray[Any]], tensors: Sequence[Tensor], dims: Sequence[Dim]
+    call: str, arrays: Mapping[str, NDArray[Any] | OnDevice], tensors: Sequence[Tensor], dims: Sequence[Dim]
 ) -> dict[str, tuple[int, str]]:
     """Each dim's value and the input that fixed it, from the axes that are a dim alone."""
     declared = {d.name: d for d in dims}
@@ -183,20 +204,20 @@ def _solve(
     return found
 
 
-def _check_shape(call: str, tensor: Tensor, array: NDArray[Any], found: Mapping[str, tuple[int, str]]) -> None:
+def _check_shape(call: str, tensor: Tensor, shape: Sequence[int], found: Mapping[str, tuple[int, str]]) -> None:
     values = {name: value for name, (value, _) in found.items()}
-    for axis, (size, value) in enumerate(zip(tensor.shape, array.shape, strict=True)):
+    for axis, (size, value) in enumerate(zip(tensor.shape, shape, strict=True)):
         if not dims_of(size) <= values.keys():
             continue  # no input fixes these dims; the programs that were built decide
         expected = size_value(size, values)
         if value != expected:
-            raise _shape_error(call, tensor, array.shape, f"axis {axis} has {value} elements, not {expected}", None)
+            raise _shape_error(call, tensor, shape, f"axis {axis} has {value} elements, not {expected}", None)
 
 
-def _check_range(call: str, tensor: Tensor, array: NDArray[Any]) -> None:
-    if tensor.range is None or array.size == 0:
+def _check_range(call: str, tensor: Tensor, array: NDArray[Any], range: tuple[int, int]) -> None:
+    if array.size == 0:
         return
-    low, high = tensor.range
+    low, high = range
     bad = (array < low) | (array >= high)
     if bad.any():
         at = np.unravel_index(int(bad.argmax()), array.shape)

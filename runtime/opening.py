@@ -1,28 +1,27 @@
-"""What is settled before a session takes memory: options, the programs for this machine, meanings, the need."""
+"""What is settled before a session takes memory: options, the device, and the programs for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from math import prod
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from dslc.base.errors import ArtifactError, EnvironmentFault, InputError
+from dslc.base.errors import ArtifactError, DslcWarning, EnvironmentFault, InputError
 from dslc.runtime.context import Loaded
-from dslc.runtime.cpu.executor import Meanings
-from dslc.runtime.dtypes import ITEMSIZE
-from dslc.runtime.memory import available_bytes, ensure_free, out_of_memory
-from dslc.runtime.plan import Kernel, Reference, accesses
+from dslc.runtime.targets import Choice, capability_of, choose_target
 
 if TYPE_CHECKING:
     from dslc.runtime.artifact import Artifact
-    from dslc.runtime.cpu.objects import Objects
+    from dslc.runtime.backend import Backend
+    from dslc.runtime.cuda.device import Device
     from dslc.runtime.session import MeaningsSource
 
-_DEVICES: Final = ("auto", "cpu", "gpu")
+_DEVICE: Final = re.compile(r"auto|cpu|gpu(:(0|[1-9][0-9]{0,2}))?")
 _VERIFY: Final = ("all", "code")
-_LIMITS: Final = {"seed": 1 << 64, "step": 1 << 63, "row": 1 << 63, "contexts": 257}
+_LIMITS: Final = {"seed": 1 << 64, "step": 1 << 63, "row": 1 << 63, "contexts": 257, "bulk": 1 << 31}
 _LEAST: Final = {"contexts": 1}
 
 
@@ -33,25 +32,70 @@ def check_options(**options: object) -> None:
             low, high = _LEAST.get(name, 0), _LIMITS[name]
             good = isinstance(value, Integral) and not isinstance(value, bool) and low <= int(value) < high
             expected = f"an int from {low} to {high - 1}"
+        elif name == "device":
+            good = isinstance(value, str) and _DEVICE.fullmatch(value) is not None
+            expected = "one of 'auto', 'cpu', 'gpu', or 'gpu:1' for the second GPU"
         else:
-            allowed = _DEVICES if name == "device" else _VERIFY
-            good = isinstance(value, str) and value in allowed
-            expected = "one of " + ", ".join(repr(a) for a in allowed)
+            good = isinstance(value, str) and value in _VERIFY
+            expected = "one of " + ", ".join(repr(a) for a in _VERIFY)
         if not good:
             raise InputError("R105", f"`{name}` is {repr(value)[:60]}", place=f"{name}=...", help=f"it is {expected}")
 
 
-def loaded_programs(artifact: Artifact, device: str) -> dict[str, list[Loaded]]:
-    """The programs that this machine's device runs, by entry. R201 for a GPU, R202 for an artifact without any."""
-    if device == "gpu":
-        raise EnvironmentFault(
-            "R201",
-            "this runtime runs on the CPU alone",
-            place='device="gpu"',
-            help='load with device="cpu"',
-        )
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a session is to run: a GPU and the target that it takes, or the CPU."""
+
+    gpu: Device | None
+    choice: Choice
+
+
+_CPU: Final = Place(None, Choice("cpu", False))
+
+
+def choose_place(artifact: Artifact, device: str) -> Place:
+    """The device for an artifact.
+
+    ``auto`` is a GPU when the artifact holds code for it, else the CPU; with a warning W006 where the artifact holds
+    code for GPUs and none of them can be used. Raises EnvironmentFault R201 for a GPU that cannot be used, R202 for an
+    artifact that holds nothing for the device; both say what it holds.
+    """
+    targets = sorted({p.target for p in artifact.all_programs()})
+    for_gpus = [t for t in targets if capability_of(t) is not None]
+    if device == "cpu" or (device == "auto" and not for_gpus):
+        return _CPU
+    if not for_gpus:
+        raise _not_built(artifact, targets, "a GPU", "sm_90")
+    from dslc.runtime.cuda import device as devices
+
+    try:
+        gpu = devices.device(devices.index_of(device) if device != "auto" else 0)
+        choice = choose_target(for_gpus, gpu.capability)
+        if choice is None:
+            target = f"sm_{gpu.capability[0]}{gpu.capability[1]}"
+            raise _not_built(artifact, targets, f"the {gpu.name}, which is {target}", target)
+    except EnvironmentFault as error:
+        if device != "auto" or "cpu" not in targets or error.code not in ("R201", "R202"):
+            raise
+        said = f"{artifact.header['name']} runs on the CPU: {error.message}"
+        warnings.warn(DslcWarning("W006", said), stacklevel=5)
+        return _CPU
+    return Place(gpu, choice)
+
+
+def _not_built(artifact: Artifact, targets: Sequence[str], machine: str, target: str) -> EnvironmentFault:
+    return EnvironmentFault(
+        "R202",
+        f"the artifact is built for {', '.join(targets) or 'no target'}, this is {machine}",
+        place=artifact.header["name"],
+        help=f"build it with --target {target}",
+    )
+
+
+def loaded_programs(artifact: Artifact, target: str) -> dict[str, list[Loaded]]:
+    """The programs of a target, by entry. R202 for a target without any."""
     found: dict[str, list[Loaded]] = {}
-    for program in (p for p in artifact.all_programs() if p.target == "cpu"):
+    for program in (p for p in artifact.all_programs() if p.target == target):
         if program.context_bytes:
             raise EnvironmentFault(
                 "R202",
@@ -63,13 +107,7 @@ def loaded_programs(artifact: Artifact, device: str) -> dict[str, list[Loaded]]:
             Loaded(program.entry, program.sizes, program.io_bytes, program.work_bytes, artifact.plan(program))
         )
     if not found:
-        targets = ", ".join(sorted({p.target for p in artifact.all_programs()}))
-        raise EnvironmentFault(
-            "R202",
-            f"the artifact is built for {targets or 'no target'}, this is a CPU",
-            place=artifact.header["name"],
-            help="build it with --target cpu",
-        )
+        raise _not_built(artifact, sorted({p.target for p in artifact.all_programs()}), "a CPU", "cpu")
     if len(found.get("init", [])) != 1:
         raise ArtifactError(
             "R301", "an artifact holds one program `init` per target", place="programs", help="build it again"
@@ -77,67 +115,20 @@ def loaded_programs(artifact: Artifact, device: str) -> dict[str, list[Loaded]]:
     return found
 
 
-def table_of(programs: Mapping[str, list[Loaded]], source: MeaningsSource) -> Meanings | None:
-    """The ops' meanings, asked for only when a plan holds a reference instruction. R203 when there are none."""
-    needed = any(
-        isinstance(i, Reference)
-        for listed in programs.values()
-        for program in listed
-        for i in program.plan.instructions
-    )
-    if not needed:
-        return None
-    if source is None:
-        raise EnvironmentFault(
-            "R203",
-            "the artifact is built with the reference provider, whose ops are not part of the runtime",
-            help="load it through `dslc.load` with the compiler installed, or build it with another provider",
-        )
-    return source if isinstance(source, Mapping) else source()
+def open_backend(
+    artifact: Artifact,
+    place: Place,
+    programs: Mapping[str, Sequence[Loaded]],
+    contexts: int,
+    source: MeaningsSource,
+    bulk: int | None,
+) -> Backend:
+    """Memory and code for the programs on their device. Raises what the backends raise."""
+    every = [p for listed in programs.values() for p in listed]
+    if place.gpu is None:
+        from dslc.runtime.cpu.backend import HostBackend
 
+        return HostBackend(artifact, every, contexts, source)
+    from dslc.runtime.cuda.backend import CudaBackend
 
-def code_of(artifact: Artifact, programs: Mapping[str, list[Loaded]]) -> Objects | None:
-    """The kernels of all programs for this machine's level of CPU; None where no plan holds one. R202 for a CPU that
-    has none of the artifact's levels."""
-    symbols = {
-        i.symbol for listed in programs.values() for p in listed for i in p.plan.instructions if isinstance(i, Kernel)
-    }
-    if not symbols:
-        return None
-    from dslc.runtime.cpu.objects import load_objects
-
-    return load_objects({name: artifact.blob(name) for name in artifact.blobs("object")}, symbols)
-
-
-@contextmanager
-def reserve(state: Mapping[str, Any], programs: list[Loaded], contexts: int) -> Iterator[None]:
-    """Raise OutOfMemory R401 before anything is taken when the session does not fit, and for a refusal inside.
-
-    The need is state + contexts x (largest io + largest work).
-    """
-    need = state["bytes"] + contexts * (max(p.io_bytes for p in programs) + max(p.work_bytes for p in programs))
-    buffers = _named_buffers(state, programs)
-    ensure_free(need, buffers)
-    try:
-        yield
-    except MemoryError as error:
-        raise out_of_memory(need, available_bytes(), buffers) from error
-
-
-def _named_buffers(state: Mapping[str, Any], programs: list[Loaded]) -> list[tuple[str, int]]:
-    """Each buffer once, with a name that means something to the user: a tensor, a port, or the node that writes it."""
-    sizes: dict[str, int] = {}
-    for tensor in state["tensors"]:
-        sizes[f"`{tensor['name']}`"] = prod(tensor["shape"]) * ITEMSIZE[tensor["dtype"]]
-    for program in programs:
-        names = {port.buffer: f"`{port.name}`" for port in (*program.plan.inputs, *program.plan.outputs)}
-        for instruction in program.plan.instructions:
-            if isinstance(instruction, Reference | Kernel):
-                for output in accesses(instruction)[1]:
-                    names.setdefault(output, program.plan.names[instruction.where])
-        for index, name in names.items():
-            buffer = program.plan.buffers[index]
-            if buffer.region != "state":
-                key = f"{name} of {program}"
-                sizes[key] = max(sizes.get(key, 0), prod(buffer.shape) * ITEMSIZE[buffer.dtype])
-    return list(sizes.items())
+    return CudaBackend(artifact, place.gpu, place.choice, every, contexts, bulk)

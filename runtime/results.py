@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -14,6 +15,48 @@ class StepResult:
     metrics: dict[str, float]
     step: int
     nonfinite: str | None
+
+
+class LateStepResult(StepResult):
+    """A step that a GPU may still work on. Whoever reads loss, metrics or nonfinite first waits for it; errors of the
+    step are raised there."""
+
+    __slots__ = ("_found", "_read")
+
+    _read: Callable[[], StepResult]
+    _found: StepResult | None
+
+    def __init__(self, step: int, read: Callable[[], StepResult]) -> None:
+        object.__setattr__(self, "step", step)
+        object.__setattr__(self, "_read", read)
+        object.__setattr__(self, "_found", None)
+
+    def _now(self) -> StepResult:
+        found = self._found
+        if found is None:
+            found = self._read()
+            object.__setattr__(self, "_found", found)
+        return found
+
+    @property
+    def loss(self) -> float:
+        return self._now().loss
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        return self._now().metrics
+
+    @property
+    def nonfinite(self) -> str | None:
+        return self._now().nonfinite
+
+    def __eq__(self, other: object) -> bool:
+        return self._now() == (other._now() if isinstance(other, LateStepResult) else other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(self._now())
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-import numpy as np
-
 from dslc.base.errors import InputError
-from dslc.runtime import calls, fork, snapshot
+from dslc.runtime import calls, fork, probe, snapshot
 from dslc.runtime.artifact import Artifact, read_artifact
+from dslc.runtime.backend import OnDevice
 from dslc.runtime.context import Context, Loaded
-from dslc.runtime.cpu import probe
 from dslc.runtime.cpu.executor import Meanings
-from dslc.runtime.cpu.probe import Nonfinite
-from dslc.runtime.inputs import as_array, check_names
+from dslc.runtime.inputs import as_numpy, check_names
 from dslc.runtime.interface import Interface, Tensor
-from dslc.runtime.opening import check_options, code_of, loaded_programs, reserve, table_of
+from dslc.runtime.opening import check_options, choose_place, loaded_programs, open_backend
 from dslc.runtime.pool import Pool, closed_error
+from dslc.runtime.probe import Nonfinite
 from dslc.runtime.results import EvalResult, StepResult
 from dslc.runtime.state import State
 from dslc.runtime.weights import Weights
@@ -41,15 +39,19 @@ def load(
     verify: str = "all",
     digest: str | None = None,
     meanings: MeaningsSource = None,
+    bulk: int | None = None,
 ) -> Session:
     """Load an artifact and make it ready to run.
 
+    ``device``: ``"cpu"``, ``"gpu"`` (the first one), ``"gpu:1"``, or ``"auto"``: a GPU where the artifact holds code
+    for one that is here, else the CPU.
     ``weights``: a safetensors file; ``"init"`` for initial values drawn from ``seed``; None for ``NAME.safetensors``
     beside the artifact when it is there, else no weights (``predict`` then raises WeightsMissing). ``contexts``: how
     many calls may run at the same time; each takes memory of its own. ``verify="code"`` skips the digests of weights.
     ``digest="sha256:..."`` pins the artifact. ``meanings``: the ops' numpy meanings, or what gives them, for artifacts
-    of the reference provider. Raises ArtifactError (R3xx), EnvironmentFault (R2xx), OutOfMemory (R401) and InputError
-    (R105, for an option out of range).
+    of the reference provider. ``bulk``: how many instructions a GPU is given at once, 0 for one launch and one
+    synchronisation each, whatever the build said; for comparisons. Raises ArtifactError (R3xx), EnvironmentFault
+    (R2xx), OutOfMemory (R401) and InputError (R105, for an option out of range).
     """
     return start(
         read_artifact(path, digest=digest),
@@ -60,6 +62,7 @@ def load(
         contexts=contexts,
         verify=verify,
         meanings=meanings,
+        bulk=bulk,
     )
 
 
@@ -73,9 +76,10 @@ def start(
     contexts: int,
     verify: str,
     meanings: MeaningsSource,
+    bulk: int | None = None,
 ) -> Session:
     """``load`` for an artifact that has been read from ``folder``."""
-    check_options(device=device, seed=seed, contexts=contexts, verify=verify)
+    check_options(device=device, seed=seed, contexts=contexts, verify=verify, bulk=0 if bulk is None else bulk)
     session = Session(
         artifact,
         device=device,
@@ -83,13 +87,18 @@ def start(
         contexts=contexts,
         verify_weights=verify == "all",
         meanings=meanings,
+        bulk=bulk,
     )
-    if weights is None:
-        session.weights.load_beside(folder, session.name)
-    elif weights == "init":
-        session.initialise()
-    else:
-        session.weights.load(weights)
+    try:
+        if weights is None:
+            session.weights.load_beside(folder, session.name)
+        elif weights == "init":
+            session.initialise()
+        else:
+            session.weights.load(weights)
+    except BaseException:
+        session.close()
+        raise
     return session
 
 
@@ -109,22 +118,20 @@ class Session:
         contexts: int,
         verify_weights: bool,
         meanings: MeaningsSource,
+        bulk: int | None = None,
     ) -> None:
         self._born = fork.generation()
-        self._programs = loaded_programs(artifact, device)
+        place = choose_place(artifact, device)
+        self._programs = loaded_programs(artifact, place.choice.target)
         self.artifact = artifact
         self.interface = Interface.of_header(artifact.header["interface"])
-        self.device = "cpu"
         self.seed = int(seed)
         self._step = 0
         self._row_independent: bool = artifact.header["row_independent"]
-        table = table_of(self._programs, meanings)
-        code = code_of(artifact, self._programs)
-        every = [p for programs in self._programs.values() for p in programs]
-        with reserve(artifact.header["state"], every, contexts):
-            self._state = State(artifact.header["state"])
-            block, blob = self._state.block, artifact.blob
-            self._pool = Pool([Context(block, every, table, blob, code) for _ in range(contexts)])
+        self._backend = open_backend(artifact, place, self._programs, contexts, meanings, bulk)
+        self.device = self._backend.name
+        self._state = State(artifact.header["state"], self._backend.state)
+        self._pool = Pool([Context(bound) for bound in self._backend.contexts])
         self.weights = Weights(self._state, self._pool, verify=verify_weights, guard=self._alive)
 
     @property
@@ -136,6 +143,13 @@ class Session:
     def step(self) -> int:
         """How many training steps the state has seen: the number of the next one."""
         return self._step
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """What a GPU has done for this session; empty on the CPU. ``graph_launches`` and ``launches`` (of single
+        instructions), ``synchronisations`` (by the host within runs), ``waits`` (for results, or for an earlier run),
+        ``bytes_in``, ``bytes_out``, ``compilations``."""
+        return self._backend.counters()
 
     @property
     def has_weights(self) -> bool:
@@ -151,11 +165,14 @@ class Session:
         self._alive("predict")
         call = calls.Predict(self.interface, self._entry("predict"), self._row_independent)
         call.by_name(unnamed)
-        arrays, dims = call.check(inputs)
+        given = self._backend.adopt("predict", inputs)
+        arrays, dims = call.check(given)
         scalars = self._scalars(step=step, row=row)
         pieces = call.pieces(dims)
         with self._pool.shared() as context:
             self._state.ensure_ready("predict")
+            if given and all(isinstance(value, OnDevice) for value in given.values()):
+                return call.run_on_device(context, self._backend, arrays, dims, pieces, scalars)
             return call.run(context, arrays, dims, pieces, scalars)
 
     def train_step(
@@ -174,7 +191,7 @@ class Session:
         self._alive("train_step")
         call = calls.TrainStep(self.interface, self._entry("train_step"), self._entry("accumulate_step"))
         call.by_name(unnamed)
-        arrays, arguments, program = call.check(inputs)
+        arrays, arguments, program = call.check(self._backend.adopt("train_step", inputs))
         rate = call.rate(lr)
         with self._pool.exclusive() as context:
             self._state.ensure_ready("train_step")
@@ -205,7 +222,7 @@ class Session:
             scalars = self._scalars(step=self._step, row=first) | {"lr": rate} | arguments
             for bound in call.feed(context, program, arrays, scalars):
                 self._state.torn = True
-                found = probe.first_nonfinite(bound, self._state.views)
+                found = probe.first_nonfinite(bound, {name: self._state.read(name) for name in self._state.tensors})
                 if found is not None:
                     return found
             self._state.torn = False
@@ -221,7 +238,7 @@ class Session:
         self._alive("evaluate")
         call = calls.Evaluate(self.interface, self._entry("eval_step"), self._entry("eval_finish"))
         call.by_name(unnamed)
-        arrays, arguments, dims = call.check(inputs)
+        arrays, arguments, dims = call.check(self._backend.adopt("evaluate", inputs))
         pieces = call.pieces(dims)
         scalars = self._scalars(step=step, row=0) | arguments
         with self._pool.shared() as context:
@@ -279,7 +296,7 @@ class Session:
         check_options(step=step)
         table = self._state.tensors
         check_names("restore", list(tensors), list(table))
-        arrays = {n: as_array("restore", Tensor(n, t.dtype, t.shape), tensors[n]) for n, t in table.items()}
+        arrays = {n: as_numpy("restore", Tensor(n, t.dtype, t.shape), tensors[n]) for n, t in table.items()}
         for name, array in arrays.items():
             if array.shape != table[name].shape:
                 raise InputError(
@@ -290,7 +307,7 @@ class Session:
                 )
         with self._pool.exclusive():
             for name, array in arrays.items():
-                np.copyto(self._state.views[name], array, casting="no")
+                self._state.write(name, array)
             self._state.all_set()
             self._step = int(step)
 
@@ -314,7 +331,7 @@ class Session:
     def close(self) -> None:
         """Wait for calls that run, then let go of the memory. May be called again; later calls raise R309."""
         if not fork.is_child(self._born) and self._pool.close():
-            self._state.release()
+            self._backend.close()
 
     def __enter__(self) -> Self:
         self._alive("with")
@@ -345,7 +362,7 @@ class Session:
         self._state.ensure_ready(call)
         if not self._state.optimizer_ready:
             self._fill_optimizer(context)
-        return {name: view.copy() for name, view in self._state.views.items()}
+        return {name: self._state.read(name) for name in self._state.tensors}
 
     def _run_init(self, context: Context) -> None:
         [program] = self._entry("init")
@@ -353,7 +370,7 @@ class Session:
 
     def _fill_optimizer(self, context: Context) -> None:
         """Initial values for the optimizer's slots alone: weights that came from a file stay."""
-        kept = {name: self._state.views[name].copy() for name in self._state.weights}
+        kept = {name: self._state.read(name) for name in self._state.weights}
         try:
             self._run_init(context)
         finally:

@@ -11,10 +11,11 @@ import numpy as np
 from dslc.base.errors import ArtifactError, WeightsMissing
 from dslc.runtime.dtypes import numpy_dtype
 from dslc.runtime.header import AS_PARAM
-from dslc.runtime.memory import block
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from dslc.runtime.backend import StateBlock
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,23 +40,19 @@ class StateTensor:
 
 
 class State:
-    """The block and a view of each tensor.
+    """The block's tensors.
 
     ``missing`` are the parameters and buffers that have no value yet; ``optimizer_ready`` says whether the optimizer's
     slots have one; ``torn`` that a training step stopped in the middle, so that old and new values lie side by side.
     """
 
-    def __init__(self, table: Mapping[str, Any]) -> None:
+    def __init__(self, table: Mapping[str, Any], block: StateBlock) -> None:
         self.tensors = {
             t["name"]: StateTensor(t["name"], t["kind"], t["dtype"], tuple(t["shape"]), t["offset"])
             for t in table["tensors"]
         }
         self.forward_order: tuple[str, ...] = tuple(table["forward_order"])
-        self.block: NDArray[np.uint8] = block(table["bytes"])
-        self.views: dict[str, NDArray[Any]] = {
-            t.name: self.block[t.offset : t.offset + t.bytes].view(numpy_dtype(t.dtype)).reshape(t.shape)
-            for t in self.tensors.values()
-        }
+        self._block = block
         #: parameter -> its slot that starts as the parameter does, for averaged weights
         self.raw: dict[str, str] = {t["of"]: t["name"] for t in table["tensors"] if t["init"] == AS_PARAM}
         self.missing = set(self.weights)
@@ -68,11 +65,24 @@ class State:
         """The names of parameters and buffers, in the order of the state."""
         return [t.name for t in self.tensors.values() if t.kind != "optimizer"]
 
+    def read(self, name: str) -> NDArray[Any]:
+        """A tensor's value, as a copy."""
+        tensor = self.tensors[name]
+        out = np.empty(tensor.shape, numpy_dtype(tensor.dtype))
+        self._block.read(tensor.offset, out)
+        return out
+
+    def write(self, name: str, array: NDArray[Any]) -> None:
+        """Give a tensor a value, of its shape and dtype."""
+        tensor = self.tensors[name]
+        assert array.shape == tensor.shape and array.dtype == numpy_dtype(tensor.dtype), f"{name} is {tensor}"
+        self._block.write(tensor.offset, array)
+
     def put(self, name: str, array: NDArray[Any]) -> None:
         """Give a parameter or buffer a value, of its shape and dtype; what is trained for a parameter goes on there."""
-        np.copyto(self.views[name], array, casting="no")
+        self.write(name, array)
         if name in self.raw:
-            np.copyto(self.views[self.raw[name]], array, casting="no")
+            self.write(self.raw[name], array)
 
     def all_set(self) -> None:
         """Note that every tensor has a value and that they belong together."""
@@ -102,8 +112,3 @@ class State:
                 place=place,
                 help='train the model (`dslc train`), or load with weights=PATH or weights="init"',
             )
-
-    def release(self) -> None:
-        """Let go of the memory."""
-        self.views.clear()
-        self.block = block(0)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.base.errors import ArtifactError, DslcWarning, InputError, WeightsMissing
 from dslc.base.publish import publish_bytes
 from dslc.runtime import tensorfile
-from dslc.runtime.inputs import as_array
+from dslc.runtime.inputs import as_numpy
 from dslc.runtime.interface import Tensor
 from dslc.runtime.pool import Pool
 from dslc.runtime.state import State, StateTensor
@@ -50,7 +50,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         with self._pool.exclusive():
             if name in self._state.missing:
                 self._state.ensure_ready(f"weights[{name!r}]")
-            return self._state.views[name].copy()
+            return self._state.read(name)
 
     def __setitem__(self, name: str, value: object) -> None:
         """InputError R105 for a value that is not an array of exactly this shape and dtype."""
@@ -58,7 +58,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
             raise KeyError(name)
         self._guard("weights")
         tensor = self._state.tensors[name]
-        array = as_array("weights", Tensor(name, tensor.dtype, tensor.shape), value)
+        array = as_numpy("weights", Tensor(name, tensor.dtype, tensor.shape), value)
         if array.shape != tensor.shape:
             raise InputError(
                 "R105",
@@ -105,7 +105,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         with self._pool.exclusive():
             self._state.ensure_ready("weights.save")
             data = tensorfile.encode(
-                {name: self._state.views[name] for name in self._state.weights},
+                {name: self._state.read(name) for name in self._state.weights},
                 dtypes={name: self._state.tensors[name].dtype for name in self._state.weights},
             )
         publish_bytes(path, data)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from dslc.base.errors import ArtifactError, EnvironmentFault, InputError
+from dslc.base.errors import ArtifactError, EnvironmentFault
 from dslc.runtime.dtypes import name_of, numpy_dtype
 from dslc.runtime.plan import Buffer, BulkBegin, BulkEnd, Copy, Fill, Kernel, Plan, Reference, accesses
+from dslc.runtime.scalars import write_scalars
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -152,23 +153,15 @@ class BoundPlan:
         for target, source in self._constants:
             np.copyto(target, source)
 
+    def begin(self) -> None:
+        """Nothing to be done: inputs are written where the plan reads them."""
+
     def set_scalars(self, values: Mapping[str, int | float]) -> None:
         """Write the step block: a value for each scalar that the plan reads. ``seed`` is u64, stored as its bits."""
-        for name, view in self.scalars.items():
-            if name not in values:
-                raise ArtifactError("R301", f"nothing gives the scalar `{name}`", place=self.name)
-            value = values[name]
-            if name == "seed" and isinstance(value, int) and value >= 1 << 63:
-                value -= 1 << 64
-            with np.errstate(over="ignore"):
-                view[...] = value
-            if not np.isfinite(view):
-                raise InputError(
-                    "R105", f"`{name}` = {value} does not fit {_described(view)}", place=self.name, help="pass less"
-                )
+        write_scalars(self.scalars, values, self.name)
 
-    def run(self, before_writing: Callable[[], None] | None = None) -> None:
-        """Run all instructions in order. Non-finite values are data here; numpy does not warn of them.
+    def run(self, before_writing: Callable[[], None] | None = None) -> tuple[tuple[str, str, Array], ...]:
+        """Run all instructions in order; the outputs. Non-finite values are data here; numpy does not warn of them.
 
         ``before_writing`` is called before the first instruction that writes the state: where one before it raises, the
         state is whole.
@@ -180,6 +173,7 @@ class BoundPlan:
                 before_writing()
             for step in self._writing:
                 step()
+        return self.outputs
 
     def watch(self, see: Callable[[str, str, Sequence[Array]], None]) -> None:
         """Run all instructions, each by itself; after it, ``see`` gets its name, its node and what it has written.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dslc.base.errors import InputError
+from dslc.runtime.backend import OnDevice
 from dslc.runtime.cuda import dlpack
 from dslc.runtime.dtypes import ITEMSIZE, name_of, numpy_dtype
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 _DEFAULT_STREAM: Final = 1  # the legacy default stream, as both protocols and the driver number it
 
 
-class DeviceArray:
+class DeviceArray(OnDevice):
     """A dense row-major array in a GPU's memory. ``dtype`` by our name; bf16 too.
 
     Give it to another library with ``torch.from_dlpack(a)`` or ``cupy.asarray(a)``; ``numpy()`` copies it to the host.
@@ -42,11 +43,14 @@ class DeviceArray:
     def nbytes(self) -> int:
         return ITEMSIZE[self.dtype] * prod(self.shape)
 
-    def rows(self, start: int, stop: int) -> DeviceArray:
+    def __getitem__(self, rows: slice) -> DeviceArray:
         """Rows of the first axis, sharing memory."""
+        start, stop, stride = rows.indices(self.shape[0])
+        if stride != 1:
+            raise IndexError("only rows that follow each other share memory")
         step = ITEMSIZE[self.dtype] * prod(self.shape[1:])
         address = self.address + start * step
-        return DeviceArray(self.device, address, self.dtype, (stop - start, *self.shape[1:]), self, self.ready)
+        return DeviceArray(self.device, address, self.dtype, (max(0, stop - start), *self.shape[1:]), self, self.ready)
 
     def numpy(self) -> NDArray[Any]:
         """A copy on the host; bf16 as its bits in uint16."""

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dslc.base.errors import DslcWarning, OutOfMemory
+from dslc.runtime.cuda.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
 from dslc.runtime.cuda.device import Device
-from dslc.runtime.cuda.executor import DevicePlan, input_bytes, is_staged, output_spans
+from dslc.runtime.cuda.executor import DevicePlan
 from dslc.runtime.cuda.lane import Lane, LaneSizes
 from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.pool import size_class
+from dslc.runtime.cuda.transfers import input_bytes, is_staged, output_spans
 from dslc.runtime.memory import out_of_memory
 from dslc.runtime.needs import named_buffers
 from dslc.runtime.targets import Choice, capability_of
@@ -122,6 +124,18 @@ class CudaBackend:
                 ),
                 stacklevel=6,
             )
+
+    def adopt(self, call: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
+        if not any(map(lies_on_gpu, inputs.values())):
+            return inputs
+        return {
+            name: foreign_array(self._device, value, name, f"{call}({name}=...)") if lies_on_gpu(value) else value
+            for name, value in inputs.items()
+        }
+
+    def new_array(self, dtype: str, shape: Sequence[int]) -> DeviceArray:
+        with self._device:
+            return new_array(self._device, dtype, shape)
 
     def counters(self) -> Mapping[str, int]:
         """``graph_launches``, ``launches``, ``synchronisations`` (within runs), ``waits`` (for results, or for a run

@@ -1,38 +1,28 @@
-"""A plan on a GPU: addresses worked out, kernels found, bulks made into graphs; then a run is a few calls.
+"""A plan on a GPU, the counterpart of ``cpu/executor.py``: once bound, a run is a few calls of the driver.
 
-Counterpart of ``cpu/executor.py``. A run copies the step block and the inputs in with one copy, launches each bulk with
-one graph launch, and copies the results out; the host waits for nothing but an earlier run's slot. Instructions outside
-of bulks are launched and waited for one by one.
+A run copies the step block and the inputs in, launches each bulk as one graph, and copies the results out; the host
+waits for nothing but an earlier run that has the same slot. Instructions outside of bulks are launched and waited for
+one by one.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dslc.base.errors import DslcError, EnvironmentFault
-from dslc.runtime.cuda.driver import Arguments
-from dslc.runtime.cuda.graph import Bulk, Launch, Mark, Move, Placed, Step, fill_steps
+from dslc.base.errors import DslcError
+from dslc.runtime.backend import OnDevice
+from dslc.runtime.cuda.arrays import DeviceArray
+from dslc.runtime.cuda.binding import Binder, Group
+from dslc.runtime.cuda.graph import Mark
 from dslc.runtime.cuda.lane import Lane, Slot
-from dslc.runtime.dtypes import numpy_dtype
-from dslc.runtime.plan import (
-    Buffer,
-    BulkBegin,
-    BulkEnd,
-    Copy,
-    EventRecord,
-    EventWait,
-    Fill,
-    Instruction,
-    Kernel,
-    Plan,
-    accesses,
-)  # fmt: skip
+from dslc.runtime.cuda.transfers import DeviceOutputs, SlotViews, input_bytes, is_staged, output_spans
+from dslc.runtime.dtypes import ITEMSIZE, numpy_dtype
+from dslc.runtime.plan import Buffer, Plan, accesses
 from dslc.runtime.plan_schema import STEP_BLOCK
 from dslc.runtime.scalars import write_scalars
 
@@ -41,85 +31,13 @@ if TYPE_CHECKING:
 
     from dslc.runtime.cuda.modules import Modules
 
-_GAP: Final = 4096  # results closer than this leave the device with one copy
-_SIZES: Final = {"i32": 4, "f32": 4}  # of arguments by value; all others have 8 bytes
-See = Callable[[str, str, "Sequence[NDArray[Any]]"], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Bytes of a region that leave the device together: from ``offset``, to ``at`` of the slot's outputs."""
-
-    region: str
-    offset: int
-    bytes: int
-    at: int
-
-
-def input_bytes(plan: Plan) -> int:
-    """Bytes from the start of io that a run copies in: the step block and the inputs."""
-    ends = [plan.buffers[p.buffer].end for p in plan.inputs]
-    return max([*ends, STEP_BLOCK if plan.scalars else 0], default=0)
-
-
-def output_spans(plan: Plan) -> tuple[list[Span], int]:
-    """What a run copies out, and the bytes of it all in a slot."""
-    spans: list[Span] = []
-    at = 0
-    for buffer in sorted((plan.buffers[p.buffer] for p in plan.outputs), key=lambda b: (b.region, b.offset)):
-        last = spans[-1] if spans else None
-        if last is not None and last.region == buffer.region and buffer.offset <= last.offset + last.bytes + _GAP:
-            size = max(last.bytes, buffer.end - last.offset)
-            spans[-1] = Span(last.region, last.offset, size, last.at)
-        else:
-            spans.append(Span(buffer.region, buffer.offset, buffer.bytes, at))
-        at = -(-(spans[-1].at + spans[-1].bytes) // 64) * 64
-    return [s for s in spans if s.bytes], at
-
-
-def is_staged(entry: str) -> bool:
-    """Whether an entry's inputs are copied to the device while the run before still works."""
-    return entry in ("train_step", "accumulate_step")
-
-
-class DeviceOutputs:
-    """A run's results. Iterating waits for the run; ``settle`` takes copies before the slot is used again."""
-
-    def __init__(self, lane: Lane, slot: Slot, name: str, views: Sequence[tuple[str, str, NDArray[Any]]]) -> None:
-        self._lane, self._slot, self._name = lane, slot, name
-        self._views = views
-        self._settled = False
-
-    def __iter__(self) -> Iterator[tuple[str, str, NDArray[Any]]]:
-        if not self._settled and self._slot.busy:
-            try:
-                with self._lane.device:
-                    self._lane.wait_for(self._slot)
-            except DslcError as error:
-                error.place = f"{self._name}: {error.place}"
-                raise
-        return iter(self._views)
-
-    def settle(self) -> None:
-        self._views = [(name, kind, view.copy()) for name, kind, view in self._views]
-        self._settled = True
-
-
-@dataclass(frozen=True, slots=True)
-class _Group:
-    """What is submitted together: a bulk, or single steps that are waited for one by one."""
-
-    bulk: Bulk | None
-    steps: tuple[Step, ...]
-    writes_state: bool
-
 
 class DevicePlan:
-    """A plan on a lane's memory. Fits ``Bound``.
+    """A plan on a lane's memory. Fits ``DeviceBound``.
 
-    ``bulk``: None for the bulks that the plan says, else the largest number of instructions in one, 0 for none. Raises
-    EnvironmentFault R202 for an instruction that the GPU's runtime does not know, ArtifactError R301 for code that does
-    not fit the plan; all before anything runs. The device's context is current.
+    ``state``: where the state region begins; ``written``: the event behind the last run that wrote it, of any lane.
+    ``bulk`` as ``Binder.groups`` takes it. Raises what ``Binder`` raises, before anything runs. The device's context is
+    current.
     """
 
     def __init__(
@@ -137,19 +55,19 @@ class DevicePlan:
         bulk: int | None,
     ) -> None:
         self.name = name
-        self._plan, self._lane, self._modules = plan, lane, modules
-        self._written = written  # the event behind the last run that wrote the state
+        self._plan, self._lane, self._written = plan, lane, written
         self._bases = {"state": state, "io": lane.io, "work": lane.work}
         self._staged = is_staged(entry)
         self._input_bytes = input_bytes(plan)
         self._spans, _ = output_spans(plan)
+        self._binder = Binder(plan, self._bases, modules, name)
         self._constants = [
-            (self._address(c.buffer), constants(c.blob)[c.offset : c.offset + plan.buffers[c.buffer].bytes])
+            (self._binder.address(c.buffer), constants(c.blob)[c.offset : c.offset + plan.buffers[c.buffer].bytes])
             for c in plan.constants
         ]
-        self._groups = [self._group(*cut, resources) for cut in _cut(plan, bulk)]
-        self.writes_state = any(g.writes_state for g in self._groups)
-        self._views = {id(slot): self._slot_views(slot) for slot in lane.slots}
+        self._groups = self._binder.groups(lane, bulk, resources)
+        self._writes_state = any(g.writes_state for g in self._groups)
+        self._all_views = {id(slot): SlotViews(plan, self._spans, slot) for slot in lane.slots}
         self._slot = lane.slots[0]
 
     # Before a run
@@ -159,11 +77,22 @@ class DevicePlan:
             self._slot = self._lane.next_slot()
 
     @property
+    def _views(self) -> SlotViews:
+        return self._all_views[id(self._slot)]
+
+    @property
     def inputs(self) -> Mapping[str, NDArray[Any]]:
-        return self._views[id(self._slot)][0]
+        return self._views.inputs
 
     def set_scalars(self, values: Mapping[str, int | float]) -> None:
-        write_scalars(self._views[id(self._slot)][1], values, self.name)
+        write_scalars(self._views.scalars, values, self.name)
+
+    def place(self, name: str, array: OnDevice, row: int = 0) -> None:
+        [port] = [p for p in self._plan.inputs if p.name == name]
+        buffer = self._plan.buffers[port.buffer]
+        assert isinstance(array, DeviceArray) and array.dtype == buffer.dtype
+        offset = buffer.offset + (row * buffer.bytes // buffer.shape[0] if row else 0)
+        self._slot.placed.append((name, offset, array))
 
     def load_constants(self) -> None:
         if self._constants:
@@ -175,9 +104,30 @@ class DevicePlan:
     # Runs
 
     def run(self, before_writing: Callable[[], None] | None = None) -> DeviceOutputs:
+        slot = self._slot
+        self._start(self._copy_out, before_writing)
+        outputs = DeviceOutputs(self._lane, slot, self.name, self._views.outputs)
+        slot.pending = weakref.ref(outputs)
+        return outputs
+
+    def run_into(self, targets: Mapping[str, OnDevice]) -> None:
+        def fetch() -> None:
+            for port in self._plan.outputs:
+                target, buffer = targets.get(port.name), self._plan.buffers[port.buffer]
+                if isinstance(target, DeviceArray) and target.nbytes:
+                    source = self._bases[buffer.region] + buffer.offset
+                    self._lane.device.driver.copy(target.address, source, target.nbytes, self._lane.stream)
+
+        self._start(fetch, None)
+        with self._lane.device:
+            self._lane.wait_for(self._slot)
+
+    def _start(self, fetch: Callable[[], None], before_writing: Callable[[], None] | None) -> None:
+        """Submit inputs, bulks and ``fetch``, and mark the end. Where that fails, nothing is under way afterwards."""
+        lane, slot = self._lane, self._slot
         try:
-            with self._lane.device:
-                self._send()
+            with lane.device as device:
+                self._send(slot)
                 for group in self._groups:
                     if group.writes_state and before_writing is not None:
                         before_writing()
@@ -185,28 +135,47 @@ class DevicePlan:
                     self._submit(group)
                 if before_writing is not None:
                     before_writing()
-                return self._fetch()
-        except DslcError as error:
-            self._lane.recover(self._slot)
-            error.place = f"{self.name}: {error.place}"
+                fetch()
+                device.driver.record(slot.done, lane.stream)
+                if self._writes_state:
+                    device.driver.record(self._written, lane.stream)
+                slot.busy = True
+        except BaseException as error:
+            lane.recover(slot)
+            if isinstance(error, DslcError):
+                error.place = f"{self.name}: {error.place}"
             raise
 
-    def _send(self) -> None:
-        lane, slot, driver = self._lane, self._slot, self._lane.device.driver
+    def _send(self, slot: Slot) -> None:
+        lane, driver = self._lane, self._lane.device.driver
         driver.wait(lane.stream, self._written)
         if not self._input_bytes:
             return
-        host = slot.inputs.ctypes.data
+        target, stream = (slot.staging, lane.copies) if self._staged else (lane.io, lane.stream)
+        for offset, size in self._from_host(slot):
+            driver.copy_in(target + offset, slot.inputs.ctypes.data + offset, size, stream)
+            lane.counters.bytes_in += size
+        for _, offset, array in slot.placed:
+            if array.ready is not None:
+                driver.wait(stream, array.ready)
+            driver.copy(target + offset, array.address, array.nbytes, stream)
         if self._staged:
-            driver.copy_in(slot.staging, host, self._input_bytes, lane.copies)
-            driver.record(slot.arrived, lane.copies)
+            driver.record(slot.arrived, stream)
             driver.wait(lane.stream, slot.arrived)
             driver.copy(lane.io, slot.staging, self._input_bytes, lane.stream)
-        else:
-            driver.copy_in(lane.io, host, self._input_bytes, lane.stream)
-        lane.counters.bytes_in += self._input_bytes
+            if slot.placed:  # its owner may write it again as soon as the call returns
+                lane.counters.waits += 1
+                driver.wait_host(slot.arrived)
 
-    def _submit(self, group: _Group) -> None:
+    def _from_host(self, slot: Slot) -> list[tuple[int, int]]:
+        """Offsets and bytes of what comes from the slot's pinned memory."""
+        if not slot.placed:
+            return [(0, self._input_bytes)]
+        there = {name for name, _, _ in slot.placed}
+        here = [self._plan.buffers[p.buffer] for p in self._plan.inputs if p.name not in there]
+        return [(0, min(STEP_BLOCK, self._input_bytes)), *((b.offset, b.bytes) for b in here if b.bytes)]
+
+    def _submit(self, group: Group) -> None:
         lane = self._lane
         if group.bulk is not None:
             group.bulk.launch(lane.stream)
@@ -222,149 +191,34 @@ class DevicePlan:
                 error.place = f"{step.where}: {error.place}"
                 raise
 
-    def _fetch(self) -> DeviceOutputs:
-        lane, slot, driver = self._lane, self._slot, self._lane.device.driver
-        slot.busy = True  # from here on the device may write into it
+    def _copy_out(self) -> None:
+        lane = self._lane
         for span in self._spans:
-            target = slot.outputs.ctypes.data + span.at
-            driver.copy_out(target, self._bases[span.region] + span.offset, span.bytes, lane.stream)
+            source = self._bases[span.region] + span.offset
+            lane.device.driver.copy_out(self._slot.outputs.ctypes.data + span.at, source, span.bytes, lane.stream)
             lane.counters.bytes_out += span.bytes
-        driver.record(slot.done, lane.stream)
-        if self.writes_state:
-            driver.record(self._written, lane.stream)
-        outputs = DeviceOutputs(lane, slot, self.name, self._views[id(slot)][2])
-        slot.pending = weakref.ref(outputs)
-        return outputs
 
-    def watch(self, see: See) -> None:
+    def watch(self, see: Callable[[str, str, Sequence[NDArray[Any]]], None]) -> None:
         """Instruction by instruction; bits are those of ``run``. bf16 is shown as f32."""
         lane = self._lane
         with lane.device:
-            self._send()
+            self._send(self._slot)
+            lane.device.driver.synchronise(lane.stream)
         for instruction in self._plan.instructions:
-            steps = [item for _, item in self._placed(instruction) if not isinstance(item, Mark)]
+            steps = tuple(item for _, item in self._binder.placed(instruction) if not isinstance(item, Mark))
             if not steps:
                 continue
             with lane.device:
-                self._submit(_Group(None, tuple(steps), False))
-                found = [self._read(self._plan.buffers[b]) for b in accesses(instruction)[1]]
-                if self.writes_state:
-                    lane.device.driver.record(self._written, lane.stream)
+                self._submit(Group(None, steps, False))
+                found = [self._read(self._plan.buffers[index]) for index in accesses(instruction)[1]]
             see(type(instruction).__name__.lower(), steps[0].where, found)
 
     def _read(self, buffer: Buffer) -> NDArray[Any]:
         out = np.empty(buffer.shape, numpy_dtype(buffer.dtype))
         if out.nbytes:
-            driver = self._lane.device.driver
-            driver.copy_out(out.ctypes.data, self._bases[buffer.region] + buffer.offset, out.nbytes, self._lane.stream)
-            driver.synchronise(self._lane.stream)
-        if buffer.dtype == "bf16":
-            return (out.astype(np.uint32) << 16).view(np.float32)
-        return out
-
-    # Binding
-
-    def _slot_views(self, slot: Slot) -> tuple[dict[str, Any], dict[str, Any], list[tuple[str, str, Any]]]:
-        """Views of a slot: inputs, scalars, outputs."""
-        plan = self._plan
-        inputs = {
-            p.name: _view(slot.inputs, plan.buffers[p.buffer].offset, plan.buffers[p.buffer]) for p in plan.inputs
-        }
-        scalars = {s.name: _view(slot.inputs, s.offset, Buffer("io", s.offset, s.dtype, ())) for s in plan.scalars}
-        outputs = []
-        for port in plan.outputs:
-            buffer = plan.buffers[port.buffer]
-            view = _view(slot.outputs, self._place_of(buffer), buffer)
-            view.flags.writeable = False
-            outputs.append((port.name, port.kind, view))
-        return inputs, scalars, outputs
-
-    def _place_of(self, buffer: Buffer) -> int:
-        for span in self._spans:
-            if span.region == buffer.region and span.offset <= buffer.offset and buffer.end <= span.offset + span.bytes:
-                return span.at + buffer.offset - span.offset
-        return 0  # a buffer without bytes
-
-    def _address(self, index: int) -> int:
-        buffer = self._plan.buffers[index]
-        if buffer.region not in self._bases:
-            raise EnvironmentFault(
-                "R202",
-                f"{self.name} keeps state from call to call, which this runtime does not know",
-                place=self.name,
-                help="load it with a newer dslc",
-            )
-        return self._bases[buffer.region] + buffer.offset
-
-    def _group(self, instructions: Sequence[Instruction], together: bool, resources: ExitStack) -> _Group:
-        placed = [item for instruction in instructions for item in self._placed(instruction)]
-        writes = any(self._plan.buffers[b].region == "state" for i in instructions for b in accesses(i)[1])
-        steps = tuple(item for _, item in placed if not isinstance(item, Mark))
-        if not together or not steps:
-            return _Group(None, steps, writes)
-        return _Group(Bulk(self._lane.device, placed, self._lane.stream, resources), steps, writes)
-
-    def _placed(self, instruction: Instruction) -> list[Placed]:
-        """What an instruction puts on its stream."""
-        names = self._plan.names
-        match instruction:
-            case Kernel(stream=stream):
-                return [(stream, self._launch(instruction))]
-            case Copy(src=src, dst=dst, stream=stream, where=where):
-                size = self._plan.buffers[dst].bytes
-                target, source = self._address(dst), self._address(src)
-                return [(stream, Move(target, source, size, names[where]))] if size and target != source else []
-            case Fill(dst=dst, pattern=pattern, stream=stream, where=where):
-                count = self._plan.buffers[dst].bytes // len(pattern)
-                return [(stream, step) for step in fill_steps(self._address(dst), pattern, count, names[where])]
-            case EventRecord(event=event, stream=stream):
-                return [(stream, Mark(event, False))]
-            case EventWait(event=event, stream=stream):
-                return [(stream, Mark(event, True))]
-            case BulkBegin() | BulkEnd():
-                return []
-        raise EnvironmentFault(
-            "R202",
-            f"the plan holds a {type(instruction).__name__}, which the GPU's runtime cannot run",
-            place=self.name,
-            help="build it with --providers own",
-        )
-
-    def _launch(self, kernel: Kernel) -> Launch:
-        where = self._plan.names[kernel.where]
-        values: list[tuple[str, int | float]] = []
-        for kind, value in kernel.args:
-            if kind in ("in", "out", "inout"):
-                values.append(("pointer", self._address(int(value))))
-            elif kind == "scalar":
-                values.append(("pointer", self._bases["io"] + self._plan.scalars[int(value)].offset))
-            else:
-                values.append((kind, value))
-        sizes = [_SIZES.get(kind, 8) for kind, _ in values]
-        function = self._modules.function(kernel.blob, kernel.symbol, kernel.block, kernel.shared_bytes, sizes, where)
-        return Launch(function, kernel.grid, kernel.block, kernel.shared_bytes, Arguments(values), where)
-
-
-def _view(block: NDArray[np.uint8], offset: int, buffer: Buffer) -> NDArray[Any]:
-    return block[offset : offset + buffer.bytes].view(numpy_dtype(buffer.dtype)).reshape(buffer.shape)
-
-
-def _cut(plan: Plan, bulk: int | None) -> Iterator[tuple[list[Instruction], bool]]:
-    """The instructions in groups; of each, whether it is one bulk."""
-    group: list[Instruction] = []
-    inside = False
-    if bulk == 0:
-        yield list(plan.instructions), False
-        return
-    for instruction in plan.instructions:
-        if bulk is None and isinstance(instruction, BulkBegin | BulkEnd):
-            if group:
-                yield group, inside
-            group, inside = [], isinstance(instruction, BulkBegin)
-            continue
-        group.append(instruction)
-        if bulk is not None and sum(bool(accesses(i)[1]) for i in group) >= bulk:
-            yield group, True
-            group = []
-    if group:
-        yield group, inside if bulk is None else True
+            assert out.nbytes == buffer.bytes and out.itemsize == ITEMSIZE[buffer.dtype]
+            lane = self._lane
+            source = self._bases[buffer.region] + buffer.offset
+            lane.device.driver.copy_out(out.ctypes.data, source, out.nbytes, lane.stream)
+            lane.device.driver.synchronise(lane.stream)
+        return (out.astype(np.uint32) << 16).view(np.float32) if buffer.dtype == "bf16" else out

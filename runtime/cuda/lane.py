@@ -20,6 +20,7 @@ from dslc.base.errors import DslcError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.cuda.arrays import DeviceArray
     from dslc.runtime.cuda.device import Device
 
 SLOTS: Final = 2
@@ -45,7 +46,7 @@ class Slot:
     done: Any
     busy: bool = False
     pending: weakref.ref[Pending] | None = None
-    held: list[object] = field(default_factory=list)  # what the run reads and others own
+    placed: list[tuple[str, int, DeviceArray]] = field(default_factory=list)  # inputs on the device: name, offset in io
 
 
 @dataclass(slots=True)
@@ -119,7 +120,7 @@ class Lane:
             if waiting is not None:
                 waiting.settle()
         slot.pending = None
-        slot.held.clear()
+        slot.placed.clear()
 
     def recover(self, slot: Slot) -> None:
         """After a call of a run has failed: wait for what was submitted before it, so that the slot is free again."""

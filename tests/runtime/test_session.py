@@ -267,7 +267,7 @@ def test_options_out_of_range(line: Path, options: dict[str, object]) -> None:
 
 def test_what_this_machine_lacks(line: Path) -> None:
     for options, code in (
-        ({"device": "gpu", "meanings": MEANINGS}, "R201"),
+        ({"device": "gpu", "meanings": MEANINGS}, "R202"),
         ({}, "R203"),
         ({"meanings": {k: v for k, v in MEANINGS.items() if k != "descend"}}, "R203"),
     ):

@@ -132,6 +132,7 @@ def test_a_file_without_digests_is_taken_with_one_line(open_line: Open, tmp_path
 
 
 def test_batch_counters_of_pytorch_are_named_and_left_out() -> None:
+    from dslc.runtime.cpu.backend import HostState
     from dslc.runtime.pool import Pool
     from dslc.runtime.weights import Weights
 
@@ -139,7 +140,7 @@ def test_batch_counters_of_pytorch_are_named_and_left_out() -> None:
         {"name": f"bn.{n}", "kind": "buffer", "dtype": "f32", "shape": [2], "offset": 64 * i, "init": "constant(0)"}
         for i, n in enumerate(("running_mean", "running_var"))
     ]
-    state = State({"bytes": 128, "tensors": tensors, "forward_order": []})
+    state = State({"bytes": 128, "tensors": tensors, "forward_order": []}, HostState(128))
     weights = Weights(state, Pool([None]), verify=True, guard=lambda call: None)  # type: ignore[list-item]
     values = {f"bn.{n}": GOOD["b"] for n in ("running_mean", "running_var")}
     file = tensorfile.decode(

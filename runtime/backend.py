@@ -1,0 +1,128 @@
+"""What a session needs of the machine that it runs on; the CPU's and the GPU's fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.context import Loaded
+
+#: What a run gives: (port, kind, array) of each output. Reading it waits for the run; the arrays are good until the
+#: context is fed again.
+Outputs: TypeAlias = Iterable[tuple[str, str, "NDArray[Any]"]]
+
+
+class LateOutputs:
+    """Outputs of a run that may not be over: reading them waits. They are settled before their memory is used again."""
+
+    def __iter__(self) -> Iterator[tuple[str, str, NDArray[Any]]]:
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """Wait, and keep copies of one's own: what is read after that stays."""
+        raise NotImplementedError
+
+
+class OnDevice:
+    """An array in a device's memory, as a session takes and gives it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    def __getitem__(self, rows: slice) -> OnDevice:
+        """Rows of the first axis, sharing memory."""
+        raise NotImplementedError
+
+    def numpy(self) -> NDArray[Any]:
+        """A copy on the host."""
+        raise NotImplementedError
+
+
+class StateBlock(Protocol):
+    """The bytes of the state region. Offsets in bytes; arrays are dense."""
+
+    def read(self, offset: int, out: NDArray[Any]) -> None:
+        """Fill ``out`` from the block, behind every run that was started before."""
+        ...
+
+    def write(self, offset: int, values: NDArray[Any]) -> None:
+        """The other way."""
+        ...
+
+
+class Bound(Protocol):
+    """A plan on a context's memory. One caller at a time: ``begin``, then scalars and inputs, then ``run``."""
+
+    def begin(self) -> None:
+        """Make room for a run's inputs; the last run's outputs are gone after that."""
+        ...
+
+    @property
+    def inputs(self) -> Mapping[str, NDArray[Any]]:
+        """Where the inputs are written, in host memory."""
+        ...
+
+    def set_scalars(self, values: Mapping[str, int | float]) -> None:
+        """Write the step block: a value for each scalar that the plan reads. ``seed`` is u64, stored as its bits."""
+        ...
+
+    def load_constants(self) -> None:
+        """Bring the constants to their places, where another plan may have been."""
+        ...
+
+    def run(self, before_writing: Callable[[], None] | None = None) -> Outputs:
+        """Start the plan. ``before_writing`` is called before anything writes the state."""
+        ...
+
+    def watch(self, see: Callable[[str, str, Sequence[NDArray[Any]]], None]) -> None:
+        """Run instruction by instruction; after each, ``see`` gets its name, its node and what it has written."""
+        ...
+
+
+class DeviceBound(Bound, Protocol):
+    """A plan that takes and gives arrays of its device."""
+
+    def place(self, name: str, array: OnDevice, row: int = 0) -> None:
+        """An input, or its rows from ``row`` on, for the run that was begun; the host's is not read then."""
+        ...
+
+    def run_into(self, targets: Mapping[str, OnDevice]) -> None:
+        """Run, with the outputs of these names copied to arrays of the device, first rows first; waits for it."""
+        ...
+
+
+class Backend(Protocol):
+    """A machine with an artifact's code and memory on it."""
+
+    @property
+    def name(self) -> str:
+        """``cpu`` or ``gpu:0``."""
+        ...
+
+    @property
+    def state(self) -> StateBlock: ...
+
+    @property
+    def contexts(self) -> Sequence[Mapping[Loaded, Bound]]:
+        """For each context the bound plans; plans of one context overlay each other."""
+        ...
+
+    def adopt(self, call: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
+        """The inputs, with those that lie in the device's memory as ``OnDevice``. InputError R105 for one that cannot
+        be read there."""
+        ...
+
+    def new_array(self, dtype: str, shape: Sequence[int]) -> OnDevice:
+        """Memory of the device for a result; where inputs may lie on it alone."""
+        ...
+
+    def counters(self) -> Mapping[str, int]:
+        """What was done so far, added up over the contexts; nothing is counted on the CPU."""
+        ...
+
+    def close(self) -> None:
+        """Let go of all of it. Nothing runs any more."""
+        ...

@@ -1,0 +1,124 @@
+"""A session's machine: this one's CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dslc.base.errors import EnvironmentFault
+from dslc.runtime.backend import OnDevice
+from dslc.runtime.context import Loaded
+from dslc.runtime.cpu.executor import BoundPlan, Meanings
+from dslc.runtime.header import WRITERS
+from dslc.runtime.memory import available_bytes, block, ensure_free, out_of_memory
+from dslc.runtime.needs import named_buffers
+from dslc.runtime.plan import Kernel, Reference
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.artifact import Artifact
+    from dslc.runtime.cpu.objects import Objects
+    from dslc.runtime.session import MeaningsSource
+
+
+class HostState:
+    """The state region in host memory."""
+
+    def __init__(self, size: int) -> None:
+        self.block = block(size)
+
+    def read(self, offset: int, out: NDArray[Any]) -> None:
+        np.copyto(out, self._view(offset, out))
+
+    def write(self, offset: int, values: NDArray[Any]) -> None:
+        np.copyto(self._view(offset, values), values, casting="no")
+
+    def _view(self, offset: int, like: NDArray[Any]) -> NDArray[Any]:
+        return self.block[offset : offset + like.nbytes].view(like.dtype).reshape(like.shape)
+
+
+class HostBackend:
+    """The state, and for each context its own io and work blocks with every program bound to them.
+
+    Raises OutOfMemory R401 before anything is taken when it does not fit, EnvironmentFault R202 or R203 for code that
+    this CPU cannot run.
+    """
+
+    name = "cpu"
+
+    def __init__(self, artifact: Artifact, programs: Sequence[Loaded], contexts: int, source: MeaningsSource) -> None:
+        meanings, objects = _meanings_of(programs, source), _objects_of(artifact, programs)
+        table = artifact.header["state"]
+        io, work = (max(p.io_bytes for p in programs), max(p.work_bytes for p in programs))
+        with _reserved(table["bytes"] + contexts * (io + work), table, programs):
+            self.state = HostState(table["bytes"])
+            self.contexts: list[dict[Loaded, BoundPlan]] = []
+            for _ in range(contexts):
+                # Programs overlay each other: one runs at a time.
+                regions = {"state": self.state.block, "io": block(io), "work": block(work)}
+                self.contexts.append(
+                    {
+                        program: BoundPlan(
+                            program.plan,
+                            regions,
+                            meanings,
+                            artifact.blob,
+                            name=str(program),
+                            writes_state=program.entry in WRITERS,
+                            objects=objects,
+                        )
+                        for program in programs
+                    }
+                )
+
+    def adopt(self, call: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
+        return inputs
+
+    def new_array(self, dtype: str, shape: Sequence[int]) -> OnDevice:
+        raise AssertionError("nothing lies on a device here")
+
+    def counters(self) -> Mapping[str, int]:
+        return {}
+
+    def close(self) -> None:
+        self.state.block = block(0)
+        self.contexts.clear()
+
+
+def _meanings_of(programs: Sequence[Loaded], source: MeaningsSource) -> Meanings | None:
+    """The ops' meanings, asked for only when a plan holds a reference instruction. R203 when there are none."""
+    if not any(isinstance(i, Reference) for program in programs for i in program.plan.instructions):
+        return None
+    if source is None:
+        raise EnvironmentFault(
+            "R203",
+            "the artifact is built with the reference provider, whose ops are not part of the runtime",
+            help="load it through `dslc.load` with the compiler installed, or build it with another provider",
+        )
+    return source if isinstance(source, Mapping) else source()
+
+
+def _objects_of(artifact: Artifact, programs: Sequence[Loaded]) -> Objects | None:
+    """The kernels of all programs for this machine's level of CPU; None where no plan holds one. R202 for a CPU that
+    has none of the artifact's levels."""
+    symbols = {i.symbol for p in programs for i in p.plan.instructions if isinstance(i, Kernel)}
+    if not symbols:
+        return None
+    from dslc.runtime.cpu.objects import load_objects
+
+    return load_objects({name: artifact.blob(name) for name in artifact.blobs("object")}, symbols)
+
+
+@contextmanager
+def _reserved(need: int, table: Mapping[str, Any], programs: Sequence[Loaded]) -> Iterator[None]:
+    """Raise OutOfMemory R401 before anything is taken when ``need`` bytes are not free, and for a refusal inside."""
+    buffers = named_buffers(table, programs)
+    ensure_free(need, buffers)
+    try:
+        yield
+    except MemoryError as error:
+        raise out_of_memory(need, available_bytes(), buffers) from error

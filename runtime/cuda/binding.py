@@ -1,0 +1,131 @@
+"""From a plan's instructions to what a GPU is given: addresses worked out, kernels found, bulks made into graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dslc.base.errors import EnvironmentFault
+from dslc.runtime.cuda.driver import Arguments
+from dslc.runtime.cuda.graph import Bulk, Launch, Mark, Move, Placed, Step, fill_steps
+from dslc.runtime.plan import (
+    BulkBegin,
+    BulkEnd,
+    Copy,
+    EventRecord,
+    EventWait,
+    Fill,
+    Instruction,
+    Kernel,
+    Plan,
+    accesses,
+)
+
+if TYPE_CHECKING:
+    from dslc.runtime.cuda.lane import Lane
+    from dslc.runtime.cuda.modules import Modules
+
+_SIZES: Final = {"i32": 4, "f32": 4}  # bytes of arguments by value; all others have 8
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What is submitted together: a bulk, or single steps that are waited for one by one."""
+
+    bulk: Bulk | None
+    steps: tuple[Step, ...]
+    writes_state: bool
+
+
+class Binder:
+    """A plan's instructions on the memory of a lane. ``bases``: where the regions begin; ``name`` is the program's.
+
+    Raises EnvironmentFault R202 for an instruction or a region that this runtime does not know, ArtifactError R301 for
+    code that does not fit the plan.
+    """
+
+    def __init__(self, plan: Plan, bases: Mapping[str, int], modules: Modules, name: str) -> None:
+        self._plan, self._bases, self._modules, self._name = plan, bases, modules, name
+
+    def address(self, index: int) -> int:
+        buffer = self._plan.buffers[index]
+        if buffer.region not in self._bases:
+            raise EnvironmentFault(
+                "R202",
+                f"{self._name} keeps state from call to call, which this runtime does not know",
+                place=self._name,
+                help="load it with a newer dslc",
+            )
+        return self._bases[buffer.region] + buffer.offset
+
+    def groups(self, lane: Lane, bulk: int | None, resources: ExitStack) -> list[Group]:
+        """All instructions. ``bulk``: None for the plan's bulks, else the most instructions in one, 0 for none."""
+        found = []
+        for instructions, together in _cut(self._plan, bulk):
+            placed = [item for instruction in instructions for item in self.placed(instruction)]
+            writes = any(self._plan.buffers[b].region == "state" for i in instructions for b in accesses(i)[1])
+            steps = tuple(item for _, item in placed if not isinstance(item, Mark))
+            if steps:
+                made = Bulk(lane.device, placed, lane.stream, resources) if together else None
+                found.append(Group(made, steps, writes))
+        return found
+
+    def placed(self, instruction: Instruction) -> list[Placed]:
+        """What an instruction puts on its stream."""
+        names = self._plan.names
+        match instruction:
+            case Kernel(stream=stream):
+                return [(stream, self._launch(instruction))]
+            case Copy(src=src, dst=dst, stream=stream, where=where):
+                size, target, source = self._plan.buffers[dst].bytes, self.address(dst), self.address(src)
+                return [(stream, Move(target, source, size, names[where]))] if size and target != source else []
+            case Fill(dst=dst, pattern=pattern, stream=stream, where=where):
+                count = self._plan.buffers[dst].bytes // len(pattern)
+                return [(stream, step) for step in fill_steps(self.address(dst), pattern, count, names[where])]
+            case EventRecord(event=event, stream=stream):
+                return [(stream, Mark(event, False))]
+            case EventWait(event=event, stream=stream):
+                return [(stream, Mark(event, True))]
+            case BulkBegin() | BulkEnd():
+                return []
+        raise EnvironmentFault(
+            "R202",
+            f"the plan holds a {type(instruction).__name__}, which the GPU's runtime cannot run",
+            place=self._name,
+            help="build it with --providers own",
+        )
+
+    def _launch(self, kernel: Kernel) -> Launch:
+        where = self._plan.names[kernel.where]
+        values: list[tuple[str, int | float]] = []
+        for kind, value in kernel.args:
+            if kind in ("in", "out", "inout"):
+                values.append(("pointer", self.address(int(value))))
+            elif kind == "scalar":
+                values.append(("pointer", self._bases["io"] + self._plan.scalars[int(value)].offset))
+            else:
+                values.append((kind, value))
+        sizes = [_SIZES.get(kind, 8) for kind, _ in values]
+        function = self._modules.function(kernel.blob, kernel.symbol, kernel.block, kernel.shared_bytes, sizes, where)
+        return Launch(function, kernel.grid, kernel.block, kernel.shared_bytes, Arguments(values), where)
+
+
+def _cut(plan: Plan, bulk: int | None) -> Iterator[tuple[list[Instruction], bool]]:
+    """The instructions in groups; of each, whether it is one bulk."""
+    if bulk == 0:
+        yield list(plan.instructions), False
+        return
+    group: list[Instruction] = []
+    inside = bulk is not None
+    for instruction in plan.instructions:
+        if bulk is None and isinstance(instruction, BulkBegin | BulkEnd):
+            yield group, inside
+            group, inside = [], isinstance(instruction, BulkBegin)
+            continue
+        group.append(instruction)
+        if bulk is not None and sum(bool(accesses(i)[1]) for i in group) >= bulk:
+            yield group, inside
+            group = []
+    yield group, inside
