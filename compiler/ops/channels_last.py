@@ -7,7 +7,7 @@ with axis 1 of every tensor of rank 3 or more moved behind the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, NoGradient, Op, register
@@ -128,7 +128,7 @@ class BatchNormGradLast(ChannelsLast):
 
 
 #: Channels first -> channels last.
-LAST = {
+LAST: Final[dict[Op, Op]] = {
     made.inner: register(made)
     for made in (
         ConvLast(), ConvDgradLast(), ConvWgradLast(), MaxPoolLast(), MaxPoolGradLast(), AvgPoolLast(),
