@@ -33,7 +33,8 @@ class Argument:
 
 @dataclass(frozen=True)
 class Page:
-    """``kind``: function, optimizer or initialiser. ``doc``: the text behind the summary. ``example`` in terms of ``given``."""
+    """``kind``: function, optimizer or initialiser. ``doc``: the text behind the summary. ``example`` in terms of
+    ``given``."""
 
     name: str
     kind: str

@@ -17,6 +17,7 @@ from programs import Program as Source
 
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import Checked, check_file
+from dslc.compiler.entries import train_spec
 from dslc.compiler.ir.graph import Graph, Kind, order
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.program import Program
@@ -176,7 +177,10 @@ def gradient(case: Case, state: Arrays) -> int:
     cut = pipeline.cut(case.checked, "train_step", case.sizes).graph
     graph = typed(cut, DType.F64)
     feeds = feeds_for(cut, case.seed, DType.F64, case.high) | dict(state)
-    params = [i for i in graph.inputs if i.kind is Kind.PARAM]
+    spec = train_spec(case.checked)
+    assert spec is not None
+    iterates = {spec.iterate(p) for p in spec.params}
+    params = [i for i in graph.inputs if i.name in iterates]
     loss = graph.outputs["loss"]
     found = differentiate(graph, loss, [p.value for p in params])
     named = {p.name: found[p.value] for p in params if p.value in found}

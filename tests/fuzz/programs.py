@@ -142,7 +142,10 @@ class Program:
         if metrics:
             body.append(f"  metrics {{ {'; '.join(metrics)} }}")
         given = ", ".join(v.declared for v in targets)
-        return [f"train M({given}) {{", *body, f"  optimizer = {self.optimizer}", "}"], targets
+        body.append(f"  optimizer = {self.optimizer}")
+        if random.Random(f"{self.seed} ema").random() < 0.3:
+            body.append("  ema = 0.5")
+        return [f"train M({given}) {{", *body, "}"], targets
 
     def without(self, gone: Iterable[Statement]) -> Program:
         """Without these statements and all that depend on them."""
