@@ -7,7 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from dslc.compiler.codegen import classes, clipping, norms, pointwise, resample, rows, scans, updates
-from dslc.compiler.codegen.cpu import attentions, constants, contractions, correlate, indexing, order, pooling, random
+from dslc.compiler.codegen.cpu import (
+    attentions,
+    constants,
+    contractions,
+    correlate,
+    foreach,
+    indexing,
+    order,
+    pooling,
+    random,
+)
 from dslc.compiler.codegen.cpu.code import SUPPORTED, VECTOR_BYTES
 from dslc.compiler.codegen.cpu.objects import tasks
 from dslc.compiler.codegen.cpu.values import can_print
@@ -24,6 +34,7 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **scans.LOWERED,
     **resample.LOWERED,
     **updates.LOWERED,
+    **foreach.LOWERED,
     **correlate.LOWERED,
     **pooling.LOWERED,
     **random.LOWERED,

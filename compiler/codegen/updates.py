@@ -13,6 +13,7 @@ from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
+from dslc.compiler.ops.multi_update import member, parted
 
 
 class _Step:
@@ -160,39 +161,72 @@ _TRUSTS: Final[Mapping[str, Callable[[_Step], Expr]]] = {"lamb_update": _lamb_tr
 def update(node: Node) -> list[Launch]:
     """The flag is cleared, then the step, where it needs one behind a number of the whole tensor. Elements whose
     gradient is not finite stay as they are."""
-    shape, dtype = node.types[0].ints, node.types[0].dtype
-    own, one = Access(dtype, dense(shape)), (0,) * len(shape)
-    slots = len(node.outputs) - 2
-    inputs = [*[own] * (2 + slots), Access(dtype, one), Access(DType.I64, one)]
-    trust = _TRUSTS.get(node.op.name)
+    name, attrs, of = node.op.name, node.attrs, node.types[0]
+    trust = _TRUSTS.get(name)
     reads: tuple[Value | Scratch, ...] = node.inputs
     before = []
     if trust is not None:
-        found = Scratch(0, dtype.itemsize)
-        before = [Launch(_of_tensor(trust, node, inputs), reads, (found,))]
-        inputs, reads = [*inputs, Access(dtype, one)], (*reads, found)
-    builder = RegionBuilder(shape, (), inputs, [*[own] * (1 + slots), Access(DType.B1, one)])
+        found = Scratch(0, of.dtype.itemsize)
+        before = [Launch(_of_tensor(trust, node), reads, (found,))]
+        reads = (*reads, found)
+    flag = node.outputs[-1]
+    step = region(name, attrs, of.dtype, of.ints, len(node.outputs) - 2)
+    return [_cleared(flag), *before, Launch(step, reads, node.outputs)]
+
+
+def multi(node: Node) -> list[Launch]:
+    """The flags are cleared, then the step of each parameter. A target may make one launch of the steps."""
+    op, each = member(node.attrs)
+    states, grads, scalars = parted(node.inputs, op)
+    *outputs, flags = node.outputs
+    launches = [_cleared(flags)]
+    for number, (own, grad) in enumerate(zip(states, grads)):
+        step = region(op.name, each, grad.type.dtype, grad.type.ints, op.slots, number)
+        new = outputs[number * len(own) : (number + 1) * len(own)]
+        launches.append(Launch(step, (own[0], grad, *own[1:], *scalars), (*new, flags)))
+    return launches
+
+
+def region(
+    name: str, attrs: Mapping[str, Any], dtype: DType, shape: Sequence[int], slots: int, flag: int = 0
+) -> Region:
+    """The step of an update op. Arguments: parameter, gradient, slots, lr, step, and what ``_TRUSTS`` tells where there
+    is something; the new parameter and slots, and flags, of which number ``flag`` is raised."""
+    inputs = _inputs(dtype, shape, slots)
+    if name in _TRUSTS:
+        inputs.append(Access(dtype, (0,) * len(shape)))
+    outputs = [*[Access(dtype, dense(shape))] * (1 + slots), Access(DType.B1, (0,) * len(shape), flag)]
+    builder = RegionBuilder(shape, (), inputs, outputs)
     builder.row()
-    step = _Step(builder, dtype, slots, node.attrs)
-    new = _FORMULAS[node.op.name](step)
+    step = _Step(builder, dtype, slots, attrs)
+    new = _FORMULAS[name](step)
     finite = builder.let(call("abs", step.g) < math.inf, DType.B1)
     for number, (value, old) in enumerate(zip(new, (step.p, *step.slots))):
         builder.store(number, step.let(select(finite, value, old)))
     builder.raise_flag(1 + slots, builder.let(call("not", finite), DType.B1))
-    clear = RegionBuilder((), (), [], [Access(DType.B1, ())])
-    clear.row()
-    clear.store(0, clear.let(as_expr(False), DType.B1))
-    flag = node.outputs[-1]
-    return [Launch(clear.region(), (), (flag,)), *before, Launch(builder.region(), reads, node.outputs)]
+    return builder.region()
 
 
-def _of_tensor(trust: Callable[[_Step], Expr], node: Node, inputs: Sequence[Access]) -> Region:
+def _inputs(dtype: DType, shape: Sequence[int], slots: int) -> list[Access]:
+    own, one = Access(dtype, dense(shape)), (0,) * len(shape)
+    return [*[own] * (2 + slots), Access(dtype, one), Access(DType.I64, one)]
+
+
+def _cleared(flags: Value) -> Launch:
+    builder = RegionBuilder(flags.type.ints, (), [], [Access(DType.B1, dense(flags.type.ints))])
+    builder.row()
+    builder.store(0, builder.let(as_expr(False), DType.B1))
+    return Launch(builder.region(), (), (flags,))
+
+
+def _of_tensor(trust: Callable[[_Step], Expr], node: Node) -> Region:
     """One number of all elements."""
     shape, dtype = node.types[0].ints, node.types[0].dtype
+    inputs = _inputs(dtype, shape, len(node.outputs) - 2)
     builder = RegionBuilder((), shape, inputs, [Access(dtype, (0,) * len(shape))])
     builder.element()
     builder.store(0, trust(_Step(builder, dtype, len(node.outputs) - 2, node.attrs)))
     return builder.region()
 
 
-LOWERED: Final[Mapping[str, Any]] = dict.fromkeys(_FORMULAS, update)
+LOWERED: Final[Mapping[str, Any]] = {**dict.fromkeys(_FORMULAS, update), "multi_update": multi}

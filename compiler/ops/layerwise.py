@@ -35,6 +35,7 @@ class LambUpdate(Update):
     name = "lamb_update"
     slots = 2
     flops = 24
+    layerwise = True
 
     def updated(
         self, p: Array, g: Array, slots: Sequence[Array], lr: float, t: int, attrs: Mapping[str, Any]
@@ -61,6 +62,7 @@ class LarsUpdate(Update):
     name = "lars_update"
     slots = 1
     flops = 12
+    layerwise = True
 
     def updated(
         self, p: Array, g: Array, slots: Sequence[Array], lr: float, t: int, attrs: Mapping[str, Any]

@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 class Update(Op):
     """Inputs: the parameter, its gradient, ``slots`` tensors of the same type, the learning rate ``[]`` of that dtype,
     and the step i64[] from 0. Outputs: the new parameter, the new slots, a flag b1[]. Element by element but for the
-    flag. A subclass gives ``slots``, ``flops`` per element and ``updated``."""
+    flag, or ``layerwise``: by numbers of the whole tensor too. A subclass gives ``slots``, ``flops`` per element and
+    ``updated``."""
 
     slots: ClassVar[int]
     flops: ClassVar[int]
+    layerwise: ClassVar[bool] = False
 
     @property
     def inplace(self) -> tuple[tuple[int, int], ...]:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""Pointwise trees become one node, so that what is between its ops never goes to memory.
+"""Pointwise trees become one node, so that what is between its ops never goes to memory; so do optimizer steps.
 
 Before::
 
@@ -13,7 +13,7 @@ After::
 A pointwise node joins the region of its readers when all of them are in one region, of the same phase and shape, and
 nobody outside needs its value. So a region has one result, no way leads out of it and back, and nothing is computed
 twice but constants of rank 0, which each region gets for itself. Every inner value keeps its dtype's rounding: the bits
-are those of the nodes. Linear in nodes and reads.
+are those of the nodes. Linear in nodes and reads. Steps of small parameters are joined by ``group.py``.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
+from dslc.compiler.passes.group import group_updates
 
 
 def fuse(program: Program, build: Build) -> Program:
     """The pass; nothing when ``build.fuse`` is off. Deterministic. Running it twice changes nothing more."""
     if not build.fuse:
         return program
-    return dataclasses.replace(program, graph=fuse_graph(program.graph))
+    return dataclasses.replace(program, graph=group_updates(fuse_graph(program.graph)))
 
 
 def fuse_graph(graph: Graph) -> Graph:

@@ -82,6 +82,22 @@ def steps(reference: Any, slots: list[Spec], variants: list[dict[str, Any]]) -> 
     return made
 
 
+MULTI = [(3, 2), (5,), (), (0, 2), (1,), (9000,)]
+
+
+def several(*xs: Any, step: str, each: Sequence[tuple[str, Any]]) -> Any:
+    """Momentum, parameter by parameter."""
+    a, (lr, _), new, flags = dict(each), xs[-2:], [], []
+    for p, buf, g in zip(xs[0:12:2], xs[1:12:2], xs[12:18], strict=True):
+        finite, ps, gs, (bs,) = _lists(p, g, (buf,))
+        gs = [y + a["weight_decay"] * x for x, y in zip(ps, gs)]
+        bs = [a["momentum"] * x + y for x, y in zip(bs, gs)]
+        moves = [y + a["momentum"] * x if a["nesterov"] else x for x, y in zip(bs, gs)]
+        new += [_kept(finite, p, [x - float(lr) * m for x, m in zip(ps, moves)]), _kept(finite, buf, bs)]
+        flags.append(not all(finite))
+    return *new, np.array(flags)
+
+
 ANY, POSITIVE, SMALL = Spec(()), Spec((), low=0.5), Spec((), low=-0.5, high=0.5)
 
 SAMPLES: dict[str, list[Sample]] = {
@@ -106,4 +122,26 @@ SAMPLES: dict[str, list[Sample]] = {
     "rmsprop_centered_momentum_update": steps(
         centered, [POSITIVE, SMALL, ANY], [{"alpha": 0.9, "eps": 1e-3, "weight_decay": 0.0, "momentum": 0.9}]
     ),
+    "multi_update": [
+        Sample(
+            [
+                *(Spec(shape) for shape in MULTI for _ in range(2)),
+                *(BROKEN if shape == (5,) else Spec(shape, gap=0.1) for shape in MULTI),
+                np.array(0.1),
+                np.array(3),
+            ],
+            {"step": "sgd_momentum_update", "each": (("momentum", 0.9), ("nesterov", n), ("weight_decay", 0.1))},
+            differentiable=(),
+            reference=several,
+        )
+        for n in (False, True)
+    ]
+    + [
+        Sample(
+            [Spec((3,)), Spec((1,)), Spec((3,)), np.array([np.inf]), np.array(0.1), np.array(0)],
+            {"step": "sgd_update", "each": (("weight_decay", 0.0),)},
+            differentiable=(),
+            reference=lambda p, q, g, h, lr, t, step, each: (p - lr * g, q, np.array([False, True])),
+        )
+    ],
 }

@@ -1,0 +1,116 @@
+"""One region run for each of many groups of arguments of different sizes: a multi-tensor launch.
+
+The steps of an optimizer for all small parameters are one kernel whose tasks are chunks of all tensors (the
+multi-tensor apply of PyTorch and Apex), instead of a launch each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, Final
+
+from dslc.compiler.codegen.cpu.code import I64, POINTER, Code, memory_type
+from dslc.compiler.codegen.cpu.objects import emit, tasks
+from dslc.compiler.codegen.cpu.regions import Printer
+from dslc.compiler.codegen.cpu.row import Row
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.region import Access, Region
+from dslc.compiler.codegen.updates import multi, region
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ops.multi_update import member, parted
+
+_CHUNK: Final = 8192  # elements a task, at most
+
+
+@dataclass(frozen=True)
+class Foreach:
+    """``region``, of one outer axis and no inner one, for each of ``sizes`` as the length of that axis.
+
+    The region's inputs that lie along the axis come before those of no stride, and so its outputs. Arguments: the
+    former inputs of each size, the inputs for all; the former outputs of each size, the outputs for all, which have an
+    element for each size.
+    """
+
+    region: Region
+    sizes: tuple[int, ...]
+
+    @property
+    def _chunks(self) -> list[int]:
+        return [-(-size // _CHUNK) for size in self.sizes]
+
+    @property
+    def tasks(self) -> int:
+        return sum(self._chunks)
+
+    def emit(self, code: Code) -> None:
+        """Task by task; what is left of a size at its end is done element by element."""
+        with code.loop(code.last, code.first) as task:
+            number, chunk, size = self._group(code, task)
+            printer = Printer(code, self.region, self._pointers(code, number))
+            lanes = printer.shape.lanes
+            start = code.mul(chunk, _CHUNK)
+            stop = code.least(code.add(start, _CHUNK), size)
+            whole = code.b.and_(stop, I64(-lanes))
+            with code.loop(whole, start, lanes) as at:
+                Row(printer, [at], lanes, lanes).run()
+            with code.loop(stop, whole) as at:
+                Row(printer, [at], 1, 1).run()
+
+    def _group(self, code: Code, task: Any) -> tuple[Any, Any, Any]:
+        """The number of a task's group, of its chunk in it, and the group's size."""
+        b = code.b
+        number, chunk, size = code.int(0), task, code.int(self.sizes[0])
+        for group, begin in enumerate(accumulate(self._chunks[:-1]), 1):
+            behind = b.icmp_signed(">=", task, code.int(begin))
+            number = b.select(behind, code.int(group), number)
+            chunk = b.select(behind, b.sub(task, code.int(begin)), chunk)
+            size = b.select(behind, code.int(self.sizes[group]), size)
+        return number, chunk, size
+
+    def _pointers(self, code: Code, number: Any) -> list[Any]:
+        """Of the region's inputs and outputs for a group."""
+        pointers, place = [], 0
+        for outputs, arguments in enumerate((self.region.inputs, self.region.outputs)):
+            own = sum(map(_along, arguments))
+            shared = place + own * len(self.sizes)
+            for i, access in enumerate(arguments):
+                at = code.add(code.mul(number, own), place + i) if i < own else shared + i - own
+                pointer = code.b.gep(code.function.args[0], [code.int(at)], source_etype=POINTER)
+                pointer = code.b.load(pointer, typ=POINTER)
+                each = outputs and i >= own
+                pointers.append(code.at(pointer, number, memory_type(access.dtype)) if each else pointer)
+            place = shared + len(arguments) - own
+        return pointers
+
+
+def _along(access: Access) -> bool:
+    return any(access.strides)
+
+
+@emit.register
+def _(spec: Foreach, code: Code) -> None:
+    spec.emit(code)
+
+
+@tasks.register
+def _(spec: Foreach) -> int:
+    return spec.tasks
+
+
+def together(node: Node) -> list[Launch]:
+    """A ``multi_update``: the flags are cleared, then one launch takes all steps."""
+    clear, *steps = multi(node)
+    op, each = member(node.attrs)
+    _, grads, scalars = parted(node.inputs, op)
+    sizes = tuple(math.prod(grad.type.ints) for grad in grads)
+    shape = (max(2, *sizes),)  # of one element would be of no axis
+    template = region(op.name, each, node.types[0].dtype, shape, op.slots)
+    reads = [v for step in steps for v in step.reads[:-2]]
+    writes = [v for step in steps for v in step.writes[:-1]]
+    return [clear, Launch(Foreach(template, sizes), (*reads, *scalars), (*writes, node.outputs[-1]))]
+
+
+LOWERED: Final[Mapping[str, Any]] = {"multi_update": together}

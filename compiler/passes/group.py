@@ -1,0 +1,106 @@
+"""The optimizer's steps of small parameters become one node: horizontal fusion, a multi-tensor optimizer.
+
+Before::
+
+    %20, %21, %22 = sgd_momentum_update %1, %15, %2, %3, %4 {...} : f32[6], f32[6], b1[]  # c1.bias update
+    %23, %24, %25 = sgd_momentum_update %5, %16, %6, %3, %4 {...} : f32[16], f32[16], b1[]  # c2.bias update
+    %26 = reshape %22 {shape=(1,)} : b1[1]  # nonfinite update
+    %27 = reshape %25 {shape=(1,)} : b1[1]  # nonfinite update
+    %28 = concat %26, %27 {axis=0} : b1[2]  # nonfinite update
+
+After::
+
+    %17, %18, %19, %20, %21 = multi_update %1, %2, %5, %6, %15, %16, %3, %4 {each=..., step="sgd_momentum_update"} : ...,
+        b1[2]  # "c1.bias and 1 more" update
+
+Updates join that have the same op, attributes, rate and step, none of which needs another one's result. A large
+parameter keeps its own: it is worth a launch, and its gradient's memory is free again at once. The bits are those of
+the nodes. Linear in nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Final
+
+from dslc.compiler.ir.graph import Graph, Node, Value, order
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ops.attrs import int_tuple
+from dslc.compiler.ops.multi_update import MAX_PARAMS, joined
+from dslc.compiler.ops.optim import Update
+
+SMALL: Final = 1 << 20  # bytes of a parameter that joins others, at most
+
+
+def group_updates(graph: Graph) -> Graph:
+    """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
+    new: dict[Value, Value] = {}
+    for nodes in _groups(graph):
+        more = len(nodes) - 1
+        whole = joined(nodes, f"{nodes[0].name} and {more} more")
+        states = iter(whole.outputs)
+        for number, node in enumerate(nodes):
+            new.update(zip(node.outputs[:-1], states))
+            b = Builder(name=node.name, span=node.span, phase=node.phase)
+            flag = b(OPS["slice"], whole.outputs[-1], starts=(number,), stops=(number + 1,), steps=(1,))
+            new[node.outputs[-1]] = b(OPS["reshape"], flag, shape=())
+    return _renamed(graph, new) if new else graph
+
+
+def _groups(graph: Graph) -> list[list[Node]]:
+    """Nodes that join, two or more each."""
+    groups: dict[Hashable, list[Node]] = {}
+    behind: set[Value] = set()  # what an update has gone into
+    for node in graph.nodes:
+        if any(v in behind for v in node.inputs):
+            behind.update(node.outputs)
+        elif isinstance(node.op, Update):
+            behind.update(node.outputs)
+            if not node.op.layerwise and node.types[0].bytes <= SMALL:
+                key = (node.op.name, tuple(sorted(node.attrs.items())), node.types[0].dtype, node.inputs[-2:])
+                groups.setdefault(key, []).append(node)
+    cut = [nodes[i : i + MAX_PARAMS] for nodes in groups.values() for i in range(0, len(nodes), MAX_PARAMS)]
+    return [nodes for nodes in cut if len(nodes) > 1]
+
+
+def _renamed(graph: Graph, new: dict[Value, Value]) -> Graph:
+    """The graph that reads the new values for the old."""
+    for node in graph.nodes:
+        if any(v in new for v in node.inputs):
+            fresh = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
+            new.update(zip(node.outputs, (_joined_slices(fresh),) if node.op.name == "concat" else fresh.outputs))
+    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
+    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
+    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+
+
+def _joined_slices(concat: Node) -> Value:
+    """What a concat gives; of vectors, neighbouring slices of one tensor become one slice."""
+    if concat.types[0].rank != 1:
+        return concat.out
+    pieces: list[tuple[Value, int, int]] = []
+    for value in concat.inputs:
+        source, start, stop = _slice_of(value)
+        if pieces and pieces[-1][0] is source and pieces[-1][2] == start:
+            start = pieces.pop()[1]
+        pieces.append((source, start, stop))
+    b = Builder(name=concat.name, span=concat.span, phase=concat.phase)
+    whole = [_part(b, *piece) for piece in pieces]
+    return whole[0] if len(whole) == 1 else b(OPS["concat"], *whole, axis=0)
+
+
+def _slice_of(value: Value) -> tuple[Value, int, int]:
+    """A vector as elements of another one, or of itself."""
+    source = value
+    while isinstance(source.producer, Node) and source.producer.op.name == "reshape":
+        source = source.producer.inputs[0]
+    node = source.producer
+    if isinstance(node, Node) and node.op.name == "slice" and source.type.rank == 1 and node.attrs["steps"] == (1,):
+        return node.inputs[0], int_tuple(node.attrs, "starts")[0], int_tuple(node.attrs, "stops")[0]
+    return value, 0, value.type.ints[0]
+
+
+def _part(b: Builder, source: Value, start: int, stop: int) -> Value:
+    if (start, stop) == (0, source.type.ints[0]):
+        return source
+    return b(OPS["slice"], source, starts=(start,), stops=(stop,), steps=(1,))
