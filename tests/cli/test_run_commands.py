@@ -124,6 +124,31 @@ def test_faults_have_their_codes(args: tuple[str, ...], code: int, error: str, d
     assert not (project / "y.npy").exists()
 
 
+@pytest.mark.parametrize(
+    ("args", "error"),
+    [
+        (("train", "--set", "data.train.x=nothing.npz:x"), "R101"),
+        (("train", "--set", "data.eval.x=nothing-*.npz:x"), "R101"),
+        (("train", "--overfit-one-batch", "--set", "data.train.x=folder/:image"), "R101"),
+        (("train", "--weights", "nothing.safetensors"), "R304"),
+        (("eval", "--set", "data.eval.x=nothing.npy"), "R101"),
+        (("eval", "--weights", "nothing.safetensors"), "R304"),
+    ],
+)
+def test_a_file_that_is_not_there_is_seen_before_a_build(
+    args: tuple[str, ...], error: str, dslc: Callable, project: Path
+) -> None:
+    ran = dslc(*args)
+    assert ran.code in (3, 5) and f"error[{error}]" in ran.err and "built" not in ran.err
+    assert not (project / "build").exists() and not (project / "runs").exists()
+
+
+def test_a_file_of_training_is_not_needed_to_evaluate(dslc: Callable, project: Path) -> None:
+    (project / "data.npz").rename(project / "kept.npz")
+    flags = ("--set", "data.eval.x=kept.npz:x", "--set", "data.eval.label=kept.npz:y")
+    assert "error[R304]: no weights" in dslc("eval", *flags).err
+
+
 def test_predict_wants_a_file_that_holds_arrays(dslc: Callable, project: Path) -> None:
     assert dslc("predict", "data.npz:x", "-o", "y.txt").code == 2
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -20,10 +21,13 @@ def command(weights: str | None, device: str, **flags: Any) -> None:
     """Compute loss and metrics over the evaluation data."""
     from dslc.cli.compile import artifact_of
     from dslc.face import load
+    from dslc.runtime.train.files import require_data, require_weights
     from dslc.runtime.train.loop import evaluate
     from dslc.runtime.train.progress import numbers
 
     config = read_config(**flags)
+    require_data(config, training=False)
+    require_weights(None if weights is None else Path(weights))
     with load(artifact_of(config), device=device, weights=weights) as session:
         found = evaluate(config, session, console=sys.stderr if settings().json else sys.stdout)
     values = {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}

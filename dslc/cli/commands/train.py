@@ -49,12 +49,15 @@ def command(
     from dslc.face import load
     from dslc.runtime.train import diagnose
     from dslc.runtime.train.diagnose import overfit_one_batch
+    from dslc.runtime.train.files import require_data, require_weights
     from dslc.runtime.train.loop import train
 
     if weights is not None and resume:
         raise click.UsageError("--weights and --resume exclude each other: a checkpoint has its weights")
     _check_flags(overfit=overfit, find_nan=find_nan, resume=resume, steps=steps)
     config = read_config(**flags, start={"weights": weights, "map": name_map(renames), "partial": partial or None})
+    require_data(config, training=True)
+    require_weights(None if resume else config.start.weights)
     with build_progress() as progress:
         path, built = build_config(config, progress)
     if built is not None:

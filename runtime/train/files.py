@@ -1,0 +1,32 @@
+"""Whether the files that a configuration names are there: a look that comes before a build, which takes longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from dslc.base.errors import WeightsMissing
+from dslc.runtime.data.arrays import open_file
+from dslc.runtime.data.source import Source, files
+from dslc.runtime.train.config import Config
+
+
+def require_data(config: Config, *, training: bool) -> None:
+    """The data of evaluation, and with ``training`` that to train on. Raises DataError R101 for a file that is not."""
+    data = config.data
+    both = training or data.split is not None  # then a part of the training data is evaluated
+    for section, sources in (("train", data.train if both else {}), ("eval", data.eval)):
+        for name, source in sources.items():
+            _require(files(source, lambda text: None, f"data.{section}.{name}"))
+
+
+def _require(sources: Iterable[Source]) -> None:
+    for source in sources:
+        if source.kind != "folder" or not source.path.exists():
+            open_file(source.path).close()
+
+
+def require_weights(path: Path | None) -> None:
+    """The weights to start from, if there are to be any. Raises WeightsMissing R304."""
+    if path is not None and not path.exists():
+        raise WeightsMissing("R304", "there is no such file", place=str(path), help="check the path")
