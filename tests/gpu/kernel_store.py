@@ -1,18 +1,21 @@
 """Compiled kernels and what they shall compute, in one folder, for a machine that cannot compile.
 
-``index.json`` says what ``data.bin``, compressed, holds: cubins by symbol, and cases. A case is a list of buffers (bytes before, and
-for outputs the values after) and launches over them.
+``index.json`` says what ``data.bin``, which is compressed, holds: cubins by symbol, and cases. A case is a list of
+buffers (bytes before, and for outputs the values after) and launches over them.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from dslc.compiler.codegen.launch import Launch
 
 ROOT = Path(__file__).resolve().parents[2] / ".gpu"
 
@@ -32,6 +35,30 @@ class Writer:
 
     def array(self, x: np.ndarray) -> dict[str, Any]:
         return {"dtype": x.dtype.str, "shape": list(x.shape), "at": self.put(np.ascontiguousarray(x).tobytes())}
+
+    def launches(
+        self, launches: Sequence[Launch], places: Mapping[Any, int], architecture: str
+    ) -> list[dict[str, Any]]:
+        """Launches over buffers by their places; their kernels are compiled and kept."""
+        from dslc.compiler.codegen.cuda import units
+        from dslc.compiler.codegen.target import target_of
+
+        found, target = [], target_of(architecture)
+        for launch in launches:
+            if launch.symbol not in self.kernels:
+                code = units.compiled(launch.spec, launch.symbol, architecture)
+                self.kernels[launch.symbol] = self.put(code.cubin)
+            geometry = target.geometry(launch.spec)
+            found.append(
+                {
+                    "symbol": launch.symbol,
+                    "grid": geometry.grid,
+                    "block": geometry.block,
+                    "shared": geometry.shared_bytes,
+                    "arguments": [places[v] for v in (*launch.reads, *launch.writes)],
+                }
+            )
+        return found
 
     def finish(self, folder: Path, header: Mapping[str, Any]) -> None:
         folder.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,6 @@ from evaluation import apply, values_of  # noqa: E402
 from kernel_store import ROOT, Writer  # noqa: E402
 from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, wanted  # noqa: E402
 
-from dslc.compiler.codegen.cuda import units  # noqa: E402
 from dslc.compiler.codegen.cuda.lower import lower  # noqa: E402
 from dslc.compiler.ir.graph import Node  # noqa: E402
 from dslc.compiler.ir.op import Builder  # noqa: E402
@@ -70,24 +69,12 @@ class _Maker:
             for block in launch.scratch:
                 if block not in places:
                     place(block, bytes=block.bytes)
-            if launch.symbol not in self.store.kernels:
-                code = units.compiled(launch.spec, launch.symbol, self.architecture)
-                self.store.kernels[launch.symbol] = self.store.put(code.cubin)
         self.store.cases.append(
             {
                 "name": name,
                 "close": close,
                 "buffers": buffers,
-                "launches": [
-                    {
-                        "symbol": launch.symbol,
-                        "grid": (g := units.geometry(launch.spec)).grid,
-                        "block": g.block,
-                        "shared": g.shared_bytes,
-                        "arguments": [places[v] for v in (*launch.reads, *launch.writes)],
-                    }
-                    for launch in launches
-                ],
+                "launches": self.store.launches(launches, places, self.architecture),
             }
         )
         return True
