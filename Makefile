@@ -5,11 +5,11 @@ BIN    := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check soak grammar docs clean
+.PHONY: help venv demo test check soak gpu-artifacts grammar docs clean
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | \
-	  while IFS="$$(printf '\t')" read -r name text; do printf '  make %-9s %s\n' "$$name" "$$text"; done
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
+	  while IFS="$$(printf '\t')" read -r name text; do printf '  make %-13s %s\n' "$$name" "$$text"; done
 
 # Installed once; again when the dependencies change.
 $(VENV)/.installed: pyproject.toml
@@ -36,6 +36,10 @@ check: $(VENV)/.installed ## lint, formatting, types, import floors
 
 soak: $(VENV)/.installed ## the tests with every fuzz and fault count at its full size
 	DSLC_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) -o timeout=3600
+
+gpu-artifacts: $(VENV)/.installed ## compile what tests/gpu and the GPU benchmarks run, into .gpu (no GPU is needed)
+	$(BIN)/python tests/gpu/make_kernels.py
+	$(BIN)/python benchmarks/gpu_kernels.py make
 
 grammar: $(VENV)/.installed ## make the parser's tables again after a change of dsl/grammar.lark
 	$(BIN)/python -m dslc.dsl.tables
