@@ -164,10 +164,10 @@ def test_hostile_files_are_refused_with_place_cause_and_help(tmp_path: Path, cas
     source, says = CORPUS[case]
     path = tmp_path / "dslc.yaml"
     path.write_bytes(source if isinstance(source, bytes) else source.encode())
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(DataError) as caught:
         load_config(path)
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 2
     error = caught.value
     assert error.code == "R104" and says in error.message, error.render()
     assert error.place and str(path) in error.place and error.help and "\n" not in error.help
