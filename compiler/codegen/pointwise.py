@@ -13,7 +13,7 @@ from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import Expr, argument, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
-from dslc.compiler.ops.fused import expanded
+from dslc.compiler.ops.fused import expanded, results_of
 
 _MAX_LITERAL = 64  # values written into the code
 
@@ -23,13 +23,15 @@ def pointwise(node: Node) -> list[Launch]:
     steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
     shape = node.types[0].ints
     inputs = [Access(v.type.dtype, broadcast_strides(v.type.ints, shape)) for v in node.inputs]
-    builder = RegionBuilder(shape, (), inputs, [Access(node.types[0].dtype, dense(shape))])
+    builder = RegionBuilder(shape, (), inputs, [Access(t.dtype, dense(shape)) for t in node.types])
     builder.row()
-    known: dict[Value, Expr] = {v: builder.input(i) for i, v in enumerate(node.inputs)}
-    result = builder.input(0)
+    values = [builder.input(i) for i in range(len(node.inputs))]
+    known: dict[Value, Expr] = dict(zip(node.inputs, values))
     for step in steps:
-        result = known[step.out] = step_value(builder, step, [known[v] for v in step.inputs])
-    builder.store(0, result)
+        values.append(step_value(builder, step, [known[v] for v in step.inputs]))
+        known[step.out] = values[-1]
+    for number, place in enumerate(results_of(node.attrs, len(values))):
+        builder.store(number, values[place])
     return [Launch(builder.region(), node.inputs, node.outputs)]
 
 

@@ -24,7 +24,8 @@ class Fused(Op):
 
     A step is (op's name, numbers of its inputs, ((attribute, value), ...)); numbers count the inputs of the node, then
     the steps. Each step is a pointwise op whose result has the shape of the node's, or a constant of rank 0. Every
-    step rounds its result to its dtype as if it stood alone, so a region gives the bits of its steps.
+    step rounds its result to its dtype as if it stood alone, so a region gives the bits of its steps. With the
+    attribute ``results``, numbers too, there is an output for each of these.
     """
 
     name = "fused"
@@ -35,7 +36,7 @@ class Fused(Op):
         for name, inputs, step_attrs in steps(attrs):
             (type_,) = OPS[name].infer([known[i] for i in inputs], step_attrs)
             known.append(type_)
-        return (known[-1],)
+        return tuple(known[i] for i in results_of(attrs, len(known)))
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
         raise NoGradient("fusion comes after differentiation")
@@ -44,22 +45,22 @@ class Fused(Op):
         known = list(xs)
         for name, inputs, step_attrs in steps(attrs):
             known.extend(OPS[name].meaning([known[i] for i in inputs], step_attrs))
-        return [known[-1]]
+        return [known[i] for i in results_of(attrs, len(known))]
 
     def cost(self, node: Node) -> Cost:
         flops = sum(step.op.cost(step).flops for step in expanded(node.inputs, node.attrs))
         return Cost(flops, sum(t.bytes for t in (*node.input_types, *node.types)))
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
-        where: dict[Value, int | None] = dict(zip(node.inputs, axes))
-        last: tuple[int | None, ...] = (None,)
+        where: list[int | None] = list(axes)
+        place = {v: i for i, v in enumerate(node.inputs)}
         for step in expanded(node.inputs, node.attrs):
-            found = step.op.rows(step, [where[v] for v in step.inputs])
+            found = step.op.rows(step, [where[place[v]] for v in step.inputs])
             if found is None:
                 return None
-            where[step.out] = found[0]
-            last = found
-        return last
+            place[step.out] = len(where)
+            where.append(found[0])
+        return tuple(where[i] for i in results_of(node.attrs, len(where)))
 
 
 fused = register(Fused())
@@ -69,6 +70,12 @@ def steps(attrs: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[int], dict[s
     """The steps of a body, as the compiler or as JSON has it."""
     for name, inputs, step_attrs in attrs["body"]:
         yield name, inputs, {key: value for key, value in step_attrs}
+
+
+def results_of(attrs: Mapping[str, Any], count: int) -> Sequence[int]:
+    """Numbers of the outputs among ``count`` values: the last one, or those of the attribute ``results``."""
+    results: Sequence[int] = attrs.get("results", (count - 1,))
+    return results
 
 
 def expanded(inputs: Sequence[Value], attrs: Attrs) -> list[Node]:

@@ -19,15 +19,12 @@ r*k <= k + 1 + r. The bits stay. GPUs alone; linear in nodes but for chains of s
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
 
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
-from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
-
-_BODIES: Final = ("fused", "fused_sums")
+from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered
 
 
 def absorb(program: Program, build: Build) -> Program:
@@ -43,14 +40,14 @@ def absorb_graph(graph: Graph) -> Graph:
         readers, roots = graph.readers(), set(graph.roots)
         chosen = {n for n in graph.nodes if n.outputs[0] not in roots and _goes(n, readers.get(n.outputs[0], []))}
         # one link of a chain at a time: the last ones first
-        chosen = {n for n in chosen if not any(r in chosen for r in readers[n.out])}
+        chosen = {n for n in chosen if not any(r in chosen for r in readers[n.outputs[0]])}
         if not chosen:
             return graph
         graph = _without(graph, chosen)
 
 
 def _goes(node: Node, readers: list[Node]) -> bool:
-    if not _is_pointwise(node) or not any(r.op.name == "fused_sums" for r in readers):
+    if not is_pointwise(node) or len(node.outputs) > 1 or not any(r.op.name == "fused_sums" for r in readers):
         return False
     shape = node.types[0].shape
     inputs = sum(v.type.shape == shape for v in node.inputs)
@@ -59,25 +56,13 @@ def _goes(node: Node, readers: list[Node]) -> bool:
     return all(_may_take(reader, node) for reader in readers)
 
 
-def _is_pointwise(node: Node) -> bool:
-    return (isinstance(node.op, Pointwise) or node.op.name == "fused") and not node.op.random
-
-
 def _may_take(reader: Node, node: Node) -> bool:
-    if not (_is_pointwise(reader) or reader.op.name == "fused_sums"):
+    one_result = is_pointwise(reader) and len(reader.outputs) == 1
+    if not (one_result or reader.op.name == "fused_sums"):
         return False
     wide = reader.inputs if reader.op.name == "fused_sums" else reader.outputs
     same_shape = any(v.type.shape == node.types[0].shape for v in wide)
-    return same_shape and len(_body(reader)) + len(_body(node)) <= MAX_STEPS
-
-
-def _body(node: Node) -> tuple[Attr, ...]:
-    """The steps of a node: its own, or the one that it is."""
-    if node.op.name in _BODIES:
-        body = node.attrs["body"]
-        assert isinstance(body, tuple)
-        return body
-    return ((node.op.name, tuple(range(len(node.inputs))), tuple(sorted(node.attrs.items()))),)
+    return same_shape and len(body_of(reader)) + len(body_of(node)) <= MAX_STEPS
 
 
 def _without(graph: Graph, chosen: set[Node]) -> Graph:
@@ -110,30 +95,15 @@ def _joined(node: Node, current: tuple[Value, ...], taken: dict[Value, Node], ne
     results: dict[Value, int] = {}
     for old, producer in inside.items():
         start = [number[new.get(v, v)] for v in producer.inputs]
-        body += _renumbered(_body(producer), start, len(inputs) + len(body))
+        body += renumbered(body_of(producer), start, len(inputs) + len(body))
         results[old] = len(inputs) + len(body) - 1
     first = [results[old] if old in inside else number[v] for old, v in zip(node.inputs, current)]
     offset = len(inputs) + len(body)
-    body += _renumbered(_body(node), first, offset)
+    body += renumbered(body_of(node), first, offset)
     if node.op.name != "fused_sums":
         return Node(
             fused, tuple(inputs), node.types, {"body": tuple(body)}, name=node.name, span=node.span, phase=node.phase
         )
-    summed = tuple(_place(i, first, offset) for i in node.attrs["summed"])  # type: ignore[union-attr]
+    summed = tuple(placed(i, first, offset) for i in node.attrs["summed"])  # type: ignore[union-attr]
     attrs = {**node.attrs, "body": tuple(body), "summed": summed}
     return Node(node.op, tuple(inputs), node.types, attrs, name=node.name, span=node.span, phase=node.phase)
-
-
-def _renumbered(body: tuple[Attr, ...], inputs: list[int], offset: int) -> list[Attr]:
-    """Steps whose inputs have new numbers and whose own results count from ``offset``."""
-    found: list[Attr] = []
-    for step in body:
-        assert isinstance(step, tuple) and isinstance(step[1], tuple)
-        name, read, attrs = step
-        found.append((name, tuple(_place(i, inputs, offset) for i in read), attrs))  # type: ignore[union-attr]
-    return found
-
-
-def _place(number: Attr, inputs: list[int], offset: int) -> int:
-    assert isinstance(number, int)
-    return inputs[number] if number < len(inputs) else offset + number - len(inputs)

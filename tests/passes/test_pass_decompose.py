@@ -14,6 +14,7 @@ from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.passes.absorb import absorb_graph
 from dslc.compiler.passes.decompose import decompose_graph
 from dslc.compiler.passes.fuse import fuse_graph
+from dslc.compiler.passes.join import join_graph
 from dslc.compiler.passes.layout import layout_graph
 from dslc.compiler.passes.simplify import simplify_graph
 
@@ -39,7 +40,7 @@ train Net(label: i32[B]) {
 def _graph(tmp_path: Path, dtype: str) -> Graph:
     path = tmp_path / "net.nn"
     path.write_text(_NET)
-    options = pipeline.Options(precision=dtype)
+    options = pipeline.Options(provider="reference", precision=dtype)
     program, _ = pipeline.compile_entry(
         pipeline.check_file(str(path)), "train_step", {"B": 4}, options, after="precision"
     )
@@ -85,3 +86,16 @@ def test_sums_take_their_inputs_in_with_the_same_bits(tmp_path: Path) -> None:
     feeds = _feeds(graph)
     assert_same_bits(evaluate(fused, feeds), evaluate(absorbed, feeds))
     assert _images(absorbed) < _images(fused)
+
+
+def test_small_nodes_join_with_the_same_bits(tmp_path: Path) -> None:
+    graph = fuse_graph(simplify_graph(decompose_graph(layout_graph(_graph(tmp_path, "f32"), lambda node: True))))
+    joined = join_graph(graph)
+    verify_graph(joined)
+    assert join_graph(joined) is joined
+    feeds = _feeds(graph)
+    assert_same_bits(evaluate(graph, feeds), evaluate(joined, feeds))
+    # forward, one node a norm for the new statistics; backward, one for the two means and the scale
+    vectors = [n for n in joined.nodes if n.op.name == "fused" and n.types[0].rank == 1 and len(n.outputs) > 1]
+    assert len(vectors) >= 5 and len(joined.nodes) < len(graph.nodes) - 20
+    assert max(len(n.outputs) for n in vectors) >= 4

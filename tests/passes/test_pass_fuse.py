@@ -122,9 +122,9 @@ def test_150_000_nodes_in_linear_time() -> None:
         value = B(OPS["neg"], value) if i % 5 else B(OPS["transpose"], B(OPS["exp"], value), perm=(1, 0))
         value = B(OPS["tanh"], value)
     graph = graph_of([X], {"result.r": value})
-    start = time.perf_counter()
+    start = time.process_time()
     after = fuse_graph(graph)
-    each = (time.perf_counter() - start) / len(graph.nodes) * 1e6
+    each = (time.process_time() - start) / len(graph.nodes) * 1e6
     print(f"{len(graph.nodes)} -> {len(after.nodes)} nodes, {each:.1f} us a node")
     assert len(after.nodes) < len(graph.nodes) / 2
     assert each < 60  # the goal is 10; a shared machine of unknown speed gets slack

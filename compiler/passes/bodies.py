@@ -1,0 +1,40 @@
+"""Bodies of fused nodes: steps by number, and what they are when nodes are put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dslc.compiler.ir.graph import Attr, Node
+from dslc.compiler.ir.op import Pointwise
+
+_BODIES: Final = ("fused", "fused_sums")
+
+
+def is_pointwise(node: Node) -> bool:
+    """Whether a node is a pointwise op, or several as one, without random draws."""
+    return (isinstance(node.op, Pointwise) or node.op.name == "fused") and not node.op.random
+
+
+def body_of(node: Node) -> tuple[Attr, ...]:
+    """The steps of a node: its own, or the one that it is."""
+    if node.op.name in _BODIES:
+        body = node.attrs["body"]
+        assert isinstance(body, tuple)
+        return body
+    return ((node.op.name, tuple(range(len(node.inputs))), tuple(sorted(node.attrs.items()))),)
+
+
+def renumbered(body: tuple[Attr, ...], inputs: Sequence[int], offset: int) -> list[Attr]:
+    """Steps whose inputs have new numbers and whose own results count from ``offset``."""
+    found: list[Attr] = []
+    for step in body:
+        assert isinstance(step, tuple) and isinstance(step[1], tuple)
+        name, read, attrs = step
+        found.append((name, tuple(placed(i, inputs, offset) for i in read), attrs))  # type: ignore[union-attr]
+    return found
+
+
+def placed(number: Attr, inputs: Sequence[int], offset: int) -> int:
+    assert isinstance(number, int)
+    return inputs[number] if number < len(inputs) else offset + number - len(inputs)
