@@ -26,6 +26,7 @@ from dslc.compiler.passes.absorb import absorb
 from dslc.compiler.passes.autodiff import autodiff
 from dslc.compiler.passes.decompose import decompose
 from dslc.compiler.passes.fuse import fuse
+from dslc.compiler.passes.join import join
 from dslc.compiler.passes.layout import layout
 from dslc.compiler.passes.memory import memory
 from dslc.compiler.passes.precision import precision
@@ -37,7 +38,7 @@ from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
 PIPELINE: Final[tuple[Pass, ...]] = (
-    autodiff, precision, layout, decompose, simplify, fuse, absorb, select, schedule, memory
+    autodiff, precision, layout, decompose, simplify, fuse, join, absorb, select, schedule, memory
 )  # fmt: skip
 #: What each kind of target computes in and keeps its parameters in.
 _CPU_DTYPES: Final = ("f32", "f64")
