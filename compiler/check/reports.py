@@ -48,9 +48,14 @@ class Reports:
             self.raise_errors()
 
     def raise_errors(self) -> None:
-        """CompileError when anything was found, in the order of the source."""
-        if self.errors:
-            raise CompileError(sorted(self.errors, key=lambda d: (d.label.span.source.path, d.label.span.start)))
+        """CompileError when anything was found, in the order of the source.
+
+        Where a name is not known, it may be the misspelt one of what seems unread: that is not said then.
+        """
+        misspelt = any(found.code == "E0102" for found in self.errors)
+        shown = [found for found in self.errors if not (misspelt and found.code == "E0110")]
+        if shown:
+            raise CompileError(sorted(shown, key=lambda d: (d.label.span.source.path, d.label.span.start)))
 
     def check_unread(self, block: syntax.Block) -> None:
         """E0110 for a block's tensor argument that its body never mentions (once per block)."""

@@ -63,6 +63,10 @@ BAD: dict[str, tuple[str, list[str]]] = {
         ),
         ["E0110"],
     ),
+    "misspelt_input_of_train": (
+        net("  return x |> linear(4)", after=TRAIN.replace("(output, label)", "(output, labels)")),
+        ["E0102"],
+    ),
     "two_models": (
         net("  return x |> linear(4)", after="model Other(x: [B, 2]) -> [B, 2] { return relu(x) }\n"),
         ["E0111"],
