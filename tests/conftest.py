@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # Set in the environment, so that worker processes of the same run draw from the same seed.
     os.environ.setdefault("DSLC_SEED", str(int.from_bytes(os.urandom(4), "big")))
+    # The kernels that one test compiles serve the others of this run, and nothing of it stays.
+    if "DSLC_TEST_CACHE" not in os.environ:
+        os.environ["DSLC_TEST_CACHE"] = tempfile.mkdtemp(prefix="dslc-cache-")
+        config.add_cleanup(partial(shutil.rmtree, os.environ["DSLC_TEST_CACHE"], ignore_errors=True))
+    os.environ["DSLC_CACHE_DIR"] = os.environ["DSLC_TEST_CACHE"]
     # A shell starts a background job with SIGINT ignored, and children inherit that: tests of signals need it heard.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -10,6 +10,12 @@ from typing import Final
 from dslc.cli.output import settings
 
 _WIDTH: Final = 60
+_BAR: Final = 30  # characters of it
+
+
+def _bar(done: int, total: int) -> str:
+    full = _BAR * done // max(1, total)
+    return f"{'#' * full}{'-' * (_BAR - full)}"
 
 
 @contextmanager
@@ -21,7 +27,10 @@ def build_progress() -> Iterator[Callable[[str, int, int], None] | None]:
         return
 
     def show(what: str, done: int, total: int) -> None:
-        stream.write(f"\r{f'building {done}/{total}  {what}'[:_WIDTH].ljust(_WIDTH)}")
+        text = f"building {done}/{total}  {what}"
+        if what == "kernels":
+            text = f"compiling kernels {done}/{total} ".ljust(28) + _bar(done, total)
+        stream.write(f"\r{text[:_WIDTH].ljust(_WIDTH)}")
         stream.flush()
 
     try:

@@ -33,6 +33,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "info": Entry("Look", "info", "Show what an artifact holds."),
     "mem": Entry("Look", "mem", "Show planned memory, its lower bound, the largest buffers."),
     "weights": Entry("Look", "weights", "List, compare or convert files of weights."),
+    "cache": Entry("Look", "cache", "Show or clear the cache of compiled kernels."),
     "config": Entry("Look", "config", "Print each value of the configuration and its origin."),
 }
 

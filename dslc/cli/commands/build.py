@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,31 +69,47 @@ def _text(path: Path, result: BuildResult) -> str:
         for report in result.reports
     ]
     state = result.header["state"]["bytes"]
-    missing = _through_numpy(result)
     return "\n".join(
         [
             table(("entry", "sizes", "nodes", "io", "work"), rows, (2, 3, 4)),
-            *([f"through numpy, for want of a kernel: {', '.join(missing)}"] if missing else []),
+            *_how_it_runs(result),
             f"state {size_text(state)}; built {path} ({size_text(len(result.artifact))}) in {result.seconds:.2f} s",
         ]
     )
 
 
-def _through_numpy(result: BuildResult) -> list[str]:
-    """The ops that a build with kernels leaves to the reference, which makes it slower than it could be."""
-    if not any(program.kernels for program in result.programs):
+def _how_it_runs(result: BuildResult) -> list[str]:
+    """How many nodes have kernels, the ops that are left to numpy and so slower than they could be, and what was
+    compiled."""
+    ours, rest = _nodes(result)
+    if not ours:
         return []
-    working = {n.op.name for p in result.programs for n in {*p.graph.nodes} - {*p.kernels} if not n.op.view}
-    return sorted(working)
+    cached = result.kernels - result.cache.compiled
+    listed = f"; {rest.total():,} through numpy: {', '.join(sorted(rest))}" if rest else ""
+    return [
+        f"{ours:,} nodes run as kernels{listed}",
+        f"kernels: {result.cache.compiled:,} compiled, {cached:,} from the cache",
+    ]
+
+
+def _nodes(result: BuildResult) -> tuple[int, Counter[str]]:
+    """How many nodes run as kernels, and how many of each op through numpy."""
+    rest: Counter[str] = Counter()
+    for program in result.programs:
+        ours = {*program.kernels}
+        rest.update(node.op.name for node in program.graph.nodes if not node.op.view and node not in ours)
+    return sum(len(program.kernels) for program in result.programs), rest
 
 
 def _data(path: Path, result: BuildResult) -> dict[str, Any]:
+    ours, rest = _nodes(result)
     return {
         "path": str(path),
         "name": result.name,
         "bytes": len(result.artifact),
         "seconds": result.seconds,
         "state_bytes": result.header["state"]["bytes"],
+        "nodes": {"kernels": ours, "numpy": rest.total(), "numpy_ops": dict(sorted(rest.items()))},
         "kernels": {
             "total": result.kernels,
             "compiled": result.cache.compiled,
