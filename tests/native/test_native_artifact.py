@@ -6,7 +6,6 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import platform
 import subprocess
 import sys
 import threading
@@ -22,8 +21,8 @@ import pytest
 
 import dslc
 from dslc.base.errors import ArtifactError, BuildError, EnvironmentFault, InputError
-from dslc.compiler.codegen.cpu.driver import driver_text
-from dslc.compiler.codegen.cpu.objects import LEVELS, compiled
+from dslc.compiler.codegen import lower
+from dslc.compiler.codegen.cpu.objects import LEVELS, object_of
 from dslc.compiler.pipeline import Options, build, check_file
 from dslc.runtime.artifact import read_artifact
 from dslc.runtime.cpu import objects
@@ -143,12 +142,10 @@ def symbols(data: bytes) -> tuple[set[str], set[str]]:
     return defined, wanted
 
 
-def test_an_artifact_that_mixes_says_so(folder: Path) -> None:
-    source = MODEL.replace("|> gelu |>", "|> sin |>")
-    (folder / "mixed.nn").write_text(source)
-    checked = check_file(str(folder / "mixed.nn"))
-    with pytest.raises(BuildError, match=r"E0603[\s\S]*sin") as caught:
-        build(checked, Options(provider="own"))
+def test_a_kernel_that_is_missing_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(lower._LOWERED, "maxpool")  # type: ignore[arg-type]
+    with pytest.raises(BuildError, match=r"E0603[\s\S]*maxpool") as caught:
+        build(check_file(str(folder / "net.nn")), Options(provider="own"))
     assert "--providers auto" in str(caught.value)
 
 
@@ -205,7 +202,7 @@ Counted = list[tuple[int, int]]
 
 @pytest.fixture(scope="module")
 def driver() -> objects.Objects:
-    return objects.Objects(compiled([driver_text(platform.machine())], objects.machine_level(LEVELS)), [])
+    return objects.Objects(object_of({}, objects.machine_level(LEVELS)), [])
 
 
 def counting(counted: Counted, before: Callable[[int, int], None] = lambda args, first: None) -> Any:
