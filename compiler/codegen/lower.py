@@ -73,6 +73,7 @@ def lower(node: Node) -> list[Launch] | None:
 _FEW: Final = 16  # tasks of a kernel, which leave threads idle
 _WANTED: Final = 64  # tasks of one that is spread
 _LEAST: Final = 4096  # elements of a part
+_WORTH: Final = 1 << 16  # elements of a task from which on it is worth two more launches
 
 
 def _spread(launches: Sequence[Launch]) -> list[Launch]:
@@ -92,4 +93,6 @@ def _parts(spec: object) -> int:
     if not isinstance(spec, Region) or not can_spread(spec) or tasks(spec) >= _FEW:
         return 1
     row = math.prod(spec.inner)
+    if row * spec.rows < _WORTH * tasks(spec):
+        return 1
     return min(-(-_WANTED // tasks(spec)), row * min(spec.rows, VECTOR_BYTES // 4) // _LEAST)

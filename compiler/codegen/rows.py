@@ -163,6 +163,24 @@ def softmax(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+def softmax_grad(node: Node) -> list[Launch]:
+    rows = _along(node, ["x", "x"], ["x"])
+    y, dy = rows.input(0), rows.input(1)
+    inner = rows.sum(y * dy)
+    rows.b.element()
+    rows.store(0, y * (dy - inner))
+    return rows.launch()
+
+
+def log_softmax_grad(node: Node) -> list[Launch]:
+    rows = _along(node, ["x", "x"], ["x"])
+    y, dy = rows.input(0), rows.input(1)
+    total = rows.sum(dy)
+    rows.b.element()
+    rows.store(0, dy - call("exp", y) * total)
+    return rows.launch()
+
+
 def log_softmax(node: Node) -> list[Launch]:
     rows = _along(node, ["x"], ["x"])
     x = rows.input(0)
@@ -292,7 +310,9 @@ LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
     "argmax": arg_extreme,
     "argmin": arg_extreme,
     "softmax": softmax,
+    "softmax_grad": softmax_grad,
     "log_softmax": log_softmax,
+    "log_softmax_grad": log_softmax_grad,
     "logsumexp": logsumexp,
     "softmax_cross_entropy": softmax_cross_entropy,
     "softmax_cross_entropy_grad": softmax_cross_entropy_grad,

@@ -10,7 +10,7 @@ from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import int_attr
-from dslc.compiler.ops.elementwise import Gradients, mul, only, require_kind, sub
+from dslc.compiler.ops.elementwise import Gradients, mul, neg, only, require_kind, sub
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.reduce import Reduction, all_axes, require_elements, sum_, widened
 from dslc.compiler.ops.transcendental import exp
@@ -45,9 +45,7 @@ class Softmax(AlongAxis):
     name = "softmax"
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        y, dy = node.out, only(dys)
-        inner = b(sum_, b(mul, dy, y), over=(int_attr(node.attrs, "axis"),), keep=True)
-        return (b(mul, y, b(sub, dy, inner)),)
+        return (b(softmax_grad, node.out, only(dys), axis=node.attrs["axis"]),)
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         axis = int(attrs["axis"])
@@ -62,15 +60,64 @@ class LogSoftmax(AlongAxis):
     name = "log_softmax"
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        dy = only(dys)
-        total = b(sum_, dy, over=(int_attr(node.attrs, "axis"),), keep=True)
-        return (b(sub, dy, b(mul, b(exp, node.out), total)),)
+        return (b(log_softmax_grad, node.out, only(dys), axis=node.attrs["axis"]),)
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         axis = int(attrs["axis"])
         with np.errstate(all="ignore"):
             x = xs[0] - np.max(xs[0], axis=axis, keepdims=True)
             return [x - np.log(np.sum(np.exp(x), axis=axis, keepdims=True, dtype=x.dtype))]
+
+
+class Backward(AlongAxis):
+    """The gradient of an op along an axis, from its result y and dy, both of one type."""
+
+    needs = (frozenset({"x0", "x1"}),)
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        y, dy = types
+        assert y == dy
+        return super().infer((y,), attrs)
+
+    def cost(self, node: Node) -> Cost:
+        y = node.types[0]
+        return Cost(4 * (y.bytes // y.dtype.itemsize), 3 * y.bytes)
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        return super().rows(node, axes[:1]) if axes[0] == axes[1] else None
+
+
+class SoftmaxGrad(Backward):
+    """softmax_grad(y, dy): ``y * (dy - sum(y * dy))`` along the attribute ``axis``."""
+
+    name = "softmax_grad"
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        (y, dy), d, axis = node.inputs, only(dys), int_attr(node.attrs, "axis")
+        through, inner = (b(sum_, b(mul, y, v), over=(axis,), keep=True) for v in (d, dy))
+        return b(sub, b(mul, d, b(sub, dy, inner)), b(mul, dy, through)), b(softmax_grad, y, d, axis=axis)
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        y, dy = xs
+        with np.errstate(all="ignore"):
+            return [y * (dy - np.sum(y * dy, axis=int(attrs["axis"]), keepdims=True, dtype=y.dtype))]
+
+
+class LogSoftmaxGrad(Backward):
+    """log_softmax_grad(y, dy): ``dy - exp(y) * sum(dy)`` along the attribute ``axis``."""
+
+    name = "log_softmax_grad"
+
+    def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
+        (y, dy), d, over = node.inputs, only(dys), (int_attr(node.attrs, "axis"),)
+        part = b(mul, d, b(exp, y))
+        total = b(sum_, dy, over=over, keep=True)
+        return b(neg, b(mul, part, total)), b(sub, d, b(sum_, part, over=over, keep=True))
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        y, dy = xs
+        with np.errstate(all="ignore"):
+            return [dy - np.exp(y) * np.sum(dy, axis=int(attrs["axis"]), keepdims=True, dtype=y.dtype)]
 
 
 class LogSumExp(Reduction):
@@ -97,6 +144,8 @@ class LogSumExp(Reduction):
 
 softmax = register(Softmax())
 log_softmax = register(LogSoftmax())
+softmax_grad = register(SoftmaxGrad())
+log_softmax_grad = register(LogSoftmaxGrad())
 logsumexp = register(LogSumExp())
 
 

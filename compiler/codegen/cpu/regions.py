@@ -4,6 +4,9 @@ Vectors run along the last inner axis where there is one and some input is dense
 each lane being a row of its own (pointwise regions, and reductions of columns). What is left of an axis is a shorter
 vector, whose length is known, so there are no loops over single elements.
 
+Where long columns are reduced, a task sweeps over its piece of the lines one after the other, with the partial results
+of all columns in the first cache: memory is read in the order in which it lies.
+
 A sum over lanes keeps one vector of partial sums and adds its halves at the end; over columns it adds in order. Both
 depend on the shape alone. The tasks of a kernel are blocks of rows, of about ``_GRAIN`` elements.
 """
@@ -11,18 +14,20 @@ depend on the shape alone. The tasks of a kernel are blocks of rows, of about ``
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dslc.compiler.codegen.cpu.code import I64, VECTOR_BYTES, VOID, Code
-from dslc.compiler.codegen.cpu.row import Facts, Row
+from dslc.compiler.codegen.cpu.accumulate import identity
+from dslc.compiler.codegen.cpu.code import I64, VECTOR_BYTES, Code, lane_type
+from dslc.compiler.codegen.cpu.row import Facts, Nest, Row
 from dslc.compiler.codegen.cpu.values import Values
-from dslc.compiler.codegen.region import Region
+from dslc.compiler.codegen.region import Region, Scan
 
 _GRAIN: Final = 8192  # elements a task, about
+_SWEEP: Final = 64  # vectors whose partial results a sweep keeps: 4 KiB
+_LONG: Final = 32  # elements of a column that is worth it
 _KEPT: Final = 128 << 10  # bytes of a row's values that stay on the stack from one stage to another
-_STREAM: Final = 32 << 20  # bytes of a region's arguments from which on its outputs go past the caches
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +35,7 @@ class Shape:
     """How a region is cut. ``columns``: lanes are rows, neighbours along the last outer axis.
 
     A task is ``block`` rows; with columns ``block`` whole lines along the last outer axis, or where ``split`` a piece
-    of one line, of ``block`` rows.
+    of one line, of ``block`` rows. ``swept``: line by line.
     """
 
     columns: bool
@@ -38,6 +43,7 @@ class Shape:
     lanes: int
     block: int
     tasks: int
+    swept: bool = False
 
 
 def cut(region: Region) -> Shape:
@@ -53,11 +59,22 @@ def cut(region: Region) -> Shape:
         block = max(1, _GRAIN // max(1, work))
         return Shape(False, False, lanes, block, -(-region.rows // block))
     last = region.outer[-1] if region.outer else 1
-    block = max(lanes, _GRAIN // max(1, work) // lanes * lanes)
+    block, swept = max(lanes, _GRAIN // max(1, work) // lanes * lanes), _swept(region, lanes)
+    if swept:
+        block = max(block, _SWEEP * lanes)
     if last > block:
-        return Shape(True, True, lanes, block, (region.rows // last) * -(-last // block))
-    lines = max(1, block // max(1, last))
-    return Shape(True, False, lanes, lines, -(-(region.rows // max(1, last)) // lines) if region.rows else 0)
+        return Shape(True, True, lanes, block, (region.rows // last) * -(-last // block), swept)
+    lines = 1 if swept else max(1, block // max(1, last))
+    count = -(-(region.rows // max(1, last)) // lines) if region.rows else 0
+    return Shape(True, False, lanes, lines, count, swept)
+
+
+def _swept(region: Region, lanes: int) -> bool:
+    """Whether each column is reduced in one stage and finished by row stages, and both axes are long."""
+    first, *others = region.stages
+    plain = first.element and first.reduces and not (first.stores or first.raises or region.indices)
+    plain = plain and not any(isinstance(let, Scan) for let in first.lets) and not any(s.element for s in others)
+    return bool(plain and region.outer and region.outer[-1] >= 4 * lanes and math.prod(region.inner) >= _LONG)
 
 
 def _dense(region: Region, axis: int) -> int:
@@ -74,28 +91,7 @@ def tasks_of(region: Region) -> int:
 
 def emit_region(code: Code, region: Region) -> None:
     """Arguments are the inputs, then the outputs."""
-    printer = Printer(code, region)
-    printer.run()
-    if printer.streamed and code.level.startswith("x86_64"):
-        code.intrinsic("llvm.x86.sse.sfence", VOID)  # others see such stores when the task is done
-
-
-def _streamed(region: Region, shape: Shape) -> frozenset[int]:
-    """The outputs that are worth it: dense along the lanes, each vector at a multiple of its size. Buffers begin there
-    (``ALIGNMENT``)."""
-    whole = math.prod((*region.outer, *region.inner))
-    arguments = (*region.inputs, *region.outputs)
-    if sum(whole * a.dtype.itemsize for a in arguments if all(a.strides)) < _STREAM:
-        return frozenset()
-    lane_axis = len(region.outer) - 1 if shape.columns else len(region.outer) + len(region.inner) - 1
-    last = (*region.outer, *region.inner)[lane_axis]
-    found = set()
-    for number, access in enumerate(region.outputs):
-        others = [s for axis, s in enumerate(access.strides) if axis != lane_axis]
-        steps = (last, access.offset, *others)
-        if access.strides[lane_axis] == 1 and all(s % (VECTOR_BYTES // access.dtype.itemsize) == 0 for s in steps):
-            found.add(number)
-    return frozenset(found)
+    Printer(code, region).run()
 
 
 class Printer:
@@ -115,7 +111,6 @@ class Printer:
         ]
         row_bytes = math.prod(region.inner) * VECTOR_BYTES // (1 if self.shape.columns else self.shape.lanes)
         self.kept = self.facts.repeated if row_bytes * len(self.facts.repeated) <= _KEPT else {}
-        self.streamed = _streamed(region, self.shape)
 
     def run(self) -> None:
         code, region, shape = self.code, self.region, self.shape
@@ -146,20 +141,63 @@ class Printer:
 
     def _columns(self, outer: list[Any], start: Any, stop: Any, last: int) -> None:
         """Rows start..stop along the last outer axis of ``last`` elements, ``lanes`` at a time."""
-        code, lanes = self.code, self.shape.lanes
         if not self.region.outer:
             Row(self, [], 1, 1).run()
-            return
+        elif self.shape.swept:
+            self._sweep(outer, start, stop, last)
+        else:
+            self._vectors(start, stop, last, lambda column, lanes: Row(self, [*outer, column], lanes, lanes).run())
+
+    def _sweep(self, outer: list[Any], start: Any, stop: Any, last: int) -> None:
+        """The stage of elements line by line, then the stages of rows."""
+        code, stage = self.code, self.region.stages[0]
+        dtypes = [self.facts.dtypes[r.value] for r in stage.reduces]
+        count = -(-min(last, self.shape.block if self.shape.split else last) // self.shape.lanes) * self.shape.lanes
+        buffers = [code.local(lane_type(d), count, align=VECTOR_BYTES) for d in dtypes]
+        each = list(zip(stage.reduces, dtypes, buffers))
+
+        def clear(column: Any, lanes: int) -> None:
+            for reduce, dtype, buffer in each:
+                values = Values(code, lanes)
+                empty = values.const(identity(reduce.combine, dtype), dtype)
+                values.store(empty, buffer, self._behind(column, start), 1)
+
+        def take(index: list[Any], number: Any) -> Callable[[Any, int], None]:
+            def vector(column: Any, lanes: int) -> None:
+                values, at = Values(code, lanes), self._behind(column, start)
+                found = Row(self, [*outer, column], lanes, lanes).reduced(stage, index, number)
+                for (reduce, dtype, buffer), new in zip(each, found):
+                    old = values.load(buffer, at, 1, dtype)
+                    values.store(values.combine(reduce.combine, old, new), buffer, at, 1)
+
+            return vector
+
+        def finish(column: Any, lanes: int) -> None:
+            at = self._behind(column, start)
+            totals = [Values(code, lanes).load(buffer, at, 1, dtype) for _, dtype, buffer in each]
+            Row(self, [*outer, column], lanes, lanes).finish(totals)
+
+        self._vectors(start, stop, last, clear)
+        with Nest(code, self.region.inner) as (index, number):
+            self._vectors(start, stop, last, take(index, number))
+        self._vectors(start, stop, last, finish)
+
+    def _behind(self, column: Any, start: Any) -> Any:
+        return column if isinstance(start, int) and start == 0 else self.b.sub(self.code.int(column), start)
+
+    def _vectors(self, start: Any, stop: Any, last: int, work: Callable[[Any, int], None]) -> None:
+        """``work`` for each vector of the lanes start..stop, and for what is left of the axis at its end."""
+        code, lanes = self.code, self.shape.lanes
         tail = last % lanes
         whole = last - tail
         if whole:
             end = code.least(stop, whole) if not isinstance(stop, int) else whole
             with code.loop(end, start, lanes) as column:
-                Row(self, [*outer, column], lanes, lanes).run()
+                work(column, lanes)
         if not tail:
             return
         if isinstance(stop, int):
-            Row(self, [*outer, whole], tail, tail).run()
+            work(whole, tail)
             return
         with self.b.if_then(self.b.icmp_signed("==", stop, I64(last))):
-            Row(self, [*outer, whole], tail, tail).run()
+            work(whole, tail)

@@ -128,10 +128,26 @@ class Row:
         for number, stage in enumerate(self.region.stages):
             if stage.element:
                 self._element_stage(number, stage)
-                continue
-            for let in stage.lets:
-                self.known.append(self.value(let, self.known, self.values, self.bases, self.row_stride))
-            self.stores(stage, self.known, self.values, self.out_bases, [self.row_stride(a) for a in self.outs])
+            else:
+                self._row_stage(stage)
+
+    def reduced(self, stage: Stage, index: list[Any], number: Any) -> list[Reg]:
+        """What one element of each of ``lanes`` rows gives to the reductions of the first stage."""
+        known = _Elements(self, 0, stage, {}, []).run(index, number, self.lanes, 0)
+        found = [known[reduce.value] for reduce in stage.reduces]
+        return [reg for reg in found if reg is not None]
+
+    def finish(self, totals: list[Reg]) -> None:
+        """The row stages behind the first stage, whose reductions are known."""
+        first, *others = self.region.stages
+        self.known += [*[None] * len(first.lets), *totals]
+        for stage in others:
+            self._row_stage(stage)
+
+    def _row_stage(self, stage: Stage) -> None:
+        for let in stage.lets:
+            self.known.append(self.value(let, self.known, self.values, self.bases, self.row_stride))
+        self.stores(stage, self.known, self.values, self.out_bases, [self.row_stride(a) for a in self.outs])
 
     def _input(self, number: int) -> Reg | None:
         """An input that has one value a row."""
@@ -189,8 +205,7 @@ class Row:
         for store in stage.stores:
             reg = known[store.value]
             assert reg is not None and reg.dtype is self.outs[store.output].dtype
-            stream = store.output in self.p.streamed
-            values.store(reg, self.p.outputs[store.output], bases[store.output], strides[store.output], stream)
+            values.store(reg, self.p.outputs[store.output], bases[store.output], strides[store.output])
         for flag in stage.raises:
             reg = known[flag.value]
             assert reg is not None
@@ -260,8 +275,9 @@ class _Elements:
         self.row, self.code, self.place, self.stage = row, row.code, place, stage
         self.scans, self.totals, self.used = scans, totals, used(stage)
 
-    def run(self, index: list[Any], number: Any, lanes: int, along: int, way: int = 0) -> None:
-        """The stage for ``lanes`` elements of one row (``along``), or one element of each of ``lanes`` rows."""
+    def run(self, index: list[Any], number: Any, lanes: int, along: int, way: int = 0) -> list[Reg | None]:
+        """The stage for ``lanes`` elements of one row (``along``), or one element of each of ``lanes`` rows. Gives all
+        values that are known then."""
         row, stage, region = self.row, self.stage, self.row.region
         values = Values(self.code, lanes)
 
@@ -293,6 +309,7 @@ class _Elements:
             reg = known[reduce.value]
             assert reg is not None
             total.add(reg, lanes, way)
+        return known
 
     def _value(
         self,

@@ -169,18 +169,11 @@ class Values:
         place = self.code.at(pointer, offset, element or type)
         return self.b.load(place, typ=type, align=dtype.itemsize)
 
-    def store(self, reg: Reg, pointer: Any, offset: Any, stride: int, stream: bool = False) -> None:
-        """Writes elements offset, offset + stride, ...; a stride of 0 is for one lane alone. ``stream``: past the
-        caches, to a place that is a multiple of the vector's size."""
+    def store(self, reg: Reg, pointer: Any, offset: Any, stride: int) -> None:
+        """Writes elements offset, offset + stride, ...; a stride of 0 is for one lane alone."""
         value = reg.value
         if reg.dtype is DType.B1:
             value = self.b.zext(value, wide(memory_type(reg.dtype), self.lanes))
-        if stream:
-            assert stride == 1 and self.lanes > 1
-            place = self.code.at(pointer, offset, memory_type(reg.dtype))
-            done = self.b.store(value, place, align=self.lanes * reg.dtype.itemsize)
-            done.set_metadata("nontemporal", self.code.module.add_metadata([ir.IntType(32)(1)]))
-            return
         self.store_value(value, reg.dtype, pointer, offset, stride)
 
     def store_value(self, value: Any, dtype: DType, pointer: Any, offset: Any, stride: int) -> None:
