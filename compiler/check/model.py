@@ -34,6 +34,7 @@ _RECURSION = 60_000  # Python frames; the checker's own depth limit (expressions
 class Checked:
     """A model that holds together for every size of its dims.
 
+    ``args``: compile-time arguments of the model and of its train section, and the defaults of those that are not.
     ``graph``: outputs ``result.NAME``, and with a train section ``loss`` and ``metric.NAME``; updates of buffers.
     """
 
@@ -189,7 +190,7 @@ def _finish(
         results=tuple(model.results),
         params=dict(tensors.stored),
         train=train,
-        args=args,
+        args=args | ({} if train is None else train.args),
         precision=precision,
         budget=budget,
         warnings=tuple(expander.reports.warnings),

@@ -34,12 +34,13 @@ LOG_FIELDS: Final = ("kind", "step", "epoch", "loss", "lr", "rows", "samples_per
 
 @dataclass
 class TrainSection:
-    """What the section says. ``scalars``: float arguments and their defaults, in order; ``ema``: the decay of the
-    averaged weights, None without them; ``accumulate``: micro-batches of a step."""
+    """What the section says. ``args``: its arguments; ``scalars``: the floats among them, in order; ``ema``: the decay
+    of the averaged weights, None without them; ``accumulate``: micro-batches of a step."""
 
     loss: Value | None = None
     metrics: dict[str, Value] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
+    args: dict[str, Static] = field(default_factory=dict)
     scalars: dict[str, float] = field(default_factory=dict)
     optimizer: Optimizer | None = None
     optimizer_args: dict[str, Any] = field(default_factory=dict)
@@ -126,6 +127,7 @@ def _declare(
     else:
         raise Problem("E0201", f"`{param.name}` has no value", span, help=f"write a default, or -D {param.name}=VALUE")
     value_now = static_argument(param, default, param.span, "train")
+    found.args[param.name] = value_now
     if isinstance(value_now, float):
         found.scalars[param.name] = value_now
         value_now = expander.tensors.scalar(param.name, DType.FLOAT)

@@ -127,3 +127,23 @@ def test_accumulate_is_an_argument_like_any_other(tmp_path: Path) -> None:
     for text, expected in (("1", 1), ("5", 5)):
         checked = pipeline.check_file(path, args={"parts": text})
         assert checked.train is not None and checked.train.accumulate == expected
+
+
+def test_another_number_of_micro_batches_is_another_build(tmp_path: Path) -> None:
+    """An argument of the train section is recorded in the artifact, so that a build with another one is stale."""
+    path = tmp_path / "m.nn"
+    path.write_text(
+        "nn 1\ndim B in 1..8 = 2\nmodel M(x: [B, 3]) -> [B, 1] { return x |> linear(1) }\n"
+        "train M(parts: int = 1, weight: float = 1.0) {\n  loss = weight * mean(output^2)\n"
+        "  optimizer = sgd(lr=0.1)\n  accumulate = parts\n}\n"
+    )
+    options = pipeline.Options()
+    recorded = [
+        pipeline.recorded_options(pipeline.check_file(path, args=args), options)["args"]
+        for args in ({}, {"parts": "4"}, {"weight": "0.5"})
+    ]
+    assert recorded == [
+        {"parts": 1, "weight": 1.0},
+        {"parts": 4, "weight": 1.0},
+        {"parts": 1, "weight": 0.5},
+    ]
