@@ -1,0 +1,83 @@
+"""What a header says of averages and micro-batches holds together, or is refused with the field."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dslc.base.errors import ArtifactError
+from dslc.compiler import pipeline
+from dslc.runtime.artifact import Artifact
+from dslc.runtime.header import check_header, interface_sha256
+
+SOURCE = """nn 1
+dim B in 1..8 = 2
+model M(x: [B, 3]) -> [B, 4] { return x |> linear(4) as a }
+train M() {
+  loss = mean(output^2)
+  optimizer = sgd(lr=0.1)
+  ema = 0.9
+  accumulate = 2
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def header(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    path = tmp_path_factory.mktemp("m") / "m.nn"
+    path.write_text(SOURCE)
+    built = pipeline.build(pipeline.check_file(path), pipeline.Options(provider="reference"))
+    return dict(Artifact.of_bytes(built.artifact).header)
+
+
+def _raw_of_another(h: dict[str, Any]) -> None:
+    raw = next(t for t in h["state"]["tensors"] if t["name"] == "a.bias.raw")
+    raw["of"] = "a.weight"
+
+
+def _without_the_parts(h: dict[str, Any]) -> None:
+    [part] = [p for p in h["programs"] if p["entry"] == "accumulate_step"]
+    h["programs"].remove(part)
+    h["blobs"] = [b for b in h["blobs"] if b["name"] != part["plan"]]
+
+
+def _parts_that_nobody_asked_for(h: dict[str, Any]) -> None:
+    del h["interface"]["train"]["accumulate"]
+
+
+def _no_batch(h: dict[str, Any]) -> None:
+    for dim in h["interface"]["dims"]:
+        dim.pop("batch", None)
+
+
+def _one_part(h: dict[str, Any]) -> None:
+    h["interface"]["train"]["accumulate"] = 1
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (_raw_of_another, "state.tensors"),
+        (_without_the_parts, "programs"),
+        (_parts_that_nobody_asked_for, "programs"),
+        (_no_batch, "interface.train.accumulate"),
+        (_one_part, "interface.train.accumulate"),
+    ],
+)
+def test_a_header_that_does_not_hold_together(
+    header: dict[str, Any], change: Callable[[dict[str, Any]], None], place: str
+) -> None:
+    check_header(copy.deepcopy(header))
+    changed = copy.deepcopy(header)
+    change(changed)
+    changed["interface_sha256"] = interface_sha256(changed["interface"])
+    with pytest.raises(ArtifactError) as caught:
+        check_header(changed)
+    assert caught.value.code == "R301" and place in str(caught.value.place)
+
+
+def test_a_reader_that_does_not_know_them_says_so(header: dict[str, Any]) -> None:
+    assert {"accumulate", "average"} <= set(header["required_features"])
