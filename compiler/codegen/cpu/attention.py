@@ -23,6 +23,7 @@ from dslc.compiler.ir.types import DType
 
 PANEL: Final = 2  # vectors of keys that lie together
 _KEYS: Final = 512  # of a block of the forward pass
+_TOGETHER: Final = 4  # rows whose softmax is taken at once
 _GRAIN: Final = 16384  # vector products a task, about
 
 
@@ -134,7 +135,7 @@ class _Forward:
         self.block = min(_KEYS, -(-heads.keys // self.lanes) * self.lanes)
         self.single = heads.keys <= self.block
         self.scores = code.local(self.v.lane, ROWS * self.block, 64)
-        self.tops, self.totals = (code.local(self.v.lane, ROWS) for _ in range(2))
+        self.tops, self.totals = (code.local(self.v.lane, max(ROWS, self.v.lanes)) for _ in range(2))
         self.s = Scores(self.v, heads, self.block, mask[0] if mask else None)
 
     def run(self, start: Any, stop: Any, units: int) -> None:
@@ -176,74 +177,91 @@ class _Forward:
             panel = Matrix(self.k, code.add(keys, code.mul(p, h.features * self.lanes)), self.lanes)
             target = Matrix(self.scores, code.mul(p, self.lanes), self.block)
             product(v, q, panel, target, rows, self.lanes, (0, h.features))
-        with code.loop(rows) as i:
-            self._softmax(group, code.add(row, i), i, first, code.mul(panels, self.lanes))
+        for i, some in spans(code, 0, rows, rows, _TOGETHER):
+            self._softmax(group, code.add(row, i), i, some, first, code.mul(panels, self.lanes))
         weights = Matrix(self.scores, 0, self.block)
         place = code.mul(code.add(code.mul(group, h.keys), first), h.values)
         add = False if self.single else self.b.icmp_signed("!=", code.int(first), code.int(0))
         y = Matrix(self.y, code.mul(code.add(number, row), h.values), h.values)
         product(v, weights, Matrix(self.values, place, h.values), y, rows, h.values, (0, count), add)
 
-    def _softmax(self, group: Any, row: Any, i: Any, first: Any, width: Any) -> None:
-        """Scores of local row ``i`` become exponentials; the row's greatest score and its sum are kept."""
-        code, b, v = self.code, self.b, self.v
-        base, limit = code.mul(i, self.block), self.s.limit(row, first)
-        lowest, top, total = self.s.functions.const(-math.inf), code.local(v.type), code.local(v.type)
-        b.store(lowest, top)
-        b.store(v.zero, total)
+    def _softmax(self, group: Any, row: Any, local: Any, rows: int, first: Any, width: Any) -> None:
+        """Scores of ``rows`` local rows become exponentials; each row's greatest score and its sum are kept.
+
+        Some rows at once, since each of its own would wait for its sums.
+        """
+        code, b, v, functions = self.code, self.b, self.v, self.s.functions
+        lowest = functions.const(-math.inf)
+        tops, totals = ([code.local(v.type) for _ in range(rows)] for _ in range(2))
+        for top, total in zip(tops, totals):
+            b.store(lowest, top)
+            b.store(v.zero, total)
+        bases = [code.mul(code.add(local, i), self.block) for i in range(rows)]
         with code.loop(width, 0, v.lanes) as at:
-            place = code.add(base, at)
-            score = self.s.scaled(v.load(self.scores, place))
-            score = b.select(self.s.allowed(group, row, first, at, limit), score, lowest)
-            v.store(score, self.scores, place)
-            old = b.load(top, typ=v.type)
-            b.store(b.select(b.fcmp_ordered(">", score, old), score, old), top)
-        most = across(v, b.load(top, typ=v.type), lambda x, y: b.select(b.fcmp_ordered(">", x, y), x, y))
-        before = None if self.single else self._get(self.tops, i)
-        if before is not None:
-            most = b.select(b.fcmp_ordered(">", most, before), most, before)
-        nowhere = b.fcmp_ordered("==", most, v.lane(-math.inf))
-        shift = b.select(nowhere, v.lane(0.0), most)
-        shifts = self.s.values.splat(shift)
+            for i, (base, top) in enumerate(zip(bases, tops)):
+                here = code.add(row, i)
+                score = self.s.scaled(v.load(self.scores, code.add(base, at)))
+                allowed = self.s.allowed(group, here, first, at, self.s.limit(here, first))
+                score = b.select(allowed, score, lowest)
+                v.store(score, self.scores, code.add(base, at))
+                b.store(_greater(v, score, b.load(top, typ=v.type)), top)
+        found = [across(v, b.load(top, typ=v.type), lambda x, y: _greater(v, x, y)) for top in tops]
+        if not self.single:
+            found = [_greater(v, most, self._get(self.tops, code.add(local, i))) for i, most in enumerate(found)]
+        shifts = [b.select(b.fcmp_ordered("==", m, v.lane(-math.inf)), v.lane(0.0), m) for m in found]
+        wide = [self.s.values.splat(shift) for shift in shifts]
         with code.loop(width, 0, v.lanes) as at:
-            place = code.add(base, at)
-            weight = self.s.functions.exp(b.fsub(v.load(self.scores, place), shifts))
-            v.store(weight, self.scores, place)
-            b.store(b.fadd(b.load(total, typ=v.type), weight), total)
-        found = across(v, b.load(total, typ=v.type), b.fadd)
-        if before is not None:
-            factor = Functions(code, v.lane).exp(b.fsub(before, shift))
-            found = b.fadd(b.fmul(self._get(self.totals, i), factor), found)
-            with b.if_then(b.icmp_signed("!=", code.int(first), code.int(0))):
-                factors = self.s.values.splat(factor)
-                self._each(group, row, lambda y: b.fmul(y, factors))
-        self._put(self.tops, i, shift if self.single else most)
-        self._put(self.totals, i, found)
+            for base, total, shift in zip(bases, totals, wide):
+                place = code.add(base, at)
+                weight = functions.exp(b.fsub(v.load(self.scores, place), shift))
+                v.store(weight, self.scores, place)
+                b.store(b.fadd(b.load(total, typ=v.type), weight), total)
+        sums = [across(v, b.load(total, typ=v.type), b.fadd) for total in totals]
+        for i, (most, shift, total) in enumerate(zip(found, shifts, sums)):
+            place = code.add(local, i)
+            if not self.single:
+                total = self._with_earlier(group, code.add(row, i), place, first, shift, total)
+            self._put(self.tops, place, most)
+            self._put(self.totals, place, total)
+
+    def _with_earlier(self, group: Any, row: Any, place: Any, first: Any, shift: Any, total: Any) -> Any:
+        """The sum with that of the blocks before, which are scaled to the new greatest score; so is y."""
+        b = self.b
+        factor = Functions(self.code, self.v.lane).exp(b.fsub(self._get(self.tops, place), shift))
+        with b.if_then(b.icmp_signed("!=", self.code.int(first), self.code.int(0))):
+            self._scale(group, row, factor)
+        return b.fadd(b.fmul(self._get(self.totals, place), factor), total)
 
     def _finish(self, group: Any, row: Any, rows: int) -> None:
-        code, b, v, h = self.code, self.b, self.v, self.h
-        functions = Functions(code, v.lane)
+        """The logs of the sums, and y divided by them; all rows in one vector."""
+        code, b, v, functions = self.code, self.b, self.v, self.s.functions
+        totals, tops = (v.load(pointer, 0, rows) for pointer in (self.totals, self.tops))
+        tops = b.select(b.fcmp_ordered("==", tops, functions.const(-math.inf)), v.zero, tops)
+        lse = b.fadd(functions.log(totals), tops)
+        v.store(lse, self.lse, code.add(code.mul(group, self.h.queries), row), rows)
+        one = functions.const(1.0)
+        v.store(b.fdiv(one, b.select(b.fcmp_ordered("==", totals, v.zero), one, totals)), self.totals, 0)
         with code.loop(rows) as i:
-            total, top = self._get(self.totals, i), self._get(self.tops, i)
-            top = b.select(b.fcmp_ordered("==", top, v.lane(-math.inf)), v.lane(0.0), top)
-            here = code.add(row, i)
-            divisor = self.s.values.splat(b.select(b.fcmp_ordered("==", total, v.lane(0.0)), v.lane(1.0), total))
-            self._each(group, here, lambda y: b.fdiv(y, divisor))
-            self._put(self.lse, code.add(code.mul(group, h.queries), here), b.fadd(functions.log(total), top))
+            self._scale(group, code.add(row, i), self._get(self.totals, i))
 
-    def _each(self, group: Any, row: Any, change: Callable[[Any], Any]) -> None:
-        """Replaces each vector of a row of y."""
+    def _scale(self, group: Any, row: Any, factor: Any) -> None:
+        """Multiplies a row of y."""
         code, v, h = self.code, self.v, self.h
-        base = code.mul(code.add(code.mul(group, h.queries), row), h.values)
+        base, factors = code.mul(code.add(code.mul(group, h.queries), row), h.values), self.s.values.splat(factor)
         for at, count in spans(code, 0, h.values, h.values, v.lanes):
             place = code.add(base, at)
-            v.store(change(v.load(self.y, place, count)), self.y, place, count)
+            v.store(self.b.fmul(v.load(self.y, place, count), factors), self.y, place, count)
 
     def _get(self, pointer: Any, index: Any) -> Any:
         return self.b.load(self.code.at(pointer, index, self.v.lane), typ=self.v.lane, align=self.h.dtype.itemsize)
 
     def _put(self, pointer: Any, index: Any, value: Any) -> None:
         self.b.store(value, self.code.at(pointer, index, self.v.lane), align=self.h.dtype.itemsize)
+
+
+def _greater(v: Vectors, x: Any, y: Any) -> Any:
+    """y where one is nan: nan is found in the sum of exponentials."""
+    return v.b.select(v.b.fcmp_ordered(">", x, y), x, y)
 
 
 def across(v: Vectors, value: Any, combine: Callable[[Any, Any], Any]) -> Any:

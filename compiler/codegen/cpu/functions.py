@@ -91,14 +91,17 @@ class Functions:
 
     def exp_of_sum(self, x: Any, low: Any | None) -> Any:
         """exp(x + low), where ``low`` is small against 1."""
-        n, r = self._reduced(self.clamp(x, *_EXP_RANGE[self.bits]))
+        least, most = _EXP_RANGE[self.bits]
+        gone = self.b.fcmp_ordered("<", x, self.const(least))  # not computed: a product that underflows takes long
+        inside = self.b.select(gone, self.const(0.0), x)
+        n, r = self._reduced(self.b.select(self.b.fcmp_ordered(">", x, self.const(most)), self.const(most), inside))
         if low is not None:
             r = self.b.fadd(r, low)
         y = self.polynomial([1 / math.factorial(k) for k in range(_EXP_TERMS[self.bits] + 1)], r)
         # in two steps, so that neither power overflows and what is below the normal range rounds once
         half = self.b.ashr(n, self.const(1, self.int_type))
         y = self.b.fmul(self.b.fmul(y, self.power_of_two(half)), self.power_of_two(self.b.sub(n, half)))
-        return self.b.select(self.is_nan(x), x, y)
+        return self.b.select(gone, self.const(0.0), self.b.select(self.is_nan(x), x, y))
 
     def expm1(self, x: Any) -> Any:
         n, r = self._reduced(self.clamp(x, *_EXPM1_RANGE[self.bits]))
