@@ -53,7 +53,7 @@ def ptx_of(source: Source, architecture: str) -> bytes:
         device=False,
         abi="numba",
         output="ptx",
-        launch_bounds=source.threads,
+        launch_bounds=(source.threads, source.resident) if source.resident > 1 else source.threads,
     )
     return _clean(text, source.name).encode("ascii")
 

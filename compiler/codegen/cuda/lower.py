@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen import clipping, norms, pointwise, rows, updates
+from dslc.compiler.codegen import classes, clipping, norms, pointwise, resample, rows, scans, updates
 from dslc.compiler.codegen.cuda import attention, contractions, drawing, indexing, pooling
 from dslc.compiler.codegen.cuda.inside import computed_inside
 from dslc.compiler.codegen.cuda.regions import can_compile, writes
@@ -20,6 +20,9 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **pointwise.LOWERED,
     **rows.LOWERED,
     **norms.LOWERED,
+    **scans.LOWERED,
+    **resample.LOWERED,
+    **classes.LOWERED,
     **updates.LOWERED,
     **clipping.LOWERED,
     **attention.LOWERED,

@@ -17,13 +17,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
+from dslc.compiler.codegen.cuda.stages import used_values
 from dslc.compiler.codegen.cuda.text import power_of_two
 from dslc.compiler.codegen.region import Access, Fetch, Region
 from dslc.compiler.codegen.target import Geometry
 
 WARP: Final = 32
 _THREADS: Final = 256  # a block without a reason for another number
-_HELD: Final = 32  # elements that a thread holds of one argument, or of two and more together
+_HELD: Final = 32  # elements that a thread holds of one argument
 _MAX_TEAM: Final = 1024
 _LONG_TEAM: Final = 512  # threads for rows that do not fit
 
@@ -135,16 +136,18 @@ def _flat(region: Region) -> Flat:
     return Flat(count, min(vector_of(region), power_of_two(count)))
 
 
-def _wide_inputs(region: Region) -> int:
-    split, rank = len(region.outer), len(region.outer) + len(region.inner)
-    return max(1, sum(moves(a, split, rank) for a in region.inputs))
+def _held(region: Region) -> int:
+    """How many elements of an argument a thread holds: fewer where several are held from one stage to another."""
+    stages = [used_values(stage) for stage in region.stages if stage.element]
+    again = sum(sum(n in used for used in stages) > 1 for n in range(len(region.inputs)))
+    return _HELD // 2 if again > 1 else _HELD
 
 
 def _rows(region: Region) -> Rows:
     length = math.prod(region.inner)
     last = region.inner[-1] if region.inner else 1
     vector = min(vector_of(region), power_of_two(last)) if length else 1
-    held = max(1, _HELD // (2 if _wide_inputs(region) > 1 else 1) // vector)
+    held = max(1, _held(region) // vector)
     vectors = max(1, -(-length // vector))
     if vectors <= WARP * held:
         team = 1

@@ -27,10 +27,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``text`` defines constants and the function ``name`` of ``arguments`` pointers, for blocks of ``threads``."""
+    """``text`` defines constants and the function ``name`` of ``arguments`` pointers, for blocks of ``threads``.
+
+    ``resident``: how many blocks a multiprocessor shall have room for, which bounds the registers of a thread.
+    """
 
     name: str
     text: str
     arguments: int
     threads: int
     calls: tuple[Call, ...]
+    resident: int = 1

@@ -8,6 +8,7 @@ the chunks; where there is one chunk, what was loaded is held for the stages to 
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from dslc.compiler.codegen.cuda.schedule import WARP, Columns, Rows, needs_wide_index
 from dslc.compiler.codegen.cuda.source import Source
@@ -16,6 +17,8 @@ from dslc.compiler.codegen.cuda.text import Index, Text, power_of_two
 from dslc.compiler.codegen.cuda.values import Reg, Values, register_dtype
 from dslc.compiler.codegen.region import Access, Fetch, Let, Reduce, Region, Stage, dense
 from dslc.compiler.ir.types import DType
+
+_RESIDENT: Final = 1024  # threads of a multiprocessor: enough to load the next rows while others are reduced
 
 
 def teams_source(name: str, region: Region, schedule: Rows | Columns) -> Source:
@@ -60,7 +63,7 @@ class _Printer:
                 self._element_stage(stage)
             else:
                 self._row_stage(stage)
-        return self.text.source(self.threads())
+        return self.text.source(self.threads(), self.resident())
 
     # What the forms differ in.
 
@@ -70,6 +73,10 @@ class _Printer:
 
     def threads(self) -> int:
         raise NotImplementedError
+
+    def resident(self) -> int:
+        """Blocks that a multiprocessor shall have room for."""
+        return 1
 
     def numbers(self, chunk: Index) -> Index:
         """The numbers of the first elements of the thread's vectors in a chunk, in the inner axes."""
@@ -354,6 +361,10 @@ class _Rows(_Printer):
 
     def threads(self) -> int:
         return self.schedule.team * self.schedule.teams
+
+    def resident(self) -> int:
+        wide = any(access.dtype is DType.F64 for access in (*self.region.inputs, *self.region.outputs))
+        return 1 if wide else max(1, _RESIDENT // self.threads())
 
     @property
     def covers(self) -> int:

@@ -25,12 +25,12 @@ class Text:
         self._indent = 1
         self._count = 0
 
-    def source(self, threads: int) -> Source:
-        """The text, for blocks of ``threads``."""
+    def source(self, threads: int, resident: int = 1) -> Source:
+        """The text, for blocks of ``threads`` of which a multiprocessor has room for ``resident``."""
         constants = [f"{name} = {dtype}({value})" for (dtype, value), name in self._constants.items()]
         arguments = ", ".join(f"p{i}" for i in range(self.arguments))
         lines = [*constants, f"def {self.name}({arguments}):", *self._lines, ""]
-        return Source(self.name, "\n".join(lines), self.arguments, threads, tuple(self._calls))
+        return Source(self.name, "\n".join(lines), self.arguments, threads, tuple(self._calls), resident)
 
     def write(self, statement: str) -> None:
         self._lines.append("    " * self._indent + statement)
