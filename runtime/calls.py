@@ -127,6 +127,12 @@ class Predict(_Call):
         super().__init__(interface, programs)
         self.row_independent = row_independent
 
+    def bounds(self) -> tuple[Dim, ...]:
+        """The bounds of the batch dim are those of one run; rows that do not depend on each other may be any number."""
+        if not self.row_independent:
+            return self.interface.dims
+        return tuple(_unbounded(d) if d.batch else d for d in self.interface.dims)
+
     def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, int]]:
         arrays, _, dims = self.checked(given)
         return arrays, dims

@@ -25,7 +25,7 @@ def expected(session: Session, x: np.ndarray) -> np.ndarray:
     return np.stack([(w * row).sum(1, dtype=np.float32) + b for row in x]) * np.float32(2)
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 8, 11, 50])
+@pytest.mark.parametrize("rows", [1, 2, 3, 4, 5, 8, 11, 50, 51, 203])
 def test_predict_gives_every_row_once_in_order(open_line: Open, rows: int) -> None:
     session = open_line()
     x = data(rows)
@@ -33,6 +33,11 @@ def test_predict_gives_every_row_once_in_order(open_line: Open, rows: int) -> No
     assert y.dtype == np.float32 and y.shape == (rows, OUTPUTS)
     assert np.array_equal(y, expected(session, x))
     assert number.tolist() == list(range(100, 100 + rows))
+
+
+def test_no_rows_give_no_rows(open_line: Open) -> None:
+    y, number = open_line().predict(x=data(0))
+    assert y.shape == (0, OUTPUTS) and y.dtype == np.float32 and number.shape == (0,)
 
 
 def test_missing_rows_repeat_the_last(line: Path) -> None:
@@ -67,6 +72,9 @@ def test_mixed_rows_are_cut_and_never_padded(tmp_path: Path) -> None:
         whole = plain[:4] - plain[:4].mean(0, dtype=np.float32)
         assert np.array_equal(y[:4], whole * np.float32(2))
         assert np.array_equal(y[4:], np.zeros((2, OUTPUTS), np.float32))  # batches of one row: minus its own mean
+        with pytest.raises(InputError) as caught:
+            session.predict(x=data(51))
+        assert "B lies in 1..50" in (caught.value.help or "")
 
 
 def test_sizes_that_cannot_make_up_the_rows(tmp_path: Path) -> None:
