@@ -23,10 +23,10 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from dslc.compiler.codegen.cpu.code import Code
+import dslc.compiler.codegen.cpu.contractions  # noqa: F401  registers how kernels are printed
 from dslc.compiler.codegen.cpu.conv import Conv, Window
 from dslc.compiler.codegen.cpu.matmul import Matmul
-from dslc.compiler.codegen.cpu.objects import LEVELS, compiled
+from dslc.compiler.codegen.cpu.objects import LEVELS, object_of
 from dslc.compiler.codegen.cpu.steps import Steps
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import conv as ops
@@ -97,14 +97,11 @@ class Runner:
         self.arrays = {f"in{i}": _placed(x) for i, x in enumerate(work.inputs)}
         self.arrays["out0"] = _placed(np.empty(work.shape, work.inputs[0].dtype))
         self.arrays |= {f"tmp{i}": _aligned(n) for i, n in enumerate(work.steps.scratch)}
-        texts, self.calls, self.kept = [], [], []
-        for number, step in enumerate(work.steps.steps):
-            code = Code(f"k_{number}", level)
-            step.kernel.emit(code)
-            texts.append(code.finish())
-        builder = llvm.JITLibraryBuilder().add_object_img(compiled(texts, level))
-        for number in range(len(texts)):
-            builder = builder.export_symbol(f"k_{number}")
+        self.calls = []
+        kernels = {f"k_{number}": step.kernel for number, step in enumerate(work.steps.steps)}
+        builder = llvm.JITLibraryBuilder().add_object_img(object_of(kernels, level))
+        for symbol in kernels:
+            builder = builder.export_symbol(symbol)
         self.library = builder.add_current_process().link(self.jit, "kernels")
         for number, step in enumerate(work.steps.steps):
             args = (ctypes.c_void_p * len(step.args))(*(self.arrays[n].ctypes.data for n in step.args))
