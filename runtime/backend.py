@@ -110,6 +110,10 @@ class Backend(Protocol):
         """For each context the bound plans; plans of one context overlay each other."""
         ...
 
+    def check(self) -> None:
+        """Raise DeviceLostError R207 for a machine that nothing can run on any more."""
+        ...
+
     def adopt(self, call: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
         """The inputs, with those that lie in the device's memory as ``OnDevice``. InputError R105 for one that cannot
         be read there."""

@@ -159,8 +159,9 @@ class Session:
     def predict(self, /, *unnamed: object, step: int = 0, row: int = 0, **inputs: object) -> Any:
         """The model's results: an array, or a named tuple of arrays when there are several; copies of one's own.
 
-        The batch dim may have any size in its bounds. ``step`` and ``row`` choose the random draws of a model that
-        makes some in ``predict``. Raises InputError R105, WeightsMissing R304.
+        There may be any number of rows; within the batch dim's bounds where rows depend on each other. ``step`` and
+        ``row`` choose the random draws of a model that makes some in ``predict``. Raises InputError R105,
+        WeightsMissing R304.
         """
         self._alive("predict")
         call = calls.Predict(self.interface, self._entry("predict"), self._row_independent)
@@ -350,6 +351,7 @@ class Session:
         fork.refuse_child(self._born, self.name)
         if self._pool.closed:
             raise closed_error(call)
+        self._backend.check()
 
     def _entry(self, entry: str) -> list[Loaded]:
         return self._programs.get(entry, [])

@@ -6,13 +6,14 @@ import warnings
 import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dslc.base.errors import DslcWarning, OutOfMemory
+from dslc.base.errors import DslcError, DslcWarning, OutOfMemory
+from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.executor import DevicePlan
@@ -82,7 +83,7 @@ class CudaBackend:
         blocks = [size for size in (table["bytes"], *sizes.device * contexts) if size]
         self.bytes = sum(map(size_class, blocks))
         self.contexts: list[dict[Loaded, DevicePlan]] = []
-        with ExitStack() as resources, device:
+        with device, ExitStack() as resources:
             _ensure_room(device, self.bytes, artifact, programs)
             self.state = _state(device, table["bytes"], resources)
             capability = capability_of(choice.target)
@@ -109,8 +110,9 @@ class CudaBackend:
                         for program in programs
                     }
                 )
-            for lane in self._lanes:  # graphs are destroyed when nothing of them runs any more
-                resources.callback(lane.drain)
+            for lane in self._lanes:
+                lane.owner = self
+                lane.drained_by(resources)  # graphs are destroyed when nothing of them runs any more
             self._resources = resources.pop_all()
         # A session that nobody closed is let go of when the device is used next.
         self._forgotten = weakref.finalize(self, device.leave, self._resources.close)
@@ -124,6 +126,10 @@ class CudaBackend:
                 ),
                 stacklevel=6,
             )
+
+    def check(self) -> None:
+        if self._device.driver.lost is not None:
+            raise faults.again(self._device.driver.lost, self.name)
 
     def adopt(self, call: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
         if not any(map(lies_on_gpu, inputs.values())):
@@ -148,12 +154,15 @@ class CudaBackend:
 
     def close(self) -> None:
         """Wait for what runs and let go of everything; memory goes back to the pool."""
-        if self._forgotten.detach() is None:
+        if not self._forgotten.alive:
             return
-        with self._device:
+        # A GPU that is lost cannot be entered any more, and has nothing to be given back.
+        with nullcontext() if self._device.driver.lost else self._device:
             for lane in self._lanes:
                 for slot in lane.slots:
-                    lane.settle(slot)
+                    with suppress(DslcError):  # who reads its results is told
+                        lane.settle(slot)
+            self._forgotten.detach()
             self._resources.close()
         self.contexts.clear()
 
@@ -212,9 +221,10 @@ def _ensure_room(device: Device, need: int, artifact: Artifact, programs: Sequen
 def _fitting_batch(artifact: Artifact, programs: Sequence[Loaded], free: int, need: int) -> str | None:
     """``B=48``: what the largest program's batch could be, as its memory grows with it; None where nothing would."""
     batch = next((d["name"] for d in artifact.header["interface"]["dims"] if d.get("batch")), None)
-    largest = max(programs, key=lambda p: p.io_bytes + p.work_bytes)
+    sized = [p for p in programs if batch is not None and batch in p.sizes]
     fixed = int(artifact.header["state"]["bytes"])
-    if batch is None or batch not in largest.sizes or free <= fixed:
+    if not sized or batch is None or free <= fixed:
         return None
+    largest = max(sized, key=lambda p: (p.io_bytes + p.work_bytes, p.sizes[batch]))
     rows = largest.sizes[batch] * (free - fixed) // (need - fixed)
     return f"{batch}={rows}" if rows else None

@@ -10,7 +10,6 @@ import ctypes
 import weakref
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -31,6 +30,10 @@ class Pending(Protocol):
 
     def settle(self) -> None:
         """Wait for them and take copies: the slot is needed."""
+        ...
+
+    def fail(self, error: DslcError) -> None:
+        """They cannot be had; reading them raises this."""
         ...
 
 
@@ -83,6 +86,7 @@ class Lane:
     def __init__(self, device: Device, sizes: LaneSizes, resources: ExitStack) -> None:
         """``resources`` takes what is to be let go of, in the order that the device needs."""
         self.device = device
+        self.owner: object = None  # what must live as long as results that lie in the slots
         self.counters = Counters()
         driver = device.driver
         # Memory is let go of last: when the streams are idle.
@@ -114,12 +118,17 @@ class Lane:
 
     def settle(self, slot: Slot) -> None:
         """Wait for a slot's run; results that nobody has read yet are copied out of it."""
-        if slot.busy:
+        waiting = slot.pending() if slot.pending is not None else None
+        try:
             self.wait_for(slot)
-            waiting = slot.pending() if slot.pending is not None else None
             if waiting is not None:
                 waiting.settle()
-        slot.pending = None
+        except DslcError as error:
+            if waiting is not None:
+                waiting.fail(error)
+            raise
+        finally:
+            slot.pending = None
         slot.placed.clear()
 
     def recover(self, slot: Slot) -> None:
@@ -129,10 +138,10 @@ class Lane:
             self.device.driver.synchronise(self.stream)
         slot.busy = False
 
-    def drain(self) -> None:
-        """Wait until nothing runs; a GPU that is lost runs nothing."""
-        _drain(self.device, self.copies)
-        _drain(self.device, self.stream)
+    def drained_by(self, resources: ExitStack) -> None:
+        """Have ``resources`` wait until nothing runs here, before it lets go of what it has taken so far."""
+        for stream in (self.stream, self.copies):
+            resources.callback(_drain, self.device, stream)
 
     def wait_for(self, slot: Slot) -> None:
         if not slot.busy:
@@ -166,7 +175,7 @@ def _stream(device: Device, resources: ExitStack) -> Any:
     """A stream that is idle before it is destroyed, and before what was taken earlier is let go of."""
     stream = device.driver.stream()
     resources.callback(device.driver.destroy_stream, stream)
-    resources.callback(partial(_drain, device, stream))
+    resources.callback(_drain, device, stream)
     return stream
 
 

@@ -90,6 +90,7 @@ class DeviceOutputs(LateOutputs):
         self._lane, self._slot, self._name = lane, slot, name
         self._views = views
         self._settled = False
+        self._error: DslcError | None = None
         self._lock = threading.Lock()
 
     def __iter__(self) -> Iterator[tuple[str, str, NDArray[Any]]]:
@@ -104,7 +105,12 @@ class DeviceOutputs(LateOutputs):
                 self._views = [(name, kind, view.copy()) for name, kind, view in self._views]
                 self._settled = True
 
+    def fail(self, error: DslcError) -> None:
+        self._error = error
+
     def _wait(self) -> None:
+        if self._error is not None:
+            raise self._error
         try:
             with self._lane.device:
                 self._lane.wait_for(self._slot)

@@ -36,11 +36,13 @@ class Refused(Exception):
 
 @dataclass(eq=False)
 class Op:
-    """Something on a stream; ``behind`` is an op of another stream that must be done before."""
+    """Something on a stream; ``behind`` is an op of another stream that must be done before, ``host`` the address of
+    pinned memory that it reads or writes."""
 
     run: Callable[[], None]
     stream: Stream
     behind: Op | None = None
+    host: int = 0
     done: bool = False
 
 
@@ -135,9 +137,6 @@ class FakeDriver:
             raise Refused(ILLEGAL)
         return block[at : at + size].view(wanted).reshape(shape)
 
-    def idle(self) -> bool:
-        return not any(s.queue for s in self.objects.values() if isinstance(s, Stream))
-
     # Calls
 
     def __getattr__(self, name: str) -> Any:
@@ -210,9 +209,9 @@ class FakeDriver:
 
     # Streams
 
-    def _put(self, stream: Any, run: Callable[[], None], behind: Op | None = None) -> Op:
+    def _put(self, stream: Any, run: Callable[[], None], behind: Op | None = None, host: int = 0) -> Op:
         where = self._get(stream, Stream)
-        op = Op(run, where, behind)
+        op = Op(run, where, behind, host)
         where.queue.append(op)
         return op
 
@@ -300,7 +299,9 @@ class FakeDriver:
         return self._take(self.host_memory, size)
 
     def do_cuMemFreeHost(self, address: int) -> tuple[()]:
-        assert self.idle(), "pinned memory is freed while a stream may use it"
+        end = address + self.host_memory[address].nbytes if address in self.host_memory else address
+        waiting = [op for s in self.objects.values() if isinstance(s, Stream) for op in s.queue]
+        assert not any(address <= op.host < end for op in waiting), "pinned memory is freed while a stream may use it"
         self._release(self.host_memory, int(address))
         return ()
 
@@ -337,13 +338,13 @@ class FakeDriver:
         to = self._device(target, size)
         host, pinned = self._host(source, size)
         taken = host if pinned else host.copy()  # the driver reads pageable memory before it returns
-        self._put(stream, lambda: np.copyto(to, taken))
+        self._put(stream, lambda: np.copyto(to, taken), host=source)
         return ()
 
     def do_cuMemcpyDtoHAsync(self, target: int, source: Any, size: int, stream: Any) -> tuple[()]:
         device = self._device(source, size)
         host, pinned = self._host(target, size)
-        op = self._put(stream, lambda: np.copyto(host, device))
+        op = self._put(stream, lambda: np.copyto(host, device), host=target)
         if not pinned:
             self._finish(op)
         return ()

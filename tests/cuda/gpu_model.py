@@ -52,7 +52,8 @@ class Kernels:
             views = [
                 driver.array(address, numpy_name(b.dtype), b.shape) for address, b in zip(addresses, (*reads, *writes))
             ]
-            results = meaning([v.copy() for v in views[: len(reads)]], attrs)
+            with np.errstate(all="ignore"):
+                results = meaning([v.copy() for v in views[: len(reads)]], attrs)
             for view, result in zip(views[len(reads) :], results, strict=True):
                 view[...] = result
 
