@@ -153,6 +153,9 @@ class _Machine:
 
     # Over threads.
 
+    def barrier(self) -> None:
+        """All threads run a statement before the next anyhow."""
+
     def group(self, how: str, width: int, x: np.ndarray) -> np.ndarray:
         x = self._everywhere(x)
         shape = x.shape

@@ -16,6 +16,7 @@ from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, wanted
 
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.regions import source_of
+from dslc.compiler.codegen.cuda.sweep import Sweep
 from dslc.compiler.codegen.cuda.units import geometry
 from dslc.compiler.codegen.region import Region
 from dslc.compiler.ir.graph import Node
@@ -36,7 +37,7 @@ def cases() -> list[Any]:
 def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
     """The node's outputs; None where a launch is no region."""
     launches = lower(node)
-    if launches is None or not all(isinstance(x.spec, Region) for x in launches):
+    if launches is None or not all(isinstance(x.spec, (Region, Sweep)) for x in launches):
         return None
     known: dict[Any, np.ndarray] = {
         v: simulator.memory(np.array(x).reshape(-1), v.type.dtype) for v, x in zip(node.inputs, xs)
@@ -47,9 +48,12 @@ def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
     for block in (b for launch in launches for b in launch.scratch):
         known.setdefault(block, np.full(block.bytes, 0xFF, np.uint8))
     for launch in launches:
-        accesses = (*launch.spec.inputs, *launch.spec.outputs)
+        spec = launch.spec
+        region = spec.region if isinstance(spec, Sweep) else spec
+        dtypes = [a.dtype for a in (*region.inputs, *region.outputs)]
+        dtypes += spec.partial if isinstance(spec, Sweep) else ()
         memory = [known[v] for v in (*launch.reads, *launch.writes)]
-        memory = [m.view(simulator.numpy_type(a.dtype)) for m, a in zip(memory, accesses, strict=True)]
+        memory = [m.view(simulator.numpy_type(d)) for m, d in zip(memory, dtypes, strict=True)]
         simulator.run(source_of(launch.symbol, launch.spec), geometry(launch.spec).grid[0], memory)
     return [simulator.values(known[v], v.type.dtype).reshape(v.type.ints) for v in node.outputs]
 
@@ -69,6 +73,8 @@ LONG: list[tuple[str, list[tuple[int, ...]], dict[str, Any], int]] = [
     ("batchnorm", [(16, 6, 40, 40), (6,), (6,), (6,), (6,)], {"eps": 1e-5, "momentum": 0.1}, 5),
     ("batchnorm_grad", [(16, 6, 40, 40), (6,), (6,), (6,), (16, 6, 40, 40)], {}, 3),
     ("layernorm_grad", [(1500, 96), (96,), (1500,), (1500,), (1500, 96)], {"axis": 1}, 3),
+    ("layernorm_grad", [(67_601, 24), (24,), (67_601,), (67_601,), (67_601, 24)], {"axis": 1}, 3),  # in one sweep
+    ("rmsnorm_grad", [(69_632, 24), (24,), (69_632,), (69_632, 24)], {"axis": 1}, 2),
     ("layernorm", [(2, 150_000), (150_000,), (150_000,)], {"axis": 1, "eps": 1e-5}, 5),
     ("softmax", [(3, 60_000)], {"axis": 1}, 5),
 ]
@@ -82,6 +88,7 @@ def test_few_long_rows_are_shared_out(
     node = Builder(name="here").node(OPS[name], *values_of(xs), **attrs)
     launches = lower(node)
     assert launches is not None and len(launches) == count
+    assert any(isinstance(x.spec, Sweep) for x in launches) == (shapes[0][0] > 60_000 and len(shapes) > 1)
     got = simulated(node, xs)
     assert got is not None
     wide = apply(node.op, [x.astype(np.float64) for x in xs], node.attrs)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from llvmlite import ir
+from numba.cuda import types
 from numba.cuda.extending import intrinsic
 from numba.cuda.typing import signature
 
@@ -45,6 +46,17 @@ def _place(register: str) -> Any:
 
 thread = _place("tid")  # in the block: i32
 block = _place("ctaid")  # in the grid: i32
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def barrier(context: Any) -> Any:
+    """No thread of the block goes on before all are here."""
+
+    def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        device(builder, "llvm.nvvm.barrier0", ir.VoidType())
+        return context.get_dummy_value()
+
+    return signature(types.none), generate
 
 
 def index_function(name: str) -> Any:

@@ -28,7 +28,7 @@ def function_of(call: Call) -> Any:
             return memory.store(given[0], given[1], head == "store_if")
         case "raise_flag":
             return memory.raise_flag
-        case "thread" | "block" | "joined":
+        case "thread" | "block" | "joined" | "barrier":
             return getattr(groups, head)
         case "plus" | "times" | "quotient" | "remainder" | "below":
             return groups.index_function(head)

@@ -11,6 +11,7 @@ from dslc.compiler.codegen.cuda import attention, contractions, drawing, indexin
 from dslc.compiler.codegen.cuda.inside import computed_inside
 from dslc.compiler.codegen.cuda.regions import can_compile, writes
 from dslc.compiler.codegen.cuda.split import split
+from dslc.compiler.codegen.cuda.sweep import sweep
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region import Region
 from dslc.compiler.ir.graph import Node
@@ -53,18 +54,21 @@ def _prepared(node: Node, launches: list[Launch]) -> list[Launch]:
     conflicts = [
         (node.inputs[i], node.outputs[o]) for i, o in node.op.inplace if i < len(node.inputs) and o < len(node.outputs)
     ]
-    prepared: list[Launch] = []
+    launches = [
+        replace(x, spec=computed_inside(x.spec)) if isinstance(x.spec, Region) else x
+        for x in launches
+        if not isinstance(x.spec, Region) or writes(x.spec)
+    ]
     blocks = {block for launch in launches for block in launch.scratch}
-    for launch in launches:
-        if not isinstance(launch.spec, Region):
-            prepared.append(launch)
-        elif writes(launch.spec):
-            several = split(replace(launch, spec=_inside(node, launch.spec)), conflicts, len(blocks))
-            blocks |= {block for each in several for block in each.scratch}
-            prepared += several
+    swept = sweep(launches[0], launches[1], len(blocks)) if _regions(launches) == 2 == len(launches) else None
+    prepared: list[Launch] = []
+    blocks |= {block for launch in swept or () for block in launch.scratch}
+    for launch in swept or launches:
+        several = split(launch, conflicts, len(blocks)) if isinstance(launch.spec, Region) else [launch]
+        blocks |= {block for each in several for block in each.scratch}
+        prepared += several
     return prepared
 
 
-def _inside(node: Node, region: Region) -> Region:
-    """The values of sums over pointwise steps are those steps' results, with their rounding."""
-    return region if node.op.name == "fused_sums" else computed_inside(region)
+def _regions(launches: list[Launch]) -> int:
+    return sum(isinstance(x.spec, Region) for x in launches)

@@ -7,16 +7,19 @@ import math
 from dslc.compiler.codegen.cuda.flat import flat_source
 from dslc.compiler.codegen.cuda.schedule import Flat, schedule
 from dslc.compiler.codegen.cuda.source import Source
-from dslc.compiler.codegen.cuda.teams import teams_source
+from dslc.compiler.codegen.cuda.sweep import Sweep
+from dslc.compiler.codegen.cuda.teams import sweep_source, teams_source
 from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
 from dslc.compiler.codegen.region import Region, Scan
 from dslc.compiler.codegen.target import Geometry
 
 
-def source_of(symbol: str, region: Region) -> Source:
+def source_of(symbol: str, spec: Region | Sweep) -> Source:
     """The text of the kernel."""
-    cut = schedule(region)
-    return flat_source(symbol, region, cut) if isinstance(cut, Flat) else teams_source(symbol, region, cut)
+    if isinstance(spec, Sweep):
+        return sweep_source(symbol, spec)
+    cut = schedule(spec)
+    return flat_source(symbol, spec, cut) if isinstance(cut, Flat) else teams_source(symbol, spec, cut)
 
 
 def can_compile(region: Region) -> bool:
@@ -36,8 +39,14 @@ def _(spec: Region) -> Geometry:
     return schedule(spec).geometry
 
 
-@compiled.register
-def _(spec: Region, symbol: str, architecture: str) -> Compiled:
+@geometry.register
+def _(spec: Sweep) -> Geometry:
+    return spec.geometry
+
+
+@compiled.register(Region)
+@compiled.register(Sweep)
+def _(spec: Region | Sweep, symbol: str, architecture: str) -> Compiled:
     from dslc.compiler.toolchain.numba_cuda import ptx_of
     from dslc.compiler.toolchain.nvjitlink import cubin_of
 

@@ -8,17 +8,24 @@ the chunks; where there is one chunk, what was loaded is held for the stages to 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final
 
 from dslc.compiler.codegen.cuda.schedule import WARP, Columns, Rows, needs_wide_index
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.stages import STEP, identity, used_values
+from dslc.compiler.codegen.cuda.sweep import Sweep
 from dslc.compiler.codegen.cuda.text import Index, Text, power_of_two
 from dslc.compiler.codegen.cuda.values import Reg, Values, register_dtype
 from dslc.compiler.codegen.region import Access, Fetch, Let, Reduce, Region, Stage, dense
 from dslc.compiler.ir.types import DType
 
 _RESIDENT: Final = 1024  # threads of a multiprocessor: enough to load the next rows while others are reduced
+
+
+def sweep_source(name: str, sweep: Sweep) -> Source:
+    """The kernel's text."""
+    return _Sweep(name, sweep).source()
 
 
 def teams_source(name: str, region: Region, schedule: Rows | Columns) -> Source:
@@ -371,18 +378,21 @@ class _Rows(_Printer):
         return self.schedule.team * self.held * self.vector * self.chunks
 
     def place(self) -> None:
+        row = self.team()
+        self.guard = self.text.below(row, self.schedule.rows) if self.schedule.rows % self.schedule.teams else None
+        self.outer = self.text.unravel(row, self.region.outer)
+
+    def team(self) -> Index:
+        """The number of the thread's team in the grid; sets the thread's number in it."""
         text, s = self.text, self.schedule
-        row: Index = text.here("block")
+        team: Index = text.here("block")
         thread: Index = text.here("thread")
-        self.guard = None
         if s.teams > 1:
-            team, thread = text.divmod(thread, s.team)
-            row = text.plus(text.times(row, s.teams), team)
-            if s.rows % s.teams:
-                self.guard = text.below(row, s.rows)
+            part, thread = text.divmod(thread, s.team)
+            team = text.plus(text.times(team, s.teams), part)
         self.member = thread
         self.leads = text.below(thread, 1) if s.team > 1 else None
-        self.outer = text.unravel(row, self.region.outer)
+        return team
 
     def numbers(self, chunk: Index) -> Index:
         step = self.schedule.team * self.vector
@@ -406,6 +416,60 @@ class _Rows(_Printer):
             self.slots += 1
             text = self.text.set(self.text.call("across", (combine, team // WARP, WARP, self.slots), text))
         return text
+
+
+class _Sweep(_Rows):
+    """Rows one after the other, with the last stage's reductions down the columns."""
+
+    def __init__(self, name: str, sweep: Sweep) -> None:
+        partial = tuple(Access(d, (sweep.region.inner[0], 1)) for d in sweep.partial)
+        super().__init__(name, replace(sweep.region, outputs=(*sweep.region.outputs, *partial)), sweep.cut)
+        self.sweep, self.own = sweep, len(sweep.region.outputs)
+
+    def resident(self) -> int:
+        return 1
+
+    def source(self) -> Source:
+        text, cut, [*stages, last] = self.text, self.schedule, self.region.stages
+        team = self.team()
+        lanes = self.held * self.vector
+        zeros = [
+            text.call("fill", (dtype, lanes), text.constant(identity(reduce.combine, dtype), dtype))
+            for reduce, dtype in zip(last.reduces, self.sweep.partial)
+        ]
+        sums = [text.set(zero) for zero in zeros]
+        with text.loop(self.sweep.steps) as step:
+            row = text.plus(team, text.times(step, self.sweep.teams))
+            self.guard = text.below(row, cut.rows) if self.sweep.teams * self.sweep.steps > cut.rows else None
+            self.outer = text.unravel(row, self.region.outer)
+            for stage in stages:
+                self._load_rows(stage)
+                if stage.element:
+                    self._element_stage(stage)
+                else:
+                    self._row_stage(stage)
+            self._load_rows(last)
+            known = self._elements(last, 0)
+            for own, reduce in zip(sums, last.reduces):
+                reg = known[reduce.value]
+                assert reg is not None
+                value = self._only(reg, reduce.combine)
+                if self.guard is not None:
+                    zero = text.constant(identity(reduce.combine, reg.held), reg.held)
+                    value = text.set(text.call("select", (), self.guard, value, zero))
+                text.set(text.call(STEP[reduce.combine], (), own, value), own)
+            if self.slots:
+                text.write(text.call("barrier", ()))  # before the next row's sums take the shared memory
+        self._partial(team, sums)
+        return text.source(self.threads(), self.resident())
+
+    def _partial(self, team: Index, sums: list[str]) -> None:
+        """Writes what the team has added up."""
+        self.only, self.guard, self.bases, self.outer = None, None, {}, [team]
+        numbers, reached = self._reached(0)
+        for i, own in enumerate(sums):
+            vector, at, mask = self._element_place(len(self.region.inputs) + self.own + i, numbers, reached)
+            self._store(self.own + i, vector, at, Reg(own, self.sweep.partial[i]), mask)
 
 
 class _Columns(_Printer):

@@ -1,0 +1,164 @@
+"""Rows, and sums down the columns of what they are made of, in one pass over memory.
+
+The gradient of a layer norm is two regions over the same tensors: one of rows, and one of columns for the gradients of
+weight and bias. Here every block goes through many rows; each thread keeps what it adds up down its columns in
+registers, and writes it as one row of partial sums when it is done::
+
+    rows      outer (8192) inner (1024)    x, dy -> dx             sweep     x, dy -> dx, scratch [528, 1024] twice
+    columns   outer (1024) inner (8192)    x, dy -> dw, db         columns   outer (1024) inner (528) -> dw, db
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dslc.compiler.codegen.cuda.schedule import Columns, Rows, schedule
+from dslc.compiler.codegen.cuda.stages import substituted, used_values
+from dslc.compiler.codegen.cuda.values import register_dtype
+from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.region import Access, Let, Region, Stage, dense
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.scalar import argument
+from dslc.compiler.ir.types import DType
+
+_RESIDENT: Final = 132 * 512  # threads that are at work at once on a large GPU
+_LEAST_BLOCKS: Final = 132
+_LEAST: Final = 8  # rows of a team, below which the partial sums weigh too much
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """``region``, whose last stage reduces over rows instead of elements, ``steps`` rows a team.
+
+    Outputs of the kernel are those of the region, then for each reduction of the last stage its partial results
+    [teams of the grid, elements of a row].
+    """
+
+    region: Region
+    steps: int
+
+    @property
+    def cut(self) -> Rows:
+        """The schedule of the region's rows."""
+        found = schedule(self.region)
+        assert isinstance(found, Rows)
+        return found
+
+    @property
+    def geometry(self) -> Geometry:
+        cut = self.cut
+        return Geometry((-(-cut.rows // (cut.teams * self.steps)), 1, 1), (cut.team * cut.teams, 1, 1))
+
+    @property
+    def teams(self) -> int:
+        """Of the whole grid: rows of the partial results."""
+        return self.geometry.grid[0] * self.cut.teams
+
+    @property
+    def partial(self) -> tuple[DType, ...]:
+        """The dtypes of the partial results."""
+        stage, region = self.region.stages[-1], self.region
+        first = region.first + sum(len(s.lets) + len(s.reduces) for s in region.stages[:-1])
+        found = []
+        for reduce in stage.reduces:
+            let = stage.lets[reduce.value - first] if reduce.value >= first else None
+            assert let is None or isinstance(let, Let)
+            found.append(register_dtype(region.inputs[reduce.value].dtype if let is None else let.dtype))
+        return tuple(found)
+
+
+def sweep(rows: Launch, columns: Launch, scratch: int) -> list[Launch] | None:
+    """Launches instead of one of rows and one of columns; None where that is no gain or these have another form.
+
+    ``scratch``: the number of the first free block of scratch memory.
+    """
+    merged = _merged(rows, columns)
+    if merged is None:
+        return None
+    cut = schedule(merged)
+    if not isinstance(cut, Rows) or cut.chunks != 1:
+        return None
+    teams = cut.teams * max(_LEAST_BLOCKS, _RESIDENT // (cut.team * cut.teams))
+    least = -(-cut.rows // teams)
+    if least < _LEAST:
+        return None
+    even = (n for n in range(least, 2 * least) if cut.rows % (n * cut.teams) == 0)
+    steps = next(even, least)
+    spec = Sweep(merged, steps)
+    length = math.prod(merged.inner)
+    partial = [Scratch(scratch + i, spec.teams * length * d.itemsize) for i, d in enumerate(spec.partial)]
+    return [Launch(spec, rows.reads, (*rows.writes, *partial)), _finished(columns, partial, spec)]
+
+
+def _merged(rows: Launch, columns: Launch) -> Region | None:
+    """The region of rows with the columns' elements as a last stage, where both go over the same tensors."""
+    a: Region = rows.spec
+    b: Region = columns.spec
+    if a.indices or b.indices or len(a.outer) != 1 or len(a.inner) != 1 or (b.outer, b.inner) != (a.inner, a.outer):
+        return None
+    if not isinstance(schedule(a), Rows) or not isinstance(schedule(b), Columns):
+        return None
+    [first, *others] = b.stages
+    if not first.element or not first.reduces or first.stores or first.raises or any(s.element for s in others):
+        return None
+    if not all(isinstance(let, Let) for let in first.lets) or b.index in used_values(first):
+        return None
+    numbers: dict[int, int] = {}
+    for n, (value, access) in enumerate(zip(columns.reads, b.inputs)):
+        turned = replace(access, strides=(access.strides[1], access.strides[0]))
+        same = [m for m, (v, own) in enumerate(zip(rows.reads, a.inputs)) if v is value and own == turned]
+        if same:
+            numbers[n] = same[0]
+        elif n in used_values(first):
+            return None
+    start = a.first + sum(len(s.lets) + len(s.reduces) for s in a.stages)
+    numbers.update({b.first + i: start + i for i in range(len(first.lets))})
+    last = Stage(
+        True,
+        tuple(
+            replace(let, expr=substituted(let.expr, lambda n: argument(numbers[n])))
+            for let in first.lets
+            if isinstance(let, Let)
+        ),
+        tuple(replace(r, value=numbers[r.value]) for r in first.reduces),
+    )
+    return replace(a, stages=(*a.stages, last))
+
+
+def _finished(columns: Launch, blocks: list[Scratch], spec: Sweep) -> Launch:
+    """What becomes of the partial results: the columns' own stages behind the sums of these."""
+    region: Region = columns.spec
+    [first, *others] = region.stages
+    kept = [n for n, a in enumerate(region.inputs) if not a.strides[1]]  # of the columns, as later stages may read
+    count = len(blocks) + len(kept)
+    partial = [Access(d, (*dense(region.outer), region.outer[0])) for d in spec.partial]
+    old = region.first + len(first.lets)  # the first reduction
+    numbers = {n: len(blocks) + i for i, n in enumerate(kept)}
+    lets = tuple(Let(argument(i), d) for i, d in enumerate(spec.partial))
+    reduces = tuple(replace(r, value=count + 1 + i) for i, r in enumerate(first.reduces))
+    later = sum(len(s.lets) for s in others)
+    numbers.update({old + i: count + 1 + len(lets) + i for i in range(len(reduces) + later)})
+
+    def renumbered(stage: Stage) -> Stage:
+        return Stage(
+            False,
+            tuple(
+                replace(x, expr=substituted(x.expr, lambda n: argument(numbers[n])))
+                for x in stage.lets
+                if isinstance(x, Let)
+            ),
+            (),
+            tuple(replace(x, value=numbers[x.value]) for x in stage.stores),
+            tuple(replace(x, value=numbers[x.value]) for x in stage.raises),
+        )
+
+    new = Region(
+        region.outer,
+        (spec.teams,),
+        (*partial, *(region.inputs[n] for n in kept)),
+        region.outputs,
+        (Stage(True, lets, reduces), *(renumbered(s) for s in others)),
+    )
+    return Launch(new, (*blocks, *(columns.reads[n] for n in kept)), columns.writes)
