@@ -109,7 +109,8 @@ def tri(node: Node) -> list[Launch]:
     shape = node.types[0].ints
     builder = RegionBuilder(shape, (), [], [Access(DType.B1, dense(shape))], indices=(0, 1))
     builder.row()
-    row, column = (builder.let(builder.along(axis), DType.I64) for axis in (0, 1))
+    # in i32: of three lanes of i64, LLVM for aarch64 ends on an assertion
+    row, column = (builder.let(builder.along(axis), DType.I32) for axis in (0, 1))
     inside = call("le", column - row, int_attr(node.attrs, "diagonal"))
     builder.store(0, builder.let(inside, DType.B1))
     return [Launch(builder.region(), (), node.outputs)]
