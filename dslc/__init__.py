@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         WeightsMissing,
     )
     from dslc.face import load
+    from dslc.runtime.cuda.device import devices, memory_info
     from dslc.runtime.results import EvalResult, StepResult
     from dslc.runtime.session import Session
 
@@ -34,11 +35,13 @@ _HOME: Final = {
     "load": "dslc.face",
     "Session": "dslc.runtime.session",
     "StepResult": "dslc.runtime.results",
+    "devices": "dslc.runtime.cuda.device",
+    "memory_info": "dslc.runtime.cuda.device",
     "EvalResult": "dslc.runtime.results",
     **dict.fromkeys(
         (
-            "ArtifactError", "BuildError", "DataError", "DeviceLostError", "DslcError", "DslcWarning", "EnvironmentFault",
-            "ForkError", "InputError", "NumericError", "OutOfMemory", "ResourceError", "WeightsMissing",
+            "ArtifactError", "BuildError", "DataError", "DeviceLostError", "DslcError", "DslcWarning",
+            "EnvironmentFault", "ForkError", "InputError", "NumericError", "OutOfMemory", "ResourceError", "WeightsMissing",
         ),
         "dslc.base.errors",
     ),
@@ -62,7 +65,9 @@ __all__ = [
     "StepResult",
     "WeightsMissing",
     "__version__",
+    "devices",
     "load",
+    "memory_info",
 ]
 
 

@@ -29,7 +29,8 @@ def load(
 ) -> Session:
     """Load an artifact: ``dslc.load("build/lenet/lenet.dslc")``.
 
-    ``device``: ``"auto"``, ``"cpu"`` or ``"gpu"``. ``weights``: a safetensors file; ``"init"`` for initial values drawn
+    ``device``: ``"cpu"``; ``"gpu"``, or ``"gpu:1"`` for the second one; ``"auto"``: a GPU where the artifact holds code
+    for one that is here, else the CPU. ``weights``: a safetensors file; ``"init"`` for initial values drawn
     from ``seed``; None for ``NAME.safetensors`` beside the artifact when it is there, else none yet. ``contexts``: how
     many calls may run at the same time, each with memory of its own. ``verify="code"`` skips the digests of weights.
     ``digest="sha256:..."`` pins the artifact. Raises DslcError.

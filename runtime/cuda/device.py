@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
-from dslc.base.errors import EnvironmentFault
+from dslc.base.errors import EnvironmentFault, InputError
 from dslc.runtime import fork
 from dslc.runtime.cuda.driver import Driver, load_driver
 from dslc.runtime.cuda.pool import MemoryInfo, MemoryPool
+
+_NAME: Final = re.compile(r"gpu(?::(\d{1,3}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,14 +144,18 @@ def devices() -> list[DeviceInfo]:
     return [device(index).info() for index in range(count)]
 
 
-def memory_info(device_name: str = "gpu") -> MemoryInfo:
-    """What is free on a GPU, ``"gpu"`` or ``"gpu:1"``, and what this process holds of it, in bytes."""
-    return device(index_of(device_name)).info().memory
+def memory_info(gpu: str | int = "gpu") -> MemoryInfo:
+    """What is free on a GPU, ``"gpu"``, ``"gpu:1"`` or its number, and what this process holds of it, in bytes."""
+    index = gpu if isinstance(gpu, int) else index_of(gpu)
+    return device(index).info().memory
 
 
 def index_of(name: str) -> int:
-    """The number in ``gpu:1``; 0 for ``gpu``."""
-    return int(name.partition(":")[2] or 0)
+    """The number in ``gpu:1``; 0 for ``gpu``. InputError R105 for anything else."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise InputError("R105", f"{name[:40]!r} is no GPU", place="device", help="it is 'gpu' or 'gpu:1'")
+    return int(found[1] or 0)
 
 
 def _of_process() -> _Machine:

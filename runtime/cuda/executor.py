@@ -121,6 +121,7 @@ class DevicePlan:
         self._start(fetch, None)
         with self._lane.device:
             self._lane.wait_for(self._slot)
+        self._slot.placed.clear()
 
     def _start(self, fetch: Callable[[], None], before_writing: Callable[[], None] | None) -> None:
         """Submit inputs, bulks and ``fetch``, and mark the end. Where that fails, nothing is under way afterwards."""
@@ -166,6 +167,7 @@ class DevicePlan:
             if slot.placed:  # its owner may write it again as soon as the call returns
                 lane.counters.waits += 1
                 driver.wait_host(slot.arrived)
+                slot.placed.clear()
 
     def _from_host(self, slot: Slot) -> list[tuple[int, int]]:
         """Offsets and bytes of what comes from the slot's pinned memory."""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 from fake_driver import FakeDriver
 
-from dslc.base.errors import DeviceLostError, DslcError, EnvironmentFault, ForkError, OutOfMemory
+from dslc.base.errors import DeviceLostError, DslcError, EnvironmentFault, ForkError, InputError, OutOfMemory
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.driver import Arguments, Driver
@@ -123,7 +123,10 @@ def test_devices(machine: Callable[..., FakeDriver]) -> None:
         (0, "Fake GPU", (8, 6), "sm_86"),
         (1, "Fake GPU", (8, 6), "sm_86"),
     ]
-    assert found[0].memory.total == 1 << 28 and devices.memory_info("gpu:1").used == 0
+    assert found[0].memory.total == 1 << 28 and devices.memory_info("gpu:1").used == 0 == devices.memory_info(0).used
+    for bad in ("cpu", "gpu:", "gpu:x", "gpu1"):
+        with pytest.raises(InputError):
+            devices.memory_info(bad)
     with pytest.raises(EnvironmentFault, match="there is no GPU 2: there are 2") as caught:
         devices.device(2)
     assert caught.value.code == "R201"
