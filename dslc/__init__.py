@@ -41,7 +41,8 @@ _HOME: Final = {
     **dict.fromkeys(
         (
             "ArtifactError", "BuildError", "DataError", "DeviceLostError", "DslcError", "DslcWarning",
-            "EnvironmentFault", "ForkError", "InputError", "NumericError", "OutOfMemory", "ResourceError", "WeightsMissing",
+            "EnvironmentFault", "ForkError", "InputError", "NumericError", "OutOfMemory", "ResourceError",
+            "WeightsMissing",
         ),
         "dslc.base.errors",
     ),
