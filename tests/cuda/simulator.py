@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 
 from dslc.compiler.codegen.cuda.source import Call, Source
+from dslc.compiler.codegen.cuda.stages import identity
 from dslc.compiler.ir import scalar
 from dslc.compiler.ir.special import erf
 from dslc.compiler.ir.types import DType
 from dslc.compiler.toolchain.numba_cuda import function_of
+from dslc.runtime.dtypes import name_of
 
 _NUMPY = {
     DType.F64: np.float64, DType.F32: np.float32, DType.F16: np.float16, DType.BF16: np.uint16, DType.I64: np.int64,
@@ -165,6 +167,16 @@ class _Machine:
             x = _COMBINE[how](x, x[:, :, np.arange(width) ^ distance])
             distance //= 2
         return x.reshape(shape)
+
+    def running(self, how: str, width: int, count: int, exclusive: int, x: np.ndarray) -> np.ndarray:
+        x = self._everywhere(_spread(np.asarray(x), count))
+        shape = x.shape
+        row = x.reshape(shape[0], -1, width * count)
+        found = _COMBINE[how].accumulate(row, axis=-1)
+        if exclusive:
+            nothing = np.full_like(found[..., :1], identity(how, DType(name_of(x.dtype))))
+            found = np.concatenate([nothing, found[..., :-1]], axis=-1)
+        return found.reshape(shape)
 
     def across(self, how: str, parts: int, width: int, slot: int, x: np.ndarray) -> np.ndarray:
         x = self._everywhere(x)

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from dslc.compiler.codegen.cuda.schedule import Flat, needs_wide_index
 from dslc.compiler.codegen.cuda.source import Source
-from dslc.compiler.codegen.cuda.stages import used_values
+from dslc.compiler.codegen.cuda.stages import register_dtype, used_values
 from dslc.compiler.codegen.cuda.text import Index, Text, power_of_two
-from dslc.compiler.codegen.cuda.values import Reg, Values, register_dtype
+from dslc.compiler.codegen.cuda.values import Reg, Values
 from dslc.compiler.codegen.region import Access, Fetch, Let, Region, collapsed, dense
 from dslc.compiler.ir.types import DType
 

@@ -27,6 +27,7 @@ from dslc.compiler.codegen.cuda.lanes import (
     type_of,
     unpacked,
 )  # fmt: skip
+from dslc.compiler.codegen.cuda.stages import identity
 from dslc.compiler.ir.types import DType
 
 _SHARED: Final = 3  # the address space
@@ -198,6 +199,39 @@ def group(how: str, width: int) -> Any:
     return intrinsic(lambda context, x: typed(x))
 
 
+def running(how: str, width: int, count: int, exclusive: int) -> Any:
+    """Each of ``count`` lanes combined with all before it, in its thread and in the threads before it of a group of
+    ``width``; ``exclusive``: only with those before it."""
+
+    def typed(x: Any) -> tuple[Any, Any]:
+        dtype = dtype_of(x)
+
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            lanes = spread(unpacked(builder, values[0], x), count)
+            for i in range(1, count):
+                lanes = [*lanes[:i], combine(builder, how, dtype, lanes[i - 1], lanes[i]), *lanes[i + 1 :]]
+            nothing = lanes[0].type(identity(how, dtype))
+            member = builder.urem(device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32), I32(width))
+            total, distance = lanes[-1], 1
+            while distance < width:  # Hillis and Steele
+                other = _shuffled(builder, total, distance, up=True)
+                reached = builder.icmp_unsigned(">=", member, I32(distance))
+                total = combine(builder, how, dtype, builder.select(reached, other, nothing), total)
+                distance *= 2
+            if width > 1:
+                first = builder.icmp_unsigned("==", member, I32(0))
+                before = builder.select(first, nothing, _shuffled(builder, total, 1, up=True))
+            else:
+                before = nothing
+            if exclusive:
+                lanes = [nothing, *lanes[:-1]]
+            return packed(builder, [combine(builder, how, dtype, before, lane) for lane in lanes])
+
+        return signature(type_of(dtype, count), x), generate
+
+    return intrinsic(lambda context, x: typed(x))
+
+
 def across(how: str, parts: int, width: int, slot: int) -> Any:
     """Each lane combined over the threads t, t + width, ... of a block of ``parts * width``, through shared memory.
 
@@ -250,21 +284,22 @@ def _shared(builder: Any, name: str, type: Any) -> Any:
     return memory
 
 
-def _shuffled(builder: Any, lane: Any, distance: int) -> Any:
-    """The lane of the thread whose number differs in the bit ``distance``."""
+def _shuffled(builder: Any, lane: Any, distance: int, up: bool = False) -> Any:
+    """The lane of the thread whose number differs in the bit ``distance``, or is less by it (``up``)."""
     type = lane.type
     bits = type.width if isinstance(type, ir.IntType) else 32 if isinstance(type, ir.FloatType) else 64
     raw = lane if isinstance(type, ir.IntType) else builder.bitcast(lane, ir.IntType(bits))
     if bits == 64:
         halves = [builder.trunc(raw, I32), builder.trunc(builder.lshr(raw, I64(32)), I32)]
-        low, high = (builder.zext(_butterfly(builder, half, distance), I64) for half in halves)
+        low, high = (builder.zext(_exchanged(builder, half, distance, up), I64) for half in halves)
         raw = builder.or_(low, builder.shl(high, I64(32)))
     elif bits == 32:
-        raw = _butterfly(builder, raw, distance)
+        raw = _exchanged(builder, raw, distance, up)
     else:
-        raw = builder.trunc(_butterfly(builder, builder.zext(raw, I32), distance), type)
+        raw = builder.trunc(_exchanged(builder, builder.zext(raw, I32), distance, up), type)
     return raw if isinstance(type, ir.IntType) else builder.bitcast(raw, type)
 
 
-def _butterfly(builder: Any, word: Any, distance: int) -> Any:
-    return device(builder, "llvm.nvvm.shfl.sync.bfly.i32", I32, _EVERY, word, I32(distance), I32(31))
+def _exchanged(builder: Any, word: Any, distance: int, up: bool) -> Any:
+    name, bound = ("up", 0) if up else ("bfly", 31)
+    return device(builder, f"llvm.nvvm.shfl.sync.{name}.i32", I32, _EVERY, word, I32(distance), I32(bound))

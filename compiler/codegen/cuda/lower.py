@@ -9,7 +9,7 @@ from typing import Final
 from dslc.compiler.codegen import classes, clipping, norms, pointwise, resample, rows, scans, updates
 from dslc.compiler.codegen.cuda import attention, contractions, drawing, indexing, pooling
 from dslc.compiler.codegen.cuda.inside import computed_inside
-from dslc.compiler.codegen.cuda.regions import can_compile, writes
+from dslc.compiler.codegen.cuda.regions import writes
 from dslc.compiler.codegen.cuda.split import split
 from dslc.compiler.codegen.cuda.sweep import sweep
 from dslc.compiler.codegen.launch import Launch
@@ -44,9 +44,7 @@ def lower(node: Node) -> list[Launch] | None:
     else:
         found = _LOWERED.get(node.op.name)
         launches = None if found is None else found(node)
-    if launches is None or not all(can_compile(x.spec) for x in launches if isinstance(x.spec, Region)):
-        return None
-    return launches if chain else _prepared(node, launches)
+    return launches if chain or launches is None else _prepared(node, launches)
 
 
 def _prepared(node: Node, launches: list[Launch]) -> list[Launch]:

@@ -10,7 +10,7 @@ from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.sweep import Sweep
 from dslc.compiler.codegen.cuda.teams import sweep_source, teams_source
 from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
-from dslc.compiler.codegen.region import Region, Scan
+from dslc.compiler.codegen.region import Region
 from dslc.compiler.codegen.target import Geometry
 
 
@@ -20,11 +20,6 @@ def source_of(symbol: str, spec: Region | Sweep) -> Source:
         return sweep_source(symbol, spec)
     cut = schedule(spec)
     return flat_source(symbol, spec, cut) if isinstance(cut, Flat) else teams_source(symbol, spec, cut)
-
-
-def can_compile(region: Region) -> bool:
-    """Whether the region's stages have a form here; those with scans have none."""
-    return not any(isinstance(let, Scan) for stage in region.stages for let in stage.lets)
 
 
 def writes(region: Region) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from dslc.compiler.codegen.cuda.stages import used_values
+from dslc.compiler.codegen.cuda.stages import has_scans, used_values
 from dslc.compiler.codegen.cuda.text import power_of_two
 from dslc.compiler.codegen.region import Access, Fetch, Region
 from dslc.compiler.codegen.target import Geometry
@@ -92,7 +92,7 @@ def schedule(region: Region) -> Schedule:
 
 def is_flat(region: Region) -> bool:
     """Whether every element can be computed on its own, what belongs to its row included."""
-    if any(stage.reduces for stage in region.stages):
+    if has_scans(region) or any(stage.reduces for stage in region.stages):
         return False
     return not region.inner or not any((s.stores or s.raises) and not s.element for s in region.stages)
 
@@ -148,6 +148,11 @@ def _rows(region: Region) -> Rows:
     last = region.inner[-1] if region.inner else 1
     vector = min(vector_of(region), power_of_two(last)) if length else 1
     held = max(1, _held(region) // vector)
+    if has_scans(region):  # elements in order: a warp goes along the row
+        team = 1
+        while team < WARP and team * vector < length:
+            team *= 2
+        return Rows(region.rows, vector, 1, team, _teams(team, region.rows), -(-length // (team * vector)))
     vectors = max(1, -(-length // vector))
     if vectors <= WARP * held:
         team = 1
@@ -175,6 +180,8 @@ def _columns(region: Region) -> Columns:
     width = 1
     while width < WARP and width * vector < line:
         width *= 2
+    if has_scans(region):
+        return Columns(region.rows // line, line, vector, 1, width, 1, length)
     parts = _THREADS // width
     while parts > 1 and parts * width > WARP and parts >= 2 * length:
         parts //= 2

@@ -21,8 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from dslc.compiler.codegen.cuda.schedule import Columns, Flat, schedule
-from dslc.compiler.codegen.cuda.stages import read_by, substituted, used_values
-from dslc.compiler.codegen.cuda.values import register_dtype
+from dslc.compiler.codegen.cuda.stages import dtypes_of, read_by, register_dtype, substituted, used_values
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region import (
     Access,
@@ -187,6 +186,7 @@ class _Splitter:
         self.region: Region = launch.spec
         self.split = len(self.region.outer)
         self.row_strides = dense(self.region.outer)
+        self.dtypes = dtypes_of(self.region)
         self.row_lets: dict[int, Let] = {}  # by number
         self.numbers: list[list[int]] = []  # of each stage's values, its reductions behind
         self.owned: list[int] = []  # row stages that store
@@ -226,7 +226,7 @@ class _Splitter:
     def _partial(self, number: int, found: list[Launch]) -> list[tuple[Scratch, DType]]:
         """Appends what reduces the parts; gives the partial results [parts, rows] of each reduction."""
         stage, cut, region = self.region.stages[number], self.cut, self.region
-        partial = [self._scratch(region.rows * cut.count, self._dtype(number, r)) for r in stage.reduces]
+        partial = [self._scratch(region.rows * cut.count, register_dtype(self.dtypes[r.value])) for r in stage.reduces]
         spans = [(cut.parts, cut.size, 0)] + ([(1, cut.rest, cut.parts)] if cut.rest else [])
         for parts, size, first in spans:
             inner = [size if a == cut.axis else s for a, s in enumerate(region.inner)]
@@ -348,11 +348,3 @@ class _Splitter:
                 if number in self.row_lets:
                     stack += read_by(self.row_lets[number].expr)
         return found
-
-    def _dtype(self, number: int, reduce: Reduce) -> DType:
-        numbers, lets = self.numbers[number], self.region.stages[number].lets
-        if reduce.value < len(self.region.inputs):
-            return register_dtype(self.region.inputs[reduce.value].dtype)
-        let = lets[numbers.index(reduce.value)]
-        assert isinstance(let, Let)
-        return register_dtype(let.dtype)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen.region import Let, Region, Scan, Stage
+from dslc.compiler.codegen.region import Fetch, Let, Region, Scan, Stage
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
@@ -34,6 +34,36 @@ def functions_of(region: Region) -> set[str]:
         found.add(expr.function)
         stack.extend(expr.args)
     return found
+
+
+def dtypes_of(region: Region) -> list[DType]:
+    """The dtype of every value by its number; sums and products of bf16 and f16 are f32."""
+    found = [a.dtype for a in region.inputs] + [DType.I64] * (region.first - len(region.inputs))
+    for stage in region.stages:
+        for let in stage.lets:
+            match let:
+                case Let():
+                    found.append(let.dtype)
+                case Fetch():
+                    found.append(region.inputs[let.input].dtype)
+                case Scan():
+                    found.append(combined_dtype(let.combine, found[let.value]))
+        found += [combined_dtype(r.combine, found[r.value]) for r in stage.reduces]
+    return found
+
+
+def combined_dtype(combine: str, dtype: DType) -> DType:
+    """Of values of a dtype combined."""
+    return dtype if combine in ("min", "max") else register_dtype(dtype)
+
+
+def register_dtype(dtype: DType) -> DType:
+    """The dtype of a value in a register: f32 for bf16 and f16."""
+    return DType.F32 if dtype in (DType.BF16, DType.F16) else dtype
+
+
+def has_scans(region: Region) -> bool:
+    return any(isinstance(let, Scan) for stage in region.stages for let in stage.lets)
 
 
 def read_by(expr: Expr) -> set[int]:

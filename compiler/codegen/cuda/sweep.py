@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dslc.compiler.codegen.cuda.schedule import Columns, Rows, schedule
-from dslc.compiler.codegen.cuda.stages import substituted, used_values
-from dslc.compiler.codegen.cuda.values import register_dtype
+from dslc.compiler.codegen.cuda.stages import dtypes_of, register_dtype, substituted, used_values
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region import Access, Let, Region, Stage, dense
 from dslc.compiler.codegen.target import Geometry
@@ -59,14 +58,8 @@ class Sweep:
     @property
     def partial(self) -> tuple[DType, ...]:
         """The dtypes of the partial results."""
-        stage, region = self.region.stages[-1], self.region
-        first = region.first + sum(len(s.lets) + len(s.reduces) for s in region.stages[:-1])
-        found = []
-        for reduce in stage.reduces:
-            let = stage.lets[reduce.value - first] if reduce.value >= first else None
-            assert let is None or isinstance(let, Let)
-            found.append(register_dtype(region.inputs[reduce.value].dtype if let is None else let.dtype))
-        return tuple(found)
+        dtypes = dtypes_of(self.region)
+        return tuple(register_dtype(dtypes[r.value]) for r in self.region.stages[-1].reduces)
 
 
 def sweep(rows: Launch, columns: Launch, scratch: int) -> list[Launch] | None:

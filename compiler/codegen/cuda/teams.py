@@ -13,11 +13,11 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.schedule import WARP, Columns, Rows, needs_wide_index
 from dslc.compiler.codegen.cuda.source import Source
-from dslc.compiler.codegen.cuda.stages import STEP, identity, used_values
+from dslc.compiler.codegen.cuda.stages import STEP, combined_dtype, dtypes_of, identity, register_dtype, used_values
 from dslc.compiler.codegen.cuda.sweep import Sweep
 from dslc.compiler.codegen.cuda.text import Index, Text, power_of_two
-from dslc.compiler.codegen.cuda.values import Reg, Values, register_dtype
-from dslc.compiler.codegen.region import Access, Fetch, Let, Reduce, Region, Stage, dense
+from dslc.compiler.codegen.cuda.values import Reg, Values
+from dslc.compiler.codegen.region import Access, Fetch, Let, Region, Scan, Stage, dense
 from dslc.compiler.ir.types import DType
 
 _RESIDENT: Final = 1024  # threads of a multiprocessor: enough to load the next rows while others are reduced
@@ -52,6 +52,8 @@ class _Printer:
         self.spread: dict[str, str] = {}  # row values for all vectors
         self.bases: dict[int, Index] = {}
         self.slots = 0
+        self.dtypes = dtypes_of(region)
+        self.carries: list[str] = []  # of the scans of a stage, in order
         self.only: tuple[Index, str | None] | None = None
         self.mask: str | None = None
         self.indices: list[Index] | None = None
@@ -157,9 +159,10 @@ class _Printer:
             if isinstance(let, Let):
                 reg = self.values.evaluate(let.expr, known, let.dtype)
                 known.append(Reg(self.text.set(reg.text), let.dtype))
-            else:
-                assert isinstance(let, Fetch), "a scan has another form"
+            elif isinstance(let, Fetch):
                 known.append(self._fetch(let, known, numbers, reached))
+            else:
+                known.append(self._scan(let, known))
 
     def _fetch(self, fetch: Fetch, known: list[Reg | None], numbers: Index | None, reached: str | None) -> Reg:
         text, index = self.text, known[fetch.index]
@@ -177,6 +180,28 @@ class _Printer:
         at = text.plus(text.set(text.call("to", (text.index_dtype,), index.text)), place)
         mask = text.both(None if wanted is None else wanted.text, there)
         return self._load(fetch.input, 1, text.known(at), mask)
+
+    def _scan(self, scan: Scan, known: list[Reg | None]) -> Reg:
+        """Over the chunk, behind what the chunks before it came to."""
+        reg = known[scan.value]
+        assert reg is not None
+        value, step = self._only(reg, scan.combine), STEP[scan.combine]
+        if reg.text == value:
+            value = self.text.set(value)
+        found = self.running(scan, value)
+        if self.chunks != 1:
+            carry = self.carries.pop(0)
+            found = self.text.set(self.text.call(step, (), carry, found))
+            groups = self.held * self.vector // self.lanes
+            total = self.total(
+                scan.combine, self.text.set(self.text.call("fold", (scan.combine, groups, self.lanes), value))
+            )
+            self.text.set(self.text.call(step, (), carry, total), carry)
+        return Reg(found, combined_dtype(scan.combine, reg.dtype))
+
+    def running(self, scan: Scan, value: str) -> str:
+        """A scan over the elements of a chunk."""
+        raise NotImplementedError
 
     def _differs(self, number: int) -> bool:
         """Whether the elements of a vector lie at different places."""
@@ -203,14 +228,16 @@ class _Printer:
     # Elements.
 
     def _element_stage(self, stage: Stage) -> None:
-        first = len(self.known) + len(stage.lets)
         sums: list[Reg] = []
         if self.chunks != 1:
             for reduce in stage.reduces:
-                dtype = self._dtype(stage, reduce, first)
-                zero = self.text.constant(identity(reduce.combine, register_dtype(dtype)), register_dtype(dtype))
-                start = self.text.call("fill", (register_dtype(dtype), self.held * self.vector), zero)
-                sums.append(Reg(self.text.set(start), dtype))
+                dtype = self.dtypes[reduce.value]
+                sums.append(Reg(self._start(reduce.combine, dtype, self.held * self.vector), dtype))
+        self.carries = [
+            self._start(let.combine, self.dtypes[let.value], self.lanes)
+            for let in stage.lets
+            if isinstance(let, Scan) and self.chunks != 1
+        ]
         self.spread = {}
         self._spread_rows(stage)
         with self.text.loop(self.chunks) as chunk:
@@ -226,16 +253,10 @@ class _Printer:
         self.known += [None] * len(stage.lets)
         self.known += self._totals(stage, sums)
 
-    def _dtype(self, stage: Stage, reduce: Reduce, first: int) -> DType:
-        """Of what is reduced: a let of this stage, or an input."""
-        if reduce.value >= first - len(stage.lets):
-            let = stage.lets[reduce.value - first + len(stage.lets)]
-            if isinstance(let, Let):
-                return let.dtype
-            assert isinstance(let, Fetch)
-            return self.region.inputs[let.input].dtype
-        assert reduce.value < len(self.region.inputs)
-        return self.region.inputs[reduce.value].dtype
+    def _start(self, combine: str, dtype: DType, count: int) -> str:
+        """Lanes that change nothing when something is combined with them."""
+        held = register_dtype(dtype)
+        return self.text.set(self.text.call("fill", (held, count), self.text.constant(identity(combine, held), held)))
 
     def _only(self, reg: Reg, combine: str) -> str:
         """The elements that there are; in the place of others what changes nothing."""
@@ -408,6 +429,11 @@ class _Rows(_Printer):
     def _others(self, access: Access) -> tuple[int, ...]:
         return access.strides[:-1]
 
+    def running(self, scan: Scan, value: str) -> str:
+        team = self.schedule.team
+        assert team <= WARP and self.held == 1
+        return self.text.set(self.text.call("running", (scan.combine, team, self.vector, int(scan.exclusive)), value))
+
     def total(self, combine: str, text: str) -> str:
         team = self.schedule.team
         if team > 1:
@@ -507,6 +533,10 @@ class _Columns(_Printer):
 
     def _others(self, access: Access) -> tuple[int, ...]:
         return (*access.strides[: self.split - 1], *access.strides[self.split :])
+
+    def running(self, scan: Scan, value: str) -> str:
+        assert self.schedule.parts == self.held == 1, "a thread has its columns to itself"
+        return self._start(scan.combine, self.dtypes[scan.value], self.lanes) if scan.exclusive else value
 
     def total(self, combine: str, text: str) -> str:
         if self.schedule.parts == 1:

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 
+from dslc.compiler.codegen.cuda.stages import register_dtype
 from dslc.compiler.codegen.cuda.text import Text
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
@@ -32,11 +33,6 @@ class Reg:
     @property
     def held(self) -> DType:
         return register_dtype(self.dtype)
-
-
-def register_dtype(dtype: DType) -> DType:
-    """The dtype of a value in a register: f32 for bf16 and f16."""
-    return DType.F32 if dtype in _HALVES else dtype
 
 
 class Values:
