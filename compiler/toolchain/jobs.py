@@ -19,7 +19,9 @@ from dslc.compiler.toolchain.versions import toolchain
 #: Kind -> module of the compiler, its function, and modules whose import makes all descriptions known to it.
 COMPILERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "cpu_kernel": ("dslc.compiler.codegen.cpu.objects", "kernel_code", ("dslc.compiler.codegen.lower",)),
+    "cuda_kernel": ("dslc.compiler.codegen.cuda.units", "kernel_code", ("dslc.compiler.codegen.cuda.lower",)),
 }
+_SOURCES: Final = (".py", ".cu", ".cuh")
 #: The folders whose sources decide what code is made of a description.
 _FOLDERS: Final = ("codegen", "ir", "ops", "toolchain")
 
@@ -36,7 +38,8 @@ class Job:
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """All that decides the code, for the cache."""
-        versions = (f"{name} {version}" for name, version in sorted(toolchain().items()))
+        targets = self.options if self.kind == "cuda_kernel" else ("cpu",)
+        versions = (f"{name} {version}" for name, version in sorted(toolchain(targets).items()))
         return (sources_digest(), *versions, str(len(self.options)), *self.options, self.symbol, repr(self.spec))
 
 
@@ -55,7 +58,7 @@ def sources_digest() -> str:
     """SHA-256 over the sources of the code generators. A version's number would not do: sources change before it."""
     root = Path(__file__).resolve().parent.parent
     digest = hashlib.sha256()
-    for path in sorted(p for folder in _FOLDERS for p in (root / folder).rglob("*.py")):
+    for path in sorted(p for folder in _FOLDERS for p in (root / folder).rglob("*") if p.suffix in _SOURCES):
         data = path.read_bytes()
         digest.update(f"{path.relative_to(root)} {len(data)}\n".encode() + data)
     return digest.hexdigest()

@@ -3,16 +3,33 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
 
 from dslc.base.version import VERSION
 
+#: What makes code for GPUs: the compiler of functions, those of CUDA C++ and of PTX, and what links.
+_CUDA: Final = ("numba", "numba-cuda", "nvidia-cuda-nvrtc", "nvidia-nvvm", "nvidia-nvjitlink")
 
-def toolchain() -> dict[str, str]:
-    """Name -> version: dslc, Python's minor version, and llvmlite, which brings the LLVM that makes code for CPUs."""
+
+def toolchain(targets: Collection[str] = ("cpu",)) -> dict[str, str]:
+    """Name -> version: dslc, Python's minor version, llvmlite, which brings the LLVM that makes code for CPUs, and for
+    targets that are GPUs the packages that make code for these (``none`` where one is not installed)."""
     import llvmlite
 
-    return {
+    found = {
         "dslc": VERSION,
         "llvmlite": llvmlite.__version__,
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
     }
+    if any(target != "cpu" for target in targets):
+        found |= {name: _installed(name) for name in _CUDA}
+    return found
+
+
+def _installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "none"

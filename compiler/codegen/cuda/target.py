@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dslc.compiler.codegen.cuda import lower as lowering
 from dslc.compiler.codegen.cuda import units
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.toolchain.bundle import unbundle
+from dslc.compiler.toolchain.jobs import Job
+from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.runtime.container import Blob
-
-if TYPE_CHECKING:
-    from dslc.compiler.toolchain.kernels import KernelCompiler
 
 
 class Cuda:
@@ -34,8 +34,10 @@ class Cuda:
         return f"{symbol}.{self.architecture}.cubin"
 
     def blobs(self, kernels: Mapping[str, Any], compiler: KernelCompiler) -> list[Blob]:
+        symbols = sorted(kernels)
+        codes = compiler.compile([Job("cuda_kernel", s, kernels[s], (self.architecture,)) for s in symbols])
         found: list[Blob] = []
-        for symbol, code in units.compile_all(kernels, self.architecture).items():
-            found.append(Blob(self.blob_of(symbol), "cubin", code.cubin))
-            found.append(Blob(f"{symbol}.{self.architecture}.ptx", "ptx", code.ptx))
+        for symbol, code in zip(symbols, map(unbundle, codes)):
+            found.append(Blob(self.blob_of(symbol), "cubin", code["cubin"]))
+            found.append(Blob(f"{symbol}.{self.architecture}.ptx", "ptx", code["ptx"]))
         return found

@@ -5,12 +5,12 @@ Each kind of description registers both; equal descriptions give equal bytes, on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.toolchain.bundle import bundle
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ def compiled(spec: Any, symbol: str, architecture: str) -> Compiled:
     raise TypeError(f"no code for {type(spec).__name__}")
 
 
-def compile_all(kernels: Mapping[str, Any], architecture: str) -> dict[str, Compiled]:
-    """Symbol -> code, in the order of the symbols."""
-    return {symbol: compiled(kernels[symbol], symbol, architecture) for symbol in sorted(kernels)}
+def kernel_code(symbol: str, spec: Any, architecture: str) -> bytes:
+    """The kernel's code as one bundle of ``ptx`` and ``cubin``: what the cache keeps."""
+    code = compiled(spec, symbol, architecture)
+    return bundle({"ptx": code.ptx, "cubin": code.cubin})
