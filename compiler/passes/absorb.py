@@ -1,4 +1,4 @@
-"""Sums read what their pointwise inputs are made of, so that these never go to memory.
+"""Pointwise nodes with several readers are computed again by each of them where that moves fewer bytes.
 
 Before, y and dz in memory::
 
@@ -11,9 +11,9 @@ After::
     %2, %3 = fused_sums %y, %dz, %x, ... {where(y > 0, dz, 0), ...} : f32[64], f32[64]
     %4 = fused %y, %dz, %x, ... {where(y > 0, dz, 0), ...} : bf16[8, 14, 14, 64]
 
-A pointwise node of which a sum is a reader is computed again by each of its readers, if all of them can, nothing else
-needs its value, and no more elements go through memory than before: with k inputs of its shape and r readers,
-r*k <= k + 1 + r. The bits stay. GPUs alone; linear in nodes but for chains of such nodes.
+All readers must be pointwise nodes or sums, nothing else may need the value, and the inputs' bytes, read once a
+reader, be no more than those of making the value, writing it and reading it. So a tensor of 16 bits is cast anew
+wherever f32 is wanted, rather than kept in f32. The bits stay. GPUs alone; linear in nodes but for chains of such nodes.
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ def absorb_graph(graph: Graph) -> Graph:
 
 
 def _goes(node: Node, readers: list[Node]) -> bool:
-    if not is_pointwise(node) or len(node.outputs) > 1 or not any(r.op.name == "fused_sums" for r in readers):
+    if not is_pointwise(node) or len(node.outputs) > 1 or not readers or not node.inputs:
         return False
-    shape = node.types[0].shape
-    inputs = sum(v.type.shape == shape for v in node.inputs)
-    if inputs * len(readers) > inputs + 1 + len(readers):
+    if len(readers) == 1 and readers[0].op.name != "fused_sums":
+        return False  # the fuse pass has had its say
+    own, read, count = node.types[0].bytes, sum(v.type.bytes for v in dict.fromkeys(node.inputs)), len(readers)
+    if read * count > read + own + own * count:
         return False
     return all(_may_take(reader, node) for reader in readers)
 
