@@ -92,7 +92,7 @@ def run(path: Path, threads: int, steps: int = STEPS) -> Any:
 def test_training_is_the_references_with_one_set_of_bits(folder: Path) -> None:
     own = built(folder, provider="own")
     losses, digest, predicted = run(own, 1)
-    for threads in (2, 5):
+    for threads in (2, 5, 8):
         assert run(own, threads) == [losses, digest, predicted]
     with dslc.load(built(folder, provider="reference"), weights="init", seed=3) as session:
         rng = np.random.default_rng(0)
