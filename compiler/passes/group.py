@@ -10,8 +10,8 @@ Before::
 
 After::
 
-    %17, %18, %19, %20, %21 = multi_update %1, %2, %5, %6, %15, %16, %3, %4 {each=..., step="sgd_momentum_update"} : ...,
-        b1[2]  # "c1.bias and 1 more" update
+    %17, %18, %19, %20, %21 = multi_update %1, %2, %5, %6, %15, %16, %3, %4
+        {each=..., step="sgd_momentum_update"} : ..., b1[2]  # "c1.bias and 1 more" update
 
 Updates join that have the same op, attributes, rate and step, none of which needs another one's result. A large
 parameter keeps its own: it is worth a launch, and its gradient's memory is free again at once. The bits are those of
