@@ -20,7 +20,7 @@ from dslc.base.errors import EXIT_OK, ArtifactError, DslcError, InputError, Nume
 from dslc.base.failpoint import fail
 from dslc.base.publish import publish_bytes
 from dslc.base.version import VERSION
-from dslc.runtime.results import EvalResult, StepResult
+from dslc.runtime.results import EvalResult, LateStepResult, StepResult
 from dslc.runtime.train.checkpoint import Checkpoint, Position
 from dslc.runtime.train.config import Config
 from dslc.runtime.train.events import Events, open_events
@@ -140,6 +140,7 @@ class Run:
         self.log: Log
         self.events: Events
         self._plot_failed = False
+        self._unread: list[StepResult] = []  # steps that were made and not looked at yet
         self._clock = 0.0  # monotonic seconds of training in this epoch, without evaluation and saving
         self._clock_steps = 0
 
@@ -208,28 +209,53 @@ class Run:
         with closing(plan.train.feed(plan.tasks(self.config, self.done), self.config.data.workers)) as feed:
             while self.done < plan.total and not self.patience.used_up:
                 if stop.exit_code is not None:
-                    return self._stopped(stop.exit_code)
+                    break
                 begun = time.monotonic()
-                result = self._step(next(feed))
+                self._unread.append(self._step(next(feed)))
+                self.done += 1
+                due = self._due()
+                results = self._results(everything=due)
                 self._clock += time.monotonic() - begun
                 self._clock_steps += 1
-                self.done += 1
-                self._after_step(result)
+                for result in results:
+                    self._look_at(result)
+                if due:
+                    self._after_step(results[-1])
+            for result in self._results(everything=True):
+                self._look_at(result)
         return self._stopped(stop.exit_code) if stop.exit_code is not None else EXIT_OK
 
     def _step(self, arrays: Mapping[str, Any]) -> StepResult:
         fail("train.step")
         return self.session.train_step(lr=self.plan.lr_at(self.done), **arrays, **self.plan.scalars_at(self.done))
 
-    def _after_step(self, result: StepResult) -> None:
-        plan = self.plan
-        epoch, batch = divmod(self.done, plan.batches)
+    def _results(self, everything: bool) -> list[StepResult]:
+        """The steps to look at now, waiting for them: all, or all but the newest where a GPU still works on it."""
+        keep = not everything and isinstance(self._unread[-1], LateStepResult)
+        count = len(self._unread) - keep
+        found, self._unread = self._unread[:count], self._unread[count:]
+        for result in found:
+            result.loss  # noqa: B018  # waits here, where the time counts
+        return found
+
+    def _look_at(self, result: StepResult) -> None:
         if result.nonfinite is not None or not math.isfinite(result.loss):
             self._nonfinite(result)
         else:
             self.means.add({"loss": result.loss, **result.metrics})
+        self.report.step(result.step + 1, result.step // self.plan.batches + 1, self.means.means(), self._rate())
+
+    def _due(self) -> bool:
+        """Whether the step that was made last asks for more than its numbers: a log, an evaluation, a checkpoint."""
+        plan = self.plan
+        often = (plan.batches, plan.log_every, plan.save_every, *(() if plan.eval is None else (plan.eval_every,)))
+        return self.done == plan.total or any(self.done % every == 0 for every in often)
+
+    def _after_step(self, result: StepResult) -> None:
+        """What is due after a step; ``result`` is that of the step."""
+        plan = self.plan
+        epoch, batch = divmod(self.done, plan.batches)
         values = self.means.means()
-        self.report.step(self.done, (self.done - 1) // plan.batches + 1, values, self._rate())
         last = self.done == plan.total
         fresh_best = False
         evaluated: dict[str, float] = {}
@@ -268,8 +294,8 @@ class Run:
 
     def _nonfinite(self, result: StepResult) -> None:
         what = "the loss" if result.nonfinite is None else f"the gradient of `{result.nonfinite}`"
-        epoch = (self.done - 1) // self.plan.batches
-        self.log.write("nonfinite", self.done, epoch, {"of": result.nonfinite or "loss", "loss": result.loss})
+        epoch = result.step // self.plan.batches
+        self.log.write("nonfinite", result.step + 1, epoch, {"of": result.nonfinite or "loss", "loss": result.loss})
         self.skipped += 1
         allowed = self.config.train.on_nan.skip
         if self.skipped <= allowed:
