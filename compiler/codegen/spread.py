@@ -224,5 +224,3 @@ def _dtypes(region: Region) -> list[DType]:
         found += [let.dtype for let in stage.lets if isinstance(let, Let)]
         found += [found[reduce.value] for reduce in stage.reduces]
     return found
-
-
