@@ -178,6 +178,13 @@ class _Machine:
             found = np.concatenate([nothing, found[..., :-1]], axis=-1)
         return found.reshape(shape)
 
+    def turned(self, size: int, vector: int, threads: int, slot: int, x: np.ndarray) -> np.ndarray:
+        x = self._everywhere(x)
+        blocks = len(x)
+        square = x.reshape(blocks, threads, -1, vector).transpose(0, 2, 1, 3).reshape(blocks, size, size)
+        turned = square.transpose(0, 2, 1).reshape(blocks, -1, threads, vector)
+        return turned.transpose(0, 2, 1, 3).reshape(x.shape)
+
     def across(self, how: str, parts: int, width: int, slot: int, x: np.ndarray) -> np.ndarray:
         x = self._everywhere(x)
         parted = x.reshape(x.shape[0], parts, width, x.shape[-1])

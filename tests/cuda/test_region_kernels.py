@@ -19,9 +19,10 @@ from sample_nodes import OPS, SAMPLES, node_of
 
 from dslc.compiler.codegen.cuda import units
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.schedule import schedule
+from dslc.compiler.codegen.cuda.schedule import Rows, schedule
 from dslc.compiler.codegen.cuda.stages import functions_of
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.pointwise import copy
 from dslc.compiler.codegen.region import Access, Region, RegionBuilder
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
@@ -79,12 +80,14 @@ def test_regions_compile_for_every_architecture() -> None:
 
 
 def region(kind: str, dtype: DType, size: int = 4096) -> Region:
-    """x * y + x, relu with a bias, or a softmax, over 512 rows."""
+    """x * y + x, relu with a bias, a softmax, or a transpose, of 512 rows."""
     if kind == "softmax":
         x = Input("x", Kind.DATA, TensorType(dtype, (512, size)))
         [launch] = lower(Builder(name="here").node(OPS["softmax"], x.value, axis=1)) or []
         softmax: Region = launch.spec
         return softmax
+    if kind == "transpose":
+        return copy((512, size), Access(dtype, (1, 512)), Access(dtype, (size, 1)))
     wide_strides = (size, 1)
     second = Access(dtype, (0, 1) if kind == "bias" else wide_strides)
     builder = RegionBuilder((512, size), (), [Access(dtype, wide_strides), second], [Access(dtype, wide_strides)])
@@ -96,7 +99,7 @@ def region(kind: str, dtype: DType, size: int = 4096) -> Region:
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16, DType.F16, DType.F64])
-@pytest.mark.parametrize("kind", ["chain", "bias", "softmax"])
+@pytest.mark.parametrize("kind", ["chain", "bias", "softmax", "transpose"])
 def test_neighbours_are_read_and_written_16_bytes_at_once(kind: str, dtype: DType) -> None:
     spec = region(kind, dtype)
     ptx = ptx_of(Launch(spec, (), ()), "sm_90")
@@ -105,8 +108,8 @@ def test_neighbours_are_read_and_written_16_bytes_at_once(kind: str, dtype: DTyp
             "st.global.v2.f64", "ld.global.v4.b32", "st.global.v4.b32"}  # fmt: skip
     assert accesses and set(accesses) <= wide
     if kind == "softmax":
-        per_thread = 2 * schedule(spec).held  # type: ignore[union-attr]
-        assert len(accesses) == per_thread, "a row is read once and written once"
+        cut = schedule(spec)
+        assert isinstance(cut, Rows) and len(accesses) == 2 * cut.held, "a row is read once and written once"
 
 
 def test_an_offset_or_an_odd_size_narrows_the_access_and_not_the_vector() -> None:

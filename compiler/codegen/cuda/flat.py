@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
-from dslc.compiler.codegen.cuda.schedule import Flat, needs_wide_index
+from dslc.compiler.codegen.cuda.schedule import Flat, flattened, needs_wide_index
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.stages import register_dtype, used_values
 from dslc.compiler.codegen.cuda.text import Index, Text, power_of_two
 from dslc.compiler.codegen.cuda.values import Reg, Values
-from dslc.compiler.codegen.region import Access, Fetch, Let, Region, collapsed, dense
+from dslc.compiler.codegen.region import Access, Fetch, Let, Region, dense
 from dslc.compiler.ir.types import DType
 
 
@@ -22,7 +21,7 @@ def flat_source(name: str, region: Region, schedule: Flat) -> Source:
 class _Printer:
     def __init__(self, name: str, region: Region, schedule: Flat) -> None:
         self.given, self.schedule, self.vector = region, schedule, schedule.vector
-        self.region = collapsed(replace(region, outer=(*region.outer, *region.inner), inner=()))
+        self.region = flattened(region)
         self.text = Text(name, len(region.inputs) + len(region.outputs), needs_wide_index(region))
         self.values = Values(self.text)
         self.sizes = self.region.outer

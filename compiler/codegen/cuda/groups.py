@@ -264,6 +264,47 @@ def across(how: str, parts: int, width: int, slot: int) -> Any:
     return intrinsic(lambda context, x: typed(x))
 
 
+def turned(size: int, vector: int, threads: int, slot: int) -> Any:
+    """Lanes of a square of ``size`` by ``size`` elements, turned: what a thread has of columns for what it has of rows.
+
+    Vector q = thread, thread + threads, ... of the square is ``vector`` neighbours of row q // (size / vector). Rows in
+    shared memory are one element longer than the square's, so that a warp finds few of its lanes in one bank.
+    """
+
+    def typed(x: Any) -> tuple[Any, Any]:
+        dtype = dtype_of(x)
+        memory_type = I8 if dtype is DType.B1 else llvm_type(dtype)
+
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            lanes = unpacked(builder, values[0], x)
+            memory = _shared(builder, f"shared_{slot}", ir.ArrayType(memory_type, size * (size + 1)))
+            thread = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
+            places = []
+            for number in range(len(lanes) // vector):
+                q = builder.add(thread, I32(number * threads))
+                row, column = builder.udiv(q, I32(size // vector)), builder.urem(q, I32(size // vector))
+                places.append((row, builder.mul(column, I32(vector))))
+
+            def at(row: Any, column: Any) -> Any:
+                return builder.gep(memory, [I32(0), builder.add(builder.mul(row, I32(size + 1)), column)])
+
+            for n, lane in enumerate(lanes):
+                row, column = places[n // vector]
+                held = builder.zext(lane, I8) if dtype is DType.B1 else lane
+                builder.store(held, at(row, builder.add(column, I32(n % vector))))
+            device(builder, "llvm.nvvm.barrier0", ir.VoidType())
+            found = []
+            for n in range(len(lanes)):
+                row, column = places[n // vector]
+                lane = builder.load(at(builder.add(column, I32(n % vector)), row))
+                found.append(builder.icmp_unsigned("!=", lane, I8(0)) if dtype is DType.B1 else lane)
+            return packed(builder, found)
+
+        return signature(x, x), generate
+
+    return intrinsic(lambda context, x: typed(x))
+
+
 def _tree(builder: Any, how: str, dtype: DType, lanes: Sequence[Any]) -> Any:
     """The first half combined with the second until one is left; an odd one in the middle waits."""
     while len(lanes) > 1:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from dslc.compiler.codegen.cuda.flat import flat_source
-from dslc.compiler.codegen.cuda.schedule import Flat, schedule
+from dslc.compiler.codegen.cuda.schedule import Flat, Tiles, schedule
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.sweep import Sweep
 from dslc.compiler.codegen.cuda.teams import sweep_source, teams_source
+from dslc.compiler.codegen.cuda.tiles import tiles_source
 from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
 from dslc.compiler.codegen.region import Region
 from dslc.compiler.codegen.target import Geometry
@@ -18,8 +19,13 @@ def source_of(symbol: str, spec: Region | Sweep) -> Source:
     """The text of the kernel."""
     if isinstance(spec, Sweep):
         return sweep_source(symbol, spec)
-    cut = schedule(spec)
-    return flat_source(symbol, spec, cut) if isinstance(cut, Flat) else teams_source(symbol, spec, cut)
+    match schedule(spec):
+        case Flat() as cut:
+            return flat_source(symbol, spec, cut)
+        case Tiles() as cut:
+            return tiles_source(symbol, spec, cut)
+        case cut:
+            return teams_source(symbol, spec, cut)
 
 
 def writes(region: Region) -> bool:

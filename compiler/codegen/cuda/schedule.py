@@ -1,6 +1,7 @@
 """How a region is cut into blocks and threads: a matter of the region alone, never of a machine.
 
 - ``Flat``: no reductions. Every thread has one vector of neighbours of the flattened axes.
+- ``Tiles``: neighbours of an input lie along another axis; squares are turned in shared memory.
 - ``Rows``: a team of threads has a row whose elements are neighbours. A row that fits is held in registers from its
   first stage to its last, so memory is read once; a longer one is read anew by every stage.
 - ``Columns``: the rows' first elements are neighbours (a bias gradient). A thread has a vector of rows, ``parts``
@@ -13,16 +14,18 @@ divide. Vector, threads and so the tree of every sum depend on sizes and dtypes,
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from dslc.compiler.codegen.cuda.stages import has_scans, used_values
+from dslc.compiler.codegen.cuda.stages import has_scans, register_dtype, used_values
 from dslc.compiler.codegen.cuda.text import power_of_two
-from dslc.compiler.codegen.region import Access, Fetch, Region
+from dslc.compiler.codegen.region import Access, Fetch, Let, Region, collapsed
 from dslc.compiler.codegen.target import Geometry
 
 WARP: Final = 32
+TILE: Final = 64
+_SHARED: Final = 48 << 10  # bytes of shared memory that need no asking for
 _THREADS: Final = 256  # a block without a reason for another number
 _HELD: Final = 32  # elements that a thread holds of one argument
 _MAX_TEAM: Final = 1024
@@ -79,14 +82,33 @@ class Columns:
         return Geometry((self.lines * self.blocks, 1, 1), (self.width * self.parts, 1, 1))
 
 
-Schedule: TypeAlias = Flat | Rows | Columns
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """A transpose: squares of ``TILE`` elements along ``axis`` and the last of the flattened axes."""
+
+    axis: int
+    sizes: tuple[int, ...]
+    vector: int
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Of tiles: along the other axes, ``axis``, and the last."""
+        along, last = self.sizes[self.axis], self.sizes[-1]
+        return math.prod(self.sizes) // (along * last), -(-along // TILE), -(-last // TILE)
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((math.prod(self.counts), 1, 1), (_THREADS, 1, 1))
+
+
+Schedule: TypeAlias = Flat | Rows | Columns | Tiles
 
 
 @lru_cache(4096)
 def schedule(region: Region) -> Schedule:
     """The cut. The region has something to write."""
     if is_flat(region):
-        return _flat(region)
+        return _tiles(region) or _flat(region)
     return _columns(region) if has_columns(region) else _rows(region)
 
 
@@ -136,6 +158,37 @@ def _flat(region: Region) -> Flat:
     return Flat(count, min(vector_of(region), power_of_two(count)))
 
 
+def _tiles(region: Region) -> Tiles | None:
+    """Where an input's neighbours lie along another axis than the last, if that is worth the way through memory."""
+    flat = flattened(region)
+    counted = any(region.index in used_values(s) or s.raises for s in region.stages)
+    plain = all(isinstance(let, Let) for s in region.stages for let in s.lets)
+    if len(flat.outer) < 2 or flat.indices or counted or not plain or any(a.repeat > 1 for a in flat.inputs):
+        return None
+    turned = [turned_axis(a) for a in flat.inputs]
+    axes = {axis for axis in turned if axis is not None}
+    if len(axes) != 1 or any(turned_axis(a) is not None for a in flat.outputs):
+        return None
+    [axis] = axes
+    along, last = flat.outer[axis], flat.outer[-1]
+    shared = sum(register_dtype(a.dtype).itemsize for a, n in zip(flat.inputs, turned) if n is not None)
+    if min(along, last) < TILE // 2 or shared * TILE * (TILE + 1) > _SHARED:
+        return None
+    return Tiles(axis, flat.outer, min(vector_of(region), power_of_two(along, last)))
+
+
+def turned_axis(access: Access) -> int | None:
+    """The axis along which an argument's neighbours lie, if that is not the last one."""
+    if abs(access.strides[-1]) <= 1 or 1 not in access.strides:
+        return None
+    return access.strides.index(1)
+
+
+def flattened(region: Region) -> Region:
+    """A region without reductions as one of rows alone."""
+    return collapsed(replace(region, outer=(*region.outer, *region.inner), inner=()))
+
+
 def _held(region: Region) -> int:
     """How many elements of an argument a thread holds: fewer where several are held from one stage to another."""
     stages = [used_values(stage) for stage in region.stages if stage.element]
@@ -160,7 +213,8 @@ def _rows(region: Region) -> Rows:
             team *= 2
         return Rows(region.rows, vector, -(-vectors // team), team, _teams(team, region.rows), 1)
     team = -(-vectors // (held * WARP)) * WARP
-    if team <= _MAX_TEAM:
+    wide = any(a.dtype.itemsize == 8 for a in (*region.inputs, *region.outputs))
+    if team <= (_MAX_TEAM // 2 if wide else _MAX_TEAM):
         return Rows(region.rows, vector, -(-vectors // team), team, 1, 1)
     return Rows(region.rows, vector, held // 2 or 1, _LONG_TEAM, 1, -(-vectors // (_LONG_TEAM * (held // 2 or 1))))
 

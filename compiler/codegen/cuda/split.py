@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from dslc.compiler.codegen.cuda.schedule import Columns, Flat, schedule
+from dslc.compiler.codegen.cuda.schedule import Columns, Flat, Tiles, schedule
 from dslc.compiler.codegen.cuda.stages import dtypes_of, read_by, register_dtype, substituted, used_values
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region import (
@@ -80,7 +80,7 @@ def _cut(region: Region) -> _Cut | None:
         return None
     whole = schedule(region)
     blocks = whole.geometry.grid[0]
-    if isinstance(whole, Flat) or blocks >= _ENOUGH:
+    if isinstance(whole, (Flat, Tiles)) or blocks >= _ENOUGH:
         return None
     columns = isinstance(whole, Columns)
     most = min(-(-_WANTED // blocks), length // _LEAST[columns])
