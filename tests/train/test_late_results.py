@@ -1,0 +1,77 @@
+"""Steps whose results come late, as a GPU's do: the run is the same, and it does not wait for each of them."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_session import FakeSession
+
+from dslc.base.errors import NumericError
+from dslc.runtime.results import LateStepResult, StepResult
+from dslc.runtime.train.config import load_config
+from dslc.runtime.train.loop import LOG_NAME, train
+from dslc.runtime.train.metrics import read_log
+
+
+class LateSession(FakeSession):
+    """Notes when a step is made and when its results are looked at."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.order: list[tuple[str, int]] = []
+
+    def train_step(self, /, **given: Any) -> StepResult:
+        now = super().train_step(**given)
+        self.order.append(("made", now.step))
+
+        def read() -> StepResult:
+            self.order.append(("read", now.step))
+            return now
+
+        return LateStepResult(now.step, read)
+
+
+def run(folder: Path, kind: type[FakeSession], **poison: Any) -> tuple[FakeSession, list[Any]]:
+    config = load_config(folder / "dslc.yaml", {})
+    session = kind(config.train.seed)
+    session.poison.update({int(step[1:]): what for step, what in poison.items()})
+    done = train(config, session, folder / "build", False, io.StringIO())
+    log = read_log(done.run_dir / LOG_NAME)
+    return session, [{k: v for k, v in line.items() if k not in ("seconds", "samples_per_s", "time")} for line in log]
+
+
+def test_a_run_with_late_results_is_the_same(project: Path) -> None:
+    late, log = run(project, LateSession)
+    now, expected = run(project, FakeSession)
+    assert log == expected and len(log) > 4
+    assert all((late.state[n] == now.state[n]).all() for n in now.state)
+    assert isinstance(late, LateSession)
+    steps = [step for what, step in late.order if what == "made"]
+    assert [step for what, step in late.order if what == "read"] == steps  # each once, in order
+    behind = [late.order.index(("read", s)) - late.order.index(("made", s)) for s in steps]
+    assert behind[0] == 2 and set(behind) <= {1, 2, 3}  # when the next one is made, or at once where something is due
+
+
+def test_a_step_that_is_not_finite_is_told_by_its_own_number(project: Path) -> None:
+    with pytest.raises(NumericError, match="not finite in step 2") as caught:
+        run(project, LateSession, s2="loss")
+    assert caught.value.code == "R501"
+    with pytest.raises(NumericError, match="not finite in step 3"):
+        run(project, LateSession, s3="w")
+
+
+def test_a_late_result_is_read_once_and_compares_with_one_at_hand() -> None:
+    read: list[int] = []
+
+    def now() -> StepResult:
+        read.append(1)
+        return StepResult(0.5, {"accuracy": 1.0}, 3, None)
+
+    late = LateStepResult(3, now)
+    assert late.step == 3 and not read
+    assert late == StepResult(0.5, {"accuracy": 1.0}, 3, None) == late and late != StepResult(0.25, {}, 3, None)
+    assert (late.loss, late.metrics, late.nonfinite) == (0.5, {"accuracy": 1.0}, None) and len(read) == 1
+    assert repr(late) == repr(StepResult(0.5, {"accuracy": 1.0}, 3, None)) and isinstance(late, StepResult)
