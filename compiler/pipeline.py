@@ -58,7 +58,7 @@ class Options:
     """
 
     target: str = "cpu"
-    provider: str = "reference"
+    provider: str = "auto"
     precision: str | None = None
     sizes: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     name: str | None = None

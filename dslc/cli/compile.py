@@ -50,7 +50,7 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
             _refuse(f"`{key}` is a name, not `{value}`", key, f"write {key}: NAME")
     return Options(
         target=build.get("target", "cpu"),
-        provider=build.get("providers", "reference"),
+        provider=build.get("providers", "auto"),
         precision=build.get("precision"),
         sizes=_sizes(build.get("sizes") or {}),
         name=name if name is not None else build.get("name"),
