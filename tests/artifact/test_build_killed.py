@@ -17,7 +17,8 @@ WEIGHTS = b"the user's weights"
 def build(tmp_path: Path, size: int, failpoint: str = "") -> int:
     env = dict(os.environ, DSLC_FAILPOINT=failpoint, DSLC_FAILPOINT_LOG=str(tmp_path / "log"))
     (tmp_path / "log").unlink(missing_ok=True)
-    command = [sys.executable, "-m", "dslc", "build", str(MODEL), "-o", str(tmp_path / "build"), "--size", f"B={size}"]
+    flags = ["-o", str(tmp_path / "build"), "--size", f"B={size}", "--providers", "reference"]
+    command = [sys.executable, "-m", "dslc", "build", str(MODEL), *flags]
     return subprocess.run(command, env=env, capture_output=True, check=False).returncode
 
 

@@ -42,23 +42,23 @@ def test_largest_fitting() -> None:
 def test_budget_names_the_largest_batch_and_that_batch_builds(tmp_path: Path) -> None:
     checked = check_file(written(tmp_path, "budget { memory = 1 MiB }"))
     with pytest.raises(BuildError) as caught:
-        build(checked, Options())
+        build(checked, Options(provider="reference"))
     assert caught.value.code == "E0402" and caught.value.exit_code == 6
     assert caught.value.help is not None and "the largest B that fits is" in caught.value.help
     largest = int(caught.value.help.rpartition("=")[2])
-    build(checked, Options(sizes={"train": {"B": (largest,)}}))
+    build(checked, Options(provider="reference", sizes={"train": {"B": (largest,)}}))
     with pytest.raises(BuildError):
-        build(checked, Options(sizes={"train": {"B": (largest + 1,)}}))
+        build(checked, Options(provider="reference", sizes={"train": {"B": (largest + 1,)}}))
 
 
 def test_budget_below_the_smallest_batch(tmp_path: Path) -> None:
     with pytest.raises(BuildError) as caught:
-        build(check_file(written(tmp_path, "budget { memory = 100 KiB }")), Options())
+        build(check_file(written(tmp_path, "budget { memory = 100 KiB }")), Options(provider="reference"))
     assert "even B=1 does not fit" in (caught.value.help or "")
 
 
 def test_budget_that_is_met(tmp_path: Path) -> None:
-    build(check_file(written(tmp_path, "budget { memory = 1 GiB }")), Options())
+    build(check_file(written(tmp_path, "budget { memory = 1 GiB }")), Options(provider="reference"))
 
 
 @pytest.mark.parametrize(
@@ -68,6 +68,6 @@ def test_budget_that_is_met(tmp_path: Path) -> None:
 def test_precision_that_cannot_be_kept_is_refused(tmp_path: Path, section: str, attr: str) -> None:
     checked = check_file(written(tmp_path, section, attr))
     with pytest.raises(BuildError) as caught:
-        build(checked, Options())
+        build(checked, Options(provider="reference"))
     assert caught.value.code == "E0602" and "--precision f32" in (caught.value.help or "")
-    build(checked, Options(precision="f32"))
+    build(checked, Options(provider="reference", precision="f32"))

@@ -198,7 +198,8 @@ def test_verify_looks_into_every_plan(dslc: Callable, project: Path) -> None:
     header = dict(read_artifact(artifact).header)
     listed = header.pop("blobs")
     blobs = [Blob(b["name"], b["kind"], bytes(read_artifact(artifact).blob(b["name"]))) for b in listed]
-    blobs[-1] = Blob(blobs[-1].name, blobs[-1].kind, b"{}")
+    last = max(i for i, blob in enumerate(blobs) if blob.kind == "plan")
+    blobs[last] = Blob(blobs[last].name, "plan", b"{}")
     artifact.write_bytes(pack(header, blobs))
     assert dslc("info", artifact).code == 0
     ran = dslc("verify", artifact)

@@ -47,8 +47,8 @@ def found_in(file: Path) -> list[str]:
 
     try:
         for checked in check_all(file):
-            for entry, sizes in entry_sizes(checked, Options()):
-                compile_entry(checked, entry, sizes, Options(), after="autodiff")
+            for entry, sizes in entry_sizes(checked, Options(provider="reference")):
+                compile_entry(checked, entry, sizes, Options(provider="reference"), after="autodiff")
     except DslcError as error:
         return [item["code"] for item in error.as_json()]
     return []

@@ -39,12 +39,12 @@ while not (folder / "stop").exists():
     try:
         if kind == "naive":
             from dslc.compiler.pipeline import build
-            data = build(checked, Options(sizes=sizes)).artifact
+            data = build(checked, Options(provider="reference", sizes=sizes)).artifact
             with open(folder / "build/net/net.dslc", "wb", buffering=0) as file:
                 for part in range(0, len(data), 512):
                     file.write(data[part:part + 512])
         else:
-            publish(checked, Options(sizes=sizes), folder / "build")
+            publish(checked, Options(provider="reference", sizes=sizes), folder / "build")
         print("built", flush=True)
     except DslcError as error:
         print(error.code, flush=True)
@@ -146,7 +146,7 @@ def test_a_writer_that_is_not_atomic_would_be_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("point", ["publish.rename:1:kill", "publish.write:1:kill"])
 def test_a_rebuild_after_a_kill_needs_no_hand(tmp_path: Path, point: str) -> None:
     folder = project(tmp_path)
-    command = [sys.executable, "-m", "dslc", "build", "net.nn"]
+    command = [sys.executable, "-m", "dslc", "build", "net.nn", "--providers", "reference"]
     killed = subprocess.run(command, cwd=folder, env={**os.environ, "DSLC_FAILPOINT": point}, capture_output=True)
     assert killed.returncode == -9
     assert subprocess.run(command, cwd=folder, capture_output=True).returncode == 0

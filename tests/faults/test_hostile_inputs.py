@@ -33,7 +33,7 @@ train Net(label: i32[B], beta: float = 1.0) {
 def header(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("net") / "net.nn"
     path.write_text(MODEL)
-    return build(check_file(path), Options()).header
+    return build(check_file(path), Options(provider="reference")).header
 
 
 def _is_constant(module: str) -> bool:
@@ -112,7 +112,7 @@ def test_no_name_in_a_source_brings_more_than_an_error(what: str, tmp_path: Path
             source = _word(text, words[what], name)
         path.write_text(source, encoding="utf-8", newline="")
         try:
-            result = build(check_file(path), Options())
+            result = build(check_file(path), Options(provider="reference"))
             files = face_files(result.header)
         except DslcError as error:
             assert error.code[0] == "E" and error.exit_code == 2, error.render()

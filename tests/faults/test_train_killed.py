@@ -26,7 +26,7 @@ train Net(y: i32[B]) {
 }
 """
 CONFIG = """model: net.nn
-build: {sizes: {train: {B: 8}}}
+build: {sizes: {train: {B: 8}}, providers: reference}
 data:
   train: {x: "data.npz:x", y: "data.npz:y"}
   eval:  {x: "data.npz:x", y: "data.npz:y"}

@@ -40,7 +40,7 @@ def compiled(
 ) -> Compiled:
     """The finished program of an entry, verified after each pass and at the end."""
     layout = layout_state(checked, dtype)
-    build = pipeline.build_options(checked, pipeline.Options(precision=dtype.value), layout)
+    build = pipeline.build_options(checked, pipeline.Options(provider="reference", precision=dtype.value), layout)
     build = replace(build, precision=Precision(dtype, dtype))
     program, _ = run_passes(pipeline.cut(checked, entry, sizes), build, passes)
     verify_program(program, build)

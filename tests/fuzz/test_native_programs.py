@@ -57,7 +57,9 @@ def _predict(case: Case, session: Session) -> None:
 
 def _train(case: Case, session: Session, step: int) -> None:
     program = pipeline.cut(case.checked, "train_step", case.sizes)
-    build = pipeline.build_options(case.checked, pipeline.Options(), layout_state(case.checked, DType.F32))
+    build = pipeline.build_options(
+        case.checked, pipeline.Options(provider="reference"), layout_state(case.checked, DType.F32)
+    )
     graph = autodiff(program, build).graph
     feeds = _feeds(case, graph, session, step)
     names = {i.name for i in session.interface.train_inputs}

@@ -44,7 +44,7 @@ def _graph(tmp_path: Path, body: str, dtype: str) -> Graph:
     path.write_text(_NET.format(body=body))
     checked = pipeline.check_file(str(path))
     program, _ = pipeline.compile_entry(
-        checked, "train_step", {"B": 4}, pipeline.Options(precision=dtype), after="precision"
+        checked, "train_step", {"B": 4}, pipeline.Options(provider="reference", precision=dtype), after="precision"
     )
     return program.graph
 

@@ -26,7 +26,7 @@ TOLERANCE = {"f64": 1e-9, "f32": 1e-4}
 
 def session(folder: Path, model: str, precision: str, sizes: dict[str, Any] | None = None) -> dslc.Session:
     """The model built and loaded with initial weights of seed 3."""
-    result = build(check_file(model), Options(precision=precision, sizes=sizes or {}))
+    result = build(check_file(model), Options(provider="reference", precision=precision, sizes=sizes or {}))
     path = folder / f"{result.name}.dslc"
     path.write_bytes(result.artifact)
     return dslc.load(path, weights="init", seed=3)
@@ -71,7 +71,9 @@ def test_lenet_curve(tmp_path: Path, precision: str) -> None:
 
 def vae_noise(model: str, precision: str, seed: int, step: int, rows: int) -> np.ndarray:
     """The draws that our training step makes, from the node of its own graph."""
-    program, _ = compile_entry(check_file(model), "train_step", {"B": rows}, Options(precision=precision))
+    program, _ = compile_entry(
+        check_file(model), "train_step", {"B": rows}, Options(provider="reference", precision=precision)
+    )
     [node] = [n for n in program.graph.nodes if n.op.name == "randn"]
     attrs = {k: getattr(v, "value", v) for k, v in node.attrs.items()}
     scalars = [np.array(v, np.int64) for v in (seed, step, step * rows)]

@@ -27,7 +27,7 @@ SIZES = (1, 2, 3, 4, 7)  # of batches; 1 and 4 are built, the others are padded 
 @pytest.fixture(scope="module")
 def lenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("build") / "lenet.dslc"
-    options = pipeline.Options(sizes={"train": {"B": (4,)}, "predict": {"B": (1, 4)}})
+    options = pipeline.Options(provider="reference", sizes={"train": {"B": (4,)}, "predict": {"B": (1, 4)}})
     path.write_bytes(pipeline.build(pipeline.check_file(MODEL), options).artifact)
     return path
 
