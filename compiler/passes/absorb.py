@@ -13,7 +13,8 @@ After::
 
 All readers must be pointwise nodes or sums, nothing else may need the value, and the inputs' bytes, read once a
 reader, be no more than those of making the value, writing it and reading it. So a tensor of 16 bits is cast anew
-wherever f32 is wanted, rather than kept in f32. The bits stay. GPUs alone; linear in nodes but for chains of such nodes.
+wherever f32 is wanted, rather than kept in f32. The bits stay. GPUs alone; linear in nodes but for chains of such
+nodes.
 """
 
 from __future__ import annotations
