@@ -27,6 +27,16 @@ SAMPLES: dict[str, list[Sample]] = {}
 for _path in sorted((Path(__file__).parent.parent / "ops").glob("samples_*.py")):
     SAMPLES.update(importlib.import_module(_path.stem).SAMPLES)
 TOLERANCE = {"f32": (2e-5, 2e-6), "f64": (1e-12, 1e-13), "bf16": (2**-7, 1e-6), "f16": (2**-10, 1e-6)}
+#: Ops of several steps that round in between: probabilities, slopes and values of steps are of 16 bits, too.
+STEPS = ("sdpa", "sdpa_grad", "fused_sums")
+
+
+def tolerance(name: str, dtype: str) -> tuple[float, float]:
+    """(relative, absolute) for results of an op."""
+    rtol, atol = TOLERANCE[dtype]
+    return (4 * rtol, 2 * rtol) if name in STEPS and dtype in ("bf16", "f16") else (rtol, atol)
+
+
 NUMPY = {"f32": np.float32, "f64": np.float64, "bf16": np.float32, "f16": np.float32}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import simulator
 from evaluation import apply, values_of
-from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, wanted
+from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, tolerance, wanted
 
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.regions import source_of
@@ -106,7 +106,7 @@ def test_a_text_gives_what_the_meaning_gives(name: str, number: int, dtype: str)
     got = simulated(node, xs)
     if got is None:
         return  # another kind of kernel, or none
-    rtol, atol = TOLERANCE[dtype]
+    rtol, atol = tolerance(name, dtype)
     for g, w in zip(got, wanted(node, xs, dtype) or got, strict=True):
         assert g.dtype == w.dtype and g.shape == w.shape
         np.testing.assert_allclose(g, w, rtol=rtol, atol=atol, equal_nan=True)

@@ -19,7 +19,7 @@ sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("cuda", "ops"
 import simulator  # noqa: E402
 from evaluation import apply, values_of  # noqa: E402
 from kernel_store import ROOT, Writer  # noqa: E402
-from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, wanted  # noqa: E402
+from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, tolerance, wanted  # noqa: E402
 
 from dslc.compiler.codegen.cuda.lower import lower  # noqa: E402
 from dslc.compiler.ir.graph import Node  # noqa: E402
@@ -94,7 +94,9 @@ def main(architecture: str = "sm_90", *only: str) -> None:
                     continue
                 node, xs = node_of(name, number, dtype)
                 after = wanted(node, xs, dtype)
-                if after is not None and not maker.case(f"{name} {number} {dtype}", node, xs, after, TOLERANCE[dtype]):
+                if after is not None and not maker.case(
+                    f"{name} {number} {dtype}", node, xs, after, tolerance(name, dtype)
+                ):
                     without.add(name)
     rng = np.random.default_rng(0)
     for name, shapes, attrs in LARGE:
