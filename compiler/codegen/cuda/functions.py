@@ -71,6 +71,10 @@ def combine(builder: Any, how: str, dtype: DType, x: Any, y: Any) -> Any:
     if how in ("sum", "prod"):
         function = "add" if how == "sum" else "mul"
         return libdevice(builder, f"{function}_rn", x, y) if dtype.is_float else getattr(builder, function)(x, y)
+    if dtype is DType.F32:
+        return builder.call(
+            ir.InlineAsm(ir.FunctionType(F32, [F32, F32]), f"{how}.NaN.f32 $0, $1, $2;", "=f,f,f"), [x, y]
+        )
     first = compare(builder, "<" if how == "min" else ">", dtype, x, y)
     if dtype.is_float:
         first = builder.or_(first, is_nan(builder, x))
@@ -169,19 +173,25 @@ def apply(builder: Any, function: str, dtype: DType, *xs: Any) -> Any:
     return libdevice(builder, _EXACT.get(function) or _LIBDEVICE[function], *xs)
 
 
-def rounded(builder: Any, x: Any, dtype: DType) -> Any:
-    """The f32 or f64 lane ``x`` as the nearest bf16 or f16 (ties to even), again as f32."""
-    return from_half(builder, to_half(builder, x, dtype), dtype)
+def to_halves(builder: Any, low: Any, high: Any, dtype: DType) -> Any:
+    """The nearest bf16 or f16 of two lanes, as one i32: one instruction for both."""
+    low, high = (_odd(builder, x) if x.type == F64 else x for x in (low, high))
+    asm = f"cvt.rn.{'bf16x2' if dtype is DType.BF16 else 'f16x2'}.f32 $0, $1, $2;"
+    return builder.call(ir.InlineAsm(ir.FunctionType(I32, [F32, F32]), asm, "=r,f,f"), [high, low])
 
 
 def to_half(builder: Any, x: Any, dtype: DType) -> Any:
     """The 16 bits of the nearest bf16 or f16."""
-    if x.type == F64:
-        x = _odd(builder, x)
-    if dtype is DType.F16:
-        return builder.bitcast(builder.fptrunc(x, ir.HalfType()), I16)
-    function = ir.FunctionType(I16, [F32])
-    return builder.call(ir.InlineAsm(function, "cvt.rn.bf16.f32 $0, $1;", "=h,f"), [x])
+    return builder.trunc(to_halves(builder, x, F32(0.0) if x.type == F32 else F64(0.0), dtype), I16)
+
+
+def from_halves(builder: Any, word: Any, dtype: DType) -> list[Any]:
+    """The two f32 of a word of bf16 or f16."""
+    if dtype is DType.BF16:
+        bits = builder.shl(word, I32(16)), builder.and_(word, I32(-1 << 16))
+        return [builder.bitcast(x, F32) for x in bits]
+    parts = builder.trunc(word, I16), builder.trunc(builder.lshr(word, I32(16)), I16)
+    return [from_half(builder, x, dtype) for x in parts]
 
 
 def _odd(builder: Any, x: Any) -> Any:
@@ -269,5 +279,24 @@ def conversion(dtype: DType) -> Any:
 
 
 def rounding(dtype: DType) -> Any:
-    """Rounding to bf16 or f16, of f32 or f64; the result is f32."""
-    return lifted(1, lambda old: DType.F32, lambda builder, dtypes, x: rounded(builder, x, dtype))
+    """Rounding to bf16 or f16 (ties to even), of f32 or f64; the result is f32.
+
+    The result knows its bits as ``halves``, words of two, for a store.
+    """
+
+    def typed(x: Any) -> tuple[Any, Any]:
+        count = count_of(x)
+
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            lanes = unpacked(builder, values[0], x)
+            if count == 1:
+                return from_half(builder, to_half(builder, lanes[0], dtype), dtype)
+            pairs = zip(lanes[::2], [*lanes[1::2], *lanes[-1:]][: (count + 1) // 2])
+            words = [to_halves(builder, *pair, dtype) for pair in pairs]
+            vector = packed(builder, [lane for word in words for lane in from_halves(builder, word, dtype)][:count])
+            vector.halves = dtype, words
+            return vector
+
+        return signature(type_of(DType.F32, count), x), generate
+
+    return intrinsic(lambda context, x: typed(x))

@@ -15,7 +15,7 @@ from numba.cuda import types
 from numba.cuda.extending import intrinsic
 from numba.cuda.typing import signature
 
-from dslc.compiler.codegen.cuda.functions import from_half, to_half
+from dslc.compiler.codegen.cuda.functions import from_half, from_halves, to_half, to_halves
 from dslc.compiler.codegen.cuda.lanes import (
     F32,
     I1,
@@ -73,14 +73,15 @@ def store(dtype: DType, vector: int, masked: bool) -> Any:
         def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
             places = unpacked(builder, values[1], at)
             lanes = spread(unpacked(builder, values[2], value), vector * count)
+            words = _known_words(values[2], dtype, vector * count)
             masks = spread(unpacked(builder, values[3], mask[0]), count) if masked else [None] * count
             for i, (place, wanted) in enumerate(zip(places, masks)):
-                mine = lanes[i * vector : (i + 1) * vector]
+                mine = lanes[i * vector : (i + 1) * vector], words[i * vector // 2 : (i + 1) * vector // 2]
                 if wanted is None:
-                    _store(builder, values[0], place, dtype, mine)
+                    _store(builder, values[0], place, dtype, *mine)
                     continue
                 with builder.if_then(wanted):
-                    _store(builder, values[0], place, dtype, mine)
+                    _store(builder, values[0], place, dtype, *mine)
             return context.get_dummy_value()
 
         return signature(types.none, p, at, value, *mask), generate
@@ -137,14 +138,14 @@ def _load(builder: Any, p: Any, at: Any, dtype: DType, vector: int) -> list[Any]
     for first in range(0, vector, step):
         here = builder.gep(address, [I64(first)]) if first else address
         lanes += _load_words(builder, here, dtype, step)
-    return [_from_memory(builder, lane, dtype) for lane in lanes]
+    return lanes
 
 
 def _load_words(builder: Any, address: Any, dtype: DType, count: int) -> list[Any]:
-    """``count`` elements of at most 16 bytes, a power of two, at a multiple of their size."""
+    """``count`` elements of at most 16 bytes together, a power of two, at a multiple of their size."""
     type, size = _memory_type(dtype), dtype.itemsize
     if count == 1:
-        return [builder.load(address, align=size)]
+        return [_from_memory(builder, builder.load(address, align=size), dtype)]
     if size >= 4:
         vector = ir.VectorType(type, count)
         whole = builder.load(builder.bitcast(address, ir.PointerType(vector, _GLOBAL)), align=size * count)
@@ -153,41 +154,57 @@ def _load_words(builder: Any, address: Any, dtype: DType, count: int) -> list[An
     whole = builder.load(builder.bitcast(address, ir.PointerType(words, _GLOBAL)), align=size * count)
     per = min(4, size * count) // size  # elements a word
     parts = [whole] if count == per else [builder.extract_element(whole, I32(i)) for i in range(count // per)]
-    return [
+    if dtype in _HALVES:
+        return [lane for word in parts for lane in from_halves(builder, word, dtype)]
+    small = [
         builder.trunc(builder.lshr(word, word.type(8 * size * k)) if k else word, type)
         for word in parts
         for k in range(per)
     ]
+    return [_from_memory(builder, lane, dtype) for lane in small]
 
 
-def _store(builder: Any, p: Any, at: Any, dtype: DType, lanes: list[Any]) -> None:
+def _known_words(value: Any, dtype: DType, count: int) -> list[Any]:
+    """The words of two bf16 or f16 that the value was rounded to, if it was."""
+    rounded, words = getattr(value, "halves", (None, []))
+    return words if rounded is dtype and 2 * len(words) == count else []
+
+
+def _store(builder: Any, p: Any, at: Any, dtype: DType, lanes: list[Any], words: list[Any]) -> None:
     size = dtype.itemsize
     step = min(len(lanes), 16 // size)
     address = _address(builder, p, at, _memory_type(dtype))
     for first in range(0, len(lanes), step):
         here = builder.gep(address, [I64(first)]) if first else address
-        _store_words(builder, here, dtype, lanes[first : first + step])
+        _store_words(builder, here, dtype, lanes[first : first + step], words[first // 2 : (first + step) // 2])
 
 
-def _store_words(builder: Any, address: Any, dtype: DType, lanes: list[Any]) -> None:
+def _store_words(builder: Any, address: Any, dtype: DType, lanes: list[Any], words: list[Any]) -> None:
+    """Lanes of at most 16 bytes; ``words``: pairs of bf16 or f16, where they are known."""
     size, count = dtype.itemsize, len(lanes)
-    lanes = [_to_memory(builder, lane, dtype) for lane in lanes]
     if count == 1:
-        builder.store(lanes[0], address, align=size)
+        builder.store(_to_memory(builder, lanes[0], dtype), address, align=size)
         return
-    per = min(4, size * count) // size
-    parts = lanes
-    if size < 4:
-        word = ir.IntType(8 * size * per)
-        parts = []
-        for first in range(0, count, per):
-            whole = builder.zext(lanes[first], word)
-            for k in range(1, per):
-                lane = builder.zext(lanes[first + k], word)
-                whole = builder.or_(whole, builder.shl(lane, word(8 * size * k)))
-            parts.append(whole)
+    if dtype in _HALVES:
+        parts = words or [to_halves(builder, *pair, dtype) for pair in zip(lanes[::2], lanes[1::2])]
+    elif size < 4:
+        parts = _joined(builder, [_to_memory(builder, lane, dtype) for lane in lanes], size)
+    else:
+        parts = lanes
     value = packed(builder, parts)
     builder.store(value, builder.bitcast(address, ir.PointerType(value.type, _GLOBAL)), align=size * count)
+
+
+def _joined(builder: Any, lanes: list[Any], size: int) -> list[Any]:
+    """Words of lanes of one or two bytes."""
+    per = min(4 // size, len(lanes))
+    word, parts = ir.IntType(8 * size * per), []
+    for first in range(0, len(lanes), per):
+        whole = builder.zext(lanes[first], word)
+        for k in range(1, per):
+            whole = builder.or_(whole, builder.shl(builder.zext(lanes[first + k], word), word(8 * size * k)))
+        parts.append(whole)
+    return parts
 
 
 def _words(size: int) -> Any:
