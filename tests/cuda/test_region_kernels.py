@@ -19,6 +19,7 @@ from sample_nodes import OPS, SAMPLES, node_of
 
 from dslc.compiler.codegen.cuda import units
 from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.cuda.regions import source_of
 from dslc.compiler.codegen.cuda.schedule import Rows, schedule
 from dslc.compiler.codegen.cuda.stages import functions_of
 from dslc.compiler.codegen.launch import Launch
@@ -118,6 +119,21 @@ def test_an_offset_or_an_odd_size_narrows_the_access_and_not_the_vector() -> Non
     ptx = ptx_of(Launch(moved, (), ()), "sm_90")
     assert set(re.findall(r"\bld\.global\.\S+", ptx)) == {"ld.global.v2.f32", "ld.global.v4.f32"}
     assert re.findall(r"\bst\.global\.\S+", ptx) == ["st.global.v4.f32"]
+
+
+def test_indices_are_64_bits_wide_where_they_must_be_and_only_there() -> None:
+    small, large = region("chain", DType.F32, 1 << 21), region("chain", DType.F32, 1 << 22)  # 2 ** 30 and 2 ** 31
+    assert "to_i64" not in source_of("k", small).text
+    assert "to_i64(block())" in source_of("k", large).text
+    assert ptx_of(Launch(large, (), ()), "sm_90")
+    assert units.geometry(large).grid == (1 << 21, 1, 1)
+
+
+def test_a_quotient_by_a_constant_is_no_division() -> None:
+    odd = RegionBuilder((33, 5, 7), (), [Access(DType.F32, (35, 1, 5))], [Access(DType.F32, (35, 7, 1))])
+    odd.row()
+    odd.store(0, odd.let(odd.input(0), DType.F32))
+    assert not re.search(r"\b(?:div|rem)\.", ptx_of(Launch(odd.region(), (), ()), "sm_90"))
 
 
 _COMPILE = """
