@@ -5,6 +5,7 @@ bf16 has no numpy dtype: it is stored as the 16 bits of a uint16, and the CPU ex
 
 from __future__ import annotations
 
+from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +44,7 @@ def numpy_dtype(name: str) -> np.dtype[np.generic]:
     return np.dtype(_NUMPY[name])
 
 
+@lru_cache(maxsize=64)  # numpy makes up a dtype's name each time
 def name_of(dtype: np.dtype[np.generic]) -> str | None:
     """Our name of a numpy dtype in native byte order; None for one that has no name here."""
     return _FROM_NUMPY.get(dtype.name) if dtype.isnative else None

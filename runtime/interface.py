@@ -134,9 +134,12 @@ def _tensors(listed: list[dict[str, Any]], ranges: Mapping[str, Any]) -> tuple[T
 
 def size_value(size: Size, dims: Mapping[str, int]) -> int:
     """The int that a size is for these values of the dims. ArtifactError R301 for text that is no size."""
+    if size in dims:  # a dim alone, as a rule
+        return dims[size]  # type: ignore[index]  # an int is no dim's name
     return size if isinstance(size, int) else _evaluate(_parsed(size), dims, size)
 
 
+@lru_cache(maxsize=1024)
 def dims_of(size: Size) -> frozenset[str]:
     """The dims that a size depends on."""
     if isinstance(size, int):

@@ -36,6 +36,7 @@ class LateStepResult(StepResult):
         if found is None:
             found = self._read()
             object.__setattr__(self, "_found", found)
+            object.__setattr__(self, "_read", lambda: found)  # and let go of the session's memory
         return found
 
     @property

@@ -154,7 +154,7 @@ class DevicePlan:
             return
         target, stream = (slot.staging, lane.copies) if self._staged else (lane.io, lane.stream)
         for offset, size in self._from_host(slot):
-            driver.copy_in(target + offset, slot.inputs.ctypes.data + offset, size, stream)
+            driver.copy_in(target + offset, slot.inputs_at + offset, size, stream)
             lane.counters.bytes_in += size
         for _, offset, array in slot.placed:
             if array.ready is not None:
@@ -197,7 +197,7 @@ class DevicePlan:
         lane = self._lane
         for span in self._spans:
             source = self._bases[span.region] + span.offset
-            lane.device.driver.copy_out(self._slot.outputs.ctypes.data + span.at, source, span.bytes, lane.stream)
+            lane.device.driver.copy_out(self._slot.outputs_at + span.at, source, span.bytes, lane.stream)
             lane.counters.bytes_out += span.bytes
 
     def watch(self, see: Callable[[str, str, Sequence[NDArray[Any]]], None]) -> None:

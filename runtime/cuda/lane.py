@@ -39,11 +39,14 @@ class Pending(Protocol):
 
 @dataclass(eq=False, slots=True)
 class Slot:
-    """``inputs`` and ``outputs``: pinned host memory, u8. ``staging``: as many bytes as inputs on the device, 0 where
-    inputs go straight to io. ``arrived``: inputs have reached staging; ``done``: results have reached ``outputs``."""
+    """``inputs`` and ``outputs``: pinned host memory, u8, and its addresses. ``staging``: as many bytes as inputs on
+    the device, 0 where inputs go straight to io. ``arrived``: inputs have reached staging; ``done``: results have
+    reached ``outputs``."""
 
     inputs: NDArray[np.uint8]
+    inputs_at: int
     outputs: NDArray[np.uint8]
+    outputs_at: int
     staging: int
     arrived: Any
     done: Any
@@ -94,8 +97,8 @@ class Lane:
         self.work = _block(device, sizes.work, resources)
         parts = [
             (
-                _pinned(device, sizes.inputs, resources),
-                _pinned(device, sizes.outputs, resources),
+                *_pinned(device, sizes.inputs, resources),
+                *_pinned(device, sizes.outputs, resources),
                 _block(device, sizes.staging, resources),
             )
             for _ in range(SLOTS)
@@ -161,14 +164,15 @@ def _block(device: Device, size: int, resources: ExitStack) -> int:
     return block.address
 
 
-def _pinned(device: Device, size: int, resources: ExitStack) -> NDArray[np.uint8]:
+def _pinned(device: Device, size: int, resources: ExitStack) -> tuple[NDArray[np.uint8], int]:
+    """Pinned memory as numpy sees it, and its address."""
     if not size:
-        return np.empty(0, np.uint8)
+        return np.empty(0, np.uint8), 0
     address = device.driver.allocate_host(size)
     resources.callback(device.driver.free_host, address)
     view = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
     view[:] = 0
-    return view
+    return view, address
 
 
 def _stream(device: Device, resources: ExitStack) -> Any:
