@@ -18,9 +18,11 @@ from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.regions import source_of
 from dslc.compiler.codegen.cuda.sweep import Sweep
 from dslc.compiler.codegen.cuda.units import geometry
-from dslc.compiler.codegen.region import Region
+from dslc.compiler.codegen.region import Access, Region, RegionBuilder
 from dslc.compiler.ir.graph import Node
-from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.op import Builder, Pointwise
+from dslc.compiler.ir.scalar import as_expr
+from dslc.compiler.ir.types import DType
 
 
 def cases() -> list[Any]:
@@ -110,3 +112,45 @@ def test_a_text_gives_what_the_meaning_gives(name: str, number: int, dtype: str)
     for g, w in zip(got, wanted(node, xs, dtype) or got, strict=True):
         assert g.dtype == w.dtype and g.shape == w.shape
         np.testing.assert_allclose(g, w, rtol=rtol, atol=atol, equal_nan=True)
+
+
+CHAIN: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("mul", (0, 1.3), {}),
+    ("relu", (2,), {}),
+    ("minimum", (3, 0.3001), {}),  # a number that 16 bits do not hold
+    ("maximum", (4, -0.25), {}),
+    ("abs", (5,), {}),
+    ("add", (6, 1), {}),
+    ("neg", (7,), {}),
+    ("tanh", (8,), {}),
+    ("sub", (9, 0), {}),
+    ("sigmoid", (10,), {}),
+    ("div", (11, 1), {}),
+]
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16, DType.F16, DType.F64])
+def test_a_chain_has_the_bits_of_its_ops_one_by_one(dtype: DType) -> None:
+    """Every value is rounded, in a register as in memory; what needs no rounding is known."""
+    rng = np.random.default_rng(7)
+    first = [simulator.memory(rng.normal(size=96), dtype) for _ in range(2)]
+
+    def run(steps: list[tuple[str, tuple[Any, ...], dict[str, Any]]], given: list[np.ndarray]) -> np.ndarray:
+        access, out = Access(dtype, (1,)), np.zeros(96, simulator.numpy_type(dtype))
+        builder = RegionBuilder((96,), (), [access] * len(given), [access])
+        builder.row()
+        known = [builder.input(i) for i in range(len(given))]
+        for name, args, attrs in steps:
+            op = OPS[name]
+            assert isinstance(op, Pointwise)
+            taken = [known[a] if isinstance(a, int) else as_expr(a) for a in args]
+            known.append(builder.let(op.scalar(attrs, *taken), dtype))
+        builder.store(0, known[-1])
+        region = builder.region()
+        simulator.run(source_of("k", region), geometry(region).grid[0], [*given, out])
+        return out
+
+    known = list(first)
+    for step in CHAIN:
+        known.append(run([step], known))
+    assert np.array_equal(run(CHAIN, first), known[-1])
