@@ -56,7 +56,9 @@ def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
         dtypes += spec.partial if isinstance(spec, Sweep) else ()
         memory = [known[v] for v in (*launch.reads, *launch.writes)]
         memory = [m.view(simulator.numpy_type(d)) for m, d in zip(memory, dtypes, strict=True)]
-        simulator.run(source_of(launch.symbol, launch.spec), geometry(launch.spec).grid[0], memory)
+        source = source_of(launch.symbol, launch.spec)
+        assert "None" not in source.text
+        simulator.run(source, geometry(launch.spec).grid[0], memory)
     return [simulator.values(known[v], v.type.dtype).reshape(v.type.ints) for v in node.outputs]
 
 

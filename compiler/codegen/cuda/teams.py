@@ -373,8 +373,8 @@ class _Printer:
         vector = power_of_two(self.vector, access.offset, *self._others(access)) if stride == 1 and whole else 1
         count = self.vector // vector
         at = text.known(text.ramp(first, count, vector * stride))
-        if count > 1 and self.mask is not None:
-            mask = text.set(text.call("each", (count,), str(mask)))
+        if count > 1 and mask is not None and self.mask is not None:
+            mask = text.set(text.call("each", (count,), mask))
         return vector, at, mask
 
     def _others(self, access: Access) -> tuple[int, ...]:
