@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.canonical import dumps
-from dslc.compiler.codegen.launch import Scratch
+from dslc.compiler.codegen.cuda.vendor import VendorConv, VendorGemm
+from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.target import target_of
 from dslc.compiler.ir.graph import Attr, Kind, Node, Value
 from dslc.compiler.ir.program import Place, Program
@@ -17,7 +18,7 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.runtime.artifact import write_artifact
 from dslc.runtime.container import Blob
 from dslc.runtime.header import AS_PARAM
-from dslc.runtime.plan import Buffer, Copy, Instruction, Kernel, Plan, Port, Reference, Scalar
+from dslc.runtime.plan import Buffer, Copy, Gemm, GraphOp, Instruction, Kernel, Plan, Port, Reference, Scalar
 
 if TYPE_CHECKING:
     from dslc.compiler.layout import StateLayout
@@ -53,7 +54,7 @@ def emit_artifact(
         plan = f"plan.{number}"
         made = plan_of(program, kernels.setdefault(program.target, {}))
         native = target_of(program.target).feature
-        features |= {native if isinstance(i, Kernel) else "reference" for i in made.instructions if _computes(i)}
+        features |= {_feature(i, native) for i in made.instructions if _computes(i)}
         blobs.append(Blob(plan, "plan", made.encode()))
         entries.append(
             {
@@ -109,7 +110,17 @@ def _state(layout: StateLayout) -> dict[str, Any]:
 
 
 def _computes(instruction: Instruction) -> bool:
-    return isinstance(instruction, Kernel | Reference)
+    return isinstance(instruction, Kernel | Reference | Gemm | GraphOp)
+
+
+def _feature(instruction: Instruction, native: str) -> str:
+    """What a runtime must know to run an instruction that computes."""
+    match instruction:
+        case Kernel():
+            return native
+        case Gemm(provider=library) | GraphOp(provider=library):
+            return library
+    return "reference"
 
 
 def plan_of(program: Program, kernels: dict[str, Any] | None = None) -> Plan:
@@ -151,7 +162,7 @@ class _PlanMaker:
         self.names: dict[str, int] = {}
         self.kernels = kernels
         self.native = set(program.kernels)
-        self.target = target_of(program.target)
+        self.target = target_of(program.target, program.vendor)
 
     def plan(self) -> Plan:
         graph = self.program.graph
@@ -190,6 +201,9 @@ class _PlanMaker:
         launches = self.target.lower(node)
         assert launches is not None, f"{node} was selected without a kernel"
         for launch in launches:
+            if isinstance(launch.spec, VendorGemm | VendorConv):
+                found.append(self._library_call(node, launch, launch.spec))
+                continue
             self.kernels[launch.symbol] = launch.spec
             args = [("in", self._argument(node, v)) for v in launch.reads]
             args += [("out", self._argument(node, v)) for v in launch.writes]
@@ -207,6 +221,27 @@ class _PlanMaker:
                 )
             )
         return found
+
+    def _library_call(self, node: Node, launch: Launch, spec: VendorGemm | VendorConv) -> Instruction:
+        """No choice of an algorithm is in it: the library's own stands, on the GPU that runs it."""
+        *given, workspace = (*launch.reads, *launch.writes)
+        assert isinstance(workspace, Scratch), "a library works in scratch memory"
+        shapes = (spec.a, spec.b, spec.out) if isinstance(spec, VendorGemm) else (*spec.inputs, spec.out)
+        first, second, out = (
+            self._buffer(self.memory.places[v], TensorType(v.type.dtype, shape))
+            for v, shape in zip(given, shapes, strict=True)
+            if isinstance(v, Value)
+        )
+        room, name = self._argument(node, workspace), self._name(where(node))
+        if isinstance(spec, VendorConv):
+            return GraphOp(
+                spec.library, spec.kind, spec.attrs, (first, second), (out,), room,
+                engine=-1, knobs=(), stream=0, where=name,
+            )  # fmt: skip
+        return Gemm(
+            spec.library, first, second, None, None, out, room, spec.transpose_a, spec.transpose_b, spec.compute,
+            alpha=1.0, beta=0.0, epilogue="none", algorithm=b"", stream=0, where=name,
+        )  # fmt: skip
 
     def _reference(self, node: Node) -> Reference:
         return Reference(

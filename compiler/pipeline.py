@@ -43,7 +43,7 @@ PIPELINE: Final[tuple[Pass, ...]] = (
 #: What each kind of target computes in and keeps its parameters in.
 _CPU_DTYPES: Final = ("f32", "f64")
 _GPU_DTYPES: Final = ("f32", "f64", "bf16")
-PROVIDERS: Final = ("reference", "auto", "own")
+PROVIDERS: Final = ("reference", "auto", "own", "vendor")
 
 Sizes = Mapping[str, int]
 Progress = Callable[[str, int, int], None]
@@ -79,6 +79,9 @@ class Options:
         if self.provider not in PROVIDERS:
             raise BuildError("E0603", f"the provider `{self.provider}` is not known", place="--providers",
                              help=f"use {', '.join(PROVIDERS)}")  # fmt: skip
+        if self.provider == "vendor" and self.targets == ("cpu",):
+            raise BuildError("E0603", "the provider `vendor` is of libraries for GPUs", place="--providers",
+                             help="add a GPU, as --target sm_90, or use auto")  # fmt: skip
 
 
 @dataclass(frozen=True)

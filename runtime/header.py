@@ -32,7 +32,7 @@ from dslc.runtime.plan_schema import DOTTED, MAX_BYTES, MAX_RANK
 
 FORMAT: Final = (1, 0)
 #: What a reader must know to run an artifact; a newer minor version may name more.
-FEATURES: Final = frozenset({"reference", "native", "cuda", "accumulate", "average"})
+FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average"})
 ENTRIES: Final = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
 #: The entries that may write the state.
 WRITERS: Final = ("init", "accumulate_step", "train_step")

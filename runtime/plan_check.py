@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.dtypes import ITEMSIZE
+from dslc.runtime.library_check import gemm_fault, graph_fault
 from dslc.runtime.plan import (
     Buffer,
     BulkBegin,
@@ -179,12 +180,15 @@ class _Checker:
         if where is not None and where >= len(self.plan.names):
             self._refuse(f"{field}.where", f"there is no name {where}, only {len(self.plan.names)}")
         match instruction:
-            case Reference() | GraphOp():
+            case Reference():
                 self._apart(field, instruction.outputs)
             case Kernel():
                 self._kernel(field, instruction)
             case Gemm():
-                self._gemm(field, instruction)
+                self._fits(field, gemm_fault(instruction, self.plan.buffers))
+            case GraphOp():
+                self._apart(field, instruction.outputs)
+                self._fits(field, graph_fault(instruction, self.plan.buffers))
             case Copy(src=src, dst=dst):
                 self._copy(field, self._at(field, src), self._at(field, dst))
             case Fill(dst=dst, pattern=pattern):
@@ -237,19 +241,9 @@ class _Checker:
             if kind == "scalar" and value >= len(self.plan.scalars):
                 self._refuse(f"{field}.args", f"there is no scalar {value}, only {len(self.plan.scalars)}")
 
-    def _gemm(self, field: str, gemm: Gemm) -> None:
-        a, b, out = (self.plan.buffers[i] for i in (gemm.a, gemm.b, gemm.out))
-        if len(a.shape) < 2 or len(a.shape) != len(b.shape) or len(a.shape) != len(out.shape):
-            self._refuse(field, "a, b and out are matrices, or stacks of them, of one rank")
-        m, k = a.shape[-2:] if not gemm.transpose_a else a.shape[:-3:-1]
-        k_too, n = b.shape[-2:] if not gemm.transpose_b else b.shape[:-3:-1]
-        stacks = {a.shape[:-2], b.shape[:-2], out.shape[:-2]}
-        if k != k_too or out.shape[-2:] != (m, n) or len(stacks) != 1 or a.dtype != b.dtype:
-            self._refuse(field, f"{a} times {b} does not give {out}")
-        if gemm.c is not None and self.plan.buffers[gemm.c].shape != out.shape:
-            self._refuse(f"{field}.c", f"{self.plan.buffers[gemm.c]} is not like {out}")
-        if gemm.bias is not None and self.plan.buffers[gemm.bias].shape != (n,):
-            self._refuse(f"{field}.bias", f"{self.plan.buffers[gemm.bias]} is not one row of {out}")
+    def _fits(self, field: str, fault: str | None) -> None:
+        if fault is not None:
+            self._refuse(field, fault)
 
     def _copy(self, field: str, src: Buffer, dst: Buffer) -> None:
         if src.dtype != dst.dtype or src.bytes != dst.bytes:

@@ -1,8 +1,8 @@
 """Which nodes run as kernels of our own, and which through their numpy meanings.
 
 Before: a graph. After: ``program.kernels``, the nodes that run as kernels. The provider decides: ``reference`` takes
-none, ``auto`` all there are, ``own`` refuses a program in which one is missing, with the list of them. A GPU has no
-reference: there every node must have a kernel.
+none, ``auto`` all there are, ``own`` refuses a program in which one is missing, with the list of them. ``vendor`` is
+``auto`` with NVIDIA's libraries for contractions on GPUs. A GPU has no reference: there every node must have a kernel.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def select(program: Program, build: Build) -> Program:
     cpu = program.target == "cpu"
     if cpu and build.provider == "reference":
         return program
-    target = target_of(program.target)
+    vendor = build.provider == "vendor" and not cpu
+    target = target_of(program.target, vendor)
     working = [n for n in program.graph.nodes if not n.op.view]
     launches = {n: found for n in working if (found := target.lower(n)) is not None}
     kernels = tuple(launches)
@@ -40,7 +41,7 @@ def select(program: Program, build: Build) -> Program:
             else "build with --target cpu, or write the model without these ops",
         )
     scratch = {n: blocks for n, found in launches.items() if (blocks := _blocks(found))}
-    return dataclasses.replace(program, kernels=kernels, scratch=scratch)
+    return dataclasses.replace(program, kernels=kernels, scratch=scratch, vendor=vendor)
 
 
 def _blocks(launches: Sequence[Launch]) -> tuple[int, ...]:

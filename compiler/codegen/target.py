@@ -49,8 +49,8 @@ class Target(Protocol):
         """The code of all kernels (symbol -> description); the same descriptions give the same bytes."""
 
 
-def target_of(name: str) -> Target:
-    """The target of that name, one of ``TARGETS``."""
+def target_of(name: str, vendor: bool = False) -> Target:
+    """The target of that name, one of ``TARGETS``; with ``vendor``, contractions of a GPU may be libraries' calls."""
     if name == "cpu":
         from dslc.compiler.codegen.cpu.target import Cpu
 
@@ -58,4 +58,4 @@ def target_of(name: str) -> Target:
     assert name in ARCHITECTURES, f"no target {name}"
     from dslc.compiler.codegen.cuda.target import Cuda
 
-    return Cuda(name)
+    return Cuda(name, vendor)

@@ -58,6 +58,7 @@ class Program:
 
     ``target``: what it is built for, ``cpu`` or an architecture as ``sm_90``. ``kernels``: the nodes that run as
     kernels of our own. ``scratch``: bytes of each block that a node's kernels want for themselves while they run.
+    ``vendor``: contractions on a GPU are calls of its maker's libraries, where these have them.
     """
 
     entry: str
@@ -70,3 +71,4 @@ class Program:
     bulks: tuple[tuple[int, int], ...] | None = None
     memory: MemoryPlan | None = None
     target: str = "cpu"
+    vendor: bool = False

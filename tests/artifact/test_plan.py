@@ -49,7 +49,17 @@ KERNEL = Kernel(
     "code", "k_1", (4, 1, 1), (128, 1, 1), 0, (("in", 0), ("out", 2), ("i32", 7), ("f32", 0.5), ("scalar", 0)), 1, 0
 )
 GEMM = Gemm("cublaslt", 0, 1, None, 3, 2, 4, False, False, "f32", 1.0, 0.0, "relu", b"\x01\xff", 0, 0)
-GRAPH = GraphOp("cudnn", "conv", {"pads": [1, 1]}, (0, 1), (2,), 4, 3, ((1, 2), (5, -1)), 0, 1)
+CONV = {"compute": "f32", "dilation": [1, 2], "layout": "first", "pad": [1, 0], "stride": [1, 2]}
+GRAPH = GraphOp("cudnn", "conv", CONV, (10, 11), (12,), 4, 3, ((1, 2), (5, -1)), 0, 1)
+IMAGES = (
+    *BUFFERS,
+    Buffer("work", 576, "f32", (1, 2, 3, 5)),  # 10: x
+    Buffer("work", 704, "f32", (2, 2, 3, 2)),  # 11: w
+    Buffer("work", 832, "f32", (1, 2, 3, 2)),  # 12: y
+    Buffer("work", 580, "f32", (1, 2, 3, 5)),  # 13: x, not aligned
+    Buffer("work", 704, "f16", (2, 2, 3, 2)),  # 14
+    Buffer("work", 832, "u8", (64,)),  # 15: on y
+)
 REFERENCE = Reference("softmax", {"axis": -1, "mask": None, "deep": {"a": [1.5, True]}}, (0,), (8, 9), 0)
 ALL: tuple[Instruction, ...] = (
     BulkBegin(0), replace(REFERENCE, outputs=(2,)), KERNEL, GEMM, GRAPH, EventRecord(3, 0), EventWait(3, 1),
@@ -71,12 +81,16 @@ def plan(*instructions: Instruction, **changes: Any) -> Plan:
     return replace(made, **changes)
 
 
+def _moved(index: int, offset: int) -> tuple[Buffer, ...]:
+    return tuple(replace(b, offset=offset) if i == index else b for i, b in enumerate(BUFFERS))
+
+
 def checked(made: Plan, **options: Any) -> None:
     check(made, 64, 0, 1024, 1024, blobs=BLOBS, **options)
 
 
 def test_every_instruction_reads_back() -> None:
-    made = plan(*ALL)
+    made = plan(*ALL, buffers=IMAGES)
     assert {type(i) for i in ALL} == set(INSTRUCTIONS.values())
     assert Plan.decode(made.encode()) == made
     assert Plan.decode(made.encode()).encode() == made.encode()
@@ -86,7 +100,7 @@ def test_every_instruction_reads_back() -> None:
 def test_accesses() -> None:
     assert accesses(KERNEL) == ((0,), (2,))
     assert accesses(GEMM) == ((0, 1, 3), (2, 4))
-    assert accesses(GRAPH) == ((0, 1), (2, 4))
+    assert accesses(GRAPH) == ((10, 11), (12, 4))
     assert accesses(EventWait(0, 0)) == ((), ())
 
 
@@ -128,11 +142,34 @@ BAD: list[tuple[str, Plan, str, str]] = [
     ("kernel scalar", plan(replace(KERNEL, args=(("scalar", 1),))), "instructions[0].args", "no scalar 1"),
     ("kernel buffer", plan(replace(KERNEL, args=(("inout", 77),))), "instructions[0]", "no buffer 77"),
     ("gemm sizes", plan(replace(GEMM, transpose_a=True)), "instructions[0]", "does not give"),
-    ("gemm bias", plan(replace(GEMM, bias=6)), "instructions[0].bias", "not one row"),
-    ("gemm c", plan(replace(GEMM, c=1)), "instructions[0].c", "is not like"),
+    ("gemm bias", plan(replace(GEMM, bias=6)), "instructions[0]", "not one row"),
+    ("gemm c", plan(replace(GEMM, c=1)), "instructions[0]", "is not like"),
+    ("gemm sums", plan(replace(GEMM, compute="f64")), "instructions[0]", "sums of f32 in f64"),
+    ("gemm works in numbers", plan(replace(GEMM, workspace=3)), "instructions[0]", "not bytes"),
+    ("gemm works in out", plan(GEMM, buffers=_moved(4, 192)), "instructions[0]", "shares bytes"),
     ("gemm rank", plan(replace(GEMM, a=3)), "instructions[0]", "of one rank"),
     ("gemm workspace", plan(replace(GEMM, workspace=10)), "instructions[0]", "no buffer 10"),
-    ("graph", plan(replace(GRAPH, outputs=(0, 8))), "instructions[0]", "share bytes"),
+    *(
+        (f"graph {number}", plan(replace(GRAPH, **changes), buffers=IMAGES), "instructions[0]", words)
+        for number, (changes, words) in enumerate(
+            [
+                ({"outputs": (10, 13)}, "share bytes"),
+                ({"outputs": ()}, "one output"),
+                ({"inputs": (11, 10)}, "do not give"),
+                ({"inputs": (13, 11)}, "a multiple of 16"),
+                ({"inputs": (10, 14)}, "of one dtype"),
+                ({"inputs": (0, 1)}, "four axes"),
+                ({"kind": "conv_wgrad"}, "do not give"),
+                ({"kind": "sdpa"}, "not asked for `sdpa`"),
+                ({"provider": "cublaslt"}, "no operation graphs"),
+                ({"workspace": 15}, "shares bytes"),
+                ({"attrs": {**CONV, "groups": 2}}, "the attributes of a convolution"),
+                ({"attrs": {**CONV, "stride": [0, 1]}}, "two ints each"),
+                ({"attrs": {**CONV, "pad": [1, 2**31]}}, "two ints each"),
+                ({"attrs": {**CONV, "stride": [1, True]}}, "two ints each"),
+            ]
+        )
+    ),
     ("all_reduce", plan(Collective("all_reduce", "sum", 0, 1, 0, 0)), "instructions[0]", "does not fit"),
     ("reduce_scatter", plan(Collective("reduce_scatter", "sum", 0, 9, 0, 0)), "instructions[0]", "does not fit"),
     ("wait", plan(EventWait(1, 0), EventRecord(1, 0)), "instructions[0]", "before it is recorded"),

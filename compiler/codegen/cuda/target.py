@@ -7,6 +7,7 @@ from typing import Any
 
 from dslc.compiler.codegen.cuda import lower as lowering
 from dslc.compiler.codegen.cuda import units
+from dslc.compiler.codegen.cuda.vendor import vendor_call
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
@@ -21,11 +22,13 @@ class Cuda:
 
     feature = "cuda"
 
-    def __init__(self, architecture: str) -> None:
+    def __init__(self, architecture: str, vendor: bool = False) -> None:
         self.architecture = architecture
+        self.vendor = vendor
 
     def lower(self, node: Node) -> list[Launch] | None:
-        return lowering.lower(node)
+        call = vendor_call(node) if self.vendor else None
+        return [call] if isinstance(call, Launch) else lowering.lower(node)
 
     def geometry(self, spec: Any) -> Geometry:
         return units.geometry(spec)

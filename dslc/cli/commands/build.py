@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from dslc.compiler.pipeline import BuildResult
 
 
+_LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
+
+
 @click.command(cls=Command)
 @click.argument("model", metavar="[FILE[:MODEL]]", required=False)
 @click.option("--name", metavar="NAME", help="Name of the artifact and its Python module.")
@@ -24,7 +27,10 @@ if TYPE_CHECKING:
 @click.option("--target", metavar="NAME", help="Build for this target.")
 @click.option("--precision", metavar="NAME", help="Compute in f32 or f64.")
 @click.option(
-    "--providers", metavar="NAME", help="Run ops by kernels (own), through numpy (reference), or both (auto)."
+    "--providers",
+    metavar="NAME",
+    help="Run ops by kernels (own), through numpy (reference), or both (auto); vendor: contractions of a GPU through "
+    "cuBLASLt and cuDNN, which must be installed where it runs.",
 )
 @define_option
 @size_option
@@ -88,8 +94,27 @@ def _how_it_runs(result: BuildResult) -> list[str]:
     listed = f"; {rest.total():,} through numpy: {', '.join(sorted(rest))}" if rest else ""
     return [
         f"{ours:,} nodes run as kernels{listed}",
+        *_contractions(result),
         f"kernels: {result.cache.compiled:,} compiled, {cached:,} from the cache",
     ]
+
+
+def _contractions(result: BuildResult) -> list[str]:
+    """Where products and convolutions run when libraries were asked for; nothing otherwise."""
+    calls, rest = _library_calls(result)
+    if not calls and not rest:
+        return []
+    parts = [f"{count:,} {_LIBRARIES[name]}" for name, count in sorted(calls.items())]
+    if rest:
+        parts.append(f"{rest.total():,} own kernels: " + ", ".join(f"{c:,} {what}" for what, c in sorted(rest.items())))
+    return [f"contractions: {'; '.join(parts)}"]
+
+
+def _library_calls(result: BuildResult) -> tuple[Counter[str], Counter[str]]:
+    """Contractions by library, and those with kernels of our own by op and reason."""
+    from dslc.compiler.codegen.cuda.vendor import census
+
+    return census(node for program in result.programs if program.vendor for node in program.kernels)
 
 
 def _nodes(result: BuildResult) -> tuple[int, Counter[str]]:
@@ -103,6 +128,7 @@ def _nodes(result: BuildResult) -> tuple[int, Counter[str]]:
 
 def _data(path: Path, result: BuildResult) -> dict[str, Any]:
     ours, rest = _nodes(result)
+    calls, own = _library_calls(result)
     return {
         "path": str(path),
         "name": result.name,
@@ -110,6 +136,7 @@ def _data(path: Path, result: BuildResult) -> dict[str, Any]:
         "seconds": result.seconds,
         "state_bytes": result.header["state"]["bytes"],
         "nodes": {"kernels": ours, "numpy": rest.total(), "numpy_ops": dict(sorted(rest.items()))},
+        "contractions": {"libraries": dict(sorted(calls.items())), "own": dict(sorted(own.items()))},
         "kernels": {
             "total": result.kernels,
             "compiled": result.cache.compiled,

@@ -1,0 +1,158 @@
+"""Contractions through NVIDIA's libraries: matmuls through cuBLASLt, convolutions and their gradients through cuDNN.
+
+Such a launch has no code of ours: its description says what the library is asked for, and becomes a ``Gemm`` or a
+``GraphOp`` instruction. Which nodes go there is a matter of shapes and dtypes alone, so any machine builds the same;
+the algorithm is chosen on the GPU that runs it. Sums are f32 (f64 of f64), and never those of tensor cores for f32.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar, Final, Literal
+
+from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
+
+#: Bytes that an algorithm may work in, and some to align them: one block a call, all calls in the same bytes.
+WORKSPACE: Final = (32 << 20) + 256
+#: Multiply-adds from which on a call is worth it: below, a launch takes longer than the product.
+LEAST_WORK: Final = 1 << 20
+_CHANNELS: Final = 8  # of 16-bit images: what tensor cores read at once
+_ELEMENTS: Final = 2**31  # of a tensor, for libraries that count in 32 bits
+_HALF: Final = (DType.BF16, DType.F16)
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class VendorGemm:
+    """``out = op(a) @ op(b)`` of dense matrices ``[m, k]``, or of stacks ``[z, m, k]``, of which one may be a stack of
+    1 for all of the other. ``transpose_a``, ``transpose_b``: the last two axes are swapped first."""
+
+    library: ClassVar = "cublaslt"
+    a: Shape
+    b: Shape
+    out: Shape
+    transpose_a: bool
+    transpose_b: bool
+    compute: Literal["f32", "f64"]
+
+
+@dataclass(frozen=True)
+class VendorConv:
+    """``kind``: conv of (x, w), conv_dgrad of (dy, w), conv_wgrad of (x, dy), with two spatial axes and one group.
+
+    ``last``: images are ``[B, H, W, C]`` and weights ``[O, kh, kw, C]``, else ``[B, C, H, W]`` and ``[O, C, kh, kw]``.
+    """
+
+    library: ClassVar = "cudnn"
+    kind: str
+    last: bool
+    inputs: tuple[Shape, Shape]
+    out: Shape
+    stride: Shape
+    pad: Shape
+    dilation: Shape
+
+    @property
+    def attrs(self) -> Mapping[str, object]:
+        """As ``GraphOp.attrs`` holds them."""
+        return {
+            "compute": "f32",
+            "dilation": list(self.dilation),
+            "layout": "last" if self.last else "first",
+            "pad": list(self.pad),
+            "stride": list(self.stride),
+        }
+
+
+def vendor_call(node: Node) -> Launch | str | None:
+    """The library's call for a node; why it has none, in words; None for a node that is no contraction.
+
+    Sizes are ints, and none of the result's is 0.
+    """
+    kind = node.op.name.removesuffix("_last")
+    found: VendorGemm | VendorConv | str
+    if kind == "matmul":
+        found = _gemm(node)
+    elif kind in ("conv", "conv_dgrad", "conv_wgrad"):
+        found = _conv(node, kind)
+    else:
+        return None
+    if isinstance(found, str):
+        return found
+    return Launch(found, node.inputs, (node.out, Scratch(0, WORKSPACE)))
+
+
+def census(nodes: Iterable[Node]) -> tuple[Counter[str], Counter[str]]:
+    """How many contractions go to each library; how many of each kind have kernels of our own: ``conv (groups)``."""
+    calls: Counter[str] = Counter()
+    rest: Counter[str] = Counter()
+    for node in nodes:
+        found = vendor_call(node)
+        if isinstance(found, Launch):
+            calls[found.spec.library] += 1
+        elif found is not None:
+            rest[f"{node.op.name.removesuffix('_last')} ({found})"] += 1
+    return calls, rest
+
+
+def _gemm(node: Node) -> VendorGemm | str:
+    [a, b], [c] = node.input_types, node.types
+    ta, tb = bool_attr(node.attrs, "transpose_a"), bool_attr(node.attrs, "transpose_b")
+    inner = a.ints[-2] if ta else a.ints[-1]
+    if prod(c.ints) * inner < LEAST_WORK:
+        return "few multiply-adds"
+    if max(prod(t.ints) for t in (a, b, c)) >= _ELEMENTS:
+        return "2^31 elements"
+    compute: Literal["f32", "f64"] = "f64" if a.dtype is DType.F64 else "f32"
+    matrix_a, matrix_b, matrix_c = a.ints[-2:], b.ints[-2:], c.ints[-2:]
+    each_a, each_b, each = prod(a.ints[:-2]), prod(b.ints[:-2]), prod(c.ints[:-2])
+    if each == 1:
+        return VendorGemm(matrix_a, matrix_b, matrix_c, ta, tb, compute)
+    if each_b == 1 and not ta:  # rows of all matrices meet the same one
+        rows = each * matrix_c[0]
+        return VendorGemm((rows, inner), matrix_b, (rows, matrix_c[1]), ta, tb, compute)
+    if {each_a, each_b} <= {1, each}:
+        return VendorGemm((each_a, *matrix_a), (each_b, *matrix_b), (each, *matrix_c), ta, tb, compute)
+    return "stacks that broadcast both ways"
+
+
+def _conv(node: Node, kind: str) -> VendorConv | str:
+    last = node.op.name.endswith("_last")
+    types = (*node.input_types, *node.types)
+    rank, dtype = types[0].rank, types[0].dtype
+    if rank not in (3, 4):
+        return f"{rank - 2} spatial axes"
+    if int_attr(node.attrs, "groups") != 1:
+        return "groups"
+    if dtype not in (*_HALF, DType.F32) or any(t.dtype is not dtype for t in types):
+        return " and ".join(sorted({t.dtype.value for t in types}))
+    if max(prod(t.ints) for t in types) >= _ELEMENTS:
+        return "2^31 elements"
+    first, second, out = (_plane(t.ints, last) for t in types)
+    weight = out if kind == "conv_wgrad" else second
+    channels = (weight[0], weight[-1 if last else 1])
+    if dtype in _HALF and not last:
+        return f"channels first in {dtype}"
+    if dtype in _HALF and any(c % _CHANNELS for c in channels):
+        return f"{channels[1]} to {channels[0]} channels in {dtype}"
+    image = first if kind == "conv_dgrad" else second if kind == "conv_wgrad" else out
+    if prod(weight) * prod(image) // channels[0] < LEAST_WORK:
+        return "few multiply-adds"
+    stride, pad, dilation = (int_tuple(node.attrs, n) for n in ("stride", "pad", "dilation"))
+    if rank == 3:
+        stride, pad, dilation = (1, *stride), (0, *pad), (1, *dilation)
+    return VendorConv(kind, last, (first, second), out, stride, pad, dilation)
+
+
+def _plane(shape: Shape, last: bool) -> Shape:
+    """With a first spatial axis of 1 where there is one such axis only."""
+    if len(shape) == 4:
+        return shape
+    return (shape[0], 1, *shape[1:]) if last else (*shape[:2], 1, shape[2])
