@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_driver import FakeDriver
+from fake_driver import FakeDriver, Refused, Stream
 from gpu_model import line_model, write_gpu_line
 
 from dslc.base.errors import (
@@ -422,3 +422,45 @@ def test_every_call_of_a_run_may_fail(tmp_path: Path, machine: Machine, code: in
         assert devices.device(0).info().memory.used == 0
         devices.device(0).close()
         assert fake.leaks() == {}
+
+
+def fail_next(fake: FakeDriver, name: str, code: int = 999) -> None:
+    """The next call of this name fails, and it alone."""
+    original = getattr(FakeDriver, "do_" + name)
+
+    def refuse(*args: Any) -> Any:
+        setattr(FakeDriver, "do_" + name, original)
+        raise Refused(code)
+
+    setattr(FakeDriver, "do_" + name, refuse)
+
+
+@pytest.mark.parametrize("name", ["cuGraphLaunch", "cuMemcpyDtoHAsync", "cuEventRecord"])
+def test_nothing_is_under_way_after_a_run_that_failed(pair: Callable[..., Pair], name: str) -> None:
+    """What was submitted may read memory that its owner takes back once the call has raised."""
+    one = pair()
+    one.both(lambda s: s.predict(x=batch(0)["x"]))
+    fail_next(one.fake, name)
+    with pytest.raises(EnvironmentFault):
+        one.gpu.predict(x=batch(1)["x"])
+    assert not any(stream.queue for stream in one.fake.objects.values() if isinstance(stream, Stream))
+    assert equal(*one.both(lambda s: s.predict(x=batch(2)["x"])))
+
+
+@pytest.mark.parametrize(
+    ("name", "torn"), [("cuMemcpyHtoDAsync", False), ("cuGraphLaunch", True), ("cuMemcpyDtoHAsync", True)]
+)
+def test_a_step_that_failed_halfway_says_so(pair: Callable[..., Pair], name: str, torn: bool) -> None:
+    one = pair()
+    one.both(lambda s: s.train_step(**batch(0)))
+    fail_next(one.fake, name)
+    with pytest.raises(EnvironmentFault, match=name):
+        one.gpu.train_step(**batch(1))
+    if torn:
+        for call in (lambda: one.gpu.predict(x=batch(0)["x"]), lambda: one.gpu.train_step(**batch(1))):
+            with pytest.raises(ArtifactError, match="a training step stopped in the middle") as caught:
+                call()
+            assert caught.value.code == "R310"
+        one.gpu.restore(one.cpu.state_tensors(), 1)
+    assert equal(*one.both(lambda s: s.train_step(**batch(1))))
+    assert equal(*one.both(lambda s: s.state_tensors()))
