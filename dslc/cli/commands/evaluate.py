@@ -16,7 +16,7 @@ from dslc.cli.settings import eval_options, read_config
 @click.command(cls=Command, name="eval")
 @eval_options
 @click.option("--weights", metavar="FILE", help="Evaluate these weights, not the published ones.")
-@click.option("--device", default="auto", metavar="NAME", help="cpu, gpu or auto.")
+@click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto.")
 def command(weights: str | None, device: str, **flags: Any) -> None:
     """Compute loss and metrics over the evaluation data."""
     from dslc.cli.compile import artifact_of

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("-o", "out", required=True, metavar="FILE", help="Write here: .npy for one result, .npz for all.")
 @click.option("--artifact", metavar="PATH", help="A .dslc file or its folder; default: that of ./dslc.yaml.")
 @click.option("--weights", metavar="FILE", help="Use these weights, not the published ones.")
-@click.option("--device", default="auto", metavar="NAME", help="cpu, gpu or auto.")
+@click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto.")
 def command(inputs: tuple[str, ...], out: str, artifact: str | None, weights: str | None, device: str) -> None:
     """Run a model on arrays in files; write its results to one.
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--overfit-one-batch", "overfit", is_flag=True, help="Learn one batch by heart, as a check of the model.")
 @click.option("--steps", metavar="N", type=click.IntRange(2, 10**6), help="Steps of that check; 200 by default.")
 @click.option("--find-nan", is_flag=True, help="Replay the run and name the first node that is not finite.")
-@click.option("--device", default="auto", metavar="NAME", help="cpu, gpu or auto.")
+@click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto.")
 def command(
     weights: str | None,
     renames: tuple[str, ...],
