@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from fake_driver import FakeDriver, fake_cubin
 
-from dslc.runtime.artifact import Blob, write_artifact
+from dslc.runtime.artifact import Artifact, Blob, write_artifact
 from dslc.runtime.dtypes import numpy_name
 from dslc.runtime.plan import Buffer, BulkBegin, BulkEnd, Kernel, Plan, Reference
 
@@ -37,6 +37,7 @@ line_model = _line_model()
 class Kernels:
     """What the fake driver runs: by symbol the function and how many arguments it has."""
 
+    meanings: Mapping[str, Any] = field(default_factory=lambda: line_model.MEANINGS)
     functions: dict[str, Callable[..., None]] = field(default_factory=dict)
     parameters: dict[str, int] = field(default_factory=dict)
 
@@ -46,7 +47,7 @@ class Kernels:
 
     def add(self, op: str, attrs: Mapping[str, Any], reads: Sequence[Buffer], writes: Sequence[Buffer]) -> str:
         """A kernel for an op on buffers; its symbol."""
-        meaning = line_model.MEANINGS[op]
+        meaning = self.meanings[op]
 
         def run(driver: FakeDriver, grid: Any, block: Any, *addresses: int) -> None:
             views = [
@@ -75,6 +76,31 @@ def on_gpu(plan: Plan, kernels: Kernels, target: str, *, bulks: bool) -> Plan:
             step = Kernel(blob, symbol, (1, 1, 1), (32, 1, 1), 0, args, 0, step.where)
         instructions.append(step)
     return replace(plan, instructions=(*instructions, *([BulkEnd(0)] if bulks else [])))
+
+
+def moved_to_gpu(artifact: Artifact, kernels: Kernels, target: str = "sm_90") -> bytes:
+    """An artifact of the reference provider with the same programs for a GPU beside those for the CPU."""
+    programs, blobs = [], [Blob(n, "constant", bytes(artifact.blob(n))) for n in artifact.blobs("constant")]
+    for program in artifact.all_programs():
+        for where in ("cpu", target):
+            plan = artifact.plan(program)
+            if where != "cpu":
+                plan = on_gpu(plan, kernels, target, bulks=True)
+            number = f"plan.{len(programs)}"
+            blobs.append(Blob(number, "plan", plan.encode()))
+            blobs += [
+                Blob(i.blob, "cubin", fake_cubin(int(target[3:]), i.symbol))
+                for i in plan.instructions
+                if isinstance(i, Kernel)
+            ]
+            entry = {f: getattr(program, f) for f in ("entry", "io_bytes", "work_bytes", "context_bytes")}
+            programs.append(
+                {**entry, "target": where, "provider": program.provider, "sizes": dict(program.sizes), "plan": number,
+                 "lower_bound": program.lower_bound, "planned": program.planned}
+            )  # fmt: skip
+    header = {k: v for k, v in artifact.header.items() if k not in ("blobs", "format", "interface_sha256")}
+    features = sorted({*header["required_features"], "cuda"})
+    return write_artifact({**header, "programs": programs, "required_features": features}, blobs)
 
 
 def write_gpu_line(
