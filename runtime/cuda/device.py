@@ -60,7 +60,11 @@ class Device:
         fork.refuse_child(self._born, f"the GPU {self.index}")
         self.driver.push(self.context)
         while self._left:
-            self._left.popleft()()
+            try:
+                let_go = self._left.popleft()
+            except IndexError:  # another thread was quicker
+                break
+            let_go()
         return self
 
     def __exit__(

@@ -57,7 +57,8 @@ def fault(call: str, code: int, name: str, text: str) -> DslcError:
     """
     said = f"{call} gave {name} ({code}): {text}"
     if code == OUT_OF_MEMORY:
-        return OutOfMemory("R401", said, place=call, help="free memory of the GPU, or take a smaller batch (--size)")
+        where = "the host" if call == "cuMemHostAlloc" else "the GPU"
+        return OutOfMemory("R401", said, place=call, help=f"free memory of {where}, or take a smaller batch (--size)")
     if code in STICKY:
         return DeviceLostError(
             "R207",

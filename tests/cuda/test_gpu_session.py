@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gc
 import itertools
+import subprocess
+import sys
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -464,3 +467,40 @@ def test_a_step_that_failed_halfway_says_so(pair: Callable[..., Pair], name: str
         one.gpu.restore(one.cpu.state_tensors(), 1)
     assert equal(*one.both(lambda s: s.train_step(**batch(1))))
     assert equal(*one.both(lambda s: s.state_tensors()))
+
+
+def test_a_machine_that_only_runs_needs_numpy_and_the_bindings(tmp_path: Path) -> None:
+    """Neither the compiler nor what else dslc depends on is imported to load, train, predict and save."""
+    code = """
+        import sys
+        from pathlib import Path
+        folder = Path(sys.argv[1])
+        class Blocked:
+            def find_spec(self, name, path=None, target=None):
+                top = name.split(".")[0]
+                if top in ("llvmlite", "numba", "lark", "yaml", "rich", "click") or name.startswith(
+                    ("dslc.compiler", "dslc.dsl", "cuda.core")
+                ):
+                    raise ImportError(f"{name} is not on this machine")
+        sys.meta_path.insert(0, Blocked())
+        import numpy as np
+        from fake_driver import FakeDriver
+        from gpu_model import write_gpu_line
+        from dslc.runtime.cuda import device
+        from dslc.runtime.cuda.driver import Driver
+        path, kernels = write_gpu_line(folder)
+        fake = FakeDriver(**kernels.driver())
+        device.load_driver = lambda: Driver(fake)
+        import dslc
+        with dslc.load(path, weights="init") as session:
+            session.train_step(x=np.zeros((4, 3), np.float32), target=np.zeros(4, np.int32))
+            session.predict(x=np.zeros((3, 3), np.float32))
+            session.weights.save(folder / "w.safetensors")
+            print(session.device, dslc.devices()[0].target)
+    """
+    ran = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
+        capture_output=True, text=True, cwd=Path(__file__).parent,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == "gpu:0 sm_90"

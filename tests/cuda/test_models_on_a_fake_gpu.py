@@ -1,4 +1,4 @@
-"""Models that the compiler made, on the fake driver: each op a kernel with its numpy meaning, the bits are the CPU's."""
+"""Models that the compiler made, on the fake driver: each op a kernel with its numpy meaning; the CPU's bits."""
 
 from __future__ import annotations
 
