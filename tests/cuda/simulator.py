@@ -133,6 +133,11 @@ class _Machine:
             return x.astype(np.float16).astype(np.float32)
         return bf16_values(bf16_bits(np.asarray(x, np.float32)))
 
+    def half(self, function: str, dtype: DType, x: Any, y: Any) -> np.ndarray:
+        for given in (np.atleast_1d(x), np.atleast_1d(y)):
+            assert np.array_equal(self.rounded(dtype, given), given, equal_nan=True), f"no {dtype}"
+        return self.rounded(dtype, np.asarray(_scalar(function, x, y), np.float32))
+
     def fill(self, dtype: DType, count: int, x: Any) -> np.ndarray:
         return np.full((1, 1, count), x, np.int64 if dtype is DType.I32 else _NUMPY[dtype])
 
@@ -146,7 +151,7 @@ class _Machine:
         x, y = self._everywhere(x), self._everywhere(y)
         return np.concatenate([x, y], axis=-1)
 
-    def half(self, number: int, x: np.ndarray) -> np.ndarray:
+    def part(self, number: int, x: np.ndarray) -> np.ndarray:
         return np.split(x, 2, axis=-1)[number]
 
     def fold(self, how: str, groups: int, count: int, x: np.ndarray) -> np.ndarray:

@@ -15,8 +15,6 @@ from numba.cuda.typing import signature
 
 from dslc.compiler.codegen.cuda.lanes import (
     F32,
-    F64,
-    I16,
     I32,
     I64,
     count_of,
@@ -173,41 +171,6 @@ def apply(builder: Any, function: str, dtype: DType, *xs: Any) -> Any:
     return libdevice(builder, _EXACT.get(function) or _LIBDEVICE[function], *xs)
 
 
-def to_halves(builder: Any, low: Any, high: Any, dtype: DType) -> Any:
-    """The nearest bf16 or f16 of two lanes, as one i32: one instruction for both."""
-    low, high = (_odd(builder, x) if x.type == F64 else x for x in (low, high))
-    asm = f"cvt.rn.{'bf16x2' if dtype is DType.BF16 else 'f16x2'}.f32 $0, $1, $2;"
-    return builder.call(ir.InlineAsm(ir.FunctionType(I32, [F32, F32]), asm, "=r,f,f"), [high, low])
-
-
-def to_half(builder: Any, x: Any, dtype: DType) -> Any:
-    """The 16 bits of the nearest bf16 or f16."""
-    return builder.trunc(to_halves(builder, x, F32(0.0) if x.type == F32 else F64(0.0), dtype), I16)
-
-
-def from_halves(builder: Any, word: Any, dtype: DType) -> list[Any]:
-    """The two f32 of a word of bf16 or f16."""
-    if dtype is DType.BF16:
-        bits = builder.shl(word, I32(16)), builder.and_(word, I32(-1 << 16))
-        return [builder.bitcast(x, F32) for x in bits]
-    parts = builder.trunc(word, I16), builder.trunc(builder.lshr(word, I32(16)), I16)
-    return [from_half(builder, x, dtype) for x in parts]
-
-
-def _odd(builder: Any, x: Any) -> Any:
-    """f64 to f32, rounded to odd: rounding once more to fewer bits then errs nowhere."""
-    near = device(builder, "__nv_double2float_rz", F32, x)
-    lost = builder.fcmp_ordered("one", builder.fpext(near, F64), x)
-    return builder.bitcast(builder.or_(builder.bitcast(near, I32), builder.zext(lost, I32)), F32)
-
-
-def from_half(builder: Any, bits: Any, dtype: DType) -> Any:
-    """f32 of the 16 bits of a bf16 or f16."""
-    if dtype is DType.F16:
-        return builder.fpext(builder.bitcast(bits, ir.HalfType()), F32)
-    return builder.bitcast(builder.shl(builder.zext(bits, I32), I32(16)), F32)
-
-
 def convert(builder: Any, x: Any, old: DType, new: DType) -> Any:
     """As ``cast`` does: floats to integers saturate and lose their fraction, nan gives 0; integers wrap."""
     if old is new:
@@ -276,27 +239,3 @@ def scalar_function(name: str) -> Any:
 def conversion(dtype: DType) -> Any:
     """``cast`` to a dtype that registers hold."""
     return lifted(1, lambda old: dtype, lambda builder, dtypes, x: convert(builder, x, dtypes[0], dtype))
-
-
-def rounding(dtype: DType) -> Any:
-    """Rounding to bf16 or f16 (ties to even), of f32 or f64; the result is f32.
-
-    The result knows its bits as ``halves``, words of two, for a store.
-    """
-
-    def typed(x: Any) -> tuple[Any, Any]:
-        count = count_of(x)
-
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = unpacked(builder, values[0], x)
-            if count == 1:
-                return from_half(builder, to_half(builder, lanes[0], dtype), dtype)
-            pairs = zip(lanes[::2], [*lanes[1::2], *lanes[-1:]][: (count + 1) // 2])
-            words = [to_halves(builder, *pair, dtype) for pair in pairs]
-            vector = packed(builder, [lane for word in words for lane in from_halves(builder, word, dtype)][:count])
-            vector.halves = dtype, words
-            return vector
-
-        return signature(type_of(DType.F32, count), x), generate
-
-    return intrinsic(lambda context, x: typed(x))

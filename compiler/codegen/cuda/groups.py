@@ -154,7 +154,7 @@ def joined(context: Any, x: Any, y: Any) -> Any:
     return signature(type_of(dtype_of(x), count_of(x) + count_of(y)), x, y), generate
 
 
-def half(number: int) -> Any:
+def part(number: int) -> Any:
     """The first (0) or second (1) half of the lanes."""
 
     def typed(x: Any) -> tuple[Any, Any]:

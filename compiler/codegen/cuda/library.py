@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from dslc.compiler.codegen.cuda import functions, groups, memory
+from dslc.compiler.codegen.cuda import functions, groups, halves, memory
 from dslc.compiler.codegen.cuda.source import Call
 from dslc.compiler.ir.scalar import FUNCTIONS
 
@@ -21,7 +21,9 @@ def function_of(call: Call) -> Any:
         case "to":
             return functions.conversion(*given)
         case "rounded":
-            return functions.rounding(*given)
+            return halves.rounding(*given)
+        case "half":
+            return halves.half(*given)
         case "load" | "load_if":
             return memory.load(given[0], given[1], head == "load_if")
         case "store" | "store_if":

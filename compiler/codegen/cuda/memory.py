@@ -15,7 +15,7 @@ from numba.cuda import types
 from numba.cuda.extending import intrinsic
 from numba.cuda.typing import signature
 
-from dslc.compiler.codegen.cuda.functions import from_half, from_halves, to_half, to_halves
+from dslc.compiler.codegen.cuda.halves import from_half, of_words, to_half, words_of
 from dslc.compiler.codegen.cuda.lanes import (
     F32,
     I1,
@@ -51,10 +51,12 @@ def load(dtype: DType, vector: int, masked: bool) -> Any:
         def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
             places = unpacked(builder, values[1], at)
             masks = spread(unpacked(builder, values[2], mask[0]), count) if masked else [None] * count
-            lanes: list[Any] = []
+            raw: list[Any] = []
             for place, wanted in zip(places, masks):
-                lanes += _guarded(builder, wanted, lambda: _load(builder, values[0], place, dtype, vector))  # noqa: B023
-            return packed(builder, lanes)
+                raw += _guarded(builder, wanted, lambda: _load(builder, values[0], place, dtype, vector))  # noqa: B023
+            if dtype in _HALVES and vector > 1:
+                return of_words(builder, raw, dtype, vector * count)
+            return packed(builder, [lane for x in raw for lane in _from_memory(builder, x, dtype)])
 
         return signature(type_of(register_dtype(dtype), vector * count), p, at, *mask), generate
 
@@ -73,7 +75,8 @@ def store(dtype: DType, vector: int, masked: bool) -> Any:
         def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
             places = unpacked(builder, values[1], at)
             lanes = spread(unpacked(builder, values[2], value), vector * count)
-            words = _known_words(values[2], dtype, vector * count)
+            halves = dtype in _HALVES and vector > 1
+            words = words_of(builder, values[2], value, dtype, vector * count) if halves else []
             masks = spread(unpacked(builder, values[3], mask[0]), count) if masked else [None] * count
             for i, (place, wanted) in enumerate(zip(places, masks)):
                 mine = lanes[i * vector : (i + 1) * vector], words[i * vector // 2 : (i + 1) * vector // 2]
@@ -131,43 +134,30 @@ def _address(builder: Any, p: Any, at: Any, type: Any) -> Any:
 
 
 def _load(builder: Any, p: Any, at: Any, dtype: DType, vector: int) -> list[Any]:
+    """``vector`` neighbours as they lie in memory: elements, or words of several small ones."""
     size = dtype.itemsize
     step = min(vector, 16 // size)
-    lanes: list[Any] = []
+    raw: list[Any] = []
     address = _address(builder, p, at, _memory_type(dtype))
     for first in range(0, vector, step):
         here = builder.gep(address, [I64(first)]) if first else address
-        lanes += _load_words(builder, here, dtype, step)
-    return lanes
+        raw += _load_words(builder, here, dtype, step)
+    return raw
 
 
 def _load_words(builder: Any, address: Any, dtype: DType, count: int) -> list[Any]:
     """``count`` elements of at most 16 bytes together, a power of two, at a multiple of their size."""
     type, size = _memory_type(dtype), dtype.itemsize
     if count == 1:
-        return [_from_memory(builder, builder.load(address, align=size), dtype)]
-    if size >= 4:
-        vector = ir.VectorType(type, count)
-        whole = builder.load(builder.bitcast(address, ir.PointerType(vector, _GLOBAL)), align=size * count)
-        return [builder.extract_element(whole, I32(i)) for i in range(count)]
-    words = _words(size * count)
-    whole = builder.load(builder.bitcast(address, ir.PointerType(words, _GLOBAL)), align=size * count)
-    per = min(4, size * count) // size  # elements a word
-    parts = [whole] if count == per else [builder.extract_element(whole, I32(i)) for i in range(count // per)]
-    if dtype in _HALVES:
-        return [lane for word in parts for lane in from_halves(builder, word, dtype)]
-    small = [
-        builder.trunc(builder.lshr(word, word.type(8 * size * k)) if k else word, type)
-        for word in parts
-        for k in range(per)
-    ]
-    return [_from_memory(builder, lane, dtype) for lane in small]
-
-
-def _known_words(value: Any, dtype: DType, count: int) -> list[Any]:
-    """The words of two bf16 or f16 that the value was rounded to, if it was."""
-    rounded, words = getattr(value, "halves", (None, []))
-    return words if rounded is dtype and 2 * len(words) == count else []
+        return [builder.load(address, align=size)]
+    if size < 4:
+        type = _words(size * count)
+    else:
+        type = ir.VectorType(type, count)
+    whole = builder.load(builder.bitcast(address, ir.PointerType(type, _GLOBAL)), align=size * count)
+    if not isinstance(type, ir.VectorType):
+        return [whole]
+    return [builder.extract_element(whole, I32(i)) for i in range(type.count)]
 
 
 def _store(builder: Any, p: Any, at: Any, dtype: DType, lanes: list[Any], words: list[Any]) -> None:
@@ -180,13 +170,13 @@ def _store(builder: Any, p: Any, at: Any, dtype: DType, lanes: list[Any], words:
 
 
 def _store_words(builder: Any, address: Any, dtype: DType, lanes: list[Any], words: list[Any]) -> None:
-    """Lanes of at most 16 bytes; ``words``: pairs of bf16 or f16, where they are known."""
+    """Lanes of at most 16 bytes; ``words``: instead of several lanes of bf16 or f16."""
     size, count = dtype.itemsize, len(lanes)
     if count == 1:
         builder.store(_to_memory(builder, lanes[0], dtype), address, align=size)
         return
     if dtype in _HALVES:
-        parts = words or [to_halves(builder, *pair, dtype) for pair in zip(lanes[::2], lanes[1::2])]
+        parts = words
     elif size < 4:
         parts = _joined(builder, [_to_memory(builder, lane, dtype) for lane in lanes], size)
     else:
@@ -217,10 +207,17 @@ def _memory_type(dtype: DType) -> Any:
     return I8 if dtype is DType.B1 else llvm_type(dtype)
 
 
-def _from_memory(builder: Any, lane: Any, dtype: DType) -> Any:
+def _from_memory(builder: Any, raw: Any, dtype: DType) -> list[Any]:
+    """The lanes of an element, or of a word of small ones."""
     if dtype in _HALVES:
-        return from_half(builder, lane, dtype)
-    return builder.icmp_unsigned("!=", lane, I8(0)) if dtype is DType.B1 else lane
+        return [from_half(builder, raw, dtype)]
+    width = 8 * dtype.itemsize
+    if dtype.itemsize < 4 and raw.type.width > width:
+        shifted = (builder.lshr(raw, raw.type(k)) if k else raw for k in range(0, raw.type.width, width))
+        lanes = [builder.trunc(x, ir.IntType(width)) for x in shifted]
+    else:
+        lanes = [raw]
+    return [builder.icmp_unsigned("!=", x, I8(0)) for x in lanes] if dtype is DType.B1 else lanes
 
 
 def _to_memory(builder: Any, lane: Any, dtype: DType) -> Any:

@@ -281,7 +281,7 @@ class _Printer:
                     totals = [self.total(combine, own[0])]
                 else:
                     both = self.total(combine, self.text.set(self.text.call("joined", (), *own)))
-                    totals = [self.text.set(self.text.call("half", (i,), both)) for i in range(2)]
+                    totals = [self.text.set(self.text.call("part", (i,), both)) for i in range(2)]
                 for i, text in zip(pair, totals):
                     found[i] = Reg(text, sums[i].dtype if combine in ("min", "max") else held)
         return found

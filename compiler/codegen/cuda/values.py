@@ -22,6 +22,8 @@ _HALVES: Final = (DType.BF16, DType.F16)
 _COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 _EXACT: Final = frozenset({"neg", "abs", "sign", "min", "max", "select"})  # give what they are given
 
+_PAIRED: Final = frozenset({"add", "sub", "mul", "min", "max"})  # of bf16 and f16, two at once
+
 
 @dataclass(frozen=True, slots=True)
 class Reg:
@@ -51,6 +53,11 @@ class Values:
 
     def evaluate(self, expr: Expr, args: Sequence[Reg | None], dtype: DType) -> Reg:
         """The tree's value, rounded to ``dtype``; constants take the dtype of what they meet."""
+        if dtype in _HALVES and expr.function in _PAIRED:
+            regs = self._operands(expr, args, dtype)
+            if all(r.dtype is dtype for r in regs):
+                return Reg(self.text.call("half", (expr.function, dtype), *(r.text for r in regs)), dtype)
+            return self.convert(self._apply(expr.function, regs), dtype)
         return self.convert(self._tree(expr, args, dtype), dtype)
 
     def convert(self, reg: Reg, dtype: DType) -> Reg:
@@ -73,13 +80,17 @@ class Values:
             return reg
         if expr.function == "const":
             return self.constant(expr.value, DType.B1 if isinstance(expr.value, bool) else hint)
+        regs = self._operands(expr, args, hint)
+        if expr.function == "pow" and regs[0].dtype.is_int:
+            return self._power(regs[0], expr.args[1])
+        return self._apply(expr.function, regs)
+
+    def _operands(self, expr: Expr, args: Sequence[Reg | None], hint: DType) -> list[Reg]:
+        """The values of a tree's branches; a constant takes the dtype of another one, or else ``hint``."""
         known = [None if a.function == "const" else self._tree(a, args, hint) for a in expr.args]
         numbers = known[1:] if expr.function == "select" else known
         near = next((k.dtype for k in numbers if k is not None), hint)
-        if expr.function == "pow" and near.is_int:
-            return self._power(known[0] or self._tree(expr.args[0], args, near), expr.args[1])
-        regs = [k if k is not None else self._tree(a, args, near) for a, k in zip(expr.args, known)]
-        return self._apply(expr.function, regs)
+        return [k if k is not None else self._tree(a, args, near) for a, k in zip(expr.args, known)]
 
     def _apply(self, function: str, regs: list[Reg]) -> Reg:
         numbers = regs[1:] if function == "select" else regs

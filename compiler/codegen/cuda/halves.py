@@ -1,0 +1,137 @@
+"""bf16 and f16 in registers: f32 lanes, and where they are known the words of two that they came from or go to.
+
+The sum, difference or product of two such numbers, rounded, is one instruction for two of them: f32 has more than twice
+their bits and two more, so rounding to f32 first, as the op does on paper, changes nothing in the normal range (S. A.
+Figueroa, "When is double rounding innocuous?", 1995).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.cuda.extending import intrinsic
+from numba.cuda.typing import signature
+
+from dslc.compiler.codegen.cuda.functions import device
+from dslc.compiler.codegen.cuda.lanes import F32, F64, I16, I32, count_of, packed, spread, type_of, unpacked
+from dslc.compiler.ir.types import DType
+
+
+def to_halves(builder: Any, low: Any, high: Any, dtype: DType) -> Any:
+    """The nearest bf16 or f16 of two lanes, as one i32: one instruction for both."""
+    low, high = (_odd(builder, x) if x.type == F64 else x for x in (low, high))
+    asm = f"cvt.rn.{'bf16x2' if dtype is DType.BF16 else 'f16x2'}.f32 $0, $1, $2;"
+    return builder.call(ir.InlineAsm(ir.FunctionType(I32, [F32, F32]), asm, "=r,f,f"), [high, low])
+
+
+def to_half(builder: Any, x: Any, dtype: DType) -> Any:
+    """The 16 bits of the nearest bf16 or f16."""
+    return builder.trunc(to_halves(builder, x, F32(0.0) if x.type == F32 else F64(0.0), dtype), I16)
+
+
+def from_halves(builder: Any, word: Any, dtype: DType) -> list[Any]:
+    """The two f32 of a word of bf16 or f16."""
+    if dtype is DType.BF16:
+        bits = builder.shl(word, I32(16)), builder.and_(word, I32(-1 << 16))
+        return [builder.bitcast(x, F32) for x in bits]
+    parts = builder.trunc(word, I16), builder.trunc(builder.lshr(word, I32(16)), I16)
+    return [from_half(builder, x, dtype) for x in parts]
+
+
+def _odd(builder: Any, x: Any) -> Any:
+    """f64 to f32, rounded to odd: rounding once more to fewer bits then errs nowhere."""
+    near = device(builder, "__nv_double2float_rz", F32, x)
+    lost = builder.fcmp_ordered("one", builder.fpext(near, F64), x)
+    return builder.bitcast(builder.or_(builder.bitcast(near, I32), builder.zext(lost, I32)), F32)
+
+
+def from_half(builder: Any, bits: Any, dtype: DType) -> Any:
+    """f32 of the 16 bits of a bf16 or f16."""
+    if dtype is DType.F16:
+        return builder.fpext(builder.bitcast(bits, ir.HalfType()), F32)
+    return builder.bitcast(builder.shl(builder.zext(bits, I32), I32(16)), F32)
+
+
+def words_of(builder: Any, value: Any, type: Any, dtype: DType, count: int) -> list[Any]:
+    """``count`` lanes of a value that holds bf16 or f16, two in a word, as they are known or packed anew."""
+    known, words = getattr(value, "halves", (None, []))
+    if known is dtype and len(words) == (count + 1) // 2:
+        return list(words)
+    lanes = spread(unpacked(builder, value, type), count)
+    lanes = [*lanes, lanes[-1]] if count % 2 else lanes
+    return [_packed_halves(builder, *pair, dtype) for pair in zip(lanes[::2], lanes[1::2])]
+
+
+def of_words(builder: Any, words: Sequence[Any], dtype: DType, count: int) -> Any:
+    """The lanes of words, which remember them."""
+    lanes = [lane for word in words for lane in from_halves(builder, word, dtype)][:count]
+    vector = packed(builder, lanes)
+    if count > 1:
+        vector.halves = dtype, list(words)
+    return vector
+
+
+def rounding(dtype: DType) -> Any:
+    """Rounding to bf16 or f16 (ties to even), of f32 or f64; the result is f32."""
+
+    def typed(x: Any) -> tuple[Any, Any]:
+        count = count_of(x)
+
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            lanes = unpacked(builder, values[0], x)
+            lanes = [*lanes, lanes[-1]] if count % 2 else lanes
+            words = [to_halves(builder, *pair, dtype) for pair in zip(lanes[::2], lanes[1::2])]
+            return of_words(builder, words, dtype, count)
+
+        return signature(type_of(DType.F32, count), x), generate
+
+    return intrinsic(lambda context, x: typed(x))
+
+
+def half(function: str, dtype: DType) -> Any:
+    """add, sub, mul, min or max of f32 that are bf16 or f16 exactly, rounded to it; the result is f32."""
+
+    def typed(x: Any, y: Any) -> tuple[Any, Any]:
+        count = max(count_of(x), count_of(y))
+
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            pairs = zip(*(words_of(builder, v, t, dtype, count) for v, t in zip(values, (x, y))))
+            return of_words(builder, [_combined(builder, function, dtype, *pair) for pair in pairs], dtype, count)
+
+        return signature(type_of(DType.F32, count), x, y), generate
+
+    return intrinsic(lambda context, x, y: typed(x, y))
+
+
+def _combined(builder: Any, function: str, dtype: DType, x: Any, y: Any) -> Any:
+    """Two at once. Sums are fma by one, which all architectures have."""
+    suffix = "bf16x2" if dtype is DType.BF16 else "f16x2"
+    if function in ("min", "max"):
+        asm = f"{function}.NaN.{suffix} $0, $1, $2;"
+        return builder.call(ir.InlineAsm(ir.FunctionType(I32, [I32, I32]), asm, "=r,r,r"), [x, y])
+    one = 0x3F80 if dtype is DType.BF16 else 0x3C00
+    minus, nothing = (_twice(bits) for bits in (one | 0x8000, 0x8000))  # x * y - 0 keeps the sign of a zero
+    args = {"add": (x, _twice(one), y), "sub": (y, minus, x), "mul": (x, y, nothing)}[function]
+    type = ir.FunctionType(I32, [I32] * 3)
+    return builder.call(ir.InlineAsm(type, f"fma.rn.{suffix} $0, $1, $2, $3;", "=r,r,r,r"), args)
+
+
+def _packed_halves(builder: Any, low: Any, high: Any, dtype: DType) -> Any:
+    """A word of two lanes that need no rounding."""
+    if isinstance(low, ir.Constant) and low is high:
+        return _twice(bits_of(low.constant, dtype))
+    return to_halves(builder, low, high, dtype)
+
+
+def _twice(bits: int) -> Any:
+    return I32(bits << 16 | bits)
+
+
+def bits_of(value: float, dtype: DType) -> int:
+    """The 16 bits of a number that bf16 or f16 holds."""
+    if dtype is DType.F16:
+        return int(np.float16(value).view(np.uint16))
+    return int(np.float32(value).view(np.uint32)) >> 16
