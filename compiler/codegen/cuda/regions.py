@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 
 from dslc.compiler.codegen.cuda.flat import flat_source
-from dslc.compiler.codegen.cuda.schedule import Flat, Tiles, schedule
+from dslc.compiler.codegen.cuda.schedule import Columns, Flat, Rows, Tiles, schedule
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.sweep import Sweep
-from dslc.compiler.codegen.cuda.teams import sweep_source, teams_source
+from dslc.compiler.codegen.cuda.team_columns import columns_source
+from dslc.compiler.codegen.cuda.team_rows import rows_source, sweep_source
 from dslc.compiler.codegen.cuda.tiles import tiles_source
 from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
 from dslc.compiler.codegen.region import Region
@@ -24,8 +25,10 @@ def source_of(symbol: str, spec: Region | Sweep) -> Source:
             return flat_source(symbol, spec, cut)
         case Tiles() as cut:
             return tiles_source(symbol, spec, cut)
-        case cut:
-            return teams_source(symbol, spec, cut)
+        case Columns() as cut:
+            return columns_source(symbol, spec, cut)
+        case Rows() as cut:
+            return rows_source(symbol, spec, cut)
 
 
 def writes(region: Region) -> bool:

@@ -8,33 +8,17 @@ the chunks; where there is one chunk, what was loaded is held for the stages to 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import Final
 
-from dslc.compiler.codegen.cuda.schedule import WARP, Columns, Rows, needs_wide_index
+from dslc.compiler.codegen.cuda.schedule import needs_wide_index
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.stages import STEP, combined_dtype, dtypes_of, identity, register_dtype, used_values
-from dslc.compiler.codegen.cuda.sweep import Sweep
 from dslc.compiler.codegen.cuda.text import Index, Text, power_of_two
 from dslc.compiler.codegen.cuda.values import Reg, Values
 from dslc.compiler.codegen.region import Access, Fetch, Let, Region, Scan, Stage, dense
 from dslc.compiler.ir.types import DType
 
-_RESIDENT: Final = 1024  # threads of a multiprocessor: enough to load the next rows while others are reduced
 
-
-def sweep_source(name: str, sweep: Sweep) -> Source:
-    """The kernel's text."""
-    return _Sweep(name, sweep).source()
-
-
-def teams_source(name: str, region: Region, schedule: Rows | Columns) -> Source:
-    """The kernel's text."""
-    printer = _Rows(name, region, schedule) if isinstance(schedule, Rows) else _Columns(name, region, schedule)
-    return printer.source()
-
-
-class _Printer:
+class Teams:
     """What both forms share. ``lanes``: rows of a thread. ``guard``: whether its rows exist; None: they do."""
 
     lanes: int
@@ -380,168 +364,3 @@ class _Printer:
     def _others(self, access: Access) -> tuple[int, ...]:
         """The strides of all axes but that along a vector."""
         raise NotImplementedError
-
-
-class _Rows(_Printer):
-    def __init__(self, name: str, region: Region, schedule: Rows) -> None:
-        super().__init__(name, region, schedule.vector, schedule.held, schedule.chunks)
-        self.schedule, self.lanes = schedule, 1
-
-    def threads(self) -> int:
-        return self.schedule.team * self.schedule.teams
-
-    def resident(self) -> int:
-        wide = any(access.dtype is DType.F64 for access in (*self.region.inputs, *self.region.outputs))
-        return 1 if wide else max(1, _RESIDENT // self.threads())
-
-    @property
-    def covers(self) -> int:
-        return self.schedule.team * self.held * self.vector * self.chunks
-
-    def place(self) -> None:
-        row = self.team()
-        self.guard = self.text.below(row, self.schedule.rows) if self.schedule.rows % self.schedule.teams else None
-        self.outer = self.text.unravel(row, self.region.outer)
-
-    def team(self) -> Index:
-        """The number of the thread's team in the grid; sets the thread's number in it."""
-        text, s = self.text, self.schedule
-        team: Index = text.here("block")
-        thread: Index = text.here("thread")
-        if s.teams > 1:
-            part, thread = text.divmod(thread, s.team)
-            team = text.plus(text.times(team, s.teams), part)
-        self.member = thread
-        self.leads = text.below(thread, 1) if s.team > 1 else None
-        return team
-
-    def numbers(self, chunk: Index) -> Index:
-        step = self.schedule.team * self.vector
-        first = self.text.plus(self.text.times(self.member, self.vector), self.text.times(chunk, step * self.held))
-        return self.text.ramp(first, self.held, step)
-
-    def elements(self, numbers: Index) -> Index:
-        return self.text.ramp(numbers, self.vector, 1)
-
-    def along(self, access: Access) -> int:
-        return access.strides[-1] if self.region.inner else 0
-
-    def _others(self, access: Access) -> tuple[int, ...]:
-        return access.strides[:-1]
-
-    def running(self, scan: Scan, value: str) -> str:
-        team = self.schedule.team
-        assert team <= WARP and self.held == 1
-        return self.text.set(self.text.call("running", (scan.combine, team, self.vector, int(scan.exclusive)), value))
-
-    def total(self, combine: str, text: str) -> str:
-        team = self.schedule.team
-        if team > 1:
-            text = self.text.set(self.text.call("group", (combine, min(team, WARP)), text))
-        if team > WARP:
-            self.slots += 1
-            text = self.text.set(self.text.call("across", (combine, team // WARP, WARP, self.slots), text))
-        return text
-
-
-class _Sweep(_Rows):
-    """Rows one after the other, with the last stage's reductions down the columns."""
-
-    def __init__(self, name: str, sweep: Sweep) -> None:
-        partial = tuple(Access(d, (sweep.region.inner[0], 1)) for d in sweep.partial)
-        super().__init__(name, replace(sweep.region, outputs=(*sweep.region.outputs, *partial)), sweep.cut)
-        self.sweep, self.own = sweep, len(sweep.region.outputs)
-
-    def resident(self) -> int:
-        return 1
-
-    def source(self) -> Source:
-        text, cut, [*stages, last] = self.text, self.schedule, self.region.stages
-        team = self.team()
-        lanes = self.held * self.vector
-        zeros = [
-            text.call("fill", (dtype, lanes), text.constant(identity(reduce.combine, dtype), dtype))
-            for reduce, dtype in zip(last.reduces, self.sweep.partial)
-        ]
-        sums = [text.set(zero) for zero in zeros]
-        with text.loop(self.sweep.steps) as step:
-            row = text.plus(team, text.times(step, self.sweep.teams))
-            self.guard = text.below(row, cut.rows) if self.sweep.teams * self.sweep.steps > cut.rows else None
-            self.outer = text.unravel(row, self.region.outer)
-            for stage in stages:
-                self._load_rows(stage)
-                if stage.element:
-                    self._element_stage(stage)
-                else:
-                    self._row_stage(stage)
-            self._load_rows(last)
-            known = self._elements(last, 0)
-            for own, reduce in zip(sums, last.reduces):
-                reg = known[reduce.value]
-                assert reg is not None
-                value = self._only(reg, reduce.combine)
-                if self.guard is not None:
-                    zero = text.constant(identity(reduce.combine, reg.held), reg.held)
-                    value = text.set(text.call("select", (), self.guard, value, zero))
-                text.set(text.call(STEP[reduce.combine], (), own, value), own)
-            if self.slots:
-                text.write(text.call("barrier", ()))  # before the next row's sums take the shared memory
-        self._partial(team, sums)
-        return text.source(self.threads(), self.resident())
-
-    def _partial(self, team: Index, sums: list[str]) -> None:
-        """Writes what the team has added up."""
-        self.only, self.guard, self.bases, self.outer = None, None, {}, [team]
-        numbers, reached = self._reached(0)
-        for i, own in enumerate(sums):
-            vector, at, mask = self._element_place(len(self.region.inputs) + self.own + i, numbers, reached)
-            self._store(self.own + i, vector, at, Reg(own, self.sweep.partial[i]), mask)
-
-
-class _Columns(_Printer):
-    def __init__(self, name: str, region: Region, schedule: Columns) -> None:
-        super().__init__(name, region, schedule.vector, schedule.held, schedule.chunks)
-        self.schedule, self.lanes = schedule, schedule.vector
-
-    def threads(self) -> int:
-        return self.schedule.width * self.schedule.parts
-
-    @property
-    def covers(self) -> int:
-        return self.schedule.parts * self.held * self.chunks
-
-    def place(self) -> None:
-        text, s = self.text, self.schedule
-        part, across = text.divmod(text.here("thread"), s.width)
-        line, piece = text.divmod(text.here("block"), s.blocks)
-        first = text.times(text.plus(text.times(piece, s.width), across), s.vector)
-        self.guard = text.below(text.known(first), s.line) if s.line % (s.width * s.vector) else None
-        self.part = part
-        self.leads = text.below(text.known(part), 1) if s.parts > 1 else None
-        self.outer = [*text.unravel(line if s.lines > 1 else 0, self.region.outer[:-1]), first]
-
-    def numbers(self, chunk: Index) -> Index:
-        parts = self.schedule.parts
-        first = self.text.plus(self.part, self.text.times(chunk, parts * self.held))
-        return self.text.ramp(first, self.held, parts)
-
-    def elements(self, numbers: Index) -> Index:
-        return self.text.set(self.text.call("each", (self.vector,), numbers)) if self.vector > 1 else numbers
-
-    def along(self, access: Access) -> int:
-        return access.strides[self.split - 1]
-
-    def _others(self, access: Access) -> tuple[int, ...]:
-        return (*access.strides[: self.split - 1], *access.strides[self.split :])
-
-    def running(self, scan: Scan, value: str) -> str:
-        assert self.schedule.parts == self.held == 1, "a thread has its columns to itself"
-        return self._start(scan.combine, self.dtypes[scan.value], self.lanes) if scan.exclusive else value
-
-    def total(self, combine: str, text: str) -> str:
-        if self.schedule.parts == 1:
-            return text
-        self.slots += 1
-        return self.text.set(
-            self.text.call("across", (combine, self.schedule.parts, self.schedule.width, self.slots), text)
-        )

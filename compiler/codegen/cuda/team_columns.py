@@ -1,0 +1,63 @@
+"""Columns by vectors of rows."""
+
+from __future__ import annotations
+
+from dslc.compiler.codegen.cuda.schedule import Columns
+from dslc.compiler.codegen.cuda.source import Source
+from dslc.compiler.codegen.cuda.teams import Teams
+from dslc.compiler.codegen.cuda.text import Index
+from dslc.compiler.codegen.region import Access, Region, Scan
+
+
+def columns_source(name: str, region: Region, schedule: Columns) -> Source:
+    """The kernel's text."""
+    return _Columns(name, region, schedule).source()
+
+
+class _Columns(Teams):
+    def __init__(self, name: str, region: Region, schedule: Columns) -> None:
+        super().__init__(name, region, schedule.vector, schedule.held, schedule.chunks)
+        self.schedule, self.lanes = schedule, schedule.vector
+
+    def threads(self) -> int:
+        return self.schedule.width * self.schedule.parts
+
+    @property
+    def covers(self) -> int:
+        return self.schedule.parts * self.held * self.chunks
+
+    def place(self) -> None:
+        text, s = self.text, self.schedule
+        part, across = text.divmod(text.here("thread"), s.width)
+        line, piece = text.divmod(text.here("block"), s.blocks)
+        first = text.times(text.plus(text.times(piece, s.width), across), s.vector)
+        self.guard = text.below(text.known(first), s.line) if s.line % (s.width * s.vector) else None
+        self.part = part
+        self.leads = text.below(text.known(part), 1) if s.parts > 1 else None
+        self.outer = [*text.unravel(line if s.lines > 1 else 0, self.region.outer[:-1]), first]
+
+    def numbers(self, chunk: Index) -> Index:
+        parts = self.schedule.parts
+        first = self.text.plus(self.part, self.text.times(chunk, parts * self.held))
+        return self.text.ramp(first, self.held, parts)
+
+    def elements(self, numbers: Index) -> Index:
+        return self.text.set(self.text.call("each", (self.vector,), numbers)) if self.vector > 1 else numbers
+
+    def along(self, access: Access) -> int:
+        return access.strides[self.split - 1]
+
+    def _others(self, access: Access) -> tuple[int, ...]:
+        return (*access.strides[: self.split - 1], *access.strides[self.split :])
+
+    def running(self, scan: Scan, value: str) -> str:
+        assert self.schedule.parts == self.held == 1, "a thread has its columns to itself"
+        return self._start(scan.combine, self.dtypes[scan.value], self.lanes) if scan.exclusive else value
+
+    def total(self, combine: str, text: str) -> str:
+        if self.schedule.parts == 1:
+            return text
+        self.slots += 1
+        return self.text.set(
+            self.text.call("across", (combine, self.schedule.parts, self.schedule.width, self.slots), text)
+        )

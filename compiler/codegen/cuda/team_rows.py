@@ -1,0 +1,144 @@
+"""Rows by teams of threads, and sweeps down many rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from dslc.compiler.codegen.cuda.schedule import WARP, Rows
+from dslc.compiler.codegen.cuda.source import Source
+from dslc.compiler.codegen.cuda.stages import STEP, identity
+from dslc.compiler.codegen.cuda.sweep import Sweep
+from dslc.compiler.codegen.cuda.teams import Teams
+from dslc.compiler.codegen.cuda.text import Index
+from dslc.compiler.codegen.cuda.values import Reg
+from dslc.compiler.codegen.region import Access, Region, Scan
+from dslc.compiler.ir.types import DType
+
+_RESIDENT: Final = 1024  # threads of a multiprocessor: enough to load the next rows while others are reduced
+
+
+def rows_source(name: str, region: Region, schedule: Rows) -> Source:
+    """The text of a kernel of rows."""
+    return _Rows(name, region, schedule).source()
+
+
+def sweep_source(name: str, sweep: Sweep) -> Source:
+    """The text of a kernel of rows with sums down their columns."""
+    return _Sweep(name, sweep).source()
+
+
+class _Rows(Teams):
+    def __init__(self, name: str, region: Region, schedule: Rows) -> None:
+        super().__init__(name, region, schedule.vector, schedule.held, schedule.chunks)
+        self.schedule, self.lanes = schedule, 1
+
+    def threads(self) -> int:
+        return self.schedule.team * self.schedule.teams
+
+    def resident(self) -> int:
+        wide = any(access.dtype is DType.F64 for access in (*self.region.inputs, *self.region.outputs))
+        return 1 if wide else max(1, _RESIDENT // self.threads())
+
+    @property
+    def covers(self) -> int:
+        return self.schedule.team * self.held * self.vector * self.chunks
+
+    def place(self) -> None:
+        row = self.team()
+        self.guard = self.text.below(row, self.schedule.rows) if self.schedule.rows % self.schedule.teams else None
+        self.outer = self.text.unravel(row, self.region.outer)
+
+    def team(self) -> Index:
+        """The number of the thread's team in the grid; sets the thread's number in it."""
+        text, s = self.text, self.schedule
+        team: Index = text.here("block")
+        thread: Index = text.here("thread")
+        if s.teams > 1:
+            part, thread = text.divmod(thread, s.team)
+            team = text.plus(text.times(team, s.teams), part)
+        self.member = thread
+        self.leads = text.below(thread, 1) if s.team > 1 else None
+        return team
+
+    def numbers(self, chunk: Index) -> Index:
+        step = self.schedule.team * self.vector
+        first = self.text.plus(self.text.times(self.member, self.vector), self.text.times(chunk, step * self.held))
+        return self.text.ramp(first, self.held, step)
+
+    def elements(self, numbers: Index) -> Index:
+        return self.text.ramp(numbers, self.vector, 1)
+
+    def along(self, access: Access) -> int:
+        return access.strides[-1] if self.region.inner else 0
+
+    def _others(self, access: Access) -> tuple[int, ...]:
+        return access.strides[:-1]
+
+    def running(self, scan: Scan, value: str) -> str:
+        team = self.schedule.team
+        assert team <= WARP and self.held == 1
+        return self.text.set(self.text.call("running", (scan.combine, team, self.vector, int(scan.exclusive)), value))
+
+    def total(self, combine: str, text: str) -> str:
+        team = self.schedule.team
+        if team > 1:
+            text = self.text.set(self.text.call("group", (combine, min(team, WARP)), text))
+        if team > WARP:
+            self.slots += 1
+            text = self.text.set(self.text.call("across", (combine, team // WARP, WARP, self.slots), text))
+        return text
+
+
+class _Sweep(_Rows):
+    """Rows one after the other, with the last stage's reductions down the columns."""
+
+    def __init__(self, name: str, sweep: Sweep) -> None:
+        partial = tuple(Access(d, (sweep.region.inner[0], 1)) for d in sweep.partial)
+        super().__init__(name, replace(sweep.region, outputs=(*sweep.region.outputs, *partial)), sweep.cut)
+        self.sweep, self.own = sweep, len(sweep.region.outputs)
+
+    def resident(self) -> int:
+        return 1
+
+    def source(self) -> Source:
+        text, cut, [*stages, last] = self.text, self.schedule, self.region.stages
+        team = self.team()
+        lanes = self.held * self.vector
+        zeros = [
+            text.call("fill", (dtype, lanes), text.constant(identity(reduce.combine, dtype), dtype))
+            for reduce, dtype in zip(last.reduces, self.sweep.partial)
+        ]
+        sums = [text.set(zero) for zero in zeros]
+        with text.loop(self.sweep.steps) as step:
+            row = text.plus(team, text.times(step, self.sweep.teams))
+            self.guard = text.below(row, cut.rows) if self.sweep.teams * self.sweep.steps > cut.rows else None
+            self.outer = text.unravel(row, self.region.outer)
+            for stage in stages:
+                self._load_rows(stage)
+                if stage.element:
+                    self._element_stage(stage)
+                else:
+                    self._row_stage(stage)
+            self._load_rows(last)
+            known = self._elements(last, 0)
+            for own, reduce in zip(sums, last.reduces):
+                reg = known[reduce.value]
+                assert reg is not None
+                value = self._only(reg, reduce.combine)
+                if self.guard is not None:
+                    zero = text.constant(identity(reduce.combine, reg.held), reg.held)
+                    value = text.set(text.call("select", (), self.guard, value, zero))
+                text.set(text.call(STEP[reduce.combine], (), own, value), own)
+            if self.slots:
+                text.write(text.call("barrier", ()))  # before the next row's sums take the shared memory
+        self._partial(team, sums)
+        return text.source(self.threads(), self.resident())
+
+    def _partial(self, team: Index, sums: list[str]) -> None:
+        """Writes what the team has added up."""
+        self.only, self.guard, self.bases, self.outer = None, None, {}, [team]
+        numbers, reached = self._reached(0)
+        for i, own in enumerate(sums):
+            vector, at, mask = self._element_place(len(self.region.inputs) + self.own + i, numbers, reached)
+            self._store(self.own + i, vector, at, Reg(own, self.sweep.partial[i]), mask)
