@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -64,10 +64,11 @@ class _Call:
         required = [t.name for t in self.tensors if t.name not in self.optional]
         check_names(self.call, list(given), required, [*self.optional, *self.defaults])
         present = [t for t in self.tensors if t.name in given]
-        arrays, dims = check_inputs(self.call, given, present, self.bounds())
+        arrays, dims = check_inputs(self.call, given, present, self.bounds)
         arguments = {n: number(self.call, n, given.get(n, v)) for n, v in self.defaults.items()}
         return arrays, arguments, dims
 
+    @cached_property
     def bounds(self) -> tuple[Dim, ...]:
         """The dims with the bounds that hold for this call."""
         return self.interface.dims
@@ -113,6 +114,7 @@ class _Call:
             raise self.not_built({batch: dims[batch]})
         return [(by_size[piece.size], piece) for piece in pieces]
 
+    @cached_property
     def by_row(self) -> frozenset[str]:
         """The inputs whose axis 0 is the batch dim."""
         return frozenset(t.name for t in self.tensors if self.interface.rows_of(t))
@@ -127,6 +129,7 @@ class Predict(_Call):
         super().__init__(interface, programs)
         self.row_independent = row_independent
 
+    @cached_property
     def bounds(self) -> tuple[Dim, ...]:
         """The bounds of the batch dim are those of one run; rows that do not depend on each other may be any number."""
         if not self.row_independent:
@@ -156,7 +159,7 @@ class Predict(_Call):
         results: dict[str, NDArray[Any]] = {}
         for program, piece in pieces:
             start = 0 if piece is None else piece.start
-            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row())
+            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row)
             outputs = {name: view for name, _, view in bound.run()}
             for result in self.interface.results:
                 view = outputs[result.name]
@@ -185,7 +188,7 @@ class Predict(_Call):
         results = {r.name: backend.new_array(r.dtype, _shape(r, sizes)) for r in self.interface.results}
         for program, piece in pieces:
             start = 0 if piece is None else piece.start
-            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row())
+            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row)
             targets = {
                 r.name: results[r.name]
                 if piece is None or not self.interface.rows_of(r)
@@ -217,6 +220,7 @@ class TrainStep(_Call):
         self.train = interface.train
         self.accumulating = accumulating
 
+    @cached_property
     def bounds(self) -> tuple[Dim, ...]:
         """The bounds of the batch dim are those of a micro-batch; a step has the rows that were built."""
         several = self.train.accumulate > 1
@@ -255,7 +259,7 @@ class TrainStep(_Call):
         for start in range(0, count * size, size):
             last = start == (count - 1) * size
             rows = {**scalars, "row": scalars["row"] + start}
-            yield context.feed(program if last else before, arrays, rows, Cut(start, size, size), self.by_row())
+            yield context.feed(program if last else before, arrays, rows, Cut(start, size, size), self.by_row)
 
     def run(
         self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float], state: State
@@ -311,6 +315,7 @@ class Evaluate(_Call):
             )
         self.finish = finish[0]
 
+    @cached_property
     def bounds(self) -> tuple[Dim, ...]:
         """The bounds of the batch dim are those of one run; all rows together may be any number."""
         return tuple(_unbounded(d) if d.batch else d for d in self.interface.dims)
@@ -367,7 +372,7 @@ class Evaluate(_Call):
         rows = 0
         for program, piece, inside, arrays in each:
             start = 0 if piece is None else piece.start
-            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, inside, self.by_row())
+            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, inside, self.by_row)
             rows += program.sizes.get(self.interface.batch or "", 0) if piece is None else piece.rows
             for name, kind, view in bound.run():
                 total[name] = _combined(kind, total[name], view) if name in total else view.copy()

@@ -19,15 +19,17 @@ def write_scalars(views: Mapping[str, NDArray[Any]], values: Mapping[str, int | 
 
     ArtifactError R301 for a scalar that nothing gives, InputError R105 for a value that its dtype cannot hold.
     """
-    with np.errstate(over="ignore"):
-        for name, view in views.items():
-            if name not in values:
-                raise ArtifactError("R301", f"nothing gives the scalar `{name}`", place=place)
-            value = values[name]
-            if name == "seed" and isinstance(value, int) and value >= 1 << 63:
-                value -= 1 << 64
+    for name, view in views.items():
+        if name not in values:
+            raise ArtifactError("R301", f"nothing gives the scalar `{name}`", place=place)
+        value = values[name]
+        if view.dtype.kind != "f":
+            wraps = name == "seed" and int(value) >= 1 << 63
+            view[...] = int(value) - (1 << 64) if wraps else value
+            continue
+        with np.errstate(over="ignore"):
             view[...] = value
-            if view.dtype.kind == "f" and not np.isfinite(view):
-                raise InputError(
-                    "R105", f"`{name}` = {value} does not fit {name_of(view.dtype)}[]", place=place, help="pass less"
-                )
+        if not np.isfinite(view):
+            raise InputError(
+                "R105", f"`{name}` = {value} does not fit {name_of(view.dtype)}[]", place=place, help="pass less"
+            )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -164,7 +165,7 @@ class Session:
         WeightsMissing R304.
         """
         self._alive("predict")
-        call = calls.Predict(self.interface, self._entry("predict"), self._row_independent)
+        call = self._predict
         call.by_name(unnamed)
         given = self._backend.adopt("predict", inputs)
         arrays, dims = call.check(given)
@@ -190,7 +191,7 @@ class Session:
         WeightsMissing R304.
         """
         self._alive("train_step")
-        call = calls.TrainStep(self.interface, self._entry("train_step"), self._entry("accumulate_step"))
+        call = self._train_step
         call.by_name(unnamed)
         arrays, arguments, program = call.check(self._backend.adopt("train_step", inputs))
         rate = call.rate(lr)
@@ -212,7 +213,7 @@ class Session:
         When something is found, the step was not finished: the state is half updated until it is restored.
         """
         self._alive("find_nonfinite")
-        call = calls.TrainStep(self.interface, self._entry("train_step"), self._entry("accumulate_step"))
+        call = self._train_step
         arrays, arguments, program = call.check(inputs)
         rate = call.rate(lr)
         with self._pool.exclusive() as context:
@@ -237,7 +238,7 @@ class Session:
         WeightsMissing R304.
         """
         self._alive("evaluate")
-        call = calls.Evaluate(self.interface, self._entry("eval_step"), self._entry("eval_finish"))
+        call = self._evaluate
         call.by_name(unnamed)
         arrays, arguments, dims = call.check(self._backend.adopt("evaluate", inputs))
         pieces = call.pieces(dims)
@@ -262,7 +263,7 @@ class Session:
         R304, and what ``read`` raises.
         """
         self._alive("evaluate")
-        call = calls.Evaluate(self.interface, self._entry("eval_step"), self._entry("eval_finish"))
+        call = self._evaluate
         pieces = call.pieces_of(rows)
         scalars = self._scalars(step=step, row=0)
         spans = [(0, rows) if piece is None else (piece.start, piece.start + piece.rows) for _, piece in pieces]
@@ -352,6 +353,18 @@ class Session:
         if self._pool.closed:
             raise closed_error(call)
         self._backend.check()
+
+    @cached_property
+    def _predict(self) -> calls.Predict:
+        return calls.Predict(self.interface, self._entry("predict"), self._row_independent)
+
+    @cached_property
+    def _train_step(self) -> calls.TrainStep:
+        return calls.TrainStep(self.interface, self._entry("train_step"), self._entry("accumulate_step"))
+
+    @cached_property
+    def _evaluate(self) -> calls.Evaluate:
+        return calls.Evaluate(self.interface, self._entry("eval_step"), self._entry("eval_finish"))
 
     def _entry(self, entry: str) -> list[Loaded]:
         return self._programs.get(entry, [])
