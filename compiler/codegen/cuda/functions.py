@@ -6,7 +6,7 @@ kin are libdevice's accurate ones. Integers wrap. A lane meets a scalar by repea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from llvmlite import ir
@@ -77,6 +77,17 @@ def combine(builder: Any, how: str, dtype: DType, x: Any, y: Any) -> Any:
     if dtype.is_float:
         first = builder.or_(first, is_nan(builder, x))
     return builder.select(first, x, y)
+
+
+def tree(builder: Any, how: str, dtype: DType, lanes: Sequence[Any]) -> Any:
+    """The first half combined with the second until one is left; an odd one in the middle waits."""
+    while len(lanes) > 1:
+        half = (len(lanes) + 1) // 2
+        lanes = [
+            combine(builder, how, dtype, lanes[i], lanes[i + half]) if i + half < len(lanes) else lanes[i]
+            for i in range(half)
+        ]
+    return lanes[0]
 
 
 def _sign(builder: Any, dtype: DType, x: Any) -> Any:

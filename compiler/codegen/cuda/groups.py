@@ -1,37 +1,15 @@
-"""Where a thread is, index arithmetic, and reductions over lanes and over the threads of a block, as intrinsics.
-
-All threads of a block run through the same statements, so shuffles and barriers see all of them. Every reduction is a
-tree whose form depends on its parameters alone; all threads get the same bits.
-"""
+"""Where a thread is, arithmetic of indices, and lanes put together, as intrinsics for Numba."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
-from llvmlite import ir
-from numba.cuda import types
 from numba.cuda.extending import intrinsic
 from numba.cuda.typing import signature
 
-from dslc.compiler.codegen.cuda.functions import combine, convert, device
-from dslc.compiler.codegen.cuda.lanes import (
-    I8,
-    I32,
-    I64,
-    count_of,
-    dtype_of,
-    llvm_type,
-    packed,
-    spread,
-    type_of,
-    unpacked,
-)  # fmt: skip
-from dslc.compiler.codegen.cuda.stages import identity
+from dslc.compiler.codegen.cuda.functions import convert, device, tree
+from dslc.compiler.codegen.cuda.lanes import I32, count_of, dtype_of, packed, spread, type_of, unpacked
 from dslc.compiler.ir.types import DType
-
-_SHARED: Final = 3  # the address space
-_EVERY: Final = I32(-1)  # all threads of a warp
 
 
 def _place(register: str) -> Any:
@@ -47,17 +25,6 @@ def _place(register: str) -> Any:
 
 thread = _place("tid")  # in the block: i32
 block = _place("ctaid")  # in the grid: i32
-
-
-@intrinsic  # type: ignore[untyped-decorator]
-def barrier(context: Any) -> Any:
-    """No thread of the block goes on before all are here."""
-
-    def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-        device(builder, "llvm.nvvm.barrier0", ir.VoidType())
-        return context.get_dummy_value()
-
-    return signature(types.none), generate
 
 
 def index_function(name: str) -> Any:
@@ -174,173 +141,8 @@ def fold(how: str, groups: int, count: int) -> Any:
     def typed(x: Any) -> tuple[Any, Any]:
         def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
             lanes = spread(unpacked(builder, values[0], x), groups * count)
-            return packed(builder, [_tree(builder, how, dtype_of(x), lanes[i::count]) for i in range(count)])
+            return packed(builder, [tree(builder, how, dtype_of(x), lanes[i::count]) for i in range(count)])
 
         return signature(type_of(dtype_of(x), count), x), generate
 
     return intrinsic(lambda context, x: typed(x))
-
-
-def group(how: str, width: int) -> Any:
-    """Each lane combined over groups of ``width`` neighbouring threads of a warp, by butterflies."""
-
-    def typed(x: Any) -> tuple[Any, Any]:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = unpacked(builder, values[0], x)
-            distance = width // 2
-            while distance:
-                others = [_shuffled(builder, lane, distance) for lane in lanes]
-                lanes = [combine(builder, how, dtype_of(x), a, b) for a, b in zip(lanes, others)]
-                distance //= 2
-            return packed(builder, lanes)
-
-        return signature(x, x), generate
-
-    return intrinsic(lambda context, x: typed(x))
-
-
-def running(how: str, width: int, count: int, exclusive: int) -> Any:
-    """Each of ``count`` lanes combined with all before it, in its thread and in the threads before it of a group of
-    ``width``; ``exclusive``: only with those before it."""
-
-    def typed(x: Any) -> tuple[Any, Any]:
-        dtype = dtype_of(x)
-
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = spread(unpacked(builder, values[0], x), count)
-            for i in range(1, count):
-                lanes = [*lanes[:i], combine(builder, how, dtype, lanes[i - 1], lanes[i]), *lanes[i + 1 :]]
-            nothing = lanes[0].type(identity(how, dtype))
-            member = builder.urem(device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32), I32(width))
-            total, distance = lanes[-1], 1
-            while distance < width:  # Hillis and Steele
-                other = _shuffled(builder, total, distance, up=True)
-                reached = builder.icmp_unsigned(">=", member, I32(distance))
-                total = combine(builder, how, dtype, builder.select(reached, other, nothing), total)
-                distance *= 2
-            if width > 1:
-                first = builder.icmp_unsigned("==", member, I32(0))
-                before = builder.select(first, nothing, _shuffled(builder, total, 1, up=True))
-            else:
-                before = nothing
-            if exclusive:
-                lanes = [nothing, *lanes[:-1]]
-            return packed(builder, [combine(builder, how, dtype, before, lane) for lane in lanes])
-
-        return signature(type_of(dtype, count), x), generate
-
-    return intrinsic(lambda context, x: typed(x))
-
-
-def across(how: str, parts: int, width: int, slot: int) -> Any:
-    """Each lane combined over the threads t, t + width, ... of a block of ``parts * width``, through shared memory.
-
-    ``slot`` names the memory; no two calls of a kernel share one.
-    """
-
-    def typed(x: Any) -> tuple[Any, Any]:
-        dtype, count = dtype_of(x), count_of(x)
-        type = llvm_type(dtype) if dtype is not DType.B1 else I8
-
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = unpacked(builder, values[0], x)
-            memory = _shared(builder, f"shared_{slot}", ir.ArrayType(type, count * parts * width))
-            here = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
-            for i, lane in enumerate(lanes):
-                builder.store(lane, builder.gep(memory, [I32(0), builder.add(here, I32(i * parts * width))]))
-            device(builder, "llvm.nvvm.barrier0", ir.VoidType())
-            first = builder.urem(here, I32(width))
-            found = []
-            for i in range(count):
-                partial = [
-                    builder.load(builder.gep(memory, [I32(0), builder.add(first, I32((i * parts + p) * width))]))
-                    for p in range(parts)
-                ]
-                found.append(_tree(builder, how, dtype, partial))
-            return packed(builder, found)
-
-        return signature(x, x), generate
-
-    return intrinsic(lambda context, x: typed(x))
-
-
-def turned(size: int, vector: int, threads: int, slot: int) -> Any:
-    """Lanes of a square of ``size`` by ``size`` elements, turned: what a thread has of columns for what it has of rows.
-
-    Vector q = thread, thread + threads, ... of the square is ``vector`` neighbours of row q // (size / vector). Rows in
-    shared memory are one element longer than the square's, so that a warp finds few of its lanes in one bank.
-    """
-
-    def typed(x: Any) -> tuple[Any, Any]:
-        dtype = dtype_of(x)
-        memory_type = I8 if dtype is DType.B1 else llvm_type(dtype)
-
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = unpacked(builder, values[0], x)
-            memory = _shared(builder, f"shared_{slot}", ir.ArrayType(memory_type, size * (size + 1)))
-            thread = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
-            places = []
-            for number in range(len(lanes) // vector):
-                q = builder.add(thread, I32(number * threads))
-                row, column = builder.udiv(q, I32(size // vector)), builder.urem(q, I32(size // vector))
-                places.append((row, builder.mul(column, I32(vector))))
-
-            def at(row: Any, column: Any) -> Any:
-                return builder.gep(memory, [I32(0), builder.add(builder.mul(row, I32(size + 1)), column)])
-
-            for n, lane in enumerate(lanes):
-                row, column = places[n // vector]
-                held = builder.zext(lane, I8) if dtype is DType.B1 else lane
-                builder.store(held, at(row, builder.add(column, I32(n % vector))))
-            device(builder, "llvm.nvvm.barrier0", ir.VoidType())
-            found = []
-            for n in range(len(lanes)):
-                row, column = places[n // vector]
-                lane = builder.load(at(builder.add(column, I32(n % vector)), row))
-                found.append(builder.icmp_unsigned("!=", lane, I8(0)) if dtype is DType.B1 else lane)
-            return packed(builder, found)
-
-        return signature(x, x), generate
-
-    return intrinsic(lambda context, x: typed(x))
-
-
-def _tree(builder: Any, how: str, dtype: DType, lanes: Sequence[Any]) -> Any:
-    """The first half combined with the second until one is left; an odd one in the middle waits."""
-    while len(lanes) > 1:
-        half = (len(lanes) + 1) // 2
-        lanes = [
-            combine(builder, how, dtype, lanes[i], lanes[i + half]) if i + half < len(lanes) else lanes[i]
-            for i in range(half)
-        ]
-    return lanes[0]
-
-
-def _shared(builder: Any, name: str, type: Any) -> Any:
-    """Shared memory of the block."""
-    memory = ir.GlobalVariable(builder.module, type, name, addrspace=_SHARED)
-    memory.linkage = "internal"
-    memory.initializer = ir.Constant(type, ir.Undefined)
-    memory.align = 16
-    return memory
-
-
-def _shuffled(builder: Any, lane: Any, distance: int, up: bool = False) -> Any:
-    """The lane of the thread whose number differs in the bit ``distance``, or is less by it (``up``)."""
-    type = lane.type
-    bits = type.width if isinstance(type, ir.IntType) else 32 if isinstance(type, ir.FloatType) else 64
-    raw = lane if isinstance(type, ir.IntType) else builder.bitcast(lane, ir.IntType(bits))
-    if bits == 64:
-        halves = [builder.trunc(raw, I32), builder.trunc(builder.lshr(raw, I64(32)), I32)]
-        low, high = (builder.zext(_exchanged(builder, half, distance, up), I64) for half in halves)
-        raw = builder.or_(low, builder.shl(high, I64(32)))
-    elif bits == 32:
-        raw = _exchanged(builder, raw, distance, up)
-    else:
-        raw = builder.trunc(_exchanged(builder, builder.zext(raw, I32), distance, up), type)
-    return raw if isinstance(type, ir.IntType) else builder.bitcast(raw, type)
-
-
-def _exchanged(builder: Any, word: Any, distance: int, up: bool) -> Any:
-    name, bound = ("up", 0) if up else ("bfly", 31)
-    return device(builder, f"llvm.nvvm.shfl.sync.{name}.i32", I32, _EVERY, word, I32(distance), I32(bound))

@@ -3,7 +3,7 @@
 A printed kernel handles several elements in each thread. Written out one by one they would make long texts that Numba
 compiles slowly, and Numba would never load 16 bytes at once. So a value of n elements is one variable of the type
 ``Lanes(dtype, n)``, an LLVM vector; one of a single element is a Numba scalar. Functions of lanes are intrinsics that
-write the LLVM IR of each lane (``functions.py``, ``memory.py``, ``groups.py``).
+write the LLVM IR of each lane (``library.py`` lists them).
 """
 
 from __future__ import annotations

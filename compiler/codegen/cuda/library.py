@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from dslc.compiler.codegen.cuda import functions, groups, halves, memory
+from dslc.compiler.codegen.cuda import exchange, functions, groups, halves, memory
 from dslc.compiler.codegen.cuda.source import Call
 from dslc.compiler.ir.scalar import FUNCTIONS
 
@@ -30,8 +30,12 @@ def function_of(call: Call) -> Any:
             return memory.store(given[0], given[1], head == "store_if")
         case "raise_flag":
             return memory.raise_flag
-        case "thread" | "block" | "joined" | "barrier":
+        case "thread" | "block" | "joined":
             return getattr(groups, head)
+        case "barrier":
+            return exchange.barrier
+        case "group" | "across" | "running" | "turned":
+            return getattr(exchange, head)(*given)
         case "plus" | "times" | "quotient" | "remainder" | "below":
             return groups.index_function(head)
     return getattr(groups, head)(*given)
