@@ -18,6 +18,7 @@ from dslc.runtime.cuda.arrays import DeviceArray, foreign_array, lies_on_gpu, ne
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.executor import DevicePlan
 from dslc.runtime.cuda.lane import Lane, LaneSizes
+from dslc.runtime.cuda.libraries import Libraries
 from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.pool import size_class
 from dslc.runtime.cuda.transfers import input_bytes, is_staged, output_spans
@@ -91,6 +92,7 @@ class CudaBackend:
             code = {name: artifact.blob(name) for kind in ("cubin", "ptx") for name in artifact.blobs(kind)}
             self._modules = Modules(device, code, capability, choice.through_ptx)
             resources.callback(self._modules.close)
+            self._libraries = Libraries(device, resources)
             self._lanes = [Lane(device, sizes, resources) for _ in range(contexts)]
             for lane in self._lanes:
                 self.contexts.append(
@@ -101,6 +103,7 @@ class CudaBackend:
                             self.state.address,
                             self.state.written,
                             self._modules,
+                            self._libraries,
                             artifact.blob,
                             resources,
                             name=str(program),

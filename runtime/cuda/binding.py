@@ -7,9 +7,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dslc.base.errors import EnvironmentFault
+from dslc.base.errors import DslcError, EnvironmentFault
 from dslc.runtime.cuda.driver import Arguments
-from dslc.runtime.cuda.graph import Bulk, Launch, Mark, Move, Placed, Step, fill_steps
+from dslc.runtime.cuda.graph import Bulk, Launch, LibraryCall, Mark, Move, Placed, Step, fill_steps
 from dslc.runtime.plan import (
     BulkBegin,
     BulkEnd,
@@ -17,6 +17,8 @@ from dslc.runtime.plan import (
     EventRecord,
     EventWait,
     Fill,
+    Gemm,
+    GraphOp,
     Instruction,
     Kernel,
     Plan,
@@ -25,6 +27,7 @@ from dslc.runtime.plan import (
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.lane import Lane
+    from dslc.runtime.cuda.libraries import Libraries
     from dslc.runtime.cuda.modules import Modules
 
 _SIZES: Final = {"i32": 4, "f32": 4}  # bytes of arguments by value; all others have 8
@@ -42,12 +45,13 @@ class Group:
 class Binder:
     """A plan's instructions on the memory of a lane. ``bases``: where the regions begin; ``name`` is the program's.
 
-    Raises EnvironmentFault R202 for an instruction or a region that this runtime does not know, ArtifactError R301 for
-    code that does not fit the plan.
+    Raises EnvironmentFault R202 for an instruction or a region that this runtime does not know, R205 for a library that
+    is not installed, ArtifactError R301 for code that does not fit the plan.
     """
 
-    def __init__(self, plan: Plan, bases: Mapping[str, int], modules: Modules, name: str) -> None:
-        self._plan, self._bases, self._modules, self._name = plan, bases, modules, name
+    def __init__(self, plan: Plan, bases: Mapping[str, int], modules: Modules, libraries: Libraries, name: str) -> None:
+        self._plan, self._bases, self._name = plan, bases, name
+        self._modules, self._libraries = modules, libraries
 
     def address(self, index: int) -> int:
         buffer = self._plan.buffers[index]
@@ -76,6 +80,8 @@ class Binder:
         """What an instruction puts on its stream."""
         names = self._plan.names
         match instruction:
+            case Gemm(stream=stream, where=where) | GraphOp(stream=stream, where=where):
+                return [(stream, self._library_call(instruction, names[where]))]
             case Kernel(stream=stream):
                 return [(stream, self._launch(instruction))]
             case Copy(src=src, dst=dst, stream=stream, where=where):
@@ -96,6 +102,14 @@ class Binder:
             place=self._name,
             help="build it with --providers own",
         )
+
+    def _library_call(self, instruction: Gemm | GraphOp, where: str) -> LibraryCall:
+        try:
+            run = self._libraries.call(instruction, self._plan.buffers, self.address)
+        except DslcError as error:
+            error.place = f"{where}: {error.place}" if error.place else where
+            raise
+        return LibraryCall(run, self._libraries.recorder, where)
 
     def _launch(self, kernel: Kernel) -> Launch:
         where = self._plan.names[kernel.where]

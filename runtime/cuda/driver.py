@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from dslc.base.errors import DslcError, EnvironmentFault
@@ -276,6 +277,22 @@ class Driver:
         node.dst, node.value, node.elementSize = target, value, width
         node.width, node.height, node.pitch = (count, 1, 0) if pitch is None else (1, count, pitch)
         return self._call("cuGraphAddMemsetNode", graph, list(after), len(after), node, context)
+
+    def capture(self, stream: Any, work: Callable[[Any], None]) -> Any:
+        """A graph of what ``work`` enqueues on a stream that is idle, none of which runs."""
+        # relaxed: a library may load its code at the first use of it, which the stricter modes forbid
+        self._call("cuStreamBeginCapture", stream, self._binding.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+        try:
+            work(stream)
+        except BaseException:
+            with suppress(DslcError):  # the error that led here is the one to tell
+                self.destroy_graph(self._call("cuStreamEndCapture", stream))
+            raise
+        return self._call("cuStreamEndCapture", stream)
+
+    def add_child(self, graph: Any, after: Sequence[Any], child: Any) -> Any:
+        """A copy of another graph as one node."""
+        return self._call("cuGraphAddChildGraphNode", graph, list(after), len(after), child)
 
     def instantiate(self, graph: Any) -> Any:
         return self._call("cuGraphInstantiate", graph, 0)

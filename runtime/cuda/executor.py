@@ -29,6 +29,7 @@ from dslc.runtime.scalars import write_scalars
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.cuda.libraries import Libraries
     from dslc.runtime.cuda.modules import Modules
 
 
@@ -47,6 +48,7 @@ class DevicePlan:
         state: int,
         written: Any,
         modules: Modules,
+        libraries: Libraries,
         constants: Callable[[str], bytes | memoryview],
         resources: ExitStack,
         *,
@@ -60,7 +62,7 @@ class DevicePlan:
         self._staged = is_staged(entry)
         self._input_bytes = input_bytes(plan)
         self._spans, _ = output_spans(plan)
-        self._binder = Binder(plan, self._bases, modules, name)
+        self._binder = Binder(plan, self._bases, modules, libraries, name)
         self._constants = [
             (self._binder.address(c.buffer), constants(c.blob)[c.offset : c.offset + plan.buffers[c.buffer].bytes])
             for c in plan.constants

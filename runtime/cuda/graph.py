@@ -1,12 +1,13 @@
 """A plan's instructions on a GPU: cut into bulks, and each bulk one CUDA graph.
 
-A step is one kernel launch, copy or fill with addresses and sizes worked out. Its order among others follows from the
-plan's streams and events: behind the step before it on its stream, and behind what its stream waited for.
+A step is one kernel launch, copy, fill or library's call with addresses and sizes worked out. Its order among others
+follows from the plan's streams and events: behind the step before it on its stream, and behind what its stream waited
+for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -76,7 +77,26 @@ class Pattern:
             device.driver.fill_strided(self.target, self.pitch, self.value, self.count, stream)
 
 
-Step: TypeAlias = Launch | Move | Pattern
+@dataclass(frozen=True, slots=True, eq=False)
+class LibraryCall:
+    """Kernels that a library enqueues with ``run``, captured on the stream ``recorder`` to become a node of a graph."""
+
+    run: Callable[[Any], None]
+    recorder: Any
+    where: str
+
+    def add(self, device: Device, graph: Any, after: Sequence[Any]) -> Any:
+        captured = device.driver.capture(self.recorder, self.run)
+        try:
+            return device.driver.add_child(graph, after, captured)
+        finally:
+            device.driver.destroy_graph(captured)
+
+    def submit(self, device: Device, stream: Any) -> None:
+        self.run(stream)
+
+
+Step: TypeAlias = Launch | Move | Pattern | LibraryCall
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class Op:
 @dataclass(eq=False)
 class Stream:
     queue: deque[Op] = field(default_factory=deque)
+    captured: list[Op] | None = None  # what was enqueued since a capture began
 
 
 @dataclass(eq=False)
@@ -212,6 +213,9 @@ class FakeDriver:
     def _put(self, stream: Any, run: Callable[[], None], behind: Op | None = None, host: int = 0) -> Op:
         where = self._get(stream, Stream)
         op = Op(run, where, behind, host)
+        if where.captured is not None:
+            where.captured.append(op)
+            return op
         where.queue.append(op)
         return op
 
@@ -359,6 +363,9 @@ class FakeDriver:
         pattern = np.frombuffer(value.to_bytes(width, "little"), np.uint8)
 
         def run() -> None:
+            if pitch == width:
+                to.reshape(rows, width)[...] = pattern
+                return
             for row in range(rows):
                 to[row * pitch : row * pitch + width] = pattern
 
@@ -518,6 +525,34 @@ class FakeDriver:
             run = self._fill(node.dst, node.value, node.elementSize, node.height, node.pitch)
         return self._node(graph, after, count, run, "fill")
 
+    def do_cuStreamBeginCapture(self, stream: Any, mode: Any) -> tuple[()]:
+        assert mode.name.endswith("RELAXED")
+        found = self._get(stream, Stream)
+        if found.captured is not None or found.queue:
+            raise Refused(INVALID)
+        found.captured = []
+        return ()
+
+    def do_cuStreamEndCapture(self, stream: Any) -> Any:
+        found = self._get(stream, Stream)
+        if found.captured is None:
+            raise Refused(INVALID)
+        ops, found.captured = found.captured, None
+        graph = self._new({}, real.CUgraph)
+        before: list[Any] = []
+        for op in ops:
+            before = [self._node(graph, before, len(before), op.run, "kernel")]
+        return graph
+
+    def do_cuGraphAddChildGraphNode(self, graph: Any, after: Any, count: int, child: Any) -> Any:
+        nodes = dict(self._get(child, dict))
+        return self._node(graph, after, count, lambda: self._play(nodes), "child")
+
+    def enqueue(self, stream: int, run: Callable[[], None]) -> None:
+        """As a library does that launches a kernel."""
+        with self._lock:
+            self._put(stream, run)
+
     def do_cuGraphInstantiate(self, graph: Any, flags: int) -> Any:
         return self._new((dict(self._get(graph, dict)),), real.CUgraphExec)
 
@@ -531,14 +566,13 @@ class FakeDriver:
 
     def do_cuGraphLaunch(self, executable: Any, stream: Any) -> tuple[()]:
         [nodes] = self._get(executable, tuple)
-
-        def run() -> None:
-            waiting, done = dict(nodes), set()
-            while waiting:
-                ready = [k for k, n in waiting.items() if done.issuperset(n.after)]
-                chosen = self._random.choice(ready)
-                waiting.pop(chosen).run()
-                done.add(chosen)
-
-        self._put(stream, run)
+        self._put(stream, lambda: self._play(nodes))
         return ()
+
+    def _play(self, nodes: Mapping[int, Node]) -> None:
+        waiting, done = dict(nodes), set()
+        while waiting:
+            ready = [k for k, n in waiting.items() if done.issuperset(n.after)]
+            chosen = self._random.choice(ready)
+            waiting.pop(chosen).run()
+            done.add(chosen)

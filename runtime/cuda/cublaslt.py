@@ -1,0 +1,213 @@
+"""Products through cuBLASLt, by ctypes: a dozen functions of a C interface that has not changed since CUDA 11.
+
+The bindings of nvmath-python would do the same behind 26 MB and half a second of imports; the constants below are part
+of the library's ABI. Matrices of a plan are row-major, cuBLASLt's column-major: the same bytes are the transpose, so
+what is asked for is ``out^T = op(b)^T @ op(a)^T``, with the sides swapped and every flag kept.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from dslc.base.errors import EnvironmentFault
+
+_TYPES: Final = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}  # cudaDataType
+_COMPUTE: Final = {"f32": 68, "f64": 70}  # cublasComputeType_t: CUBLAS_COMPUTE_32F, which is no TF32, and _64F
+_TRANSA, _TRANSB = 3, 4  # cublasLtMatmulDescAttributes_t
+_BATCH_COUNT, _BATCH_STRIDE = 5, 6  # cublasLtMatrixLayoutAttribute_t
+_MAX_WORKSPACE, _REDUCTIONS, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t: a, b, c, d
+#: Of a sum divided among blocks: parts apart in f32, added in one order. Not in the output's type, nor by atomics.
+_IN_COMPUTE_TYPE: Final = 2
+_ALGORITHM: Final = 64  # bytes of cublasLtMatmulAlgo_t
+_RESULT: Final = 96  # bytes of cublasLtMatmulHeuristicResult_t: algorithm, u64 workspace, i32 status, ...
+_ALIGNED: Final = 256  # bytes: the best alignment that the library knows, and what a workspace must have
+
+_P, _I, _Z = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
+_FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
+    "cublasLtCreate": (_P,),
+    "cublasLtDestroy": (_P,),
+    "cublasLtMatmulDescCreate": (_P, _I, _I),
+    "cublasLtMatmulDescSetAttribute": (_P, _I, _P, _Z),
+    "cublasLtMatmulDescDestroy": (_P,),
+    "cublasLtMatrixLayoutCreate": (_P, _I, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int64),
+    "cublasLtMatrixLayoutSetAttribute": (_P, _I, _P, _Z),
+    "cublasLtMatrixLayoutDestroy": (_P,),
+    "cublasLtMatmulPreferenceCreate": (_P,),
+    "cublasLtMatmulPreferenceSetAttribute": (_P, _I, _P, _Z),
+    "cublasLtMatmulPreferenceDestroy": (_P,),
+    "cublasLtMatmulAlgoGetHeuristic": (*(_P,) * 7, _I, _P, _P),
+    "cublasLtMatmulAlgoCheck": (_P,) * 8,
+    "cublasLtMatmul": (*(_P,) * 14, _Z, _P),
+}
+
+
+def load_cublaslt() -> Any:
+    """The library. EnvironmentFault R205 where it is not installed."""
+    try:
+        from cuda import pathfinder
+
+        path = pathfinder.load_nvidia_dynamic_lib("cublasLt").abs_path
+        library = ctypes.CDLL(path)
+    except (ImportError, OSError, RuntimeError) as error:  # pathfinder's own error is a RuntimeError
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise EnvironmentFault(
+            "R205",
+            f"cuBLASLt cannot be loaded: {why}",
+            help="pip install 'dslc[vendor]', or build with --providers own",
+        ) from error
+    for name, types in _FUNCTIONS.items():
+        function = getattr(library, name)
+        function.argtypes, function.restype = types, _I
+    return library
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """``out = alpha * op(a) @ op(b)``. Shapes ``[m, k]`` or ``[z, m, k]``; ``alignments`` of a, b and out: the bytes
+    that their addresses are multiples of, 256 at most; ``workspace``: the bytes there are to work in; ``algorithm``:
+    none for the library's own choice."""
+
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    out: tuple[int, ...]
+    dtype: str
+    out_dtype: str
+    transpose_a: bool
+    transpose_b: bool
+    compute: str
+    alpha: float
+    alignments: tuple[int, int, int]
+    workspace: int
+    algorithm: bytes = b""
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.a)} by {self.dtype}{list(self.b)} to {self.out_dtype}{list(self.out)}"
+
+
+def alignment(address: int) -> int:
+    """The largest power of two that divides an address, 256 at most."""
+    return min(address & -address, _ALIGNED) if address else _ALIGNED
+
+
+class CublasLt:
+    """A handle of the library. ``library``: ``load_cublaslt``'s, or what tests put in its place. The device's context
+    is current in every call."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._handle = self._made("cublasLtCreate")
+
+    def close(self) -> None:
+        self._call("cublasLtDestroy", self._handle)
+
+    def product(self, problem: Problem, resources: ExitStack) -> Product:
+        """A product that is ready to run. EnvironmentFault R202 where the library has no algorithm that takes no more
+        than the workspace."""
+        return Product(self, problem, resources)
+
+    def _call(self, name: str, *args: Any) -> None:
+        status = int(getattr(self._library, name)(*args))
+        if status:
+            raise EnvironmentFault("R206", f"{name} failed with status {status}", place="cuBLASLt")
+
+    def _made(self, name: str, *args: Any) -> int:
+        """The object that a call makes and writes to its first argument."""
+        out = ctypes.c_void_p()
+        self._call(name, ctypes.addressof(out), *args)
+        return out.value or 0
+
+    def _set(self, name: str, target: int, attribute: int, value: Any) -> None:
+        self._call(name, target, attribute, ctypes.addressof(value), ctypes.sizeof(value))
+
+
+class Product:
+    """One product of matrices: descriptions, and ``algorithm``, the library's or the given one, as bytes."""
+
+    def __init__(self, lt: CublasLt, problem: Problem, resources: ExitStack) -> None:
+        self._lt, self._problem = lt, problem
+        call, p = lt._call, problem
+
+        def made(name: str, *args: int) -> int:
+            found = lt._made(f"{name}Create", *args)
+            resources.callback(partial(call, f"{name}Destroy", found))
+            return found
+
+        scale = ctypes.c_double if p.compute == "f64" else ctypes.c_float
+        self._alpha, self._beta = scale(p.alpha), scale(0.0)
+        self._operation = made("cublasLtMatmulDesc", _COMPUTE[p.compute], _TYPES[p.compute])
+        # the library's first side is our second
+        for flag, transposed in ((_TRANSA, p.transpose_b), (_TRANSB, p.transpose_a)):
+            lt._set("cublasLtMatmulDescSetAttribute", self._operation, flag, ctypes.c_int32(transposed))
+        count = p.out[0] if len(p.out) == 3 else 1
+        self._layouts = []
+        for shape, dtype in ((p.b, p.dtype), (p.a, p.dtype), (p.out, p.out_dtype)):
+            rows, cols = shape[-2:]
+            layout = made("cublasLtMatrixLayout", _TYPES[dtype], cols, rows, cols)
+            if len(shape) == 3:
+                step = rows * cols if shape[0] > 1 else 0  # 0: one matrix for the whole stack
+                lt._set("cublasLtMatrixLayoutSetAttribute", layout, _BATCH_COUNT, ctypes.c_int32(count))
+                lt._set("cublasLtMatrixLayoutSetAttribute", layout, _BATCH_STRIDE, ctypes.c_int64(step))
+            self._layouts.append(layout)
+        self._algorithm = ctypes.create_string_buffer(p.algorithm or self._heuristic(made), _ALGORITHM)
+        if p.algorithm:
+            self._check()
+
+    @property
+    def algorithm(self) -> bytes:
+        return self._algorithm.raw
+
+    def _operands(self) -> Sequence[int]:
+        b, a, out = self._layouts
+        return (b, a, out, out)
+
+    def _heuristic(self, made: Callable[..., int]) -> bytes:
+        """The first algorithm that the library proposes."""
+        lt, p = self._lt, self._problem
+        preference = made("cublasLtMatmulPreference")
+        a, b, out = p.alignments
+        values = {_MAX_WORKSPACE: ctypes.c_uint64(p.workspace), _REDUCTIONS: ctypes.c_uint32(_IN_COMPUTE_TYPE)}
+        values |= {n: ctypes.c_uint32(bytes_) for n, bytes_ in zip(_ALIGNMENTS, (b, a, out, out))}
+        for attribute, value in values.items():
+            lt._set("cublasLtMatmulPreferenceSetAttribute", preference, attribute, value)
+        result, found = ctypes.create_string_buffer(_RESULT), ctypes.c_int(0)
+        places = (ctypes.addressof(result), ctypes.addressof(found))
+        status = lt._library.cublasLtMatmulAlgoGetHeuristic(
+            lt._handle, self._operation, *self._operands(), preference, 1, *places
+        )
+        state = int.from_bytes(result.raw[_ALGORITHM + 8 : _ALGORITHM + 12], "little")
+        if status or not found.value or state:
+            raise self._unknown("has no algorithm")
+        return result.raw[:_ALGORITHM]
+
+    def _check(self) -> None:
+        """Whether the library knows the algorithm that was given, for this product."""
+        result = ctypes.create_string_buffer(_RESULT)
+        places = (ctypes.addressof(self._algorithm), ctypes.addressof(result))
+        status = self._lt._library.cublasLtMatmulAlgoCheck(
+            self._lt._handle, self._operation, *self._operands(), *places
+        )
+        need = int.from_bytes(result.raw[_ALGORITHM : _ALGORITHM + 8], "little")
+        if status or need > self._problem.workspace:
+            raise self._unknown("does not take the algorithm that the plan names")
+
+    def _unknown(self, what: str) -> EnvironmentFault:
+        return EnvironmentFault(
+            "R202",
+            f"cuBLASLt {what} for {self._problem}",
+            place="cuBLASLt",
+            help="build with --providers own",
+        )
+
+    def run(self, a: int, b: int, out: int, workspace: int, stream: Any) -> None:
+        """Enqueue it. ``workspace``: the address of as many bytes as the problem says, a multiple of 256."""
+        layout_b, layout_a, layout_out, _ = self._operands()
+        self._lt._call(
+            "cublasLtMatmul", self._lt._handle, self._operation, ctypes.addressof(self._alpha),
+            b, layout_b, a, layout_a, ctypes.addressof(self._beta), out, layout_out, out, layout_out,
+            ctypes.addressof(self._algorithm), workspace, self._problem.workspace, int(stream),
+        )  # fmt: skip

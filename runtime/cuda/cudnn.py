@@ -1,0 +1,160 @@
+"""Convolutions through cuDNN's operation graphs, by the Python package nvidia-cudnn-frontend.
+
+Of the plans that cuDNN proposes, best first, the first is taken that is deterministic, adds in f32 without lesser types
+inside, compiles nothing and works in the memory that there is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dslc.base.errors import EnvironmentFault
+from dslc.runtime.cuda.cublaslt import load_cublaslt
+
+_BUILDERS: Final = {"conv": "conv_fprop", "conv_dgrad": "conv_dgrad", "conv_wgrad": "conv_wgrad"}
+_NAMES: Final = {"conv": ("image", "weight"), "conv_dgrad": ("loss", "filter"), "conv_wgrad": ("image", "loss")}
+_TYPES: Final = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
+#: What a plan may not be. Tensor cores would take f32 as TF32.
+_NEVER: Final = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "WINOGRAD")
+
+
+def load_cudnn() -> Any:
+    """The package, with the library found. EnvironmentFault R205 where one of them is not installed."""
+    load_cublaslt()  # cuDNN looks for it by name, and ends the process where it finds none
+    try:
+        import cudnn
+
+        cudnn.backend_version()
+    except (ImportError, OSError, RuntimeError) as error:
+        why = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise EnvironmentFault(
+            "R205",
+            f"cuDNN cannot be loaded: {why}",
+            help="pip install 'dslc[vendor]', or build with --providers own",
+        ) from error
+    return cudnn
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """``kind`` as ``GraphOp`` has it; shapes as they lie in memory, with channels ``last`` or first; ``engine`` -1 for
+    the library's choice; ``workspace``: the bytes there are to work in."""
+
+    kind: str
+    inputs: tuple[tuple[int, ...], tuple[int, ...]]
+    out: tuple[int, ...]
+    dtype: str
+    last: bool
+    stride: tuple[int, ...]
+    pad: tuple[int, ...]
+    dilation: tuple[int, ...]
+    engine: int
+    knobs: tuple[tuple[int, int], ...]
+    workspace: int
+
+    def __str__(self) -> str:
+        first, second = (f"{self.dtype}{list(s)}" for s in self.inputs)
+        return f"{self.kind} of {first} and {second} to {self.dtype}{list(self.out)}"
+
+
+def dims_of(shape: Sequence[int], last: bool) -> tuple[list[int], list[int]]:
+    """Sizes and strides in the order that cuDNN wants, batch, channels, rows, columns."""
+    n, c, h, w = (shape[0], shape[3], shape[1], shape[2]) if last else shape
+    return [n, c, h, w], [h * w * c, 1, w * c, c] if last else [c * h * w, h * w, w, 1]
+
+
+class Cudnn:
+    """A handle of the library. ``module``: ``load_cudnn``'s, or what tests put in its place. The device's context is
+    current in every call."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+        self._lock = threading.Lock()  # the handle holds the stream of the call that is under way
+        self._handle = module.create_handle()
+
+    def close(self) -> None:
+        self.module.destroy_handle(self._handle)
+
+    def convolution(self, problem: Problem) -> Convolution:
+        """A plan that is ready to run. EnvironmentFault R202 where the library has none that keeps to the rules."""
+        return Convolution(self, problem)
+
+    def graph(self, **options: Any) -> Any:
+        return self.module.pygraph(handle=self._handle, **options)
+
+    def execute(self, graph: Any, operands: Mapping[Any, int], workspace: int, stream: Any) -> None:
+        with self._lock:
+            self.module.set_stream(handle=self._handle, stream=int(stream))
+            graph.execute(dict(operands), workspace, handle=self._handle)
+
+
+class Convolution:
+    """An operation graph of one convolution with its plan. ``engine``: the plan's name, ``eng62_k2=5``: the engine,
+    and knobs as numbers."""
+
+    def __init__(self, library: Cudnn, problem: Problem) -> None:
+        self._library, self._problem = library, problem
+        try:
+            self._graph, self._operands = self._described()
+            self.engine = self._planned()
+        except (library.module.cudnnGraphNotSupportedError, RuntimeError, ValueError) as error:
+            why = str(error).strip().splitlines()
+            raise EnvironmentFault(
+                "R202",
+                f"cuDNN has no plan for {problem}: {why[0][:200] if why else repr(error)}",
+                place="cuDNN",
+                help="build with --providers own",
+            ) from error
+
+    def _described(self) -> tuple[Any, list[Any]]:
+        module, p = self._library.module, self._problem
+        kind, f32 = getattr(module.data_type, _TYPES[p.dtype]), module.data_type.FLOAT
+        graph = self._library.graph(io_data_type=kind, intermediate_data_type=f32, compute_data_type=f32)
+        operands = []
+        for name, shape in zip(_NAMES[p.kind], p.inputs):
+            dim, stride = dims_of(shape, p.last)
+            operands.append(graph.tensor(dim=dim, stride=stride, data_type=kind, name=name))
+        pads = {"pre_padding": list(p.pad), "post_padding": list(p.pad)}
+        out = getattr(graph, _BUILDERS[p.kind])(
+            **dict(zip(_NAMES[p.kind], operands)), **pads, stride=list(p.stride), dilation=list(p.dilation)
+        )
+        dim, stride = dims_of(p.out, p.last)
+        out.set_output(True).set_data_type(kind).set_dim(dim).set_stride(stride)
+        return graph, [*operands, out]
+
+    def _planned(self) -> str:
+        """Builds the plan, the first that keeps to the rules or the one that is named, and gives its name."""
+        module, p, graph = self._library.module, self._problem, self._graph
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([module.heur_mode.A, module.heur_mode.FALLBACK])
+        notes = [getattr(module.numerical_note, n) for n in _NEVER]
+        if p.dtype == "f32":
+            notes.append(module.numerical_note.TENSOR_CORE)
+        graph.deselect_numeric_notes(notes)
+        graph.deselect_behavior_notes([module.behavior_note.RUNTIME_COMPILATION])
+        graph.deselect_workspace_greater_than(p.workspace)
+        names = [graph.get_plan_name_at_index(i) for i in range(graph.get_execution_plan_count())]
+        wanted = f"eng{p.engine}" + "".join(f"_k{knob}={value}" for knob, value in p.knobs)
+        for index, name in enumerate(names):
+            if p.engine >= 0 and name != wanted:
+                continue
+            try:
+                graph.build_plan_at_index(index)
+            except (module.cudnnGraphNotSupportedError, RuntimeError):
+                continue  # against a rule, or not for this GPU
+            if graph.get_workspace_size() <= p.workspace:
+                return str(name)
+        known = f"of {len(names)} plans none keeps to the rules" if p.engine < 0 else f"no plan is called {wanted}"
+        raise RuntimeError(known)
+
+    def run(self, first: int, second: int, out: int, workspace: int, stream: Any) -> None:
+        """Enqueue it. ``workspace``: the address of as many bytes as the problem says."""
+        try:
+            operands = dict(zip(self._operands, (first, second, out)))
+            self._library.execute(self._graph, operands, workspace, stream)
+        except RuntimeError as error:
+            raise EnvironmentFault("R206", f"cuDNN failed in {self._problem}: {error}", place="cuDNN") from error

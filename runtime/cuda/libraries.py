@@ -1,0 +1,120 @@
+"""What a session asks vendors' libraries for: opened when a plan first names one, each problem prepared once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from math import prod
+from typing import Any, Final, TypeAlias
+
+from dslc.base.errors import EnvironmentFault
+from dslc.runtime.cuda import cublaslt, cudnn
+from dslc.runtime.cuda.device import Device
+from dslc.runtime.plan import Buffer, Gemm, GraphOp
+
+#: Enqueues a library's kernels on the stream that it is given.
+Call: TypeAlias = Callable[[Any], None]
+#: The problem -> the algorithm's bytes, or the plan's name.
+Choices: TypeAlias = dict[cublaslt.Problem | cudnn.Problem, bytes | str]
+
+_ALIGNED: Final = 256  # bytes; of a workspace
+
+
+class Libraries:
+    """Handles, plans and a stream of one session on one device, whose context is current in every call.
+
+    Equal problems have one plan: ``choices`` says which algorithm each came to, and ``seconds`` what the choosing took.
+    """
+
+    def __init__(self, device: Device, resources: ExitStack) -> None:
+        """``resources`` closes what was opened; no stream may use it any more by then."""
+        self._device = device
+        self._opened = ExitStack()
+        resources.callback(self._opened.close)
+        self._lt: cublaslt.CublasLt | None = None
+        self._dnn: cudnn.Cudnn | None = None
+        self._recorder: Any = None
+        self._products: dict[cublaslt.Problem, cublaslt.Product] = {}
+        self._convolutions: dict[cudnn.Problem, cudnn.Convolution] = {}
+        self.choices: Choices = {}
+        self.seconds = 0.0
+
+    @property
+    def recorder(self) -> Any:
+        """The stream that calls are captured on, to become parts of graphs."""
+        if self._recorder is None:
+            self._recorder = self._device.driver.stream()
+            self._opened.callback(self._device.driver.destroy_stream, self._recorder)
+        return self._recorder
+
+    def call(self, instruction: Gemm | GraphOp, buffers: Sequence[Buffer], address: Callable[[int], int]) -> Call:
+        """What the instruction runs, on buffers that begin at ``address``. R205 where its library is not installed,
+        R202 for what it does not compute."""
+        begun = time.monotonic()
+        try:
+            if isinstance(instruction, Gemm):
+                return self._gemm(instruction, buffers, address)
+            return self._convolution(instruction, buffers, address)
+        finally:
+            self.seconds += time.monotonic() - begun
+
+    def _gemm(self, gemm: Gemm, buffers: Sequence[Buffer], address: Callable[[int], int]) -> Call:
+        if gemm.provider != "cublaslt" or gemm.c is not None or gemm.bias is not None or gemm.epilogue != "none":
+            raise _unknown(
+                f"a product by {gemm.provider} with epilogue {gemm.epilogue}, or with more operands than two"
+            )
+        a, b, out = (buffers[i] for i in (gemm.a, gemm.b, gemm.out))
+        places = (address(gemm.a), address(gemm.b), address(gemm.out))
+        room, size = _workspace(gemm.workspace, buffers, address)
+        aligned_a, aligned_b, aligned_out = map(cublaslt.alignment, places)
+        problem = cublaslt.Problem(
+            a.shape, b.shape, out.shape, a.dtype, out.dtype, gemm.transpose_a, gemm.transpose_b, gemm.compute,
+            gemm.alpha, (aligned_a, aligned_b, aligned_out), size, gemm.algorithm,
+        )  # fmt: skip
+        if problem not in self._products:
+            if self._lt is None:
+                self._lt = cublaslt.CublasLt(cublaslt.load_cublaslt())
+                self._opened.callback(self._lt.close)
+            self._products[problem] = self._lt.product(problem, self._opened)
+            self.choices[problem] = self._products[problem].algorithm
+        product = self._products[problem]
+        return lambda stream: product.run(*places, room, stream)
+
+    def _convolution(self, graph: GraphOp, buffers: Sequence[Buffer], address: Callable[[int], int]) -> Call:
+        if graph.provider != "cudnn":
+            raise _unknown(f"an operation graph of {graph.provider}")
+        first, second = (buffers[i] for i in graph.inputs)
+        [out] = (buffers[i] for i in graph.outputs)
+        places = [address(i) for i in (*graph.inputs, *graph.outputs)]
+        room, size = _workspace(graph.workspace, buffers, address)
+        stride, pad, dilation = (tuple(graph.attrs[name]) for name in ("stride", "pad", "dilation"))
+        problem = cudnn.Problem(
+            graph.kind, (first.shape, second.shape), out.shape, out.dtype, graph.attrs["layout"] == "last",
+            stride, pad, dilation, graph.engine, graph.knobs, size,
+        )  # fmt: skip
+        if problem not in self._convolutions:
+            if self._dnn is None:
+                self._dnn = cudnn.Cudnn(cudnn.load_cudnn())
+                self._opened.callback(self._dnn.close)
+            self._convolutions[problem] = self._dnn.convolution(problem)
+            self.choices[problem] = self._convolutions[problem].engine
+        convolution = self._convolutions[problem]
+        return lambda stream: convolution.run(places[0], places[1], places[2], room, stream)
+
+
+def _workspace(index: int | None, buffers: Sequence[Buffer], address: Callable[[int], int]) -> tuple[int, int]:
+    """Where a call may work, aligned, and how many bytes it has there whatever the alignment took."""
+    if index is None:
+        return 0, 0
+    size = prod(buffers[index].shape) - _ALIGNED
+    return (-(-address(index) // _ALIGNED) * _ALIGNED, size) if size > 0 else (0, 0)
+
+
+def _unknown(what: str) -> EnvironmentFault:
+    return EnvironmentFault(
+        "R202",
+        f"the plan holds {what}, which this runtime does not know",
+        place="libraries",
+        help="build it with --providers own",
+    )
