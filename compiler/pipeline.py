@@ -18,6 +18,7 @@ from dslc.compiler.codegen.target import ARCHITECTURES, TARGETS
 from dslc.compiler.emit import emit_artifact
 from dslc.compiler.interface import interface
 from dslc.compiler.ir.build import Build, Pass, Precision
+from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.layout import StateLayout, layout_state
@@ -130,7 +131,7 @@ def precision_of(checked: Checked, options: Options) -> Precision:
                 )
     if options.precision is None:
         for where, name in (*checked.precision.ops.items(), *(("@precision", n) for n in checked.precision.blocks)):
-            if name != compute:
+            if name != compute and not _keeps_statistics(where, name, compute):
                 raise BuildError(
                     "E0602",
                     f"everything is computed in {compute}, not `{where}` in {name}",
@@ -138,6 +139,13 @@ def precision_of(checked: Checked, options: Options) -> Precision:
                     help=f"build with --precision {compute}, which decides for all",
                 )
     return Precision(DType(compute), DType(params))
+
+
+def _keeps_statistics(function: str, asked: str, compute: str) -> bool:
+    """Whether ``batchnorm = f32`` and the like say what is so anyway beside 16-bit floats: statistics and weights of
+    normalisations are f32, their tensors are not."""
+    op = OPS.get(function)
+    return asked == "f32" and compute in ("bf16", "f16") and op is not None and bool(op.statistics)
 
 
 def entry_sizes(checked: Checked, options: Options) -> list[tuple[str, Sizes]]:
@@ -279,7 +287,7 @@ def build(
         interface=interface(checked, name, dtypes),
         layout=layout,
         options=recorded_options(checked, options),
-        toolchain=toolchain(),
+        toolchain=toolchain(options.targets),
         source_sha256=checked.digest,
         row_independent=_rows_independent(checked),
         provider=options.provider,

@@ -133,7 +133,7 @@ def _is_fresh(path: Path, name: str, checked: Checked, options: Options) -> bool
         "name": name,
         "model": checked.name,
         "source_sha256": checked.digest,
-        "toolchain": toolchain(),
+        "toolchain": toolchain(options.targets),
         "options": recorded_options(checked, options),
     }
     return all(header[key] == value for key, value in wanted.items())

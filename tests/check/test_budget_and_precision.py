@@ -8,7 +8,7 @@ import pytest
 
 from dslc.base.errors import BuildError
 from dslc.compiler.budget import largest_fitting
-from dslc.compiler.pipeline import Options, build, check_file
+from dslc.compiler.pipeline import Options, build, check_file, precision_of
 
 MODEL = """nn 1
 dim B in 1..512 = 256
@@ -71,3 +71,12 @@ def test_precision_that_cannot_be_kept_is_refused(tmp_path: Path, section: str, 
         build(checked, Options(provider="reference"))
     assert caught.value.code == "E0602" and "--precision f32" in (caught.value.help or "")
     build(checked, Options(provider="reference", precision="f32"))
+
+
+def test_statistics_in_f32_are_what_a_gpu_does_beside_bf16() -> None:
+    """tests/models/resnet50.nn asks for `batchnorm = f32`; `softmax = f32` would be another thing."""
+    path = str(Path(__file__).parent.parent / "models" / "resnet50.nn")
+    dtypes = precision_of(check_file(path), Options(target="sm_90"))
+    assert (dtypes.compute.value, dtypes.params.value) == ("bf16", "f32")
+    with pytest.raises(BuildError, match="cpu does not compute in bf16"):
+        precision_of(check_file(path), Options(target="cpu,sm_90"))
