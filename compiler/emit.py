@@ -223,25 +223,14 @@ class _PlanMaker:
         return found
 
     def _library_call(self, node: Node, launch: Launch, spec: VendorGemm | VendorConv) -> Instruction:
-        """No choice of an algorithm is in it: the library's own stands, on the GPU that runs it."""
         *given, workspace = (*launch.reads, *launch.writes)
         assert isinstance(workspace, Scratch), "a library works in scratch memory"
-        shapes = (spec.a, spec.b, spec.out) if isinstance(spec, VendorGemm) else (*spec.inputs, spec.out)
-        first, second, out = (
+        operands = [
             self._buffer(self.memory.places[v], TensorType(v.type.dtype, shape))
-            for v, shape in zip(given, shapes, strict=True)
+            for v, shape in zip(given, spec.shapes, strict=True)
             if isinstance(v, Value)
-        )
-        room, name = self._argument(node, workspace), self._name(where(node))
-        if isinstance(spec, VendorConv):
-            return GraphOp(
-                spec.library, spec.kind, spec.attrs, (first, second), (out,), room,
-                engine=-1, knobs=(), stream=0, where=name,
-            )  # fmt: skip
-        return Gemm(
-            spec.library, first, second, None, None, out, room, spec.transpose_a, spec.transpose_b, spec.compute,
-            alpha=1.0, beta=0.0, epilogue="none", algorithm=b"", stream=0, where=name,
-        )  # fmt: skip
+        ]
+        return spec.instruction(operands, self._argument(node, workspace), self._name(where(node)))
 
     def _reference(self, node: Node) -> Reference:
         return Reference(

@@ -18,7 +18,7 @@ from gpu_model import Kernels, on_gpu
 from dslc.base.errors import EnvironmentFault
 from dslc.compiler import pipeline
 from dslc.compiler.codegen.cuda import vendor
-from dslc.compiler.codegen.cuda.vendor import WORKSPACE, VendorGemm, vendor_call
+from dslc.compiler.codegen.cuda.vendor import WORKSPACE, VendorConv, VendorGemm, vendor_call
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
@@ -60,8 +60,8 @@ def libraries(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeDriver], tuple[F
     return make
 
 
-def call_of(step: Reference, plan: Plan, workspace: int) -> tuple[Any, list[tuple[int, ...]]] | None:
-    """The library's call for an op of the reference provider, and the shapes of its operands."""
+def call_of(step: Reference, plan: Plan) -> VendorGemm | VendorConv | None:
+    """The library's call for an op of the reference provider."""
     kinds = {i: TensorType(DType(b.dtype), b.shape) for i, b in enumerate(plan.buffers)}
     if step.op not in ("matmul", "conv", "conv_dgrad", "conv_wgrad"):
         return None
@@ -69,13 +69,7 @@ def call_of(step: Reference, plan: Plan, workspace: int) -> tuple[Any, list[tupl
     attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in step.attrs.items()}
     found = vendor_call(Builder(name="sample").node(registry.ops()[step.op], *values, **attrs))
     assert isinstance(found, Launch)
-    spec = found.spec
-    if isinstance(spec, VendorGemm):
-        made = Gemm("cublaslt", 0, 1, None, None, 2, workspace, spec.transpose_a, spec.transpose_b, spec.compute,
-                    1.0, 0.0, "none", b"", 0, step.where)  # fmt: skip
-        return made, [spec.a, spec.b, spec.out]
-    made_ = GraphOp("cudnn", spec.kind, spec.attrs, (0, 1), (2,), workspace, -1, (), 0, step.where)
-    return made_, [*spec.inputs, spec.out]
+    return found.spec
 
 
 def with_libraries(plan: Plan, work_bytes: int) -> Plan:
@@ -83,18 +77,14 @@ def with_libraries(plan: Plan, work_bytes: int) -> Plan:
     buffers = [*plan.buffers, Buffer("work", work_bytes, "u8", (WORKSPACE,))]
     instructions: list[Any] = []
     for step in plan.instructions:
-        found = call_of(step, plan, len(plan.buffers)) if isinstance(step, Reference) else None
-        if found is None:
+        spec = call_of(step, plan) if isinstance(step, Reference) else None
+        if spec is None:
             instructions.append(step)
             continue
-        made, shapes = found
         old = [plan.buffers[i] for i in (*step.inputs, *step.outputs)]
-        first = len(buffers)
-        buffers += [replace(b, shape=shape) for b, shape in zip(old, shapes, strict=True)]
-        if isinstance(made, Gemm):
-            instructions.append(replace(made, a=first, b=first + 1, out=first + 2))
-        else:
-            instructions.append(replace(made, inputs=(first, first + 1), outputs=(first + 2,)))
+        operands = range(len(buffers), len(buffers) + len(old))
+        buffers += [replace(b, shape=shape) for b, shape in zip(old, spec.shapes, strict=True)]
+        instructions.append(spec.instruction(operands, len(plan.buffers), step.where))
     return replace(plan, buffers=tuple(buffers), instructions=tuple(instructions))
 
 

@@ -8,7 +8,7 @@ the algorithm is chosen on the GPU that runs it. Sums are f32 (f64 of f64), and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import ClassVar, Final, Literal
@@ -17,6 +17,7 @@ from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
+from dslc.runtime.plan import Gemm, GraphOp
 
 #: Bytes that an algorithm may work in, and some to align them: one block a call, all calls in the same bytes.
 WORKSPACE: Final = (32 << 20) + 256
@@ -42,6 +43,19 @@ class VendorGemm:
     transpose_b: bool
     compute: Literal["f32", "f64"]
 
+    @property
+    def shapes(self) -> tuple[Shape, Shape, Shape]:
+        """Those of the operands, the result last, as the library is told them."""
+        return self.a, self.b, self.out
+
+    def instruction(self, operands: Sequence[int], workspace: int, where: int) -> Gemm:
+        """The call on buffers of a plan. It names no algorithm: the library chooses, on the GPU that runs it."""
+        a, b, out = operands
+        return Gemm(
+            self.library, a, b, None, None, out, workspace, self.transpose_a, self.transpose_b, self.compute,
+            alpha=1.0, beta=0.0, epilogue="none", algorithm=b"", stream=0, where=where,
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class VendorConv:
@@ -60,15 +74,24 @@ class VendorConv:
     dilation: Shape
 
     @property
-    def attrs(self) -> Mapping[str, object]:
-        """As ``GraphOp.attrs`` holds them."""
-        return {
+    def shapes(self) -> tuple[Shape, Shape, Shape]:
+        """As of ``VendorGemm``."""
+        return (*self.inputs, self.out)
+
+    def instruction(self, operands: Sequence[int], workspace: int, where: int) -> GraphOp:
+        """As of ``VendorGemm``."""
+        first, second, out = operands
+        attrs: Mapping[str, object] = {
             "compute": "f32",
             "dilation": list(self.dilation),
             "layout": "last" if self.last else "first",
             "pad": list(self.pad),
             "stride": list(self.stride),
         }
+        return GraphOp(
+            self.library, self.kind, attrs, (first, second), (out,), workspace,
+            engine=-1, knobs=(), stream=0, where=where,
+        )  # fmt: skip
 
 
 def vendor_call(node: Node) -> Launch | str | None:
