@@ -132,6 +132,7 @@ CODES: Final[dict[str, str]] = {
     "W004": "a weights file is taken with a remark",
     "W005": "an attribute has no effect yet",
     "W006": "another device or other code than was built for",
+    "W007": "libraries took time while loading",
 }
 
 

@@ -63,7 +63,8 @@ class DeviceState:
 class CudaBackend:
     """An artifact on a GPU: state, code, and a lane with every program bound to it for each context.
 
-    ``choice``: the target that was taken, and whether the driver compiles its PTX, which is announced. ``bulk``: None
+    ``choice``: the target that was taken, and whether the driver compiles its PTX, which is announced; so is the time
+    that libraries take to choose algorithms. ``bulk``: None
     for the bulks of the plans. Raises OutOfMemory R401 before anything is taken when it does not fit; whatever goes
     wrong later, nothing that was taken stays.
     """
@@ -129,6 +130,10 @@ class CudaBackend:
                 ),
                 stacklevel=6,
             )
+
+        said = self._libraries.announcement(artifact.header["name"])
+        if said is not None:
+            warnings.warn(DslcWarning("W007", said), stacklevel=6)
 
     def check(self) -> None:
         if self._device.driver.lost is not None:

@@ -19,6 +19,7 @@ Call: TypeAlias = Callable[[Any], None]
 Choices: TypeAlias = dict[cublaslt.Problem | cudnn.Problem, bytes | str]
 
 _ALIGNED: Final = 256  # bytes; of a workspace
+_WORTH_TELLING: Final = 1.0  # seconds
 
 
 class Libraries:
@@ -31,7 +32,7 @@ class Libraries:
         """``resources`` closes what was opened; no stream may use it any more by then."""
         self._device = device
         self._opened = ExitStack()
-        resources.callback(self._opened.close)
+        resources.callback(self._close)
         self._lt: cublaslt.CublasLt | None = None
         self._dnn: cudnn.Cudnn | None = None
         self._recorder: Any = None
@@ -39,6 +40,19 @@ class Libraries:
         self._convolutions: dict[cudnn.Problem, cudnn.Convolution] = {}
         self.choices: Choices = {}
         self.seconds = 0.0
+
+    def _close(self) -> None:
+        if self._device.driver.lost is None:
+            self._opened.close()
+        else:  # the context is dead and has taken all of it along; libraries fail in it
+            self._opened.pop_all()
+
+    def announcement(self, name: str) -> str | None:
+        """How long the libraries took for the artifact ``name``, where that is a second or more."""
+        if self.seconds < _WORTH_TELLING:
+            return None
+        used = " and ".join(n for n, on in (("cuBLASLt", self._lt), ("cuDNN", self._dnn)) if on is not None)
+        return f"{name}: {used} took {self.seconds:.1f} s to load and to choose {len(self.choices)} algorithms"
 
     @property
     def recorder(self) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from fake_driver import FakeDriver, fake_cubin
 from fake_libraries import ALGORITHM, FakeCublasLt, FakeCudnn, numbers, put
 from gpu_model import Kernels, on_gpu
 
-from dslc.base.errors import EnvironmentFault
+from dslc.base.errors import DslcWarning, EnvironmentFault
 from dslc.compiler import pipeline
 from dslc.compiler.codegen.cuda import vendor
 from dslc.compiler.codegen.cuda.vendor import WORKSPACE, VendorConv, VendorGemm, vendor_call
@@ -189,6 +190,32 @@ def test_a_library_that_is_missing_is_named(
         opened(path, device="gpu")
     assert caught.value.code == "R205" and "pip install 'dslc[vendor]'" in str(caught.value.help)
     assert "small.nn:" in str(caught.value.place)
+
+
+def test_the_time_that_choosing_takes_is_told(
+    tmp_path: Path, machine: Any, libraries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, kernels = small(tmp_path, monkeypatch)
+    libraries(machine(**kernels.driver()))
+    clock = iter(range(100_000))
+    monkeypatch.setattr("dslc.runtime.cuda.libraries.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with pytest.warns(DslcWarning, match=r"small: cuBLASLt and cuDNN took \d+\.0 s .* choose \d+ algorithms") as told:
+        opened(path, device="gpu").close()
+    assert [w.message.code for w in told] == ["W007"]  # type: ignore[union-attr]
+
+
+def test_a_lost_gpu_is_not_asked_to_let_go(gpu: tuple[FakeDriver, Device], libraries: Any) -> None:
+    fake, device = gpu
+    lt, _ = libraries(fake)
+    with ExitStack() as resources:
+        with device:
+            bench = Bench(fake, device, resources)
+            a, out = bench.array(np.ones((4, 4)), "f32"), bench.array(np.zeros((4, 4)), "f32")
+            asked = Gemm("cublaslt", a, a, None, None, out, None, False, False, "f32", 1.0, 0.0, "none", b"", 0, 0)
+            bench.run(asked, out, True)
+        calls = lt.calls.total()
+        device.driver.lost = EnvironmentFault("R207", "gone")
+    assert lt.calls.total() == calls
 
 
 class Bench:

@@ -17,7 +17,6 @@ from vendor_cases import convolution, describe, node_of
 
 from dslc.compiler import pipeline
 from dslc.compiler.ir.graph import Node
-from dslc.compiler.ops import registry
 
 FOLDER = ROOT / "vendor"
 MODELS = Path(__file__).parents[1] / "models"
@@ -69,47 +68,44 @@ def models(architecture: str) -> None:
             print(name, provider, len(built.artifact) >> 10, "KiB", f"{built.seconds:.1f} s", flush=True)
 
 
-def random_nodes(seed: int) -> list[tuple[str, Node]]:
-    """Twenty: products with odd sizes, stacks and transposes; convolutions of all three kinds."""
-    rng = np.random.default_rng(seed)
-    found: list[tuple[str, Node]] = []
-    while len(found) < 10:
-        m, n, k = (int(rng.integers(1, 400)) for _ in range(3))
-        stacks: Any = [((), ()), ((5,), (5,)), ((5,), ()), ((1,), (5,)), ((5,), (1,))][int(rng.integers(5))]
-        ta, tb = bool(rng.integers(2)), bool(rng.integers(2))
-        dtype = ["bf16", "f32", "f16", "bf16"][int(rng.integers(4))]
-        a, b = (*stacks[0], *((k, m) if ta else (m, k))), (*stacks[1], *((n, k) if tb else (k, n)))
-        if m * n * k >= 1 << 20:
-            node = node_of("matmul", (a, b), dtype, transpose_a=ta, transpose_b=tb)
-            found.append((f"matmul {a} {b} {dtype} {'nt'[ta]}{'nt'[tb]}", node))
-    while len(found) < 20:
-        dtype = ["bf16", "f32", "f16"][len(found) % 3]
+def random_product(rng: np.random.Generator) -> tuple[str, Node]:
+    """Odd sizes, stacks that broadcast, transposes."""
+    m, n, k = (int(v) for v in rng.integers(1, 400, 3))
+    stacks: Any = [((), ()), ((5,), (5,)), ((5,), ()), ((1,), (5,)), ((5,), (1,))][int(rng.integers(5))]
+    ta, tb = bool(rng.integers(2)), bool(rng.integers(2))
+    dtype = ["bf16", "f32", "f16"][int(rng.integers(3))]
+    a, b = (*stacks[0], *((k, m) if ta else (m, k))), (*stacks[1], *((n, k) if tb else (k, n)))
+    node = node_of("matmul", (a, b), dtype, transpose_a=ta, transpose_b=tb)
+    return f"matmul {a} {b} {dtype} {'nt'[ta]}{'nt'[tb]}", node
+
+
+def random_convolution(rng: np.random.Generator) -> tuple[str, Node]:
+    """Any of the three, with strides, pads and dilations of all kinds."""
+    while True:
+        dtype = ["bf16", "f32", "f16"][int(rng.integers(3))]
         run = 8 if dtype != "f32" else 1
-        x = (int(rng.integers(1, 5)), run * int(rng.integers(1, 9)), *(int(v) for v in rng.integers(5, 40, 2)))
+        x = (int(rng.integers(1, 9)), run * int(rng.integers(1, 9)), *(int(v) for v in rng.integers(9, 40, 2)))
         w = (run * int(rng.integers(1, 9)), x[1], *(int(v) for v in rng.integers(1, 6, 2)))
-        attrs = {"stride": tuple(map(int, rng.integers(1, 4, 2))), "pad": tuple(map(int, rng.integers(0, 4, 2))),
-                 "dilation": tuple(map(int, rng.integers(1, 3, 2)))}  # fmt: skip
-        if any(s + 2 * p <= d * (t - 1) for s, p, d, t in zip(x[2:], attrs["pad"], attrs["dilation"], w[2:])):
-            continue
-        kind = ["conv", "conv_dgrad", "conv_wgrad"][int(rng.integers(3))]
-        found.append((f"{kind} {x} {w} {attrs} {dtype}", convolution(kind, x, w, dtype, **attrs)))
-    return found
+        limits = {"stride": (1, 4), "pad": (0, 4), "dilation": (1, 3)}
+        attrs = {name: tuple(map(int, rng.integers(*limit, 2))) for name, limit in limits.items()}
+        if all(s + 2 * p > d * (t - 1) for s, p, d, t in zip(x[2:], attrs["pad"], attrs["dilation"], w[2:])):
+            kind = ["conv", "conv_dgrad", "conv_wgrad"][int(rng.integers(3))]
+            return f"{kind} {x} {w} {attrs} {dtype}", convolution(kind, x, w, dtype, **attrs)
 
 
 def contractions(architecture: str) -> None:
-    """Cases with their operands, as values that each type holds, and the results in f64."""
-    store, seed = Writer(), 0
-    while len(store.cases) < 20:
-        seed += 1
-        for name, node in random_nodes(seed):
-            rng = np.random.default_rng(len(store.cases))
-            xs = [rng.integers(-8, 9, t.ints).astype(np.float64) / 8 for t in node.input_types]
-            case = describe(store, name, node, architecture) if len(store.cases) < 20 else None
+    """Ten of each, with operands that each type holds exactly, and the results in f64."""
+    store, rng = Writer(), np.random.default_rng(20)
+    for make in (random_product, random_convolution):
+        end = len(store.cases) + 10
+        while len(store.cases) < end:
+            name, node = make(rng)
+            case = describe(store, name, node, architecture)
             if case is not None:
+                xs = [rng.integers(-8, 9, t.ints).astype(np.float64) / 8 for t in node.input_types]
                 [exact] = node.op.meaning(xs, node.attrs)
                 case["inputs"] = [store.array(x.astype(np.float32)) for x in xs]
                 case["exact"] = store.array(np.asarray(exact))
-    assert registry.ops()
     store.finish(FOLDER, {"architecture": architecture})
     print(len(store.cases), "contractions,", len(store.data) >> 10, "KiB before compression")
 
