@@ -86,7 +86,7 @@ def choose_place(artifact: Artifact, device: str) -> Place:
 def _not_built(artifact: Artifact, targets: Sequence[str], machine: str, target: str) -> EnvironmentFault:
     return EnvironmentFault(
         "R202",
-        f"the artifact is built for {', '.join(targets) or 'no target'}, this is {machine}",
+        f"the artifact is built for {', '.join(targets) or 'no target'}, not for {machine}",
         place=artifact.header["name"],
         help=f"build it with --target {target}",
     )

@@ -6,10 +6,12 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 import pytest
 
@@ -54,6 +56,30 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == expected, f"differs from {path}; if the new text is right: pytest --update-golden"
 
     return check
+
+
+#: Seconds for a million rounds of the loop below on a core of an AMD EPYC of 2023: limits of time are meant for that.
+_REFERENCE: Final = 0.13
+
+
+@pytest.fixture
+def allowed() -> Callable[[float, float], bool]:
+    """``allowed(spent, limit)``: whether seconds of processor time keep to a limit meant for the reference machine.
+
+    Where they do not at once, the pace of this machine, with what else runs on it, is measured by a fixed loop.
+    """
+
+    def keeps(spent: float, limit: float) -> bool:
+        if spent <= limit:
+            return True
+        start, number = time.process_time(), 1
+        for i in range(1_000_000):
+            number = (number * 1103515245 + 12345 + i) & 0x7FFFFFFF
+        pace = max(1.0, (time.process_time() - start) / _REFERENCE)
+        print(f"{spent:.2f} s; {limit} s are allowed on a machine {pace:.1f} times as fast as this one is now")
+        return spent <= limit * pace
+
+    return keeps
 
 
 @pytest.fixture

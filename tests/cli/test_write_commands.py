@@ -68,7 +68,7 @@ def test_the_models_of_the_language_check(path: Path, dslc: Callable) -> None:
         assert ran.code == 0, ran.err
 
 
-def test_check_is_quick(dslc_process: Callable) -> None:
+def test_check_is_quick(dslc_process: Callable, allowed: Callable[[float, float], bool]) -> None:
     """At most 0.5 s for the three ResNets on an idle machine: measured as computing time, the best of five."""
     seconds = []
     for _ in range(5):
@@ -77,7 +77,7 @@ def test_check_is_quick(dslc_process: Callable) -> None:
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     print(f"best of 5: {min(seconds):.3f} s")
-    assert min(seconds) <= 0.5
+    assert allowed(min(seconds), 0.5)
 
 
 def test_fmt_writes_checks_and_shows(dslc: Callable, tmp_path: Path) -> None:

@@ -254,12 +254,12 @@ def test_which_device(tmp_path: Path, machine: Machine) -> None:
     assert caught.value.code == "R201"
 
     machine(**kernels.driver(capability=(8, 0)))
-    with pytest.raises(EnvironmentFault, match="built for sm_90, this is the Fake GPU, which is sm_80") as caught:
+    with pytest.raises(EnvironmentFault, match="built for sm_90, not for the Fake GPU, which is sm_80") as caught:
         load(gpu_only)
     assert caught.value.code == "R202" and "--target sm_80" in str(caught.value.help)
     with pytest.warns(DslcWarning, match="which is sm_80"), load(both, **options) as session:
         assert session.device == "cpu"
-    with pytest.raises(EnvironmentFault, match="built for sm_90, this is a CPU") as caught:
+    with pytest.raises(EnvironmentFault, match="built for sm_90, not for a CPU") as caught:
         load(gpu_only, device="cpu")
     assert caught.value.code == "R202" and "--target cpu" in str(caught.value.help)
 

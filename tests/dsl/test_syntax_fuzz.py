@@ -43,7 +43,9 @@ def test_formatting_keeps_the_tree_and_is_done_at_once(fuzz_count: Callable[[int
     assert wide, "no source was wider than a line may be: the breaking of lines was not tried"
 
 
-def test_mutated_bytes_are_refused_or_read_within_the_limits(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+def test_mutated_bytes_are_refused_or_read_within_the_limits(
+    fuzz_count: Callable[[int], int], fuzz_seed: int, allowed: Callable[[float, float], bool]
+) -> None:
     rng = random.Random(fuzz_seed)
     corpus = [path.read_bytes() for path in MODELS]
     refused = accepted = 0
@@ -63,7 +65,7 @@ def test_mutated_bytes_are_refused_or_read_within_the_limits(fuzz_count: Callabl
         except Exception as error:
             raise AssertionError(f"seed {fuzz_seed}, case {number}: {data!r}") from error
         slowest = max(slowest, time.process_time() - start)
-    assert slowest < 2.0, f"seed {fuzz_seed}: {slowest:.2f} s"
+    assert allowed(slowest, 2.0), f"seed {fuzz_seed}: {slowest:.2f} s"
     assert refused and accepted
 
 
@@ -71,7 +73,7 @@ UNITS = ["[[]],", "1+", "-", "not ", "(", "a[0].b(c)|>", "{", "}", '"', "'", "x 
 UNITS += ["; ", "#\n", "é", "2^", "a if ", "1,", "block ", "return\n"]
 
 
-def test_the_densest_sources_are_refused_within_two_seconds() -> None:
+def test_the_densest_sources_are_refused_within_two_seconds(allowed: Callable[[float, float], bool]) -> None:
     for number, unit in enumerate(UNITS):
         text = "nn 1\nconst a = " + unit * ((MAX_SOURCE_BYTES - 40) // len(unit.encode()))
         if number % 2:
@@ -80,10 +82,10 @@ def test_the_densest_sources_are_refused_within_two_seconds() -> None:
         with pytest.raises(CompileError) as error:
             parse(Source("dense", text))
         assert len(error.value.render()) < 200_000
-        assert time.process_time() - start < 2.0, unit
+        assert allowed(time.process_time() - start, 2.0), unit
 
 
-def test_the_densest_sources_are_read_and_formatted_in_seconds() -> None:
+def test_the_densest_sources_are_read_and_formatted_in_seconds(allowed: Callable[[float, float], bool]) -> None:
     """Within the limits nothing is worse than linear; the bounds leave room for a slow machine."""
     whole = {
         "declarations": "nn 1\n" + "const a=1;" * 6000,
@@ -96,7 +98,7 @@ def test_the_densest_sources_are_read_and_formatted_in_seconds() -> None:
     for name, text in whole.items():
         start = time.process_time()
         parse(Source(name, text))
-        assert time.process_time() - start < 2.0, name
+        assert allowed(time.process_time() - start, 2.0), name
         format_file(Source(name, text))
         assert time.process_time() - start < 10.0, name
     with pytest.raises(CompileError, match="when formatted"):
