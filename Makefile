@@ -40,6 +40,8 @@ soak: $(VENV)/.installed ## the tests with every fuzz and fault count at its ful
 gpu-artifacts: $(VENV)/.installed ## compile what tests/gpu and the GPU benchmarks run, into .gpu (no GPU is needed)
 	$(BIN)/python tests/gpu/make_kernels.py
 	$(BIN)/python benchmarks/gpu_kernels.py make
+	$(BIN)/python tests/gpu/make_vendor.py
+	$(BIN)/python benchmarks/gpu_contractions.py make
 
 grammar: $(VENV)/.installed ## make the parser's tables again after a change of dsl/grammar.lark
 	$(BIN)/python -m dslc.dsl.tables

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from dslc.runtime.dtypes import ITEMSIZE
-from dslc.runtime.plan import Kernel, Reference, accesses
+from dslc.runtime.plan import Gemm, GraphOp, Kernel, Reference, accesses
 
 if TYPE_CHECKING:
     from dslc.runtime.context import Loaded
@@ -21,7 +21,9 @@ def named_buffers(state: Mapping[str, Any], programs: Sequence[Loaded]) -> list[
     for program in programs:
         names = {port.buffer: f"`{port.name}`" for port in (*program.plan.inputs, *program.plan.outputs)}
         for instruction in program.plan.instructions:
-            if isinstance(instruction, Reference | Kernel):
+            if isinstance(instruction, Reference | Kernel | Gemm | GraphOp):
+                if isinstance(instruction, Gemm | GraphOp) and instruction.workspace is not None:
+                    names[instruction.workspace] = "the workspace of libraries"
                 for output in accesses(instruction)[1]:
                     names.setdefault(output, program.plan.names[instruction.where])
         for index, name in names.items():

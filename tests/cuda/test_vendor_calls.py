@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from dslc.base.errors import BuildError
+from dslc.cli.commands.build import _contractions
 from dslc.compiler import pipeline
 from dslc.compiler.codegen.cuda import vendor
 from dslc.compiler.codegen.cuda.vendor import LEAST_WORK, WORKSPACE, VendorConv, VendorGemm, vendor_call
@@ -175,12 +177,16 @@ def test_features_and_options(tmp_path: Path) -> None:
     path = tmp_path / "net.nn"
     path.write_text(source)
     checked = pipeline.check_file(str(path))
-    sizes = {"predict": {"B": (32,)}}
+    sizes = {"predict": {"B": (1, 32)}}
     options = pipeline.Options(target="cpu,sm_90", provider="vendor", sizes=sizes)
     result = pipeline.build(checked, options, cache=Cache.open())
     assert result.header["required_features"] == ["cublaslt", "cuda", "native"]
     assert result.header["options"]["providers"] == "vendor"
     assert [p.vendor for p in result.programs] == [p.target == "sm_90" for p in result.programs]
+    said = _contractions(result)  # predict of 1 row and of 32; the same on the CPU is not counted
+    assert said == ["contractions: 1 cuBLASLt; 1 own kernels: 1 matmul (few multiply-adds)"]
+    own = pipeline.build(checked, replace(options, provider="own"), cache=Cache.open())
+    assert own.header["required_features"] == ["cuda", "native"] and _contractions(own) == []
     with pytest.raises(BuildError, match="libraries for GPUs"):
         pipeline.Options(provider="vendor").check()
 

@@ -16,7 +16,7 @@ from fake_driver import FakeDriver, fake_cubin
 from fake_libraries import ALGORITHM, FakeCublasLt, FakeCudnn, numbers, put
 from gpu_model import Kernels, on_gpu
 
-from dslc.base.errors import DslcWarning, EnvironmentFault
+from dslc.base.errors import DslcWarning, EnvironmentFault, OutOfMemory
 from dslc.compiler import pipeline
 from dslc.compiler.codegen.cuda import vendor
 from dslc.compiler.codegen.cuda.vendor import WORKSPACE, VendorConv, VendorGemm, vendor_call
@@ -202,6 +202,15 @@ def test_the_time_that_choosing_takes_is_told(
     with pytest.warns(DslcWarning, match=r"small: cuBLASLt and cuDNN took \d+\.0 s .* choose \d+ algorithms") as told:
         opened(path, device="gpu").close()
     assert [w.message.code for w in told] == ["W007"]  # type: ignore[union-attr]
+
+
+def test_the_workspace_is_named_where_memory_is_short(
+    tmp_path: Path, machine: Any, libraries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, kernels = small(tmp_path, monkeypatch)
+    libraries(machine(**kernels.driver(total=280 << 20)))
+    with pytest.raises(OutOfMemory, match="the workspace of libraries"):
+        opened(path, device="gpu")
 
 
 def test_a_lost_gpu_is_not_asked_to_let_go(gpu: tuple[FakeDriver, Device], libraries: Any) -> None:
