@@ -35,7 +35,7 @@ def gemm_fault(gemm: Gemm, buffers: Sequence[Buffer]) -> str | None:
             return f"{a} times {b} is not computed as {out.dtype}"
         if gemm.compute != _SUMS.get(a.dtype, "f32"):
             return f"sums of {a.dtype} in {gemm.compute}"
-    return _workspace_fault(gemm.workspace, buffers, (gemm.a, gemm.b, gemm.out))
+    return _shared(gemm.out, gemm.workspace, (gemm.a, gemm.b), buffers)
 
 
 def graph_fault(graph: GraphOp, buffers: Sequence[Buffer]) -> str | None:
@@ -51,7 +51,7 @@ def graph_fault(graph: GraphOp, buffers: Sequence[Buffer]) -> str | None:
         return f"`{graph.kind}` is of one dtype, f16, bf16 or f32"
     if any(b.offset % _ALIGNMENT for b in operands):
         return f"an operand does not begin at a multiple of {_ALIGNMENT} bytes"
-    return _conv_fault(graph, operands) or _workspace_fault(graph.workspace, buffers, (*graph.inputs, *graph.outputs))
+    return _conv_fault(graph, operands) or _shared(graph.outputs[0], graph.workspace, graph.inputs, buffers)
 
 
 def conv_operands(graph: GraphOp, shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -86,11 +86,15 @@ def _ints(value: Any, least: int) -> bool:
     )  # fmt: skip
 
 
-def _workspace_fault(workspace: int | None, buffers: Sequence[Buffer], operands: Sequence[int]) -> str | None:
+def _shared(out: int, workspace: int | None, inputs: Sequence[int], buffers: Sequence[Buffer]) -> str | None:
+    """Why what a call writes may not lie where it does: on what it reads, or on each other."""
+    on = next((buffers[i] for i in inputs if buffers[out].overlaps(buffers[i])), None)
+    if on is not None:
+        return f"the result {buffers[out]} shares bytes with {on}"
     if workspace is None:
         return None
     room = buffers[workspace]
     if room.dtype != "u8" or len(room.shape) != 1:
         return f"the workspace is {room}, not bytes"
-    shared = next((buffers[i] for i in operands if room.overlaps(buffers[i])), None)
-    return f"the workspace shares bytes with {shared}" if shared is not None else None
+    on = next((buffers[i] for i in (*inputs, out) if room.overlaps(buffers[i])), None)
+    return f"the workspace shares bytes with {on}" if on is not None else None

@@ -59,6 +59,7 @@ IMAGES = (
     Buffer("work", 580, "f32", (1, 2, 3, 5)),  # 13: x, not aligned
     Buffer("work", 704, "f16", (2, 2, 3, 2)),  # 14
     Buffer("work", 832, "u8", (64,)),  # 15: on y
+    Buffer("work", 576, "f32", (1, 2, 3, 2)),  # 16: y on x
 )
 REFERENCE = Reference("softmax", {"axis": -1, "mask": None, "deep": {"a": [1.5, True]}}, (0,), (8, 9), 0)
 ALL: tuple[Instruction, ...] = (
@@ -147,6 +148,8 @@ BAD: list[tuple[str, Plan, str, str]] = [
     ("gemm sums", plan(replace(GEMM, compute="f64")), "instructions[0]", "sums of f32 in f64"),
     ("gemm works in numbers", plan(replace(GEMM, workspace=3)), "instructions[0]", "not bytes"),
     ("gemm works in out", plan(GEMM, buffers=_moved(4, 192)), "instructions[0]", "shares bytes"),
+    ("gemm inner", plan(replace(GEMM, b=2)), "instructions[0]", "does not give"),
+    ("gemm onto itself", plan(GEMM, buffers=_moved(2, 0)), "instructions[0]", "the result f32[4, 2] at work+0 shares"),
     ("gemm rank", plan(replace(GEMM, a=3)), "instructions[0]", "of one rank"),
     ("gemm workspace", plan(replace(GEMM, workspace=10)), "instructions[0]", "no buffer 10"),
     *(
@@ -163,6 +166,7 @@ BAD: list[tuple[str, Plan, str, str]] = [
                 ({"kind": "sdpa"}, "not asked for `sdpa`"),
                 ({"provider": "cublaslt"}, "no operation graphs"),
                 ({"workspace": 15}, "shares bytes"),
+                ({"outputs": (16,)}, "the result f32[1, 2, 3, 2] at work+576 shares bytes"),
                 ({"attrs": {**CONV, "groups": 2}}, "the attributes of a convolution"),
                 ({"attrs": {**CONV, "stride": [0, 1]}}, "two ints each"),
                 ({"attrs": {**CONV, "pad": [1, 2**31]}}, "two ints each"),

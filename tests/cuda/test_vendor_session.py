@@ -159,6 +159,20 @@ def test_a_session_with_libraries(
     assert fake.leaks() == {} and not lt.objects and not dnn.objects
 
 
+def test_equal_problems_are_prepared_once(
+    tmp_path: Path, machine: Any, libraries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, kernels = small(tmp_path, monkeypatch)
+    lt, dnn = libraries(machine(**kernels.driver()))
+    asked = []
+    for contexts in (1, 2):
+        before = lt.calls["cublasLtMatmulAlgoGetHeuristic"], dnn.calls["graphs"], lt.calls["cublasLtMatmul"]
+        opened(path, device="gpu", contexts=contexts).close()
+        after = lt.calls["cublasLtMatmulAlgoGetHeuristic"], dnn.calls["graphs"], lt.calls["cublasLtMatmul"]
+        asked.append([b - a for a, b in zip(before, after)])
+    assert asked[0][:2] == asked[1][:2] and 2 * asked[0][2] == asked[1][2] > 0
+
+
 def test_the_first_failure_of_a_library_leaves_nothing(
     tmp_path: Path, machine: Any, libraries: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
