@@ -129,11 +129,12 @@ def _one(gpu: Gpu, store: Reader, case: dict[str, Any], libraries: Any) -> tuple
             for b, kind in zip(item.operands[:2], kinds)
         ]
         out = torch.empty(item.operands[2].shape, dtype=kinds[2], device="cuda")
+        torch.cuda.synchronize()  # PyTorch has a stream of its own
         for x, address in zip(xs, item.addresses):
             gpu.copy(address, x.data_ptr(), x.numel() * x.element_size())
-        torch.cuda.synchronize()
+        gpu.wait()
         [instruction] = item.plan.instructions
-        with torch.backends.cudnn.flags(benchmark=False):
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False):
             exact = _by_torch(instruction, [x.double() for x in xs], out.shape)()
         step = torch.finfo(kinds[2]).eps if kinds[2] is torch.float32 else None
         rounding = _rms(exact.to(kinds[2]).double() - exact) if step is None else step * _rms(exact)
@@ -146,6 +147,7 @@ def _one(gpu: Gpu, store: Reader, case: dict[str, Any], libraries: Any) -> tuple
             gpu.wait()
             errors.append(_rms(out.double() - exact) / rounding)
             first = out.clone()
+            torch.cuda.synchronize()
             work()
             gpu.copy(out.data_ptr(), item.addresses[2], item.operands[2].bytes)
             gpu.wait()
