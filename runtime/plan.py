@@ -292,6 +292,12 @@ def accesses(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]
             return (), ()
 
 
+def results(instruction: Instruction) -> tuple[int, ...]:
+    """The buffers that an instruction writes, without a library's workspace."""
+    room = instruction.workspace if isinstance(instruction, Gemm | GraphOp) else None
+    return tuple(b for b in accesses(instruction)[1] if b != room)
+
+
 def _present(*buffers: int | None) -> tuple[int, ...]:
     return tuple(b for b in buffers if b is not None)
 

@@ -22,7 +22,7 @@ from dslc.runtime.cuda.graph import Mark
 from dslc.runtime.cuda.lane import Lane, Slot
 from dslc.runtime.cuda.transfers import DeviceOutputs, SlotViews, input_bytes, is_staged, output_spans
 from dslc.runtime.dtypes import ITEMSIZE, numpy_dtype
-from dslc.runtime.plan import Buffer, Plan, accesses
+from dslc.runtime.plan import Buffer, Plan, results
 from dslc.runtime.plan_schema import STEP_BLOCK
 from dslc.runtime.scalars import write_scalars
 
@@ -214,7 +214,7 @@ class DevicePlan:
                 continue
             with lane.device:
                 self._submit(Group(None, steps, False))
-                found = [self._read(self._plan.buffers[index]) for index in accesses(instruction)[1]]
+                found = [self._read(self._plan.buffers[index]) for index in results(instruction)]
             see(type(instruction).__name__.lower(), steps[0].where, found)
 
     def _read(self, buffer: Buffer) -> NDArray[Any]:

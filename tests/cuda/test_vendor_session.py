@@ -155,6 +155,11 @@ def test_a_session_with_libraries(
             seen = lt.calls["cublasLtMatmul"]
             gpu.train_step(**batch(5))
             assert lt.calls["cublasLtMatmul"] == seen  # captured once
+        bad = batch(7)
+        bad["image"][0, 0, 0, 0] = np.nan
+        assert gpu.find_nonfinite(**batch(7)) is None
+        found, same = gpu.find_nonfinite(**bad), cpu.find_nonfinite(**bad)
+        assert found is not None and same is not None and found.where == same.where
     devices.device(0).close()
     assert fake.leaks() == {} and not lt.objects and not dnn.objects
 
