@@ -114,8 +114,8 @@ def test_objects_export_the_kernels_and_call_nothing(folder: Path) -> None:
     for name in artifact.blobs("object"):
         defined, wanted = symbols(bytes(artifact.blob(name)))
         assert objects.DRIVER in defined
-        assert all(s.startswith("k_") for s in defined - {objects.DRIVER})
-        assert wanted <= {"memcpy", "memset", "memmove"}, wanted
+        assert all(s.startswith("k_") for s in defined - {objects.DRIVER, "memcpy", "memset"})
+        assert not wanted, wanted
 
 
 def symbols(data: bytes) -> tuple[set[str], set[str]]:

@@ -25,6 +25,7 @@ from typing import Any, Final
 from llvmlite import ir
 
 from dslc.compiler.codegen.cpu.code import I32, I64, POINTER, VOID
+from dslc.compiler.codegen.cpu.memory import add_memory_functions
 
 SYMBOL: Final = "dslc_run2"  # another number when the interface changes
 _WORDS: Final = 4  # of a command
@@ -67,6 +68,7 @@ class _Driver:
                 with b.if_then(b.icmp_signed("==", self.lane, I64(0))):
                     self._wait()
         b.ret_void()
+        add_memory_functions(self.module)
         return str(self.module)
 
     def _share(self, kernel: Any, args: Any, tasks: Any, owner: Any) -> None:

@@ -1,4 +1,8 @@
-"""Objects of single kernels put together into one, as ``ld -r`` would: sections of a name one behind the other.
+"""Objects of single kernels put together into one, as ``ld -r`` would, but with code and constants in one section.
+
+Whoever loads an object may put its sections anywhere, and in a process that has mapped much (a GPU's driver does) so
+far apart that code no longer reaches its constants by 32 bits. Within a section it always does: on x86-64 all places
+are known here, and no relocation is left.
 
 Kernels are compiled, and kept, one by one; an artifact holds one object a level, which loads in one piece. What LLVM
 writes for a kernel is narrow: code, constants, relocations that add; whatever else turned up would be refused here.
@@ -21,10 +25,15 @@ _IDENT: Final = b"\x7fELF\x02\x01\x01" + bytes(9)  # 64 bits, little endian
 _REL: Final = 1  # type of file
 _NULL, _PROGBITS, _SYMTAB, _STRTAB, _RELOCATIONS = range(5)  # types of sections
 _INFO_LINK: Final = 0x40  # sh_info is the number of a section
+_WRITABLE: Final = 1
 _ALLOC: Final = 2
 _UNDEFINED: Final = 0
 _LOCAL: Final = 0  # binding
 _OF_SECTION, _OF_FILE = 3, 4  # types of symbols
+_EXECUTABLE: Final = 4
+_TEXT: Final = ".text"  # the one section
+_X86_64: Final = 62  # machine
+_RELATIVE: Final = (2, 4)  # R_X86_64_PC32 and R_X86_64_PLT32: 32 bits from their own place on
 _STACK: Final = ".note.GNU-stack"  # says that no stack need be executable
 _UNWIND: Final = ".eh_frame"  # how to unwind through code; nothing here throws
 _RESERVED: Final = 0xFF00  # section numbers from here on are none
@@ -119,17 +128,16 @@ class _Merged:
             else:
                 assert name not in self.defined, f"{name} stands twice"
                 value = bases[symbol.section] + symbol.value
-                self.defined[name] = source.names[symbol.section], value, symbol
+                self.defined[name] = _TEXT, value, symbol
         for header in source.sections:
             if header.type == _RELOCATIONS and header.info in bases:
-                target = self.sections[source.names[header.info]]
-                target.rela += self._relocations(source, header, bases)
+                self.sections[_TEXT].rela += self._relocations(source, header, bases)
 
     def _append(self, name: str, header: _Header, data: bytes) -> int:
         """Where the data of a section now begins."""
         assert header.type == _PROGBITS, f"a section {name} of type {header.type}"
-        section = self.sections.setdefault(name, _Section(header.flags, header.entry))
-        assert (section.flags, section.entry) == (header.flags, header.entry), f"two kinds of sections {name}"
+        assert not header.flags & _WRITABLE, f"a section {name} that may be written"
+        section = self.sections.setdefault(_TEXT, _Section(_ALLOC | _EXECUTABLE, 0))
         section.align = max(section.align, header.align)
         section.data += bytes(-len(section.data) % header.align)
         start = len(section.data)
@@ -144,11 +152,24 @@ class _Merged:
             symbol, name = source.symbols[number], source.symbol_names[number]
             if symbol.info >> 4 == _LOCAL:  # becomes: so far behind the start of its section
                 assert 0 < symbol.section < _RESERVED, f"a local symbol {name} without a section"
-                name, addend = source.names[symbol.section], addend + bases[symbol.section] + symbol.value
+                name, addend = _TEXT, addend + bases[symbol.section] + symbol.value
             yield offset + bases[header.info], kind, name, addend
+
+    def _resolve(self) -> None:
+        """Writes the distances that are known: from code to what lies in the same section."""
+        text, left = self.sections[_TEXT], []
+        for offset, kind, name, addend in text.rela:
+            place = 0 if name == _TEXT else self.defined[name][1] if name in self.defined else None
+            if kind in _RELATIVE and place is not None:
+                struct.pack_into("<i", text.data, offset, place + addend - offset)
+            else:
+                left.append((offset, kind, name, addend))
+        text.rela = left
 
     def finish(self) -> bytes:
         assert self.machine is not None, "nothing to put together"
+        if self.machine[0] == _X86_64:
+            self._resolve()
         strings = _Strings()
         contents = sorted(self.sections)
         numbers = {name: 1 + i for i, name in enumerate(contents)}
