@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -15,30 +16,30 @@ if TYPE_CHECKING:
 Outputs: TypeAlias = Iterable[tuple[str, str, "NDArray[Any]"]]
 
 
-class LateOutputs:
+class LateOutputs(ABC):
     """Outputs of a run that may not be over: reading them waits. They are settled before their memory is used again."""
 
-    def __iter__(self) -> Iterator[tuple[str, str, NDArray[Any]]]:
-        raise NotImplementedError
+    @abstractmethod
+    def __iter__(self) -> Iterator[tuple[str, str, NDArray[Any]]]: ...
 
+    @abstractmethod
     def settle(self) -> None:
         """Wait, and keep copies of one's own: what is read after that stays."""
-        raise NotImplementedError
 
 
-class OnDevice:
+class OnDevice(ABC):
     """An array in a device's memory, as a session takes and gives it."""
 
     dtype: str
     shape: tuple[int, ...]
 
+    @abstractmethod
     def __getitem__(self, rows: slice) -> OnDevice:
         """Rows of the first axis, sharing memory."""
-        raise NotImplementedError
 
+    @abstractmethod
     def numpy(self) -> NDArray[Any]:
         """A copy on the host."""
-        raise NotImplementedError
 
 
 class StateBlock(Protocol):

@@ -5,30 +5,22 @@ That their code computes it is seen on a GPU (tests/gpu); here the description i
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from evaluation import apply, values_of
-from samples import Sample
+from sample_nodes import OPS, SAMPLES, node_of
 
 from dslc.base.errors import DslcError
 from dslc.compiler.codegen.cuda import attention, contractions, cpp, drawing, indexing, pooling, units
 from dslc.compiler.codegen.cuda.contract import Contract, Mma
 from dslc.compiler.codegen.cuda.places import Operand, Problem
 from dslc.compiler.ir.op import Builder
-from dslc.compiler.ir.types import DType
-from dslc.compiler.ops import registry
 
-OPS = registry.ops()
-SAMPLES: dict[str, list[Sample]] = {}
-for _path in sorted((Path(__file__).parent.parent / "ops").glob("samples_*.py")):
-    SAMPLES.update(importlib.import_module(_path.stem).SAMPLES)
 LOWERED = {
     **contractions.LOWERED,
     **pooling.LOWERED,
@@ -36,7 +28,6 @@ LOWERED = {
     **attention.LOWERED,
     **indexing.LOWERED,
 }
-NUMPY = {"f32": np.float32, "f64": np.float64}
 
 
 def cases(names: Any, share: int) -> list[Any]:
@@ -47,13 +38,6 @@ def cases(names: Any, share: int) -> list[Any]:
         pairs = [(n, dtype) for n in range(len(SAMPLES[name])) for dtype in ("f32", "f64")]
         listed += [pytest.param(name, n, d, id=f"{name}-{n}-{d}") for n, d in pairs[first::share]]
     return listed
-
-
-def node_of(name: str, number: int, dtype: str) -> tuple[Any, list[np.ndarray]]:
-    sample = SAMPLES[name][number]
-    xs = [np.asarray(x, NUMPY[dtype]) if x.dtype == np.float64 else x for x in sample.arrays(name)]
-    attrs = {k: DType(dtype) if v is DType.FLOAT else v for k, v in sample.attrs.items()}
-    return Builder(name="here").node(OPS[name], *values_of(xs), **attrs), xs
 
 
 def grids(spec: Problem, groups: str) -> dict[str, np.ndarray]:

@@ -8,6 +8,7 @@ the chunks; where there is one chunk, what was loaded is held for the stages to 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 from dslc.compiler.codegen.cuda.schedule import needs_wide_index
 from dslc.compiler.codegen.cuda.source import Source
@@ -18,7 +19,7 @@ from dslc.compiler.codegen.region import Access, Fetch, Let, Region, Scan, Stage
 from dslc.compiler.ir.types import DType
 
 
-class Teams:
+class Teams(ABC):
     """What both forms share. ``lanes``: rows of a thread. ``guard``: whether its rows exist; None: they do."""
 
     lanes: int
@@ -60,37 +61,37 @@ class Teams:
 
     # What the forms differ in.
 
+    @abstractmethod
     def place(self) -> None:
         """Finds the thread's rows; sets lanes, guard, leads, outer."""
-        raise NotImplementedError
 
-    def threads(self) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def threads(self) -> int: ...
 
     def resident(self) -> int:
         """Blocks that a multiprocessor shall have room for."""
         return 1
 
+    @abstractmethod
     def numbers(self, chunk: Index) -> Index:
         """The numbers of the first elements of the thread's vectors in a chunk, in the inner axes."""
-        raise NotImplementedError
 
+    @abstractmethod
     def elements(self, numbers: Index) -> Index:
         """The number of every element."""
-        raise NotImplementedError
 
+    @abstractmethod
     def along(self, access: Access) -> int:
         """The stride within a vector."""
-        raise NotImplementedError
 
+    @abstractmethod
     def total(self, combine: str, text: str) -> str:
         """Over the threads that share the rows."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def covers(self) -> int:
         """How many elements of a row the chunks have room for."""
-        raise NotImplementedError
 
     # Rows.
 
@@ -183,9 +184,9 @@ class Teams:
             self.text.set(self.text.call(step, (), carry, total), carry)
         return Reg(found, combined_dtype(scan.combine, reg.dtype))
 
+    @abstractmethod
     def running(self, scan: Scan, value: str) -> str:
         """A scan over the elements of a chunk."""
-        raise NotImplementedError
 
     def _differs(self, number: int) -> bool:
         """Whether the elements of a vector lie at different places."""
@@ -361,6 +362,6 @@ class Teams:
             mask = text.set(text.call("each", (count,), mask))
         return vector, at, mask
 
+    @abstractmethod
     def _others(self, access: Access) -> tuple[int, ...]:
         """The strides of all axes but that along a vector."""
-        raise NotImplementedError
