@@ -157,9 +157,8 @@ def regions(bench: str, folder: Path, asked: argparse.Namespace) -> list[dict[st
     command += ["--torch", asked.torch] if asked.torch else []
     rows = []
     for line in run(command, asked.threads, folder):
-        for who, (least, middle) in line.items():
-            if who not in ("bench", "load"):
-                rows.append({"bench": line["bench"], "who": who, "ms_step": middle, "ms_min": least})
+        name = line.pop("bench")
+        rows += [{"bench": name, "who": who, "ms_step": middle, "ms_min": least} for who, (least, middle) in line.items()]
     return rows
 
 

@@ -71,12 +71,12 @@ def nodes() -> Iterator[tuple[str, Any, dict[str, Any]]]:
 
 def make(architecture: str, only: str) -> None:
     """Compiles all cases into ``.gpu/contractions``."""
-    store = Writer()
+    store = Writer(architecture)
     for name, node, more in nodes():
         if only in name:
-            assert describe(store, name, node, architecture, **more) is not None, name
+            assert describe(store, name, node, **more) is not None, name
             print(name, len(store.cases[-1]["launches"]), flush=True)
-    store.finish(FOLDER, {"architecture": architecture})
+    store.finish(FOLDER)
 
 
 def run(only: str) -> None:

@@ -154,7 +154,7 @@ def make(architecture: str, megabytes: int) -> None:
     """Compiles all cases into ``.gpu/bandwidth``."""
     from dslc.compiler.codegen.launch import Scratch
 
-    store = Writer()
+    store = Writer(architecture)
     for name, dtype, launches, counted in cases(megabytes << 20):
         places: dict[Any, int] = {}
         sizes: list[tuple[int, str]] = []
@@ -164,10 +164,10 @@ def make(architecture: str, megabytes: int) -> None:
                     places[value] = len(sizes)
                     scratch = isinstance(value, Scratch)
                     sizes.append((value.bytes, "f32") if scratch else (value.type.bytes, value.type.dtype.value))
-        described = store.launches(launches, places, architecture)
+        described = store.launches(launches, places)
         store.cases.append({"name": name, "dtype": dtype, "bytes": counted, "sizes": sizes, "launches": described})
         print(f"{name} {dtype}: {len(launches)} launches", flush=True)
-    store.finish(FOLDER, {"architecture": architecture, "bytes": megabytes << 20})
+    store.finish(FOLDER, bytes=megabytes << 20)
 
 
 def run(only: str) -> None:

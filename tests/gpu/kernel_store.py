@@ -21,12 +21,13 @@ ROOT = Path(__file__).resolve().parents[2] / ".gpu"
 
 
 class Writer:
-    """Collects cases; ``finish`` writes the folder."""
+    """Collects cases; ``finish`` compiles their kernels, as many at a time as there are processors, and writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, architecture: str) -> None:
+        self.architecture = architecture
         self.data = bytearray()
         self.cases: list[dict[str, Any]] = []
-        self.kernels: dict[str, tuple[int, int]] = {}
+        self.kernels: dict[str, Any] = {}
 
     def put(self, data: bytes) -> tuple[int, int]:
         self.data += bytes(-len(self.data) % 8)
@@ -36,18 +37,13 @@ class Writer:
     def array(self, x: np.ndarray) -> dict[str, Any]:
         return {"dtype": x.dtype.str, "shape": list(x.shape), "at": self.put(np.ascontiguousarray(x).tobytes())}
 
-    def launches(
-        self, launches: Sequence[Launch], places: Mapping[Any, int], architecture: str
-    ) -> list[dict[str, Any]]:
-        """Launches over buffers by their places; their kernels are compiled and kept."""
-        from dslc.compiler.codegen.cuda import units
+    def launches(self, launches: Sequence[Launch], places: Mapping[Any, int]) -> list[dict[str, Any]]:
+        """Launches over buffers by their places; their kernels are remembered."""
         from dslc.compiler.codegen.target import target_of
 
-        found, target = [], target_of(architecture)
+        found, target = [], target_of(self.architecture)
         for launch in launches:
-            if launch.symbol not in self.kernels:
-                code = units.compiled(launch.spec, launch.symbol, architecture)
-                self.kernels[launch.symbol] = self.put(code.cubin)
+            self.kernels[launch.symbol] = launch.spec
             geometry = target.geometry(launch.spec)
             found.append(
                 {
@@ -60,10 +56,18 @@ class Writer:
             )
         return found
 
-    def finish(self, folder: Path, header: Mapping[str, Any]) -> None:
+    def finish(self, folder: Path, **header: Any) -> None:
+        from dslc.compiler.toolchain.bundle import unbundle
+        from dslc.compiler.toolchain.cache import Cache
+        from dslc.compiler.toolchain.jobs import Job
+        from dslc.compiler.toolchain.kernels import KernelCompiler
+
+        jobs = [Job("cuda_kernel", s, spec, (self.architecture,)) for s, spec in self.kernels.items()]
+        codes = KernelCompiler(Cache.open()).compile(jobs)
+        kernels = {job.symbol: self.put(unbundle(code)["cubin"]) for job, code in zip(jobs, codes, strict=True)}
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "data.bin").write_bytes(zlib.compress(self.data))
-        index = {**header, "kernels": self.kernels, "cases": self.cases}
+        index = {**header, "architecture": self.architecture, "kernels": kernels, "cases": self.cases}
         (folder / "index.json").write_text(json.dumps(index), encoding="utf-8")
 
 

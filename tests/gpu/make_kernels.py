@@ -48,7 +48,7 @@ LARGE: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
 
 class _Maker:
     def __init__(self, architecture: str) -> None:
-        self.architecture, self.store = architecture, Writer()
+        self.store = Writer(architecture)
 
     def case(self, name: str, node: Node, xs: list[np.ndarray], after: list[np.ndarray], close: Any) -> bool:
         """Adds a case; False where the GPU has no kernels for the node."""
@@ -77,7 +77,7 @@ class _Maker:
                 "name": name,
                 "close": close,
                 "buffers": buffers,
-                "launches": self.store.launches(launches, places, self.architecture),
+                "launches": self.store.launches(launches, places),
             }
         )
         return True
@@ -108,7 +108,7 @@ def main(architecture: str = "sm_90", *only: str) -> None:
         size = max(1.0, *(float(np.max(np.abs(w))) for w in wide))
         after = [np.asarray(w, np.float32) for w in wide]
         assert maker.case(f"{name} {shapes[0]} f32", node, xs, after, (1e-4, 2e-6 * size)), name
-    maker.store.finish(ROOT / "kernels", {"architecture": architecture})
+    maker.store.finish(ROOT / "kernels")
     kernels, cases, size = len(maker.store.kernels), len(maker.store.cases), len(maker.store.data) >> 20
     print(f"{cases} cases, {kernels} kernels, {size} MiB in {time.perf_counter() - begin:.0f} s")
     print("without kernels:", " ".join(sorted(without)) or "none")

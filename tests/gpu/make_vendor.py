@@ -95,18 +95,18 @@ def random_convolution(rng: np.random.Generator) -> tuple[str, Node]:
 
 def contractions(architecture: str) -> None:
     """Ten of each, with operands that each type holds exactly, and the results in f64."""
-    store, rng = Writer(), np.random.default_rng(20)
+    store, rng = Writer(architecture), np.random.default_rng(20)
     for make in (random_product, random_convolution):
         end = len(store.cases) + 10
         while len(store.cases) < end:
             name, node = make(rng)
-            case = describe(store, name, node, architecture)
+            case = describe(store, name, node)
             if case is not None:
                 xs = [rng.integers(-8, 9, t.ints).astype(np.float64) / 8 for t in node.input_types]
                 [exact] = node.op.meaning(xs, node.attrs)
                 case["inputs"] = [store.array(x.astype(np.float32)) for x in xs]
                 case["exact"] = store.array(np.asarray(exact))
-    store.finish(FOLDER, {"architecture": architecture})
+    store.finish(FOLDER)
     print(len(store.cases), "contractions,", len(store.data) >> 10, "KiB before compression")
 
 

@@ -43,7 +43,7 @@ def convolution(kind: str, x: Sequence[int], w: Sequence[int], dtype: str, **att
     return node_of(f"{kind}_last", shapes, dtype, **geometry)
 
 
-def describe(store: Writer, name: str, node: Node, architecture: str, **more: Any) -> dict[str, Any] | None:
+def describe(store: Writer, name: str, node: Node, **more: Any) -> dict[str, Any] | None:
     """A case of the store; None for a node that no library takes."""
     from dslc.compiler.codegen.cuda.lower import lower
     from dslc.compiler.codegen.cuda.vendor import WORKSPACE, vendor_call
@@ -68,7 +68,7 @@ def describe(store: Writer, name: str, node: Node, architecture: str, **more: An
         "name": name,
         "plan": store.put(plan.encode()),
         "scratch": [s.bytes for s in scratch],
-        "launches": store.launches(launches, places, architecture),
+        "launches": store.launches(launches, places),
         **more,
     }
     store.cases.append(case)
