@@ -158,7 +158,8 @@ def regions(bench: str, folder: Path, asked: argparse.Namespace) -> list[dict[st
     rows = []
     for line in run(command, asked.threads, folder):
         name = line.pop("bench")
-        rows += [{"bench": name, "who": who, "ms_step": middle, "ms_min": least} for who, (least, middle) in line.items()]
+        for who, (least, middle) in line.items():
+            rows.append({"bench": name, "who": who, "ms_step": middle, "ms_min": least})
     return rows
 
 
