@@ -54,6 +54,7 @@ Progress = Callable[[str, int, int], None]
 class Options:
     """Build options. ``sizes``: entry family (train, eval, predict) -> dim -> the values to build.
 
+    ``bulk``: the most kernels that a GPU is given at once, 0 for one launch and one wait each; None for all of a step.
     ``target``: names joined by commas; an artifact holds the programs of each. ``precision`` overrides the file's
     compute and parameter types at once.
     """
@@ -64,6 +65,7 @@ class Options:
     sizes: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     name: str | None = None
     fuse: bool = True
+    bulk: int | None = None
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -321,7 +323,7 @@ def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
         "providers": options.provider,
         "precision": {"compute": dtypes.compute.value, "params": dtypes.params.value},
         "fuse": options.fuse,
-        "bulk": "all",
+        "bulk": "all" if options.bulk is None else options.bulk,
         "streams": 1,
         "mirror": "never",
         "sizes": {

@@ -22,10 +22,10 @@ Progress = Callable[[str, int, int], None]
 
 #: Options of a build that have one value so far; they are accepted so that a configuration can state them.
 _FIXED: Final[dict[str, tuple[object, ...]]] = {
-    "streams": ("auto", 1),
-    "bulk": ("auto", "all"),
     "mirror": ("auto", "never"),
 }
+
+_LARGEST_BULK: Final = 1 << 20  # instructions; more than a plan may hold
 
 _FACE: Final = b'"""Written by `dslc build`'
 
@@ -34,13 +34,15 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
     """The ``build:`` section of a configuration as the compiler's options. Raises BuildError E0603."""
     from dslc.compiler.pipeline import Options
 
-    known = ("target", "precision", "sizes", "providers", "fuse", "name", *_FIXED)
+    known = ("target", "precision", "sizes", "providers", "fuse", "name", "bulk", "streams", *_FIXED)
     for key, value in build.items():
         if key not in known:
             from dslc.dsl.diagnostics import did_you_mean
 
             close = did_you_mean(key, known)
             _refuse(f"`{key}` is no build option", key, f"did you mean `{close}`?" if close else ", ".join(known))
+        if key == "streams" and value not in ("auto", 1, "1"):
+            _refuse(f"all kernels run on one stream, `streams: {value}` is not built yet", key, "write streams: 1")
         if key in _FIXED and value not in _FIXED[key]:
             listed = " or ".join(map(str, _FIXED[key]))
             _refuse(f"`{key}: {value}` is not known", key, f"write {key}: {listed}")
@@ -55,7 +57,18 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
         sizes=_sizes(build.get("sizes") or {}),
         name=name if name is not None else build.get("name"),
         fuse=build.get("fuse", True),
+        bulk=_bulk(build.get("bulk", "auto")),
     )
+
+
+def _bulk(value: object) -> int | None:
+    """``all`` and ``auto`` as None, else the number."""
+    if value in ("auto", "all"):
+        return None
+    number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _LARGEST_BULK:
+        _refuse(f"`bulk` is a number of kernels or all, not `{value}`", "bulk", "write bulk: all, or bulk: 15")
+    return number
 
 
 def _sizes(sizes: object) -> dict[str, dict[str, tuple[int, ...]]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+PRECISION_HELP: Final = "Compute in f32, f64 or, on GPUs, bf16."
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _SIZE = re.compile(r"(?:(?P<entry>train|eval|predict):)?(?P<dim>[A-Za-z_]\w{0,63})=(?P<sizes>[0-9,_ ]+)", re.ASCII)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dslc.base.errors import DataError
-from dslc.cli.options import define_option, pairs, size_option, sizes
+from dslc.cli.options import PRECISION_HELP, define_option, pairs, size_option, sizes
 
 if TYPE_CHECKING:
     from dslc.runtime.train.config import Config
@@ -39,7 +39,7 @@ def _with(f: F, training: bool) -> F:
             *(only_training if training else ()),
             click.option("--seed", metavar="N", help="Seed of weights, order and random draws."),
             click.option("--target", metavar="NAME", help="Build for this target."),
-            click.option("--precision", metavar="NAME", help="Compute in f32 or f64."),
+            click.option("--precision", metavar="NAME", help=PRECISION_HELP),
             define_option,
             size_option,
             click.option(

@@ -74,12 +74,29 @@ def test_build_text_and_options(dslc: Callable, project: Path) -> None:
         (["--name", "numpy"], 2, "E0604"),
         (["-D", "hiden=3"], 2, "E0605"),
         (["-D", "hidden=x"], 2, "E0605"),
+        (["--bulk", "-1"], 2, "E0603"),
+        (["--bulk", "some"], 2, "E0603"),
+        (["--bulk", "9999999999"], 2, "E0603"),
+        (["--streams", "2"], 2, "E0603"),
     ],
 )
 def test_build_refuses(flags: list[str], code: int, error: str, dslc: Callable, project: Path) -> None:
     ran = dslc("build", "net.nn", *flags)
     assert ran.code == code and f"error[{error}]" in ran.err and "= help:" in ran.err
     assert not (project / "build").exists()  # nothing is left of a build that failed
+
+
+def test_bulk_and_streams_stand_in_the_header(dslc: Callable, project: Path) -> None:
+    for given, recorded in (("15", 15), ("0", 0), ("all", "all"), ("auto", "all")):
+        assert dslc("build", "net.nn", "--bulk", given, "--streams", "1").code == 0
+        options = dslc("info", "build/net", "--json").json["options"]
+        assert options["bulk"] == recorded and options["streams"] == 1
+    (project / "dslc.yaml").write_text("model: net.nn\nbuild: {bulk: 7, streams: auto}\n")
+    assert dslc("build").code == 0 and dslc("info", "build/net", "--json").json["options"]["bulk"] == 7
+    assert dslc("verify", "build/net", "--rebuild", "net.nn").code == 0
+    (project / "dslc.yaml").write_text("model: net.nn\nbuild: {streams: 2}\n")
+    ran = dslc("build")
+    assert ran.code == 2 and "one stream" in ran.err and "write streams: 1" in ran.err
 
 
 def test_build_replaces_its_own_and_leaves_weights(dslc: Callable, project: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dslc.cli.app import Command
-from dslc.cli.options import define_option, size_option
+from dslc.cli.options import PRECISION_HELP, define_option, size_option
 from dslc.cli.output import emit, size_text, table
 from dslc.cli.progress import build_progress
 
@@ -25,13 +25,19 @@ _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
 @click.option("--name", metavar="NAME", help="Name of the artifact and its Python module.")
 @click.option("-o", "out", metavar="FOLDER", help="Publish into FOLDER/NAME; default: build.")
 @click.option("--target", metavar="NAME", help="Build for this target.")
-@click.option("--precision", metavar="NAME", help="Compute in f32 or f64.")
+@click.option("--precision", metavar="NAME", help=PRECISION_HELP)
 @click.option(
     "--providers",
     metavar="NAME",
     help="Run ops by kernels (own), through numpy (reference), or both (auto); vendor: contractions of a GPU through "
     "cuBLASLt and cuDNN, which must be installed where it runs.",
 )
+@click.option(
+    "--bulk",
+    metavar="0|N|all",
+    help="How many kernels a GPU is given with one launch: all of a step (the default), N, or 0: each by itself.",
+)
+@click.option("--streams", metavar="1|auto", help="How many streams of a GPU kernels run on; one so far.")
 @define_option
 @size_option
 @click.option("--force", is_flag=True, help="Replace what is there, whatever it is.")
@@ -42,6 +48,8 @@ def command(
     target: str | None,
     precision: str | None,
     providers: str | None,
+    bulk: str | None,
+    streams: str | None,
     defines: tuple[str, ...],
     size: tuple[str, ...],
     force: bool,
@@ -55,7 +63,8 @@ def command(
     from dslc.cli.requests import requested
 
     request = requested(model, target=target, precision=precision, defines=defines, size=size)
-    chosen = {} if providers is None else {"providers": providers}
+    flags = {"providers": providers, "bulk": bulk, "streams": streams}
+    chosen = {option: value for option, value in flags.items() if value is not None}
     options = options_of({**request.build, **chosen}, name)
     folder = Path(out) if out is not None else request.root / "build"
     with placed(request.config), build_progress() as progress:

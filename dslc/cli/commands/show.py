@@ -9,7 +9,7 @@ import click
 
 from dslc.base.errors import BuildError
 from dslc.cli.app import Command
-from dslc.cli.options import define_option, size_option
+from dslc.cli.options import PRECISION_HELP, define_option, size_option
 from dslc.cli.origins import placed
 from dslc.cli.output import emit
 
@@ -27,7 +27,7 @@ ENTRIES = ("init", "train_step", "eval_step", "eval_finish", "predict")
 @click.option("--after", metavar="PASS", help="After this pass.")
 @click.option("--diff", metavar="PASS", help="What this pass changes.")
 @click.option("--svg", metavar="FILE", help="Write a picture of the graph.")
-@click.option("--precision", metavar="NAME", help="Compute in f32 or f64.")
+@click.option("--precision", metavar="NAME", help=PRECISION_HELP)
 @define_option
 @size_option
 def command(
