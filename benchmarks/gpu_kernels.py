@@ -19,6 +19,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "gpu"))
 
+import gpu_graph_cases
 from kernel_store import ROOT, Reader, Writer
 from launcher import Gpu
 
@@ -57,6 +58,7 @@ def cases(size: int) -> Iterator[tuple[str, str, list[Launch], int]]:
         yield "batchnorm_fwd nchw", name, forward, 2 * bytes_
         yield "batchnorm_bwd nchw", name, _lowered("batchnorm_grad", [image, *[channels] * 3, image], dtype), 3 * bytes_
     yield "adam", "f32", _adam(size // 4), 7 * size
+    yield from gpu_graph_cases.cases()
 
 
 def _lowered(name: str, shapes: list[tuple[int, ...]], dtype: Any, **attrs: Any) -> list[Launch]:
@@ -150,12 +152,14 @@ def _adam(count: int) -> list[Launch]:
     return lower(Builder(name="bench").node(registry.ops()["adam_update"], *values, **attrs)) or []
 
 
-def make(architecture: str, megabytes: int) -> None:
-    """Compiles all cases into ``.gpu/bandwidth``."""
+def make(architecture: str, megabytes: int, only: str) -> None:
+    """Compiles all cases whose name holds ``only`` into ``.gpu/bandwidth``."""
     from dslc.compiler.codegen.launch import Scratch
 
     store = Writer(architecture)
     for name, dtype, launches, counted in cases(megabytes << 20):
+        if only not in name:
+            continue
         places: dict[Any, int] = {}
         sizes: list[tuple[int, str]] = []
         for launch in launches:
@@ -211,12 +215,14 @@ def run(only: str) -> None:
 
 
 def _fill(gpu: Gpu, address: int, size: int, dtype: str) -> None:
-    """Numbers between 0.5 and 1.5, or the integer 7."""
+    """Numbers between 0.5 and 1.5; ids below 50,257 as i32; or the integer 7."""
     if dtype in ("f32", "bf16"):
         numbers = np.random.default_rng(0).uniform(0.5, 1.5, 1 << 18).astype(np.float32)
         data = numbers if dtype == "f32" else (numbers.view(np.uint32) >> 16).astype(np.uint16)
+    elif dtype == "i32":
+        data = np.random.default_rng(0).integers(0, 50257, 1 << 18, np.int32)
     else:
-        data = np.full(1, 7, {"i64": np.int64, "i32": np.int32}.get(dtype, np.uint8))
+        data = np.full(1, 7, np.int64 if dtype == "i64" else np.uint8)
     raw = data.view(np.uint8)[:size]
     gpu.upload(address, raw)
     done = len(raw)
@@ -232,9 +238,9 @@ if __name__ == "__main__":
     parser.add_argument("what", choices=["make", "run"])
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--mb", type=int, default=256)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="cases whose name holds this text")
     given = parser.parse_args()
     if given.what == "make":
-        make(given.arch, given.mb)
+        make(given.arch, given.mb, given.only)
     else:
         run(given.only)

@@ -104,6 +104,7 @@ CODES: Final[dict[str, str]] = {
     "R205": "an optional package is missing",
     "R206": "a call to the GPU's driver failed",
     "R207": "the GPU is lost to this process",
+    "R208": "the GPU does not finish",
     # R3xx: artifact, weights, checkpoints
     "R301": "the artifact is damaged",
     "R302": "the artifact is of another version",
@@ -198,7 +199,7 @@ class ForkError(EnvironmentFault):
 
 
 class DeviceLostError(EnvironmentFault):
-    """R207: after an error that the GPU's context does not survive. Only a new process can use the GPU again."""
+    """R207: after an error that the GPU's context does not survive; R208: it hangs. Only a new process can use it."""
 
 
 class ArtifactError(DslcError):

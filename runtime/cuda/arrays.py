@@ -59,7 +59,7 @@ class DeviceArray(OnDevice):
             with self.device as device:
                 stream = device.inbox
                 if self.ready is not None:
-                    device.driver.wait(stream, self.ready)
+                    device.driver.wait_host(self.ready)
                 device.driver.copy_out(out.ctypes.data, self.address, out.nbytes, stream)
                 device.driver.synchronise(stream)
         return out

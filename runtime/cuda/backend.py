@@ -47,7 +47,7 @@ class DeviceState:
     def read(self, offset: int, out: NDArray[Any]) -> None:
         if out.nbytes:
             with self._device as device:
-                device.driver.wait(self._stream, self.written)
+                device.driver.wait_host(self.written)
                 device.driver.copy_out(out.ctypes.data, self.address + offset, out.nbytes, self._stream)
                 device.driver.synchronise(self._stream)
 
@@ -55,7 +55,7 @@ class DeviceState:
         if values.nbytes:
             dense = np.ascontiguousarray(values)
             with self._device as device:
-                device.driver.wait(self._stream, self.written)
+                device.driver.wait_host(self.written)
                 device.driver.copy_in(self.address + offset, dense.ctypes.data, dense.nbytes, self._stream)
                 device.driver.synchronise(self._stream)
 

@@ -8,17 +8,23 @@ first one, and calls that only let go of something do nothing: the context is de
 from __future__ import annotations
 
 import ctypes
+import math
+import os
 import struct
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from dslc.base.errors import DslcError, EnvironmentFault
+from dslc.base.errors import DslcError, EnvironmentFault, InputError
 from dslc.runtime.cuda import faults
 
 _NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: apart from the legacy default stream
 _TIMING_OFF: Final = 2  # CU_EVENT_DISABLE_TIMING
 _DEVICE_MEMORY: Final = 2  # CU_MEMORYTYPE_DEVICE
+_PATIENCE: Final = 600.0  # seconds
+_SPINNING: Final = 1e-3  # seconds for which a wait asks again and again; then it sleeps between, a part of what it took
+_LONGEST_SLEEP: Final = 1e-3
 _PACK: Final = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d", "pointer": "<Q"}
 
 
@@ -40,10 +46,14 @@ class Arguments:
 
 
 class Driver:
-    """Checked calls on ``binding``: ``cuda.bindings.driver``, or what tests put in its place."""
+    """Checked calls on ``binding``: ``cuda.bindings.driver``, or what tests put in its place.
 
-    def __init__(self, binding: Any) -> None:
+    ``patience``: seconds after which work that the host waits for counts as hung, DeviceLostError R208; inf for none.
+    """
+
+    def __init__(self, binding: Any, patience: float = math.inf) -> None:
         self._binding = binding
+        self.patience = patience
         self.lost: DslcError | None = None  # the sticky error that ended it all
 
     def _call(self, name: str, *args: Any) -> Any:
@@ -158,7 +168,7 @@ class Driver:
         self._let_go("cuStreamDestroy", stream)
 
     def synchronise(self, stream: Any) -> None:
-        self._call("cuStreamSynchronize", stream)
+        self._await("cuStreamSynchronize", "cuStreamQuery", stream)
 
     def wait(self, stream: Any, event: Any) -> None:
         """What follows on the stream waits for the event; the host does not."""
@@ -174,17 +184,34 @@ class Driver:
         self._call("cuEventRecord", event, stream)
 
     def wait_host(self, event: Any) -> None:
-        self._call("cuEventSynchronize", event)
+        self._await("cuEventSynchronize", "cuEventQuery", event)
 
     def done(self, event: Any) -> bool:
+        return self._ready("cuEventQuery", event)
+
+    def _ready(self, query: str, work: Any) -> bool:
         if self.lost is not None:
-            raise faults.again(self.lost, "cuEventQuery")
-        code = self._binding.cuEventQuery(event)[0]
+            raise faults.again(self.lost, query)
+        code = getattr(self._binding, query)(work)[0]
         if int(code) == faults.NOT_READY:
             return False
         if code:
-            raise self._fault("cuEventQuery", int(code))
+            raise self._fault(query, int(code))
         return True
+
+    def _await(self, wait: str, query: str, work: Any) -> None:
+        """Wait for an event or a stream: in the driver, which never gives up, only where patience has no end."""
+        if self.patience == math.inf:
+            self._call(wait, work)
+            return
+        begun = time.monotonic()
+        while not self._ready(query, work):
+            waited = time.monotonic() - begun
+            if waited > self.patience:
+                self.lost = faults.hung(wait, self.patience)
+                raise self.lost
+            if waited > _SPINNING:
+                time.sleep(min(waited / 32, _LONGEST_SLEEP))
 
     def elapsed(self, start: Any, end: Any) -> float:
         """Milliseconds between two events with timing."""
@@ -308,6 +335,23 @@ class Driver:
         self._call("cuGraphLaunch", executable, stream)
 
 
+def patience() -> float:
+    """``DSLC_GPU_TIMEOUT``: seconds, or ``off``; 600 by default. InputError R105 for anything else."""
+    asked = os.environ.get("DSLC_GPU_TIMEOUT", "")
+    if asked == "off":
+        return math.inf
+    if not asked:
+        return _PATIENCE
+    if not (asked.isascii() and asked.isdigit() and len(asked) < 8 and int(asked)):
+        raise InputError(
+            "R105",
+            f"DSLC_GPU_TIMEOUT is {asked[:40]!r}",
+            place="DSLC_GPU_TIMEOUT",
+            help="a number of seconds, from 1 on, or off",
+        )
+    return float(asked)
+
+
 def load_driver() -> Driver:
     """The machine's driver, initialised. EnvironmentFault R201 where there is none."""
     try:
@@ -318,7 +362,7 @@ def load_driver() -> Driver:
             f"the package cuda-bindings cannot be imported: {error}",
             help='pip install "cuda-bindings>=13,<14", or load with device="cpu"',
         ) from error
-    driver = Driver(binding)
+    driver = Driver(binding, patience())
     try:
         driver.init()
     except RuntimeError as error:  # what the bindings raise where libcuda cannot be opened

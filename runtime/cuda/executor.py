@@ -75,8 +75,12 @@ class DevicePlan:
     # Before a run
 
     def begin(self) -> None:
-        with self._lane.device:
-            self._slot = self._lane.next_slot()
+        try:
+            with self._lane.device:
+                self._slot = self._lane.next_slot()
+        except DslcError as error:
+            error.place = f"{self.name}: {error.place}"
+            raise
 
     @property
     def _views(self) -> SlotViews:

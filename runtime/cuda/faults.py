@@ -80,6 +80,17 @@ def fault(call: str, code: int, name: str, text: str) -> DslcError:
     return EnvironmentFault("R206", said, place=call, help="try again in a new process; look at `nvidia-smi`")
 
 
+def hung(call: str, seconds: float) -> DeviceLostError:
+    """The error for work that is not done ``seconds`` after the host began to wait for it. What it may still write is
+    unknown, so nothing of its memory is let go of."""
+    return DeviceLostError(
+        "R208",
+        f"the GPU has not finished after {seconds:g} s",
+        place=call,
+        help="start the process again: load(bulk=0) would name the kernel, DSLC_GPU_TIMEOUT=SECONDS wait longer",
+    )
+
+
 def again(first: DslcError, call: str) -> DeviceLostError:
     """The error of every call after the GPU was lost: what happened first."""
     return DeviceLostError("R207", first.message, place=f"{call}, after {first.place}", help="start the process again")

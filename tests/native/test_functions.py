@@ -72,3 +72,14 @@ def test_the_error_is_bounded(name: str, dtype: type[np.floating], fuzz_seed: in
     error = np.abs(got[finite].astype(want.dtype) - want[finite]) / unit
     worst = int(np.argmax(error))
     assert error[worst] <= BOUNDS[name] + 0.01, f"{name}({xs[finite][worst]!r}) is {error[worst]} units off"
+
+
+def test_erf_stays_in_its_range_and_small_values_are_right_relatively() -> None:
+    ends = np.arange(np.float32(3.5).view(np.int32), np.float32(4.5).view(np.int32), dtype=np.int32).view(np.float32)
+    small = np.arange(np.float32(1e-30).view(np.int32), np.float32(1).view(np.int32), 9973, dtype=np.int32)
+    xs = np.concatenate([ends, -ends, small.view(np.float32)])
+    [got] = Native(Builder(name="here").node(OPS["erf"], *values_of([xs]))).run([xs])
+    assert np.abs(got).max() == 1.0
+    assert got[len(ends) - 1] == 1.0 and got[2 * len(ends) - 1] == -1.0
+    few = got[2 * len(ends) :]
+    np.testing.assert_allclose(few, exact("erf", small.view(np.float32)), rtol=4e-7)
