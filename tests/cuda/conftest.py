@@ -26,7 +26,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeDrive
         monkeypatch.setattr(devices, "_machine", devices._Machine())
 
         def load() -> Driver:
-            driver = Driver(fake)
+            driver = Driver(fake, patience=fake.patience)
             driver.init()
             return driver
 

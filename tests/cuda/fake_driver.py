@@ -44,6 +44,7 @@ class Op:
     behind: Op | None = None
     host: int = 0
     done: bool = False
+    asked: bool = False  # whether it was done: it is, when somebody asks again
 
 
 @dataclass(eq=False)
@@ -105,6 +106,8 @@ class FakeDriver:
         self.fail_with = INVALID
         self.fired = 0
         self.dead = 0  # the sticky code of a lost context
+        self.patience = 60.0  # seconds, of the Driver that is put upon this
+        self.hung = False  # nothing that was enqueued ends any more
         self.used_elsewhere = 0  # bytes that other processes hold
         self.device_memory: dict[int, np.ndarray] = {}
         self.host_memory: dict[int, np.ndarray] = {}
@@ -220,6 +223,7 @@ class FakeDriver:
         return op
 
     def _finish(self, op: Op | None) -> None:
+        assert op is None or op.done or not self.hung, "the driver waits for ever"
         while op is not None and not op.done:
             first = op.stream.queue[0]
             if first.behind is not None and not first.behind.done:
@@ -424,9 +428,18 @@ class FakeDriver:
         return ()
 
     def do_cuEventQuery(self, event: Any) -> tuple[()]:
-        mark = self._get(event, Event).mark
-        if mark is not None and not mark.done:
-            raise Refused(NOT_READY)
+        return self._query(self._get(event, Event).mark)
+
+    def do_cuStreamQuery(self, stream: Any) -> tuple[()]:
+        queue = self._get(stream, Stream).queue
+        return self._query(queue[-1] if queue else None)
+
+    def _query(self, op: Op | None) -> tuple[()]:
+        if op is not None and not op.done:
+            if self.hung or not op.asked:
+                op.asked = True
+                raise Refused(NOT_READY)
+            self._finish(op)
         return ()
 
     def do_cuEventElapsedTime(self, start: Any, end: Any) -> float:
