@@ -1,4 +1,4 @@
-"""A GPU that does not finish is told within the time that was set, with the program it hangs in; nothing waits for ever.
+"""A GPU that does not finish is told in the time that was set, with the program it hangs in; nothing waits for ever.
 
 The fake driver fails the test wherever a call would wait for work that never ends.
 """
