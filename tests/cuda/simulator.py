@@ -81,6 +81,7 @@ class _Machine:
     def __init__(self, source: Source, arguments: Sequence[np.ndarray]) -> None:
         self.threads, self.memory = source.threads, arguments
         self.blocks = np.arange(0)
+        self.own: dict[tuple[Any, ...], np.ndarray] = {}  # what each thread keeps in shared memory
 
     def function(self, call: Call) -> Callable[..., Any]:
         if call.head in scalar.FUNCTIONS:
@@ -190,6 +191,19 @@ class _Machine:
         turned = square.transpose(0, 2, 1).reshape(blocks, -1, threads, vector)
         return turned.transpose(0, 2, 1, 3).reshape(x.shape)
 
+    def warps(self, how: str, count: int, slot: int, x: np.ndarray) -> np.ndarray:
+        x = self._everywhere(x)
+        each = x.reshape(len(x), count, 32, x.shape[-1])
+        assert np.array_equal(each, np.broadcast_to(each[:, :, :1], each.shape), equal_nan=True)
+        width = 1 << (count - 1).bit_length()
+        nothing = np.full((len(x), width - count, x.shape[-1]), identity(how, DType(name_of(x.dtype))), x.dtype)
+        found = np.concatenate([each[:, :, 0], nothing], axis=1)
+        distance = width // 2
+        while distance:
+            found = _COMBINE[how](found, found[:, np.arange(width) ^ distance])
+            distance //= 2
+        return np.array(np.broadcast_to(found[:, :1], x.shape))
+
     def across(self, how: str, parts: int, width: int, slot: int, x: np.ndarray) -> np.ndarray:
         x = self._everywhere(x)
         parted = x.reshape(x.shape[0], parts, width, x.shape[-1])
@@ -228,6 +242,16 @@ class _Machine:
 
     def store_if(self, dtype: DType, vector: int, p: int, at: Any, value: Any, mask: Any) -> None:
         self.store(dtype, vector, p, at, value, mask)
+
+    def keep(self, dtype: DType, count: int, threads: int, first: int, x: np.ndarray) -> None:
+        assert threads == self.threads and x.shape[-1] in (1, count)
+        self.own[dtype, count, first] = self._everywhere(_spread(x, count)).copy()
+
+    def kept(self, dtype: DType, count: int, threads: int, first: int) -> np.ndarray:
+        return self.own[dtype, count, first]
+
+    def prefetch(self, dtype: DType, p: int, at: Any, mask: Any) -> None:
+        self.load(dtype, 16 // dtype.itemsize, p, at, mask)  # not outside of its array
 
     def raise_flag(self, p: int, at: Any, found: Any) -> None:
         if np.any(found):

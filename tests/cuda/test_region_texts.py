@@ -14,6 +14,7 @@ import simulator
 from evaluation import apply, values_of
 from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, tolerance, wanted
 
+from dslc.compiler.codegen.cuda import sweep
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.regions import source_of
 from dslc.compiler.codegen.cuda.sweep import Sweep
@@ -101,6 +102,21 @@ def test_few_long_rows_are_shared_out(
     wide = apply(node.op, [x.astype(np.float64) for x in xs], node.attrs)
     for g, w in zip(got, wide, strict=True):
         np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-4 * max(1.0, float(np.max(np.abs(w)))))
+
+
+@pytest.mark.parametrize("rows", [69_632, 67_601])
+def test_sums_of_a_sweep_that_registers_do_not_hold(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They lie in shared memory; the bits are the same. So it is from about 10,000 columns on."""
+    shapes = [(rows, 24), (24,), (rows,), (rows,), (rows, 24)]
+    xs = drawn(np.random.default_rng(0), *shapes)
+    node = Builder(name="here").node(OPS["layernorm_grad"], *values_of(xs), axis=1)
+    in_registers = simulated(node, xs)
+    monkeypatch.setattr(sweep, "_REGISTERS", 1 << 12)
+    spec = (lower(node) or [])[0].spec
+    assert isinstance(spec, Sweep) and geometry(spec).shared_bytes == 2 * 4 * spec.cut.held * spec.cut.vector * 128
+    in_memory = simulated(node, xs)
+    assert in_registers is not None and in_memory is not None
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(in_registers, in_memory, strict=True))
 
 
 @pytest.mark.parametrize(("name", "number", "dtype"), cases())

@@ -127,6 +127,44 @@ def across(how: str, parts: int, width: int, slot: int) -> Any:
     return intrinsic(lambda context, x: typed(x))
 
 
+def warps(how: str, count: int, slot: int) -> Any:
+    """Each lane, the same in all threads of a warp, combined over the ``count`` warps of a block by butterflies.
+
+    ``slot`` as in ``across``.
+    """
+
+    def typed(x: Any) -> tuple[Any, Any]:
+        dtype, lanes_of = dtype_of(x), count_of(x)
+
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            lanes = unpacked(builder, values[0], x)
+            memory = _shared(builder, f"shared_{slot}", ir.ArrayType(llvm_type(dtype), lanes_of * count))
+            here = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
+            lane, warp = builder.and_(here, I32(31)), builder.lshr(here, I32(5))
+            with builder.if_then(builder.icmp_unsigned("==", lane, I32(0))):
+                for i, value in enumerate(lanes):
+                    builder.store(value, builder.gep(memory, [I32(0), builder.add(warp, I32(i * count))]))
+            device(builder, "llvm.nvvm.barrier0", ir.VoidType())
+            width = 1 << (count - 1).bit_length()
+            member = builder.and_(lane, I32(width - 1))
+            there = builder.icmp_unsigned("<", member, I32(count))
+            found, nothing = [], lanes[0].type(identity(how, dtype))
+            for i in range(lanes_of):
+                place = builder.add(builder.select(there, member, I32(0)), I32(i * count))
+                value = builder.load(builder.gep(memory, [I32(0), place]))
+                found.append(value if width == count else builder.select(there, value, nothing))
+            distance = width // 2
+            while distance:
+                others = [_shuffled(builder, value, distance) for value in found]
+                found = [combine(builder, how, dtype, a, b) for a, b in zip(found, others)]
+                distance //= 2
+            return packed(builder, found)
+
+        return signature(x, x), generate
+
+    return intrinsic(lambda context, x: typed(x))
+
+
 def turned(size: int, vector: int, threads: int, slot: int) -> Any:
     """Lanes of a square of ``size`` by ``size`` elements, turned: what a thread has of columns for what it has of rows.
 

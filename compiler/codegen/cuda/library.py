@@ -33,12 +33,12 @@ def function_of(call: Call) -> Any:
         case "thread" | "block" | "joined":
             return getattr(groups, head)
         case "prefetch":
-            return memory.prefetch
+            return memory.prefetch(*given)
         case "keep" | "kept":
             return getattr(own, head)(*given)
         case "barrier":
             return exchange.barrier
-        case "group" | "across" | "running" | "turned":
+        case "group" | "across" | "warps" | "running" | "turned":
             return getattr(exchange, head)(*given)
         case "plus" | "times" | "quotient" | "remainder" | "below":
             return groups.index_function(head)

@@ -24,6 +24,9 @@ from dslc.compiler.ir.types import DType
 
 _RESIDENT: Final = 132 * 512  # threads that are at work at once on a large GPU
 _LEAST_BLOCKS: Final = 132
+_REGISTERS: Final = 1 << 16  # of a multiprocessor
+_OTHER: Final = 24  # registers of a thread for addresses and steps in between
+_SHARED: Final = 160 << 10  # bytes of shared memory that a multiprocessor has for sure
 _LEAST: Final = 8  # rows of a team, below which the partial sums weigh too much
 
 
@@ -48,12 +51,24 @@ class Sweep:
     @property
     def geometry(self) -> Geometry:
         cut = self.cut
-        return Geometry((-(-cut.rows // (cut.teams * self.steps)), 1, 1), (cut.team * cut.teams, 1, 1))
+        blocks = -(-cut.rows // (cut.teams * self.steps))
+        return Geometry((blocks, 1, 1), (cut.team * cut.teams, 1, 1), self.kept_bytes)
 
     @property
     def teams(self) -> int:
         """Of the whole grid: rows of the partial results."""
         return self.geometry.grid[0] * self.cut.teams
+
+    @property
+    def kept_bytes(self) -> int:
+        """Of shared memory for the sums of a block, where its registers do not hold them beside a row; else 0."""
+        cut, region = self.cut, self.region
+        threads = cut.team * cut.teams
+        sums = sum(d.itemsize for d in self.partial) * cut.held * cut.vector
+        row = sum(register_dtype(a.dtype).itemsize for a in region.inputs if any(a.strides[1:])) * cut.held * cut.vector
+        registers = (sums + row) // 4 + _OTHER
+        crowded = registers * max(threads, _RESIDENT // _LEAST_BLOCKS) > _REGISTERS
+        return sums * threads if crowded and sums * threads <= _SHARED else 0
 
     @property
     def partial(self) -> tuple[DType, ...]:

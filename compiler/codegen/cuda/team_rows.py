@@ -86,12 +86,12 @@ class _Rows(Teams):
             text = self.text.set(self.text.call("group", (combine, min(team, WARP)), text))
         if team > WARP:
             self.slots += 1
-            text = self.text.set(self.text.call("across", (combine, team // WARP, WARP, self.slots), text))
+            text = self.text.set(self.text.call("warps", (combine, team // WARP, self.slots), text))
         return text
 
 
 class _Sweep(_Rows):
-    """Rows one after the other, with the last stage's reductions down the columns."""
+    """Rows one after the other, with the last stage's reductions down the columns, in registers or in shared memory."""
 
     def __init__(self, name: str, sweep: Sweep) -> None:
         partial = tuple(Access(d, (sweep.region.inner[0], 1)) for d in sweep.partial)
@@ -99,19 +99,15 @@ class _Sweep(_Rows):
         self.sweep, self.own = sweep, len(sweep.region.outputs)
 
     def resident(self) -> int:
-        return 1
+        return max(1, _RESIDENT // self.threads()) if self.sweep.kept_bytes else 1
 
     def source(self) -> Source:
         text, cut, [*stages, last] = self.text, self.schedule, self.region.stages
         team = self.team()
-        lanes = self.held * self.vector
-        zeros = [
-            text.call("fill", (dtype, lanes), text.constant(identity(reduce.combine, dtype), dtype))
-            for reduce, dtype in zip(last.reduces, self.sweep.partial)
-        ]
-        sums = [text.set(zero) for zero in zeros]
+        sums = [self._zero(i, reduce.combine) for i, reduce in enumerate(last.reduces)]
         with text.loop(self.sweep.steps) as step:
             row = text.plus(team, text.times(step, self.sweep.teams))
+            self._announced(text.plus(row, self.sweep.teams))
             self.guard = text.below(row, cut.rows) if self.sweep.teams * self.sweep.steps > cut.rows else None
             self.outer = text.unravel(row, self.region.outer)
             for stage in stages:
@@ -120,20 +116,65 @@ class _Sweep(_Rows):
                     self._element_stage(stage)
                 else:
                     self._row_stage(stage)
+                self._let_go()
             self._load_rows(last)
             known = self._elements(last, 0)
-            for own, reduce in zip(sums, last.reduces):
+            for i, reduce in enumerate(last.reduces):
                 reg = known[reduce.value]
                 assert reg is not None
                 value = self._only(reg, reduce.combine)
                 if self.guard is not None:
                     zero = text.constant(identity(reduce.combine, reg.held), reg.held)
                     value = text.set(text.call("select", (), self.guard, value, zero))
-                text.set(text.call(STEP[reduce.combine], (), own, value), own)
+                self._add(i, sums[i], text.call(STEP[reduce.combine], (), self._sum(i, sums[i]), value))
             if self.slots:
                 text.write(text.call("barrier", ()))  # before the next row's sums take the shared memory
-        self._partial(team, sums)
+        self._partial(team, [text.set(self._sum(i, own)) for i, own in enumerate(sums)])
         return text.source(self.threads(), self.resident())
+
+    def _zero(self, number: int, combine: str) -> str | None:
+        """Begins a sum; the name of the register that holds it, None where it lies in shared memory."""
+        dtype = self.sweep.partial[number]
+        zero = self._start(combine, dtype, self.held * self.vector)
+        if not self.sweep.kept_bytes:
+            return zero
+        self._add(number, None, zero)
+        return None
+
+    def _sum(self, number: int, own: str | None) -> str:
+        return own or self.text.call("kept", self._place_of(number))
+
+    def _add(self, number: int, own: str | None, value: str) -> None:
+        """Sets the sum anew."""
+        if own is None:
+            self.text.write(self.text.call("keep", self._place_of(number), value))
+        else:
+            self.text.set(value, own)
+
+    def _place_of(self, number: int) -> tuple[DType, int, int, int]:
+        lanes = self.held * self.vector
+        before = sum(d.itemsize for d in self.sweep.partial[:number])
+        return self.sweep.partial[number], lanes, self.threads(), before * lanes * self.threads()
+
+    def _announced(self, row: Index) -> None:
+        """Asks for what the stages will read of a row, which is to be the next one of the team."""
+        there = self.text.below(row, self.schedule.rows)
+        self.outer, self.only, self.guard, self.bases = self.text.unravel(row, self.region.outer), None, None, {}
+        numbers, reached = self._reached(0)
+        there = self.text.both(there, reached) or there
+        for number, access in enumerate(self.region.inputs):
+            if self.along(access) == 1 and any(access.strides[: self.split]):
+                vector, at, _ = self._element_place(number, numbers, there)
+                if vector * access.dtype.itemsize >= 16:
+                    self.text.write(self.text.call("prefetch", (access.dtype,), f"p{number}", at, there))
+        self.only, self.bases, self.places = None, {}, {}
+
+    def _let_go(self) -> None:
+        """What is the same for all rows is read again by each stage where registers are short: it lies in a cache."""
+        if self.sweep.kept_bytes:
+            for number, access in enumerate(self.region.inputs):
+                if not any(access.strides[: self.split]):
+                    self.loaded.pop(number, None)
 
     def _partial(self, team: Index, sums: list[str]) -> None:
         """Writes what the team has added up."""

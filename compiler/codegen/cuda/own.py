@@ -1,0 +1,83 @@
+"""What a thread keeps for itself in shared memory, as intrinsics for Numba: more than its registers hold."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from llvmlite import ir
+from numba.cuda import types
+from numba.cuda.extending import intrinsic
+from numba.cuda.typing import signature
+
+from dslc.compiler.codegen.cuda.functions import device
+from dslc.compiler.codegen.cuda.lanes import I8, I32, llvm_type, packed, spread, type_of, unpacked
+from dslc.compiler.ir.types import DType
+
+_SHARED: Final = 3  # the address space
+_NAME: Final = "kept"
+_WORD: Final = 16  # bytes: neighbouring threads have neighbouring words, so that no two meet in a bank
+
+
+def keep(dtype: DType, count: int, threads: int, first: int) -> Any:
+    """``keep(value)`` puts ``count`` lanes ``first`` bytes behind the beginning, for a block of ``threads``."""
+
+    def typed(x: Any) -> tuple[Any, Any]:
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            lanes = spread(unpacked(builder, values[0], x), count)
+            for i, place in enumerate(_places(builder, dtype, count, threads, first)):
+                word = packed(builder, lanes[i * place.count : (i + 1) * place.count])
+                builder.store(word, place.pointer, align=place.bytes)
+            return context.get_dummy_value()
+
+        return signature(types.none, x), generate
+
+    return intrinsic(lambda context, x: typed(x))
+
+
+def kept(dtype: DType, count: int, threads: int, first: int) -> Any:
+    """What ``keep`` with these parameters has put there."""
+
+    def typed() -> tuple[Any, Any]:
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            lanes: list[Any] = []
+            for place in _places(builder, dtype, count, threads, first):
+                word = builder.load(place.pointer, align=place.bytes)
+                several = range(place.count) if place.count > 1 else ()
+                lanes += [builder.extract_element(word, I32(i)) for i in several] or [word]
+            return packed(builder, lanes)
+
+        return signature(type_of(dtype, count)), generate
+
+    return intrinsic(lambda context: typed())
+
+
+class _Place:
+    """``count`` lanes, ``bytes`` together, of a thread."""
+
+    def __init__(self, pointer: Any, count: int, bytes: int) -> None:
+        self.pointer, self.count, self.bytes = pointer, count, bytes
+
+
+def _places(builder: Any, dtype: DType, count: int, threads: int, first: int) -> list[_Place]:
+    each = min(count, _WORD // dtype.itemsize)
+    assert count % each == 0
+    size, type = each * dtype.itemsize, llvm_type(dtype)
+    pointer = ir.PointerType(ir.VectorType(type, each) if each > 1 else type, _SHARED)
+    thread = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
+    mine = builder.add(builder.mul(thread, I32(size)), I32(first))
+    found = []
+    for i in range(count // each):
+        at = builder.add(mine, I32(i * threads * size))
+        found.append(_Place(builder.bitcast(builder.gep(_memory(builder), [I32(0), at]), pointer), each, size))
+    return found
+
+
+def _memory(builder: Any) -> Any:
+    """The block's dynamic shared memory, whose size the launch says."""
+    known = builder.module.globals.get(_NAME)
+    if known is not None:
+        return known
+    memory = ir.GlobalVariable(builder.module, ir.ArrayType(I8, 0), _NAME, addrspace=_SHARED)
+    memory.linkage = "external"
+    memory.align = _WORD
+    return memory
