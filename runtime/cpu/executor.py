@@ -15,7 +15,7 @@ import numpy as np
 from dslc.base.errors import ArtifactError, EnvironmentFault
 from dslc.runtime.dtypes import name_of, numpy_dtype
 from dslc.runtime.plan import Buffer, BulkBegin, BulkEnd, Copy, Fill, Kernel, Plan, Reference, accesses
-from dslc.runtime.scalars import write_scalars
+from dslc.runtime.scalars import StepBlock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -125,7 +125,8 @@ class BoundPlan:
         self.outputs: tuple[tuple[str, str, Array], ...] = tuple(
             (port.name, port.kind, _read_only(self._views[port.buffer])) for port in plan.outputs
         )
-        # One element each, in the step block: the first 256 bytes of io.
+        # The step block: the first 256 bytes of io.
+        self._step_block, self._io = StepBlock(plan.scalars, name), regions["io"]
         self.scalars: dict[str, Array] = {
             scalar.name: _view(Buffer("io", scalar.offset, scalar.dtype, ()), regions) for scalar in plan.scalars
         }
@@ -158,7 +159,7 @@ class BoundPlan:
 
     def set_scalars(self, values: Mapping[str, int | float]) -> None:
         """Write the step block: a value for each scalar that the plan reads. ``seed`` is u64, stored as its bits."""
-        write_scalars(self.scalars, values, self.name)
+        self._step_block.write(self._io, 0, values)
 
     def run(self, before_writing: Callable[[], None] | None = None) -> tuple[tuple[str, str, Array], ...]:
         """Run all instructions in order; the outputs. Non-finite values are data here; numpy does not warn of them.

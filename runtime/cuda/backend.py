@@ -21,7 +21,7 @@ from dslc.runtime.cuda.lane import Lane, LaneSizes
 from dslc.runtime.cuda.libraries import Libraries
 from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.pool import size_class
-from dslc.runtime.cuda.transfers import input_bytes, is_staged, output_spans
+from dslc.runtime.cuda.transfers import has_frames, input_bytes, output_spans
 from dslc.runtime.memory import out_of_memory
 from dslc.runtime.needs import named_buffers
 from dslc.runtime.targets import Choice, capability_of
@@ -35,19 +35,35 @@ if TYPE_CHECKING:
 #: What a load leaves free, for graphs, code and the driver itself: the larger of a part of the need and some bytes.
 _SPARE_PART: Final = 0.05
 _SPARE_BYTES: Final = 256 << 20
+_FRAME: Final = 512  # bytes; frames begin at multiples, as blocks of the pool do
 
 
 class DeviceState:
-    """The state region in device memory. ``written``: the event behind the last run that wrote it."""
+    """The state region in device memory."""
 
-    def __init__(self, device: Device, address: int, stream: Any, written: Any) -> None:
-        self.address, self.written = address, written
+    def __init__(self, device: Device, address: int, stream: Any) -> None:
+        self.address = address
         self._device, self._stream = device, stream
+        self._written: Any = None  # the event behind the last run that wrote it
+        self._writer: Lane | None = None  # whose run that was
+
+    def written_by(self, lane: Lane, event: Any) -> None:
+        """Note that a run of ``lane`` which writes the state is over when ``event`` is."""
+        self._writer, self._written = lane, event
+
+    def wait_for_others(self, lane: Lane) -> None:
+        """Have ``lane``'s next run wait for another lane's that wrote the state; its own are in order anyway."""
+        if self._writer is not None and self._writer is not lane:
+            self._device.driver.wait(lane.stream, self._written)
+
+    def _wait(self) -> None:
+        if self._written is not None:
+            self._device.driver.wait_host(self._written)
 
     def read(self, offset: int, out: NDArray[Any]) -> None:
         if out.nbytes:
             with self._device as device:
-                device.driver.wait_host(self.written)
+                self._wait()  # a copy of pageable memory would wait within the driver
                 device.driver.copy_out(out.ctypes.data, self.address + offset, out.nbytes, self._stream)
                 device.driver.synchronise(self._stream)
 
@@ -55,7 +71,7 @@ class DeviceState:
         if values.nbytes:
             dense = np.ascontiguousarray(values)
             with self._device as device:
-                device.driver.wait_host(self.written)
+                self._wait()
                 device.driver.copy_in(self.address + offset, dense.ctypes.data, dense.nbytes, self._stream)
                 device.driver.synchronise(self._stream)
 
@@ -64,9 +80,9 @@ class CudaBackend:
     """An artifact on a GPU: state, code, and a lane with every program bound to it for each context.
 
     ``choice``: the target that was taken, and whether the driver compiles its PTX, which is announced; so is the time
-    that libraries take to choose algorithms. ``bulk``: None
-    for the bulks of the plans. Raises OutOfMemory R401 before anything is taken when it does not fit; whatever goes
-    wrong later, nothing that was taken stays.
+    that libraries take to choose algorithms. ``bulk``: None for the bulks of the plans; ``steps``: how many training
+    steps a run may hold. Raises OutOfMemory R401 before anything is taken when it does not fit; whatever goes wrong
+    later, nothing that was taken stays.
     """
 
     def __init__(
@@ -77,11 +93,12 @@ class CudaBackend:
         programs: Sequence[Loaded],
         contexts: int,
         bulk: int | None = None,
+        steps: int = 1,
     ) -> None:
         self.name = str(device)
         self._device = device
         table = artifact.header["state"]
-        sizes = _lane_sizes(programs)
+        sizes = _lane_sizes(programs, steps)
         blocks = [size for size in (table["bytes"], *sizes.device * contexts) if size]
         self.bytes = sum(map(size_class, blocks))
         self.contexts: list[dict[Loaded, DevicePlan]] = []
@@ -101,14 +118,13 @@ class CudaBackend:
                         program: DevicePlan(
                             program.plan,
                             lane,
-                            self.state.address,
-                            self.state.written,
+                            self.state,
                             self._modules,
                             self._libraries,
                             artifact.blob,
                             resources,
                             name=str(program),
-                            entry=program.entry,
+                            frames=sizes.steps if has_frames(program.entry) else 0,
                             bulk=_bulk_of(artifact, program) if bulk is None else bulk,
                         )
                         for program in programs
@@ -175,14 +191,21 @@ class CudaBackend:
         self.contexts.clear()
 
 
-def _lane_sizes(programs: Sequence[Loaded]) -> LaneSizes:
-    """Programs overlay each other: one runs at a time."""
+def _lane_sizes(programs: Sequence[Loaded], steps: int) -> LaneSizes:
+    """Programs overlay each other: one runs at a time. Micro-batches are runs of their own."""
+    training = [p for p in programs if has_frames(p.entry)]
+    if not training or any(p.entry == "accumulate_step" for p in training):
+        steps = 1
+    frame = -(-max((p.io_bytes for p in training), default=0) // _FRAME) * _FRAME
+    copied = max(input_bytes(p.plan) for p in programs)
+    results = [(output_spans(p.plan)[1], steps if has_frames(p.entry) else 1) for p in programs]
     return LaneSizes(
-        io=max(p.io_bytes for p in programs),
+        io=max((p.io_bytes for p in programs if not has_frames(p.entry)), default=0),
         work=max(p.work_bytes for p in programs),
-        staging=max((input_bytes(p.plan) for p in programs if is_staged(p.entry)), default=0),
-        inputs=max(input_bytes(p.plan) for p in programs),
-        outputs=max(output_spans(p.plan)[1] for p in programs),
+        frame=frame,
+        steps=steps,
+        inputs=max(copied, frame * steps),
+        outputs=max(size * count for size, count in results),
     )
 
 
@@ -194,12 +217,10 @@ def _state(device: Device, size: int, resources: ExitStack) -> DeviceState:
         address = block.address
     stream = device.driver.stream()
     resources.callback(device.driver.destroy_stream, stream)
-    written = device.driver.event()
-    resources.callback(device.driver.destroy_event, written)
     if size:
         device.driver.fill(address, 0, 1, size, stream)
     device.driver.synchronise(stream)
-    return DeviceState(device, address, stream, written)
+    return DeviceState(device, address, stream)
 
 
 def _bulk_of(artifact: Artifact, program: Loaded) -> int | None:

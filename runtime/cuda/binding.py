@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import DslcError, EnvironmentFault
 from dslc.runtime.cuda.driver import Arguments
-from dslc.runtime.cuda.graph import Bulk, Launch, LibraryCall, Mark, Move, Placed, Step, fill_steps
+from dslc.runtime.cuda.graph import Bulk, Join, Launch, LibraryCall, Mark, Move, Placed, Step, fill_steps
 from dslc.runtime.plan import (
     BulkBegin,
     BulkEnd,
@@ -64,13 +64,17 @@ class Binder:
             )
         return self._bases[buffer.region] + buffer.offset
 
+    def base(self, region: str) -> int:
+        """Where a region begins."""
+        return self._bases[region]
+
     def groups(self, lane: Lane, bulk: int | None, resources: ExitStack) -> list[Group]:
         """All instructions. ``bulk``: None for the plan's bulks, else the most instructions in one, 0 for none."""
         found = []
         for instructions, together in _cut(self._plan, bulk):
             placed = [item for instruction in instructions for item in self.placed(instruction)]
             writes = any(self._plan.buffers[b].region == "state" for i in instructions for b in accesses(i)[1])
-            steps = tuple(item for _, item in placed if not isinstance(item, Mark))
+            steps = steps_of(placed)
             if steps:
                 made = Bulk(lane.device, placed, lane.stream, resources) if together else None
                 found.append(Group(made, steps, writes))
@@ -124,6 +128,11 @@ class Binder:
         sizes = [_SIZES.get(kind, 8) for kind, _ in values]
         function = self._modules.function(kernel.blob, kernel.symbol, kernel.block, kernel.shared_bytes, sizes, where)
         return Launch(function, kernel.grid, kernel.block, kernel.shared_bytes, Arguments(values), where)
+
+
+def steps_of(placed: Sequence[Placed]) -> tuple[Step, ...]:
+    """The steps alone, in order."""
+    return tuple(item for _, item in placed if not isinstance(item, Mark | Join))
 
 
 def _cut(plan: Plan, bulk: int | None) -> Iterator[tuple[list[Instruction], bool]]:

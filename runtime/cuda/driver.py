@@ -21,6 +21,7 @@ from dslc.runtime.cuda import faults
 
 _NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: apart from the legacy default stream
 _TIMING_OFF: Final = 2  # CU_EVENT_DISABLE_TIMING
+_HOST_MEMORY: Final = 1  # CU_MEMORYTYPE_HOST
 _DEVICE_MEMORY: Final = 2  # CU_MEMORYTYPE_DEVICE
 _PATIENCE: Final = 600.0  # seconds
 _SPINNING: Final = 1e-3  # seconds for which a wait asks again and again; then it sleeps between, a part of what it took
@@ -104,6 +105,10 @@ class Driver:
             int(self._call("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)),
         )
 
+    def total_memory(self, device: Any) -> int:
+        """Bytes of the device; no context is needed."""
+        return int(self._call("cuDeviceTotalMem", device))
+
     def retain(self, device: Any) -> Any:
         """The device's primary context."""
         return self._call("cuDevicePrimaryCtxRetain", device)
@@ -142,6 +147,18 @@ class Driver:
 
     def copy_out(self, host: int, device: int, size: int, stream: Any) -> None:
         self._call("cuMemcpyDtoHAsync", host, device, size, stream)
+
+    def copy_rows_out(
+        self, host: int, host_pitch: int, device: int, pitch: int, width: int, rows: int, stream: Any
+    ) -> None:
+        """``rows`` of ``width`` bytes, whose starts are so far apart on either side."""
+        copy = self._binding.CUDA_MEMCPY2D()
+        copy.srcMemoryType = self._binding.CUmemorytype(_DEVICE_MEMORY)
+        copy.dstMemoryType = self._binding.CUmemorytype(_HOST_MEMORY)
+        copy.srcDevice, copy.srcPitch = device, pitch
+        copy.dstHost, copy.dstPitch = host, host_pitch
+        copy.WidthInBytes, copy.Height = width, rows
+        self._call("cuMemcpy2DAsync", copy, stream)
 
     def copy(self, target: int, source: int, size: int, stream: Any) -> None:
         self._call("cuMemcpyDtoDAsync", target, source, size, stream)

@@ -1,8 +1,9 @@
 """A plan on a GPU, the counterpart of ``cpu/executor.py``: once bound, a run is a few calls of the driver.
 
-A run copies the step block and the inputs in, launches each bulk as one graph, and copies the results out; the host
-waits for nothing but an earlier run that has the same slot. Instructions outside of bulks are launched and waited for
-one by one.
+A run copies the step blocks and the inputs in, launches each bulk as one graph, and copies the results out; the host
+waits for nothing but an earlier run that has the same slot. A run of training steps may be several of them: their
+frames are filled one after the other and arrive together, and all the steps are one graph. Instructions outside of
+bulks are launched and waited for one by one.
 """
 
 from __future__ import annotations
@@ -10,95 +11,125 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dslc.base.errors import DslcError
 from dslc.runtime.backend import OnDevice
 from dslc.runtime.cuda.arrays import DeviceArray
-from dslc.runtime.cuda.binding import Binder, Group
-from dslc.runtime.cuda.graph import Mark
-from dslc.runtime.cuda.lane import Lane, Slot
-from dslc.runtime.cuda.transfers import DeviceOutputs, SlotViews, input_bytes, is_staged, output_spans
+from dslc.runtime.cuda.binding import Binder, Group, steps_of
+from dslc.runtime.cuda.graph import Bulk, Join, Placed
+from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
+from dslc.runtime.cuda.transfers import DeviceOutputs, Results, RunResults, input_bytes, view_of
 from dslc.runtime.dtypes import ITEMSIZE, numpy_dtype
 from dslc.runtime.plan import Buffer, Plan, results
 from dslc.runtime.plan_schema import STEP_BLOCK
-from dslc.runtime.scalars import write_scalars
+from dslc.runtime.scalars import StepBlock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.cuda.backend import DeviceState
     from dslc.runtime.cuda.libraries import Libraries
     from dslc.runtime.cuda.modules import Modules
+
+
+_JOIN: Final[Placed] = (0, Join())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Bound:
+    """A plan whose io region begins at ``io``. ``groups`` are what a step submits; ``many`` is the steps of all frames
+    from ``io`` on as one bulk, None where a run has one step."""
+
+    io: int
+    binder: Binder
+    groups: Sequence[Group]
+    many: Bulk | None
 
 
 class DevicePlan:
     """A plan on a lane's memory. Fits ``DeviceBound``.
 
-    ``state``: where the state region begins; ``written``: the event behind the last run that wrote it, of any lane.
-    ``bulk`` as ``Binder.groups`` takes it. Raises what ``Binder`` raises, before anything runs. The device's context is
-    current.
+    ``frames``: how many steps of a training entry a run is to hold; 0 for another entry, which works in the lane's io.
+    ``bulk`` as ``Binder.groups`` takes it; only steps that are one bulk run together. Raises what ``Binder`` raises,
+    before anything runs. The device's context is current.
     """
 
     def __init__(
         self,
         plan: Plan,
         lane: Lane,
-        state: int,
-        written: Any,
+        state: DeviceState,
         modules: Modules,
         libraries: Libraries,
         constants: Callable[[str], bytes | memoryview],
         resources: ExitStack,
         *,
         name: str,
-        entry: str,
+        frames: int,
         bulk: int | None,
     ) -> None:
         self.name = name
-        self._plan, self._lane, self._written = plan, lane, written
-        self._bases = {"state": state, "io": lane.io, "work": lane.work}
-        self._staged = is_staged(entry)
+        self._plan, self._lane, self._state = plan, lane, state
+        self._in_frames = frames > 0
         self._input_bytes = input_bytes(plan)
-        self._spans, _ = output_spans(plan)
-        self._binder = Binder(plan, self._bases, modules, libraries, name)
+        self._results = Results(plan)
+        self._step_block = StepBlock(plan.scalars, name)
+
+        def binder(io: int) -> Binder:
+            return Binder(plan, {"state": state.address, "io": io, "work": lane.work}, modules, libraries, name)
+
+        def bound(io: int) -> _Bound:
+            groups = binder(io).groups(lane, bulk, resources)
+            together = frames > 1 and [g.bulk is not None for g in groups] == [True] and self._results.in_io
+            many = None
+            if together:
+                binders = [binder(io + frame * lane.frame) for frame in range(frames)]
+                placed = [p for b in binders for p in (_JOIN, *(p for i in plan.instructions for p in b.placed(i)))]
+                many = Bulk(lane.device, placed, lane.stream, resources)
+            return _Bound(io, binder(io), groups, many)
+
+        bases = [slot.io if self._in_frames else lane.io for slot in lane.slots]
+        found = {io: bound(io) for io in dict.fromkeys(bases)}
+        self._of_slot = {id(slot): found[io] for slot, io in zip(lane.slots, bases)}
+        self.steps = frames if all(b.many is not None for b in found.values()) else 1
+        self._views = {id(slot): [self._input_views(slot, frame) for frame in range(self.steps)] for slot in lane.slots}
+        first = found[bases[0]]
         self._constants = [
-            (self._binder.address(c.buffer), constants(c.blob)[c.offset : c.offset + plan.buffers[c.buffer].bytes])
+            (first.binder.address(c.buffer), constants(c.blob)[c.offset : c.offset + plan.buffers[c.buffer].bytes])
             for c in plan.constants
         ]
-        self._groups = self._binder.groups(lane, bulk, resources)
-        self._writes_state = any(g.writes_state for g in self._groups)
-        self._all_views = {id(slot): SlotViews(plan, self._spans, slot) for slot in lane.slots}
-        self._slot = lane.slots[0]
+        self._writes_state = any(g.writes_state for g in first.groups)
+        self._slot, self._frame = lane.slots[0], 0
 
     # Before a run
 
-    def begin(self) -> None:
-        try:
+    def begin(self, step: int = 0) -> None:
+        if not step:
             with self._lane.device:
                 self._slot = self._lane.next_slot()
-        except DslcError as error:
-            error.place = f"{self.name}: {error.place}"
-            raise
+        self._frame = step
 
-    @property
-    def _views(self) -> SlotViews:
-        return self._all_views[id(self._slot)]
+    def _input_views(self, slot: Slot, frame: int) -> dict[str, NDArray[Any]]:
+        ports = ((port.name, self._plan.buffers[port.buffer]) for port in self._plan.inputs)
+        return {name: view_of(slot.inputs, frame * self._lane.frame + b.offset, b) for name, b in ports}
 
     @property
     def inputs(self) -> Mapping[str, NDArray[Any]]:
-        return self._views.inputs
+        return self._views[id(self._slot)][self._frame]
 
     def set_scalars(self, values: Mapping[str, int | float]) -> None:
-        write_scalars(self._views.scalars, values, self.name)
+        self._step_block.write(self._slot.inputs, self._frame * self._lane.frame, values)
 
     def place(self, name: str, array: OnDevice, row: int = 0) -> None:
         [port] = [p for p in self._plan.inputs if p.name == name]
         buffer = self._plan.buffers[port.buffer]
         assert isinstance(array, DeviceArray) and array.dtype == buffer.dtype
         offset = buffer.offset + (row * buffer.bytes // buffer.shape[0] if row else 0)
-        self._slot.placed.append((name, offset, array))
+        self._slot.placed.append(DeviceInput(self._frame, name, offset, array))
 
     def load_constants(self) -> None:
         if self._constants:
@@ -110,42 +141,58 @@ class DevicePlan:
     # Runs
 
     def run(self, before_writing: Callable[[], None] | None = None) -> DeviceOutputs:
-        slot = self._slot
-        self._start(self._copy_out, before_writing)
-        outputs = DeviceOutputs(self._lane, slot, self.name, self._views.outputs)
-        slot.pending = weakref.ref(outputs)
+        [outputs] = self.run_steps(1, before_writing)
         return outputs
 
+    def run_steps(self, count: int, before_writing: Callable[[], None] | None = None) -> list[DeviceOutputs]:
+        slot = self._slot
+        self._start(count, self._copy_out, before_writing)
+        run = RunResults(self._lane, slot, self.name, self._results, count)
+        slot.pending = weakref.ref(run)
+        return [DeviceOutputs(run, step) for step in range(count)]
+
     def run_into(self, targets: Mapping[str, OnDevice]) -> None:
-        def fetch() -> None:
+        io = self._of_slot[id(self._slot)].binder
+
+        def fetch(first: int, count: int) -> None:
             for port in self._plan.outputs:
-                target, buffer = targets.get(port.name), self._plan.buffers[port.buffer]
+                target = targets.get(port.name)
                 if isinstance(target, DeviceArray) and target.nbytes:
-                    source = self._bases[buffer.region] + buffer.offset
+                    source = io.address(port.buffer)
                     self._lane.device.driver.copy(target.address, source, target.nbytes, self._lane.stream)
 
-        self._start(fetch, None)
+        self._start(1, fetch, None)
         with self._lane.device:
             self._lane.wait_for(self._slot)
         self._slot.placed.clear()
 
-    def _start(self, fetch: Callable[[], None], before_writing: Callable[[], None] | None) -> None:
-        """Submit inputs, bulks and ``fetch``, and mark the end. Where that fails, nothing is under way afterwards."""
+    def _start(self, count: int, fetch: Callable[[int, int], None], before_writing: Callable[[], None] | None) -> None:
+        """Submit inputs, steps and ``fetch`` (first step, how many), and mark the end. Where that fails, nothing is
+        under way afterwards."""
         lane, slot = self._lane, self._slot
+        bound = self._of_slot[id(slot)]
         try:
             with lane.device as device:
-                self._send(slot)
-                for group in self._groups:
-                    if group.writes_state and before_writing is not None:
+                self._send(slot, bound.io, count)
+                if bound.many is not None and count == self.steps:
+                    if before_writing is not None:
                         before_writing()
-                        before_writing = None
-                    self._submit(group)
-                if before_writing is not None:
-                    before_writing()
-                fetch()
+                    bound.many.launch(lane.stream)
+                    lane.counters.graph_launches += 1
+                    fetch(0, count)
+                else:
+                    for step in range(count):
+                        if step:  # single steps have the first frame
+                            frame = bound.io + step * lane.frame
+                            device.driver.copy(bound.io, frame, self._input_bytes, lane.stream)
+                        for group in bound.groups:
+                            if group.writes_state and before_writing is not None:
+                                before_writing()
+                            self._submit(group)
+                        fetch(step, 1)
                 device.driver.record(slot.done, lane.stream)
                 if self._writes_state:
-                    device.driver.record(self._written, lane.stream)
+                    self._state.written_by(lane, slot.done)
                 slot.busy = True
         except BaseException as error:
             lane.recover(slot)
@@ -153,35 +200,41 @@ class DevicePlan:
                 error.place = f"{self.name}: {error.place}"
             raise
 
-    def _send(self, slot: Slot) -> None:
+    def _send(self, slot: Slot, io: int, count: int) -> None:
+        """Inputs and step blocks of so many steps, to ``io``."""
         lane, driver = self._lane, self._lane.device.driver
-        driver.wait(lane.stream, self._written)
+        self._state.wait_for_others(lane)
         if not self._input_bytes:
             return
-        target, stream = (slot.staging, lane.copies) if self._staged else (lane.io, lane.stream)
-        for offset, size in self._from_host(slot):
-            driver.copy_in(target + offset, slot.inputs_at + offset, size, stream)
+        stream = lane.copies if self._in_frames else lane.stream
+        for offset, size in self._from_host(slot, count):
+            driver.copy_in(io + offset, slot.inputs_at + offset, size, stream)
             lane.counters.bytes_in += size
-        for _, offset, array in slot.placed:
-            if array.ready is not None:
-                driver.wait(stream, array.ready)
-            driver.copy(target + offset, array.address, array.nbytes, stream)
-        if self._staged:
+        for frame, _, offset, array in slot.placed:
+            if frame < count:
+                if array.ready is not None:
+                    driver.wait(stream, array.ready)
+                driver.copy(io + frame * lane.frame + offset, array.address, array.nbytes, stream)
+        if self._in_frames:
             driver.record(slot.arrived, stream)
             driver.wait(lane.stream, slot.arrived)
-            driver.copy(lane.io, slot.staging, self._input_bytes, lane.stream)
             if slot.placed:  # its owner may write it again as soon as the call returns
                 lane.counters.waits += 1
                 driver.wait_host(slot.arrived)
                 slot.placed.clear()
 
-    def _from_host(self, slot: Slot) -> list[tuple[int, int]]:
-        """Offsets and bytes of what comes from the slot's pinned memory."""
+    def _from_host(self, slot: Slot, count: int) -> list[tuple[int, int]]:
+        """Offsets and bytes of what comes from the slot's pinned memory, the same on the device."""
         if not slot.placed:
-            return [(0, self._input_bytes)]
-        there = {name for name, _, _ in slot.placed}
-        here = [self._plan.buffers[p.buffer] for p in self._plan.inputs if p.name not in there]
-        return [(0, min(STEP_BLOCK, self._input_bytes)), *((b.offset, b.bytes) for b in here if b.bytes)]
+            return [(0, (count - 1) * self._lane.frame + self._input_bytes)]
+        there = {(p.frame, p.name) for p in slot.placed}
+        buffers = [(p.name, self._plan.buffers[p.buffer]) for p in self._plan.inputs]
+        found = []
+        for step in range(count):
+            first = step * self._lane.frame
+            here = [(first + b.offset, b.bytes) for name, b in buffers if (step, name) not in there and b.bytes]
+            found += [(first, min(STEP_BLOCK, self._input_bytes)), *here]
+        return found
 
     def _submit(self, group: Group) -> None:
         lane = self._lane
@@ -199,34 +252,41 @@ class DevicePlan:
                 error.place = f"{step.where}: {error.place}"
                 raise
 
-    def _copy_out(self) -> None:
-        lane = self._lane
-        for span in self._spans:
-            source = self._bases[span.region] + span.offset
-            lane.device.driver.copy_out(self._slot.outputs_at + span.at, source, span.bytes, lane.stream)
-            lane.counters.bytes_out += span.bytes
+    def _copy_out(self, first: int, count: int) -> None:
+        """The results of so many steps, to their places in the slot: of one, which has the first frame, or of all."""
+        lane, results = self._lane, self._results
+        binder = self._of_slot[id(self._slot)].binder
+        for span in results.spans:
+            source = binder.base(span.region) + span.offset
+            target = self._slot.outputs_at + first * results.bytes + span.at
+            if count == 1:
+                lane.device.driver.copy_out(target, source, span.bytes, lane.stream)
+            else:
+                lane.device.driver.copy_rows_out(
+                    target, results.bytes, source, lane.frame, span.bytes, count, lane.stream
+                )
+            lane.counters.bytes_out += span.bytes * count
 
     def watch(self, see: Callable[[str, str, Sequence[NDArray[Any]]], None]) -> None:
         """Instruction by instruction; bits are those of ``run``. bf16 is shown as f32."""
-        lane = self._lane
+        lane, bound = self._lane, self._of_slot[id(self._slot)]
         with lane.device:
-            self._send(self._slot)
+            self._send(self._slot, bound.io, 1)
             lane.device.driver.synchronise(lane.stream)
         for instruction in self._plan.instructions:
-            steps = tuple(item for _, item in self._binder.placed(instruction) if not isinstance(item, Mark))
+            steps = steps_of(bound.binder.placed(instruction))
             if not steps:
                 continue
             with lane.device:
                 self._submit(Group(None, steps, False))
-                found = [self._read(self._plan.buffers[index]) for index in results(instruction)]
+                found = [self._read(bound.binder.address(i), self._plan.buffers[i]) for i in results(instruction)]
             see(type(instruction).__name__.lower(), steps[0].where, found)
 
-    def _read(self, buffer: Buffer) -> NDArray[Any]:
+    def _read(self, address: int, buffer: Buffer) -> NDArray[Any]:
         out = np.empty(buffer.shape, numpy_dtype(buffer.dtype))
         if out.nbytes:
             assert out.nbytes == buffer.bytes and out.itemsize == ITEMSIZE[buffer.dtype]
             lane = self._lane
-            source = self._bases[buffer.region] + buffer.offset
-            lane.device.driver.copy_out(out.ctypes.data, source, out.nbytes, lane.stream)
+            lane.device.driver.copy_out(out.ctypes.data, address, out.nbytes, lane.stream)
             lane.device.driver.synchronise(lane.stream)
         return (out.astype(np.uint32) << 16).view(np.float32) if buffer.dtype == "bf16" else out

@@ -107,8 +107,12 @@ class Mark:
     waits: bool
 
 
+class Join:
+    """What follows, on any stream, follows all that stands before."""
+
+
 #: What stands on a stream, in the plan's order.
-Placed: TypeAlias = tuple[int, Step | Mark]
+Placed: TypeAlias = tuple[int, Step | Mark | Join]
 
 
 def fill_steps(target: int, pattern: bytes, count: int, where: str) -> list[Step]:
@@ -131,8 +135,13 @@ def dependencies(placed: Sequence[Placed]) -> tuple[list[Step], list[tuple[int, 
     after: list[tuple[int, ...]] = []
     ends: dict[int, frozenset[int]] = {}  # stream -> what the next step on it follows
     events: dict[int, frozenset[int]] = {}
+    joined: frozenset[int] = frozenset()
     for stream, item in placed:
-        end = ends.get(stream, frozenset())
+        if isinstance(item, Join):
+            joined = frozenset().union(*ends.values()) or joined
+            ends.clear()
+            continue
+        end = ends.get(stream, joined)
         if isinstance(item, Mark):
             if item.waits:
                 ends[stream] = end | events.get(item.event, frozenset())  # of an earlier bulk: done anyway

@@ -1,7 +1,9 @@
-"""What one caller has of a GPU: streams, io and work blocks, and two slots of pinned memory that take turns.
+"""What one caller has of a GPU: streams, io and work blocks, and two slots that take turns.
 
 A slot carries one run: inputs on their way in, results on their way out. It is free again when that run is done, so at
-most two runs are under way, and the host prepares the second while the device works on the first.
+most two runs are under way, and the host prepares the second while the device works on the first. Training steps have
+an io block in each slot, of one frame or several, a frame being the io of one step: the inputs of a run reach the
+device while the run before works, and a run may be several steps.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import ctypes
 import weakref
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
@@ -37,22 +39,31 @@ class Pending(Protocol):
         ...
 
 
+class DeviceInput(NamedTuple):
+    """An input that lies on the device already: ``offset`` is where it goes in its frame."""
+
+    frame: int
+    name: str
+    offset: int
+    array: DeviceArray
+
+
 @dataclass(eq=False, slots=True)
 class Slot:
-    """``inputs`` and ``outputs``: pinned host memory, u8, and its addresses. ``staging``: as many bytes as inputs on
-    the device, 0 where inputs go straight to io. ``arrived``: inputs have reached staging; ``done``: results have
-    reached ``outputs``."""
+    """``inputs`` and ``outputs``: pinned host memory, u8, and its addresses. ``io``: the frames of training steps on
+    the device, 0 where there are none. ``arrived``: inputs have reached them; ``done``: results have reached
+    ``outputs``."""
 
     inputs: NDArray[np.uint8]
     inputs_at: int
     outputs: NDArray[np.uint8]
     outputs_at: int
-    staging: int
+    io: int
     arrived: Any
     done: Any
     busy: bool = False
     pending: weakref.ref[Pending] | None = None
-    placed: list[tuple[str, int, DeviceArray]] = field(default_factory=list)  # inputs on the device: name, offset in io
+    placed: list[DeviceInput] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -69,18 +80,20 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class LaneSizes:
-    """Bytes. ``staging`` of each slot, on the device; ``inputs`` and ``outputs`` of each slot, pinned on the host."""
+    """Bytes. ``io``: of entries that are not training steps; ``frame``: of one training step, of which each slot has
+    ``steps``, aligned for any kernel; ``inputs`` and ``outputs`` of each slot, pinned on the host."""
 
     io: int
     work: int
-    staging: int
+    frame: int
+    steps: int
     inputs: int
     outputs: int
 
     @property
     def device(self) -> tuple[int, ...]:
         """The blocks that a lane takes of the device."""
-        return tuple(size for size in (self.io, self.work, *(self.staging,) * SLOTS) if size)
+        return tuple(size for size in (self.io, self.work, *(self.frame * self.steps,) * SLOTS) if size)
 
 
 class Lane:
@@ -91,6 +104,7 @@ class Lane:
         self.device = device
         self.owner: object = None  # what must live as long as results that lie in the slots
         self.counters = Counters()
+        self.frame = sizes.frame
         driver = device.driver
         # Memory is let go of last: when the streams are idle.
         self.io = _block(device, sizes.io, resources)
@@ -99,7 +113,7 @@ class Lane:
             (
                 *_pinned(device, sizes.inputs, resources),
                 *_pinned(device, sizes.outputs, resources),
-                _block(device, sizes.staging, resources),
+                _block(device, sizes.frame * sizes.steps, resources),
             )
             for _ in range(SLOTS)
         ]
@@ -107,10 +121,10 @@ class Lane:
         self.copies = _stream(device, resources)
         self.slots = [Slot(*part, _event(device, resources), _event(device, resources)) for part in parts]
         self._turn = 0
-        if sizes.io:  # what nobody has written is 0, as on the CPU
-            driver.fill(self.io, 0, 1, sizes.io, self.stream)
-        if sizes.work:
-            driver.fill(self.work, 0, 1, sizes.work, self.stream)
+        frames = ((slot.io, sizes.frame * sizes.steps, self.copies) for slot in self.slots)
+        for address, size, stream in ((self.io, sizes.io, self.stream), (self.work, sizes.work, self.stream), *frames):
+            if size:  # what nobody has written is 0, as on the CPU
+                driver.fill(address, 0, 1, size, stream)
 
     def next_slot(self) -> Slot:
         """The slot whose run is the older, when that is done."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -57,53 +57,59 @@ def output_spans(plan: Plan) -> tuple[list[Span], int]:
     return spans, end
 
 
-def is_staged(entry: str) -> bool:
-    """Whether an entry's inputs are copied to the device while the run before still works."""
+def has_frames(entry: str) -> bool:
+    """Whether an entry's inputs reach the device while the run before still works, in frames of their own."""
     return entry in ("train_step", "accumulate_step")
 
 
-class SlotViews:
-    """Where a plan's inputs, scalars and outputs lie in a slot."""
+class Results:
+    """Where the outputs of a plan's run lie in a slot. ``spans`` leave the device together, ``bytes`` in all a step."""
 
-    def __init__(self, plan: Plan, spans: Sequence[Span], slot: Slot) -> None:
-        def view(block: NDArray[np.uint8], offset: int, buffer: Buffer) -> NDArray[Any]:
-            return block[offset : offset + buffer.bytes].view(numpy_dtype(buffer.dtype)).reshape(buffer.shape)
-
-        self.inputs: dict[str, NDArray[Any]] = {}
-        for port in plan.inputs:
-            buffer = plan.buffers[port.buffer]
-            self.inputs[port.name] = view(slot.inputs, buffer.offset, buffer)
-        self.scalars = {s.name: view(slot.inputs, s.offset, Buffer("io", s.offset, s.dtype, ())) for s in plan.scalars}
-        self.outputs: list[tuple[str, str, NDArray[Any]]] = []
+    def __init__(self, plan: Plan) -> None:
+        self.spans, self.bytes = output_spans(plan)
+        self.in_io = all(span.region == "io" for span in self.spans)
+        self._ports: list[tuple[str, str, int, Buffer]] = []
         for port in plan.outputs:
             buffer = plan.buffers[port.buffer]
-            at = next((s.at + buffer.offset - s.offset for s in spans if s.holds(buffer)), 0)  # 0: it has no bytes
-            found = view(slot.outputs, at, buffer)
-            found.flags.writeable = False
-            self.outputs.append((port.name, port.kind, found))
+            at = next((s.at + buffer.offset - s.offset for s in self.spans if s.holds(buffer)), 0)  # 0: it has no bytes
+            self._ports.append((port.name, port.kind, at, buffer))
+
+    def views(self, block: NDArray[np.uint8], step: int) -> list[tuple[str, str, NDArray[Any]]]:
+        """The outputs of a step, read-only."""
+        first = step * self.bytes
+        found = [(name, kind, view_of(block, first + at, buffer)) for name, kind, at, buffer in self._ports]
+        for _, _, view in found:
+            view.flags.writeable = False
+        return found
 
 
-class DeviceOutputs(LateOutputs):
-    """A run's results in its slot. Iterating waits for the run; ``settle`` takes copies, so that the slot is free."""
+def view_of(block: NDArray[np.uint8], offset: int, buffer: Buffer) -> NDArray[Any]:
+    """A buffer's bytes from ``offset`` of a block, as an array."""
+    return block[offset : offset + buffer.bytes].view(numpy_dtype(buffer.dtype)).reshape(buffer.shape)
 
-    def __init__(self, lane: Lane, slot: Slot, name: str, views: Sequence[tuple[str, str, NDArray[Any]]]) -> None:
+
+class RunResults:
+    """The results of a run of some steps, in its slot until ``settle`` takes a copy, so that the slot is free."""
+
+    def __init__(self, lane: Lane, slot: Slot, name: str, results: Results, steps: int) -> None:
         self._lane, self._slot, self._name = lane, slot, name
-        self._views = views
-        self._settled = False
+        self._results, self._steps = results, steps
+        self._copied: NDArray[np.uint8] | None = None
         self._error: DslcError | None = None
         self._lock = threading.Lock()
 
-    def __iter__(self) -> Iterator[tuple[str, str, NDArray[Any]]]:
-        if not self._settled:
+    def of(self, step: int) -> list[tuple[str, str, NDArray[Any]]]:
+        """A step's outputs; waits for the run."""
+        if self._copied is None:
             self._wait()
-        return iter(self._views)
+            return self._results.views(self._slot.outputs, step)
+        return self._results.views(self._copied, step)
 
     def settle(self) -> None:
         with self._lock:
-            if not self._settled:
+            if self._copied is None:
                 self._wait()
-                self._views = [(name, kind, view.copy()) for name, kind, view in self._views]
-                self._settled = True
+                self._copied = self._slot.outputs[: self._steps * self._results.bytes].copy()
 
     def fail(self, error: DslcError) -> None:
         self._error = error
@@ -117,3 +123,18 @@ class DeviceOutputs(LateOutputs):
         except DslcError as error:
             error.place = f"{self._name}: {error.place}"
             raise
+
+
+class DeviceOutputs(LateOutputs):
+    """The results of one step of a run. Iterating waits for the run."""
+
+    __slots__ = ("_run", "_step")
+
+    def __init__(self, run: RunResults, step: int) -> None:
+        self._run, self._step = run, step
+
+    def __iter__(self) -> Iterator[tuple[str, str, NDArray[Any]]]:
+        return iter(self._run.of(self._step))
+
+    def settle(self) -> None:
+        self._run.settle()

@@ -266,6 +266,9 @@ class FakeDriver:
     def do_cuDeviceGetAttribute(self, attribute: Any, device: Any) -> int:
         return self.capability[attribute.name.endswith("MINOR")]
 
+    def do_cuDeviceTotalMem(self, device: Any) -> int:
+        return self.total
+
     def do_cuDevicePrimaryCtxRetain(self, device: Any) -> Any:
         self.retained += 1
         return real.CUcontext(77)
@@ -355,6 +358,21 @@ class FakeDriver:
         op = self._put(stream, lambda: np.copyto(host, device), host=target)
         if not pinned:
             self._finish(op)
+        return ()
+
+    def do_cuMemcpy2DAsync(self, copy: Any, stream: Any) -> tuple[()]:
+        assert int(copy.srcMemoryType) == 2 and int(copy.dstMemoryType) == 1
+        rows, width, pitches = copy.Height, copy.WidthInBytes, (copy.srcPitch, copy.dstPitch)
+        assert rows and width <= min(pitches)
+        of = self._device(copy.srcDevice, pitches[0] * (rows - 1) + width)
+        to, pinned = self._host(int(copy.dstHost), pitches[1] * (rows - 1) + width)
+        assert pinned, "results go to pinned memory"
+
+        def run() -> None:
+            for row in range(rows):
+                np.copyto(to[row * pitches[1] :][:width], of[row * pitches[0] :][:width])
+
+        self._put(stream, run, host=int(copy.dstHost))
         return ()
 
     def do_cuMemcpyDtoDAsync(self, target: Any, source: Any, size: int, stream: Any) -> tuple[()]:
