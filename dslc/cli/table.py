@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "mem": Entry("Look", "mem", "Show planned memory, its lower bound, the largest buffers."),
     "weights": Entry("Look", "weights", "List, compare or convert files of weights."),
     "cache": Entry("Look", "cache", "Show or clear the cache of compiled kernels."),
+    "doctor": Entry("Look", "doctor", "Show what is installed here, and what dslc can do with it."),
     "config": Entry("Look", "config", "Print each value of the configuration and its origin."),
 }
 

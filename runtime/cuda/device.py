@@ -113,14 +113,21 @@ class _Machine:
 _machine = _Machine()
 
 
-def device(index: int = 0) -> Device:
-    """The GPU of this number, opened at the first call. EnvironmentFault R201 where there is none."""
+def driver() -> Driver:
+    """The driver of this process, loaded at the first call. EnvironmentFault R201 where there is none."""
     machine = _of_process()
     with machine.lock:
         if machine.driver is None:
             machine.driver = load_driver()
+        return machine.driver
+
+
+def device(index: int = 0) -> Device:
+    """The GPU of this number, opened at the first call. EnvironmentFault R201 where there is none."""
+    found, machine = driver(), _of_process()
+    with machine.lock:
         if index not in machine.devices:
-            count = machine.driver.device_count()
+            count = found.device_count()
             if index >= count:
                 have = f"there are {count}, from 0" if count else "CUDA_VISIBLE_DEVICES may hide them"
                 raise EnvironmentFault(
@@ -129,18 +136,14 @@ def device(index: int = 0) -> Device:
                     place=f'device="gpu:{index}"',
                     help='look at `nvidia-smi`, or load with device="cpu"',
                 )
-            machine.devices[index] = Device(machine.driver, index)
+            machine.devices[index] = Device(found, index)
         return machine.devices[index]
 
 
 def devices() -> list[DeviceInfo]:
     """The GPUs that this process can use; none where there is no driver. Opens each of them."""
-    machine = _of_process()
     try:
-        with machine.lock:
-            if machine.driver is None:
-                machine.driver = load_driver()
-            count = machine.driver.device_count()
+        count = driver().device_count()
     except EnvironmentFault as error:
         if error.code == "R201":
             return []

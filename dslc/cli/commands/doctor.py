@@ -1,0 +1,66 @@
+"""``dslc doctor``"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from dslc.base.errors import EXIT_OK, exit_code
+from dslc.cli.app import Command
+from dslc.cli.output import emit, table
+
+if TYPE_CHECKING:
+    from dslc.cli.machine import Ability, Demands, Fact
+
+
+@click.command(cls=Command)
+@click.option("--target", metavar="NAME", help="Demand that builds for this target work here.")
+@click.option("--providers", metavar="NAME", help="vendor: demand that cuBLASLt and cuDNN run here.")
+@click.option("--device", metavar="NAME", help="Demand that this runs here: cpu, gpu or gpu:1.")
+def command(target: str | None, providers: str | None, device: str | None) -> int:
+    """Show what is installed here, and what dslc can do with it.
+
+    What does not work is named with the line that mends it. Exit code 4 when the CPU, or what was demanded, does not:
+    `dslc doctor --target sm_90 --providers vendor --device gpu`.
+    """
+    from dslc.cli.machine import examine
+    from dslc.cli.probes import ask
+
+    demands = _demands(target, providers, device)
+    facts, abilities = examine(ask, demands)
+    failed = [a for a in abilities if a.why is not None and (a.asked or a is abilities[0])]
+    data = {
+        "facts": [asdict(f) for f in facts],
+        "abilities": [{"works": a.why is None, **asdict(a)} for a in abilities],
+    }
+    emit({**data, "sound": not failed}, _text(facts, abilities))
+    return exit_code("R201") if failed else EXIT_OK
+
+
+def _demands(target: str | None, providers: str | None, device: str | None) -> Demands:
+    from dslc.cli.machine import Demands
+    from dslc.compiler.pipeline import Options
+    from dslc.runtime.opening import check_options
+
+    options = Options(target or "sm_90", providers or "auto")
+    options.check()
+    gpu = None
+    if device is not None:
+        check_options(device=device)
+        gpu = int(device.partition(":")[2] or 0) if device.startswith("gpu") else None
+    return Demands(options.targets if target else (), providers == "vendor", gpu)
+
+
+def _text(facts: list[Fact], abilities: list[Ability]) -> str:
+    lines = []
+    for section in dict.fromkeys(f.section for f in facts):
+        rows = [(f"  {f.name}", f.value or "none", f.where or "") for f in facts if f.section == section]
+        lines += [table((section, "", ""), rows), ""]
+    lines += [f"works: {a.name}" for a in abilities if a.why is None]
+    for ability in abilities:
+        if ability.why is not None:
+            lines += [f"does not work: {ability.name}", f"  {ability.why}"]
+            lines += [f"  = help: {ability.help}"] if ability.help else []
+    return "\n".join(lines)

@@ -1,0 +1,187 @@
+"""What ``dslc doctor`` finds on this machine: what is installed, and what dslc can do with it."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, Final
+
+from dslc.base.errors import DslcError
+from dslc.cli.output import size_text
+
+Answers = Mapping[str, Mapping[str, Any]]
+
+#: What makes code for GPUs.
+_COMPILERS: Final = (
+    "numba", "numba-cuda", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-nvvm", "nvidia-nvjitlink"
+)  # fmt: skip
+_INSTALL_COMPILERS: Final = "pip install 'dslc[cuda]'"
+_INSTALL_LIBRARIES: Final = "pip install 'dslc[vendor]'"
+_NO_DRIVER: Final = "install NVIDIA's driver, 580 or newer, and look at `nvidia-smi`; in a container: --gpus all"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """Something that is here, or not: ``value`` None. ``where``: the file or folder it was found in."""
+
+    section: str
+    name: str
+    value: str | None
+    where: str | None = None
+
+
+@dataclass(frozen=True)
+class Ability:
+    """Something that dslc does. Where it cannot here: ``why``, and ``help``, the line that mends it.
+
+    ``name`` says what; ``asked`` whether the command line demands it."""
+
+    name: str
+    why: str | None = None
+    help: str | None = None
+    asked: bool = False
+
+
+@dataclass(frozen=True)
+class Demands:
+    """What the command line demands: builds for targets, vendor's libraries, a GPU to run on."""
+
+    targets: tuple[str, ...] = ()
+    vendor: bool = False
+    gpu: int | None = None
+
+
+def examine(ask: Callable[[str], Mapping[str, Any]], demands: Demands) -> tuple[list[Fact], list[Ability]]:
+    """Look at this machine. ``ask`` answers the questions of ``probes``; they are asked side by side."""
+    from dslc.cli.probes import PROBES
+
+    with ThreadPoolExecutor(len(PROBES)) as pool:
+        answers = dict(zip(PROBES, pool.map(ask, PROBES)))
+    cpu = _cpu_level()
+    facts = [*_basics(cpu), *_compilers(), *_gpus(answers), *_libraries(answers), *_cache()]
+    return facts, _abilities(cpu, answers, demands)
+
+
+def _basics(cpu: tuple[str | None, str | None]) -> list[Fact]:
+    import llvmlite
+    import numpy as np
+
+    from dslc import __version__
+
+    blas = np.show_config(mode="dicts")["Build Dependencies"]["blas"]
+    processors = len(os.sched_getaffinity(0))
+    return [
+        Fact("dslc", "dslc", __version__, os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+        Fact("dslc", "Python", platform.python_version()),
+        Fact("dslc", "numpy", np.__version__),
+        Fact("dslc", "BLAS", f"{blas['name']} {blas['version']}"),
+        Fact("dslc", "llvmlite", llvmlite.__version__),
+        Fact("dslc", "CPU", cpu[0] and f"{cpu[0]}, {processors} processors"),
+    ]
+
+
+def _cpu_level() -> tuple[str | None, str | None]:
+    """The level of code that this CPU runs, or why it runs none."""
+    from dslc.compiler.codegen.cpu.objects import LEVELS
+    from dslc.runtime.cpu.objects import machine_level
+
+    try:
+        return machine_level(LEVELS), None
+    except DslcError as error:
+        return None, error.message
+
+
+def _compilers() -> list[Fact]:
+    return [Fact("compilers for GPUs", name, _installed(name)) for name in _COMPILERS]
+
+
+def _gpus(answers: Answers) -> list[Fact]:
+    found = answers["gpus"]
+    cuda = f"CUDA {found['cuda'] // 1000}.{found['cuda'] % 1000 // 10}" if "cuda" in found else None
+    facts = [
+        Fact("GPUs", "cuda-bindings", _installed("cuda-bindings")),
+        Fact("GPUs", "driver", cuda, found.get("libcuda")),
+    ]
+    for gpu in found.get("gpus", ()):
+        target = "sm_" + "".join(map(str, gpu["capability"]))
+        facts.append(Fact("GPUs", f"gpu:{gpu['index']}", f"{gpu['name']}, {target}, {size_text(gpu['bytes'])}"))
+    return facts
+
+
+def _libraries(answers: Answers) -> list[Fact]:
+    lt, dnn = answers["cublaslt"], answers["cudnn"]
+    return [
+        Fact("vendor's libraries", "cuBLASLt", lt.get("version"), lt.get("where")),
+        Fact("vendor's libraries", "cuDNN", dnn.get("version"), dnn.get("where")),
+        Fact("vendor's libraries", "nvidia-cudnn-frontend", dnn.get("frontend") or _installed("nvidia-cudnn-frontend")),
+    ]
+
+
+def _cache() -> list[Fact]:
+    from dslc.compiler.toolchain.cache import Cache
+
+    cache = Cache.open()  # which warns of a folder that it does not take
+    if cache.folder is None:
+        return [Fact("cache", "compiled kernels", None)]
+    try:
+        entries = cache.entries()
+    except OSError as error:
+        return [Fact("cache", "compiled kernels", None, f"{cache.folder}: {error.strerror}")]
+    held = f"{len(entries)} entries, {size_text(sum(e.bytes for e in entries))} of {size_text(cache.limit)}"
+    return [Fact("cache", "compiled kernels", held, str(cache.folder))]
+
+
+def _abilities(cpu: tuple[str | None, str | None], answers: Answers, demands: Demands) -> list[Ability]:
+    from dslc.compiler.codegen.target import ARCHITECTURES
+
+    _, no_level = cpu
+    by_numpy = "build with --providers reference, which runs through numpy"
+    found = [Ability("build and run for the CPU", no_level, by_numpy if no_level else None, "cpu" in demands.targets)]
+    asked = [t for t in demands.targets if t != "cpu"]
+    names = ", ".join(asked or ARCHITECTURES)
+    found.append(Ability(f"build for GPUs ({names})", *_compiling(answers), bool(asked)))
+    running = _running(answers, demands.gpu or 0)
+    found.append(Ability("run on a GPU", *running, demands.gpu is not None))
+    found.append(Ability("run --providers vendor on a GPU", *_calling(answers, running), demands.vendor))
+    return found
+
+
+def _compiling(answers: Answers) -> tuple[str | None, str | None]:
+    """Why no code can be made for GPUs, and what mends it."""
+    if "error" not in answers["compile"]:
+        return None, None
+    missing = [name for name in _COMPILERS if _installed(name) is None]
+    if missing:
+        return f"{', '.join(missing)} {'are' if len(missing) > 1 else 'is'} not installed", _INSTALL_COMPILERS
+    return str(answers["compile"]["error"]), f"{_INSTALL_COMPILERS} --force-reinstall"
+
+
+def _running(answers: Answers, index: int) -> tuple[str | None, str | None]:
+    found = answers["gpus"]
+    if "error" in found:
+        missing = _installed("cuda-bindings") is None
+        return str(found["error"]), 'pip install "cuda-bindings>=13,<14"' if missing else _NO_DRIVER
+    count = len(found["gpus"])
+    if index < count:
+        return None, None
+    hidden = "CUDA_VISIBLE_DEVICES" in os.environ
+    why = f"there is no GPU {index}: there are {count}" if count else "the driver shows no GPU"
+    return why, "unset CUDA_VISIBLE_DEVICES" if hidden else _NO_DRIVER
+
+
+def _calling(answers: Answers, running: tuple[str | None, str | None]) -> tuple[str | None, str | None]:
+    for library in ("cublaslt", "cudnn"):
+        if "error" in answers[library]:
+            return str(answers[library]["error"]), _INSTALL_LIBRARIES
+    return running
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

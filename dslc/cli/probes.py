@@ -1,0 +1,126 @@
+"""Questions that ``dslc doctor`` asks in processes of their own: a library that ends its process, or never comes back,
+ends or holds up a probe alone.
+
+``python -m dslc.cli.probes NAME`` prints one JSON object: what was found, or ``error`` and ``help``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from dslc.base.errors import DslcError
+
+_PATIENCE: Final = 60.0  # seconds
+_KERNEL: Final = 'extern "C" __global__ void k(float* x) { x[0] = 1.0f; }'
+
+
+def compile_for_gpus() -> dict[str, Any]:
+    """Makes a kernel for sm_90 with each of the compilers, as a build does."""
+    from numba.cuda import types
+    from numba.cuda.compiler import compile as compile_function
+
+    from dslc.compiler.toolchain.nvjitlink import cubin_of
+    from dslc.compiler.toolchain.nvrtc import compile_cuda
+
+    def kernel(x: Any) -> None:
+        x[0] = 1.0
+
+    signature = types.void(types.CPointer(types.float32))
+    text, _ = compile_function(kernel, signature, cc=(9, 0), device=False, abi="numba", output="ptx")
+    made = {"numba": cubin_of(text.encode(), "sm_90"), "nvrtc": compile_cuda(_KERNEL, "sm_90")[1]}
+    return {name: len(cubin) for name, cubin in made.items()}
+
+
+def gpus() -> dict[str, Any]:
+    """The driver and each GPU. Makes no context, so it takes no memory of a GPU that others use."""
+    from dslc.runtime.cuda import device as devices
+
+    driver = devices.driver()
+    found = []
+    for index in range(driver.device_count()):
+        handle = driver.device(index)
+        major, minor = driver.capability(handle)
+        found.append(
+            {
+                "index": index,
+                "name": driver.device_name(handle),
+                "capability": [major, minor],
+                "bytes": driver.total_memory(handle),
+            }
+        )
+    return {"cuda": driver.version(), "libcuda": _mapped("libcuda.so"), "gpus": found}
+
+
+def cublaslt() -> dict[str, Any]:
+    """The library's version, and where it was found."""
+    import ctypes
+
+    from dslc.runtime.cuda.cublaslt import load_cublaslt
+
+    version = load_cublaslt().cublasLtGetVersion
+    version.restype = ctypes.c_size_t
+    number = int(version())
+    return {"version": f"{number // 10000}.{number // 100 % 100}.{number % 100}", "where": _mapped("libcublasLt.so")}
+
+
+def cudnn() -> dict[str, Any]:
+    """The library's version, that of the package in front of it, and where they were found."""
+    from dslc.runtime.cuda.cudnn import load_cudnn
+
+    module = load_cudnn()
+    number = int(module.backend_version())
+    version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+    return {"version": version, "frontend": str(module.__version__), "where": _mapped("libcudnn.so")}
+
+
+PROBES: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {
+    "compile": compile_for_gpus,
+    "gpus": gpus,
+    "cublaslt": cublaslt,
+    "cudnn": cudnn,
+}
+
+
+def _mapped(name: str) -> str | None:
+    """The file of that name that this process has loaded."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        paths = (line.split(maxsplit=5)[-1].strip() for line in maps if "/" in line)
+        return next((path for path in paths if os.path.basename(path).startswith(name)), None)
+
+
+def answer(name: str) -> dict[str, Any]:
+    """What a probe found, or ``error`` and ``help``."""
+    try:
+        return PROBES[name]()
+    except DslcError as error:
+        return {"error": error.message, "help": error.help}
+    except Exception as error:  # noqa: BLE001 - whatever a library raises is the answer
+        return {"error": f"{type(error).__name__}: {error}".split("\n")[0][:300], "help": None}
+
+
+def ask(name: str, timeout: float = _PATIENCE) -> dict[str, Any]:
+    """``answer`` of another process; an error as well where it dies, or does not come back in ``timeout`` seconds."""
+    command = [sys.executable, "-W", "ignore", "-m", "dslc.cli.probes", name]
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        return {"error": f"the library did not come back within {timeout:g} s", "help": None}
+    try:
+        found = json.loads(ran.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        how = f"signal {signal.Signals(-ran.returncode).name}" if ran.returncode < 0 else f"code {ran.returncode}"
+        said = ran.stderr.strip().splitlines()
+        return {"error": f"the library ended its process with {how}" + (f": {said[-1][:200]}" if said else ""),
+                "help": None}  # fmt: skip
+    assert isinstance(found, dict)
+    return found
+
+
+if __name__ == "__main__":
+    print(json.dumps(answer(sys.argv[1])))
