@@ -109,8 +109,12 @@ class DevicePlan:
 
     def begin(self, step: int = 0) -> None:
         if not step:
-            with self._lane.device:
-                self._slot = self._lane.next_slot()
+            try:
+                with self._lane.device:
+                    self._slot = self._lane.next_slot()
+            except DslcError as error:  # of the run before, as a rule this program's
+                error.place = f"{self.name}: {error.place}"
+                raise
         self._frame = step
 
     def _input_views(self, slot: Slot, frame: int) -> dict[str, NDArray[Any]]:
