@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,6 +38,10 @@ class OnDevice(ABC):
         """Rows of the first axis, sharing memory."""
 
     @abstractmethod
+    def at(self, index: int) -> OnDevice:
+        """One of the arrays that are stacked along the first axis, sharing memory."""
+
+    @abstractmethod
     def numpy(self) -> NDArray[Any]:
         """A copy on the host."""
 
@@ -54,11 +58,26 @@ class StateBlock(Protocol):
         ...
 
 
-class Bound(Protocol):
-    """A plan on a context's memory. One caller at a time: ``begin``, then scalars and inputs, then ``run``."""
+class Measured(NamedTuple):
+    """``times``: seconds that an instruction took by itself in each round, by its number in the plan. ``roof``: bytes
+    that a ``copy`` moves in a second, and operations a second of ``matrix16``, ``matrix32``, ``matrix64``, ``f32``,
+    ``f64``, as far as they are known."""
 
-    def begin(self) -> None:
-        """Make room for a run's inputs; the last run's outputs are gone after that."""
+    times: Mapping[int, Sequence[float]]
+    roof: Mapping[str, float]
+
+
+class Bound(Protocol):
+    """A plan on a context's memory. One caller at a time: ``begin``, then scalars and inputs, then ``run``.
+
+    ``steps``: how many steps' inputs a run takes at most."""
+
+    @property
+    def steps(self) -> int: ...
+
+    def begin(self, step: int = 0) -> None:
+        """Make room for the inputs of a run's first step, after which the last run's outputs are gone; or of a later
+        step of the same run."""
         ...
 
     @property
@@ -75,11 +94,15 @@ class Bound(Protocol):
         ...
 
     def run(self, before_writing: Callable[[], None] | None = None) -> Outputs:
-        """Start the plan. ``before_writing`` is called before anything writes the state."""
+        """Start the plan. ``before_writing`` is called before anything writes the state, perhaps several times."""
         ...
 
     def watch(self, see: Callable[[str, str, Sequence[NDArray[Any]]], None]) -> None:
         """Run instruction by instruction; after each, ``see`` gets its name, its node and what it has written."""
+        ...
+
+    def measure(self, rounds: int) -> Measured:
+        """Run so often, timing each instruction. The state is then that of as many steps with the same inputs."""
         ...
 
 
@@ -88,6 +111,10 @@ class DeviceBound(Bound, Protocol):
 
     def place(self, name: str, array: OnDevice, row: int = 0) -> None:
         """An input, or its rows from ``row`` on, for the run that was begun; the host's is not read then."""
+        ...
+
+    def run_steps(self, count: int, before_writing: Callable[[], None] | None = None) -> Sequence[LateOutputs]:
+        """Start the first ``count`` steps whose inputs were given, one after the other; the outputs of each."""
         ...
 
     def run_into(self, targets: Mapping[str, OnDevice]) -> None:

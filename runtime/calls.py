@@ -14,7 +14,7 @@ from dslc.base.errors import ArtifactError, InputError
 from dslc.runtime.backend import LateOutputs, OnDevice
 from dslc.runtime.batches import Cut, cut
 from dslc.runtime.dtypes import numpy_dtype
-from dslc.runtime.inputs import check_inputs, check_names
+from dslc.runtime.inputs import as_array, check_inputs, check_names
 from dslc.runtime.interface import Dim, Interface, Tensor, size_value
 from dslc.runtime.results import EvalResult, LateStepResult, StepResult
 
@@ -242,6 +242,15 @@ class TrainStep(_Call):
     def rate(self, lr: float | None) -> float:
         return self.train.lr if lr is None else number(self.call, "lr", lr)
 
+    def parted(self, given: Mapping[str, object]) -> tuple[Any, Any, dict[str, object]]:
+        """``lr``, ``row`` and the inputs of what a step is given by name. InputError R105 where it is no mapping."""
+        if not isinstance(given, Mapping):
+            raise InputError(
+                "R105", f"a batch is {type(given).__name__}, a mapping was expected", place=f"{self.call}s(batches)",
+                help='give each batch by name, as {"image": ..., "label": ...}',
+            )  # fmt: skip
+        return given.get("lr"), given.get("row"), {n: v for n, v in given.items() if n not in ("lr", "row")}
+
     def rows(self, program: Loaded) -> int:
         """Rows of a step; 0 for a model without a batch dim."""
         return self.sizes(program).get(self.interface.batch or "", 0)
@@ -272,8 +281,35 @@ class TrainStep(_Call):
             runs.append(outputs if late else [(name, kind, view.copy()) for name, kind, view in outputs])
         state.torn = False
         step = int(scalars["step"])
-        read = partial(_step_result, runs, step, state.forward_order)
-        return LateStepResult(step, read) if late else read()
+        return self.late(runs, step, state) if late else _step_result(runs, step, state.forward_order)
+
+    def late(self, runs: Sequence[Outputs], step: int, state: State) -> StepResult:
+        """The result of a step whose runs may not be over."""
+        return LateStepResult(step, partial(_step_result, runs, step, state.forward_order))
+
+    def unstacked(self, given: Mapping[str, object]) -> Iterator[dict[str, object]]:
+        """What each step is given, of arrays that hold those of all steps one after the other, and of numbers, which
+        hold for all of them or are one a step. InputError R105 for arrays of different lengths."""
+        check_names(self.call, list(given), [t.name for t in self.tensors if t.name not in self.optional],
+                    [*self.optional, *self.defaults, "lr", "row"])  # fmt: skip
+        arrays = {t.name: as_array(self.call, t, given[t.name]) for t in self.tensors if t.name in given}
+        for tensor in self.tensors:  # values are looked at on the host
+            array = arrays.get(tensor.name)
+            if tensor.range is not None and isinstance(array, OnDevice):
+                arrays[tensor.name] = array.numpy()
+        numbers = {n: v for n, v in given.items() if n not in arrays}
+        several = {n: list(v) for n, v in numbers.items() if isinstance(v, Sequence | np.ndarray) and np.ndim(v) == 1}
+        lengths = {n: a.shape[0] if a.shape else 0 for n, a in arrays.items()} | {n: len(v) for n, v in several.items()}
+        steps = next(iter(lengths.values()), 0)
+        for name, length in lengths.items():
+            if length != steps:
+                raise InputError(
+                    "R105", f"`{name}` is for {length} steps, and `{next(iter(lengths))}` for {steps}",
+                    place=f"{self.call}s({name}=...)", help="give as many of each",
+                )  # fmt: skip
+        for i in range(steps):
+            of_step = {n: a.at(i) if isinstance(a, OnDevice) else a[i] for n, a in arrays.items()}
+            yield {**numbers, **{n: v[i] for n, v in several.items()}, **of_step}
 
 
 def _step_result(runs: Sequence[Outputs], step: int, forward_order: Sequence[str]) -> StepResult:

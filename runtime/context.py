@@ -41,6 +41,10 @@ class Context:
         self._bound = bound
         self._last: Loaded | None = None
 
+    def steps(self, program: Loaded) -> int:
+        """How many steps a run of the program takes at most."""
+        return self._bound[program].steps
+
     def feed(
         self,
         program: Loaded,
@@ -48,14 +52,16 @@ class Context:
         scalars: Mapping[str, int | float],
         piece: Cut | None = None,
         by_row: frozenset[str] = frozenset(),
+        step: int = 0,
     ) -> Bound:
         """Copy the inputs in and give the bound plan, ready to run; its outputs stay until the next ``feed``.
 
         ``piece`` says which rows of the inputs named in ``by_row`` are meant; missing rows repeat the last one, so that
-        they hold values the op takes. Raises InputError R105 for an array that does not have the program's shape.
+        they hold values the op takes. ``step``: which of the run's steps the inputs are for. Raises InputError R105 for
+        an array that does not have the program's shape.
         """
         bound = self._bound[program]
-        bound.begin()
+        bound.begin(step)
         bound.set_scalars(scalars)
         for name, view in bound.inputs.items():
             array = arrays[name]

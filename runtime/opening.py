@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 _DEVICE: Final = re.compile(r"auto|cpu|gpu(:(0|[1-9][0-9]{0,2}))?")
 _VERIFY: Final = ("all", "code")
-_LIMITS: Final = {"seed": 1 << 64, "step": 1 << 63, "row": 1 << 63, "contexts": 257, "bulk": 1 << 31}
-_LEAST: Final = {"contexts": 1}
+_LIMITS: Final = {
+    "seed": 1 << 64, "step": 1 << 63, "row": 1 << 63, "contexts": 257, "bulk": 1 << 31, "steps_per_launch": 1025
+}  # fmt: skip
+_LEAST: Final = {"contexts": 1, "steps_per_launch": 1}
 
 
 def check_options(**options: object) -> None:
@@ -122,6 +124,7 @@ def open_backend(
     contexts: int,
     source: MeaningsSource,
     bulk: int | None,
+    steps_per_launch: int | None,
 ) -> Backend:
     """Memory and code for the programs on their device. Raises what the backends raise."""
     every = [p for listed in programs.values() for p in listed]
@@ -131,4 +134,18 @@ def open_backend(
         return HostBackend(artifact, every, contexts, source)
     from dslc.runtime.cuda.backend import CudaBackend
 
-    return CudaBackend(artifact, place.gpu, place.choice, every, contexts, bulk)
+    steps = _recorded_steps(artifact) if steps_per_launch is None else steps_per_launch
+    return CudaBackend(artifact, place.gpu, place.choice, every, contexts, bulk, steps)
+
+
+def _recorded_steps(artifact: Artifact) -> int:
+    """How many training steps a launch is to hold, as the build was asked."""
+    recorded = artifact.header["options"].get("steps_per_launch", 1)
+    if type(recorded) is not int or not 1 <= recorded < _LIMITS["steps_per_launch"]:
+        raise ArtifactError(
+            "R301",
+            f"`steps_per_launch` is {repr(recorded)[:60]}",
+            place="options",
+            help=f"build it again, with a number up to {_LIMITS['steps_per_launch'] - 1}",
+        )
+    return recorded

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
-from dslc.base.errors import ArtifactError
+from dslc.base.errors import ArtifactError, InputError
 
 T = TypeVar("T")
 
@@ -20,7 +20,7 @@ def closed_error(call: str | None = None) -> ArtifactError:
 class Pool(Generic[T]):
     """``shared()`` lends one context, ``exclusive()`` waits for all of them and lends the first.
 
-    Callers wait while none is free. After ``close`` every waiting and later caller gets R309.
+    Callers wait while none is free, but not for themselves. After ``close`` every waiting and later caller gets R309.
     """
 
     def __init__(self, contexts: list[T]) -> None:
@@ -28,6 +28,7 @@ class Pool(Generic[T]):
         self._free = list(contexts)
         self._changed = threading.Condition()
         self._exclusive = threading.Lock()  # one exclusive caller collects at a time, or two could starve each other
+        self._owner: int | None = None  # the thread of the exclusive caller
         self._closed = False
 
     @property
@@ -47,9 +48,18 @@ class Pool(Generic[T]):
             self._free.extend(contexts)
             self._changed.notify_all()
 
+    def _refuse_owner(self) -> None:
+        """InputError R105 for a caller that would wait for itself."""
+        if self._owner == threading.get_ident():
+            raise InputError(
+                "R105", "the session is called while it takes training steps", place="train_steps",
+                help="make the batches without the session, or take the steps with train_step",
+            )  # fmt: skip
+
     @contextmanager
     def shared(self) -> Iterator[T]:
         """A context of one's own; others may run beside."""
+        self._refuse_owner()
         context = self._take()
         try:
             yield context
@@ -59,13 +69,16 @@ class Pool(Generic[T]):
     @contextmanager
     def exclusive(self) -> Iterator[T]:
         """The first context while nobody else runs."""
+        self._refuse_owner()
         with self._exclusive:
             taken: list[T] = []
             try:
                 for _ in self._all:
                     taken.append(self._take())
+                self._owner = threading.get_ident()
                 yield self._all[0]
             finally:
+                self._owner = None
                 self._give(taken)
 
     def close(self) -> bool:

@@ -21,6 +21,7 @@ from dslc.runtime.pool import Pool, closed_error
 from dslc.runtime.probe import Nonfinite
 from dslc.runtime.results import EvalResult, StepResult
 from dslc.runtime.state import State
+from dslc.runtime.step_queue import StepQueue
 from dslc.runtime.weights import Weights
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def load(
     digest: str | None = None,
     meanings: MeaningsSource = None,
     bulk: int | None = None,
+    steps_per_launch: int | None = None,
 ) -> Session:
     """Load an artifact and make it ready to run.
 
@@ -51,8 +53,9 @@ def load(
     many calls may run at the same time; each takes memory of its own. ``verify="code"`` skips the digests of weights.
     ``digest="sha256:..."`` pins the artifact. ``meanings``: the ops' numpy meanings, or what gives them, for artifacts
     of the reference provider. ``bulk``: how many instructions a GPU is given at once, 0 for one launch and one
-    synchronisation each, whatever the build said; for comparisons. Raises ArtifactError (R3xx), EnvironmentFault
-    (R2xx), OutOfMemory (R401) and InputError (R105, for an option out of range).
+    synchronisation each, whatever the build said; for comparisons. ``steps_per_launch``: how many steps of
+    ``train_steps`` a GPU is given with one launch, whatever the build said; each takes memory for its inputs. Raises
+    ArtifactError (R3xx), EnvironmentFault (R2xx), OutOfMemory (R401) and InputError (R105, for an option out of range).
     """
     return start(
         read_artifact(path, digest=digest),
@@ -64,6 +67,7 @@ def load(
         verify=verify,
         meanings=meanings,
         bulk=bulk,
+        steps_per_launch=steps_per_launch,
     )
 
 
@@ -78,9 +82,13 @@ def start(
     verify: str,
     meanings: MeaningsSource,
     bulk: int | None = None,
+    steps_per_launch: int | None = None,
 ) -> Session:
     """``load`` for an artifact that has been read from ``folder``."""
-    check_options(device=device, seed=seed, contexts=contexts, verify=verify, bulk=0 if bulk is None else bulk)
+    given = {"bulk": bulk, "steps_per_launch": steps_per_launch}
+    check_options(
+        device=device, seed=seed, contexts=contexts, verify=verify, **{n: v for n, v in given.items() if v is not None}
+    )
     session = Session(
         artifact,
         device=device,
@@ -89,6 +97,7 @@ def start(
         verify_weights=verify == "all",
         meanings=meanings,
         bulk=bulk,
+        steps_per_launch=steps_per_launch,
     )
     try:
         if weights is None:
@@ -120,6 +129,7 @@ class Session:
         verify_weights: bool,
         meanings: MeaningsSource,
         bulk: int | None = None,
+        steps_per_launch: int | None = None,
     ) -> None:
         self._born = fork.generation()
         place = choose_place(artifact, device)
@@ -129,7 +139,7 @@ class Session:
         self.seed = int(seed)
         self._step = 0
         self._row_independent: bool = artifact.header["row_independent"]
-        self._backend = open_backend(artifact, place, self._programs, contexts, meanings, bulk)
+        self._backend = open_backend(artifact, place, self._programs, contexts, meanings, bulk, steps_per_launch)
         self.device = self._backend.name
         self._state = State(artifact.header["state"], self._backend.state)
         self._pool = Pool([Context(bound) for bound in self._backend.contexts])
@@ -196,14 +206,41 @@ class Session:
         arrays, arguments, program = call.check(self._backend.adopt("train_step", inputs))
         rate = call.rate(lr)
         with self._pool.exclusive() as context:
-            self._state.ensure_ready("train_step")
-            if not self._state.optimizer_ready:
-                self._fill_optimizer(context)
-            first = self._step * call.rows(program) if row is None else row
-            scalars = self._scalars(step=self._step, row=first) | {"lr": rate} | arguments
+            self._ready_to_train(context, "train_step")
+            scalars = self._step_scalars(self._step, call.rows(program), row) | {"lr": rate} | arguments
             result = call.run(context, program, arrays, scalars, self._state)
             self._step += 1
             return result
+
+    def train_steps(
+        self, batches: Iterable[Mapping[str, object]] | None = None, /, **stacked: object
+    ) -> list[StepResult]:
+        """``train_step`` for one batch after the other: the same bits, with less work for the host.
+
+        ``batches``: for each step what ``train_step`` takes by name, ``lr`` and ``row`` among it; an array may be used
+        again when the next is asked for. ``batches`` may not call the session. Or ``stacked``: inputs with one more
+        axis in front, the steps; ``lr`` and float arguments are numbers for all steps, or one a step. A GPU is given as
+        many steps with one launch as the artifact says (``--steps-per-launch``), or ``load(steps_per_launch=)``.
+        Raises what ``train_step`` raises, and what ``batches`` raises, after the steps before it.
+        """
+        self._alive("train_steps")
+        call = self._train_step
+        each = call.unstacked(self._backend.adopt("train_steps", stacked)) if batches is None else batches
+        with self._pool.exclusive() as context:
+            self._ready_to_train(context, "train_steps")
+            queue, first = StepQueue(call, context, self._state), self._step
+            try:
+                try:
+                    for given in each:
+                        lr, row, inputs = call.parted(given)
+                        arrays, arguments, program = call.check(self._backend.adopt("train_step", inputs))
+                        scalars = self._step_scalars(first + queue.count, call.rows(program), row)
+                        queue.add(program, arrays, scalars | {"lr": call.rate(lr)} | arguments)
+                finally:
+                    queue.flush()
+            finally:
+                self._step = first + len(queue.results)
+            return queue.results
 
     def find_nonfinite(
         self, /, *, lr: float | None = None, row: int | None = None, **inputs: object
@@ -217,11 +254,8 @@ class Session:
         arrays, arguments, program = call.check(inputs)
         rate = call.rate(lr)
         with self._pool.exclusive() as context:
-            self._state.ensure_ready("find_nonfinite")
-            if not self._state.optimizer_ready:
-                self._fill_optimizer(context)
-            first = self._step * call.rows(program) if row is None else row
-            scalars = self._scalars(step=self._step, row=first) | {"lr": rate} | arguments
+            self._ready_to_train(context, "find_nonfinite")
+            scalars = self._step_scalars(self._step, call.rows(program), row) | {"lr": rate} | arguments
             for bound in call.feed(context, program, arrays, scalars):
                 self._state.torn = True
                 found = probe.first_nonfinite(bound, {name: self._state.read(name) for name in self._state.tensors})
@@ -372,6 +406,14 @@ class Session:
     def _scalars(self, *, step: int, row: int) -> dict[str, int | float]:
         check_options(step=step, row=row)
         return {"step": int(step), "row": int(row), "seed": self.seed}
+
+    def _step_scalars(self, step: int, rows: int, row: Any) -> dict[str, int | float]:
+        return self._scalars(step=step, row=step * rows if row is None else row)
+
+    def _ready_to_train(self, context: Context, call: str) -> None:
+        self._state.ensure_ready(call)
+        if not self._state.optimizer_ready:
+            self._fill_optimizer(context)
 
     def _copies(self, context: Context, call: str) -> dict[str, NDArray[Any]]:
         self._state.ensure_ready(call)

@@ -7,12 +7,15 @@ other are one native call. After that a run allocates only what an op's numpy me
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from dslc.base.errors import ArtifactError, EnvironmentFault
+from dslc.runtime.backend import Measured
+from dslc.runtime.cpu.timing import machine_roof
 from dslc.runtime.dtypes import name_of, numpy_dtype
 from dslc.runtime.plan import Buffer, BulkBegin, BulkEnd, Copy, Fill, Kernel, Plan, Reference, accesses
 from dslc.runtime.scalars import StepBlock
@@ -154,7 +157,9 @@ class BoundPlan:
         for target, source in self._constants:
             np.copyto(target, source)
 
-    def begin(self) -> None:
+    steps = 1
+
+    def begin(self, step: int = 0) -> None:
         """Nothing to be done: inputs are written where the plan reads them."""
 
     def set_scalars(self, values: Mapping[str, int | float]) -> None:
@@ -191,6 +196,23 @@ class BoundPlan:
                 name = instruction.op if isinstance(instruction, Reference) else type(instruction).__name__.lower()
                 where = self._where(instruction.where) if hasattr(instruction, "where") else self.name
                 see(name, where, [self._views[index] for index in accesses(instruction)[1]])
+
+    def measure(self, rounds: int) -> Measured:
+        """Kernels that ``run`` would do side by side take turns here."""
+        alone: list[tuple[int, Step]] = []
+        for index, instruction in enumerate(self._plan.instructions):
+            self._open = None
+            step = self._bind(instruction)
+            if step is not None:
+                alone.append((index, step))
+        times: dict[int, list[float]] = {index: [] for index, _ in alone}
+        with np.errstate(all="ignore"):
+            for _ in range(rounds):
+                for index, step in alone:
+                    begun = time.perf_counter()
+                    step()
+                    times[index].append(time.perf_counter() - begun)
+        return Measured(times, machine_roof())
 
     def _bind(self, instruction: Instruction) -> Step | None:
         match instruction:

@@ -52,6 +52,10 @@ class DeviceArray(OnDevice):
         address = self.address + start * step
         return DeviceArray(self.device, address, self.dtype, (max(0, stop - start), *self.shape[1:]), self, self.ready)
 
+    def at(self, index: int) -> DeviceArray:
+        address = self.address + index * ITEMSIZE[self.dtype] * prod(self.shape[1:])
+        return DeviceArray(self.device, address, self.dtype, self.shape[1:], self, self.ready)
+
     def numpy(self) -> NDArray[Any]:
         """A copy on the host; bf16 as its bits in uint16."""
         out = np.empty(self.shape, numpy_dtype(self.dtype))

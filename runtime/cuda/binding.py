@@ -141,6 +141,7 @@ def _cut(plan: Plan, bulk: int | None) -> Iterator[tuple[list[Instruction], bool
         yield list(plan.instructions), False
         return
     group: list[Instruction] = []
+    working = 0  # instructions of the group that do something
     inside = bulk is not None
     for instruction in plan.instructions:
         if bulk is None and isinstance(instruction, BulkBegin | BulkEnd):
@@ -148,7 +149,8 @@ def _cut(plan: Plan, bulk: int | None) -> Iterator[tuple[list[Instruction], bool
             group, inside = [], isinstance(instruction, BulkBegin)
             continue
         group.append(instruction)
-        if bulk is not None and sum(bool(accesses(i)[1]) for i in group) >= bulk:
+        working += bool(accesses(instruction)[1])
+        if bulk is not None and working >= bulk:
             yield group, inside
-            group = []
+            group, working = [], 0
     yield group, inside

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fake_driver import FakeDriver
+from gpu_pair import Pair
 
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.device import Device
@@ -41,3 +42,20 @@ def gpu(machine: Callable[..., FakeDriver]) -> tuple[FakeDriver, Device]:
     """A fake GPU of 1 GiB and the device on it."""
     fake = machine()
     return fake, devices.device(0)
+
+
+@pytest.fixture
+def pair(tmp_path: Path, machine: Callable[..., FakeDriver]) -> Iterator[Callable[..., Pair]]:
+    opened: list[Pair] = []
+
+    def make(**options: Any) -> Pair:
+        opened.append(Pair(tmp_path, machine, **options))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.gpu.close()
+        one.cpu.close()
+        assert devices.device(0).info().memory.used == 0
+        devices.device(0).close()
+        assert one.fake.leaks() == {}

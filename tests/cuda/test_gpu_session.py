@@ -8,7 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from fake_driver import FakeDriver, Refused, Stream
 from gpu_model import line_model, write_gpu_line
+from gpu_pair import FEATURES, Machine, Pair, batch, equal
 
 from dslc.base.errors import (
     ArtifactError,
@@ -29,57 +30,6 @@ from dslc.base.errors import (
 )  # fmt: skip
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.session import Session, load
-
-Machine = Callable[..., FakeDriver]
-ROWS, FEATURES = line_model.BATCH, line_model.FEATURES
-
-
-def batch(step: int, rows: int = ROWS) -> dict[str, Any]:
-    rng = np.random.default_rng(step)
-    return {"x": rng.standard_normal((rows, FEATURES)).astype(np.float32),
-            "target": rng.integers(0, 10, rows).astype(np.int32)}  # fmt: skip
-
-
-class Pair:
-    """The artifact on a fake GPU and on the CPU."""
-
-    def __init__(self, folder: Path, machine: Machine, *, options: dict[str, Any] | None = None, **made: Any) -> None:
-        path, kernels = write_gpu_line(folder, targets=("cpu", "sm_90"), **made)
-        self.path, self.kernels = path, kernels
-        self.fake = machine(**kernels.driver())
-        given = {"weights": "init", "seed": 7, "meanings": line_model.MEANINGS, **(options or {})}
-        self.gpu = load(path, device="gpu", **given)
-        self.cpu = load(path, device="cpu", **{k: v for k, v in given.items() if k != "bulk"})
-
-    def both(self, call: Callable[[Session], Any]) -> tuple[Any, Any]:
-        return call(self.gpu), call(self.cpu)
-
-
-@pytest.fixture
-def pair(tmp_path: Path, machine: Machine) -> Iterator[Callable[..., Pair]]:
-    opened: list[Pair] = []
-
-    def make(**options: Any) -> Pair:
-        opened.append(Pair(tmp_path, machine, **options))
-        return opened[-1]
-
-    yield make
-    for one in opened:
-        one.gpu.close()
-        one.cpu.close()
-        assert devices.device(0).info().memory.used == 0
-        devices.device(0).close()
-        assert one.fake.leaks() == {}
-
-
-def equal(a: Any, b: Any) -> bool:
-    if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(equal, a, b))
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(equal(a[k], b[k]) for k in a)
-    if isinstance(a, np.ndarray):
-        return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-    return bool(a == b)
 
 
 @pytest.mark.parametrize("bulk", [None, 0, 1, 15])
