@@ -18,7 +18,7 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.runtime.artifact import write_artifact
 from dslc.runtime.container import Blob
 from dslc.runtime.header import AS_PARAM
-from dslc.runtime.plan import Buffer, Copy, Gemm, GraphOp, Instruction, Kernel, Plan, Port, Reference, Scalar
+from dslc.runtime.plan import Buffer, Copy, Gemm, GraphOp, Instruction, Kernel, Plan, Port, Reference, Scalar, Work
 
 if TYPE_CHECKING:
     from dslc.compiler.layout import StateLayout
@@ -174,12 +174,19 @@ class _PlanMaker:
             elif source.kind is Kind.DATA:
                 inputs.append(Port(source.name, "data", self._buffer(place, source.value.type)))
         instructions: list[Instruction] = []
+        work: list[Work] = []
         for node in self.schedule:
+            made: list[Instruction] = []
             if node in self.native:
-                instructions += self._launches(node)
+                made = self._launches(node)
             elif not node.op.view:
-                instructions.append(self._reference(node))
+                made = [self._reference(node)]
+            if made:
+                cost = node.op.cost(node)
+                work.append(Work(len(instructions), node.op.name, cost.flops, cost.bytes))
+                instructions += made
         for move in self.memory.moves:
+            work.append(Work(len(instructions), "copy", 0, 2 * move.type.bytes))
             source_buffer, target = (self._buffer(p, move.type) for p in (move.source, move.target))
             instructions.append(Copy(src=source_buffer, dst=target, stream=0, where=self._name(move.name)))
         outputs = []
@@ -194,6 +201,7 @@ class _PlanMaker:
             constants=(),
             instructions=tuple(instructions),
             names=tuple(self.names),
+            work=tuple(work),
         )
 
     def _launches(self, node: Node) -> list[Instruction]:

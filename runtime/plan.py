@@ -222,8 +222,20 @@ _FIELDS: Final = {cls: tuple(f.name for f in fields(cls)) for cls in INSTRUCTION
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What a node comes to: its instructions begin at ``first``, and end where the next one's begin. ``flops`` and
+    ``bytes``, when each tensor moves once, are of all of them together."""
+
+    first: int
+    op: str
+    flops: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
-    """All of it. ``names`` are what instructions call themselves: node path and source line."""
+    """All of it. ``names`` are what instructions call themselves: node path and source line; ``work`` is for people who
+    measure, nothing that runs reads it."""
 
     buffers: tuple[Buffer, ...]
     inputs: tuple[Port, ...]
@@ -232,10 +244,11 @@ class Plan:
     constants: tuple[Constant, ...]
     instructions: tuple[Instruction, ...]
     names: tuple[str, ...]
+    work: tuple[Work, ...] = ()
 
     def encode(self) -> bytes:
         """The blob. ArtifactError R301 for a value that the schema does not allow."""
-        data = {
+        data: dict[str, Any] = {
             "buffers": [[b.region, b.offset, b.dtype, list(b.shape)] for b in self.buffers],
             "inputs": [[p.name, p.kind, p.buffer] for p in self.inputs],
             "outputs": [[p.name, p.kind, p.buffer] for p in self.outputs],
@@ -244,6 +257,8 @@ class Plan:
             "instructions": [_row(i) for i in self.instructions],
             "names": list(self.names),
         }
+        if self.work:
+            data["work"] = [[w.first, w.op, w.flops, w.bytes] for w in self.work]
         try:
             blob = canonical.dumps(data)
         except (ValueError, TypeError) as error:
@@ -266,6 +281,7 @@ class Plan:
             constants=tuple(Constant(*c) for c in data["constants"]),
             instructions=tuple(_instruction(row) for row in data["instructions"]),
             names=tuple(data["names"]),
+            work=tuple(Work(*w) for w in data.get("work", ())),
         )
 
 

@@ -90,6 +90,14 @@ class _Checker:
             self._instruction(f"instructions[{index}]", instruction, held)
         if self.bulk_open:
             self._refuse("instructions", f"bulk {self.bulks} has no end")
+        self._work()
+
+    def _work(self) -> None:
+        last = -1
+        for index, work in enumerate(self.plan.work):
+            if not last < work.first < len(self.plan.instructions):
+                self._refuse(f"work[{index}]", f"instruction {work.first} is not behind {last} and in the plan")
+            last = work.first
 
     def _refuse(self, field: str, rule: str) -> NoReturn:
         raise ArtifactError("R301", rule, place=f"{self.place}: {field}", help="build the artifact again")

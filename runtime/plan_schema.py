@@ -169,7 +169,12 @@ PLAN: Final = Record(
         "constants": ListOf(Row({"buffer": _INDEX, "blob": _BLOB, "offset": _OFFSET}), 65536),
         "instructions": ListOf(INSTRUCTION, MAX_ITEMS),
         "names": ListOf(Text(512, called="a node's path and source line"), MAX_ITEMS),
-    }
+    },
+    {
+        "work": ListOf(
+            Row({"first": _INDEX, "op": _OP, "flops": Int(0, INT_HIGH), "bytes": Int(0, INT_HIGH)}), MAX_ITEMS, 1
+        )
+    },
 )
 
 check: Final = checker(PLAN)

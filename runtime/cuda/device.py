@@ -57,7 +57,8 @@ class Device:
         return f"gpu:{self.index}"
 
     def __enter__(self) -> Self:
-        fork.refuse_child(self._born, f"the GPU {self.index}")
+        if fork.is_child(self._born):
+            fork.refuse_child(self._born, f"the GPU {self.index}")
         self.driver.push(self.context)
         while self._left:
             try:
@@ -71,6 +72,11 @@ class Device:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.driver.pop()
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of all multiprocessors together in a second, at the highest clock."""
+        return self.driver.multiprocessors(self._handle) * self.driver.clock_rate(self._handle)
 
     @property
     def inbox(self) -> Any:

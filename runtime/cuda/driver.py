@@ -105,6 +105,15 @@ class Driver:
             int(self._call("cuDeviceGetAttribute", attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device)),
         )
 
+    def multiprocessors(self, device: Any) -> int:
+        attribute = self._binding.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+        return int(self._call("cuDeviceGetAttribute", attribute, device))
+
+    def clock_rate(self, device: Any) -> int:
+        """The highest clock of the multiprocessors, in Hz."""
+        attribute = self._binding.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CLOCK_RATE
+        return 1000 * int(self._call("cuDeviceGetAttribute", attribute, device))
+
     def total_memory(self, device: Any) -> int:
         """Bytes of the device; no context is needed."""
         return int(self._call("cuDeviceTotalMem", device))

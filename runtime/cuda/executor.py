@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dslc.base.errors import DslcError
-from dslc.runtime.backend import OnDevice
+from dslc.runtime.backend import Measured, OnDevice
 from dslc.runtime.cuda.arrays import DeviceArray
 from dslc.runtime.cuda.binding import Binder, Group, steps_of
 from dslc.runtime.cuda.graph import Bulk, Join, Placed
 from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
+from dslc.runtime.cuda.timing import peaks, stopwatch
 from dslc.runtime.cuda.transfers import DeviceOutputs, Results, RunResults, input_bytes, view_of
 from dslc.runtime.dtypes import ITEMSIZE, numpy_dtype
 from dslc.runtime.plan import Buffer, Plan, results
@@ -285,6 +286,17 @@ class DevicePlan:
                 self._submit(Group(None, steps, False))
                 found = [self._read(bound.binder.address(i), self._plan.buffers[i]) for i in results(instruction)]
             see(type(instruction).__name__.lower(), steps[0].where, found)
+
+    def measure(self, rounds: int) -> Measured:
+        lane, bound = self._lane, self._of_slot[id(self._slot)]
+        placed = ((index, steps_of(bound.binder.placed(i))) for index, i in enumerate(self._plan.instructions))
+        work = [(index, steps) for index, steps in placed if steps]
+        with stopwatch(lane.device, lane.stream) as watch:
+            self._send(self._slot, bound.io, 1)
+            watch.times([steps for _, steps in work])  # finds out how long submitting takes
+            found = [watch.times([steps for _, steps in work]) for _ in range(rounds)]
+        times = {index: [seconds[n] for seconds in found] for n, (index, _) in enumerate(work)}
+        return Measured(times, {"copy": watch.copy, **peaks(lane.device)})
 
     def _read(self, address: int, buffer: Buffer) -> NDArray[Any]:
         out = np.empty(buffer.shape, numpy_dtype(buffer.dtype))

@@ -29,6 +29,7 @@ from dslc.runtime.plan import (
     Port,
     Reference,
     Scalar,
+    Work,
     accesses,
 )
 from dslc.runtime.plan_check import BlobInfo, check
@@ -91,7 +92,7 @@ def checked(made: Plan, **options: Any) -> None:
 
 
 def test_every_instruction_reads_back() -> None:
-    made = plan(*ALL, buffers=IMAGES)
+    made = plan(*ALL, buffers=IMAGES, work=(Work(0, "relu", 8, 64), Work(2, "conv_dgrad", 10**12, 0)))
     assert {type(i) for i in ALL} == set(INSTRUCTIONS.values())
     assert Plan.decode(made.encode()) == made
     assert Plan.decode(made.encode()).encode() == made.encode()
@@ -181,6 +182,8 @@ BAD: list[tuple[str, Plan, str, str]] = [
     ("bulk nested", plan(BulkBegin(0), BulkBegin(1)), "instructions[1]", "still open"),
     ("bulk end", plan(BulkEnd(0)), "instructions[0]", "not open"),
     ("bulk open", plan(BulkBegin(0)), "instructions", "has no end"),
+    ("work behind the end", plan(work=(Work(0, "relu", 0, 0),)), "work[0]", "in the plan"),
+    ("work twice", plan(BulkBegin(0), BulkEnd(0), work=(Work(1, "relu", 0, 0),) * 2), "work[1]", "not behind 1"),
 ]  # fmt: skip
 
 

@@ -1,0 +1,123 @@
+"""How long the instructions of a plan take on a GPU, by events around each, and what its memory and arithmetic can do.
+
+The host needs some microseconds to submit a kernel, longer than many a kernel takes: events would show the host's time.
+So the stream is first kept busy with copies of a large block, for longer than submitting takes; what was submitted
+meanwhile then runs without gaps, and behind a copy that has emptied the caches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from dslc.base.errors import OutOfMemory
+
+if TYPE_CHECKING:
+    from dslc.runtime.cuda.device import Device
+    from dslc.runtime.cuda.graph import Step
+
+_BLOCK: Final = 256 << 20  # bytes that a copy moves: several times the largest cache
+_LEAST: Final = 1 << 20
+_COPIES: Final = 20  # for the bandwidth
+_AT_ONCE: Final = 100  # instructions behind one delay: streams hold about a thousand things
+_SLACK: Final = 2.0  # delays are so much longer than submitting took the first time
+_MOST_DELAYS: Final = 400  # copies
+
+#: Operations that a multiprocessor does in a cycle, by compute capability: products of matrices in 16, 32 and 64 bits
+#: (sums in f32; no TF32), then everything else in 32 and 64 bits. NVIDIA's CUDA C++ programming guide, arithmetic
+#: throughput, and the white papers of A100, L40, H100 and B200.
+_RATES: Final = {
+    (8, 0): (2048, 128, 128, 128, 64),
+    (8, 6): (512, 256, 4, 256, 4),
+    (8, 9): (1024, 256, 4, 256, 4),
+    (9, 0): (4096, 256, 256, 256, 128),
+    (10, 0): (8192, 256, 256, 256, 128),
+}
+_NAMES: Final = ("matrix16", "matrix32", "matrix64", "f32", "f64")
+
+
+class Stopwatch:
+    """Times work on a stream of a device, whose context is current. ``copy``: bytes that a copy reads and writes in a
+    second, measured."""
+
+    def __init__(self, device: Device, stream: Any, resources: ExitStack) -> None:
+        self._device, self._stream = device, stream
+        self._block, self._size = _scratch(device, resources)
+        self._events = [device.driver.event(timing=True) for _ in range(_AT_ONCE + 1)]
+        for event in self._events:
+            resources.callback(device.driver.destroy_event, event)
+        self._delay()  # the first ones are slower
+        times = [self._time_of_a_copy() for _ in range(_COPIES)]
+        self.copy = 2 * self._size / min(times)
+        self._copy_seconds = min(times)
+        self._submitting = 0.0  # seconds that submitting an instruction takes
+
+    def _delay(self) -> None:
+        self._device.driver.copy(self._block + self._size, self._block, self._size, self._stream)
+
+    def _time_of_a_copy(self) -> float:
+        driver, (begin, end, *_) = self._device.driver, self._events
+        driver.record(begin, self._stream)
+        self._delay()
+        driver.record(end, self._stream)
+        driver.wait_host(end)
+        return driver.elapsed(begin, end) / 1000
+
+    def times(self, work: Sequence[Sequence[Step]]) -> list[float]:
+        """Seconds that each of ``work`` takes, run in this order."""
+        found: list[float] = []
+        for first in range(0, len(work), _AT_ONCE):
+            found += self._some(work[first : first + _AT_ONCE])
+        return found
+
+    def _some(self, work: Sequence[Sequence[Step]]) -> list[float]:
+        driver = self._device.driver
+        wanted = _SLACK * self._submitting * len(work) / self._copy_seconds
+        for _ in range(min(_MOST_DELAYS, 1 + int(wanted))):
+            self._delay()
+        begun = time.perf_counter()
+        driver.record(self._events[0], self._stream)
+        for steps, event in zip(work, self._events[1:]):
+            for step in steps:
+                step.submit(self._device, self._stream)
+            driver.record(event, self._stream)
+        self._submitting = max(self._submitting, (time.perf_counter() - begun) / len(work))
+        driver.wait_host(self._events[len(work)])
+        pairs = zip(self._events, self._events[1 : len(work) + 1])
+        return [driver.elapsed(begin, end) / 1000 for begin, end in pairs]
+
+
+@contextmanager
+def stopwatch(device: Device, stream: Any) -> Iterator[Stopwatch]:
+    """A stopwatch; its memory and events are let go of at the end."""
+    with device, ExitStack() as resources:
+        yield Stopwatch(device, stream, resources)
+
+
+def _scratch(device: Device, resources: ExitStack) -> tuple[int, int]:
+    """The address of two blocks of the size that is given with it: as large as there is memory for."""
+    size = _BLOCK
+    while True:
+        try:
+            block = device.pool.allocate(2 * size)
+        except OutOfMemory:
+            if size <= _LEAST:
+                raise
+            size //= 2
+            continue
+        resources.callback(device.pool.release_cached)
+        resources.callback(device.pool.free, block)
+        device.driver.fill(block.address, 1, 1, 2 * size, device.inbox)
+        device.driver.synchronise(device.inbox)
+        return block.address, size
+
+
+def peaks(device: Device) -> dict[str, float]:
+    """Operations a second at the highest clock: ``matrix16``, ``matrix32``, ``matrix64``, ``f32``, ``f64``. Those of
+    the nearest older architecture for one that is not known; none for one that is older than all."""
+    known = [capability for capability in _RATES if capability <= device.capability]
+    if not known:
+        return {}
+    return {name: float(rate * device.cycles) for name, rate in zip(_NAMES, _RATES[max(known)])}
