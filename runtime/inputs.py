@@ -6,6 +6,7 @@ Accepted: numpy arrays (strided and read-only ones too) and any object of the CP
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -62,11 +63,40 @@ def check_inputs(
             arrays[tensor.name] = array.numpy()
     found = _solve(call, arrays, tensors, dims)
     for tensor in tensors:
-        array = arrays[tensor.name]
-        _check_shape(call, tensor, array.shape, found)
-        if tensor.range is not None and not isinstance(array, OnDevice):
-            _check_range(call, tensor, array, tensor.range)
+        _check_shape(call, tensor, arrays[tensor.name].shape, found)
+    check_ranges(call, arrays, tensors)
     return arrays, {name: value for name, (value, _) in found.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What a call was given and has checked: plain arrays of the same dtypes and shapes need no more than their values
+    looked at. ``ranged`` are the tensors whose values have a range."""
+
+    names: frozenset[str]
+    arrays: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]
+    ranged: tuple[Tensor, ...]
+    dims: dict[str, int]
+
+    @classmethod
+    def of(cls, given: Mapping[str, object], tensors: Sequence[Tensor], dims: dict[str, int]) -> Accepted | None:
+        """None where an input is no plain array."""
+        arrays = []
+        for tensor in tensors:
+            value = given[tensor.name]
+            if type(value) is not np.ndarray:
+                return None
+            arrays.append((tensor.name, value.dtype, value.shape))
+        return cls(frozenset(given), tuple(arrays), tuple(t for t in tensors if t.range is not None), dims)
+
+    def fits(self, given: Mapping[str, Any]) -> bool:
+        if given.keys() != self.names:
+            return False
+        for name, dtype, shape in self.arrays:
+            value = given[name]
+            if type(value) is not np.ndarray or value.dtype != dtype or value.shape != shape:
+                return False
+        return True
 
 
 def as_array(call: str, tensor: Tensor, value: object) -> NDArray[Any] | OnDevice:
@@ -214,12 +244,18 @@ def _check_shape(call: str, tensor: Tensor, shape: Sequence[int], found: Mapping
             raise _shape_error(call, tensor, shape, f"axis {axis} has {value} elements, not {expected}", None)
 
 
+def check_ranges(call: str, arrays: Mapping[str, NDArray[Any] | OnDevice], tensors: Sequence[Tensor]) -> None:
+    """Raise InputError R105 for a value on the host outside of its tensor's range."""
+    for tensor in tensors:
+        array = arrays[tensor.name]
+        if tensor.range is not None and not isinstance(array, OnDevice):
+            _check_range(call, tensor, array, tensor.range)
+
+
 def _check_range(call: str, tensor: Tensor, array: NDArray[Any], range: tuple[int, int]) -> None:
-    if array.size == 0:
-        return
     low, high = range
-    bad = (array < low) | (array >= high)
-    if bad.any():
+    if array.size and not low <= np.minimum.reduce(array, None) <= np.maximum.reduce(array, None) < high:
+        bad = (array < low) | (array >= high)
         at = np.unravel_index(int(bad.argmax()), array.shape)
         value = array[at]
         row = f" in row {int(at[0])}" if at else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -29,6 +29,7 @@ class Pool(Generic[T]):
         self._changed = threading.Condition()
         self._exclusive = threading.Lock()  # one exclusive caller collects at a time, or two could starve each other
         self._owner: int | None = None  # the thread of the exclusive caller
+        self._alone = _Exclusive(self)
         self._closed = False
 
     @property
@@ -43,7 +44,7 @@ class Pool(Generic[T]):
                 raise closed_error()
             return self._free.pop()
 
-    def _give(self, contexts: list[T]) -> None:
+    def _give(self, contexts: Sequence[T]) -> None:
         with self._changed:
             self._free.extend(contexts)
             self._changed.notify_all()
@@ -66,20 +67,28 @@ class Pool(Generic[T]):
         finally:
             self._give([context])
 
-    @contextmanager
-    def exclusive(self) -> Iterator[T]:
-        """The first context while nobody else runs."""
+    def exclusive(self) -> _Exclusive[T]:
+        """``with``: the first context while nobody else runs."""
+        return self._alone
+
+    def _take_all(self) -> T:
         self._refuse_owner()
-        with self._exclusive:
-            taken: list[T] = []
-            try:
-                for _ in self._all:
-                    taken.append(self._take())
-                self._owner = threading.get_ident()
-                yield self._all[0]
-            finally:
-                self._owner = None
-                self._give(taken)
+        self._exclusive.acquire()
+        taken: list[T] = []
+        try:
+            for _ in self._all:
+                taken.append(self._take())
+        except BaseException:
+            self._give(taken)
+            self._exclusive.release()
+            raise
+        self._owner = threading.get_ident()
+        return self._all[0]
+
+    def _give_all(self) -> None:
+        self._owner = None
+        self._give(self._all)
+        self._exclusive.release()
 
     def close(self) -> bool:
         """Refuse new callers, wait for those that run; True for the call that closed it, False for any later one."""
@@ -89,3 +98,16 @@ class Pool(Generic[T]):
             while len(self._free) < len(self._all):
                 self._changed.wait()
         return first
+
+
+class _Exclusive(Generic[T]):
+    """A pool's exclusive use; a training step takes it each time, so it is one object."""
+
+    def __init__(self, pool: Pool[T]) -> None:
+        self._pool = pool
+
+    def __enter__(self) -> T:
+        return self._pool._take_all()
+
+    def __exit__(self, *raised: object) -> None:
+        self._pool._give_all()

@@ -408,7 +408,9 @@ class Session:
         return {"step": int(step), "row": int(row), "seed": self.seed}
 
     def _step_scalars(self, step: int, rows: int, row: Any) -> dict[str, int | float]:
-        return self._scalars(step=step, row=step * rows if row is None else row)
+        if row is None:
+            return {"step": step, "row": step * rows, "seed": self.seed}
+        return self._scalars(step=step, row=row)
 
     def _ready_to_train(self, context: Context, call: str) -> None:
         self._state.ensure_ready(call)
