@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from dslc.compiler.codegen import classes, clipping, norms, pointwise, resample, rows, scans, updates
-from dslc.compiler.codegen.cuda import attention, contractions, drawing, indexing, pooling
+from dslc.compiler.codegen.cuda import attention, contractions, drawing, indexing, ordering, pooling
 from dslc.compiler.codegen.cuda.inside import computed_inside
 from dslc.compiler.codegen.cuda.regions import writes
 from dslc.compiler.codegen.cuda.split import split
@@ -28,6 +28,7 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **clipping.LOWERED,
     **attention.LOWERED,
     **indexing.LOWERED,
+    **ordering.LOWERED,
     **drawing.LOWERED,
     **pooling.LOWERED,
     **contractions.LOWERED,
