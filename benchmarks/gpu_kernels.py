@@ -20,7 +20,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "gpu"))
 
 import gpu_graph_cases
-from kernel_store import ROOT, Reader, Writer
+from kernel_store import ROOT, Reader, Writer, arguments
 from launcher import Gpu
 
 if TYPE_CHECKING:
@@ -193,8 +193,7 @@ def run(only: str) -> None:
             addresses.append(gpu.allocate(bytes_))
             _fill(gpu, addresses[-1], bytes_, dtype)
         ready = [
-            (gpu.kernel(x["symbol"], store.cubin(x["symbol"])), x, [addresses[a] for a in x["arguments"]])
-            for x in case["launches"]
+            (gpu.kernel(x["symbol"], store.cubin(x["symbol"])), x, arguments(x, addresses)) for x in case["launches"]
         ]
 
         def work(ready: Any = ready) -> None:

@@ -212,9 +212,10 @@ class _PlanMaker:
             if isinstance(launch.spec, VendorGemm | VendorConv):
                 found.append(self._library_call(node, launch, launch.spec))
                 continue
-            self.kernels[launch.symbol] = launch.spec
-            args = [("in", self._argument(node, v)) for v in launch.reads]
+            self.kernels[launch.symbol] = launch.code
+            args: list[tuple[str, int | float]] = [("in", self._argument(node, v)) for v in launch.reads]
             args += [("out", self._argument(node, v)) for v in launch.writes]
+            args += launch.given
             geometry = self.target.geometry(launch.spec)
             found.append(
                 Kernel(

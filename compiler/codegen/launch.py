@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from dslc.compiler.ir.graph import Value
+
+#: What a kernel is called with by value, behind its buffers: ("i32" | "i64" | "f32" | "f64", value) each.
+Given: TypeAlias = tuple[tuple[str, int | float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +18,19 @@ class Scratch:
 
     number: int
     bytes: int
+
+
+@runtime_checkable
+class Shared(Protocol):
+    """A description of a launch whose code serves launches of other sizes, too."""
+
+    @property
+    def code(self) -> Any:
+        """The description of the code: data whose ``repr`` says all."""
+
+    @property
+    def given(self) -> Given:
+        """What this launch gives it."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +50,16 @@ class Launch:
         return tuple(x for x in (*self.reads, *self.writes) if isinstance(x, Scratch))
 
     @property
+    def code(self) -> Any:
+        """The description of the kernel's code."""
+        return self.spec.code if isinstance(self.spec, Shared) else self.spec
+
+    @property
+    def given(self) -> Given:
+        """The arguments by value, behind the buffers."""
+        return self.spec.given if isinstance(self.spec, Shared) else ()
+
+    @property
     def symbol(self) -> str:
-        """``k_`` and a digest of the description."""
-        return "k_" + hashlib.sha256(repr(self.spec).encode()).hexdigest()[:24]
+        """``k_`` and a digest of the code's description."""
+        return "k_" + hashlib.sha256(repr(self.code).encode()).hexdigest()[:24]

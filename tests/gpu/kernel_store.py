@@ -7,6 +7,7 @@ buffers (bytes before, and for outputs the values after) and launches over them.
 from __future__ import annotations
 
 import json
+import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     from dslc.compiler.codegen.launch import Launch
 
+_PACK = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d"}
 ROOT = Path(__file__).resolve().parents[2] / ".gpu"
 
 
@@ -43,7 +45,7 @@ class Writer:
 
         found, target = [], target_of(self.architecture)
         for launch in launches:
-            self.kernels[launch.symbol] = launch.spec
+            self.kernels[launch.symbol] = launch.code
             geometry = target.geometry(launch.spec)
             found.append(
                 {
@@ -52,6 +54,7 @@ class Writer:
                     "block": geometry.block,
                     "shared": geometry.shared_bytes,
                     "arguments": [places[v] for v in (*launch.reads, *launch.writes)],
+                    "given": [int.from_bytes(struct.pack(_PACK[kind], v), "little") for kind, v in launch.given],
                 }
             )
         return found
@@ -69,6 +72,11 @@ class Writer:
         (folder / "data.bin").write_bytes(zlib.compress(self.data))
         index = {**header, "architecture": self.architecture, "kernels": kernels, "cases": self.cases}
         (folder / "index.json").write_text(json.dumps(index), encoding="utf-8")
+
+
+def arguments(launch: Mapping[str, Any], addresses: Sequence[int]) -> list[int]:
+    """What a launch of a case is called with, 64 bits each: buffers by their places, then its numbers."""
+    return [*(addresses[a] for a in launch["arguments"]), *launch["given"]]
 
 
 class Reader:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_store import ROOT, Reader
+from kernel_store import ROOT, Reader, arguments
 from launcher import GUARD, Gpu, why_not
 
 FOLDER = ROOT / "kernels"
@@ -43,8 +43,7 @@ def run(gpu: Gpu, case: dict[str, Any]) -> list[str]:
         addresses.append(address)
     for launch in case["launches"]:
         kernel = gpu.kernel(launch["symbol"], STORE.cubin(launch["symbol"]))
-        arguments = [addresses[a] for a in launch["arguments"]]
-        gpu.launch(kernel, launch["grid"], launch["block"], launch["shared"], arguments)
+        gpu.launch(kernel, launch["grid"], launch["block"], launch["shared"], arguments(launch, addresses))
     gpu.wait()
     wrong = []
     for number, (buffer, address) in enumerate(zip(case["buffers"], addresses)):

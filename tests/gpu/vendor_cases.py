@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from kernel_store import Reader, Writer
+from kernel_store import Reader, Writer, arguments
 from launcher import Gpu
 
 if TYPE_CHECKING:
@@ -92,8 +92,7 @@ class Contraction:
         self._scratch = [self._block(size) for size in case["scratch"]]
         blocks = [*self.addresses, *self._scratch]
         self._own = [
-            (gpu.kernel(x["symbol"], store.cubin(x["symbol"])), x, [blocks[a] for a in x["arguments"]])
-            for x in case["launches"]
+            (gpu.kernel(x["symbol"], store.cubin(x["symbol"])), x, arguments(x, blocks)) for x in case["launches"]
         ]
 
     def _block(self, size: int) -> int:
@@ -102,8 +101,8 @@ class Contraction:
         return address
 
     def own(self) -> None:
-        for kernel, x, arguments in self._own:
-            self._gpu.launch(kernel, x["grid"], x["block"], x["shared"], arguments)
+        for kernel, x, given in self._own:
+            self._gpu.launch(kernel, x["grid"], x["block"], x["shared"], given)
 
     def vendor(self) -> Callable[[], None]:
         """The library's call, ready to be enqueued."""

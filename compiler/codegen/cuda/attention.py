@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.contractions import Argument, product
-from dslc.compiler.codegen.cuda.places import Group, Operand
+from dslc.compiler.codegen.cuda.contractions import Argument, launched
+from dslc.compiler.codegen.cuda.places import Axes, Group, Operand, problem
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region import Access, RegionBuilder, broadcast_strides, dense
 from dslc.compiler.ir.graph import Node
@@ -51,12 +51,11 @@ class _Attention:
             strides = (("stack", rows * cols), (names[0], cols), (names[1], 1))
             return Operand(dtype, self.stack * rows * cols, strides)
 
-        axes: dict[Group, Sequence[tuple[str, int]]] = {
+        axes: dict[Group, Axes] = {
             "z": [("stack", self.stack)], "m": [("m", size["m"])], "n": [("n", size["n"])], "k": [("k", size["k"])]
         }  # fmt: skip
-        made = product(
-            axes, (operand(a[1], a[2]), a[0]), (operand(b[1], b[2]), b[0]), (operand("mn", c[1]), c[0]), self._blocks
-        )
+        one = problem(axes, operand(a[1], a[2]), operand(b[1], b[2]), operand("mn", c[1]))
+        made = launched([one], a[0], b[0], c[0], self._blocks)
         self._blocks += len({x.number for launch in made for x in launch.scratch} - {*range(self._blocks)})
         return made
 

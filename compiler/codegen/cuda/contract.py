@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cpp import C_TYPES, constants, register
-from dslc.compiler.codegen.cuda.places import Group, Operand, Problem, turned
+from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, constants, register_sized
+from dslc.compiler.codegen.cuda.places import Group, Problem
+from dslc.compiler.codegen.launch import Given
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
 
@@ -58,67 +60,88 @@ Choice = tuple[Tile, float, int]
 
 @dataclass(frozen=True)
 class Contract:
-    """The kernel ``k(a, b, c)`` for any types and strides; sums in f32, in f64 for f64."""
+    """The kernel ``k(a, b, c, numbers)`` for any types and strides; sums in f32, in f64 for f64."""
 
     problem: Problem
     tile: Tile
-    file: str = "contract.cu"
 
     @property
     def geometry(self) -> Geometry:
         p, t = self.problem, self.tile
-        return Geometry((_up(p.count("m"), t.rows), _up(p.count("n"), t.cols), p.count("z") * p.split), (t.parts, 1, 1))
+        return Geometry((_tiles_of(p, t), p.split, p.count("z")), (t.parts, 1, 1))
 
-    def head(self) -> str:
+    @cached_property
+    def _printed(self) -> tuple[Code, Given]:
+        text, numbers = self.problem.text(self.tile.depth)
         kept = f"using SUM = {C_TYPES[self.problem.a.dtype.computed]};\n"
-        return self.problem.text(self.tile.depth) + kept + self.tile.text()
+        return Code("contract.cu", text + kept + self.tile.text()), numbers.given
+
+    @property
+    def code(self) -> Code:
+        return self._printed[0]
+
+    @property
+    def given(self) -> Given:
+        return self._printed[1]
 
 
 @dataclass(frozen=True)
 class Mma:
-    """The kernel ``k(a, b, c)`` on tensor cores: a and b bf16 or f16, each contiguous in runs of 8; sums in f32."""
+    """The kernel ``k(a, b, c, numbers)`` on tensor cores: a and b bf16 or f16, each contiguous in runs of 8; sums in
+    f32."""
 
     problem: Problem
     tile: Tile
-    file: str = "mma.cu"
 
     @property
     def geometry(self) -> Geometry:
         p, t = self.problem, self.tile
         stages = t.stages * (t.rows + t.cols) * t.depth * p.a.dtype.itemsize
         lines = t.rows * (t.cols * p.c.dtype.itemsize + 16)
-        tiles = _up(p.count("m"), t.rows) * _up(p.count("n"), t.cols)
-        return Geometry((tiles, 1, p.count("z") * p.split), (32 * t.parts, 1, 1), max(stages, lines))
+        return Geometry((_tiles_of(p, t), p.split, p.count("z")), (32 * t.parts, 1, 1), max(stages, lines))
 
-    def head(self) -> str:
-        p = self.problem
+    @cached_property
+    def _printed(self) -> tuple[Code, Given]:
+        p, kind = self.problem, "bf16" if self.problem.a.dtype is DType.BF16 else "f16"
         each = 16 // p.c.dtype.itemsize
-        whole = int(_runs(p.c, p.sizes("n"), each) and p.c.elements % each == 0)
-        kind = "bf16" if p.a.dtype is DType.BF16 else "f16"
-        return (
-            f'#define MMA_TYPE "{kind}"\n' + p.text(self.tile.depth) + self.tile.text() + constants(WHOLE_LINES=whole)
-        )
+        whole = int(p.runs("c", "n", each) and p.c.elements % each == 0)
+        text, numbers = p.text(self.tile.depth)
+        head = f'#define MMA_TYPE "{kind}"\n' + text + self.tile.text() + constants(WHOLE_LINES=whole)
+        return Code("mma.cu", head), numbers.given
+
+    @property
+    def code(self) -> Code:
+        return self._printed[0]
+
+    @property
+    def given(self) -> Given:
+        return self._printed[1]
 
 
-register(Contract)
-register(Mma)
+register_sized(Contract)
+register_sized(Mma)
 
 
-def contract(
-    axes: dict[Group, Sequence[tuple[str, int]]], a: Operand, b: Operand, c: Operand
-) -> tuple[Contract | Mma, bool]:
-    """The kernel with its tile and its division of the sum chosen; True when a and b changed places."""
-    problem, swapped = turned(axes, a, b, c)
-    if _on_tensor_cores(problem):
-        tile, divided = _tiled(problem, _MMA_TILES)
-        return Mma(divided, tile), swapped
+def contract(problems: Sequence[Problem]) -> tuple[list[Contract | Mma], bool]:
+    """The kernels of sums that fill one result together; True when a and b have changed places in them.
+
+    The one with most products says which tile and division all have; so their code is one where they are of one form.
+    """
+    longest = max(problems, key=lambda p: p.count("k"))
+    swapped = longest.dense_along_m()
+    if swapped:
+        problems, longest = [p.turned() for p in problems], longest.turned()
+    fast = all(map(_on_tensor_cores, problems))
     # f64: shared memory and registers for twice the bytes
-    tile, divided = _tiled(problem, _TILES[2:] if a.dtype is DType.F64 else _TILES)
-    return Contract(divided, tile), swapped
+    choices = _MMA_TILES if fast else _TILES[2:] if longest.a.dtype is DType.F64 else _TILES
+    tile, split = _tiled(longest, choices)
+    kept = longest.c.dtype if split == 1 else longest.c.dtype.computed
+    divided = [replace(p, split=split, c=replace(p.c, dtype=kept)) for p in problems]
+    return [Mma(p, tile) if fast else Contract(p, tile) for p in divided], swapped
 
 
-def _tiled(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, Problem]:
-    """The tile that takes the least modelled time, and the problem with its sum divided where there would be too few
+def _tiled(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, int]:
+    """The tile that takes the least modelled time, and the parts of its sum, divided where there would be too few
     blocks."""
     m, n, k, z = (problem.count(g) for g in ("m", "n", "k", "z"))
 
@@ -134,34 +157,20 @@ def _tiled(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, Problem]:
 
     chosen = min(choices, key=time)
     tile, split = chosen[0], split_of(chosen)
-    if split > 1:
-        split = _up(k, replace(problem, split=split).part(tile.depth))
-        if split > 1:
-            partial = replace(problem.c, dtype=problem.c.dtype.computed)
-            return tile, replace(problem, split=split, c=partial)
-    return tile, problem
+    return tile, split if split == 1 else _up(k, replace(problem, split=split).part(tile.depth))
 
 
 def _on_tensor_cores(problem: Problem) -> bool:
     a, b = problem.a, problem.b
     if a.dtype is not b.dtype or a.dtype not in (DType.BF16, DType.F16):
         return False
-    left = problem.sizes("k" if problem.along_k("m") else "m")
-    right = problem.sizes("k" if problem.along_k("n") else "n")
-    return _runs(a, left, _CHUNK) and _runs(b, right, _CHUNK)
+    left: Group = "k" if problem.along_k("m") else "m"
+    right: Group = "k" if problem.along_k("n") else "n"
+    return problem.runs("a", left, _CHUNK) and problem.runs("b", right, _CHUNK)
 
 
-def _runs(operand: Operand, axes: Sequence[tuple[str, int]], length: int) -> bool:
-    """Whether ``length`` neighbours along the axes are neighbours in memory, and start at a multiple of it."""
-    wide = [(axis, size) for axis, size in axes if size > 1]
-    if not wide:
-        return False
-    axis, size = wide[-1]
-    strides = dict(operand.strides)
-    if strides.get(axis, 0) != 1 or any(axis == named for c in operand.coordinates for named, _ in c.steps):
-        return False
-    others = [s for name, s in strides.items() if name != axis] + [c.stride for c in operand.coordinates]
-    return size % length == 0 and all(s % length == 0 for s in others)
+def _tiles_of(problem: Problem, tile: Tile) -> int:
+    return _up(problem.count("m"), tile.rows) * _up(problem.count("n"), tile.cols)
 
 
 def _up(count: int, size: int) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
+from itertools import product
+from math import gcd, prod
 from typing import Final, TypeAlias
 
 from dslc.compiler.codegen import pointwise
 from dslc.compiler.codegen.cuda.contract import contract
-from dslc.compiler.codegen.cuda.places import Coordinate, Group, Operand
+from dslc.compiler.codegen.cuda.places import Axes, Group, Operand, Problem, Window, problem
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region import Access, RegionBuilder
 from dslc.compiler.ir.graph import Node, Value
@@ -16,7 +17,6 @@ from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 from dslc.compiler.ops.channels_last import first_type
 
-Axes: TypeAlias = Sequence[tuple[str, int]]
 Argument: TypeAlias = Value | Scratch
 
 
@@ -36,7 +36,7 @@ def matmul(node: Node) -> list[Launch] | None:
     axes: dict[Group, Axes] = {"z": stack, "m": [("row", rows)], "n": [("col", cols)], "k": [("sum", inner)]}
     if b.rank == 2 and not ta:
         axes |= {"z": [], "m": [*stack, ("row", rows)]}
-    return _launches(node, axes, _operand(a, a_strides), _operand(b, b_strides), _operand(c, c_strides))
+    return _launches(node, [problem(axes, _operand(a, a_strides), _operand(b, b_strides), _operand(c, c_strides))])
 
 
 def _stack(t: TensorType, rank: int) -> list[tuple[str, int]]:
@@ -50,8 +50,8 @@ def _stack(t: TensorType, rank: int) -> list[tuple[str, int]]:
     return found
 
 
-def _operand(t: TensorType, strides: Mapping[str, int], coordinates: Sequence[Coordinate] = ()) -> Operand:
-    return Operand(t.dtype, prod(t.ints), tuple(strides.items()), tuple(coordinates))
+def _operand(t: TensorType, strides: Mapping[str, int], windows: Sequence[Window] = (), start: int = 0) -> Operand:
+    return Operand(t.dtype, prod(t.ints), tuple(strides.items()), tuple(windows), start)
 
 
 class _Convolution:
@@ -71,51 +71,52 @@ class _Convolution:
     def axes(self, name: str, sizes: Sequence[int]) -> list[tuple[str, int]]:
         return [(f"{name}{i}", size) for i, size in enumerate(sizes)]
 
-    def reading(self, channel: str, count: int) -> list[tuple[str, int]]:
-        """The axes of a sum, or of a weight, over taps and channels: what lies together in memory is last."""
-        taps = self.axes("t", self.taps)
-        return [*taps, (channel, count)] if self.last else [(channel, count), *taps]
+    def reading(self, channel: str, count: int, taps: Sequence[int]) -> list[tuple[str, int]]:
+        """The axes of a sum, or of a weight, over taps and channels: what lies together in memory is last. Where all
+        windows have one tap there is no such axis; without taps there are no channels."""
+        named = [axis for axis, whole in zip(self.axes("t", taps), self.taps) if whole > 1]
+        count = count if all(taps) else 0
+        return [*named, (channel, count)] if self.last else [(channel, count), *named]
 
-    def _image(self, t: TensorType, channel: str, per_group: int, pixels: str | None) -> dict[str, int]:
-        """Strides of x or y: batch ``b``, groups, ``channel``, and the pixels where these are axes of their own."""
+    def steps(self, t: TensorType) -> list[int]:
+        """How far neighbours along each spatial axis of x or y are apart."""
         channels, *space = t.ints[1:]
-        step = channels if self.last else 1  # of pixels
+        return [prod(space[i + 1 :]) * (channels if self.last else 1) for i in range(len(space))]
+
+    def image(self, t: TensorType, channel: str, per_group: int) -> dict[str, int]:
+        """Strides of x or y along batch, groups and channels."""
+        channels, *space = t.ints[1:]
         plane = 1 if self.last else prod(space)  # of channels
-        found = {"b": channels * prod(space), "g": per_group * plane, channel: plane}
-        if pixels is not None:
-            found |= {f"{pixels}{i}": prod(space[i + 1 :]) * step for i in range(len(space))}
-        return found
+        return {"b": channels * prod(space), "g": per_group * plane, channel: plane}
 
-    def inputs_at(self, pixels: str | None, coordinates: Sequence[Coordinate] = ()) -> Operand:
-        """x, by pixel or by the coordinates that windows make."""
-        return _operand(self.x, self._image(self.x, "c", self.inputs, pixels), coordinates)
+    def windows(self) -> Operand:
+        """x by output pixels and taps."""
+        strides, windows, start = self.image(self.x, "c", self.inputs), [], 0
+        for i, step in enumerate(self.steps(self.x)):
+            strides |= {f"y{i}": self.stride[i] * step, f"t{i}": self.dilation[i] * step}
+            start -= self.pad[i] * step
+            if self.pad[i]:
+                steps = ((f"y{i}", self.stride[i]), (f"t{i}", self.dilation[i]))
+                windows.append(Window(steps, -self.pad[i], self.space[i]))
+        return _operand(self.x, strides, windows, start)
 
-    def outputs_at(self, pixels: str | None, coordinates: Sequence[Coordinate] = ()) -> Operand:
-        """y, the same way."""
-        return _operand(self.y, self._image(self.y, "o", self.outputs, pixels), coordinates)
+    def outputs_at(self) -> Operand:
+        """y by its pixels."""
+        pixels = {f"y{i}": step for i, step in enumerate(self.steps(self.y))}
+        return _operand(self.y, self.image(self.y, "o", self.outputs) | pixels)
 
-    def weights(self) -> Operand:
+    def weights(self, first: Sequence[int], every: Sequence[int]) -> Operand:
+        """w by taps, counted from ``first``, ``every`` one; of those there may be none."""
         taps = prod(self.taps)
         channel, tap = (1, self.inputs) if self.last else (taps, 1)
+        steps = [prod(self.taps[i + 1 :]) * tap for i in range(len(self.taps))]
         found = {"g": self.outputs * self.inputs * taps, "o": self.inputs * taps, "c": channel}
-        found |= {f"t{i}": prod(self.taps[i + 1 :]) * tap for i in range(len(self.taps))}
-        return _operand(self.w, found)
+        found |= {f"t{i}": n * step for i, (n, step) in enumerate(zip(every, steps))}
+        return _operand(self.w, found, (), sum(n * step for n, step in zip(first, steps)))
 
-    def windows(self) -> list[Coordinate]:
-        """Where output pixel y and tap t are in the input."""
-        found, step = [], self.channels if self.last else 1
-        for i, size in enumerate(self.space):
-            steps = ((f"y{i}", self.stride[i]), (f"t{i}", self.dilation[i]))
-            found.append(Coordinate(steps, -self.pad[i], size, prod(self.space[i + 1 :]) * step))
-        return found
-
-    def origins(self) -> list[Coordinate]:
-        """Which output pixel reads input pixel x by tap t."""
-        found, step = [], self.filters if self.last else 1
-        for i, size in enumerate(self.count):
-            steps = ((f"x{i}", 1), (f"t{i}", -self.dilation[i]))
-            found.append(Coordinate(steps, self.pad[i], size, prod(self.count[i + 1 :]) * step, self.stride[i]))
-        return found
+    @property
+    def all_taps(self) -> Operand:
+        return self.weights([0] * len(self.taps), [1] * len(self.taps))
 
 
 def conv(node: Node) -> list[Launch] | None:
@@ -126,22 +127,47 @@ def conv(node: Node) -> list[Launch] | None:
         "z": g.group,
         "m": [("b", g.batch), *g.axes("y", g.count)],
         "n": [("o", g.outputs)],
-        "k": g.reading("c", g.inputs),
+        "k": g.reading("c", g.inputs, g.taps),
     }
-    return _launches(node, axes, g.inputs_at(None, g.windows()), g.weights(), g.outputs_at("y"))
+    return _launches(node, [problem(axes, g.windows(), g.all_taps, g.outputs_at())])
 
 
 def conv_dgrad(node: Node) -> list[Launch] | None:
-    """Rows are images and pixels of the input; a tap adds where a window began at a whole place."""
+    """Rows are images and pixels of the input. With a stride, pixels whose places differ by multiples of it meet the
+    same taps: each such class is a sum of its own, over these taps alone."""
     y, w = node.input_types
     g = _Convolution(node, node.types[0], w, y)
+    classes = product(*(range(min(stride, size)) for stride, size in zip(g.stride, g.space)))
+    return _launches(node, [_class(g, places) for places in classes])
+
+
+def _class(g: _Convolution, places: Sequence[int]) -> Problem:
+    """The pixels ``place + stride * q`` of each axis: tap t adds from the output's pixel ``q + (place + pad - t *
+    dilation) / stride`` where that is whole, so every ``stride / gcd(stride, dilation)``-th one does."""
+    strides, windows, start = g.image(g.y, "o", g.outputs), [], 0
+    first, every, taps = [], [], []
+    for i, step in enumerate(g.steps(g.y)):
+        stride, dilation, reach = g.stride[i], g.dilation[i], places[i] + g.pad[i]
+        every.append(stride // gcd(stride, dilation))
+        whole = [t for t in range(min(every[i], g.taps[i])) if (reach - t * dilation) % stride == 0]
+        first.append(whole[0] if whole else 0)
+        taps.append(len(range(first[i], g.taps[i], every[i])) if whole else 0)
+        begin, back = (reach - first[i] * dilation) // stride, every[i] * dilation // stride
+        strides |= {f"x{i}": step, f"t{i}": -back * step}
+        start += begin * step
+        if g.taps[i] > 1 or g.pad[i]:
+            windows.append(Window(((f"x{i}", 1), (f"t{i}", -back)), begin, g.count[i]))
+    pixels = [-(-(size - place) // stride) for size, place, stride in zip(g.space, places, g.stride)]
+    image = g.image(g.x, "c", g.inputs)
+    image |= {f"x{i}": stride * step for i, (stride, step) in enumerate(zip(g.stride, g.steps(g.x)))}
+    x = _operand(g.x, image, (), sum(place * step for place, step in zip(places, g.steps(g.x))))
     axes: dict[Group, Axes] = {
         "z": g.group,
-        "m": [("b", g.batch), *g.axes("x", g.space)],
+        "m": [("b", g.batch), *g.axes("x", pixels)],
         "n": [("c", g.inputs)],
-        "k": g.reading("o", g.outputs),
+        "k": g.reading("o", g.outputs, taps),
     }
-    return _launches(node, axes, g.outputs_at(None, g.origins()), g.weights(), g.inputs_at("x"))
+    return problem(axes, _operand(g.y, strides, windows, start), g.weights(first, every), x)
 
 
 def conv_wgrad(node: Node) -> list[Launch] | None:
@@ -150,41 +176,36 @@ def conv_wgrad(node: Node) -> list[Launch] | None:
     g = _Convolution(node, x, node.types[0], y)
     axes: dict[Group, Axes] = {
         "z": g.group,
-        "m": g.reading("c", g.inputs),
+        "m": g.reading("c", g.inputs, g.taps),
         "n": [("o", g.outputs)],
         "k": [("b", g.batch), *g.axes("y", g.count)],
     }
-    return _launches(node, axes, g.inputs_at(None, g.windows()), g.outputs_at("y"), g.weights())
+    return _launches(node, [problem(axes, g.windows(), g.outputs_at(), g.all_taps)])
 
 
-def _launches(node: Node, axes: dict[Group, Axes], a: Operand, b: Operand, c: Operand) -> list[Launch]:
-    """The product; zeros for a sum of nothing. ``a`` reads the node's first input, ``b`` its second."""
-    if not all(size for _, size in axes["k"]):
+def _launches(node: Node, problems: Sequence[Problem]) -> list[Launch]:
+    """Problems that fill the node's result together; zeros for sums of nothing. ``a`` reads the first input."""
+    if not any(p.count("k") for p in problems):
         return pointwise.filled(node, 0.0)
-    return product(axes, (a, node.inputs[0]), (b, node.inputs[1]), (c, node.outputs[0]), 0)
+    return launched(problems, node.inputs[0], node.inputs[1], node.outputs[0], 0)
 
 
-def product(
-    axes: dict[Group, Axes],
-    a: tuple[Operand, Argument],
-    b: tuple[Operand, Argument],
-    c: tuple[Operand, Argument],
-    block: int,
-) -> list[Launch]:
-    """The launches of a sum of products of arguments; its parts, where it is divided, go to scratch block ``block``."""
-    spec, swapped = contract(axes, a[0], b[0], c[0])
-    problem, out = spec.problem, c[0].dtype
-    reads = (b[1], a[1]) if swapped else (a[1], b[1])
-    if problem.split == 1:
-        return [Launch(spec, reads, (c[1],))]
-    kept, elements = problem.c.dtype, problem.c.elements
-    parts = Scratch(block, problem.split * elements * kept.itemsize)
-    builder = RegionBuilder([elements], [problem.split], [Access(kept, (1, elements))], [Access(out, (1, 0))])
+def launched(problems: Sequence[Problem], a: Argument, b: Argument, c: Argument, block: int) -> list[Launch]:
+    """The launches of sums of products of arguments; their parts, where they are divided, go to scratch block
+    ``block``."""
+    out = problems[0].c.dtype
+    specs, swapped = contract(problems)
+    reads = (b, a) if swapped else (a, b)
+    split, kept, elements = specs[0].problem.split, specs[0].problem.c.dtype, problems[0].c.elements
+    if split == 1:
+        return [Launch(spec, reads, (c,)) for spec in specs]
+    parts = Scratch(block, split * elements * kept.itemsize)
+    builder = RegionBuilder([elements], [split], [Access(kept, (1, elements))], [Access(out, (1, 0))])
     builder.element()
     total = builder.reduce("sum", builder.let(builder.input(0), kept))
     builder.row()
     builder.store(0, builder.let(total, out))
-    return [Launch(spec, reads, (parts,)), Launch(builder.region(), (parts,), (c[1],))]
+    return [*(Launch(spec, reads, (parts,)) for spec in specs), Launch(builder.region(), (parts,), (c,))]
 
 
 LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {

@@ -1,12 +1,18 @@
-"""Kernels in CUDA C++: a file of ``kernels/`` behind a few lines that say its sizes."""
+"""Kernels in CUDA C++: a file of ``kernels/`` behind a few lines that say its types, its constants and its numbers.
+
+What must be known when a kernel is compiled is constant. Sizes and strides are numbers that it is called with where
+that costs nothing, so that one kernel serves many layers.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Final, Protocol, runtime_checkable
 
 from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
+from dslc.compiler.codegen.launch import Given, Shared
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
 
@@ -39,13 +45,72 @@ class CppKernel(Protocol):
         """The text in front of the file: sizes and small functions."""
 
 
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The code of kernels that are called with their sizes: a file of ``kernels/`` and the text in front of it."""
+
+    file: str
+    text: str
+
+    def head(self) -> str:
+        return self.text
+
+
+class Sized(Shared, Protocol):
+    """A description of a launch whose code is a ``Code``."""
+
+    @property
+    def geometry(self) -> Geometry: ...
+
+
+class Numbers:
+    """What a kernel is called with behind its pointers: members of ``const Numbers s``.
+
+    A kernel has ``NUMBERS`` as its last parameters and begins with ``const Numbers s = GIVEN;``.
+    """
+
+    def __init__(self, **values: int) -> None:
+        self._kinds: dict[str, str] = {}
+        self._values: list[int | float] = []
+        for name, value in values.items():
+            self.add(name, value)
+
+    def add(self, name: str, value: int | float, kind: str = "i32") -> str:
+        """The text that names the number; ``kind``: i32, i64, f32 or f64."""
+        assert name not in self._kinds, f"two numbers are called {name}"
+        self._kinds[name] = kind
+        self._values.append(value)
+        return f"s.{name}"
+
+    def divisor(self, name: str, size: int) -> tuple[str, str, str]:
+        """The texts of a size and of what ``quotient`` of numbers.cuh divides by it with: magic number and shift.
+
+        Granlund and Montgomery (1994), for dividends below 2^31: magic is 2^(31 + shift) / size, rounded up.
+        """
+        shift = max(0, size - 1).bit_length()
+        magic = (1 << 31 + shift) // max(1, size) + 1
+        signed = magic - (1 << 32) if magic >> 31 else magic
+        return self.add(name, size), self.add(f"{name}_magic", signed), self.add(f"{name}_shift", shift)
+
+    @property
+    def given(self) -> Given:
+        """Kinds and values, in order."""
+        return tuple(zip(self._kinds.values(), self._values, strict=True))
+
+    def text(self) -> str:
+        listed = [f"{C_TYPES[DType(kind)]} {name}" for name, kind in self._kinds.items()]
+        members = "".join(f"  {each};\n" for each in listed)
+        names = ", ".join(self._kinds)
+        return f"struct Numbers {{\n{members}}};\n#define NUMBERS {', '.join(listed)}\n#define GIVEN {{{names}}}\n"
+
+
 @cache
 def kernel_text(name: str) -> str:
     """A file of ``kernels/``."""
     return (files("dslc.compiler.codegen.cuda") / "kernels" / name).read_text(encoding="utf-8")
 
 
-def source_of(spec: CppKernel, symbol: str) -> str:
+def source_of(spec: CppKernel | Code, symbol: str) -> str:
     """The whole text that is compiled."""
     return "\n".join([f"#define KERNEL {symbol}", kernel_text("numbers.cuh"), spec.head(), kernel_text(spec.file)])
 
@@ -55,13 +120,21 @@ def constants(**values: int) -> str:
     return "".join(f"constexpr int {name} = {value};\n" for name, value in values.items())
 
 
+def _compiled(spec: CppKernel | Code, symbol: str, architecture: str) -> Compiled:
+    from dslc.compiler.toolchain.nvrtc import compile_cuda
+
+    return Compiled(*compile_cuda(source_of(spec, symbol), architecture))
+
+
+compiled.register(Code)(_compiled)
+
+
 def register(kind: type[CppKernel]) -> None:
     """Makes a class of descriptions known to the target."""
-
-    def _compiled(spec: CppKernel, symbol: str, architecture: str) -> Compiled:
-        from dslc.compiler.toolchain.nvrtc import compile_cuda
-
-        return Compiled(*compile_cuda(source_of(spec, symbol), architecture))
-
     geometry.register(kind)(lambda spec: spec.geometry)
     compiled.register(kind)(_compiled)
+
+
+def register_sized(kind: type[Sized]) -> None:
+    """The same for one whose code is compiled on its own."""
+    geometry.register(kind)(lambda spec: spec.geometry)

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from dslc.compiler.codegen import random
-from dslc.compiler.codegen.cuda.cpp import C_TYPES, source_of
-from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
+from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, register_sized
+from dslc.compiler.codegen.launch import Given, Launch
 from dslc.compiler.codegen.random import Draw
 from dslc.compiler.codegen.target import Geometry
-from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.graph import Node
 
-LOWERED = random.LOWERED
 _THREADS: Final = 256
 _MODES: Final = ("uniform", "normal", "dropout")
 
 
 @dataclass(frozen=True)
-class _Text:
-    """A ``Draw`` as a ``CppKernel``."""
+class Drawn:
+    """The kernel of a ``Draw``, its numbers behind its arguments."""
 
     draw: Draw
-    file: str = "draw.cu"
 
     @property
     def geometry(self) -> Geometry:
@@ -30,28 +30,42 @@ class _Text:
         threads = self.draw.elements // each + 2  # the first and the last draw may reach beyond the tensor
         return Geometry((-(-threads // _THREADS), 1, 1), (_THREADS, 1, 1))
 
-    def head(self) -> str:
+    @property
+    def _numbers(self) -> Numbers:
         d = self.draw
-        wide = C_TYPES[d.dtype.computed]
-        suffix = "" if d.dtype.computed is DType.F64 else "f"
-        text = f"#define MODE {_MODES.index(d.kind)}\n#define STEPPED {int(d.stepped)}\nusing T = {C_TYPES[d.dtype]};\n"
-        sizes = {"KEY": d.key, "ELEMENTS": d.elements, "ROW_ELEMENTS": d.row_elements}
-        text += "".join(f"constexpr unsigned long long {name} = {size}ull;\n" for name, size in sizes.items())
-        text += f"__device__ __forceinline__ void put(T *to, float x) {{ store(to, ({wide})x); }}\n"
+        numbers = Numbers()
+        for name, value in (("KEY", d.key), ("ELEMENTS", d.elements), ("ROW_ELEMENTS", d.row_elements)):
+            numbers.add(name, value - (1 << 64) if value >> 63 else value, "i64")
         if d.kind == "dropout":
-            return (
-                text + f"constexpr unsigned LEAST = {int(d.low)}u;\nconstexpr {wide} SCALE = {d.high.hex()}{suffix};\n"
-            )
-        return text + f"constexpr float LOW = {d.low.hex()}f, HIGH = {d.high.hex()}f;\n"
+            numbers.add("LEAST", int(d.low))
+            numbers.add("SCALE", d.high, d.dtype.computed.value)
+        else:
+            numbers.add("LOW", d.low, "f32")
+            numbers.add("HIGH", d.high, "f32")
+        return numbers
+
+    @property
+    def given(self) -> Given:
+        return self._numbers.given
+
+    @property
+    def code(self) -> Code:
+        d = self.draw
+        text = f"#define MODE {_MODES.index(d.kind)}\n#define STEPPED {int(d.stepped)}\n"
+        text += f"using T = {C_TYPES[d.dtype]};\nusing WIDE = {C_TYPES[d.dtype.computed]};\n"
+        return Code("draw.cu", text + self._numbers.text())
 
 
-@geometry.register
-def _(spec: Draw) -> Geometry:
-    return _Text(spec).geometry
+register_sized(Drawn)
 
 
-@compiled.register
-def _(spec: Draw, symbol: str, architecture: str) -> Compiled:
-    from dslc.compiler.toolchain.nvrtc import compile_cuda
+def _lower(function: Callable[[Node], list[Launch] | None], node: Node) -> list[Launch] | None:
+    launches = function(node)
+    if launches is None:
+        return None
+    return [replace(x, spec=Drawn(x.spec)) if isinstance(x.spec, Draw) else x for x in launches]
 
-    return Compiled(*compile_cuda(source_of(_Text(spec), symbol), architecture))
+
+LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
+    name: partial(_lower, function) for name, function in random.LOWERED.items()
+}

@@ -1,58 +1,78 @@
 """Where the elements of a sum of products lie: ``c[z, m, n] = sum over k of a[z, m, k] * b[z, k, n]``.
 
-z, m, n and k are groups of axes. An operand's place is a sum of index times stride; a convolution's window makes
-coordinates beside, each a sum of contributions of several axes that may fall outside of the tensor (then the element
-counts as 0) or between its elements (the gradient of a strided convolution).
+z, m, n and k are groups of axes. An operand's place is its start and a sum of index times stride; where a window of a
+convolution is left, the element counts as 0. Which axes there are is code; sizes, strides and windows are numbers that
+the kernel is called with, so one kernel serves all problems of a form.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Final, Literal, TypeAlias
 
-from dslc.compiler.codegen.cuda.cpp import C_TYPES, constants
+from dslc.compiler.codegen.cuda.cpp import C_TYPES, Numbers, constants
 from dslc.compiler.ir.types import DType
 
 Group: TypeAlias = Literal["z", "m", "n", "k"]
+Axes: TypeAlias = Sequence[tuple[str, int]]
 GROUPS: Final[tuple[Group, ...]] = ("z", "m", "n", "k")
-_INT_MAX: Final = 2**31 - 1
+_SMALL: Final = 2**30  # elements that i32 counts, with room for what lies outside of windows
+_FAR: Final = 2**62
+_INLINE: Final = "__device__ __forceinline__"
 
 
 @dataclass(frozen=True, slots=True)
-class Coordinate:
-    """``(start + sum of index * step) / divide`` along a dimension of ``size`` elements, ``stride`` apart."""
+class Window:
+    """A coordinate ``start + sum of index * step`` that is inside from 0 on and below ``size``."""
 
     steps: tuple[tuple[str, int], ...]
     start: int
     size: int
-    stride: int
-    divide: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """``strides``: (axis, elements apart); an axis that is not named does not move it."""
+    """``strides``: (axis, elements apart); an axis that is not named does not move it. ``start``: the place of all
+    indices 0. Elements that are in each of the windows are there, all others are 0."""
 
     dtype: DType
     elements: int
     strides: tuple[tuple[str, int], ...]
-    coordinates: tuple[Coordinate, ...] = ()
-
-    def stride(self, axis: str) -> int:
-        """How far neighbours along an axis are apart, where they are inside."""
-        linear = dict(self.strides).get(axis, 0)
-        return linear + sum(dict(c.steps).get(axis, 0) * c.stride // c.divide for c in self.coordinates)
+    windows: tuple[Window, ...] = ()
+    start: int = 0
 
     def along(self, axes: Collection[str]) -> Operand:
         """Without the strides of other axes."""
-        return replace(self, strides=tuple(s for s in self.strides if s[0] in axes))
+        windows = tuple(replace(w, steps=tuple(s for s in w.steps if s[0] in axes)) for w in self.windows)
+        return replace(self, strides=tuple(s for s in self.strides if s[0] in axes), windows=windows)
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """An axis as one operand sees it: its size, the stride along it, and how far it moves each window's coordinate."""
+
+    size: int
+    stride: int
+    steps: tuple[int, ...]
+
+
+def seen(operand: Operand, axes: Axes) -> list[Axis]:
+    """A group's axes as an operand sees them: neighbours joined where they lie as one longer axis would."""
+    strides, windows = dict(operand.strides), [dict(w.steps) for w in operand.windows]
+    found: list[Axis] = []
+    for name, size in axes:
+        axis = Axis(size, strides.get(name, 0), tuple(w.get(name, 0) for w in windows))
+        if found and found[-1].stride == axis.stride * size and found[-1].steps == tuple(s * size for s in axis.steps):
+            axis = replace(axis, size=found.pop().size * size)
+        found.append(axis)
+    return found
 
 
 @dataclass(frozen=True)
 class Problem:
-    """``axes``: the (name, size) of each group's axes, z, m, n, k; names are unique. ``c`` has strides alone.
+    """``axes``: the (name, size) of each group's axes, z, m, n, k; names are unique. ``c`` has no windows.
 
     With ``split`` > 1 the sum is divided: part p goes to ``c + p * c.elements``, in the type that sums have.
     """
@@ -78,95 +98,117 @@ class Problem:
         operand = self.a if side == "m" else self.b
         return _last(operand, self.sizes("k")) <= _last(operand, self.sizes(side))
 
-    def text(self, depth: int) -> str:
-        """The types A, B, C, the sizes, and the functions that the kernels find places by."""
+    def dense_along_m(self) -> bool:
+        """Whether c's elements lie closer to each other along m than along n."""
+        return _least(self.c, self.sizes("m")) < _least(self.c, self.sizes("n"))
+
+    def turned(self) -> Problem:
+        """The same sums with the sides m and n, and so a and b, in each other's place."""
+        z, m, n, k = self.axes
+        return replace(self, axes=(z, n, m, k), a=self.b, b=self.a)
+
+    def runs(self, name: Literal["a", "b", "c"], group: Group, length: int) -> bool:
+        """Whether ``length`` neighbours along a group are neighbours in memory, and start at a multiple of it."""
+        operand: Operand = getattr(self, name)
+        others = [x for g in GROUPS if g != group for x in seen(operand, self.sizes(g)) if x.size != 1]
+        own = [x for x in seen(operand, self.sizes(group)) if x.size != 1]
+        if not own or own[-1].stride != 1 or any(own[-1].steps) or own[-1].size % length:
+            return False
+        return all(x % length == 0 for x in (operand.start, *(x.stride for x in (*own[:-1], *others))))
+
+    def text(self, depth: int) -> tuple[str, Numbers]:
+        """The types A, B, C, the functions that the kernels find places by, and the numbers that these are given."""
+        index = "i32" if max(self.a.elements, self.b.elements, self.c.elements * self.split) <= _SMALL else "i64"
+        numbers = Numbers(M=self.count("m"), N=self.count("n"), K=self.count("k"), PART=self.part(depth))
+        numbers.add("TOTAL", self.c.elements, index)
+        finders = [
+            _finders("a", self.a, self, "m", numbers, index),
+            _finders("b", self.b, self, "n", numbers, index),
+            _place(self, numbers, index),
+        ]
         lines = [
             *(f"using {n} = {C_TYPES[o.dtype]};\n" for n, o in (("A", self.a), ("B", self.b), ("C", self.c))),
-            f"using INDEX = {self._index()};\n",
-            constants(
-                M=self.count("m"), N=self.count("n"), K=self.count("k"), SPLIT=self.split, DEPTH=depth,
-                PART=self.part(depth), A_ALONG_K=int(self.along_k("m")), B_ALONG_K=int(self.along_k("n")),
-            ),
-            f"constexpr long long TOTAL = {self.c.elements};\n",
-            _finders("a", self.a, self, "m"),
-            _finders("b", self.b, self, "n"),
-            self._place(),
-        ]  # fmt: skip
-        return "".join(lines)
-
-    def _index(self) -> str:
-        most = max(self.a.elements, self.b.elements, self.c.elements * self.split)
-        return "int" if most <= _INT_MAX else "long long"
-
-    def _place(self) -> str:
-        text = "__device__ __forceinline__ INDEX c_place(int z, int m, int n) {\n"
-        text += "".join(_unravel(g, self.sizes(g)) for g in ("z", "m", "n"))
-        return text + f"  return {_sum(f'(INDEX)i_{axis} * {step}' for axis, step in self.c.strides)};\n}}\n"
+            f"using INDEX = {'int' if index == 'i32' else 'long long'};\n",
+            constants(DEPTH=depth, A_ALONG_K=int(self.along_k("m")), B_ALONG_K=int(self.along_k("n"))),
+            numbers.text(),
+            *finders,
+        ]
+        return "".join(lines), numbers
 
 
-def turned(axes: dict[Group, Sequence[tuple[str, int]]], a: Operand, b: Operand, c: Operand) -> tuple[Problem, bool]:
-    """The problem with ``n`` the side along which c is dense: True when a and b changed places for that."""
-    sizes = {g: tuple(axes.get(g, ())) for g in GROUPS}
-    present = {axis for group in sizes.values() for axis, _ in group}
-    a, b, c = (operand.along(present) for operand in (a, b, c))
-    swapped = _least(c, sizes["m"]) < _least(c, sizes["n"])
-    if swapped:
-        sizes["m"], sizes["n"] = sizes["n"], sizes["m"]
-        a, b = b, a
-    return Problem(tuple(sizes[g] for g in GROUPS), a, b, c), swapped
+def problem(axes: Mapping[Group, Axes], a: Operand, b: Operand, c: Operand) -> Problem:
+    """The problem, its operands without the strides of axes that it has not."""
+    sizes = tuple(tuple(axes.get(g, ())) for g in GROUPS)
+    present = {axis for group in sizes for axis, _ in group}
+    return Problem(sizes, a.along(present), b.along(present), c.along(present))
 
 
-def _least(operand: Operand, axes: Sequence[tuple[str, int]]) -> int:
+def _least(operand: Operand, axes: Axes) -> int:
     """The least distance of neighbours along one of the axes; far where they have one element."""
-    return min((abs(operand.stride(axis)) or _INT_MAX for axis, size in axes if size > 1), default=_INT_MAX)
+    return min((abs(x.stride) or _FAR for x in seen(operand, axes) if x.size > 1), default=_FAR)
 
 
-def _last(operand: Operand, axes: Sequence[tuple[str, int]]) -> int:
-    """The distance of neighbours along the last axis that has several elements."""
-    wide = [axis for axis, size in axes if size > 1]
-    return abs(operand.stride(wide[-1])) or _INT_MAX if wide else _INT_MAX
+def _last(operand: Operand, axes: Axes) -> int:
+    """The distance of neighbours along the last axis that has several elements, or none."""
+    wide = [x.stride for x in seen(operand, axes) if x.size != 1]
+    return abs(wide[-1]) or _FAR if wide else _FAR
 
 
-def _finders(name: str, operand: Operand, problem: Problem, side: Group) -> str:
+def _finders(name: str, operand: Operand, given: Problem, side: Group, numbers: Numbers, index: str) -> str:
     """``Place`` and what makes one of (z, side) and one of k; the place of the two together, -1 for a zero."""
     place = f"Place{name.upper()}"
-    count = len(operand.coordinates)
-    held = f" int at[{count}];" if count else ""
+    held = f" int at[{len(operand.windows)}];" if operand.windows else ""
     text = f"struct {place} {{ INDEX offset;{held} }};\n"
     groups: tuple[Group, ...]
-    for function, groups in ((f"{name}_row", ("z", side)), (f"{name}_step", ("k",))):
-        text += f"__device__ __forceinline__ {place} {function}({', '.join(f'int {g}' for g in groups)}) {{\n"
-        text += "".join(_unravel(g, problem.sizes(g)) for g in groups)
-        names = [axis for g in groups for axis, _ in problem.sizes(g)]
-        terms = [f"(INDEX)i_{axis} * {step}" for axis, step in operand.strides if axis in names]
-        text += f"  {place} p;\n  p.offset = {_sum(terms)};\n"
-        for number, c in enumerate(operand.coordinates):
-            steps = [f"i_{axis} * {step}" for axis, step in c.steps if axis in names]
-            if "k" not in groups and c.start:
-                steps.append(f"({c.start})")
+    for function, groups in (("row", ("z", side)), ("step", ("k",))):
+        first = [numbers.add(f"{name}_start", operand.start, index)] if function == "row" else []
+        lines, offset = _offset(name, operand, given, groups, numbers, index)
+        text += f"{_INLINE} {place} {name}_{function}(const Numbers &s{''.join(f', int {g}' for g in groups)}) {{\n"
+        text += f"{lines}  {place} p;\n  p.offset = {_sum([*first, *offset])};\n"
+        for number, window in enumerate(operand.windows):
+            steps = [numbers.add(f"{name}_from{number}", window.start)] if function == "row" else []
+            for g in groups:
+                for position, axis in enumerate(seen(operand, given.sizes(g))):
+                    if axis.steps[number]:
+                        step = numbers.add(f"{name}_{g}{position}_step{number}", axis.steps[number])
+                        steps.append(f"{g}{position} * {step}")
             text += f"  p.at[{number}] = {_sum(steps)};\n"
         text += "  return p;\n}\n"
-    text += f"__device__ __forceinline__ INDEX {name}_place(const {place} &row, const {place} &step) {{\n"
-    text += "  INDEX offset = row.offset + step.offset;\n"
-    for number, c in enumerate(operand.coordinates):
-        at = f"at{number}"
-        text += f"  int {at} = row.at[{number}] + step.at[{number}];\n"
-        if c.divide > 1:
-            text += f"  if ({at} < 0 || {at} % {c.divide} != 0) return -1;\n  {at} /= {c.divide};\n"
-        text += f"  if ((unsigned){at} >= {c.size}u) return -1;\n  offset += (INDEX){at} * {c.stride};\n"
-    return text + "  return offset;\n}\n"
+    text += f"{_INLINE} INDEX {name}_place(const Numbers &s, const {place} &row, const {place} &step) {{\n"
+    for number, window in enumerate(operand.windows):
+        size = numbers.add(f"{name}_size{number}", window.size)
+        text += f"  if ((unsigned)(row.at[{number}] + step.at[{number}]) >= (unsigned){size}) return -1;\n"
+    return text + "  return row.offset + step.offset;\n}\n"
 
 
-def _sum(terms: Iterable[str]) -> str:
+def _place(given: Problem, numbers: Numbers, index: str) -> str:
+    lines, terms = _offset("c", given.c, given, ("z", "m", "n"), numbers, index)
+    text = f"{_INLINE} INDEX c_place(const Numbers &s, int z, int m, int n) {{\n{lines}"
+    return text + f"  return {_sum([numbers.add('c_start', given.c.start, index), *terms])};\n}}\n"
+
+
+def _offset(
+    name: str, operand: Operand, given: Problem, groups: Iterable[Group], numbers: Numbers, index: str
+) -> tuple[str, list[str]]:
+    """``const int m0 = ...;`` for each axis of the groups, from the row-major number ``m``; the terms of the place."""
+    text, terms = "", []
+    for g in groups:
+        axes, left = seen(operand, given.sizes(g)), str(g)
+        for position in range(len(axes) - 1, 0, -1):
+            size, magic, shift = numbers.divisor(f"{name}_{g}{position}_size", axes[position].size)
+            above = f"{g}_{position}"
+            text += f"  const int {above} = quotient({left}, {magic}, {shift}), "
+            text += f"{g}{position} = {left} - {above} * {size};\n"
+            left = above
+        text += f"  const int {g}0 = {left};\n" if axes else ""
+        for position, axis in enumerate(axes):
+            if axis.stride == 1:
+                terms.append(f"{g}{position}")
+            elif axis.stride:
+                stride = numbers.add(f"{name}_{g}{position}_stride", axis.stride, index)
+                terms.append(f"(INDEX){g}{position} * {stride}")
+    return text, terms
+
+
+def _sum(terms: Sequence[str]) -> str:
     return " + ".join(terms) or "0"
-
-
-def _unravel(group: str, axes: Sequence[tuple[str, int]]) -> str:
-    """``const int i_AXIS = ...;`` of the row-major number that the group's name holds."""
-    text, below = "", 1
-    for place in range(len(axes) - 1, -1, -1):
-        axis, size = axes[place]
-        expr = group if below == 1 else f"{group} / {below}"
-        text += f"  const int i_{axis} = {expr if place == 0 else f'({expr}) % {size}'};\n"
-        below *= size
-    return text

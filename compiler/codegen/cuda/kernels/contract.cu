@@ -3,8 +3,9 @@
 // with their gradients alike.
 //
 // A block computes ROWS x COLS of c. DEPTH values of k at a time go to shared memory, two buffers in turns; a thread keeps
-// TALL x WIDE sums in registers, in order of k. The text in front of this file says the sizes and how places are found:
-//   a_row(z, m), a_step(k), a_place(row, step), -1 where that counts as zero, and the same of b; c_place(z, m, n).
+// TALL x WIDE sums in registers, in order of k. The text in front of this file says how places are found by the numbers s:
+//   a_row(s, z, m), a_step(s, k), a_place(s, row, step), -1 where that counts as zero, and the same of b;
+//   c_place(s, z, m, n).
 
 constexpr int THREADS = (ROWS / TALL) * (COLS / WIDE);
 constexpr int PAD = 4;
@@ -14,13 +15,16 @@ template <int SIDE> struct Tile {
   static_assert(SIDE * DEPTH % THREADS == 0 && THREADS % DEPTH == 0 && (THREADS % SIDE == 0 || SIDE % THREADS == 0), "");
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict__ a, const B *__restrict__ b, C *__restrict__ c) {
+extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict__ a, const B *__restrict__ b, C *__restrict__ c,
+                                                                  NUMBERS) {
+  const Numbers s = GIVEN;
   __shared__ alignas(16) SUM tile_a[2][DEPTH][ROWS + PAD];
   __shared__ alignas(16) SUM tile_b[2][DEPTH][COLS + PAD];
   const int thread = threadIdx.x;
-  const int m_first = blockIdx.x * ROWS, n_first = blockIdx.y * COLS;
-  const int z = blockIdx.z / SPLIT, part = blockIdx.z % SPLIT;
-  const int k_first = part * PART, k_last = min(K, k_first + PART);
+  const int tiles_m = (s.M + ROWS - 1) / ROWS;
+  const int m_first = blockIdx.x % tiles_m * ROWS, n_first = blockIdx.x / tiles_m * COLS;
+  const int part = blockIdx.y, z = blockIdx.z;
+  const int k_first = part * s.PART, k_last = min(s.K, k_first + s.PART);
 
   // Neighbouring threads bring neighbours in memory: along k, or along the tile's side.
   constexpr int COUNT_A = Tile<ROWS>::COUNT, COUNT_B = Tile<COLS>::COUNT;
@@ -33,22 +37,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
   PlaceA rows_a[OWN_A];
   PlaceB rows_b[OWN_B];
 #pragma unroll
-  for (int i = 0; i < OWN_A; ++i) rows_a[i] = a_row(z, min(m_first + side_a(i), M - 1));
+  for (int i = 0; i < OWN_A; ++i) rows_a[i] = a_row(s, z, min(m_first + side_a(i), s.M - 1));
 #pragma unroll
-  for (int i = 0; i < OWN_B; ++i) rows_b[i] = b_row(z, min(n_first + side_b(i), N - 1));
+  for (int i = 0; i < OWN_B; ++i) rows_b[i] = b_row(s, z, min(n_first + side_b(i), s.N - 1));
 
   SUM held_a[COUNT_A], held_b[COUNT_B];
   auto fetch = [&](int k) {
 #pragma unroll
     for (int i = 0; i < COUNT_A; ++i) {
       int at = k + deep_a(i);
-      INDEX place = at < k_last ? a_place(rows_a[i % OWN_A], a_step(at)) : INDEX(-1);
+      INDEX place = at < k_last ? a_place(s, rows_a[i % OWN_A], a_step(s, at)) : INDEX(-1);
       held_a[i] = place >= 0 ? wide(a[place]) : SUM(0);
     }
 #pragma unroll
     for (int i = 0; i < COUNT_B; ++i) {
       int at = k + deep_b(i);
-      INDEX place = at < k_last ? b_place(rows_b[i % OWN_B], b_step(at)) : INDEX(-1);
+      INDEX place = at < k_last ? b_place(s, rows_b[i % OWN_B], b_step(s, at)) : INDEX(-1);
       held_b[i] = place >= 0 ? wide(b[place]) : SUM(0);
     }
   };
@@ -94,7 +98,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
 #pragma unroll
     for (int j = 0; j < WIDE; ++j) {
       const int n = n_first + col(j);
-      if (m < M && n < N) store(c + (INDEX)part * TOTAL + c_place(z, m, n), sums[i][j]);
+      if (m < s.M && n < s.N) store(c + part * s.TOTAL + c_place(s, z, m, n), sums[i][j]);
     }
   }
 }

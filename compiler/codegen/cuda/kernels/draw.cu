@@ -25,6 +25,8 @@ __device__ __forceinline__ float normal(const unsigned (&words)[4], int place) {
   return (float)(radius * ((place & 1) ? sinpi(a) : cospi(a)));
 }
 
+__device__ __forceinline__ void put(T *to, float x) { store(to, (WIDE)x); }
+
 extern "C" __global__ void KERNEL(
 #if MODE == 2
     const T *__restrict__ x,
@@ -33,14 +35,15 @@ extern "C" __global__ void KERNEL(
 #if STEPPED
     const long long *__restrict__ step, const long long *__restrict__ row,
 #endif
-    T *__restrict__ y) {
+    T *__restrict__ y, NUMBERS) {
+  const Numbers s = GIVEN;
   constexpr int EACH = MODE == 2 ? 8 : 4;
 #if STEPPED
-  const unsigned long long turn = (unsigned long long)*step, first = (unsigned long long)*row * ROW_ELEMENTS;
+  const unsigned long long turn = (unsigned long long)*step, first = (unsigned long long)(*row * s.ROW_ELEMENTS);
 #else
   const unsigned long long turn = 0, first = 0;
 #endif
-  const unsigned long long key = (unsigned long long)*seed ^ KEY;
+  const unsigned long long key = (unsigned long long)(*seed ^ s.KEY);
   const unsigned long long thread = blockIdx.x * (unsigned long long)blockDim.x + threadIdx.x;
   const unsigned long long draw = first / EACH + thread;
   unsigned words[4] = {(unsigned)draw, (unsigned)(draw >> 32), (unsigned)turn, (unsigned)(turn >> 32)};
@@ -49,15 +52,15 @@ extern "C" __global__ void KERNEL(
   for (int i = 0; i < EACH; ++i) {
     // the element's number in this tensor; one before the first wraps to a large number
     unsigned long long e = draw * EACH + i - first;
-    if (e >= ELEMENTS) continue;
+    if (e >= (unsigned long long)s.ELEMENTS) continue;
 #if MODE == 0
     float u = __fmul_rn(__uint2float_rn(words[i] >> 8), 0x1p-24f);
-    put(y + e, __fadd_rn(LOW, __fmul_rn(HIGH, u)));
+    put(y + e, __fadd_rn(s.LOW, __fmul_rn(s.HIGH, u)));
 #elif MODE == 1
-    put(y + e, __fadd_rn(LOW, __fmul_rn(HIGH, normal(words, i))));
+    put(y + e, __fadd_rn(s.LOW, __fmul_rn(s.HIGH, normal(words, i))));
 #else
     unsigned half = (words[i / 2] >> (i % 2 * 16)) & 0xFFFFu;
-    store(y + e, half >= LEAST ? wide(x[e]) * SCALE : decltype(wide(x[e]))(0));
+    store(y + e, (int)half >= s.LEAST ? wide(x[e]) * s.SCALE : decltype(wide(x[e]))(0));
 #endif
   }
 }

@@ -3,8 +3,8 @@
 // A block computes ROWS x COLS of c, a warp TALL x WIDE of it. Tiles of DEPTH values of k come to shared memory by
 // asynchronous copies of 16 bytes, STAGES tiles in flight. An operand that is contiguous along k lies there as [side][k],
 // one that is contiguous along its side as [k][side], each row's 16-byte chunks permuted by the row's number, so that eight
-// rows of one chunk are in eight different banks for ldmatrix. The text in front of this file says the sizes and, as for
-// contract.cu, how places are found: a_row(z, m), a_step(k), a_place(row, step), -1 where that counts as zero.
+// rows of one chunk are in eight different banks for ldmatrix. The text in front of this file says how places are found by
+// the numbers s, as for contract.cu: a_row(s, z, m), a_step(s, k), a_place(s, row, step), -1 where that counts as zero.
 
 constexpr int WARPS_N = COLS / WIDE, THREADS = (ROWS / TALL) * WARPS_N * 32;
 constexpr int CHUNK = 8; // elements of 16 bytes
@@ -51,19 +51,22 @@ template <bool ALONG_K, int SIDE> struct Bringer {
   __device__ static int deep(int i) { return ALONG_K ? chunk() * CHUNK : row(i); }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict__ a, const B *__restrict__ b, C *__restrict__ c) {
+extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict__ a, const B *__restrict__ b, C *__restrict__ c,
+                                                                  NUMBERS) {
+  const Numbers s = GIVEN;
   extern __shared__ __align__(128) unsigned char memory[];
   const unsigned tiles_a = shared_address(memory), tiles_b = tiles_a + STAGES * STAGE_A * 2;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_m = warp / WARPS_N * TALL, warp_n = warp % WARPS_N * WIDE;
 
   // Blocks that run at a time share rows and columns: bands of BAND rows of tiles, column by column.
-  constexpr int TILES_M = (M + ROWS - 1) / ROWS, TILES_N = (N + COLS - 1) / COLS, BAND = 8;
-  const int band = blockIdx.x / (BAND * TILES_N), in_band = blockIdx.x % (BAND * TILES_N);
-  const int tall = min(BAND, TILES_M - band * BAND);
+  constexpr int BAND = 8;
+  const int tiles_m = (s.M + ROWS - 1) / ROWS, tiles_n = (s.N + COLS - 1) / COLS;
+  const int band = blockIdx.x / (BAND * tiles_n), in_band = blockIdx.x % (BAND * tiles_n);
+  const int tall = min(BAND, tiles_m - band * BAND);
   const int m_first = (band * BAND + in_band % tall) * ROWS, n_first = in_band / tall * COLS;
-  const int z = blockIdx.z / SPLIT, part = blockIdx.z % SPLIT;
-  const int k_first = part * PART, k_last = min(K, k_first + PART);
+  const int part = blockIdx.y, z = blockIdx.z;
+  const int k_first = part * s.PART, k_last = min(s.K, k_first + s.PART);
 
   using BringA = Bringer<A_ALONG_K, ROWS>;
   using BringB = Bringer<B_ALONG_K, COLS>;
@@ -71,9 +74,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
   PlaceA rows_a[OWN_A];
   PlaceB rows_b[OWN_B];
 #pragma unroll
-  for (int i = 0; i < OWN_A; ++i) rows_a[i] = a_row(z, min(m_first + BringA::side(i), M - 1));
+  for (int i = 0; i < OWN_A; ++i) rows_a[i] = a_row(s, z, min(m_first + BringA::side(i), s.M - 1));
 #pragma unroll
-  for (int i = 0; i < OWN_B; ++i) rows_b[i] = b_row(z, min(n_first + BringB::side(i), N - 1));
+  for (int i = 0; i < OWN_B; ++i) rows_b[i] = b_row(s, z, min(n_first + BringB::side(i), s.N - 1));
 
   auto bring = [&](int stage, int k) {
     PlaceA step_a;
@@ -81,28 +84,28 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
 #pragma unroll
     for (int i = 0; i < BringA::COUNT; ++i) {
       const int at = k + BringA::deep(i);
-      if (!A_ALONG_K || i == 0) step_a = a_step(min(at, K - 1));
-      const long long place = a_place(rows_a[i % OWN_A], step_a);
-      const bool valid = at < k_last && m_first + BringA::side(i) < M && place >= 0;
+      if (!A_ALONG_K || i == 0) step_a = a_step(s, min(at, s.K - 1));
+      const long long place = a_place(s, rows_a[i % OWN_A], step_a);
+      const bool valid = at < k_last && m_first + BringA::side(i) < s.M && place >= 0;
       copy_async(tiles_a + stage * STAGE_A * 2 + chunk_at<BringA::LENGTH>(BringA::row(i), BringA::chunk()),
                  a + (valid ? place : 0), valid);
     }
 #pragma unroll
     for (int i = 0; i < BringB::COUNT; ++i) {
       const int at = k + BringB::deep(i);
-      if (!B_ALONG_K || i == 0) step_b = b_step(min(at, K - 1));
-      const long long place = b_place(rows_b[i % OWN_B], step_b);
-      const bool valid = at < k_last && n_first + BringB::side(i) < N && place >= 0;
+      if (!B_ALONG_K || i == 0) step_b = b_step(s, min(at, s.K - 1));
+      const long long place = b_place(s, rows_b[i % OWN_B], step_b);
+      const bool valid = at < k_last && n_first + BringB::side(i) < s.N && place >= 0;
       copy_async(tiles_b + stage * STAGE_B * 2 + chunk_at<BringB::LENGTH>(BringB::row(i), BringB::chunk()),
                  b + (valid ? place : 0), valid);
     }
   };
 
   float sums[TALL / 16][WIDE / 8][4] = {};
-  const int tiles = (k_last - k_first + DEPTH - 1) / DEPTH;
+  const int tiles = (max(k_last - k_first, 0) + DEPTH - 1) / DEPTH; // 0 where a sum has no products
 #pragma unroll
-  for (int s = 0; s < STAGES - 1; ++s) {
-    if (s < tiles) bring(s, k_first + s * DEPTH);
+  for (int stage = 0; stage < STAGES - 1; ++stage) {
+    if (stage < tiles) bring(stage, k_first + stage * DEPTH);
     asm volatile("cp.async.commit_group;");
   }
   for (int tile = 0; tile < tiles; ++tile) {
@@ -153,12 +156,12 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
   constexpr int EACH = 16 / (int)sizeof(C), PER_LINE = COLS / EACH;
   for (int e = threadIdx.x; e < ROWS * PER_LINE; e += THREADS) {
     const int row = e / PER_LINE, col = e % PER_LINE * EACH, m = m_first + row, n = n_first + col;
-    if (m >= M || n >= N) continue;
+    if (m >= s.M || n >= s.N) continue;
     const C *from = lines + row * LINE + col;
-    if (WHOLE_LINES && n + EACH <= N) {
-      *reinterpret_cast<uint4 *>(c + (long long)part * TOTAL + c_place(z, m, n)) = *reinterpret_cast<const uint4 *>(from);
+    if (WHOLE_LINES && n + EACH <= s.N) {
+      *reinterpret_cast<uint4 *>(c + part * s.TOTAL + c_place(s, z, m, n)) = *reinterpret_cast<const uint4 *>(from);
     } else {
-      for (int i = 0; i < EACH && n + i < N; ++i) c[(long long)part * TOTAL + c_place(z, m, n + i)] = from[i];
+      for (int i = 0; i < EACH && n + i < s.N; ++i) c[part * s.TOTAL + c_place(s, z, m, n + i)] = from[i];
     }
   }
 }
