@@ -197,8 +197,8 @@ def run(only: str) -> None:
         ]
 
         def work(ready: Any = ready) -> None:
-            for kernel, x, arguments in ready:
-                gpu.launch(kernel, x["grid"], x["block"], x["shared"], arguments)
+            for kernel, x, given in ready:
+                gpu.launch(kernel, x["grid"], x["block"], x["shared"], given)
 
         before = gpu.seconds(copy, 10, 5)
         times = gpu.seconds(work, 10, 15)
