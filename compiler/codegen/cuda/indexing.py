@@ -1,4 +1,9 @@
-"""Rows of tables by computed indices: gather as a region that fetches, scatter as a kernel of its own."""
+"""Elements and rows by computed indices: what is gathered is fetched by a region, scattered rows have a kernel of their
+own, and scattered elements are sums over all that may go to a place.
+
+An index that does not exist reads nothing; the result is nan, for a scatter the whole line that it would add to. Dtypes
+without nan get 0, and nothing added.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +86,44 @@ def scatter_rows_add(node: Node) -> list[Launch] | None:
     return [*pointwise.filled(node, 0), *([Launch(spec, node.inputs, node.outputs)] if spec.length else [])]
 
 
+def gather(node: Node) -> list[Launch]:
+    (x, ids), [out], axis = node.input_types, node.types, int_attr(node.attrs, "axis")
+    outer, count, length, inner = prod(x.ints[:axis]), x.ints[axis], out.ints[axis], prod(x.ints[axis + 1 :])
+    own = (length * inner, inner, 1)
+    sources = [Access(x.dtype, (count * inner, 0, 1)), Access(ids.dtype, own)]
+    b = RegionBuilder([outer, length, inner], (), sources, [Access(x.dtype, own)])
+    b.row()
+    found = b.let(b.input(1), DType.I64)
+    known = b.let(call("and", found >= 0, found < count), DType.B1)
+    value = b.fetch(0, b.let(found * inner, DType.I64), known)
+    b.store(0, b.let(select(known, value, math.nan if x.dtype.is_float else 0), x.dtype))
+    return [Launch(b.region(), node.inputs, node.outputs)]
+
+
+def scatter_add(node: Node) -> list[Launch]:
+    """Each element of the result goes through the indices of its line: few, as a rule, beside those that are there."""
+    (source, ids), [out], axis = node.input_types, node.types, int_attr(node.attrs, "axis")
+    outer, count, length, inner = prod(out.ints[:axis]), out.ints[axis], source.ints[axis], prod(out.ints[axis + 1 :])
+    if not length:
+        return pointwise.filled(node, 0)
+    given, place = (length * inner, 0, 1, inner), (count * inner, inner, 1, 0)
+    sources = [Access(source.dtype, given), Access(ids.dtype, given)]
+    b = RegionBuilder([outer, count, inner], [length], sources, [Access(out.dtype, place)], indices=(1,))
+    b.element()
+    found = b.let(b.input(1), DType.I64)
+    known = b.let(call("and", found >= 0, found < count), DType.B1)
+    hit = b.let(call("eq", found, b.along(1)), DType.B1)
+    dtype = source.dtype.computed
+    term = b.let(select(known, select(hit, b.input(0), 0), math.nan if dtype.is_float else 0), dtype)
+    total = b.reduce("sum", term)
+    b.row()
+    b.store(0, b.let(total, out.dtype))
+    return [Launch(b.region(), node.inputs, node.outputs)]
+
+
 LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     "gather_rows": gather_rows,
     "scatter_rows_add": scatter_rows_add,
+    "gather": gather,
+    "scatter_add": scatter_add,
 }
