@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from kernel_store import ROOT, Writer  # noqa: E402
 from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, tolerance, wanted  # noqa: E402
 
 from dslc.compiler.codegen.cuda.lower import lower  # noqa: E402
-from dslc.compiler.ir.graph import Node  # noqa: E402
+from dslc.compiler.ir.graph import Input, Kind, Node  # noqa: E402
 from dslc.compiler.ir.op import Builder  # noqa: E402
+from dslc.compiler.ir.types import DType, TensorType  # noqa: E402
 
 #: Of the samples, every how many for a dtype; the texts of all are tested without a GPU.
 EVERY = {"f32": 1, "bf16": 2, "f64": 6, "f16": 6}
@@ -44,6 +46,29 @@ LARGE: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("transpose", [(4, 97, 12, 64)], {"perm": (0, 2, 1, 3)}),
     ("add", [(200, 777), (777,)], {}),
 ]
+
+#: Attention in tiles: queries, keys, features, causal.
+ATTENTION = (
+    (130, 130, 64, True), (77, 203, 64, False), (200, 200, 32, True), (1, 65, 32, False), (192, 192, 128, True),
+    (65, 100, 128, False),
+)  # fmt: skip
+
+
+def attention(dtype: DType, queries: int, keys: int, features: int, causal: bool) -> Iterator[tuple[Node, Any, Any]]:
+    """Nodes of ``sdpa`` and its gradient with inputs and results, for 16-bit floats."""
+    rng = np.random.default_rng(queries)
+    attrs = {"causal": causal, "scale": features**-0.5}
+    lengths = (queries, keys, keys, queries)
+    q, k, v, dy = (simulator.held(rng.normal(size=(2, 2, n, features)), dtype) for n in lengths)
+    values = [Input("x", Kind.DATA, TensorType(dtype, x.shape)).value for x in (q, k, v, dy)]
+    forward = Builder(name="large").node(OPS["sdpa"], *values[:3], **attrs)
+    wide = [x.astype(np.float64) for x in (q, k, v)]
+    results = [np.asarray(y, np.float32) for y in apply(forward.op, wide, attrs)]
+    yield forward, [q, k, v], results
+    y, lse = (simulator.held(x, o.type.dtype) for x, o in zip(results, forward.outputs))
+    back = Builder(name="large").node(OPS["sdpa_grad"], *values[:3], *forward.outputs, values[3], **attrs)
+    given = [*wide, y.astype(np.float64), lse.astype(np.float64), dy.astype(np.float64)]
+    yield back, [q, k, v, y, lse, dy], [np.asarray(x, np.float32) for x in apply(back.op, given, attrs)]
 
 
 class _Maker:
@@ -108,6 +133,13 @@ def main(architecture: str = "sm_90", *only: str) -> None:
         size = max(1.0, *(float(np.max(np.abs(w))) for w in wide))
         after = [np.asarray(w, np.float32) for w in wide]
         assert maker.case(f"{name} {shapes[0]} f32", node, xs, after, (1e-4, 2e-6 * size)), name
+    for dtype in (DType.BF16, DType.F16):
+        for sizes in ATTENTION:
+            for node, xs, after in attention(dtype, *sizes):
+                size = max(float(np.max(np.abs(x))) for x in after)
+                close = (2**-6, 2**-7 * size) if dtype is DType.BF16 else (2**-9, 2**-10 * size)
+                if not only or node.op.name in only:
+                    assert maker.case(f"{node.op.name} {sizes} {dtype}", node, xs, after, close)
     maker.store.finish(ROOT / "kernels")
     kernels, cases, size = len(maker.store.kernels), len(maker.store.cases), len(maker.store.data) >> 20
     print(f"{cases} cases, {kernels} kernels, {size} MiB in {time.perf_counter() - begin:.0f} s")

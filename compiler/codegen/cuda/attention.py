@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Final
 
+from dslc.compiler.codegen.cuda import tiled_attention
 from dslc.compiler.codegen.cuda.contractions import Argument, launched
 from dslc.compiler.codegen.cuda.places import Axes, Group, Operand, problem
 from dslc.compiler.codegen.launch import Launch, Scratch
@@ -89,6 +90,8 @@ class _Attention:
 
 def sdpa(node: Node) -> list[Launch]:
     """Scores, a softmax of their rows, and the weighted sum of the values."""
+    if tiled_attention.fits(node):
+        return tiled_attention.sdpa(node)
     a = _Attention(node)
     (q, k, v, *mask), (y, lse) = node.inputs, node.outputs
     scores, weights = a.scratch(a.wide, a.queries, a.keys), a.scratch(a.dtype, a.queries, a.keys)
@@ -114,6 +117,8 @@ def sdpa(node: Node) -> list[Launch]:
 
 def sdpa_grad(node: Node) -> list[Launch]:
     """Scores again; the slope of each from dy, v and the row's sum of dy * y; then the three products."""
+    if tiled_attention.fits(node):
+        return tiled_attention.sdpa_grad(node)
     a = _Attention(node)
     (q, k, v, y, lse, dy, *mask), (dq, dk, dv) = node.inputs, node.outputs
     scores, slopes = (a.scratch(a.wide, a.queries, a.keys) for _ in range(2))

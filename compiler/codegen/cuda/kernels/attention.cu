@@ -1,0 +1,343 @@
+// Attention in tiles that never leave the chip: the scores of ROWS places of one tensor against OTHERS of another at a
+// time (Dao, Fu, Ermon, Rudra, Re 2022; two passes backward, so that nothing is added by two blocks). Sums are f32.
+//
+// MODE 0: y and lse; rows are queries, which see the keys go by: the largest score so far is taken off, and what was added
+// up before is scaled when a larger one comes (Milakov and Gimelshein 2018). MODE 1: dq, likewise by queries. MODE 2: dk and
+// dv, by keys, which see the queries go by. Backward, the probabilities come of lse, and delta is the sum of dy * y.
+//
+// A warp has TALL times 16 rows. Tiles come to shared memory by asynchronous copies, STAGES of them in flight, each row's
+// 16-byte chunks permuted, so that eight rows of one chunk are in eight different banks for ldmatrix. Rows that do not exist
+// are zeros. The text in front says the sizes.
+
+constexpr int ROWS = WARPS * TALL * 16, THREADS = WARPS * 32, CHUNKS = D / 8;
+constexpr int OWN = MODE == 0 ? 1 : 2; // tensors whose rows stay
+constexpr int OWN_TILE = ROWS * D * 2, TILE = OTHERS * D * 2, STAGE = 2 * TILE + (MODE == 2 ? 8 * OTHERS : 0); // bytes
+constexpr float LOG2_E = 0x1.715476p+0f, FACTOR = SCALE * LOG2_E;
+
+__device__ __forceinline__ unsigned shared_address(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
+
+__device__ __forceinline__ void copy_async(unsigned to, const void *from, bool valid) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0));
+}
+
+__device__ __forceinline__ void copy_word(unsigned to, const void *from, bool valid) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid ? 4 : 0));
+}
+
+template <bool TURNED> __device__ __forceinline__ void load_matrices(unsigned (&r)[4], unsigned from) {
+  if constexpr (TURNED)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from));
+  else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(from));
+}
+
+__device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
+  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." MMA_TYPE "." MMA_TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+               "{%0, %1, %2, %3};"
+               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ unsigned pair(float low, float high) {
+  unsigned both;
+  asm("cvt.rn." MMA_TYPE "x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+
+__device__ __forceinline__ float power_of_2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Where chunk `chunk` of row `row` of a tile lies, in bytes.
+__device__ __forceinline__ int place(int row, int chunk) {
+  return (row * CHUNKS + (chunk ^ (D == 32 ? row >> 1 & 3 : row & 7))) * 16;
+}
+
+// `COUNT` rows from number `first` on, of `limit`.
+template <int COUNT> __device__ __forceinline__ void bring(unsigned to, const T *from, int first, int limit) {
+  static_assert(COUNT * CHUNKS % THREADS == 0, "");
+#pragma unroll
+  for (int i = 0; i < COUNT * CHUNKS / THREADS; ++i) {
+    const int row = (threadIdx.x + i * THREADS) / CHUNKS, chunk = (threadIdx.x + i * THREADS) % CHUNKS;
+    const bool valid = first + row < limit;
+    copy_async(to + place(row, chunk), from + (long long)(valid ? first + row : 0) * D + chunk * 8, valid);
+  }
+}
+
+// What a warp multiplies of its own rows: kept in registers where there is room, else read again from shared memory.
+struct Rows {
+  unsigned tile;
+  unsigned held[HELD ? TALL : 1][HELD ? D / 16 : 1][4];
+
+  __device__ __forceinline__ void read(unsigned (&a)[4], int i, int kk) const {
+    const int lane = threadIdx.x % 32, first = threadIdx.x / 32 * TALL * 16;
+    load_matrices<false>(a, tile + place(first + i * 16 + lane % 16, kk * 2 + lane / 16));
+  }
+  __device__ __forceinline__ void hold() {
+    if constexpr (HELD) {
+#pragma unroll
+      for (int i = 0; i < TALL; ++i)
+#pragma unroll
+        for (int kk = 0; kk < D / 16; ++kk) read(held[i][kk], i, kk);
+    }
+  }
+  __device__ __forceinline__ void get(unsigned (&a)[4], int i, int kk) const {
+    if constexpr (HELD) {
+#pragma unroll
+      for (int r = 0; r < 4; ++r) a[r] = held[i][kk][r];
+    } else {
+      read(a, i, kk);
+    }
+  }
+};
+
+using Scores = float[TALL][OTHERS / 8][4]; // an element's row is 8 * (r / 2) + lane / 4, its column lane % 4 * 2 + r % 2
+using Sums = float[TALL][D / 8][4];
+
+// Products of the warp's rows with those of a tile.
+__device__ __forceinline__ void products(Scores &s, const Rows &rows, unsigned tile) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int i = 0; i < TALL; ++i)
+#pragma unroll
+    for (int j = 0; j < OTHERS / 8; ++j)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) s[i][j][r] = 0;
+#pragma unroll
+  for (int kk = 0; kk < D / 16; ++kk) {
+    unsigned a[TALL][4];
+#pragma unroll
+    for (int i = 0; i < TALL; ++i) rows.get(a[i], i, kk);
+#pragma unroll
+    for (int j = 0; j < OTHERS / 16; ++j) {
+      unsigned b[4];
+      load_matrices<false>(b, tile + place(j * 16 + lane % 8 + lane / 16 * 8, kk * 2 + lane / 8 % 2));
+#pragma unroll
+      for (int i = 0; i < TALL; ++i) {
+        multiply(s[i][2 * j], a[i], b[0], b[1]);
+        multiply(s[i][2 * j + 1], a[i], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// sums += weights, rounded, times the rows of a tile.
+__device__ __forceinline__ void add(Sums &sums, const Scores &weights, unsigned tile) {
+  const int lane = threadIdx.x % 32;
+#pragma unroll
+  for (int kk = 0; kk < OTHERS / 16; ++kk) {
+    unsigned a[TALL][4];
+#pragma unroll
+    for (int i = 0; i < TALL; ++i)
+#pragma unroll
+      for (int r = 0; r < 4; ++r) {
+        const float(&from)[4] = weights[i][2 * kk + r / 2];
+        a[i][r] = pair(from[r % 2 * 2], from[r % 2 * 2 + 1]);
+      }
+#pragma unroll
+    for (int j = 0; j < D / 16; ++j) {
+      unsigned b[4];
+      load_matrices<true>(b, tile + place(kk * 16 + lane % 16, j * 2 + lane / 16));
+#pragma unroll
+      for (int i = 0; i < TALL; ++i) {
+        multiply(sums[i][2 * j], a[i], b[0], b[1]);
+        multiply(sums[i][2 * j + 1], a[i], b[2], b[3]);
+      }
+    }
+  }
+}
+
+// The warp's rows, times a factor each, by way of its part of a tile that nobody reads any more: 16 bytes a thread.
+__device__ __forceinline__ void write(T *to, const Sums &sums, const float (&factor)[TALL][2], unsigned char *tile, int first, int limit) {
+  const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * TALL * 16;
+#pragma unroll
+  for (int i = 0; i < TALL; ++i)
+#pragma unroll
+    for (int j = 0; j < D / 8; ++j)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
+        *reinterpret_cast<unsigned *>(tile + place(row + i * 16 + lane / 4 + h * 8, j) + lane % 4 * 4) =
+            pair(sums[i][j][2 * h] * factor[i][h], sums[i][j][2 * h + 1] * factor[i][h]);
+  __syncwarp();
+#pragma unroll
+  for (int i = 0; i < TALL * 16 * CHUNKS / 32; ++i) {
+    const int own = row + (lane + i * 32) / CHUNKS, chunk = (lane + i * 32) % CHUNKS;
+    if (first + own < limit)
+      *reinterpret_cast<uint4 *>(to + (long long)(first + own) * D + chunk * 8) = *reinterpret_cast<const uint4 *>(tile + place(own, chunk));
+  }
+}
+
+#if MODE == 0
+extern "C" __global__ void __launch_bounds__(THREADS)
+    KERNEL(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, T *__restrict__ y, float *__restrict__ lse) {
+  const T *const own[OWN] = {q}, *const other[2] = {k, v};
+#elif MODE == 1
+extern "C" __global__ void __launch_bounds__(THREADS)
+    KERNEL(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const float *__restrict__ lse,
+           const float *__restrict__ delta, const T *__restrict__ dy, T *__restrict__ dq) {
+  const T *const own[OWN] = {q, dy}, *const other[2] = {k, v};
+#else
+extern "C" __global__ void __launch_bounds__(THREADS)
+    KERNEL(const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v, const float *__restrict__ lse,
+           const float *__restrict__ delta, const T *__restrict__ dy, T *__restrict__ dk, T *__restrict__ dv) {
+  const T *const own[OWN] = {k, v}, *const other[2] = {q, dy};
+#endif
+  extern __shared__ __align__(128) unsigned char memory[];
+  const unsigned own_tiles = shared_address(memory), stages = own_tiles + OWN * OWN_TILE;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  constexpr int BLOCKS = (OWN_COUNT + ROWS - 1) / ROWS, ALL = (OTHER_COUNT + OTHERS - 1) / OTHERS;
+  const long long stack = blockIdx.x / BLOCKS;
+  // the blocks with most to do first
+  const int block = CAUSAL && MODE != 2 ? BLOCKS - 1 - blockIdx.x % BLOCKS : blockIdx.x % BLOCKS;
+  const int first = block * ROWS;
+  const int begin = CAUSAL && MODE == 2 ? first / OTHERS : 0;
+  const int end = CAUSAL && MODE != 2 ? min(ALL, (first + ROWS - 1) / OTHERS + 1) : ALL;
+
+  auto bring_stage = [&](int number, int tile) {
+    const unsigned to = stages + number * STAGE;
+    bring<OTHERS>(to, other[0] + stack * OTHER_COUNT * D, tile * OTHERS, OTHER_COUNT);
+    bring<OTHERS>(to + TILE, other[1] + stack * OTHER_COUNT * D, tile * OTHERS, OTHER_COUNT);
+#if MODE == 2
+    for (int i = threadIdx.x; i < 2 * OTHERS; i += THREADS) {
+      const int at = tile * OTHERS + i % OTHERS;
+      const float *from = (i < OTHERS ? lse : delta) + stack * OTHER_COUNT;
+      copy_word(to + 2 * TILE + i * 4, from + (at < OTHER_COUNT ? at : 0), at < OTHER_COUNT);
+    }
+#endif
+  };
+
+#pragma unroll
+  for (int i = 0; i < OWN; ++i) bring<ROWS>(own_tiles + i * OWN_TILE, own[i] + stack * OWN_COUNT * D, first, OWN_COUNT);
+#pragma unroll
+  for (int s = 0; s < STAGES - 1; ++s) {
+    if (begin + s < end) bring_stage(s, begin + s);
+    asm volatile("cp.async.commit_group;");
+  }
+
+  Rows rows[OWN];
+#pragma unroll
+  for (int i = 0; i < OWN; ++i) rows[i].tile = own_tiles + i * OWN_TILE;
+  Sums sums[MODE == 2 ? 2 : 1] = {};
+  float top[TALL][2], total[TALL][2];
+  const int row = first + warp * TALL * 16 + lane / 4; // of element 0
+#pragma unroll
+  for (int i = 0; i < TALL; ++i)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#if MODE == 0
+      top[i][h] = -__int_as_float(0x7F800000), total[i][h] = 0;
+#elif MODE == 1
+      const int at = row + i * 16 + h * 8;
+      const bool there = at < OWN_COUNT;
+      top[i][h] = there ? lse[stack * OWN_COUNT + at] * LOG2_E : 0;
+      total[i][h] = there ? delta[stack * OWN_COUNT + at] : 0;
+#endif
+    }
+
+  for (int tile = begin; tile < end; ++tile) {
+    const int number = (tile - begin) % STAGES, later = tile + STAGES - 1;
+    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
+    __syncthreads(); // the tile is there for all, and nobody reads the one that comes next
+    if (tile == begin)
+#pragma unroll
+      for (int i = 0; i < OWN; ++i) rows[i].hold();
+    if (later < end) bring_stage((later - begin) % STAGES, later);
+    asm volatile("cp.async.commit_group;");
+    const unsigned first_tile = stages + number * STAGE, second_tile = first_tile + TILE;
+    const int column = tile * OTHERS + lane % 4 * 2;
+
+    Scores s;
+    products(s, rows[0], first_tile);
+    const bool over = (tile + 1) * OTHERS > OTHER_COUNT;
+    const bool crosses = CAUSAL && (MODE == 2 ? tile * OTHERS < first + ROWS : (tile + 1) * OTHERS > first);
+    if (over || crosses) {
+#pragma unroll
+      for (int i = 0; i < TALL; ++i)
+#pragma unroll
+        for (int j = 0; j < OTHERS / 8; ++j)
+#pragma unroll
+          for (int r = 0; r < 4; ++r) {
+            const int m = row + i * 16 + r / 2 * 8, n = column + j * 8 + r % 2;
+            if (n >= OTHER_COUNT || (CAUSAL && (MODE == 2 ? m > n : n > m))) s[i][j][r] = -__int_as_float(0x7F800000);
+          }
+    }
+#if MODE == 0
+#pragma unroll
+    for (int i = 0; i < TALL; ++i)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float most = top[i][h];
+#pragma unroll
+        for (int j = 0; j < OTHERS / 8; ++j) most = fmaxf(most, fmaxf(s[i][j][2 * h], s[i][j][2 * h + 1]));
+        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(0xFFFFFFFFu, most, 2));
+        const float shift = most * FACTOR, kept = power_of_2(fused(top[i][h], FACTOR, -shift));
+        top[i][h] = most;
+        float part = 0;
+#pragma unroll
+        for (int j = 0; j < OTHERS / 8; ++j)
+#pragma unroll
+          for (int r = 2 * h; r < 2 * h + 2; ++r) part += s[i][j][r] = power_of_2(fused(s[i][j][r], FACTOR, -shift));
+        total[i][h] = fused(total[i][h], kept, part);
+#pragma unroll
+        for (int j = 0; j < D / 8; ++j) sums[0][i][j][2 * h] *= kept, sums[0][i][j][2 * h + 1] *= kept;
+      }
+    add(sums[0], s, second_tile);
+#else
+    Scores slope;
+    products(slope, rows[1], second_tile);
+    const float *beside = reinterpret_cast<const float *>(memory + OWN * OWN_TILE + number * STAGE + 2 * TILE) + lane % 4 * 2;
+#pragma unroll
+    for (int i = 0; i < TALL; ++i)
+#pragma unroll
+      for (int j = 0; j < OTHERS / 8; ++j)
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          const float shift = MODE == 1 ? top[i][r / 2] : beside[j * 8 + r % 2] * LOG2_E;
+          const float shared = MODE == 1 ? total[i][r / 2] : beside[OTHERS + j * 8 + r % 2];
+          s[i][j][r] = power_of_2(fused(s[i][j][r], FACTOR, -shift));
+          slope[i][j][r] = s[i][j][r] * (slope[i][j][r] - shared);
+        }
+    add(sums[0], slope, first_tile);
+#if MODE == 2
+    add(sums[1], s, second_tile);
+#endif
+#endif
+  }
+
+  asm volatile("cp.async.wait_group 0;");
+  float factor[TALL][2];
+#pragma unroll
+  for (int i = 0; i < TALL; ++i)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+#if MODE == 0
+      float whole = total[i][h] + __shfl_xor_sync(0xFFFFFFFFu, total[i][h], 1);
+      whole += __shfl_xor_sync(0xFFFFFFFFu, whole, 2);
+      const int at = row + i * 16 + h * 8;
+      if (lane % 4 == 0 && at < OWN_COUNT) lse[stack * OWN_COUNT + at] = fused(top[i][h], SCALE, logf(whole));
+      factor[i][h] = 1 / whole;
+#else
+      factor[i][h] = SCALE;
+#endif
+    }
+  const long long start = stack * OWN_COUNT * D;
+#if MODE == 0
+  write(y + start, sums[0], factor, memory, first, OWN_COUNT);
+#elif MODE == 1
+  write(dq + start, sums[0], factor, memory, first, OWN_COUNT);
+#else
+  write(dk + start, sums[0], factor, memory, first, OWN_COUNT);
+#pragma unroll
+  for (int i = 0; i < TALL; ++i)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) factor[i][h] = 1;
+  write(dv + start, sums[1], factor, memory + OWN_TILE, first, OWN_COUNT);
+#endif
+}
