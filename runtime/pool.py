@@ -33,6 +33,11 @@ class Pool(Generic[T]):
         self._closed = False
 
     @property
+    def any(self) -> T:
+        """One of the contexts, to be looked at, not used."""
+        return self._all[0]
+
+    @property
     def closed(self) -> bool:
         return self._closed
 

@@ -156,6 +156,12 @@ class Session:
         return self._step
 
     @property
+    def steps_per_launch(self) -> int:
+        """How many steps of ``train_steps`` run with one launch: 1 on a CPU, and where gradients accumulate."""
+        call = self._train_step
+        return 1 if call.train.accumulate > 1 else min(map(self._pool.any.steps, call.programs))
+
+    @property
     def counters(self) -> Mapping[str, int]:
         """What a GPU has done for this session; empty on the CPU. ``graph_launches`` and ``launches`` (of single
         instructions), ``synchronisations`` (by the host within runs), ``waits`` (for results, or for an earlier run),
@@ -228,7 +234,7 @@ class Session:
         each = call.unstacked(self._backend.adopt("train_steps", stacked)) if batches is None else batches
         with self._pool.exclusive() as context:
             self._ready_to_train(context, "train_steps")
-            queue, first = StepQueue(call, context, self._state), self._step
+            queue, first = StepQueue(call, context, self._state, self.steps_per_launch), self._step
             try:
                 try:
                     for given in each:

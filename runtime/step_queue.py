@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 
 class StepQueue:
-    """Steps on their way into a run of ``context``. ``results`` are those of the steps that were started, in order."""
+    """Steps on their way into a run of ``context``, at most ``together``. ``results`` are those of the steps that were
+    started, in order."""
 
-    def __init__(self, call: TrainStep, context: Context, state: State) -> None:
+    def __init__(self, call: TrainStep, context: Context, state: State, together: int) -> None:
         self._call, self._context, self._state = call, context, state
-        self._together = 1 if call.train.accumulate > 1 else min(map(context.steps, call.programs))
+        self._together = together
         self._bound: DeviceBound | None = None
         self._program: Loaded | None = None
         self._waiting: list[int] = []  # the numbers of steps whose inputs are in place

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -211,28 +211,35 @@ class Run:
                 if stop.exit_code is not None:
                     break
                 begun = time.monotonic()
-                self._unread.append(self._step(next(feed)))
-                self.done += 1
-                due = self._due()
-                results = self._results(everything=due)
+                to_due = self._steps_to_due()
+                taken = self._take(feed, min(self.session.steps_per_launch, to_due))
+                self._unread += taken
+                self.done += len(taken)
+                due = len(taken) == to_due
+                results = self._results(keep=0 if due else len(taken))
                 self._clock += time.monotonic() - begun
-                self._clock_steps += 1
+                self._clock_steps += len(taken)
                 for result in results:
                     self._look_at(result)
                 if due:
                     self._after_step(results[-1])
-            for result in self._results(everything=True):
+            for result in self._results(keep=0):
                 self._look_at(result)
         return self._stopped(stop.exit_code) if stop.exit_code is not None else EXIT_OK
 
-    def _step(self, arrays: Mapping[str, Any]) -> StepResult:
-        fail("train.step")
-        return self.session.train_step(lr=self.plan.lr_at(self.done), **arrays, **self.plan.scalars_at(self.done))
+    def _take(self, feed: Iterator[Mapping[str, Any]], count: int) -> list[StepResult]:
+        """The next steps, as many with one launch as a GPU takes."""
+        given = (self._given(next(feed), self.done + ahead) for ahead in range(count))
+        return self.session.train_steps(given) if count > 1 else [self.session.train_step(**next(given))]
 
-    def _results(self, everything: bool) -> list[StepResult]:
-        """The steps to look at now, waiting for them: all, or all but the newest where a GPU still works on it."""
-        keep = not everything and isinstance(self._unread[-1], LateStepResult)
-        count = len(self._unread) - keep
+    def _given(self, arrays: Mapping[str, Any], step: int) -> dict[str, Any]:
+        fail("train.step")
+        return {**arrays, **self.plan.scalars_at(step), "lr": self.plan.lr_at(step)}
+
+    def _results(self, keep: int) -> list[StepResult]:
+        """The steps to look at now, waiting for them: all but the newest ``keep``, if a GPU still works on those."""
+        late = bool(self._unread) and isinstance(self._unread[-1], LateStepResult)
+        count = len(self._unread) - (keep if late else 0)
         found, self._unread = self._unread[:count], self._unread[count:]
         for result in found:
             result.loss  # noqa: B018  # waits here, where the time counts
@@ -245,11 +252,11 @@ class Run:
             self.means.add({"loss": result.loss, **result.metrics})
         self.report.step(result.step + 1, result.step // self.plan.batches + 1, self.means.means(), self._rate())
 
-    def _due(self) -> bool:
-        """Whether the step that was made last asks for more than its numbers: a log, an evaluation, a checkpoint."""
+    def _steps_to_due(self) -> int:
+        """How many steps it is to the next that asks for more than its numbers: a log, an evaluation, a checkpoint."""
         plan = self.plan
-        often = (plan.batches, plan.log_every, plan.save_every, *(() if plan.eval is None else (plan.eval_every,)))
-        return self.done == plan.total or any(self.done % every == 0 for every in often)
+        often = [plan.batches, plan.log_every, plan.save_every, *([] if plan.eval is None else [plan.eval_every])]
+        return min(plan.total - self.done, min(every - self.done % every for every in often))
 
     def _after_step(self, result: StepResult) -> None:
         """What is due after a step; ``result`` is that of the step."""

@@ -108,6 +108,11 @@ class FakeSession:
             float("nan") if bad == "loss" else loss, {"accuracy": accuracy}, step, bad if bad in SHAPES else None
         )
 
+    steps_per_launch = 1
+
+    def train_steps(self, batches: Any, /) -> list[StepResult]:
+        return [self.train_step(**given) for given in batches]
+
     def evaluate(self, /, *, step: int = 0, x: Any, label: Any, beta: float = 1.0) -> EvalResult:
         p = softmax(x @ self.state["w"] + self.state["b"])
         loss = float(-np.log(p[np.arange(len(x)), label]).mean())

@@ -6,6 +6,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fake_session import FakeSession
 
@@ -75,3 +76,30 @@ def test_a_late_result_is_read_once_and_compares_with_one_at_hand() -> None:
     assert late == StepResult(0.5, {"accuracy": 1.0}, 3, None) == late and late != StepResult(0.25, {}, 3, None)
     assert (late.loss, late.metrics, late.nonfinite) == (0.5, {"accuracy": 1.0}, None) and len(read) == 1
     assert repr(late) == repr(StepResult(0.5, {"accuracy": 1.0}, 3, None)) and isinstance(late, StepResult)
+
+
+class TogetherSession(LateSession):
+    """Takes several steps at once."""
+
+    steps_per_launch = 3
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.launches: list[int] = []
+
+    def train_steps(self, batches: Any, /) -> list[StepResult]:
+        found = super().train_steps(batches)
+        self.launches.append(len(found))
+        return found
+
+
+def test_steps_that_are_taken_together_end_where_something_is_due(project: Path) -> None:
+    together, log = run(project, TogetherSession)
+    now, expected = run(project, FakeSession)
+    assert log == expected and together.rates == now.rates and together.betas == now.betas
+    assert all((together.state[n] == now.state[n]).all() for n in now.state)
+    assert all(np.array_equal(a, b) for a, b in zip(together.seen, now.seen, strict=True))
+    assert isinstance(together, TogetherSession)
+    assert max(together.launches) == 3 and min(together.launches) == 2  # every 4 steps there is a checkpoint
+    made, read = ([step for what, step in together.order if what == which] for which in ("made", "read"))
+    assert made == read == list(range(len(made)))
