@@ -59,7 +59,8 @@ class Writer:
             )
         return found
 
-    def finish(self, folder: Path, **header: Any) -> None:
+    def finish(self, folder: Path, cubins: Mapping[str, bytes] | None = None, **header: Any) -> None:
+        """``cubins``: more of them, by their symbols."""
         from dslc.compiler.toolchain.bundle import unbundle
         from dslc.compiler.toolchain.cache import Cache
         from dslc.compiler.toolchain.jobs import Job
@@ -68,6 +69,7 @@ class Writer:
         jobs = [Job("cuda_kernel", s, spec, (self.architecture,)) for s, spec in self.kernels.items()]
         codes = KernelCompiler(Cache.open()).compile(jobs)
         kernels = {job.symbol: self.put(unbundle(code)["cubin"]) for job, code in zip(jobs, codes, strict=True)}
+        kernels |= {symbol: self.put(cubin) for symbol, cubin in (cubins or {}).items()}
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "data.bin").write_bytes(zlib.compress(self.data))
         index = {**header, "architecture": self.architecture, "kernels": kernels, "cases": self.cases}

@@ -20,11 +20,13 @@ sys.path[:0] = [str(Path(__file__).parents[1] / name) for name in ("cuda", "ops"
 import simulator  # noqa: E402
 from evaluation import apply, values_of  # noqa: E402
 from kernel_store import ROOT, Writer  # noqa: E402
+from planted import TEXTS, text  # noqa: E402
 from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, tolerance, wanted  # noqa: E402
 
 from dslc.compiler.codegen.cuda.lower import lower  # noqa: E402
 from dslc.compiler.ir.graph import Input, Kind, Node  # noqa: E402
 from dslc.compiler.ir.op import Builder  # noqa: E402
+from dslc.compiler.toolchain.nvrtc import compile_cuda  # noqa: E402
 from dslc.compiler.ir.types import DType, TensorType  # noqa: E402
 
 #: Of the samples, every how many for a dtype; the texts of all are tested without a GPU.
@@ -140,7 +142,8 @@ def main(architecture: str = "sm_90", *only: str) -> None:
                 close = (2**-6, 2**-7 * size) if dtype is DType.BF16 else (2**-9, 2**-10 * size)
                 if not only or node.op.name in only:
                     assert maker.case(f"{node.op.name} {sizes} {dtype}", node, xs, after, close)
-    maker.store.finish(ROOT / "kernels")
+    planted = {f"planted_{tool}": compile_cuda(text(tool), architecture)[1] for tool in TEXTS}
+    maker.store.finish(ROOT / "kernels", planted)
     kernels, cases, size = len(maker.store.kernels), len(maker.store.cases), len(maker.store.data) >> 20
     print(f"{cases} cases, {kernels} kernels, {size} MiB in {time.perf_counter() - begin:.0f} s")
     print("without kernels:", " ".join(sorted(without)) or "none")

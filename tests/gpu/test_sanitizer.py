@@ -1,0 +1,51 @@
+"""compute-sanitizer over the kernels of the samples finds nothing, and over kernels with a planted mistake finds it.
+
+Every DSLC_GPU_EVERY-th case (default 20); memory of outputs and scratch is left as it was allocated.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from kernel_store import ROOT
+from launcher import why_not
+from planted import TEXTS
+
+HERE = Path(__file__).parent
+SANITIZER = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+
+pytestmark = [
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.skipif(SANITIZER is None, reason="no compute-sanitizer"),
+    pytest.mark.skipif(not (ROOT / "kernels/index.json").exists(), reason="no .gpu/kernels: make gpu-artifacts"),
+]
+
+
+def sanitized(tool: str, *command: str) -> subprocess.CompletedProcess[str]:
+    assert SANITIZER is not None
+    environment = {"DSLC_GPU_EVERY": "20", **os.environ, "DSLC_GPU_RAW": "1"}
+    return subprocess.run(
+        [SANITIZER, "--tool", tool, "--error-exitcode", "99", sys.executable, *command],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("tool", TEXTS)
+def test_a_planted_mistake_is_reported(tool: str) -> None:
+    done = sanitized(tool, str(HERE / "planted.py"), tool)
+    assert done.returncode == 99, done.stdout[-2000:]
+    assert f"planted_{tool}" in done.stdout
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("tool", TEXTS)
+def test_the_kernels_of_the_samples_are_clean(tool: str) -> None:
+    done = sanitized(tool, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(HERE / "test_gpu_kernels.py"))
+    assert done.returncode == 0, done.stdout[-6000:]
+    assert "0 errors" in done.stdout or "0 hazards" in done.stdout
+    assert " passed" in done.stdout or "100%" in done.stdout
