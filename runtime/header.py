@@ -41,6 +41,7 @@ AS_PARAM: Final = "param"
 BLOB_KINDS: Final = ("plan", "constant", "ptx", "cubin", "object")
 KINDS: Final = ("param", "buffer", "optimizer")
 STATE_ALIGNMENT: Final = 64
+MOST_STEPS_PER_LAUNCH: Final = 1024
 
 _NO_KEYWORD: Final = "(?!(?:" + "|".join(sorted(keyword.kwlist)) + r")\Z)"
 #: Names that may stand in Python: no keyword, no leading double underscore.

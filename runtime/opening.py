@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import ArtifactError, DslcWarning, EnvironmentFault, InputError
 from dslc.runtime.context import Loaded
+from dslc.runtime.header import MOST_STEPS_PER_LAUNCH
 from dslc.runtime.targets import Choice, capability_of, choose_target
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 _DEVICE: Final = re.compile(r"auto|cpu|gpu(:(0|[1-9][0-9]{0,2}))?")
 _VERIFY: Final = ("all", "code")
 _LIMITS: Final = {
-    "seed": 1 << 64, "step": 1 << 63, "row": 1 << 63, "contexts": 257, "bulk": 1 << 31, "steps_per_launch": 1025
+    "seed": 1 << 64, "step": 1 << 63, "row": 1 << 63, "contexts": 257, "bulk": 1 << 31,
+    "steps_per_launch": MOST_STEPS_PER_LAUNCH + 1,
 }  # fmt: skip
 _LEAST: Final = {"contexts": 1, "steps_per_launch": 1}
 
@@ -141,11 +143,11 @@ def open_backend(
 def _recorded_steps(artifact: Artifact) -> int:
     """How many training steps a launch is to hold, as the build was asked."""
     recorded = artifact.header["options"].get("steps_per_launch", 1)
-    if type(recorded) is not int or not 1 <= recorded < _LIMITS["steps_per_launch"]:
+    if type(recorded) is not int or not 1 <= recorded <= MOST_STEPS_PER_LAUNCH:
         raise ArtifactError(
             "R301",
             f"`steps_per_launch` is {repr(recorded)[:60]}",
             place="options",
-            help=f"build it again, with a number up to {_LIMITS['steps_per_launch'] - 1}",
+            help=f"build it again, with a number up to {MOST_STEPS_PER_LAUNCH}",
         )
     return recorded
