@@ -26,8 +26,8 @@ from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, tolerance, wanted  # 
 from dslc.compiler.codegen.cuda.lower import lower  # noqa: E402
 from dslc.compiler.ir.graph import Input, Kind, Node  # noqa: E402
 from dslc.compiler.ir.op import Builder  # noqa: E402
-from dslc.compiler.toolchain.nvrtc import compile_cuda  # noqa: E402
 from dslc.compiler.ir.types import DType, TensorType  # noqa: E402
+from dslc.compiler.toolchain.nvrtc import compile_cuda  # noqa: E402
 
 #: Of the samples, every how many for a dtype; the texts of all are tested without a GPU.
 EVERY = {"f32": 1, "bf16": 2, "f64": 6, "f16": 6}

@@ -1,6 +1,6 @@
-"""Kernels with one mistake each, for which a tool of compute-sanitizer is made: ``python planted.py TOOL`` launches its.
+"""Kernels with one mistake each, of the kind that a tool of compute-sanitizer finds.
 
-``make_kernels.py`` compiles them into ``.gpu/kernels``.
+``python planted.py TOOL`` launches that tool's; ``make_kernels.py`` compiles them into ``.gpu/kernels``.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The kernels of all samples on a real GPU: what numpy computed where they were compiled (``make gpu-artifacts``).
 
-Needs a GPU with its driver, cuda-bindings, numpy and pytest; nothing that compiles. ``DSLC_GPU_EVERY=N`` takes every N-th
-case; ``DSLC_GPU_RAW=1`` leaves the memory of what a kernel shall write as it is, so that a tool sees it read unwritten.
+Needs a GPU with its driver, cuda-bindings, numpy and pytest; nothing that compiles. ``DSLC_GPU_EVERY=N`` takes every
+N-th case; ``DSLC_GPU_RAW=1`` leaves the memory of what a kernel shall write as it is, so that a tool sees it read
+unwritten.
 """
 
 from __future__ import annotations
