@@ -35,6 +35,11 @@ class Steps:
     counted: Mapping[str, float]
 
 
+def has(session: Session, entry: str) -> bool:
+    """Whether the artifact holds this entry."""
+    return entry in session._programs
+
+
 def program_of(session: Session, entry: str, sizes: Mapping[str, int]) -> Loaded:
     """The program of an entry with these sizes of dims; of several, that of the largest ones. ArtifactError R312."""
     listed = session._programs.get(entry, [])

@@ -29,6 +29,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "train": Entry("Run", "train", "Train the model of ./dslc.yaml, building it where stale."),
     "eval": Entry("Run", "evaluate", "Compute loss and metrics over the evaluation data."),
     "predict": Entry("Run", "predict", "Run a model on arrays in files; write its results to one."),
+    "bench": Entry("Run", "bench", "Time a model's steps, and each of its kernels against the roof."),
     "show": Entry("Look", "show", "Print a model's graph, as it was checked or after a pass."),
     "info": Entry("Look", "info", "Show what an artifact holds."),
     "mem": Entry("Look", "mem", "Show planned memory, its lower bound, the largest buffers."),

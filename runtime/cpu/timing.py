@@ -15,14 +15,14 @@ from dslc.runtime.cpu.native import thread_count
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_COPIED: Final = 256 << 20  # bytes that all threads copy together: several times the caches
-_SIDE: Final = 1024  # of the matrices, for which BLAS is near its best
-_ROUNDS: Final = 5
+_COPIED: Final = 128 << 20  # bytes that all threads copy together: several times the caches
+_SIDE: Final = 768  # of the matrices, for which BLAS is near its best
+_ROUNDS: Final = 4
 
 
 def machine_roof() -> dict[str, float]:
     """``copy``: bytes that a copy reads and writes in a second; ``matrix32`` and ``matrix64``: operations a second of
-    numpy's products of matrices. Of as many threads as kernels have; takes about a second."""
+    numpy's products of matrices. Of as many threads as kernels have; takes some tenths of a second."""
     threads = thread_count()
     roof = {"copy": _copy_rate(threads)}
     for name, dtype in (("matrix32", np.float32), ("matrix64", np.float64)):

@@ -264,6 +264,10 @@ class FakeDriver:
         return b"Fake GPU\0\0"
 
     def do_cuDeviceGetAttribute(self, attribute: Any, device: Any) -> int:
+        if attribute.name.endswith("MULTIPROCESSOR_COUNT"):
+            return 132
+        if attribute.name.endswith("CLOCK_RATE"):
+            return 1980000
         return self.capability[attribute.name.endswith("MINOR")]
 
     def do_cuDeviceTotalMem(self, device: Any) -> int:

@@ -1,0 +1,205 @@
+"""``dslc bench``"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK
+from dslc.cli.app import Command
+from dslc.cli.options import define_option, size_option, sizes
+from dslc.cli.output import emit, size_text
+from dslc.runtime.measure import ENTRIES
+
+if TYPE_CHECKING:
+    from dslc.runtime.context import Loaded
+    from dslc.runtime.measure import Steps
+    from dslc.runtime.session import Session
+
+_SOURCE: Final = re.compile(r".*\.nn(:.*)?", re.DOTALL)
+_FEWEST_ROUNDS, _MOST_ROUNDS = 3, 20
+
+
+@click.command(cls=Command)
+@click.argument("model", metavar="[ARTIFACT|FILE[:MODEL]]", required=False)
+@click.option("--entry", type=click.Choice(ENTRIES), help="What to time; default: train_step, else predict.")
+@click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto.")
+@click.option("--seconds", type=click.FloatRange(0.1, 600), default=3.0, metavar="N", help="Time steps so long; 3.")
+@click.option("--top", type=click.IntRange(0, 10000), default=12, metavar="N", help="Show the N longest rows; 12.")
+@click.option("--against", metavar="FILE", help="Compare with what --json wrote earlier; exit 1 when slower.")
+@click.option("--tolerance", type=click.FloatRange(0, 10), default=0.05, metavar="X", help="Allow so much more; 0.05.")
+@click.option("--target", metavar="NAME", help="FILE: build for this target; default: that of the device.")
+@click.option("--precision", metavar="NAME", help="FILE: as in `dslc build`.")
+@click.option("--providers", metavar="NAME", help="FILE: as in `dslc build`.")
+@define_option
+@size_option
+def command(
+    model: str | None,
+    entry: str | None,
+    device: str,
+    seconds: float,
+    top: int,
+    against: str | None,
+    tolerance: float,
+    target: str | None,
+    precision: str | None,
+    providers: str | None,
+    defines: tuple[str, ...],
+    size: tuple[str, ...],
+) -> int:
+    """Time a model's steps, and each of its kernels against the roof.
+
+    Weights and inputs are random. FILE is compiled first, and published nowhere; of an ARTIFACT, --size chooses among
+    what was built. Kernels are timed one by one: their sum is not the step's time where it has gaps, or where kernels
+    run side by side. A gate for a change: `dslc bench net.nn --json > base.json`, then
+    `dslc bench net.nn --against base.json`.
+    """
+    from dslc.cli.bench import census, comparison, line_rows, node_rows, read_earlier
+    from dslc.runtime import measure
+
+    building = {"target": target, "precision": precision, "providers": providers}
+    wanted = sizes(size)
+    with _opened(model, device, building, defines, size) as session:
+        entry = entry or next((e for e in ENTRIES if measure.has(session, e)), ENTRIES[-1])
+        chosen = {**_single(wanted, ""), **_single(wanted, entry.partition("_")[0])}
+        program = measure.program_of(session, entry, chosen)
+        inputs = measure.random_inputs(session, program)
+        steps = measure.time_steps(session, program, inputs, seconds)
+        median = statistics.median(steps.times)
+        rounds = min(_MOST_ROUNDS, max(_FEWEST_ROUNDS, int(seconds / median / 4)))
+        measured = measure.measure(session, program, inputs, rounds)
+        nodes = node_rows(program.plan, measured)
+        data = {
+            **_described(session, program),
+            "step": _step(session, program, steps),
+            "counted": {name: round(value, 3) for name, value in steps.counted.items()},
+            "instructions": census(program.plan),
+            "roof": dict(measured.roof),
+            "lines": [row.as_json() for row in line_rows(nodes)],
+            "nodes": [row.as_json() for row in nodes],
+            "nodes_seconds": sum(row.seconds for row in nodes),
+        }
+    text = _text(data, nodes, top)
+    if against is None:
+        emit(data, text)
+        return EXIT_OK
+    ratio, compared = comparison(read_earlier(against, data), data, top)
+    slower = ratio > 1 + tolerance
+    verdict = f"{'slower' if slower else 'not slower'}: {ratio:.3f} times the earlier step, {1 + tolerance:g} allowed"
+    emit({**data, "against": {"ratio": ratio, "tolerance": tolerance, "slower": slower}},
+         "\n".join([text, "", compared, verdict]))  # fmt: skip
+    return EXIT_DIFFERENCE if slower else EXIT_OK
+
+
+def _opened(
+    model: str | None, device: str, building: dict[str, str | None], defines: tuple[str, ...], size: tuple[str, ...]
+) -> Session:
+    """The artifact that is named, or the one that the file compiles to."""
+    from dslc.cli.artifacts import find_artifact
+    from dslc.face import load, reference_meanings
+
+    asked = {name: value for name, value in building.items() if value is not None}
+    if model is None or not _SOURCE.fullmatch(model):
+        for name in (*asked, *(["D"] if defines else [])):
+            raise click.UsageError(f"--{name} is for models that are built here: give FILE.nn")
+        return load(find_artifact(model), device=device, weights="init")
+    from dslc.cli.compile import options_of
+    from dslc.cli.progress import build_progress
+    from dslc.cli.requests import requested
+    from dslc.compiler.pipeline import build
+    from dslc.runtime.artifact import Artifact
+    from dslc.runtime.session import start
+
+    target = asked.get("target") or _target_of(device)
+    request = requested(model, target=target, precision=asked.get("precision"), defines=defines, size=size)
+    chosen = {"providers": asked["providers"]} if "providers" in asked else {}
+    with build_progress() as progress:
+        result = build(request.checked, options_of({**request.build, **chosen}), progress)
+    return start(
+        Artifact.of_bytes(result.artifact, place=model), ".", device=device, weights="init", seed=0, contexts=1,
+        verify="all", meanings=reference_meanings,
+    )  # fmt: skip
+
+
+def _target_of(device: str) -> str:
+    """The target to build for where none is named. What is wrong with the device's name is told when it is opened."""
+    from dslc.runtime.opening import check_options
+
+    check_options(device=device)
+    if not device.startswith("gpu"):
+        return "cpu"
+    from dslc.compiler.codegen.target import ARCHITECTURES
+    from dslc.runtime.cuda import device as devices
+    from dslc.runtime.targets import choose_target
+
+    gpu = devices.device(devices.index_of(device))
+    found = choose_target(ARCHITECTURES, gpu.capability)
+    return found.target if found is not None else next(iter(ARCHITECTURES))
+
+
+def _single(wanted: dict[str, dict[str, list[int]]], entry: str) -> dict[str, int]:
+    """The one size of each dim that was asked for."""
+    return {dim: values[-1] for dim, values in wanted.get(entry, {}).items()}
+
+
+def _described(session: Session, program: Loaded) -> dict[str, Any]:
+    header = session.artifact.header
+    recorded = header["options"]
+    return {
+        "name": session.name,
+        "artifact": session.artifact.id,
+        "entry": program.entry,
+        "sizes": dict(program.sizes),
+        "device": session.device,
+        "precision": recorded.get("precision", {}).get("compute"),
+        "options": {name: recorded.get(name) for name in ("providers", "bulk")},
+        "bytes": {"state": header["state"]["bytes"], "io": program.io_bytes, "work": program.work_bytes},
+    }
+
+
+def _step(session: Session, program: Loaded, steps: Steps) -> dict[str, Any]:
+    median = statistics.median(steps.times)
+    ordered = sorted(steps.times)
+    train, batch = session.interface.train, session.interface.batch
+    rows = program.sizes.get(batch or "", 0)
+    if program.entry == "train_step" and train is not None:
+        rows *= train.accumulate
+    return {
+        "median": median,
+        "min": ordered[0],
+        "p10": ordered[len(ordered) // 10],
+        "p90": ordered[-1 - len(ordered) // 10],
+        "steps": len(ordered),
+        "rows": rows or None,
+        "rows_per_second": rows / median if rows else None,
+    }
+
+
+def _text(data: dict[str, Any], nodes: list[Any], top: int) -> str:
+    from dslc.cli.bench import line_rows, rate_text, rows_table, time_text
+
+    step, held = data["step"], data["bytes"]
+    named = " ".join(f"{n}={v}" for n, v in data["sizes"].items())
+    total = data["nodes_seconds"]
+    rate = f"; {step['rows_per_second']:,.0f} rows/s" if step["rows"] else ""
+    counted = [f"{value:g} {name.replace('_', ' ')}" for name, value in data["counted"].items() if "bytes" not in name]
+    moved = [f"{size_text(round(v))} {n[6:]}" for n, v in data["counted"].items() if n.startswith("bytes_")]
+    peaks = [f"{rate_text(v, 'FLOP/s')} {n}" for n, v in data["roof"].items() if n != "copy"]
+    lines = [
+        f"{data['name']}: {data['entry']} {named} on {data['device']}, {data['precision']}",
+        f"step     {time_text(step['median'])} ({time_text(step['p10'])} to {time_text(step['p90'])}, min "
+        f"{time_text(step['min'])}, {step['steps']:,} steps){rate}",
+        f"memory   {size_text(held['state'])} state, {size_text(held['io'])} io, {size_text(held['work'])} work",
+        f"a step   {', '.join(f'{count:,} {name}' for name, count in data['instructions'].items() if count)}",
+        *([f"         {', '.join([*counted, *moved])}"] if counted else []),
+        f"roof     copy {rate_text(data['roof']['copy'], 'B/s')}, {', '.join(peaks)}",
+        f"kernels  {time_text(total)} when each runs by itself, {total / step['median']:.0%} of the step",
+        "",
+        rows_table(line_rows(nodes), total, top, "line"),
+        "",
+        rows_table(sorted(nodes, key=lambda r: -r.seconds), total, top, "node"),
+    ]
+    return "\n".join(lines)
