@@ -21,14 +21,15 @@ def largest_fitting(low: int, high: int, fits: Callable[[int], bool]) -> int | N
     return low
 
 
-def check_budget(checked: Checked, built: int | None, need: int, need_of: Callable[[int], int]) -> None:
+def check_budget(
+    checked: Checked, budget: int | None, built: int | None, need: int, need_of: Callable[[int], int]
+) -> None:
     """E0402 when ``need`` bytes exceed the budget, with the largest batch below ``built`` that would fit.
 
     ``need_of(batch)``: bytes that a build with this batch size needs.
     """
-    if checked.budget is None or need <= checked.budget:
+    if budget is None or need <= budget:
         return
-    budget = checked.budget
     help = "raise the budget, or make the model smaller"
     if checked.batch is not None and built is not None and built > checked.batch.low:
         found = largest_fitting(checked.batch.low, built - 1, lambda size: need_of(size) <= budget)

@@ -30,6 +30,7 @@ from dslc.compiler.passes.fuse import fuse
 from dslc.compiler.passes.join import join
 from dslc.compiler.passes.layout import layout
 from dslc.compiler.passes.memory import memory
+from dslc.compiler.passes.mirror import mirror
 from dslc.compiler.passes.precision import precision
 from dslc.compiler.passes.runner import PassReport, pass_name, run_passes
 from dslc.compiler.passes.schedule import schedule
@@ -39,7 +40,7 @@ from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
 PIPELINE: Final[tuple[Pass, ...]] = (
-    autodiff, precision, layout, decompose, simplify, fuse, join, absorb, select, schedule, memory
+    autodiff, precision, layout, decompose, simplify, mirror, fuse, join, absorb, select, schedule, memory
 )  # fmt: skip
 #: What each kind of target computes in and keeps its parameters in.
 _CPU_DTYPES: Final = ("f32", "f64")
@@ -56,7 +57,8 @@ class Options:
 
     ``bulk``: the most kernels that a GPU is given at once, 0 for one launch and one wait each; None for all of a step.
     ``target``: names joined by commas; an artifact holds the programs of each. ``precision`` overrides the file's
-    compute and parameter types at once.
+    compute and parameter types at once. ``mirror``: ``auto`` (values may be computed again in the backward pass where
+    that costs next to nothing, or where the budget asks for it), ``never``, or bytes: a budget in place of the file's.
     """
 
     target: str = "cpu"
@@ -66,6 +68,7 @@ class Options:
     name: str | None = None
     fuse: bool = True
     bulk: int | None = None
+    mirror: str | int = "auto"
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -212,10 +215,18 @@ def build_options(checked: Checked, options: Options, layout: StateLayout, targe
         provider=options.provider,
         precision=precision_of(checked, options),
         fuse=options.fuse,
+        mirror="never" if options.mirror == "never" else "auto",
+        mirror_words=checked.mirror,
+        budget=None if (budget := budget_of(checked, options)) is None else budget - layout.bytes,
         train=entries.train_spec(checked),
         state=layout.offsets,
         state_bytes=layout.bytes,
     )
+
+
+def budget_of(checked: Checked, options: Options) -> int | None:
+    """Bytes of one session, at most: the option's, else the file's; None without one."""
+    return options.mirror if isinstance(options.mirror, int) else checked.budget
 
 
 def compile_entry(
@@ -278,7 +289,8 @@ def build(
             )
         )
     batch = None if checked.batch is None else max(p.sizes[checked.batch.name] for p in programs)
-    check_budget(checked, batch, _need(layout, programs), partial(_need_at, checked, options, layout))
+    need = _need(layout, programs)
+    check_budget(checked, budget_of(checked, options), batch, need, partial(_need_at, checked, options, layout))
     if progress is not None:
         progress("artifact", len(wanted), len(wanted))
     compiler = KernelCompiler(Cache.open() if cache is None else cache, progress)
@@ -325,7 +337,7 @@ def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
         "fuse": options.fuse,
         "bulk": "all" if options.bulk is None else options.bulk,
         "streams": 1,
-        "mirror": "never",
+        "mirror": options.mirror,
         "sizes": {
             family: {dim: list(values) for dim, values in dims.items()} for family, dims in options.sizes.items()
         },

@@ -35,10 +35,10 @@ class CallSite:
         self.made_params = False
 
     def emit(self, op: Op, *inputs: Value, **attrs: Attr) -> Value:
-        return self.expander.make(self.node_path, self.span, op, inputs, attrs).out
+        return self.expander.make(self.node_path, self.span, op, inputs, attrs, self.groups).out
 
     def emit_all(self, op: Op, *inputs: Value, **attrs: Attr) -> tuple[Value, ...]:
-        return self.expander.make(self.node_path, self.span, op, inputs, attrs).outputs
+        return self.expander.make(self.node_path, self.span, op, inputs, attrs, self.groups).outputs
 
     def param(self, leaf: str, shape: Shape, init: Init) -> Value:
         self.made_params = True

@@ -18,7 +18,7 @@ from dslc.compiler.check.scope import ModuleScope
 from dslc.compiler.check.statements import Statements
 from dslc.compiler.check.tensors import Tensors, check_bytes
 from dslc.compiler.check.values import BlockRef, Groups, Layer, Poison, Poisoned, Problem, Static
-from dslc.compiler.ir.graph import Attr, Node, Value
+from dslc.compiler.ir.graph import Attr, Node, Origin, Value
 from dslc.compiler.ir.op import Mismatch, Op
 from dslc.compiler.ir.sizes import Size
 from dslc.dsl import syntax
@@ -37,6 +37,7 @@ class Expander:
         self.chosen: dict[int, syntax.Expr] = {}
         self.batch: Size | None = None
         self.precisions: set[str] = set()
+        self.mirror: dict[Origin, str] = {}
         self.count = 0
 
     # --- reports -----------------------------------------------------------------------------------------
@@ -62,8 +63,12 @@ class Expander:
 
     # --- nodes -------------------------------------------------------------------------------------------
 
-    def make(self, path: str, span: Span, op: Op, inputs: Sequence[Value], attrs: dict[str, Attr]) -> Node:
+    def make(
+        self, path: str, span: Span, op: Op, inputs: Sequence[Value], attrs: dict[str, Attr], groups: Groups
+    ) -> Node:
         """A node, counted and checked for size; raises Mismatch."""
+        if groups.mirror != "auto":
+            self.mirror[path, span] = groups.mirror
         self.count += 1
         if self.count > MAX_OPS:
             title = f"this expands to more than {MAX_OPS:,} operations"
@@ -76,7 +81,7 @@ class Expander:
     def emit(self, frame: Frame, span: Span, op: Op, *inputs: Value, **attrs: Attr) -> Value:
         """A node of an operator that has no name of its own."""
         try:
-            return self.make(frame.node_prefix, span, op, inputs, attrs).out
+            return self.make(frame.node_prefix, span, op, inputs, attrs, frame.groups).out
         except Mismatch as wrong:
             raise Problem(wrong.code, wrong.why, span, help=wrong.help) from None
 
@@ -90,15 +95,6 @@ class Expander:
         found = with_attrs(groups, attrs, lambda expr: self.evaluate(expr, frame))
         if found.precision is not None:
             self.precisions.add(found.precision)
-        for attr in attrs:
-            if attr.name == "mirror" and found.mirror == "always":
-                self.reports.warn(
-                    "W005",
-                    "this version recomputes nothing: all values are kept",
-                    attr.span,
-                    "has no effect yet",
-                    help="the results are the same; `dslc mem` shows what is kept",
-                )
         return found
 
     def expand_block(

@@ -18,7 +18,7 @@ from dslc.compiler.check.static_rules import check_names, check_placement
 from dslc.compiler.check.tensors import ParamInfo
 from dslc.compiler.check.train import TrainSection
 from dslc.compiler.check.values import BlockRef, Problem, Static, kind_of
-from dslc.compiler.ir.graph import Graph, Input, Kind, Value, order
+from dslc.compiler.ir.graph import Graph, Input, Kind, Origin, Value, order
 from dslc.compiler.ir.sizes import Dim, Poly
 from dslc.compiler.ops.registry import load_all
 from dslc.dsl import syntax
@@ -49,6 +49,7 @@ class Checked:
     args: Mapping[str, Static]
     precision: Precision
     budget: int | None
+    mirror: Mapping[Origin, str]
     warnings: tuple[Diagnostic, ...]
     module: Module
     digest: str
@@ -193,6 +194,7 @@ def _finish(
         args=args | ({} if train is None else train.args),
         precision=precision,
         budget=budget,
+        mirror=dict(expander.mirror),
         warnings=tuple(expander.reports.warnings),
         module=files.main,
         digest=_digest(files),

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from dslc.compiler.ir.function import Optimizer
+from dslc.compiler.ir.graph import Origin
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 
@@ -72,15 +73,24 @@ def _nowhere() -> Mapping[str, int]:
     return MappingProxyType({})
 
 
+def _nowhere_said() -> Mapping[Origin, str]:
+    return MappingProxyType({})
+
+
 @dataclass(frozen=True)
 class Build:
     """The options of one build. ``state``: name of a state tensor -> its offset in the state region of
-    ``state_bytes`` bytes, the same for all entries."""
+    ``state_bytes`` bytes, the same for all entries. ``mirror``: whether values may be computed again in the backward
+    pass (``auto``, ``never``), of nodes in ``mirror_words`` as that says (``always`` or ``never``); ``budget``:
+    the bytes that a program's io and work may take, as far as that can bring it there."""
 
     target: str = "cpu"
     provider: str = "reference"
     precision: Precision = Precision()
     fuse: bool = True
+    mirror: str = "auto"
+    mirror_words: Mapping[Origin, str] = field(default_factory=_nowhere_said)
+    budget: int | None = None
     train: TrainSpec | None = None
     state: Mapping[str, int] = field(default_factory=_nowhere)
     state_bytes: int = 0

@@ -28,6 +28,7 @@ class Phase(enum.Enum):
     FORWARD = "forward"
     BACKWARD = "backward"
     UPDATE = "update"
+    MIRROR = "mirror"  #: a value of the forward pass once more, for the backward pass
 
 
 class Kind(enum.Enum):
@@ -48,6 +49,10 @@ class Value:
     producer: Node | Input = field(repr=False)
     index: int
     type: TensorType
+
+
+#: Where a node comes from: its path in the model, and its place in the source.
+Origin: TypeAlias = "tuple[str, Span | None]"
 
 
 class Input:

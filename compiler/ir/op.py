@@ -67,6 +67,8 @@ class Op(ABC):
     needs: ClassVar[tuple[frozenset[str], ...]] = (frozenset(),)
     #: Inputs that stay in f32 beside tensors of 16 bits: weights of a normalisation, statistics.
     statistics: ClassVar[tuple[int, ...]] = ()
+    #: Cheap enough to compute a second time from its inputs rather than to keep: the mirror pass may.
+    mirror: ClassVar[bool] = False
     #: Random ops read the scalars seed, step and row as their last three inputs.
     random: ClassVar[bool] = False
 
@@ -118,6 +120,7 @@ class Pointwise(Op):
     """
 
     arity: ClassVar[int]
+    mirror = True
 
     @property
     def inplace(self) -> tuple[tuple[int, int], ...]:  # type: ignore[override]
@@ -143,10 +146,14 @@ class Pointwise(Op):
         found = {a + rank - t.rank for a, t in zip(axes, node.input_types) if a is not None}
         return None if len(found) > 1 else (found.pop() if found else None,)
 
+    def operations(self, attrs: Attrs) -> int:
+        """Arithmetic operations for one element."""
+        return max(1, _operations(self.scalar(attrs, *_arguments(self.arity))))
+
     def cost(self, node: Node) -> Cost:
         elements = node.types[0].bytes // node.types[0].dtype.itemsize
         moved = sum(t.bytes for t in (*node.input_types, *node.types))
-        return Cost(elements * max(1, _operations(self.scalar(node.attrs, *_arguments(self.arity)))), moved)
+        return Cost(elements * self.operations(node.attrs), moved)
 
 
 def _arguments(count: int) -> list[Expr]:

@@ -52,13 +52,26 @@ class MemoryPlan:
     scratch: Mapping[Node, tuple[Place, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """What the mirror pass came to: the nodes that compute something again, and of the program before and after it,
+    fused and scheduled, the most bytes alive at once and the modelled seconds."""
+
+    nodes: int
+    bytes_before: int
+    bytes_after: int
+    seconds_before: float
+    seconds_after: float
+
+
 @dataclass(frozen=True)
 class Program:
     """``graph`` and then the decisions of the planners: None or empty until the pass ran.
 
     ``target``: what it is built for, ``cpu`` or an architecture as ``sm_90``. ``kernels``: the nodes that run as
     kernels of our own. ``scratch``: bytes of each block that a node's kernels want for themselves while they run.
-    ``vendor``: contractions on a GPU are calls of its maker's libraries, where these have them.
+    ``vendor``: contractions on a GPU are calls of its maker's libraries, where these have them. ``mirrored``: what is
+    computed again rather than kept; None where nothing is.
     """
 
     entry: str
@@ -72,3 +85,4 @@ class Program:
     memory: MemoryPlan | None = None
     target: str = "cpu"
     vendor: bool = False
+    mirrored: Mirrored | None = None

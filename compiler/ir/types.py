@@ -6,6 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from dslc.compiler.ir.sizes import Size, bind, product
 
@@ -71,10 +72,9 @@ class TensorType:
     @property
     def bytes(self) -> int:
         """Bytes of a tensor of this type; its sizes must be ints."""
-        count = self.dtype.itemsize
-        for size in self.ints:
-            count *= size
-        return count
+        count = prod(self.shape)
+        assert isinstance(count, int), f"{self} still has dims"
+        return count * self.dtype.itemsize
 
     def bind(self, values: Mapping[str, int]) -> TensorType:
         return TensorType(self.dtype, tuple(bind(s, values) for s in self.shape))

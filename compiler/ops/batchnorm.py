@@ -47,6 +47,7 @@ class BatchNorm(Op):
     """
 
     name = "batchnorm"
+    mirror = True
     statistics = (1, 2, 3, 4)
     needs = (frozenset({"x0", "x1", "y3", "y4"}),)
     inplace = ((3, 1), (4, 2))

@@ -34,6 +34,7 @@ class Expand(Op):
     """expand(x): ``x`` repeated to the attribute ``shape`` by numpy's broadcasting, also to new leading axes."""
 
     name = "expand"
+    mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         shape = shape_attr(attrs)
@@ -60,6 +61,7 @@ class SumTo(Op):
     """
 
     name = "sum_to"
+    mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         shape = shape_attr(attrs)

@@ -106,7 +106,7 @@ class MaxPoolGradLast(ChannelsLast):
 class AvgPoolLast(ChannelsLast):
     """avgpool_last(x): ``avgpool`` of x ``[B, *space, C]`` -> ``[B, *count, C]``."""
 
-    name, inner = "avgpool_last", avgpool
+    name, inner, mirror = "avgpool_last", avgpool, avgpool.mirror
 
 
 class AvgPoolGradLast(ChannelsLast):
@@ -119,6 +119,7 @@ class BatchNormLast(ChannelsLast):
     """batchnorm_last(x, weight, bias, running_mean, running_var): ``batchnorm`` of x ``[B, *space, C]``."""
 
     name, inner, needs, inplace = "batchnorm_last", batchnorm, batchnorm.needs, batchnorm.inplace
+    mirror = batchnorm.mirror
 
 
 class BatchNormGradLast(ChannelsLast):

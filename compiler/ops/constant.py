@@ -57,6 +57,7 @@ class Full(Op):
     """
 
     name = "full"
+    mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         assert not types, "full takes no inputs"

@@ -39,6 +39,7 @@ class GroupNorm(Op):
     """
 
     name = "groupnorm"
+    mirror = True
     statistics = (1, 2)
     needs = (frozenset({"x0", "x1", "y1", "y2"}),)
 

@@ -58,6 +58,7 @@ class LayerNorm(Op):
     """
 
     name = "layernorm"
+    mirror = True
     statistics = (1, 2)
     needs = (frozenset({"x0", "x1", "y1", "y2"}),)
 
@@ -131,6 +132,7 @@ class RmsNorm(Op):
     """
 
     name = "rmsnorm"
+    mirror = True
     statistics = (1,)
     needs = (frozenset({"x0", "x1", "y1"}),)
 

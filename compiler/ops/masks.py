@@ -24,6 +24,7 @@ class Tri(Op):
     """tri(): a b1 matrix of the attribute ``shape`` [n, m], true where ``column - row <= diagonal``."""
 
     name = "tri"
+    mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         assert not types, "tri takes no inputs"

@@ -151,6 +151,7 @@ class AvgPool(Op):
     """
 
     name = "avgpool"
+    mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         return (_infer("avgpool", types[0], attrs),)

@@ -98,6 +98,7 @@ class Sum(Reduction):
     """sum(x): the sum over the axes ``over``; 0 of nothing. Integers and b1 are added in i64."""
 
     name = "sum"
+    mirror = True
     kind = "any"
     of_nothing = True
 
@@ -115,6 +116,7 @@ class Mean(Reduction):
     """mean(x): the mean over the axes ``over``, the sum divided by the number of elements."""
 
     name = "mean"
+    mirror = True
     kind = "float"
 
     def reduce(self, x: Array, over: tuple[int, ...], keep: bool) -> Any:
@@ -145,6 +147,7 @@ class Max(Extreme):
     """max(x): the greatest element over the axes ``over``, nan where there is one. Equal ones share the gradient."""
 
     name = "max"
+    mirror = True
 
     def reduce(self, x: Array, over: tuple[int, ...], keep: bool) -> Any:
         return np.max(x, axis=over, keepdims=keep)
@@ -154,6 +157,7 @@ class Min(Extreme):
     """min(x): the least element over the axes ``over``, nan where there is one. Equal ones share the gradient."""
 
     name = "min"
+    mirror = True
 
     def reduce(self, x: Array, over: tuple[int, ...], keep: bool) -> Any:
         return np.min(x, axis=over, keepdims=keep)

@@ -34,6 +34,7 @@ class Slice(Op):
     """
 
     name = "slice"
+    mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         shape = types[0].shape
@@ -87,6 +88,7 @@ class Pad(Op):
     """
 
     name = "pad"
+    mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         low, high, interior = (ints_attr(attrs, name) for name in ("low", "high", "interior"))
@@ -135,6 +137,7 @@ class Concat(Op):
     """concat(xs): tensors of one dtype put behind each other along the attribute ``axis``; other sizes agree."""
 
     name = "concat"
+    mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         axis, first = int_attr(attrs, "axis"), types[0]

@@ -43,6 +43,7 @@ class Softmax(AlongAxis):
     """softmax(x): ``exp(x) / sum(exp(x))`` along the attribute ``axis``; nan where all elements are -inf."""
 
     name = "softmax"
+    mirror = True
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         return (b(softmax_grad, node.out, only(dys), axis=node.attrs["axis"]),)
@@ -58,6 +59,7 @@ class LogSoftmax(AlongAxis):
     """log_softmax(x): ``x - log(sum(exp(x)))`` along the attribute ``axis``."""
 
     name = "log_softmax"
+    mirror = True
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         return (b(log_softmax_grad, node.out, only(dys), axis=node.attrs["axis"]),)
@@ -124,6 +126,7 @@ class LogSumExp(Reduction):
     """logsumexp(x): ``log(sum(exp(x)))`` over the axes ``over``; -inf where all elements are, inf where one is."""
 
     name = "logsumexp"
+    mirror = True
     kind = "float"
     needs = (frozenset({"x0", "y0"}),)
 

@@ -53,6 +53,7 @@ class Dropout(Op):
     """
 
     name = "dropout"
+    mirror = True
     random = True
     inplace = ((0, 0),)
     needs = (frozenset({"x1", "x2", "x3"}),)
@@ -127,6 +128,7 @@ class Rand(Source):
     """rand(seed, step, row): numbers uniform in [0, 1), multiples of 2^-24."""
 
     name = "rand"
+    mirror = True
 
     def draw(self, start: int, count: int, numbers: Mapping[str, int]) -> Array:
         return uniform(words(start, count, **numbers))
@@ -136,6 +138,7 @@ class Randn(Source):
     """randn(seed, step, row): standard normal numbers."""
 
     name = "randn"
+    mirror = True
 
     def draw(self, start: int, count: int, numbers: Mapping[str, int]) -> Array:
         return normal(start, count, **numbers)

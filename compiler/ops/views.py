@@ -23,6 +23,7 @@ class Reshape(Op):
     """reshape(x): the same elements in the same row-major order, in the attribute ``shape``. Costs nothing."""
 
     name = "reshape"
+    mirror = True
     view = True
     inplace = ((0, 0),)
 
@@ -65,6 +66,7 @@ class Transpose(Op):
     """transpose(x): axis ``i`` of the result is axis ``perm[i]`` of ``x``, with the attribute ``perm``."""
 
     name = "transpose"
+    mirror = True
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         perm, shape = ints_attr(attrs, "perm"), types[0].shape

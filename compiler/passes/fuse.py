@@ -11,9 +11,10 @@ After::
     %2 = fused %0, %1 {body=(("mul", (0, 1), ()), ("full", (), ...), ("add", (2, 3), ()))} : f32[64, 10]  # y forward
 
 A pointwise node joins the region of its readers when all of them are in one region, of the same phase and shape, and
-nobody outside needs its value. So a region has one result, no way leads out of it and back, and nothing is computed
-twice but constants of rank 0, which each region gets for itself. Every inner value keeps its dtype's rounding: the bits
-are those of the nodes. Linear in nodes and reads. Steps of small parameters are joined by ``group.py``.
+nobody outside needs its value; what is computed again for the backward pass joins regions of that. So a region has one
+result, no way leads out of it and back, and nothing is computed twice but constants of rank 0, which each region gets
+for itself. Every inner value keeps its dtype's rounding: the bits are those of the nodes. Linear in nodes and reads.
+Steps of small parameters are joined by ``group.py``.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
+from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, order
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
@@ -85,9 +86,14 @@ def _joins(node: Node, readers: list[Node], last_of: dict[Node, Node]) -> Node |
     """The region that all readers are in and that this node may join."""
     found = {last_of.get(reader) for reader in readers}
     last = found.pop() if len(found) == 1 else None
-    if last is None or last.phase is not node.phase or last.out.type.shape != node.out.type.shape:
+    if last is None or not _together(node.phase, last.phase) or last.out.type.shape != node.out.type.shape:
         return None
     return last
+
+
+def _together(phase: Phase, last: Phase) -> bool:
+    """Whether a node goes into a region that ends in phase ``last``; what is computed again is so for its readers."""
+    return phase is last or (phase is Phase.MIRROR and last is Phase.BACKWARD)
 
 
 def _fused(members: list[Node], new: dict[Value, Value]) -> Value:

@@ -8,7 +8,8 @@ weight's gradient and update right after the gradient that it reads, instead of 
 
 Three list schedules are made (as the nodes stand; by distance from the inputs, updates at once; what frees most bytes
 first), and the one with the least peak is taken, the first of equals. In each, a node that replaces a state waits for
-the other readers of the old value where that is possible, so that it can be written in place.
+the other readers of the old value where that is possible, so that it can be written in place; and what is computed
+again for the backward pass (phase ``mirror``), which could run long before, waits for what else its first reader reads.
 """
 
 from __future__ import annotations
@@ -24,23 +25,32 @@ from dslc.compiler.ir.program import Program
 
 def schedule(program: Program, build: Build) -> Program:
     """The pass. Deterministic; n log n in nodes."""
-    graph = program.graph
+    return dataclasses.replace(program, schedule=tuple(scheduled(program.graph)[0]))
+
+
+def scheduled(graph: Graph) -> tuple[list[Node], int]:
+    """The order of a graph's nodes, and its peak."""
     if not graph.nodes:
-        return dataclasses.replace(program, schedule=())
+        return [], 0
     tables = _Tables(graph)
-    level = _levels(graph)
-    position = {node: i for i, node in enumerate(graph.nodes)}
+    orders = _candidates(tables)
+    peaks = [_peak(tables, order) for order in orders]
+    return orders[peaks.index(min(peaks))], min(peaks)
+
+
+def _candidates(tables: _Tables) -> list[list[Node]]:
+    level, late = tables.level, tables.late
+    position = {node: 2 * i + 1 for i, node in enumerate(tables.graph.nodes)}
+    position.update((node, position[reader] - 1) for node, reader in late.items())
 
     def by_level(node: Node) -> tuple[int, int]:
-        return (-1 if node.phase is Phase.UPDATE else level[node], position[node])
+        return (-1 if node.phase is Phase.UPDATE else level[late.get(node, node)], position[node])
 
-    candidates = [
+    return [
         _listed(tables, lambda n: (0, position[n])),
         _listed(tables, by_level),
         _freeing(tables, position),
     ]
-    best = min(candidates, key=lambda c: _peak(tables, c))
-    return dataclasses.replace(program, schedule=tuple(best))
 
 
 class _Tables:
@@ -58,6 +68,9 @@ class _Tables:
             self.waits[node] = len(producers)
             for producer in producers:
                 self.followers[producer].append(node)
+        self.level = levels(graph)
+        self.late = late_readers(graph, self.level)
+        self._put_off()
         self.softly: dict[Node, list[Node]] = {}
         self.soft_waits: dict[Node, int] = dict.fromkeys(graph.nodes, 0)
         readers: dict[Value, list[Node]] = {}
@@ -73,6 +86,16 @@ class _Tables:
                     self.softly.setdefault(other, []).append(writer)
                     self.soft_waits[writer] += 1
 
+    def _put_off(self) -> None:
+        """Lets late nodes wait for what else their first readers read; none of that comes of them, since it has a
+        lower level than the first reader has."""
+        for node, reader in self.late.items():
+            own = {v.producer for v in node.inputs}
+            for producer in dict.fromkeys(v.producer for v in reader.inputs):
+                if isinstance(producer, Node) and producer.phase is not Phase.MIRROR and producer not in own:
+                    self.waits[node] += 1
+                    self.followers[producer].append(node)
+
 
 def contents(graph: Graph) -> dict[Value, Value]:
     """Value -> the value whose bytes it has: itself, or what a view looks at."""
@@ -83,12 +106,26 @@ def contents(graph: Graph) -> dict[Value, Value]:
     return content
 
 
-def _levels(graph: Graph) -> dict[Node, int]:
+def levels(graph: Graph) -> dict[Node, int]:
     """The longest way from an input to each node."""
     level: dict[Node, int] = {}
     for node in graph.nodes:
         level[node] = 1 + max((level[v.producer] for v in node.inputs if isinstance(v.producer, Node)), default=0)
     return level
+
+
+def late_readers(graph: Graph, level: dict[Node, int]) -> dict[Node, Node]:
+    """Of each node that is computed again: the node of another phase, of the least level, that waits for it."""
+    first: dict[Node, Node] = {}
+    for node in reversed(graph.nodes):
+        reader = first.get(node, node)
+        for value in node.inputs:
+            made = value.producer
+            if not isinstance(made, Node) or made.phase is not Phase.MIRROR:
+                continue
+            if made not in first or level[reader] < level[first[made]]:
+                first[made] = reader
+    return first
 
 
 class _Ready:

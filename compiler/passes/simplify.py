@@ -29,7 +29,7 @@ import math
 from collections.abc import Hashable
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Attr, Attrs, Graph, Node, Value
+from dslc.compiler.ir.graph import Attr, Attrs, Graph, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
@@ -59,6 +59,8 @@ def simplify_graph(graph: Graph) -> Graph:
             if better is None:
                 break
             node = better
+        if node.phase is Phase.MIRROR:  # computed a second time on purpose
+            return node.outputs
         return known.setdefault(_key(node), node).outputs
 
     simpler = graph.rewrite(rule)

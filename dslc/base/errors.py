@@ -131,7 +131,6 @@ CODES: Final[dict[str, str]] = {
     "W002": "the cache is not used",
     "W003": "a value is converted",
     "W004": "a weights file is taken with a remark",
-    "W005": "an attribute has no effect yet",
     "W006": "another device or other code than was built for",
     "W007": "libraries took time while loading",
 }

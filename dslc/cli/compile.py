@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from dslc.base.errors import ArtifactError, BuildError, ResourceError
+from dslc.cli.options import byte_count
 from dslc.cli.origins import placed
 from dslc.cli.sources import as_argument
 
@@ -20,11 +21,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[str, int, int], None]
 
-#: Options of a build that have one value so far; they are accepted so that a configuration can state them.
-_FIXED: Final[dict[str, tuple[object, ...]]] = {
-    "mirror": ("auto", "never"),
-}
-
 _LARGEST_BULK: Final = 1 << 20  # instructions; more than a plan may hold
 
 _FACE: Final = b'"""Written by `dslc build`'
@@ -34,7 +30,7 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
     """The ``build:`` section of a configuration as the compiler's options. Raises BuildError E0603."""
     from dslc.compiler.pipeline import Options
 
-    known = ("target", "precision", "sizes", "providers", "fuse", "name", "bulk", "streams", *_FIXED)
+    known = ("target", "precision", "sizes", "providers", "fuse", "name", "bulk", "streams", "mirror")
     for key, value in build.items():
         if key not in known:
             from dslc.dsl.diagnostics import did_you_mean
@@ -43,9 +39,6 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
             _refuse(f"`{key}` is no build option", key, f"did you mean `{close}`?" if close else ", ".join(known))
         if key == "streams" and value not in ("auto", 1, "1"):
             _refuse(f"all kernels run on one stream, `streams: {value}` is not built yet", key, "write streams: 1")
-        if key in _FIXED and value not in _FIXED[key]:
-            listed = " or ".join(map(str, _FIXED[key]))
-            _refuse(f"`{key}: {value}` is not known", key, f"write {key}: {listed}")
         if key == "fuse" and not isinstance(value, bool):
             _refuse(f"`fuse` is true or false, not `{value}`", key, "write fuse: true")
         if key in ("target", "precision", "providers", "name") and not isinstance(value, str):
@@ -58,7 +51,18 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
         name=name if name is not None else build.get("name"),
         fuse=build.get("fuse", True),
         bulk=_bulk(build.get("bulk", "auto")),
+        mirror=_mirror(build.get("mirror", "auto")),
     )
+
+
+def _mirror(value: object) -> str | int:
+    """``auto``, ``never``, or a budget in bytes: a number, or one with a unit."""
+    if value in ("auto", "never"):
+        return str(value)
+    count = byte_count(str(value)) if isinstance(value, str) else value
+    if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
+        _refuse(f"`mirror: {value}` is not known", "mirror", "write mirror: auto, never, or a budget: 20 GiB")
+    return count
 
 
 def _bulk(value: object) -> int | None:

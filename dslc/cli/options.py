@@ -13,6 +13,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 PRECISION_HELP: Final = "Compute in f32, f64 or, on GPUs, bf16."
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+_BYTES = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?P<unit>B|KiB|MiB|GiB|GB)", re.ASCII)
+_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "GB": 10**9}
 _SIZE = re.compile(r"(?:(?P<entry>train|eval|predict):)?(?P<dim>[A-Za-z_]\w{0,63})=(?P<sizes>[0-9,_ ]+)", re.ASCII)
 
 
@@ -44,6 +46,12 @@ def sizes(texts: Sequence[str]) -> dict[str, dict[str, list[int]]]:
             raise click.BadParameter(f"{match['dim']!r} is given twice", param_hint="--size")
         entry[match["dim"]] = [int(v) for v in values]
     return found
+
+
+def byte_count(text: str) -> int | None:
+    """``20 GiB``, ``512MiB`` as bytes; None where it is no such amount."""
+    match = _BYTES.fullmatch(text.strip())
+    return None if match is None else int(float(match["number"]) * _UNITS[match["unit"]])
 
 
 def define_option(f: F) -> F:

@@ -183,11 +183,14 @@ def test_chain_of_blocks_up_to_the_limit() -> None:
     assert caught.value.code == "E0004"
 
 
-def test_mirror_always_is_said_to_have_no_effect() -> None:
-    text = "nn 1\n@mirror({})\nblock f(x: [N, D]) -> [N, D] {{ return tanh(x) }}\n"
-    text += "model Net(x: [4, 8]) -> [4, 8] {{ return x |> f }}\n"
-    assert [w.code for w in check(text.format("always")).warnings] == ["W005"]
-    assert check(text.format("auto")).warnings == ()
+def test_mirror_is_said_of_the_nodes_below() -> None:
+    text = "nn 1\n@mirror({})\nblock f(x: [N, D]) -> [N, D] {{ return tanh(x) + x }}\n"
+    text += "model Net(x: [4, 8]) -> [4, 8] {{ return sin(x |> f) }}\n"
+    for word in ("always", "never"):
+        checked = check(text.format(word))
+        said = {node.op.name: checked.mirror.get((node.name, node.span)) for node in checked.graph.nodes}
+        assert said == {"tanh": word, "add": word, "sin": None}
+    assert check(text.format("auto")).mirror == {}
 
 
 def test_rounds_that_make_operations_do_not_count_as_idle(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,12 @@ _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
     help="How many kernels a GPU is given with one launch: all of a step (the default), N, or 0: each by itself.",
 )
 @click.option("--streams", metavar="1|auto", help="How many streams of a GPU kernels run on; one so far.")
+@click.option(
+    "--mirror",
+    metavar="auto|never|SIZE",
+    help="Compute values again in the backward pass: where it costs next to nothing (auto, the default), never, or so "
+    "that the program fits into SIZE, as 20GiB.",
+)
 @define_option
 @size_option
 @click.option("--force", is_flag=True, help="Replace what is there, whatever it is.")
@@ -48,6 +54,7 @@ def command(
     target: str | None,
     precision: str | None,
     providers: str | None,
+    mirror: str | None,
     bulk: str | None,
     streams: str | None,
     defines: tuple[str, ...],
@@ -63,7 +70,7 @@ def command(
     from dslc.cli.requests import requested
 
     request = requested(model, target=target, precision=precision, defines=defines, size=size)
-    flags = {"providers": providers, "bulk": bulk, "streams": streams}
+    flags = {"providers": providers, "mirror": mirror, "bulk": bulk, "streams": streams}
     chosen = {option: value for option, value in flags.items() if value is not None}
     options = options_of({**request.build, **chosen}, name)
     folder = Path(out) if out is not None else request.root / "build"

@@ -66,6 +66,7 @@ def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
             **({"precision": compute} if compute == params else {}),
             "sizes": recorded["sizes"],
             "fuse": recorded["fuse"],
+            "mirror": recorded["mirror"],
             "bulk": recorded.get("bulk", "all"),
         },
         name=header["name"],

@@ -1,0 +1,277 @@
+"""mirror: the three graphs of Echo, the same bits, never more bytes, copies that stay late and apart."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+import pytest
+from random_graphs import UNARY, assert_same_bits, build_for, evaluate, feeds_of, graph_of, input_of
+from test_pass_memory import executed
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Graph, Input, Kind, Phase, Value
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.text import format_graph
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.passes.autodiff import differentiate
+from dslc.compiler.passes.fuse import fuse
+from dslc.compiler.passes.memory import memory
+from dslc.compiler.passes.mirror import mirror
+from dslc.compiler.passes.mirror_recipes import recipes, with_copies
+from dslc.compiler.passes.mirror_rule import Facts, propose
+from dslc.compiler.passes.runner import run_passes
+from dslc.compiler.passes.schedule import schedule
+from dslc.compiler.passes.simplify import simplify_graph
+
+B = Builder(name="a")
+ANY_DEPTH = 1 << 30
+TAIL = (mirror, fuse, schedule, memory)
+
+
+def _linear(x: Value, w: Input) -> Value:
+    return B(OPS["matmul"], x, w.value, transpose_a=False, transpose_b=False)
+
+
+def _training(inputs: list[Input], result: Value, wrt: Sequence[Input]) -> Graph:
+    """The gradients of the mean of a result, as outputs."""
+    loss = B(OPS["mean"], result, over=tuple(range(result.type.rank)), keep=False)
+    graph = graph_of(inputs, {"loss": loss})
+    found = differentiate(graph, loss, [i.value for i in wrt])
+    return graph_of(
+        inputs, {"result.loss": loss, **{f"result.d_{i.name}": found[i.value] for i in wrt if i.value in found}}
+    )
+
+
+def _mirrored(graph: Graph, depth: int = ANY_DEPTH) -> Graph:
+    facts = Facts(graph)
+    return with_copies(graph, recipes(facts, propose(facts, facts.candidates, depth)))
+
+
+def _copied(graph: Graph) -> Counter[str]:
+    return Counter(n.op.name for n in graph.nodes if n.phase is Phase.MIRROR)
+
+
+def _working(graph: Graph) -> int:
+    """How many nodes compute something again, views aside."""
+    return sum(n.phase is Phase.MIRROR and n.op.name in UNARY for n in graph.nodes)
+
+
+def _params(*shapes: tuple[int, ...]) -> list[Input]:
+    return [input_of(f"w{i}", Kind.PARAM, *shape) for i, shape in enumerate(shapes)]
+
+
+def _sum_of_two() -> Graph:
+    """tanh(FC(x) + FC(y))"""
+    x, y = input_of("x", Kind.DATA, 8, 8), input_of("y", Kind.DATA, 8, 8)
+    w = _params((8, 8), (8, 8))
+    out = B(OPS["tanh"], B(OPS["add"], _linear(x.value, w[0]), _linear(y.value, w[1])))
+    return _training([x, y, *w], out, w)
+
+
+def _five_steps() -> Graph:
+    """The sum of five times tanh(x + y_t), x the result of a layer"""
+    x, w = input_of("x", Kind.DATA, 8, 8), _params((8, 8))
+    ys = [input_of(f"y{t}", Kind.DATA, 8) for t in range(5)]
+    whole = _linear(x.value, w[0])
+    out = None
+    for y in ys:
+        step = B(OPS["tanh"], B(OPS["add"], whole, y.value))
+        out = step if out is None else B(OPS["add"], out, step)
+    assert out is not None
+    return _training([x, *ys, *w], out, w)
+
+
+def _two_in_a_row() -> Graph:
+    """FC(tanh(tanh(x))), x the result of a layer"""
+    x, w = input_of("x", Kind.DATA, 8, 8), _params((8, 8), (8, 8))
+    first = B(OPS["tanh"], _linear(x.value, w[0]))
+    return _training([x, *w], _linear(B(OPS["tanh"], first), w[1]), w)
+
+
+@pytest.mark.parametrize(
+    ("name", "graph", "copied"),
+    [
+        ("sum_of_two", _sum_of_two(), {}),
+        ("five_steps", _five_steps(), {"add": 5, "tanh": 5}),
+        # once in memory for the layer's gradient, once for that of the second tanh
+        ("two_in_a_row", _two_in_a_row(), {"tanh": 2}),
+    ],
+)
+def test_the_graphs_of_echo(
+    name: str, graph: Graph, copied: dict[str, int], golden: Callable[[str, str], None]
+) -> None:
+    after = _mirrored(graph)
+    verify_graph(after)
+    assert _copied(after) == copied
+    feeds = feeds_of(graph, 1)
+    assert_same_bits(evaluate(graph, feeds), evaluate(after, feeds))
+    golden(f"passes/mirror_{name}.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(after)}")
+
+
+def test_of_two_in_a_row_the_first_is_kept_and_the_gradient_of_the_layer_reads_the_copy() -> None:
+    graph = _two_in_a_row()
+    after = _mirrored(graph)
+    first = next(n for n in after.nodes if n.op.name == "tanh")
+    copies = [n for n in after.nodes if n.phase is Phase.MIRROR]
+    assert all(n.inputs == (first.out,) for n in copies) and first.phase is Phase.FORWARD
+    products = [n for n in after.nodes if n.op.name == "matmul"]
+    assert len(products) == len([n for n in graph.nodes if n.op.name == "matmul"])
+    assert any(n.phase is Phase.BACKWARD and copy.out in n.inputs for n in products for copy in copies)
+
+
+def _random_training(rng: random.Random, size: int) -> Graph:
+    """A net of rows: layers, pointwise ops, norms, dropout, shortcuts, views, in any order."""
+    rows, width = rng.choice([(4, 8), (16, 4), (32, 16)])
+    x = input_of("x", Kind.DATA, rows, width)
+    scalars = [Input(n, Kind.SCALAR, TensorType(DType.I64, ())) for n in ("seed", "step", "row")]
+    inputs, params = [x, *scalars], []
+
+    def param(*shape: int) -> Input:
+        params.append(input_of(f"w{len(params)}", Kind.PARAM, *shape))
+        inputs.append(params[-1])
+        return params[-1]
+
+    values = [_linear(x.value, param(width, width))]
+    for number in range(size):
+        b = Builder(name=f"n{number}")
+        value = values[-1]
+        match rng.randrange(12):
+            case 0 | 1:
+                new = _linear(value, param(width, width))
+            case 2 | 3:
+                new = b(OPS[rng.choice(UNARY)], value)
+            case 4:
+                new = b(OPS["add"], value, rng.choice(values))
+            case 5:
+                new = b(OPS["mul"], value, rng.choice(values))
+            case 6:
+                new = b(OPS["add"], value, param(width).value)
+            case 7:
+                more = {"p": 0.3, "key": number, "row_elements": width}
+                new = b(OPS["dropout"], value, *(s.value for s in scalars), **more)
+            case 8:
+                weight, bias = param(width).value, param(width).value
+                new = b.node(OPS["layernorm"], value, weight, bias, axis=1, eps=1e-5).outputs[0]
+            case 9:
+                new = b(OPS["softmax"], value, axis=1)
+            case 10:
+                turned = b(OPS["reshape"], b(OPS["transpose"], value, perm=(1, 0)), shape=(rows, width))
+                new = b(OPS["tanh"], turned)
+            case _:
+                both = b(OPS["concat"], value, rng.choice(values), axis=1)
+                new = b(OPS["slice"], both, starts=(0, 3), stops=(rows, 3 + width), steps=(1, 1))
+        values.append(new)
+    return _training(inputs, values[-1], params)
+
+
+def _feeds(graph: Graph, seed: int) -> dict[str, object]:
+    return feeds_of(graph, seed) | {
+        i.name: feeds_of(graph, 1)[i.name] * 0 + 3 for i in graph.inputs if i.kind is Kind.SCALAR
+    }
+
+
+def test_any_choice_keeps_every_bit(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+    rng = random.Random(fuzz_seed)
+    copied: Counter[str] = Counter()
+    for case in range(fuzz_count(1000)):
+        graph = simplify_graph(_random_training(rng, rng.randint(1, 25)))
+        facts = Facts(graph)
+        allowed = frozenset(v for v in sorted(facts.candidates, key=lambda v: v.producer.name) if rng.random() < 0.8)
+        after = with_copies(graph, recipes(facts, propose(facts, allowed, rng.choice([1, 2, 3, ANY_DEPTH]))))
+        verify_graph(after)
+        copied += _copied(after)
+        assert _working(simplify_graph(after)) == _working(after), "copies are merged back"
+        feeds = _feeds(graph, case)
+        assert_same_bits(evaluate(graph, feeds), evaluate(after, feeds))
+    assert {"tanh", "layernorm", "dropout", "softmax", "add", "mul"} <= {*copied}
+    assert copied["matmul"] == 0
+
+
+def test_the_plan_is_never_larger(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+    rng = random.Random(fuzz_seed)
+    smaller = 0
+    for case in range(fuzz_count(1000)):
+        graph = _random_training(rng, rng.randint(1, 40))
+        plain, _ = run_passes(Program("train_step", {}, graph), build_for(graph, mirror="never"), TAIL)
+        build = build_for(graph, budget=1)  # as few bytes as there can be
+        program, _ = run_passes(Program("train_step", {}, graph), build, TAIL)
+        assert plain.memory is not None and program.memory is not None and plain.mirrored is None
+        assert program.memory.work_bytes <= plain.memory.work_bytes, f"case {case}"
+        smaller += program.memory.work_bytes < plain.memory.work_bytes
+        feeds = _feeds(graph, case)
+        assert_same_bits(evaluate(graph, feeds), executed(program, build, feeds))
+    assert smaller > 5
+
+
+def _deep(layers: int, rows: int = 512, width: int = 8) -> Graph:
+    """Layers of a product and a gelu, whose gradient reads the product: the gelu's result is the product's again."""
+    x, params = input_of("x", Kind.DATA, rows, width), _params(*[(width, width)] * layers)
+    value = x.value
+    for i, w in enumerate(params):
+        value = Builder(name=f"layer.{i}")(OPS["gelu"], _linear(value, w), approximate=True)
+    return _training([x, *params], value, params)
+
+
+def test_half_of_a_deep_net_is_not_kept() -> None:
+    graph = _deep(40)
+    plain, _ = run_passes(Program("train_step", {}, graph), build_for(graph, mirror="never"), TAIL)
+    program, _ = run_passes(Program("train_step", {}, graph), build_for(graph, budget=1), TAIL)
+    assert plain.memory is not None and program.memory is not None and program.schedule is not None
+    assert program.memory.work_bytes < 0.56 * plain.memory.work_bytes
+    copies = [n for n in program.graph.nodes if n.phase is Phase.MIRROR]
+    assert len(copies) > 35
+    position = {node: i for i, node in enumerate(program.schedule)}
+    readers = program.graph.readers()
+    for node in copies:  # each just before what reads it
+        assert min(position[r] for r in readers[node.outputs[0]]) - position[node] <= 2
+
+
+def test_auto_leaves_small_programs_and_never_all() -> None:
+    graph = _deep(20)
+    program = Program("train_step", {}, graph)
+    assert mirror(program, build_for(graph)) is program
+    assert mirror(program, build_for(graph, mirror="never", budget=1)) is program
+    assert mirror(program, build_for(graph, budget=1 << 40)) is program
+
+
+def test_auto_takes_what_costs_next_to_nothing() -> None:
+    graph = _deep(20, rows=1 << 14, width=2048)
+    build = build_for(graph, target="sm_90")
+    found = mirror(Program("train_step", {}, graph, target="sm_90"), build)
+    said = found.mirrored
+    assert said is not None and said.bytes_after < said.bytes_before - (32 << 20)
+    assert said.seconds_after <= 1.03 * said.seconds_before
+    assert said.nodes == sum(_copied(found.graph).values())
+    assert mirror(found, build) is found, "a second run changes something"
+
+
+@pytest.mark.parametrize("word", ["always", "never"])
+def test_the_source_has_the_last_word(word: str) -> None:
+    graph = _deep(4)
+    said = {(n.name, n.span): word for n in graph.nodes if n.name == "layer.1"}
+    budget = 1 if word == "never" else None  # a small net: nothing is computed again by itself
+    found = mirror(Program("train_step", {}, graph), build_for(graph, mirror_words=said, budget=budget))
+    names = {n.name for n in found.graph.nodes if n.phase is Phase.MIRROR}
+    assert names == {"layer.1"} if word == "always" else names and "layer.1" not in names
+
+
+def test_linear_in_nodes(allowed: Callable[[float, float], bool]) -> None:
+    taken = {}
+    for layers in (200, 800):
+        graph = _deep(layers, rows=4)
+        build = build_for(graph, budget=1)
+        start = time.process_time()
+        mirror(Program("train_step", {}, graph), build)
+        taken[layers] = time.process_time() - start
+    assert taken[800] < 8 * taken[200] + 0.1
+    graph = _deep(800, rows=1 << 12)
+    start = time.process_time()
+    mirror(Program("train_step", {}, graph), Build(target="sm_90"))
+    spent = time.process_time() - start
+    print(f"{spent / len(graph.nodes) * 1e6:.0f} us a node")
+    assert allowed(spent, 250e-6 * len(graph.nodes))  # three times fusion, absorption, schedule
