@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from dslc.base.cache import Cache, Counts
 from dslc.base.errors import BuildError
 from dslc.compiler import entries
 from dslc.compiler.budget import check_budget
@@ -35,7 +36,6 @@ from dslc.compiler.passes.precision import precision
 from dslc.compiler.passes.runner import PassReport, pass_name, run_passes
 from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.simplify import simplify
-from dslc.compiler.toolchain.cache import Cache, Counts
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 

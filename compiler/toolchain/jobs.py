@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from dslc.compiler.toolchain.entry import Field
+from dslc.base.cache_entry import Field
 from dslc.compiler.toolchain.versions import toolchain
 
 #: Kind -> module of the compiler, its function, and modules whose import makes all descriptions known to it.

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from dslc.compiler.toolchain.cache import PATIENCE, Cache, Claim
+from dslc.base.cache import PATIENCE, Cache, Claim
 from dslc.compiler.toolchain.crew import Alone, Crew, Processes
 from dslc.compiler.toolchain.jobs import Job
 

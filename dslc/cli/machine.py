@@ -122,7 +122,7 @@ def _libraries(answers: Answers) -> list[Fact]:
 
 
 def _cache() -> list[Fact]:
-    from dslc.compiler.toolchain.cache import Cache
+    from dslc.base.cache import Cache
 
     cache = Cache.open()  # which warns of a folder that it does not take
     if cache.folder is None:

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from dslc.base import cache as module
+from dslc.base.cache import Cache
+from dslc.base.cache_entry import OVERHEAD, key_of, lock_of, name_of, pack, unpack
 from dslc.base.errors import DslcWarning
-from dslc.compiler.toolchain import cache as module
-from dslc.compiler.toolchain.cache import Cache
-from dslc.compiler.toolchain.entry import OVERHEAD, key_of, lock_of, name_of, pack, unpack
 
 FIELDS = ("text of a kernel", "sm_90", b"\x00options")
 
@@ -205,7 +205,7 @@ def test_a_folder_of_another_user(tmp_path: Path) -> None:
 READ_ONLY = """
 import os, sys
 from pathlib import Path
-from dslc.compiler.toolchain.cache import Cache
+from dslc.base.cache import Cache
 if os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)
 cache = Cache(Path(sys.argv[1]))
 print(cache.fetch("ptx", ("kept",), lambda: b"new"), cache.fetch("ptx", ("lacking",), lambda: b"new"))

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from dslc.base.cache import Cache
 from dslc.compiler.pipeline import BuildResult, Options, build, check_file
 from dslc.compiler.toolchain import crew as crew_module
 from dslc.compiler.toolchain import jobs as jobs_module
 from dslc.compiler.toolchain import kernels as kernels_module
-from dslc.compiler.toolchain.cache import Cache
 from dslc.compiler.toolchain.crew import Processes
 from dslc.compiler.toolchain.jobs import Job
 from dslc.compiler.toolchain.kernels import KernelCompiler

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dslc.compiler.toolchain.cache import Cache
+from dslc.base.cache import Cache
 
 
 @pytest.fixture
@@ -51,6 +51,6 @@ def test_an_entry_that_cannot_go_is_an_error(dslc: Callable, cache: Cache, monke
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("dslc.compiler.toolchain.cache.os.unlink", refused)
+    monkeypatch.setattr("dslc.base.cache.os.unlink", refused)
     ran = dslc("cache", "clear")
     assert ran.code == 6 and "error[R402]: the cache cannot be cleared: Permission denied" in ran.err

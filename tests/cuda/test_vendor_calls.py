@@ -171,7 +171,7 @@ def test_plans_of_models(model: str, size: int, options: dict[str, Any]) -> None
 
 
 def test_features_and_options(tmp_path: Path) -> None:
-    from dslc.compiler.toolchain.cache import Cache
+    from dslc.base.cache import Cache
 
     source = "nn 1\ndim B in 1..64 = 32\nmodel Net(x: [B, 256]) -> [B, 256] {\n  return x |> linear(256)\n}\n"
     path = tmp_path / "net.nn"

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from dslc.base.cache import Cache
+from dslc.base.cache_entry import key_of, name_of
 from dslc.base.failpoint import fail
-from dslc.compiler.toolchain.cache import Cache
-from dslc.compiler.toolchain.entry import key_of, name_of
 
 KEYS = ("one", "two", "three")
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 from cache_use import KEYS, RUNS, Naive, payload
 
+from dslc.base.cache import Cache
+from dslc.base.cache_entry import LOCK
 from dslc.base.errors import DslcWarning
-from dslc.compiler.toolchain.cache import Cache
-from dslc.compiler.toolchain.entry import LOCK
 
 SCRIPT = str(Path(__file__).parent / "cache_use.py")
 

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from dslc.compiler.toolchain.cache import Cache
+from dslc.base.cache import Cache
 
 # Fetches entries in a random order until it is told to stop; a line of counts after every few.
 WORKER = """
 import hashlib, json, random, sys, time, warnings
 from pathlib import Path
-from dslc.compiler.toolchain.cache import Cache
-from dslc.compiler.toolchain.entry import key_of, name_of
+from dslc.base.cache import Cache
+from dslc.base.cache_entry import key_of, name_of
 folder, seed, kind, keys = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 once = sys.argv[5] == "once"
 warnings.simplefilter("error")

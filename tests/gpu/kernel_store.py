@@ -61,8 +61,8 @@ class Writer:
 
     def finish(self, folder: Path, cubins: Mapping[str, bytes] | None = None, **header: Any) -> None:
         """``cubins``: more of them, by their symbols."""
+        from dslc.base.cache import Cache
         from dslc.compiler.toolchain.bundle import unbundle
-        from dslc.compiler.toolchain.cache import Cache
         from dslc.compiler.toolchain.jobs import Job
         from dslc.compiler.toolchain.kernels import KernelCompiler
 

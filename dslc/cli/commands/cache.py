@@ -11,7 +11,7 @@ from dslc.cli.app import Command
 from dslc.cli.output import emit, size_text, table
 
 if TYPE_CHECKING:
-    from dslc.compiler.toolchain.cache import Cache, Stored
+    from dslc.base.cache import Cache, Stored
 
 
 @click.command(cls=Command)
@@ -23,7 +23,7 @@ def command(action: str) -> None:
     folder is $DSLC_CACHE_DIR, else $XDG_CACHE_HOME/dslc, else ~/.cache/dslc; DSLC_CACHE_DIR=off builds without it.
     DSLC_CACHE_MIB limits its size.
     """
-    from dslc.compiler.toolchain.cache import Cache
+    from dslc.base.cache import Cache
 
     cache = Cache.open()
     try:

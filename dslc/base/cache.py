@@ -21,11 +21,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+from dslc.base.cache_entry import LARGEST, LOCK, NAME, OVERHEAD, Field, key_of, lock_of, name_of, pack, unpack
 from dslc.base.errors import DslcWarning, ResourceError
 from dslc.base.failpoint import fail
 from dslc.base.filelock import FileLock, leads_to
 from dslc.base.publish import publish_bytes, sweep
-from dslc.compiler.toolchain.entry import LARGEST, LOCK, NAME, OVERHEAD, Field, key_of, lock_of, name_of, pack, unpack
 
 DEFAULT_LIMIT: Final = 1024  # MiB
 PATIENCE: Final = 120.0  # seconds for which one waits for another process that compiles the same
