@@ -17,11 +17,12 @@ from dslc.compiler.ops.multi_update import member, parted
 
 
 class _Step:
-    """What a formula reads. ``let`` names an intermediate value of the parameter's dtype, ``wide`` one of f64."""
+    """What a formula reads. ``let`` names an intermediate value of the parameter's dtype, ``wide`` one of f64.
+    ``narrow``: the gradient is of a smaller dtype, all of whose values that one has."""
 
-    def __init__(self, builder: RegionBuilder, dtype: DType, slots: int, attrs: Attrs) -> None:
+    def __init__(self, builder: RegionBuilder, dtype: DType, slots: int, attrs: Attrs, narrow: bool = False) -> None:
         self.builder, self.dtype, self.attrs = builder, dtype, attrs
-        self.p, self.g = builder.input(0), builder.input(1)
+        self.p, self.g = builder.input(0), builder.let(builder.input(1), dtype) if narrow else builder.input(1)
         self.slots = [builder.input(2 + i) for i in range(slots)]
         self.rate = builder.input(2 + slots)
         self.step = builder.input(3 + slots)
@@ -181,24 +182,32 @@ def multi(node: Node) -> list[Launch]:
     *outputs, flags = node.outputs
     launches = [_cleared(flags)]
     for number, (own, grad) in enumerate(zip(states, grads)):
-        step = region(op.name, each, grad.type.dtype, grad.type.ints, op.slots, number)
+        step = region(op.name, each, own[0].type.dtype, grad.type.ints, op.slots, number, grad.type.dtype)
         new = outputs[number * len(own) : (number + 1) * len(own)]
         launches.append(Launch(step, (own[0], grad, *own[1:], *scalars), (*new, flags)))
     return launches
 
 
 def region(
-    name: str, attrs: Mapping[str, Any], dtype: DType, shape: Sequence[int], slots: int, flag: int = 0
+    name: str,
+    attrs: Mapping[str, Any],
+    dtype: DType,
+    shape: Sequence[int],
+    slots: int,
+    flag: int = 0,
+    grad: DType | None = None,
 ) -> Region:
     """The step of an update op. Arguments: parameter, gradient, slots, lr, step, and what ``_TRUSTS`` tells where there
-    is something; the new parameter and slots, and flags, of which number ``flag`` is raised."""
+    is something; the new parameter and slots, and flags, of which number ``flag`` is raised. ``grad``: the gradient's
+    dtype, by default the parameter's."""
     inputs = _inputs(dtype, shape, slots)
+    inputs[1] = Access(grad or dtype, inputs[1].strides)
     if name in _TRUSTS:
         inputs.append(Access(dtype, (0,) * len(shape)))
     outputs = [*[Access(dtype, dense(shape))] * (1 + slots), Access(DType.B1, (0,) * len(shape), flag)]
     builder = RegionBuilder(shape, (), inputs, outputs)
     builder.row()
-    step = _Step(builder, dtype, slots, attrs)
+    step = _Step(builder, dtype, slots, attrs, narrow=inputs[1].dtype is not dtype)
     new = _FORMULAS[name](step)
     finite = builder.let(call("abs", step.g) < math.inf, DType.B1)
     for number, (value, old) in enumerate(zip(new, (step.p, *step.slots))):

@@ -29,7 +29,7 @@ class Fused(Op):
     """
 
     name = "fused"
-    inplace = tuple((i, 0) for i in range(_MAX_INPUTS))
+    inplace = (*((i, 0) for i in range(_MAX_INPUTS)), *((i, o) for i in range(8) for o in range(1, 16)))
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         known = list(types)

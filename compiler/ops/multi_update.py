@@ -25,8 +25,8 @@ class MultiUpdate(Op):
 
     Attributes ``step``, the name of an update op that goes element by element, and ``each``, its attributes as
     ((name, value), ...). The states are each parameter and its slots, parameter after parameter, then come their
-    gradients in the same order. Outputs: the new states in their order, and the flags b1[parameters]. Every element has
-    the bits of the op's own step.
+    gradients in the same order, which may be of 16 bits. Outputs: the new states in their order, and the flags
+    b1[parameters]. Every element has the bits of the op's own step with the gradient cast to the state's dtype.
     """
 
     name = "multi_update"
@@ -37,8 +37,10 @@ class MultiUpdate(Op):
         states, grads, scalars = parted(types, op)
         outputs: list[TensorType] = []
         for own, grad in zip(states, grads):
-            *new, _ = op.infer([own[0], grad, *own[1:], *scalars], each)
+            assert grad.dtype in (own[0].dtype, DType.BF16, DType.F16)
+            *new, _ = op.infer([own[0], TensorType(own[0].dtype, grad.shape), *own[1:], *scalars], each)
             outputs += new
+        assert len({grad.dtype for grad in grads}) == 1, "gradients of two dtypes"
         if not 1 <= len(grads) <= MAX_PARAMS:
             raise Mismatch(f"{len(grads)} parameters", f"1 to {MAX_PARAMS}")
         return (*outputs, TensorType(DType.B1, (len(grads),)))
@@ -49,7 +51,8 @@ class MultiUpdate(Op):
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         op, each = member(attrs)
         states, grads, scalars = parted(xs, op)
-        found = [op.meaning([own[0], grad, *own[1:], *scalars], each) for own, grad in zip(states, grads)]
+        pairs = [(own, grad.astype(own[0].dtype, copy=False)) for own, grad in zip(states, grads)]
+        found = [op.meaning([own[0], grad, *own[1:], *scalars], each) for own, grad in pairs]
         return *(x for new in found for x in new[:-1]), np.array([bool(new[-1]) for new in found])
 
     def cost(self, node: Node) -> Cost:
@@ -78,10 +81,11 @@ def parted(inputs: Sequence[T], op: Update) -> tuple[list[Sequence[T]], Sequence
     return states, inputs[count * size : -2], inputs[-2:]
 
 
-def joined(nodes: Sequence[Node], name: str) -> Node:
-    """The node that takes the steps of ``nodes``: updates of one op, with equal attributes, lr and step."""
+def joined(nodes: Sequence[Node], name: str, grads: Sequence[Value]) -> Node:
+    """The node that takes the steps of ``nodes``: updates of one op, with equal attributes, lr and step. ``grads``: the
+    gradients to read, of one dtype."""
     first = nodes[0]
-    inputs = [*(v for n in nodes for v in (n.inputs[0], *n.inputs[2:-2])), *(n.inputs[1] for n in nodes)]
+    inputs = [*(v for n in nodes for v in (n.inputs[0], *n.inputs[2:-2])), *grads]
     each: Attr = tuple(sorted(first.attrs.items()))
     types = (*(t for n in nodes for t in n.types[:-1]), TensorType(DType.B1, (len(nodes),)))
     attrs: dict[str, Attr] = {"step": first.op.name, "each": each}

@@ -45,6 +45,7 @@ FAMILIES: Final = (
     "literal",
     "logic",
     "losses",
+    "many",
     "masks",
     "multi_update",
     "normalize",

@@ -14,8 +14,8 @@ After::
         {each=..., step="sgd_momentum_update"} : ..., b1[2]  # "c1.bias and 1 more" update
 
 Updates join that have the same op, attributes, rate and step, none of which needs another one's result. A large
-parameter keeps its own: it is worth a launch, and its gradient's memory is free again at once. The bits are those of
-the nodes. Linear in nodes.
+parameter keeps its own: it is worth a launch, and its gradient's memory is free again at once. A gradient that was cast
+from 16 bits is read as it was. The bits are those of the nodes. Linear in nodes.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.multi_update import MAX_PARAMS, joined
 from dslc.compiler.ops.optim import Update
@@ -37,7 +38,8 @@ def group_updates(graph: Graph) -> Graph:
     new: dict[Value, Value] = {}
     for nodes in _groups(graph):
         more = len(nodes) - 1
-        whole = joined(nodes, f"{nodes[0].name} and {more} more")
+        name = f"{nodes[0].name} and {more} more" if more else nodes[0].name
+        whole = joined(nodes, name, [_gradient(n) for n in nodes])
         states = iter(whole.outputs)
         for number, node in enumerate(nodes):
             new.update(zip(node.outputs[:-1], states))
@@ -56,11 +58,22 @@ def _groups(graph: Graph) -> list[list[Node]]:
             behind.update(node.outputs)
         elif isinstance(node.op, Update):
             behind.update(node.outputs)
-            if not node.op.layerwise and node.types[0].bytes <= SMALL:
-                key = (node.op.name, tuple(sorted(node.attrs.items())), node.types[0].dtype, node.inputs[-2:])
+            narrow = _gradient(node) is not node.inputs[1]
+            alone = node if node.types[0].bytes > SMALL else None
+            if not node.op.layerwise and (narrow or not alone):
+                kind = (node.types[0].dtype, _gradient(node).type.dtype)
+                key = (node.op.name, tuple(sorted(node.attrs.items())), kind, node.inputs[-2:], alone)
                 groups.setdefault(key, []).append(node)
     cut = [nodes[i : i + MAX_PARAMS] for nodes in groups.values() for i in range(0, len(nodes), MAX_PARAMS)]
-    return [nodes for nodes in cut if len(nodes) > 1]
+    return [nodes for nodes in cut if len(nodes) > 1 or _gradient(nodes[0]) is not nodes[0].inputs[1]]
+
+
+def _gradient(node: Node) -> Value:
+    """An update's gradient, or what it is a cast of where that has 16 bits: ``multi_update`` reads it as it is."""
+    made = node.inputs[1].producer
+    if isinstance(made, Node) and made.op.name == "cast" and made.inputs[0].type.dtype in (DType.BF16, DType.F16):
+        return made.inputs[0]
+    return node.inputs[1]
 
 
 def _renamed(graph: Graph, new: dict[Value, Value]) -> Graph:

@@ -139,6 +139,23 @@ class _Machine:
             assert np.array_equal(self.rounded(dtype, given), given, equal_nan=True), f"no {dtype}"
         return self.rounded(dtype, np.asarray(_scalar(function, x, y), np.float32))
 
+    # Groups of arguments.
+
+    def placed(self, *given: Any) -> np.ndarray:
+        *counts, x = given
+        groups = np.repeat(np.arange(len(counts)), counts)
+        starts = np.concatenate([[0], np.cumsum(counts)])[: len(counts)]
+        group = groups[x]
+        return np.concatenate([group, x - starts[group]], axis=-1)
+
+    def chosen(self, *given: Any) -> np.ndarray:
+        *numbers, x = given
+        return np.array(numbers)[x]
+
+    def pointer(self, first: int, step: int, count: int, total: int, x: np.ndarray) -> np.ndarray:
+        assert first + (count - 1) * step < total == len(self.memory) and np.all(x < count)
+        return first + np.asarray(x) * step
+
     def fill(self, dtype: DType, count: int, x: Any) -> np.ndarray:
         return np.full((1, 1, count), x, np.int64 if dtype is DType.I32 else _NUMPY[dtype])
 
@@ -215,7 +232,10 @@ class _Machine:
 
     # Memory.
 
-    def load(self, dtype: DType, vector: int, p: int, at: Any, mask: Any = None) -> np.ndarray:
+    def load(self, dtype: DType, vector: int, p: Any, at: Any, mask: Any = None) -> np.ndarray:
+        if isinstance(p, np.ndarray):
+            parts = [self.load(dtype, vector, int(n), at, self._of(p, n, mask)) for n in np.unique(p)]
+            return sum(parts[1:], parts[0])
         places, there = self._places(vector, at, mask)
         array = self.memory[p]
         assert array.dtype == numpy_type(dtype)
@@ -224,10 +244,18 @@ class _Machine:
         found = np.where(there, array[np.where(there, places, 0)] if len(array) else 0, array.dtype.type(0))
         return values(found, dtype)
 
-    def load_if(self, dtype: DType, vector: int, p: int, at: Any, mask: Any) -> np.ndarray:
+    def _of(self, p: np.ndarray, number: Any, mask: Any) -> np.ndarray:
+        """Where a pointer is this one."""
+        return (p == number) & (True if mask is None else np.asarray(mask))
+
+    def load_if(self, dtype: DType, vector: int, p: Any, at: Any, mask: Any) -> np.ndarray:
         return self.load(dtype, vector, p, at, mask)
 
-    def store(self, dtype: DType, vector: int, p: int, at: Any, value: Any, mask: Any = None) -> None:
+    def store(self, dtype: DType, vector: int, p: Any, at: Any, value: Any, mask: Any = None) -> None:
+        if isinstance(p, np.ndarray):
+            for n in np.unique(p):
+                self.store(dtype, vector, int(n), at, value, self._of(p, n, mask))
+            return
         places, there = self._places(vector, at, mask)
         array = self.memory[p]
         assert array.dtype == numpy_type(dtype)
@@ -240,7 +268,7 @@ class _Machine:
         assert len(np.unique(places)) == len(places), "two threads write one element"
         array[places] = value
 
-    def store_if(self, dtype: DType, vector: int, p: int, at: Any, value: Any, mask: Any) -> None:
+    def store_if(self, dtype: DType, vector: int, p: Any, at: Any, value: Any, mask: Any) -> None:
         self.store(dtype, vector, p, at, value, mask)
 
     def keep(self, dtype: DType, count: int, threads: int, first: int, x: np.ndarray) -> None:
@@ -254,8 +282,8 @@ class _Machine:
         self.load(dtype, 16 // dtype.itemsize, p, at, mask)  # not outside of its array
 
     def raise_flag(self, p: int, at: Any, found: Any) -> None:
-        if np.any(found):
-            self.memory[p][int(np.ravel(at)[0])] = True
+        places, raised = np.broadcast_arrays(at, found)
+        self.memory[p][np.unique(places[raised])] = True
 
     def _places(self, vector: int, at: Any, mask: Any) -> tuple[np.ndarray, np.ndarray]:
         places = self.ramp(vector, 1, at)

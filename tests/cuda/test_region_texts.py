@@ -15,12 +15,16 @@ from evaluation import apply, values_of
 from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, tolerance, wanted
 
 from dslc.compiler.codegen.cuda import sweep
+from dslc.compiler.codegen.cuda.foreach import Foreach, foreach_source
 from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.cuda.picking import Picked, picked_source
 from dslc.compiler.codegen.cuda.regions import source_of
+from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.sweep import Sweep
 from dslc.compiler.codegen.cuda.units import geometry
+from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region import Access, Region, RegionBuilder
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.op import Builder, Pointwise
 from dslc.compiler.ir.scalar import as_expr
 from dslc.compiler.ir.types import DType
@@ -38,9 +42,9 @@ def cases() -> list[Any]:
 
 
 def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
-    """The node's outputs; None where a launch is no region."""
+    """The node's outputs; None where a launch is of CUDA C++."""
     launches = lower(node)
-    if launches is None or not all(isinstance(x.spec, (Region, Sweep)) for x in launches):
+    if launches is None or not all(isinstance(x.spec, (Region, Sweep, Foreach, Picked)) for x in launches):
         return None
     known: dict[Any, np.ndarray] = {
         v: simulator.memory(np.array(x).reshape(-1), v.type.dtype) for v, x in zip(node.inputs, xs)
@@ -51,16 +55,29 @@ def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
     for block in (b for launch in launches for b in launch.scratch):
         known.setdefault(block, np.full(block.bytes, 0xFF, np.uint8))
     for launch in launches:
-        spec = launch.spec
-        region = spec.region if isinstance(spec, Sweep) else spec
-        dtypes = [a.dtype for a in (*region.inputs, *region.outputs)]
-        dtypes += spec.partial if isinstance(spec, Sweep) else ()
         memory = [known[v] for v in (*launch.reads, *launch.writes)]
-        memory = [m.view(simulator.numpy_type(d)) for m, d in zip(memory, dtypes, strict=True)]
-        source = source_of(launch.symbol, launch.spec)
+        memory = [m.view(simulator.numpy_type(d)) for m, d in zip(memory, _dtypes(launch), strict=True)]
+        source = _source(launch)
         assert "None" not in source.text
         simulator.run(source, geometry(launch.spec).grid[0], memory)
     return [simulator.values(known[v], v.type.dtype).reshape(v.type.ints) for v in node.outputs]
+
+
+def _source(launch: Launch) -> Source:
+    if isinstance(launch.spec, Foreach):
+        return foreach_source(launch.symbol, launch.spec)
+    if isinstance(launch.spec, Picked):
+        return picked_source(launch.symbol, launch.spec)
+    return source_of(launch.symbol, launch.spec)
+
+
+def _dtypes(launch: Launch) -> list[DType]:
+    """Of the arguments."""
+    if isinstance(launch.spec, Foreach | Picked):
+        return [v.type.dtype for v in (*launch.reads, *launch.writes) if isinstance(v, Value)]
+    region = launch.spec.region if isinstance(launch.spec, Sweep) else launch.spec
+    partial = launch.spec.partial if isinstance(launch.spec, Sweep) else ()
+    return [*(a.dtype for a in (*region.inputs, *region.outputs)), *partial]
 
 
 def drawn(rng: np.random.Generator, *shapes: tuple[int, ...]) -> list[np.ndarray]:

@@ -132,3 +132,19 @@ def test_many_are_cut_into_nodes_of_a_bounded_number() -> None:
     counts = [n.types[-1].ints[0] for n in graph.nodes if n.op.name == "multi_update"]
     assert counts == [MAX_PARAMS, MAX_PARAMS, 3]
     assert names(graph).count("slice") == 0
+
+
+def test_a_gradient_of_16_bits_is_read_as_it_is() -> None:
+    """Large parameters too: the cast is a part of their step."""
+    steps, halves = Steps(), []
+    for shape in [(3, 4), (5,), (SMALL // 4 + 1,)]:
+        halves.append(Input(f"half{len(halves)}", Kind.DATA, TensorType(DType.F16, shape)))
+        steps.add(*shape, grad=Builder(phase=Phase.UPDATE)(OPS["cast"], halves[-1].value, dtype=F32))
+    steps.add(7)
+    steps.add(7)
+    steps.inputs += halves
+    graph = checked(steps.graph())
+    joined = [n for n in graph.nodes if n.op.name == "multi_update"]
+    assert [(len(n.inputs) - 2) // 3 for n in joined] == [2, 1, 2]
+    assert [n.inputs[-3].type.dtype for n in joined] == [DType.F16, DType.F16, F32]
+    assert names(graph).count("cast") == 1, "that of the flags"

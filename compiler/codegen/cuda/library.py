@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from dslc.compiler.codegen.cuda import exchange, functions, groups, halves, memory, own
+from dslc.compiler.codegen.cuda import choose, exchange, functions, groups, halves, memory, own
 from dslc.compiler.codegen.cuda.source import Call
 from dslc.compiler.ir.scalar import FUNCTIONS
 
@@ -32,6 +32,8 @@ def function_of(call: Call) -> Any:
             return memory.raise_flag
         case "thread" | "block" | "joined":
             return getattr(groups, head)
+        case "placed" | "chosen" | "pointer":
+            return getattr(choose, head)(*given)
         case "prefetch":
             return memory.prefetch(*given)
         case "keep" | "kept":

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from dslc.compiler.codegen import classes, clipping, norms, pointwise, resample, rows, scans, updates
-from dslc.compiler.codegen.cuda import attention, contractions, drawing, indexing, ordering, pooling
+from dslc.compiler.codegen.cuda import attention, contractions, drawing, foreach, indexing, ordering, picking, pooling
 from dslc.compiler.codegen.cuda.inside import computed_inside
 from dslc.compiler.codegen.cuda.regions import writes
 from dslc.compiler.codegen.cuda.split import split
@@ -25,6 +25,8 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **resample.LOWERED,
     **classes.LOWERED,
     **updates.LOWERED,
+    **foreach.LOWERED,
+    **picking.LOWERED,
     **clipping.LOWERED,
     **attention.LOWERED,
     **indexing.LOWERED,

@@ -1,0 +1,208 @@
+"""One region run for each of many groups of arguments of different sizes: a multi-tensor launch.
+
+The steps of an optimizer for all small parameters are one kernel whose blocks are chunks of all tensors (the
+multi-tensor apply of PyTorch and Apex), instead of a launch each; so are casts of weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dslc.compiler.codegen.cuda.schedule import vector_of
+from dslc.compiler.codegen.cuda.source import Source
+from dslc.compiler.codegen.cuda.stages import register_dtype, used_values
+from dslc.compiler.codegen.cuda.text import Index, Text
+from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
+from dslc.compiler.codegen.cuda.values import Reg, Values
+from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.region import Access, Let, Region, RegionBuilder
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.codegen.updates import multi, region
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.scalar import argument
+from dslc.compiler.ops.multi_update import member, parted
+
+Argument = Value | Scratch
+_THREADS: Final = 256
+_LANES: Final = 16  # elements of a thread
+_ARGUMENTS: Final = 500  # of one kernel: all devices take 4 KB of pointers
+
+
+@dataclass(frozen=True)
+class Foreach:
+    """``region``, of one outer axis and no inner one, for each of ``sizes`` as the length of that axis.
+
+    The region's inputs that lie along the axis come before those of no stride, and so its outputs. Arguments: the
+    former inputs of each size, the inputs for all; the former outputs of each size, the outputs for all, which have an
+    element for each size, from number ``first`` on.
+    """
+
+    region: Region
+    sizes: tuple[int, ...]
+    first: int = 0
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Blocks of each size."""
+        return tuple(-(-size // (_THREADS * _LANES)) for size in self.sizes)
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((max(1, sum(self.chunks)), 1, 1), (_THREADS, 1, 1))
+
+    @property
+    def own(self) -> tuple[int, int]:
+        """How many inputs and outputs a size has for itself."""
+        inputs, outputs = (sum(map(_along, side)) for side in (self.region.inputs, self.region.outputs))
+        return inputs, outputs
+
+    @property
+    def arguments(self) -> int:
+        own, shared = sum(self.own), len(self.region.inputs) + len(self.region.outputs) - sum(self.own)
+        return own * len(self.sizes) + shared
+
+
+def _along(access: Access) -> bool:
+    return any(access.strides)
+
+
+def foreach_source(name: str, spec: Foreach) -> Source:
+    """The text of the kernel: whole vectors first, then what is left of a size, element by element."""
+    return _Printer(name, spec).source()
+
+
+class _Printer:
+    def __init__(self, name: str, spec: Foreach) -> None:
+        self.spec, self.region = spec, spec.region
+        self.text = Text(name, spec.arguments, wide=False)
+        self.values = Values(self.text)
+        self.vector = vector_of(spec.region)
+        self.pointers: list[str] = []
+        self.flag: Index = 0
+
+    def source(self) -> Source:
+        text, sizes = self.text, self.spec.sizes
+        place = text.set(text.call("placed", self.spec.chunks, text.here("block")))
+        group, chunk = (text.set(text.call("part", (i,), place)) for i in range(2))
+        self.pointers = self._pointers(group)
+        self.flag = text.plus(group, self.spec.first)
+        thread = text.here("thread")
+        whole = [size // self.vector * self.vector for size in sizes]
+        first = text.plus(text.times(chunk, _THREADS * _LANES), text.times(thread, self.vector))
+        numbers = text.ramp(first, _LANES // self.vector, _THREADS * self.vector)
+        self._elements(numbers, self.vector, self._below(numbers, whole, group))
+        rest = [size - full for size, full in zip(sizes, whole)]
+        if any(rest):
+            mine = text.both(text.below(chunk, 1), self._below(thread, rest, group))
+            self._elements(text.plus(thread, text.set(text.call("chosen", whole, group))), 1, mine)
+        return text.source(_THREADS)
+
+    def _below(self, numbers: Index, limits: Sequence[int], group: str) -> str:
+        text = self.text
+        limit = text.set(text.call("chosen", limits, group))
+        return text.set(text.call("below", (), text.known(numbers), limit))
+
+    def _pointers(self, group: str) -> list[str]:
+        """Of the region's inputs and outputs."""
+        text, count, found, place = self.text, len(self.spec.sizes), [], 0
+        for own, accesses in zip(self.spec.own, (self.region.inputs, self.region.outputs)):
+            for i in range(own):
+                found.append(text.set(text.call("pointer", (place + i, own, count, text.arguments), group)))
+            place += own * count
+            found += [f"p{place + i}" for i in range(len(accesses) - own)]
+            place += len(accesses) - own
+        return found
+
+    def _elements(self, numbers: Index, vector: int, mask: str | None) -> None:
+        text, region = self.text, self.region
+        assert mask is not None and not region.indices
+        [stage] = region.stages
+        known: list[Reg | None] = []
+        for number, access in enumerate(region.inputs):
+            place = (vector, text.known(numbers), mask) if _along(access) else (1, text.known(0))
+            head = "load_if" if _along(access) else "load"
+            found = text.set(text.call(head, (access.dtype, place[0]), self.pointers[number], *place[1:]))
+            known.append(Reg(found, access.dtype) if number in used_values(stage) else None)
+        known.append(None)  # the index
+        for let in stage.lets:
+            assert isinstance(let, Let)
+            known.append(Reg(text.set(self.values.evaluate(let.expr, known, let.dtype).text), let.dtype))
+        outputs = self.pointers[len(region.inputs) :]
+        for store in stage.stores:
+            reg, access = known[store.value], region.outputs[store.output]
+            assert reg is not None and register_dtype(access.dtype) is reg.held
+            arguments = (outputs[store.output], text.known(numbers), reg.text, mask)
+            text.write(text.call("store_if", (access.dtype, vector), *arguments))
+        for flag in stage.raises:
+            reg = known[flag.value]
+            assert reg is not None
+            there = text.call("each", (vector,), mask) if vector > 1 else mask
+            raised = text.set(text.call("and", (), reg.text, there))
+            text.write(text.call("raise_flag", (), outputs[flag.output], text.known(self.flag), raised))
+
+
+@geometry.register
+def _(spec: Foreach) -> Geometry:
+    return spec.geometry
+
+
+@compiled.register
+def _(spec: Foreach, symbol: str, architecture: str) -> Compiled:
+    from dslc.compiler.toolchain.numba_cuda import ptx_of
+    from dslc.compiler.toolchain.nvjitlink import cubin_of
+
+    ptx = ptx_of(foreach_source(symbol, spec), architecture)
+    return Compiled(ptx, cubin_of(ptx, architecture))
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A size with its own reads and writes."""
+
+    size: int
+    reads: Sequence[Argument]
+    writes: Sequence[Argument]
+
+
+def _launches(
+    template: Region, groups: Sequence[_Group], reads: Sequence[Argument] = (), writes: Sequence[Argument] = ()
+) -> list[Launch]:
+    """Launches for all groups, as many at once as a kernel takes arguments; ``reads`` and ``writes`` of all."""
+    each = len(groups[0].reads) + len(groups[0].writes)
+    most = (_ARGUMENTS - len(reads) - len(writes)) // each
+    found = []
+    for first in range(0, len(groups), most):
+        some = groups[first : first + most]
+        own_reads, own_writes = [v for g in some for v in g.reads], [v for g in some for v in g.writes]
+        spec = Foreach(template, tuple(g.size for g in some), first)
+        found.append(Launch(spec, (*own_reads, *reads), (*own_writes, *writes)))
+    return found
+
+
+def together(node: Node) -> list[Launch]:
+    """A ``multi_update``: the flags are cleared, then one launch takes all steps."""
+    clear, *steps = multi(node)
+    op, each = member(node.attrs)
+    _, grads, scalars = parted(node.inputs, op)
+    sizes = [math.prod(grad.type.ints) for grad in grads]
+    shape = (max(2, *sizes),)  # of one element would be of no axis
+    template = region(op.name, each, node.types[0].dtype, shape, op.slots, grad=grads[0].type.dtype)
+    groups = [_Group(size, step.reads[:-2], step.writes[:-1]) for size, step in zip(sizes, steps)]
+    return [clear, *_launches(template, groups, scalars, node.outputs[-1:])]
+
+
+def casts(node: Node) -> list[Launch]:
+    """All of them in one launch."""
+    sizes = [math.prod(t.ints) for t in node.types]
+    source, target = (Access(v.type.dtype, (1,)) for v in (node.inputs[0], node.outputs[0]))
+    builder = RegionBuilder((max(2, *sizes),), (), [source], [target])
+    builder.row()
+    builder.store(0, builder.let(argument(0), target.dtype))
+    groups = [_Group(size, (x,), (y,)) for size, x, y in zip(sizes, node.inputs, node.outputs)]
+    return _launches(builder.region(), groups)
+
+
+LOWERED: Final = {"multi_update": together, "casts": casts}

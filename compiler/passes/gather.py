@@ -1,0 +1,108 @@
+"""Launches for many small tensors become one: casts of parameters, and flags put together element by element.
+
+Before::
+
+    %1 = cast %w1 {dtype=bf16} : bf16[64, 64, 1, 1]  # a.conv forward
+    %2 = cast %w2 {dtype=bf16} : bf16[64, 256, 1, 1]  # b.conv forward
+    %8 = slice %7 {starts=(2,), stops=(4,), steps=(1,)} : b1[2]  # nonfinite update
+    %9 = concat %6, %8 {axis=0} : b1[3]  # nonfinite update
+
+After::
+
+    %1, %2 = casts %w1, %w2 {dtype=bf16} : bf16[64, 64, 1, 1], bf16[64, 256, 1, 1]  # "a.conv and 1 more" forward
+    %9 = pick %6, %7 {place=(0, 2, 3), source=(0, 1, 1)} : b1[3]  # nonfinite update
+
+Casts join where there is a backward pass, which keeps most of their results anyhow; a large one stays alone. GPUs
+alone, where a launch costs more than such a tensor. The bits stay. Linear in nodes and reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, order
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.attrs import dtype_attr, int_tuple
+from dslc.compiler.ops.many import MAX_CASTS, casts, pick
+
+LARGE: Final = 1 << 25  # bytes of a result that stays alone
+_FEW: Final = 2  # pieces that are as well copied
+_MOST: Final = 1024  # elements of what is picked
+
+
+def gather(program: Program, build: Build) -> Program:
+    """The pass."""
+    if build.target == "cpu" or not build.fuse:
+        return program
+    return dataclasses.replace(program, graph=gather_graph(program.graph))
+
+
+def gather_graph(graph: Graph) -> Graph:
+    """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
+    new: dict[Value, Value] = {}
+    for nodes in _groups(graph):
+        first, more = nodes[0], len(nodes) - 1
+        b = Builder(name=f"{first.name} and {more} more", span=first.span, phase=first.phase)
+        made = b.node(casts, *(n.inputs[0] for n in nodes), dtype=dtype_attr(first.attrs))
+        new.update(zip((n.out for n in nodes), made.outputs))
+    for node in graph.nodes:
+        fresh = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
+        if fresh.op.name == "concat":
+            fresh = _picked(fresh) or fresh
+        if fresh is not node and node.outputs[0] not in new:
+            new.update(zip(node.outputs, fresh.outputs))
+    if not new:
+        return graph
+    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
+    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
+    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+
+
+def _groups(graph: Graph) -> list[list[Node]]:
+    """Casts that join, two or more each."""
+    if not any(n.phase is Phase.BACKWARD for n in graph.nodes):
+        return []
+    groups: dict[tuple[DType, DType], list[Node]] = {}
+    for node in graph.nodes:
+        if node.op.name != "cast" or node.types[0].bytes > LARGE or not node.types[0].bytes:
+            continue
+        source = node.inputs[0].producer
+        if isinstance(source, Input) and source.kind is Kind.PARAM:
+            groups.setdefault((node.input_types[0].dtype, node.types[0].dtype), []).append(node)
+    cut = [nodes[i : i + MAX_CASTS] for nodes in groups.values() for i in range(0, len(nodes), MAX_CASTS)]
+    return [nodes for nodes in cut if len(nodes) > 1]
+
+
+def _picked(concat: Node) -> Node | None:
+    """A ``pick`` for a concat of several short vectors, of slices from where they were cut."""
+    type = concat.types[0]
+    if type.rank != 1 or len(concat.inputs) <= _FEW or type.ints[0] > _MOST:
+        return None
+    vectors: dict[Value, int] = {}
+    sources: list[int] = []
+    places: list[int] = []
+    for value in concat.inputs:
+        whole, first = _slice_of(value)
+        number = vectors.setdefault(whole, len(vectors))
+        sources += [number] * value.type.ints[0]
+        places += range(first, first + value.type.ints[0])
+    attrs = {"source": tuple(sources), "place": tuple(places)}
+    types = (TensorType(type.dtype, type.shape),)
+    return Node(pick, tuple(vectors), types, attrs, name=concat.name, span=concat.span, phase=concat.phase)
+
+
+def _slice_of(value: Value) -> tuple[Value, int]:
+    """The vector that a value is a slice of, or itself, and where it begins."""
+    node = value.producer
+    if (
+        isinstance(node, Node)
+        and node.op.name == "slice"
+        and node.inputs[0].type.rank == 1
+        and node.attrs["steps"] == (1,)
+    ):
+        return node.inputs[0], int_tuple(node.attrs, "starts")[0]
+    return value, 0
