@@ -122,9 +122,10 @@ class _Norm:
         summed = (wide_dy, at + 2)
         sums = self.b.node(fused_sums, dy, x, middle, scale, body=body, summed=summed, over=self.over)
         d_bias, d_weight = sums.outputs
-        mean_dy = self.column(self.op("div", d_bias, float(self.count)))
-        slope = self.column(self.op("div", d_weight, float(self.count)))
         xhat = self.op("mul", self.op("sub", self.wide(x), middle), scale)
-        centred = self.op("sub", self.op("sub", self.wide(dy), mean_dy), self.op("mul", xhat, slope))
-        dx = self.op("mul", centred, self.column(self.op("mul", weight, invstd)))
+        # count times what belongs there, so that no launch is needed for means of channels
+        sloped = self.op("sub", self.op("mul", self.wide(dy), float(self.count)), self.column(d_bias))
+        centred = self.op("sub", sloped, self.op("mul", xhat, self.column(d_weight)))
+        outer = self.column(self.op("mul", invstd, weight))  # the forward pass has it
+        dx = self.op("mul", self.op("mul", centred, outer), 1 / self.count)
         return self.narrow(dx), d_weight, d_bias
