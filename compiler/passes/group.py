@@ -30,16 +30,18 @@ from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.multi_update import MAX_PARAMS, joined
 from dslc.compiler.ops.optim import Update
 
+_HALF: Final = (DType.BF16, DType.F16)
+_MOVES: Final = ("reshape", "transpose")  # whose results have the elements of their input
 SMALL: Final = 1 << 20  # bytes of a parameter that joins others, at most
 
 
 def group_updates(graph: Graph) -> Graph:
     """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
     new: dict[Value, Value] = {}
-    for nodes in _groups(graph):
-        more = len(nodes) - 1
+    for members in _groups(graph):
+        nodes, more = [n for n, _ in members], len(members) - 1
         name = f"{nodes[0].name} and {more} more" if more else nodes[0].name
-        whole = joined(nodes, name, [_gradient(n) for n in nodes])
+        whole = joined(nodes, name, [grad for _, grad in members])
         states = iter(whole.outputs)
         for number, node in enumerate(nodes):
             new.update(zip(node.outputs[:-1], states))
@@ -49,31 +51,37 @@ def group_updates(graph: Graph) -> Graph:
     return _renamed(graph, new) if new else graph
 
 
-def _groups(graph: Graph) -> list[list[Node]]:
-    """Nodes that join, two or more each."""
-    groups: dict[Hashable, list[Node]] = {}
+def _groups(graph: Graph) -> list[list[tuple[Node, Value]]]:
+    """Nodes that join and the gradients that they read, two or more each, or one with a gradient of 16 bits."""
+    groups: dict[Hashable, list[tuple[Node, Value]]] = {}
     behind: set[Value] = set()  # what an update has gone into
     for node in graph.nodes:
         if any(v in behind for v in node.inputs):
             behind.update(node.outputs)
         elif isinstance(node.op, Update):
             behind.update(node.outputs)
-            narrow = _gradient(node) is not node.inputs[1]
             alone = node if node.types[0].bytes > SMALL else None
-            if not node.op.layerwise and (narrow or not alone):
-                kind = (node.types[0].dtype, _gradient(node).type.dtype)
+            grad = _before_cast(node.inputs[1])
+            if not node.op.layerwise and (grad or not alone):
+                grad = grad or node.inputs[1]
+                kind = (node.types[0].dtype, grad.type.dtype)
                 key = (node.op.name, tuple(sorted(node.attrs.items())), kind, node.inputs[-2:], alone)
-                groups.setdefault(key, []).append(node)
-    cut = [nodes[i : i + MAX_PARAMS] for nodes in groups.values() for i in range(0, len(nodes), MAX_PARAMS)]
-    return [nodes for nodes in cut if len(nodes) > 1 or _gradient(nodes[0]) is not nodes[0].inputs[1]]
+                groups.setdefault(key, []).append((node, grad))
+    cut = [members[i : i + MAX_PARAMS] for members in groups.values() for i in range(0, len(members), MAX_PARAMS)]
+    return [members for members in cut if len(members) > 1 or members[0][1].type.dtype in _HALF]
 
 
-def _gradient(node: Node) -> Value:
-    """An update's gradient, or what it is a cast of where that has 16 bits: ``multi_update`` reads it as it is."""
-    made = node.inputs[1].producer
-    if isinstance(made, Node) and made.op.name == "cast" and made.inputs[0].type.dtype in (DType.BF16, DType.F16):
-        return made.inputs[0]
-    return node.inputs[1]
+def _before_cast(grad: Value) -> Value | None:
+    """What a gradient was before it was cast from 16 bits, in the gradient's shape; None for any other."""
+    made = grad.producer
+    if not isinstance(made, Node):
+        return None
+    if made.op.name == "cast":
+        return made.inputs[0] if made.inputs[0].type.dtype in _HALF else None
+    if made.op.name not in _MOVES:
+        return None
+    before = _before_cast(made.inputs[0])
+    return None if before is None else Builder().at(made, made.phase)(made.op, before, **made.attrs)
 
 
 def _renamed(graph: Graph, new: dict[Value, Value]) -> Graph:

@@ -138,8 +138,11 @@ def test_a_gradient_of_16_bits_is_read_as_it_is() -> None:
     """Large parameters too: the cast is a part of their step."""
     steps, halves = Steps(), []
     for shape in [(3, 4), (5,), (SMALL // 4 + 1,)]:
-        halves.append(Input(f"half{len(halves)}", Kind.DATA, TensorType(DType.F16, shape)))
-        steps.add(*shape, grad=Builder(phase=Phase.UPDATE)(OPS["cast"], halves[-1].value, dtype=F32))
+        halves.append(Input(f"half{len(halves)}", Kind.DATA, TensorType(DType.F16, shape[::-1])))
+        b = Builder(phase=Phase.UPDATE)
+        wide = b(OPS["cast"], halves[-1].value, dtype=F32)
+        turned = b(OPS["transpose"], wide, perm=(1, 0)) if len(shape) == 2 else b(OPS["reshape"], wide, shape=shape)
+        steps.add(*shape, grad=turned)
     steps.add(7)
     steps.add(7)
     steps.inputs += halves
