@@ -25,9 +25,11 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.layout import StateLayout, layout_state
 from dslc.compiler.naming import artifact_name
 from dslc.compiler.passes.absorb import absorb
+from dslc.compiler.passes.again import again
 from dslc.compiler.passes.autodiff import autodiff
 from dslc.compiler.passes.decompose import decompose
 from dslc.compiler.passes.fuse import fuse
+from dslc.compiler.passes.gather import gather
 from dslc.compiler.passes.join import join
 from dslc.compiler.passes.layout import layout
 from dslc.compiler.passes.memory import memory
@@ -40,7 +42,8 @@ from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
 PIPELINE: Final[tuple[Pass, ...]] = (
-    autodiff, precision, layout, decompose, simplify, mirror, fuse, join, absorb, select, schedule, memory
+    autodiff, precision, layout, decompose, simplify, mirror, fuse, gather, join, absorb, again, select, schedule,
+    memory,
 )  # fmt: skip
 #: What each kind of target computes in and keeps its parameters in.
 _CPU_DTYPES: Final = ("f32", "f64")

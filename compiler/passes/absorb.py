@@ -76,7 +76,7 @@ def _without(graph: Graph, chosen: set[Node]) -> Graph:
         taken = [v.producer for v in dict.fromkeys(node.inputs) if v.producer in chosen]
         inputs = tuple(new.get(v, v) for v in node.inputs)
         if taken:
-            fresh = _joined(node, inputs, {n.out: n for n in taken if isinstance(n, Node)}, new)
+            fresh = joined(node, inputs, {n.out: n for n in taken if isinstance(n, Node)}, new)
         else:
             fresh = node.with_inputs(inputs)
         if fresh is not node:
@@ -86,7 +86,7 @@ def _without(graph: Graph, chosen: set[Node]) -> Graph:
     return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
 
 
-def _joined(node: Node, current: tuple[Value, ...], taken: dict[Value, Node], new: dict[Value, Value]) -> Node:
+def joined(node: Node, current: tuple[Value, ...], taken: dict[Value, Node], new: dict[Value, Value]) -> Node:
     """``node``, whose inputs are now ``current``, with the bodies of the ``taken`` producers in front of its own."""
     inside = {old: producer for old, producer in taken.items()}
     sources = [v for old, v in zip(node.inputs, current) if old not in inside]

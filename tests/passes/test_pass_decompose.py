@@ -11,7 +11,9 @@ from random_graphs import assert_same_bits, evaluate, feeds_of
 from dslc.compiler import pipeline
 from dslc.compiler.ir.graph import Graph, Kind
 from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.passes import again
 from dslc.compiler.passes.absorb import absorb_graph
+from dslc.compiler.passes.again import again_graph
 from dslc.compiler.passes.decompose import decompose_graph
 from dslc.compiler.passes.fuse import fuse_graph
 from dslc.compiler.passes.join import join_graph
@@ -86,6 +88,22 @@ def test_sums_take_their_inputs_in_with_the_same_bits(tmp_path: Path) -> None:
     feeds = _feeds(graph)
     assert_same_bits(evaluate(fused, feeds), evaluate(absorbed, feeds))
     assert _images(absorbed) < _images(fused)
+
+
+def test_what_is_read_anyhow_is_computed_again_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The masks of relu in the backward pass come of what batchnorm reads."""
+    monkeypatch.setattr(again, "SMALL", 128)  # bytes; the images here are small
+    graph = simplify_graph(decompose_graph(layout_graph(_graph(tmp_path, "f32"), lambda node: True)))
+    absorbed = absorb_graph(fuse_graph(graph))
+    found = again_graph(absorbed)
+    verify_graph(found)
+    assert again_graph(found) is found
+    feeds = _feeds(graph)
+    assert_same_bits(evaluate(graph, feeds), evaluate(found, feeds))
+    # of three norms before a relu of their own, sums and gradient each read one image less
+    assert _images(absorbed) - _images(found) == 3 * 2 * 4 * 8 * 8 * 8
 
 
 def test_small_nodes_join_with_the_same_bits(tmp_path: Path) -> None:
