@@ -155,6 +155,10 @@ class Backend(Protocol):
         """What was done so far, added up over the contexts; nothing is counted on the CPU."""
         ...
 
+    def keep_choices(self) -> int:
+        """Keep what libraries chose on this machine, so that later loads need not ask them; how many choices."""
+        ...
+
     def close(self) -> None:
         """Let go of all of it. Nothing runs any more."""
         ...

@@ -370,6 +370,12 @@ class Session:
         self.restore(found.tensors, found.step)
         return dict(found.extra)
 
+    def keep_choices(self) -> int:
+        """Keep in the private cache what cuBLASLt and cuDNN chose for this artifact on this GPU, so that later loads of
+        it need not ask them; how many choices. 0 where no library is called. ResourceError R402."""
+        self._alive("keep_choices")
+        return self._backend.keep_choices()
+
     def close(self) -> None:
         """Wait for calls that run, then let go of the memory. May be called again; later calls raise R309."""
         if not fork.is_child(self._born) and self._pool.close():

@@ -100,12 +100,14 @@ class Cache:
                 self._fault(f"the cache {folder} is not used: {_reason(error).lower()}")
 
     @classmethod
-    def open(cls) -> Cache:
-        """The cache that the environment names."""
+    def open(cls, *, existing: bool = False) -> Cache:
+        """The cache that the environment names. ``existing``: none where its folder is not there yet."""
         text = os.environ.get("DSLC_CACHE_DIR", "")
         if text == "off":
             return cls(None)
         folder = Path(text) if text else _default_folder()
+        if existing and not folder.is_dir():
+            return cls(None)
         limit = os.environ.get("DSLC_CACHE_MIB", "") or str(DEFAULT_LIMIT)
         cache = cls(None)
         if not folder.is_absolute():

@@ -59,23 +59,19 @@ def gpus() -> dict[str, Any]:
 
 def cublaslt() -> dict[str, Any]:
     """The library's version, and where it was found."""
-    import ctypes
+    from dslc.runtime.cuda.cublaslt import load_cublaslt, version_text
 
-    from dslc.runtime.cuda.cublaslt import load_cublaslt
-
-    version = load_cublaslt().cublasLtGetVersion
-    version.restype = ctypes.c_size_t
-    number = int(version())
-    return {"version": f"{number // 10000}.{number // 100 % 100}.{number % 100}", "where": _mapped("libcublasLt.so")}
+    version = version_text(int(load_cublaslt().cublasLtGetVersion()))
+    return {"version": version, "where": _mapped("libcublasLt.so")}
 
 
 def cudnn() -> dict[str, Any]:
     """The library's version, that of the package in front of it, and where they were found."""
+    from dslc.runtime.cuda.cublaslt import version_text
     from dslc.runtime.cuda.cudnn import load_cudnn
 
     module = load_cudnn()
-    number = int(module.backend_version())
-    version = f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+    version = version_text(int(module.backend_version()))
     return {"version": version, "frontend": str(module.__version__), "where": _mapped("libcudnn.so")}
 
 

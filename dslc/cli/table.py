@@ -26,6 +26,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "ops": Entry("Write", "ops", "List the language's functions, or print the page of one."),
     "build": Entry("Build", "build", "Compile a model into an artifact that Python can import."),
     "verify": Entry("Build", "verify", "Verify an artifact's digests, structure and plans."),
+    "warm": Entry("Build", "warm", "Have cuBLASLt and cuDNN choose for this GPU, and keep it."),
     "train": Entry("Run", "train", "Train the model of ./dslc.yaml, building it where stale."),
     "eval": Entry("Run", "evaluate", "Compute loss and metrics over the evaluation data."),
     "predict": Entry("Run", "predict", "Run a model on arrays in files; write its results to one."),

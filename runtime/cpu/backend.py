@@ -87,6 +87,9 @@ class HostBackend:
     def counters(self) -> Mapping[str, int]:
         return {}
 
+    def keep_choices(self) -> int:
+        return 0
+
     def close(self) -> None:
         self.state.block = block(0)
         self.contexts.clear()

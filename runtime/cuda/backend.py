@@ -110,7 +110,7 @@ class CudaBackend:
             code = {name: artifact.blob(name) for kind in ("cubin", "ptx") for name in artifact.blobs(kind)}
             self._modules = Modules(device, code, capability, choice.through_ptx)
             resources.callback(self._modules.close)
-            self._libraries = Libraries(device, resources)
+            self._libraries = Libraries(device, resources, artifact.id)
             self._lanes = [Lane(device, sizes, resources) for _ in range(contexts)]
             for lane in self._lanes:
                 self.contexts.append(
@@ -175,6 +175,10 @@ class CudaBackend:
             for name, value in asdict(lane.counters).items():
                 total[name] += value
         return dict(total)
+
+    def keep_choices(self) -> int:
+        with self._device:
+            return self._libraries.keep()
 
     def close(self) -> None:
         """Wait for what runs and let go of everything; memory goes back to the pool."""

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from dslc.base.errors import EnvironmentFault
+from dslc.runtime.cuda.prepared import Choice
 
 _TYPES: Final = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}  # cudaDataType
 _COMPUTE: Final = {"f32": 68, "f64": 70}  # cublasComputeType_t: CUBLAS_COMPUTE_32F, which is no TF32, and _64F
@@ -60,6 +61,7 @@ def load_cublaslt() -> Any:
             f"cuBLASLt cannot be loaded: {why}",
             help="pip install 'dslc[vendor]', or build with --providers own",
         ) from error
+    library.cublasLtGetVersion.argtypes, library.cublasLtGetVersion.restype = (), _Z
     for name, types in _FUNCTIONS.items():
         function = getattr(library, name)
         function.argtypes, function.restype = types, _I
@@ -89,6 +91,11 @@ class Problem:
         return f"{self.dtype}{list(self.a)} by {self.dtype}{list(self.b)} to {self.out_dtype}{list(self.out)}"
 
 
+def version_text(number: int) -> str:
+    """130100 as ``13.1.0``, as cuBLASLt and cuDNN count."""
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
 def alignment(address: int) -> int:
     """The largest power of two that divides an address, 256 at most."""
     return min(address & -address, _ALIGNED) if address else _ALIGNED
@@ -104,6 +111,11 @@ class CublasLt:
 
     def close(self) -> None:
         self._call("cublasLtDestroy", self._handle)
+
+    @property
+    def version(self) -> str:
+        """``13.1.0``"""
+        return version_text(int(self._library.cublasLtGetVersion()))
 
     def product(self, problem: Problem, resources: ExitStack) -> Product:
         """A product that is ready to run. EnvironmentFault R202 where the library has no algorithm that takes no more
@@ -160,6 +172,10 @@ class Product:
     @property
     def algorithm(self) -> bytes:
         return self._algorithm.raw
+
+    def choice(self) -> Choice:
+        """The algorithm, to be kept."""
+        return Choice("", self.algorithm)
 
     def _operands(self) -> Sequence[int]:
         b, a, out = self._layouts

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dslc.base.errors import EnvironmentFault
-from dslc.runtime.cuda.cublaslt import load_cublaslt
+from dslc.runtime.cuda.cublaslt import load_cublaslt, version_text
+from dslc.runtime.cuda.prepared import Choice
 
 _BUILDERS: Final = {"conv": "conv_fprop", "conv_dgrad": "conv_dgrad", "conv_wgrad": "conv_wgrad"}
 _NAMES: Final = {"conv": ("image", "weight"), "conv_dgrad": ("loss", "filter"), "conv_wgrad": ("image", "loss")}
 _TYPES: Final = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
+_OPERANDS: Final = (1, 2, 3)  # what a graph calls its operands: two inputs, the output
 #: What a plan may not be. Tensor cores would take f32 as TF32.
 _NEVER: Final = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "WINOGRAD")
 
@@ -78,14 +80,24 @@ class Cudnn:
     def close(self) -> None:
         self.module.destroy_handle(self._handle)
 
-    def convolution(self, problem: Problem) -> Convolution:
-        """A plan that is ready to run. EnvironmentFault R202 where the library has none that keeps to the rules."""
-        return Convolution(self, problem)
+    @property
+    def version(self) -> str:
+        """Of the library, and of the package in front of it: ``9.19.0 (1.28.0)``."""
+        return f"{version_text(int(self.module.backend_version()))} ({self.module.__version__})"
+
+    def convolution(self, problem: Problem, kept: Choice | None = None) -> Convolution:
+        """A plan that is ready to run; ``kept``: one that was made earlier. EnvironmentFault R202 where the library has
+        none that keeps to the rules, or does not take the one that was kept."""
+        return Convolution(self, problem, kept)
 
     def graph(self, **options: Any) -> Any:
         return self.module.pygraph(handle=self._handle, **options)
 
-    def execute(self, graph: Any, operands: Mapping[Any, int], workspace: int, stream: Any) -> None:
+    def read(self, graph: Any, plan: bytes) -> None:
+        """Give an empty graph a plan that was written before."""
+        graph.deserialize(self._handle, list(plan))
+
+    def execute(self, graph: Any, operands: Mapping[int, int], workspace: int, stream: Any) -> None:
         with self._lock:
             self.module.set_stream(handle=self._handle, stream=int(stream))
             graph.execute(dict(operands), workspace, handle=self._handle)
@@ -95,11 +107,14 @@ class Convolution:
     """An operation graph of one convolution with its plan. ``engine``: the plan's name, ``eng62_k2=5``: the engine,
     and knobs as numbers."""
 
-    def __init__(self, library: Cudnn, problem: Problem) -> None:
+    def __init__(self, library: Cudnn, problem: Problem, kept: Choice | None = None) -> None:
         self._library, self._problem = library, problem
         try:
-            self._graph, self._operands = self._described()
-            self.engine = self._planned()
+            if kept is None:
+                self._graph = self._described()
+                self.engine = self._planned()
+            else:
+                self._graph, self.engine = self._read(kept), kept.name
         except (library.module.cudnnGraphNotSupportedError, RuntimeError, ValueError) as error:
             why = str(error).strip().splitlines()
             raise EnvironmentFault(
@@ -109,21 +124,32 @@ class Convolution:
                 help="build with --providers own",
             ) from error
 
-    def _described(self) -> tuple[Any, list[Any]]:
+    def choice(self) -> Choice:
+        """The plan, to be kept."""
+        return Choice(self.engine, bytes(self._graph.serialize()))
+
+    def _read(self, kept: Choice) -> Any:
+        graph = self._library.graph()
+        self._library.read(graph, kept.data)
+        if graph.get_workspace_size() > self._problem.workspace:
+            raise RuntimeError("the plan that was kept needs more memory to work in")
+        return graph
+
+    def _described(self) -> Any:
         module, p = self._library.module, self._problem
         kind, f32 = getattr(module.data_type, _TYPES[p.dtype]), module.data_type.FLOAT
         graph = self._library.graph(io_data_type=kind, intermediate_data_type=f32, compute_data_type=f32)
         operands = []
-        for name, shape in zip(_NAMES[p.kind], p.inputs):
+        for number, name, shape in zip(_OPERANDS, _NAMES[p.kind], p.inputs):
             dim, stride = dims_of(shape, p.last)
-            operands.append(graph.tensor(dim=dim, stride=stride, data_type=kind, name=name))
+            operands.append(graph.tensor(dim=dim, stride=stride, data_type=kind, name=name, uid=number))
         pads = {"pre_padding": list(p.pad), "post_padding": list(p.pad)}
         out = getattr(graph, _BUILDERS[p.kind])(
             **dict(zip(_NAMES[p.kind], operands)), **pads, stride=list(p.stride), dilation=list(p.dilation)
         )
         dim, stride = dims_of(p.out, p.last)
-        out.set_output(True).set_data_type(kind).set_dim(dim).set_stride(stride)
-        return graph, [*operands, out]
+        out.set_output(True).set_data_type(kind).set_dim(dim).set_stride(stride).set_uid(_OPERANDS[-1])
+        return graph
 
     def _planned(self) -> str:
         """Builds the plan, the first that keeps to the rules or the one that is named, and gives its name."""
@@ -154,7 +180,7 @@ class Convolution:
     def run(self, first: int, second: int, out: int, workspace: int, stream: Any) -> None:
         """Enqueue it. ``workspace``: the address of as many bytes as the problem says."""
         try:
-            operands = dict(zip(self._operands, (first, second, out)))
+            operands = dict(zip(_OPERANDS, (first, second, out)))
             self._library.execute(self._graph, operands, workspace, stream)
         except RuntimeError as error:
             raise EnvironmentFault("R206", f"cuDNN failed in {self._problem}: {error}", place="cuDNN") from error

@@ -74,9 +74,18 @@ class Device:
         self.driver.pop()
 
     @property
+    def target(self) -> str:
+        """``sm_90``"""
+        return f"sm_{self.capability[0]}{self.capability[1]}"
+
+    @property
+    def multiprocessors(self) -> int:
+        return self.driver.multiprocessors(self._handle)
+
+    @property
     def cycles(self) -> int:
         """Cycles of all multiprocessors together in a second, at the highest clock."""
-        return self.driver.multiprocessors(self._handle) * self.driver.clock_rate(self._handle)
+        return self.multiprocessors * self.driver.clock_rate(self._handle)
 
     @property
     def inbox(self) -> Any:

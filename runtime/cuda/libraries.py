@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from math import prod
 from typing import Any, Final, TypeAlias
 
-from dslc.base.errors import EnvironmentFault
+from dslc.base.cache import Cache
+from dslc.base.errors import DslcWarning, EnvironmentFault
 from dslc.runtime.cuda import cublaslt, cudnn
 from dslc.runtime.cuda.device import Device
+from dslc.runtime.cuda.prepared import Prepared
 from dslc.runtime.plan import Buffer, Gemm, GraphOp
 
 #: Enqueues a library's kernels on the stream that it is given.
@@ -26,11 +30,15 @@ class Libraries:
     """Handles, plans and a stream of one session on one device, whose context is current in every call.
 
     Equal problems have one plan: ``choices`` says which algorithm each came to, and ``seconds`` what the choosing took.
+    What was kept for ``artifact``, an artifact's id, is taken without asking the library; "" for none.
     """
 
-    def __init__(self, device: Device, resources: ExitStack) -> None:
+    def __init__(self, device: Device, resources: ExitStack, artifact: str = "") -> None:
         """``resources`` closes what was opened; no stream may use it any more by then."""
         self._device = device
+        self._artifact = artifact
+        self._prepared: dict[str, Prepared] = {}
+        self._told = False  # that what was kept is of no use
         self._opened = ExitStack()
         resources.callback(self._close)
         self._lt: cublaslt.CublasLt | None = None
@@ -52,7 +60,37 @@ class Libraries:
         if self.seconds < _WORTH_TELLING:
             return None
         used = " and ".join(n for n, on in (("cuBLASLt", self._lt), ("cuDNN", self._dnn)) if on is not None)
-        return f"{name}: {used} took {self.seconds:.1f} s to load and to choose {len(self.choices)} algorithms"
+        return (
+            f"{name}: {used} took {self.seconds:.1f} s to load and to choose {len(self.choices)} algorithms; "
+            "`dslc warm` keeps them for the next time"
+        )
+
+    def keep(self) -> int:
+        """Keep all choices in the private cache; how many. ResourceError R402."""
+        for problem, product in self._products.items():
+            if not problem.algorithm:  # else the plan names it
+                self._prepared["cublaslt"].add(problem, product.choice)
+        for plan, convolution in self._convolutions.items():
+            self._prepared["cudnn"].add(plan, convolution.choice)
+        cache = Cache.open()
+        return sum(prepared.keep(cache) for prepared in self._prepared.values())
+
+    @property
+    def used(self) -> int:
+        """How many choices were kept earlier."""
+        return sum(prepared.used for prepared in self._prepared.values())
+
+    def _open(self, library: str, version: str) -> None:
+        cache = Cache.open(existing=True) if self._artifact else None
+        self._prepared[library] = Prepared(cache, library, version, self._artifact, self._device)
+
+    def _unfit(self, library: str, problem: object, error: EnvironmentFault) -> None:
+        """Forget what was kept for a problem; say once that it is not taken."""
+        self._prepared[library].drop(problem)
+        if not self._told:
+            self._told = True
+            said = f"a choice that `dslc warm` kept is not taken, and made anew: {error.message}"
+            warnings.warn(DslcWarning("W002", said), stacklevel=2)
 
     @property
     def recorder(self) -> Any:
@@ -87,13 +125,36 @@ class Libraries:
             gemm.alpha, (aligned_a, aligned_b, aligned_out), size, gemm.algorithm,
         )  # fmt: skip
         if problem not in self._products:
-            if self._lt is None:
-                self._lt = cublaslt.CublasLt(cublaslt.load_cublaslt())
-                self._opened.callback(self._lt.close)
-            self._products[problem] = self._lt.product(problem, self._opened)
+            self._products[problem] = self._product(problem)
             self.choices[problem] = self._products[problem].algorithm
         product = self._products[problem]
         return lambda stream: product.run(*places, room, stream)
+
+    def _product(self, problem: cublaslt.Problem) -> cublaslt.Product:
+        if self._lt is None:
+            self._lt = cublaslt.CublasLt(cublaslt.load_cublaslt())
+            self._opened.callback(self._lt.close)
+            self._open("cublaslt", self._lt.version)
+        kept = None if problem.algorithm else self._prepared["cublaslt"].get(problem)
+        if kept is not None:
+            try:
+                return self._lt.product(replace(problem, algorithm=kept.data), self._opened)
+            except EnvironmentFault as error:
+                self._unfit("cublaslt", problem, error)
+        return self._lt.product(problem, self._opened)
+
+    def _plan(self, problem: cudnn.Problem) -> cudnn.Convolution:
+        if self._dnn is None:
+            self._dnn = cudnn.Cudnn(cudnn.load_cudnn())
+            self._opened.callback(self._dnn.close)
+            self._open("cudnn", self._dnn.version)
+        kept = self._prepared["cudnn"].get(problem)
+        if kept is not None:
+            try:
+                return self._dnn.convolution(problem, kept)
+            except EnvironmentFault as error:
+                self._unfit("cudnn", problem, error)
+        return self._dnn.convolution(problem)
 
     def _convolution(self, graph: GraphOp, buffers: Sequence[Buffer], address: Callable[[int], int]) -> Call:
         if graph.provider != "cudnn":
@@ -108,10 +169,7 @@ class Libraries:
             stride, pad, dilation, graph.engine, graph.knobs, size,
         )  # fmt: skip
         if problem not in self._convolutions:
-            if self._dnn is None:
-                self._dnn = cudnn.Cudnn(cudnn.load_cudnn())
-                self._opened.callback(self._dnn.close)
-            self._convolutions[problem] = self._dnn.convolution(problem)
+            self._convolutions[problem] = self._plan(problem)
             self.choices[problem] = self._convolutions[problem].engine
         convolution = self._convolutions[problem]
         return lambda stream: convolution.run(places[0], places[1], places[2], room, stream)

@@ -7,6 +7,7 @@ an operand that is wrong gives a wrong result. What is not let go of stays in ``
 from __future__ import annotations
 
 import ctypes
+import json
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -55,6 +56,8 @@ class FakeCublasLt:
         self.calls: Counter[str] = Counter()
         self.refuses: set[str] = set()
         self.log: list[dict[str, Any]] = []
+        self.version = 130100
+        self.known = {ALGORITHM}  # what a check of an algorithm takes
         self._next = 0x1000
 
     def __getattr__(self, name: str) -> Any:
@@ -86,6 +89,9 @@ class FakeCublasLt:
 
         return call
 
+    def do_GetVersion(self) -> int:
+        return self.version
+
     def do_MatmulAlgoGetHeuristic(self, *args: int) -> int:
         c, d, preference, count, result, found = args[4:]
         assert c == d and count == 1
@@ -96,7 +102,8 @@ class FakeCublasLt:
 
     def do_MatmulAlgoCheck(self, *args: int) -> int:
         *_, algorithm, result = args
-        known = ctypes.string_at(algorithm, 64).startswith(b"known")
+        given = ctypes.string_at(algorithm, 64)
+        known = given.startswith(b"known") or given in self.known
         ctypes.memmove(result, bytes(64) + struct.pack("<QifQQ", 0, 0, 1.0, 0, 0), 96)
         return 0 if known else 15
 
@@ -141,6 +148,7 @@ class FakeCudnn:
     """Each graph has ``plans``: (name, bytes of workspace, notes)."""
 
     cudnnGraphNotSupportedError = NotSupported
+    __version__ = "1.28.0"
 
     def __init__(self, driver: FakeDriver) -> None:
         self.driver = driver
@@ -173,7 +181,7 @@ class FakeCudnn:
         self.stream = stream
 
     def pygraph(self, **options: Any) -> Graph:
-        assert options["handle"] in self.objects and options["compute_data_type"] == "f32"
+        assert options["handle"] in self.objects and options.get("compute_data_type", "f32") == "f32"
         self.calls["graphs"] += 1
         return Graph(self)
 
@@ -181,6 +189,11 @@ class FakeCudnn:
 class Tensor:
     def __init__(self, dim: Sequence[int] = (), stride: Sequence[int] = (), data_type: str = "") -> None:
         self.dim, self.stride, self.dtype, self.is_output = list(dim), list(stride), data_type, False
+        self.uid = 0
+
+    def set_uid(self, uid: int) -> Tensor:
+        self.uid = uid
+        return self
 
     def set_output(self, value: bool) -> Tensor:
         self.is_output = value
@@ -207,8 +220,23 @@ class Graph:
         self.chosen: int | None = None
         self.planned = False
 
-    def tensor(self, dim: list[int], stride: list[int], data_type: str, name: str) -> Tensor:
-        return Tensor(dim, stride, data_type)
+    def tensor(self, dim: list[int], stride: list[int], data_type: str, name: str, uid: int) -> Tensor:
+        return Tensor(dim, stride, data_type).set_uid(uid)
+
+    def serialize(self) -> list[int]:
+        assert self.chosen is not None
+        tensors = [(t.dim, t.stride, t.dtype, t.uid) for t in (*self.inputs, self.out)]
+        return list(json.dumps([self.op, self.attrs, tensors, self.module.plans[self.chosen][0]]).encode())
+
+    def deserialize(self, handle: int, data: list[int]) -> None:
+        assert handle in self.module.objects
+        self.op, self.attrs, tensors, plan = json.loads(bytes(data))
+        *self.inputs, self.out = (Tensor(*t[:3]).set_uid(t[3]) for t in tensors)
+        names = [name for name, _, _ in self.module.plans]
+        if plan not in names:
+            raise RuntimeError("this plan is of another version")
+        self.chosen = names.index(plan)
+        self.module.calls["read"] += 1
 
     def conv_fprop(self, image: Tensor, weight: Tensor, **attrs: Any) -> Tensor:
         return self._made("conv", image, weight, attrs)
@@ -260,11 +288,11 @@ class Graph:
         assert self.chosen is not None
         return self.module.plans[self.chosen][1]
 
-    def execute(self, operands: Mapping[Tensor, int], workspace: int, handle: int) -> None:
+    def execute(self, operands: Mapping[int, int], workspace: int, handle: int) -> None:
         assert self.chosen is not None and handle in self.module.objects
         tensors = (*self.inputs, self.out)
         driver, [dtype] = self.module.driver, {t.dtype for t in tensors}
-        views = [strided(driver, operands[t], dtype, t.dim, t.stride) for t in tensors]
+        views = [strided(driver, operands[t.uid], dtype, t.dim, t.stride) for t in tensors]
         attrs = {"stride": tuple(self.attrs["stride"]), "pad": tuple(self.attrs["pre_padding"]),
                  "dilation": tuple(self.attrs["dilation"]), "groups": 1, "size": tuple(self.out.dim[2:])}  # fmt: skip
         if self.op == "conv":

@@ -107,7 +107,6 @@ def test_the_probes_read_driver_and_libraries(
     assert found["gpus"][1] == {"index": 1, "name": "Fake GPU", "capability": [9, 0], "bytes": 3 << 30}
     assert not fake.retained, "no context is made"
     dnn = FakeCudnn(fake)
-    dnn.__version__ = "1.28.0"  # type: ignore[attr-defined]
     monkeypatch.setattr(cublaslt, "load_cublaslt", lambda: SimpleNamespace(cublasLtGetVersion=lambda: 130100))
     monkeypatch.setattr(cudnn, "load_cudnn", lambda: dnn)
     assert probes.answer("cublaslt")["version"] == "13.1.0"
