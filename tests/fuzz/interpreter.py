@@ -121,15 +121,19 @@ def spread(graph: Graph, feeds: Arrays, runs: int, eps: float, seed: int) -> dic
     """Least and greatest values of each output over runs in which every rounding is replaced by a random one.
 
     Stochastic arithmetic (Vignes 1978): how far a computation in a narrower dtype may lie from that in f64, also
-    where an intermediate value stands near a jump (floor, argmax, a comparison).
+    where an intermediate value stands near a jump (floor, argmax, a comparison). What is nan without noise stays it:
+    a mean over nothing is 0/0, and tanh of noise/0 would be a number.
     """
     interpreter = Interpreter(graph)
     rng = np.random.default_rng(seed)
+    plain: dict[str, np.ndarray] = {}
     bounds: dict[str, tuple[np.ndarray, np.ndarray]] = {}
     for turn in range(runs + 1):
         for name, array in interpreter.run(feeds, noise=(eps, rng) if turn else None).items():
+            exact = plain.setdefault(name, array)
             low, high = bounds.get(name, (array, array))
-            bounds[name] = (np.fmin(low, array), np.fmax(high, array))
+            bounds[name] = (np.where(exact != exact, exact, np.fmin(low, array)),
+                            np.where(exact != exact, exact, np.fmax(high, array)))  # fmt: skip
     return bounds
 
 
