@@ -26,6 +26,8 @@ def load(
     contexts: int = 1,
     verify: str = "all",
     digest: str | None = None,
+    bulk: int | None = None,
+    steps_per_launch: int | None = None,
 ) -> Session:
     """Load an artifact: ``dslc.load("build/lenet/lenet.dslc")``.
 
@@ -33,7 +35,9 @@ def load(
     for one that is here, else the CPU. ``weights``: a safetensors file; ``"init"`` for initial values drawn
     from ``seed``; None for ``NAME.safetensors`` beside the artifact when it is there, else none yet. ``contexts``: how
     many calls may run at the same time, each with memory of its own. ``verify="code"`` skips the digests of weights.
-    ``digest="sha256:..."`` pins the artifact. Raises DslcError.
+    ``digest="sha256:..."`` pins the artifact. ``bulk``: how many instructions a GPU is given at once, 0 for one launch
+    and one synchronisation each; ``steps_per_launch``: how many steps of ``train_steps`` it is given with one launch;
+    None as it was built. Raises DslcError.
     """
     from dslc.runtime import session
 
@@ -46,6 +50,8 @@ def load(
         verify=verify,
         digest=digest,
         meanings=reference_meanings,
+        bulk=bulk,
+        steps_per_launch=steps_per_launch,
     )
 
 

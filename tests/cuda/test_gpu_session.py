@@ -447,10 +447,14 @@ def test_a_machine_that_only_runs_needs_numpy_and_the_bindings(tmp_path: Path) -
             session.predict(x=np.zeros((3, 3), np.float32))
             session.weights.save(folder / "w.safetensors")
             print(session.device, dslc.devices()[0].target)
+        with dslc.load(path, weights="init", bulk=0) as session:
+            before = session.counters["launches"]
+            session.train_step(x=np.zeros((4, 3), np.float32), target=np.zeros(4, np.int32)).loss
+            print(session.counters["graph_launches"], session.counters["launches"] > before)
     """
     ran = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)],
         capture_output=True, text=True, cwd=Path(__file__).parent,
     )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip() == "gpu:0 sm_90"
+    assert ran.stdout.split("\n")[:2] == ["gpu:0 sm_90", "0 True"]

@@ -14,7 +14,7 @@ from launcher import Gpu
 #: Tool -> CUDA C++ of a kernel of one block of 64 threads over 64 ints that nobody has written.
 TEXTS: Final = {
     "memcheck": "x[64 + threadIdx.x] = 1;",
-    "racecheck": "__shared__ int last; last = threadIdx.x; x[threadIdx.x] = last;",
+    "racecheck": "__shared__ int all[64]; all[threadIdx.x] = threadIdx.x; x[threadIdx.x] = all[63 - threadIdx.x];",
     "initcheck": "x[threadIdx.x] += 1;",
     "synccheck": "if (threadIdx.x % 32 < 16) __syncthreads(); x[threadIdx.x] = 1;",
 }

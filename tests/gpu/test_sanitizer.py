@@ -28,7 +28,8 @@ pytestmark = [
 
 def sanitized(tool: str, *command: str) -> subprocess.CompletedProcess[str]:
     assert SANITIZER is not None
-    environment = {"DSLC_GPU_EVERY": "20", **os.environ, "DSLC_GPU_RAW": "1"}
+    outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {"DSLC_GPU_EVERY": "20", **outer, "DSLC_GPU_RAW": "1"}
     return subprocess.run(
         [SANITIZER, "--tool", tool, "--error-exitcode", "99", sys.executable, *command],
         env=environment, capture_output=True, text=True, check=False,
