@@ -33,7 +33,7 @@ from dslc.compiler.passes.gather import gather
 from dslc.compiler.passes.join import join
 from dslc.compiler.passes.layout import layout
 from dslc.compiler.passes.memory import memory
-from dslc.compiler.passes.mirror import mirror
+from dslc.compiler.passes.mirror import mirror_against
 from dslc.compiler.passes.precision import precision
 from dslc.compiler.passes.runner import PassReport, pass_name, run_passes
 from dslc.compiler.passes.schedule import schedule
@@ -41,9 +41,17 @@ from dslc.compiler.passes.simplify import simplify
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
+_FUSING: Final[tuple[Pass, ...]] = (fuse, gather, join, absorb, again)
+_PLANNING: Final[tuple[Pass, ...]] = (select, schedule, memory)
+
+
+def mirror(program: Program, build: Build) -> Program:
+    """Computes values again in the backward pass where the passes behind then need fewer bytes."""
+    return mirror_against(program, build, _FUSING, _PLANNING)
+
+
 PIPELINE: Final[tuple[Pass, ...]] = (
-    autodiff, precision, layout, decompose, simplify, mirror, fuse, gather, join, absorb, again, select, schedule,
-    memory,
+    autodiff, precision, layout, decompose, simplify, mirror, *_FUSING, *_PLANNING
 )  # fmt: skip
 #: What each kind of target computes in and keeps its parameters in.
 _CPU_DTYPES: Final = ("f32", "f64")

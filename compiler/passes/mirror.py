@@ -27,23 +27,19 @@ from __future__ import annotations
 import dataclasses
 import math
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from dslc.compiler.codegen.select import select
 from dslc.compiler.cost import MACHINES, total_seconds
-from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.build import Build, Pass
 from dslc.compiler.ir.graph import Graph, Phase, Value
 from dslc.compiler.ir.program import Mirrored, Program
-from dslc.compiler.passes.absorb import absorb
-from dslc.compiler.passes.fuse import fuse
-from dslc.compiler.passes.join import join
-from dslc.compiler.passes.memory import memory
 from dslc.compiler.passes.mirror_estimate import Estimate, Estimator
 from dslc.compiler.passes.mirror_recipes import Recipe, recipes, with_copies
 from dslc.compiler.passes.mirror_rule import Facts, propose
-from dslc.compiler.passes.schedule import schedule, scheduled
+from dslc.compiler.passes.schedule import scheduled
 
 #: Of the modelled step's time, what ``auto`` may add.
 AUTO_SHARE: Final = 0.03
@@ -58,8 +54,8 @@ _ROUNDS: Final = 4
 _TRIES: Final = 2
 
 
-def mirror(program: Program, build: Build) -> Program:
-    """The pass. Linear in nodes."""
+def mirror_against(program: Program, build: Build, fusing: Sequence[Pass], planning: Sequence[Pass]) -> Program:
+    """The pass; ``fusing`` and ``planning`` are those behind it, the last of which plans memory. Linear in nodes."""
     graph = program.graph
     if (
         build.mirror == "never"
@@ -72,7 +68,7 @@ def mirror(program: Program, build: Build) -> Program:
         AUTO_BYTES if build.budget is None and not facts.always else 0
     ):
         return program
-    judge = _Judge(program, build, facts)
+    judge = _Judge(program, build, facts, fusing, planning)
     found = judge.automatic() if build.budget is None else judge.within(build.budget)
     return program if found is None else found
 
@@ -86,51 +82,58 @@ class _Proposal:
 class _Trial:
     """What the passes behind make of a graph, as far as it is asked for."""
 
-    def __init__(self, program: Program, build: Build, graph: Graph) -> None:
-        self.build = build
-        self.program = dataclasses.replace(program, graph=graph)
+    def __init__(self, judge: _Judge, graph: Graph) -> None:
+        self.judge = judge
+        self.graph = graph
 
     @cached_property
-    def fused(self) -> Graph:
-        return absorb(fuse(self.program, self.build), self.build).graph
+    def fused(self) -> Program:
+        program = dataclasses.replace(self.judge.program, graph=self.graph)
+        for step in self.judge.fusing:
+            program = step(program, self.judge.build)
+        return program
 
     @cached_property
     def seconds(self) -> float:
         """Modelled time."""
-        return total_seconds(self.fused.nodes, MACHINES[self.build.target])
+        return total_seconds(self.fused.graph.nodes, self.judge.machine)
 
     @cached_property
     def peak(self) -> int:
         """The most bytes alive at once."""
-        return scheduled(self.fused)[1]
+        return scheduled(self.fused.graph)[1]
 
     @cached_property
     def planned(self) -> int:
         """Bytes of io and work, kernels' scratch with them."""
-        program = self.program
-        for step in (fuse, join, absorb, select, schedule, memory):
-            program = step(program, self.build)
+        program = self.fused
+        for step in self.judge.planning:
+            program = step(program, self.judge.build)
         assert program.memory is not None
         return program.memory.io_bytes + program.memory.work_bytes
 
 
 class _Judge:
-    def __init__(self, program: Program, build: Build, facts: Facts) -> None:
+    def __init__(
+        self, program: Program, build: Build, facts: Facts, fusing: Sequence[Pass], planning: Sequence[Pass]
+    ) -> None:
         self.program = program
         self.build = build
         self.facts = facts
+        self.fusing = fusing
+        self.planning = planning
         self.machine = MACHINES[build.target]
         self.estimator = Estimator(facts, self.machine)
-        self.plain = _Trial(program, build, program.graph)
+        self.plain = _Trial(self, program.graph)
 
     def trial(self, proposal: _Proposal) -> _Trial:
-        return _Trial(self.program, self.build, with_copies(self.program.graph, proposal.known))
+        return _Trial(self, with_copies(self.program.graph, proposal.known))
 
     def automatic(self) -> Program | None:
         """The program of the fewest bytes in the time that ``auto`` allows; None where none is worth it."""
         plain, limit = self.plain, self.plain.seconds * (1 + AUTO_SHARE)
         best: _Trial | None = None
-        allowance = 2 * AUTO_SHARE * plain.seconds  # fusion hides a part of what the proposals count
+        allowance = AUTO_SHARE * plain.seconds
         for _ in range(_TRIES):
             proposal = self.proposal(allowance)
             if not proposal.known:
@@ -157,8 +160,7 @@ class _Judge:
                 _SHARES, True, first, len(_SHARES) - 1,
                 key=lambda share: self.proposal(share * self.plain.seconds).estimate.peak + beside <= budget,
             )  # fmt: skip
-            proposal = self.proposal(_SHARES[fitting] * self.plain.seconds)
-            found = self.trial(proposal)
+            found = self.trial(self.proposal(self._least(_SHARES[fitting - 1 : fitting + 1], budget - beside)))
             if found.planned < best.planned:
                 best = found
             if found.planned <= budget:
@@ -166,9 +168,21 @@ class _Judge:
             first = fitting + 1
         return None if best is self.plain else self.taken(best)
 
+    def _least(self, shares: Sequence[float], peak: int) -> float:
+        """The least time of those between two shares that brings the estimate below ``peak``; that of the last one
+        where it does not."""
+        low, high = (shares[0], shares[-1]) if len(shares) > 1 else (0.0, 0.0)
+        for _ in range(_ROUNDS if math.isfinite(high) else 0):
+            middle = (low + high) / 2
+            if self.proposal(middle * self.plain.seconds).estimate.peak <= peak:
+                high = middle
+            else:
+                low = middle
+        return high * self.plain.seconds
+
     def taken(self, found: _Trial) -> Program:
         """The program with the graph of a trial."""
-        graph, plain = found.program.graph, self.plain
+        graph, plain = found.graph, self.plain
         count = sum(n.phase is Phase.MIRROR for n in graph.nodes)
         report = Mirrored(count, plain.peak, found.peak, plain.seconds, found.seconds)
         return dataclasses.replace(self.program, graph=graph, mirrored=report)

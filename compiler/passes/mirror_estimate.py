@@ -33,7 +33,7 @@ class Estimator:
         self.facts = facts
         self.machine = machine
         graph = facts.graph
-        self.level = levels(graph)
+        self.level = self._when()
         self.content = contents(graph)
         self.top = max(self.level.values(), default=0) + 1
         self.forward_end: dict[Value, int] = {}
@@ -46,6 +46,16 @@ class Estimator:
                 if node.phase is Phase.FORWARD:
                     self.forward_end[content] = max(self.forward_end.get(content, 0), at)
         self.values = [v for n in graph.nodes if not n.op.view for v in n.outputs if self._in_memory(n, v)]
+
+    def _when(self) -> dict[Node, int]:
+        """The level of each node; of one inside a later node's kernel, that node's."""
+        level = levels(self.facts.graph)
+        for node in reversed(self.facts.graph.nodes):
+            if node.phase is not Phase.FORWARD and not any(self._in_memory(node, v) for v in node.outputs):
+                level[node] = min(
+                    (level[r] for v in node.outputs for r in self.facts.readers.get(v, ())), default=level[node]
+                )
+        return level
 
     def _in_memory(self, node: Node, value: Value) -> bool:
         if value in self.facts.kept_anyway:
@@ -70,7 +80,7 @@ class Estimator:
             change[start] += size
             change[end + 1] -= size
         for value, recipe in known.items():
-            if recipe.in_memory and not recipe.only_views:
+            if not recipe.inline and not recipe.only_views:
                 back, last = ends[value]
                 change[back] += self.facts.bytes[value]
                 change[last + 1] -= self.facts.bytes[value]
@@ -85,14 +95,12 @@ class Estimator:
         level until which it must be there)."""
         found: dict[Value, tuple[int, int]] = {}
         for value, recipe in reversed(list(known.items())):
+            at = [self.level[r] for r in recipe.readers]
             first, last = found.get(value, (self.top, 0))
-            if recipe.in_memory:
-                at = [self.level[r] for r in recipe.in_memory]
-                first, last = min([*at, first]), max([*at, last])
+            first, last = min([*at, first]), max([*at, last])
+            if not recipe.inline:
                 found[value] = (first, last)
-            until = max([self.level[r] for r in recipe.inline], default=0)
-            if recipe.in_memory:
-                until = max(until, last if recipe.only_views else first)
+            until = last if recipe.inline or recipe.only_views else first
             for source in recipe.sources:
                 if source in known:
                     begin, end = found.get(source, (self.top, 0))

@@ -1,68 +1,64 @@
-"""How each dropped value comes back: once, in memory of its own, or inside the kernels that read it; and the graph
-that does so.
+"""How each dropped value comes back: in memory of its own, where a reader wants it there, else inside the kernels that
+read it; and the graph that does so.
 
 Before, h kept from the forward to the backward pass::
 
     %2 = tanh %1 : f32[64, 10]  # h forward
     %9 = matmul %2, %8 {...} : f32[10, 5]  # head backward
-    %10 = mul %2, %2 : f32[64, 10]  # h backward
 
-After, for a reader that wants it in memory, and for one that does not::
+After::
 
+    %2 = tanh %1 : f32[64, 10]  # h forward
     %9 = tanh %1 : f32[64, 10]  # h mirror
     %10 = matmul %9, %8 {...} : f32[10, 5]  # head backward
-    %11 = tanh %1 : f32[64, 10]  # h mirror
-    %12 = mul %11, %11 : f32[64, 10]  # h backward
 
-Fusion then makes one kernel of the last two. What lies between a value and memory is computed anew for each value, so
-that it becomes one kernel with it; ``Phase.MIRROR`` keeps the copies apart from the forward pass.
+Were ``%10`` a pointwise node, fusion would make one kernel of both. What lies between a value and memory is computed
+anew for each value, so that it becomes one kernel with it; ``Phase.MIRROR`` keeps the copies apart from the forward
+pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dslc.compiler.cost import Machine, operations
 from dslc.compiler.ir.graph import Graph, Node, Phase, Value
+from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.passes.mirror_rule import Choice, Facts, is_inline
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """``nodes``: what computes the value, in order; ``sources``: the values in memory that these read.
-
-    ``in_memory``: some readers want it there. ``inline``: those that compute it for themselves.
-    """
+    """``nodes``: what computes the value, in order; ``sources``: the values in memory that these read; ``readers``: the
+    nodes of later phases that read the value, which compute it for themselves where it is ``inline``."""
 
     value: Value
     nodes: tuple[Node, ...]
     sources: tuple[Value, ...]
-    in_memory: tuple[Node, ...]
-    inline: tuple[Node, ...]
+    readers: tuple[Node, ...]
+    inline: bool
 
     @property
     def only_views(self) -> bool:
         """Whether the value lies in memory anyway, and nothing has to be computed."""
         return all(n.op.view for n in self.nodes)
 
-    def bytes_moved(self, facts: Facts) -> int:
-        """Bytes moved more than by keeping the value: its sources are read for each time that it is made, and one
-        that is made inside its reader's kernel is not read there."""
-        size = facts.bytes
-        read = sum(size[v] for v in self.sources if size[v] > facts.small)
-        made = (read + size[self.value]) if self.in_memory else 0
-        return made + (max(0, read - 2 * size[self.value]) if self.inline else 0)
-
     def seconds(self, facts: Facts, machine: Machine) -> float:
         """Modelled time that it takes more than keeping the value."""
         if self.only_views:
             return 0.0
         arithmetic = sum(operations(n) for n in self.nodes if not n.op.view) / machine.scalar
-        moving = self.bytes_moved(facts) / machine.bandwidth
-        if not self.in_memory:  # part of kernels that wait for memory; on a CPU, arithmetic is what they wait for
-            return moving + (arithmetic if machine.scalar < machine.bandwidth else 0.0)
-        return machine.launch + max(moving, arithmetic)
+        read, size = _large(facts, self.sources), facts.bytes[self.value]
+        if not self.inline:
+            return machine.launch + max((read + size) / machine.bandwidth, arithmetic)
+        # part of kernels that wait for memory, but read the sources in place of the value; on a CPU for arithmetic
+        return max(0, read - 2 * size) / machine.bandwidth + (arithmetic if machine.scalar < machine.bandwidth else 0.0)
+
+
+def _large(facts: Facts, values: Sequence[Value]) -> int:
+    """Bytes of the values that count."""
+    return sum(facts.bytes[v] for v in values if facts.bytes[v] > facts.small)
 
 
 def recipes(facts: Facts, choice: Choice) -> dict[Value, Recipe]:
@@ -77,11 +73,13 @@ def recipes(facts: Facts, choice: Choice) -> dict[Value, Recipe]:
 
 def _recipe(facts: Facts, choice: Choice, known: Mapping[Value, Recipe], value: Value) -> Recipe:
     nodes, sources = _closure(choice, known, value)
-    wide = sum(facts.bytes[v] for v in sources if facts.bytes[v] > facts.small) > 2 * facts.bytes[value]
     readers = facts.wanted[value]
-    inline = () if wide else tuple(r for r in readers if is_inline(r, value))
-    in_memory = tuple(r for r in readers if r not in inline)
-    return Recipe(value, tuple(nodes), tuple(sources), in_memory, inline)
+    inline = (
+        all(is_inline(r, value) for r in readers)
+        and all(isinstance(n.op, Pointwise) for n in nodes)  # one kernel, which may be part of another
+        and _large(facts, sources) <= 2 * facts.bytes[value]
+    )
+    return Recipe(value, tuple(nodes), tuple(sources), tuple(readers), inline)
 
 
 def _closure(choice: Choice, known: Mapping[Value, Recipe], value: Value) -> tuple[list[Node], list[Value]]:
@@ -94,7 +92,7 @@ def _closure(choice: Choice, known: Mapping[Value, Recipe], value: Value) -> tup
     while stack:
         node, inputs = stack[-1]
         for read in inputs:
-            if read not in choice.dropped or (read in known and known[read].in_memory):
+            if read not in choice.dropped or (read in known and not known[read].inline):
                 sources[read] = None
             elif isinstance(read.producer, Node) and read.producer not in seen:
                 seen.add(read.producer)
@@ -108,27 +106,14 @@ def _closure(choice: Choice, known: Mapping[Value, Recipe], value: Value) -> tup
 
 def with_copies(graph: Graph, known: Mapping[Value, Recipe]) -> Graph:
     """The graph in which later phases read the copies. Linear in nodes and those of the recipes."""
-    copies: dict[Value, Value] = {}  # in memory
-    new: dict[Value, Value] = {}
+    copies: dict[Value, Value] = {}
     for value, recipe in known.items():
-        if recipe.in_memory:
-            copies[value] = _made(recipe, copies)
-    inline: dict[Value, Value] = {}
+        copies[value] = _made(recipe, copies)
+    new: dict[Value, Value] = {}
     for node in graph.nodes:
         if node.phase is Phase.FORWARD:
             continue
-        inputs = []
-        for value in node.inputs:
-            found = known.get(value)
-            if found is None:
-                inputs.append(new.get(value, value))
-            elif node in found.inline:
-                if value not in inline:
-                    inline[value] = _made(found, copies)
-                inputs.append(inline[value])
-            else:
-                inputs.append(copies[value])
-        fresh = node.with_inputs(tuple(inputs))
+        fresh = node.with_inputs(tuple(copies.get(v) or new.get(v, v) for v in node.inputs))
         if fresh is not node:
             new.update(zip(node.outputs, fresh.outputs))
     return graph.replace_values(new)

@@ -71,12 +71,7 @@ class Facts:
 
     def may(self, node: Node) -> bool:
         """Whether a node may be computed again."""
-        return (
-            node.op.mirror
-            and node.phase is Phase.FORWARD
-            and self.words.get((node.name, node.span)) != "never"
-            and self.kept_anyway.isdisjoint(node.outputs)
-        )
+        return node.op.mirror and self.words.get((node.name, node.span)) != "never"
 
     @cached_property
     def always(self) -> frozenset[Value]:
@@ -209,6 +204,9 @@ class _Peel:
 
 def is_inline(reader: Node, value: Value) -> bool:
     """Whether a reader can compute a value for itself, inside its own kernel."""
+    made = value.producer
+    if not isinstance(made, Node) or not isinstance(made.op, Pointwise):
+        return False
     if reader.op.name == "fused_sums":
         return any(v.type.shape == value.type.shape for v in reader.inputs)
     return isinstance(reader.op, Pointwise) and reader.types[0].shape == value.type.shape
