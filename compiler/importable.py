@@ -56,6 +56,8 @@ def session(
     contexts: int = ...,
     verify: str = ...,
     digest: str | None = ...,
+    bulk: int | str | None = ...,
+    steps_per_launch: int | None = ...,
 ) -> _Session: ...
 '''
 

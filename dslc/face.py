@@ -26,7 +26,7 @@ def load(
     contexts: int = 1,
     verify: str = "all",
     digest: str | None = None,
-    bulk: int | None = None,
+    bulk: int | str | None = None,
     steps_per_launch: int | None = None,
 ) -> Session:
     """Load an artifact: ``dslc.load("build/lenet/lenet.dslc")``.
@@ -35,9 +35,9 @@ def load(
     for one that is here, else the CPU. ``weights``: a safetensors file; ``"init"`` for initial values drawn
     from ``seed``; None for ``NAME.safetensors`` beside the artifact when it is there, else none yet. ``contexts``: how
     many calls may run at the same time, each with memory of its own. ``verify="code"`` skips the digests of weights.
-    ``digest="sha256:..."`` pins the artifact. ``bulk``: how many instructions a GPU is given at once, 0 for one launch
-    and one synchronisation each; ``steps_per_launch``: how many steps of ``train_steps`` it is given with one launch;
-    None as it was built. Raises DslcError.
+    ``digest="sha256:..."`` pins the artifact. ``bulk``: how many instructions a GPU is given at once, ``"all"`` of
+    a step, or 0 for one launch and one synchronisation each; ``steps_per_launch``: how many steps of ``train_steps`` it
+    is given with one launch; None as it was built. Raises DslcError.
     """
     from dslc.runtime import session
 
@@ -96,6 +96,8 @@ class Importable:
         contexts: int = 1,
         verify: str = "all",
         digest: str | None = None,
+        bulk: int | str | None = None,
+        steps_per_launch: int | None = None,
     ) -> Session:
         """A new Session of this artifact, with the options of ``dslc.load``. R308 when its interface has changed."""
         from dslc.runtime.artifact import read_artifact
@@ -118,6 +120,8 @@ class Importable:
             contexts=contexts,
             verify=verify,
             meanings=reference_meanings,
+            bulk=bulk,
+            steps_per_launch=steps_per_launch,
         )
 
     def predict(self, /, *unnamed: object, **inputs: object) -> Any:

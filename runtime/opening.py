@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 
 _DEVICE: Final = re.compile(r"auto|cpu|gpu(:(0|[1-9][0-9]{0,2}))?")
 _VERIFY: Final = ("all", "code")
+ALL_AT_ONCE: Final = (1 << 31) - 1  # the largest bulk: more instructions than a plan may hold
 _LIMITS: Final = {
-    "seed": 1 << 64, "step": 1 << 63, "row": 1 << 63, "contexts": 257, "bulk": 1 << 31,
+    "seed": 1 << 64, "step": 1 << 63, "row": 1 << 63, "contexts": 257, "bulk": ALL_AT_ONCE + 1,
     "steps_per_launch": MOST_STEPS_PER_LAUNCH + 1,
 }  # fmt: skip
 _LEAST: Final = {"contexts": 1, "steps_per_launch": 1}

@@ -16,7 +16,7 @@ from dslc.runtime.context import Context, Loaded
 from dslc.runtime.cpu.executor import Meanings
 from dslc.runtime.inputs import as_numpy, check_names
 from dslc.runtime.interface import Interface, Tensor
-from dslc.runtime.opening import check_options, choose_place, loaded_programs, open_backend
+from dslc.runtime.opening import ALL_AT_ONCE, check_options, choose_place, loaded_programs, open_backend
 from dslc.runtime.pool import Pool, closed_error
 from dslc.runtime.probe import Nonfinite
 from dslc.runtime.results import EvalResult, StepResult
@@ -41,7 +41,7 @@ def load(
     verify: str = "all",
     digest: str | None = None,
     meanings: MeaningsSource = None,
-    bulk: int | None = None,
+    bulk: int | str | None = None,
     steps_per_launch: int | None = None,
 ) -> Session:
     """Load an artifact and make it ready to run.
@@ -52,9 +52,9 @@ def load(
     beside the artifact when it is there, else no weights (``predict`` then raises WeightsMissing). ``contexts``: how
     many calls may run at the same time; each takes memory of its own. ``verify="code"`` skips the digests of weights.
     ``digest="sha256:..."`` pins the artifact. ``meanings``: the ops' numpy meanings, or what gives them, for artifacts
-    of the reference provider. ``bulk``: how many instructions a GPU is given at once, 0 for one launch and one
-    synchronisation each, whatever the build said; for comparisons. ``steps_per_launch``: how many steps of
-    ``train_steps`` a GPU is given with one launch, whatever the build said; each takes memory for its inputs. Raises
+    of the reference provider. ``bulk``: how many instructions a GPU is given at once, ``"all"`` of a step, or 0 for one
+    launch and one synchronisation each, whatever the build said; for comparisons. ``steps_per_launch``: how many steps
+    of ``train_steps`` a GPU is given with one launch, whatever the build said; each takes memory for its inputs. Raises
     ArtifactError (R3xx), EnvironmentFault (R2xx), OutOfMemory (R401) and InputError (R105, for an option out of range).
     """
     return start(
@@ -81,10 +81,11 @@ def start(
     contexts: int,
     verify: str,
     meanings: MeaningsSource,
-    bulk: int | None = None,
+    bulk: int | str | None = None,
     steps_per_launch: int | None = None,
 ) -> Session:
     """``load`` for an artifact that has been read from ``folder``."""
+    bulk = ALL_AT_ONCE if bulk == "all" else bulk
     given = {"bulk": bulk, "steps_per_launch": steps_per_launch}
     check_options(
         device=device, seed=seed, contexts=contexts, verify=verify, **{n: v for n, v in given.items() if v is not None}
@@ -96,7 +97,7 @@ def start(
         contexts=contexts,
         verify_weights=verify == "all",
         meanings=meanings,
-        bulk=bulk,
+        bulk=None if bulk is None else int(bulk),
         steps_per_launch=steps_per_launch,
     )
     try:

@@ -32,9 +32,9 @@ from dslc.runtime.cuda import device as devices
 from dslc.runtime.session import Session, load
 
 
-@pytest.mark.parametrize("bulk", [None, 0, 1, 15])
+@pytest.mark.parametrize("bulk", [None, 0, 1, 15, "all"])
 @pytest.mark.parametrize("bulks", [True, False])
-def test_a_session_is_the_same_on_both(pair: Callable[..., Pair], bulk: int | None, bulks: bool) -> None:
+def test_a_session_is_the_same_on_both(pair: Callable[..., Pair], bulk: int | str | None, bulks: bool) -> None:
     both = pair(bulks=bulks, options={"bulk": bulk}).both
     assert equal(*both(lambda s: s.state_tensors()))  # of init
     for rows in (1, 4, 5, 9):  # whole, in pieces, and padded
