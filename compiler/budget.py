@@ -22,11 +22,18 @@ def largest_fitting(low: int, high: int, fits: Callable[[int], bool]) -> int | N
 
 
 def check_budget(
-    checked: Checked, budget: int | None, built: int | None, need: int, need_of: Callable[[int], int]
+    checked: Checked,
+    budget: int | None,
+    built: int | None,
+    need: int,
+    need_of: Callable[[int], int],
+    *,
+    mirrored: bool = False,
 ) -> None:
     """E0402 when ``need`` bytes exceed the budget, with the largest batch below ``built`` that would fit.
 
-    ``need_of(batch)``: bytes that a build with this batch size needs.
+    ``need_of(batch)``: bytes that a build with this batch size needs. ``mirrored``: values are computed again to save
+    some.
     """
     if budget is None or need <= budget:
         return
@@ -40,9 +47,9 @@ def check_budget(
             help = f"even {name}={checked.batch.low} does not fit: {help}"
     what = f"training {checked.name}" if checked.train is not None else checked.name
     at = f" at {checked.batch.name}={built}" if checked.batch is not None and built is not None else ""
-    raise BuildError(
-        "E0402", f"{what}{at} needs {_size(need)}, the budget is {_size(budget)}", place="budget", help=help
-    )
+    after = " (after mirroring)" if mirrored else ""
+    why = f"{what}{at} needs {_size(need)}, the budget is {_size(budget)}{after}"
+    raise BuildError("E0402", why, place="budget", help=help)
 
 
 def _size(bytes: int) -> str:

@@ -20,7 +20,7 @@ from dslc.compiler.emit import emit_artifact
 from dslc.compiler.interface import interface
 from dslc.compiler.ir.build import Build, Pass, Precision
 from dslc.compiler.ir.op import OPS
-from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.program import Mirrored, Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.layout import StateLayout, layout_state
 from dslc.compiler.naming import artifact_name
@@ -112,6 +112,7 @@ class EntryReport:
     io_bytes: int
     work_bytes: int
     lower_bound: int
+    mirrored: Mirrored | None
     passes: tuple[PassReport, ...]
 
 
@@ -296,12 +297,15 @@ def build(
                 memory_plan.io_bytes,
                 memory_plan.work_bytes,
                 memory_plan.lower_bound,
+                program.mirrored,
                 passes,
             )
         )
     batch = None if checked.batch is None else max(p.sizes[checked.batch.name] for p in programs)
     need = _need(layout, programs)
-    check_budget(checked, budget_of(checked, options), batch, need, partial(_need_at, checked, options, layout))
+    mirrored = any(program.mirrored is not None for program in programs)
+    fits_at = partial(_need_at, checked, options, layout)
+    check_budget(checked, budget_of(checked, options), batch, need, fits_at, mirrored=mirrored)
     if progress is not None:
         progress("artifact", len(wanted), len(wanted))
     compiler = KernelCompiler(Cache.open() if cache is None else cache, progress)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -62,6 +63,14 @@ class Mirrored:
     bytes_after: int
     seconds_before: float
     seconds_after: float
+
+    @property
+    def share(self) -> float:
+        """The part of the step's modelled time that computing again adds."""
+        return self.seconds_after / self.seconds_before - 1
+
+    def as_json(self) -> dict[str, int | float]:
+        return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)

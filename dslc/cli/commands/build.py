@@ -95,6 +95,7 @@ def _text(path: Path, result: BuildResult) -> str:
         [
             table(("entry", "sizes", "nodes", "io", "work"), rows, (2, 3, 4)),
             *_how_it_runs(result),
+            *_mirrored(result),
             f"state {size_text(state)}; built {path} ({size_text(len(result.artifact))}) in {result.seconds:.2f} s",
         ]
     )
@@ -112,6 +113,16 @@ def _how_it_runs(result: BuildResult) -> list[str]:
         f"{ours:,} nodes run as kernels{listed}",
         *_contractions(result),
         f"kernels: {result.cache.compiled:,} compiled, {cached:,} from the cache",
+    ]
+
+
+def _mirrored(result: BuildResult) -> list[str]:
+    """What is computed again in the backward pass, and what that is worth."""
+    return [
+        f"{report.entry}: {said.nodes:,} nodes compute again what would take "
+        f"{size_text(said.bytes_before - said.bytes_after)}, for {said.share:+.1%} of the step's modelled time"
+        for report in result.reports
+        if (said := report.mirrored) is not None
     ]
 
 
@@ -167,6 +178,7 @@ def _data(path: Path, result: BuildResult) -> dict[str, Any]:
                 "io_bytes": report.io_bytes,
                 "work_bytes": report.work_bytes,
                 "lower_bound": report.lower_bound,
+                "mirrored": None if report.mirrored is None else report.mirrored.as_json(),
                 "passes": [
                     {"name": p.name, "seconds": p.seconds, "nodes_before": p.nodes_before, "nodes_after": p.nodes_after}
                     for p in report.passes
