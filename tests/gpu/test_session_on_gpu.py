@@ -280,7 +280,8 @@ def test_a_lost_gpu_is_told_with_what_came_first(name: str) -> None:
         from dslc.runtime.session import load
         session = load(sys.argv[1], device="gpu", weights="init")
         [lane] = session._backend._lanes
-        launch = next(s for plan in session._backend.contexts[0].values() for g in plan._groups for s in g.steps
+        launch = next(s for plan in session._backend.contexts[0].values() for bound in plan._of_slot.values()
+                      for g in bound.groups for s in g.steps
                       if hasattr(s, "function"))
         with lane.device as device:
             wrong = Arguments([("pointer", 8)] * launch.args.count)
