@@ -1,0 +1,46 @@
+"""Which tile computes a product without tensor cores, and into how many parts its sum is divided."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from dslc.compiler.codegen.cuda.contract import Contract, contract
+from dslc.compiler.codegen.cuda.places import Operand, problem
+from dslc.compiler.ir.types import DType
+
+
+def chosen(m: int, n: int, k: int, dtype: DType = DType.F32) -> Contract:
+    a = Operand(dtype, m * k, (("row", k), ("sum", 1)))
+    b = Operand(dtype, k * n, (("sum", n), ("col", 1)))
+    c = Operand(dtype, m * n, (("row", n), ("col", 1)))
+    [found], _ = contract([problem({"m": [("row", m)], "n": [("col", n)], "k": [("sum", k)]}, a, b, c)])
+    assert isinstance(found, Contract)
+    return found
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(25, 6, 50176), (64, 512, 784), (64, 10, 512), (64, 120, 400)])
+def test_few_results_of_long_sums_fill_the_device(m: int, n: int, k: int) -> None:
+    found = chosen(m, n, k)
+    tiles, parts, _ = found.geometry.grid
+    assert found.problem.split == parts > 4
+    assert tiles * parts >= 60  # blocks, of 132 multiprocessors
+    assert found.problem.part(found.tile.depth) // found.tile.depth <= 8  # steps that follow each other
+
+
+def test_large_products_take_the_largest_tile_whole() -> None:
+    found = chosen(4096, 4096, 4096)
+    assert (found.tile.rows, found.tile.cols, found.problem.split) == (128, 128, 1)
+    assert chosen(512, 784, 8).problem.split == 1  # nothing to divide
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.I32])
+def test_every_part_has_something_to_add(dtype: DType) -> None:
+    draw = random.Random(7)
+    for _ in range(200):
+        m, n, k = (draw.choice((1, 3, 17, 64, 130, 1000)), draw.choice((1, 10, 65, 512)), draw.randint(1, 60000))
+        found = chosen(m, n, k, dtype)
+        part = found.problem.part(found.tile.depth)
+        assert (found.problem.split - 1) * part < k <= found.problem.split * part
+        assert 2 * found.tile.depth * (found.tile.rows + found.tile.cols + 8) * dtype.computed.itemsize <= 48 << 10
