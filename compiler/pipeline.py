@@ -67,6 +67,7 @@ class Options:
     """Build options. ``sizes``: entry family (train, eval, predict) -> dim -> the values to build.
 
     ``bulk``: the most kernels that a GPU is given at once, 0 for one launch and one wait each; None for all of a step.
+    ``steps_per_launch``: how many training steps a GPU is given at once, where they come together.
     ``target``: names joined by commas; an artifact holds the programs of each. ``precision`` overrides the file's
     compute and parameter types at once. ``mirror``: ``auto`` (values may be computed again in the backward pass where
     that costs next to nothing, or where the budget asks for it), ``never``, or bytes: a budget in place of the file's.
@@ -79,6 +80,7 @@ class Options:
     name: str | None = None
     fuse: bool = True
     bulk: int | None = None
+    steps_per_launch: int = 1
     mirror: str | int = "auto"
 
     @property
@@ -351,6 +353,7 @@ def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
         "precision": {"compute": dtypes.compute.value, "params": dtypes.params.value},
         "fuse": options.fuse,
         "bulk": "all" if options.bulk is None else options.bulk,
+        "steps_per_launch": options.steps_per_launch,
         "streams": 1,
         "mirror": options.mirror,
         "sizes": {

@@ -13,6 +13,7 @@ from dslc.base.errors import ArtifactError, BuildError, ResourceError
 from dslc.cli.options import byte_count
 from dslc.cli.origins import placed
 from dslc.cli.sources import as_argument
+from dslc.runtime.header import MOST_STEPS_PER_LAUNCH
 
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
@@ -30,15 +31,16 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
     """The ``build:`` section of a configuration as the compiler's options. Raises BuildError E0603."""
     from dslc.compiler.pipeline import Options
 
-    known = ("target", "precision", "sizes", "providers", "fuse", "name", "bulk", "streams", "mirror")
+    known = ("target", "precision", "sizes", "providers", "fuse", "name", "bulk", "streams", "mirror",
+             "steps_per_launch")  # fmt: skip
     for key, value in build.items():
         if key not in known:
             from dslc.dsl.diagnostics import did_you_mean
 
             close = did_you_mean(key, known)
             _refuse(f"`{key}` is no build option", key, f"did you mean `{close}`?" if close else ", ".join(known))
-        if key == "streams" and value not in ("auto", 1, "1"):
-            _refuse(f"all kernels run on one stream, `streams: {value}` is not built yet", key, "write streams: 1")
+        if key == "streams" and value not in ("auto", 1, "1", 2, "2"):
+            _refuse(f"kernels run on one stream or two, not `streams: {value}`", key, "write streams: 2")
         if key == "fuse" and not isinstance(value, bool):
             _refuse(f"`fuse` is true or false, not `{value}`", key, "write fuse: true")
         if key in ("target", "precision", "providers", "name") and not isinstance(value, str):
@@ -51,6 +53,8 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
         name=name if name is not None else build.get("name"),
         fuse=build.get("fuse", True),
         bulk=_bulk(build.get("bulk", "auto")),
+        streams=2 if build.get("streams") in (2, "2") else 1,
+        steps_per_launch=_steps(build.get("steps_per_launch", 1)),
         mirror=_mirror(build.get("mirror", "auto")),
     )
 
@@ -63,6 +67,18 @@ def _mirror(value: object) -> str | int:
     if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
         _refuse(f"`mirror: {value}` is not known", "mirror", "write mirror: auto, never, or a budget: 20 GiB")
     return count
+
+
+def _steps(value: object) -> int:
+    """A number of steps, as a number or as text."""
+    number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MOST_STEPS_PER_LAUNCH:
+        _refuse(
+            f"`steps_per_launch` is a number from 1 to {MOST_STEPS_PER_LAUNCH}, not `{value}`",
+            "steps_per_launch",
+            "write steps_per_launch: 16",
+        )
+    return number
 
 
 def _bulk(value: object) -> int | None:

@@ -77,7 +77,10 @@ def test_build_text_and_options(dslc: Callable, project: Path) -> None:
         (["--bulk", "-1"], 2, "E0603"),
         (["--bulk", "some"], 2, "E0603"),
         (["--bulk", "9999999999"], 2, "E0603"),
-        (["--streams", "2"], 2, "E0603"),
+        (["--streams", "3"], 2, "E0603"),
+        (["--steps-per-launch", "0"], 2, "E0603"),
+        (["--steps-per-launch", "1025"], 2, "E0603"),
+        (["--steps-per-launch", "all"], 2, "E0603"),
     ],
 )
 def test_build_refuses(flags: list[str], code: int, error: str, dslc: Callable, project: Path) -> None:
@@ -91,12 +94,18 @@ def test_bulk_and_streams_stand_in_the_header(dslc: Callable, project: Path) -> 
         assert dslc("build", "net.nn", "--bulk", given, "--streams", "1").code == 0
         options = dslc("info", "build/net", "--json").json["options"]
         assert options["bulk"] == recorded and options["streams"] == 1
-    (project / "dslc.yaml").write_text("model: net.nn\nbuild: {bulk: 7, streams: auto}\n")
-    assert dslc("build").code == 0 and dslc("info", "build/net", "--json").json["options"]["bulk"] == 7
+    (project / "dslc.yaml").write_text("model: net.nn\nbuild: {bulk: 7, streams: auto, steps_per_launch: 4}\n")
+    assert dslc("build").code == 0
+    options = dslc("info", "build/net", "--json").json["options"]
+    assert options["bulk"] == 7 and options["steps_per_launch"] == 4
     assert dslc("verify", "build/net", "--rebuild", "net.nn").code == 0
     (project / "dslc.yaml").write_text("model: net.nn\nbuild: {streams: 2}\n")
+    assert dslc("build").code == 0
+    assert dslc("info", "build/net", "--json").json["options"]["streams"] == 2
+    assert dslc("verify", "build/net", "--rebuild", "net.nn").code == 0
+    (project / "dslc.yaml").write_text("model: net.nn\nbuild: {streams: 4}\n")
     ran = dslc("build")
-    assert ran.code == 2 and "one stream" in ran.err and "write streams: 1" in ran.err
+    assert ran.code == 2 and "one stream or two" in ran.err and "write streams: 2" in ran.err
 
 
 def test_build_replaces_its_own_and_leaves_weights(dslc: Callable, project: Path) -> None:

@@ -37,7 +37,12 @@ _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
     metavar="0|N|all",
     help="How many kernels a GPU is given with one launch: all of a step (the default), N, or 0: each by itself.",
 )
-@click.option("--streams", metavar="1|auto", help="How many streams of a GPU kernels run on; one so far.")
+@click.option(
+    "--steps-per-launch",
+    metavar="N",
+    help="How many training steps a GPU is given with one launch, for small models; 1 by default.",
+)
+@click.option("--streams", metavar="1|2|auto", help="How many streams of a GPU kernels run on; auto: one.")
 @click.option(
     "--mirror",
     metavar="auto|never|SIZE",
@@ -56,6 +61,7 @@ def command(
     providers: str | None,
     mirror: str | None,
     bulk: str | None,
+    steps_per_launch: str | None,
     streams: str | None,
     defines: tuple[str, ...],
     size: tuple[str, ...],
@@ -70,7 +76,13 @@ def command(
     from dslc.cli.requests import requested
 
     request = requested(model, target=target, precision=precision, defines=defines, size=size)
-    flags = {"providers": providers, "mirror": mirror, "bulk": bulk, "streams": streams}
+    flags = {
+        "providers": providers,
+        "mirror": mirror,
+        "bulk": bulk,
+        "streams": streams,
+        "steps_per_launch": steps_per_launch,
+    }
     chosen = {option: value for option, value in flags.items() if value is not None}
     options = options_of({**request.build, **chosen}, name)
     folder = Path(out) if out is not None else request.root / "build"

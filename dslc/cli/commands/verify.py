@@ -68,6 +68,8 @@ def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
             "fuse": recorded["fuse"],
             "mirror": recorded["mirror"],
             "bulk": recorded.get("bulk", "all"),
+            "streams": recorded.get("streams", 1),
+            "steps_per_launch": recorded.get("steps_per_launch", 1),
         },
         name=header["name"],
     )
