@@ -71,9 +71,10 @@ class Input:
 
 
 class Node:
-    """An op applied to values. ``name`` is the path in the model, ``span`` the place in the source."""
+    """An op applied to values. ``name`` is the path in the model, ``span`` the place in the source. ``origins``: of a
+    node that passes put together, those of all its parts; else empty."""
 
-    __slots__ = ("attrs", "inputs", "name", "op", "outputs", "phase", "span")
+    __slots__ = ("attrs", "inputs", "name", "op", "origins", "outputs", "phase", "span")
 
     def __init__(
         self,
@@ -85,6 +86,7 @@ class Node:
         name: str = "",
         span: Span | None = None,
         phase: Phase = Phase.FORWARD,
+        origins: tuple[Origin, ...] = (),
     ) -> None:
         self.op = op
         self.inputs = inputs
@@ -92,6 +94,7 @@ class Node:
         self.name = name
         self.span = span
         self.phase = phase
+        self.origins = origins
         self.outputs = tuple(Value(self, i, t) for i, t in enumerate(types))
 
     @property
@@ -112,10 +115,18 @@ class Node:
         """This node reading other values of the same types; itself when nothing changes."""
         if all(a is b for a, b in zip(inputs, self.inputs)):
             return self
-        return Node(self.op, inputs, self.types, self.attrs, name=self.name, span=self.span, phase=self.phase)
+        return Node(
+            self.op, inputs, self.types, self.attrs,
+            name=self.name, span=self.span, phase=self.phase, origins=self.origins,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"Node({self.op.name} {self.name})"
+
+
+def origins_of(nodes: Iterable[Node]) -> tuple[Origin, ...]:
+    """Where several nodes come from, each place once."""
+    return tuple(dict.fromkeys(origin for n in nodes for origin in n.origins or ((n.name, n.span),)))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
+from dslc.compiler.ir.graph import Attr, Attrs, Node, Value, origins_of
 from dslc.compiler.ir.op import OPS, Builder, Cost, Mismatch, NoGradient, Op, register
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.lazy import np
@@ -90,4 +90,7 @@ def joined(nodes: Sequence[Node], name: str, grads: Sequence[Value]) -> Node:
     types = (*(t for n in nodes for t in n.types[:-1]), TensorType(DType.B1, (len(nodes),)))
     attrs: dict[str, Attr] = {"step": first.op.name, "each": each}
     inputs += first.inputs[-2:]
-    return Node(multi_update, tuple(inputs), types, attrs, name=name, span=first.span, phase=first.phase)
+    return Node(
+        multi_update, tuple(inputs), types, attrs,
+        name=name, span=first.span, phase=first.phase, origins=origins_of(nodes),
+    )  # fmt: skip

@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order, origins_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
 from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered
@@ -102,10 +102,14 @@ def joined(node: Node, current: tuple[Value, ...], taken: dict[Value, Node], new
     first = [results[old] if old in inside else number[v] for old, v in zip(node.inputs, current)]
     offset = len(inputs) + len(body)
     body += renumbered(body_of(node), first, offset)
+    origins = origins_of((*inside.values(), node))
     if node.op.name != "fused_sums":
         return Node(
-            fused, tuple(inputs), node.types, {"body": tuple(body)}, name=node.name, span=node.span, phase=node.phase
-        )
+            fused, tuple(inputs), node.types, {"body": tuple(body)},
+            name=node.name, span=node.span, phase=node.phase, origins=origins,
+        )  # fmt: skip
     summed = tuple(placed(i, first, offset) for i in node.attrs["summed"])  # type: ignore[union-attr]
     attrs = {**node.attrs, "body": tuple(body), "summed": summed}
-    return Node(node.op, tuple(inputs), node.types, attrs, name=node.name, span=node.span, phase=node.phase)
+    return Node(
+        node.op, tuple(inputs), node.types, attrs, name=node.name, span=node.span, phase=node.phase, origins=origins
+    )

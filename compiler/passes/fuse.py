@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, order
+from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, order, origins_of
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
@@ -119,4 +119,7 @@ def _fused(members: list[Node], new: dict[Value, Value]) -> Value:
     last = members[-1]
     attrs = {"body": tuple(body)}
     # The type is that of the last member: inferring it would go over the body again, which verify does anyway.
-    return Node(fused, tuple(inputs), last.types, attrs, name=last.name, span=last.span, phase=last.phase).out
+    return Node(
+        fused, tuple(inputs), last.types, attrs,
+        name=last.name, span=last.span, phase=last.phase, origins=origins_of(members),
+    ).out  # fmt: skip

@@ -22,8 +22,7 @@ import dataclasses
 from typing import Final
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, order
-from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, order, origins_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, int_tuple
@@ -46,8 +45,11 @@ def gather_graph(graph: Graph) -> Graph:
     new: dict[Value, Value] = {}
     for nodes in _groups(graph):
         first, more = nodes[0], len(nodes) - 1
-        b = Builder(name=f"{first.name} and {more} more", span=first.span, phase=first.phase)
-        made = b.node(casts, *(n.inputs[0] for n in nodes), dtype=dtype_attr(first.attrs))
+        made = Node(
+            casts, tuple(n.inputs[0] for n in nodes), tuple(n.types[0] for n in nodes),
+            {"dtype": dtype_attr(first.attrs)}, name=f"{first.name} and {more} more", span=first.span,
+            phase=first.phase, origins=origins_of(nodes),
+        )  # fmt: skip
         new.update(zip((n.out for n in nodes), made.outputs))
     for node in graph.nodes:
         fresh = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))

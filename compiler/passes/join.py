@@ -21,7 +21,7 @@ import dataclasses
 from typing import Final
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order, origins_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of
 from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered
@@ -118,6 +118,7 @@ def _join(nodes: list[Node], outside: set[Value], new: dict[Value, Value]) -> No
     attrs = {"body": tuple(body), "results": tuple(number[v] for v in kept)}
     last = nodes[-1]
     whole = Node(
-        fused, tuple(inputs), tuple(v.type for v in kept), attrs, name=last.name, span=last.span, phase=last.phase
-    )
+        fused, tuple(inputs), tuple(v.type for v in kept), attrs,
+        name=last.name, span=last.span, phase=last.phase, origins=origins_of(nodes),
+    )  # fmt: skip
     new.update(zip(kept, whole.outputs))
