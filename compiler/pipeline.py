@@ -28,6 +28,7 @@ from dslc.compiler.passes.absorb import absorb
 from dslc.compiler.passes.again import again
 from dslc.compiler.passes.autodiff import autodiff
 from dslc.compiler.passes.decompose import decompose
+from dslc.compiler.passes.dropped import dropped
 from dslc.compiler.passes.fuse import fuse
 from dslc.compiler.passes.gather import gather
 from dslc.compiler.passes.join import join
@@ -41,7 +42,7 @@ from dslc.compiler.passes.simplify import simplify
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
-_FUSING: Final[tuple[Pass, ...]] = (fuse, gather, join, absorb, again)
+_FUSING: Final[tuple[Pass, ...]] = (fuse, gather, join, absorb, again, dropped)
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, memory)
 
 

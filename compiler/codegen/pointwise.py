@@ -14,6 +14,7 @@ from dslc.compiler.ir.scalar import Expr, argument, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
 from dslc.compiler.ops.fused import expanded, results_of
+from dslc.compiler.ops.stochastic import ALL, kept_share
 
 _MAX_LITERAL = 64  # values written into the code
 
@@ -39,8 +40,20 @@ def step_value(builder: RegionBuilder, step: Node, inputs: Sequence[Expr]) -> Ex
     """One pointwise op, or a constant, as the next value of a region, rounded to its dtype."""
     if step.op.name == "full":
         return builder.let(as_expr(_number(step.attrs["value"])), step.types[0].dtype)
+    if step.op.name == "dropout":
+        return _dropout(builder, step, *inputs)
     assert isinstance(step.op, Pointwise)
     return builder.let(step.op.scalar(step.attrs, *inputs), step.types[0].dtype)
+
+
+def _dropout(builder: RegionBuilder, step: Node, x: Expr, seed: Expr, turn: Expr, row: Expr) -> Expr:
+    """The element times what keeps the mean, where its random bits say so."""
+    dtype, least, scale = step.types[0].dtype, *kept_share(step)
+    if least in (0, ALL):
+        return builder.let(x if least == 0 else as_expr(0.0), dtype)
+    attrs = step.attrs
+    drawn = builder.bits(int_attr(attrs, "key"), int_attr(attrs, "row_elements"), seed, turn, row)
+    return builder.let(select(drawn >= least, x * scale, 0.0), dtype)
 
 
 def trees(node: Node) -> list[tuple[Expr, list[DType]]]:

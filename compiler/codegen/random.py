@@ -15,8 +15,7 @@ from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr
 from dslc.compiler.ops.quantile import STEPS, normal_probability
-
-ALL: Final = 1 << 16  # dropout compares 16 bits
+from dslc.compiler.ops.stochastic import ALL, kept_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,23 +91,19 @@ def init_trunc_normal(node: Node) -> list[Launch]:
 
 
 def dropout(node: Node) -> list[Launch]:
-    threshold = math.floor(float_attr(node.attrs, "p") * ALL + 0.5)
+    least, scale = kept_share(node)
     type, attrs = node.types[0], node.attrs
     own = Access(type.dtype, dense(type.ints))
-    if threshold == 0:
+    if least == 0:
         return [Launch(copy(type.ints, own, own), node.inputs[:1], node.outputs)]
-    if threshold == ALL:
+    if least == ALL:
         builder = RegionBuilder(type.ints, (), [], [own])
         builder.row()
         builder.store(0, builder.let(as_expr(0.0), type.dtype))
         return [Launch(builder.region(), (), node.outputs)]
-    import numpy as np
-
-    inner = np.float64 if type.dtype is DType.F64 else np.float32
-    scale = float(inner(ALL) / inner(ALL - threshold))
     elements = type.bytes // type.dtype.itemsize
     row, key = int_attr(attrs, "row_elements"), int_attr(attrs, "key")
-    spec = Draw("dropout", type.dtype, elements, key, True, row, float(threshold), scale)
+    spec = Draw("dropout", type.dtype, elements, key, True, row, float(least), scale)
     return [Launch(spec, node.inputs, node.outputs)]
 
 

@@ -76,6 +76,19 @@ class Scan:
 
 
 @dataclass(frozen=True, slots=True)
+class Bits:
+    """The next value: 16 random bits of the element, as i32, by Philox (``ops/philox.py``). ``seed``, ``step`` and
+    ``row`` are numbers of values of i64 that are the same for all elements; the element's number is its row-major one
+    in all axes, behind ``row`` rows of ``row_elements`` each. For regions without inner axes, on GPUs."""
+
+    key: int
+    row_elements: int
+    seed: int
+    step: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
 class Reduce:
     """The next value, of the row: ``value`` of all elements combined. max and min give nan where there is one."""
 
@@ -104,10 +117,16 @@ class Stage:
     """``element``: over the inner axes; else once a row, without reductions."""
 
     element: bool
-    lets: tuple[Let | Fetch | Scan, ...] = ()
+    lets: tuple[Let | Fetch | Scan | Bits, ...] = ()
     reduces: tuple[Reduce, ...] = ()
     stores: tuple[Store, ...] = ()
     raises: tuple[Raise, ...] = ()
+
+    @property
+    def computed(self) -> tuple[Let | Fetch | Scan, ...]:
+        """``lets``, where none of them is random."""
+        assert not any(isinstance(let, Bits) for let in self.lets), "random bits are a matter of GPUs"
+        return tuple(let for let in self.lets if not isinstance(let, Bits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +172,7 @@ class RegionBuilder:
         self._stages: list[Stage] = []
         self._count = self._region.first
         self._open: bool | None = None
-        self._lets: list[Let | Fetch | Scan] = []
+        self._lets: list[Let | Fetch | Scan | Bits] = []
         self._reduces: list[Reduce] = []
         self._stores: list[Store] = []
         self._raises: list[Raise] = []
@@ -194,6 +213,11 @@ class RegionBuilder:
         """The running combination of an element's value."""
         assert self._open and value.function == "arg"
         self._lets.append(Scan(combine, value.index, exclusive))
+        return self._next()
+
+    def bits(self, key: int, row_elements: int, seed: Expr, step: Expr, row: Expr) -> Expr:
+        """16 random bits of an element."""
+        self._lets.append(Bits(key, row_elements, seed.index, step.index, row.index))
         return self._next()
 
     def reduce(self, combine: Combine, value: Expr) -> Expr:

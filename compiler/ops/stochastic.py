@@ -24,7 +24,7 @@ from dslc.runtime.dtypes import numpy_dtype
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-_ALL = 1 << 16  # thresholds of dropout are 16 bits
+ALL = 1 << 16  # thresholds of dropout are 16 bits
 
 
 def _scalars(xs: Sequence[Array], attrs: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
@@ -42,6 +42,13 @@ def _own_rows(node: Node, axis: int | None) -> tuple[int | None, ...] | None:
     if node.attrs["row_elements"] == 0:
         return (None,) if axis is None else None
     return (0,) if axis in (0, None) else None
+
+
+def kept_share(node: Node) -> tuple[int, float]:
+    """Of a dropout: the least 16 bits of an element that is kept, and what it is multiplied by in f32, f64 for f64."""
+    least = math.floor(float_attr(node.attrs, "p") * ALL + 0.5)
+    inner = np.float64 if node.types[0].dtype is DType.F64 else np.float32
+    return least, 0.0 if least == ALL else float(inner(ALL) / inner(ALL - least))
 
 
 class Dropout(Op):
@@ -71,14 +78,14 @@ class Dropout(Op):
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x = xs[0]
-        threshold = math.floor(float(attrs["p"]) * _ALL + 0.5)
+        threshold = math.floor(float(attrs["p"]) * ALL + 0.5)
         if threshold == 0:
             return [x]
-        if threshold == _ALL:
+        if threshold == ALL:
             return [np.zeros_like(x)]
         start, numbers = _scalars(xs[1:], attrs)
         kept = halves(start, x.size, **numbers).reshape(x.shape) >= threshold
-        scale = x.dtype.type(_ALL) / x.dtype.type(_ALL - threshold)
+        scale = x.dtype.type(ALL) / x.dtype.type(ALL - threshold)
         with np.errstate(over="ignore"):
             return [choose(kept, np.asarray(x * scale), np.zeros((), x.dtype))]
 

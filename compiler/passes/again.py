@@ -23,7 +23,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value, order
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.passes.absorb import joined
-from dslc.compiler.passes.bodies import body_of, is_pointwise
+from dslc.compiler.passes.bodies import body_of, is_pointwise, names_of
 
 SMALL: Final = 1 << 16  # bytes of an input that is as good as free
 _MOST: Final = 12  # steps that are computed again
@@ -77,6 +77,6 @@ def _is_cheap(made: Node) -> bool:
     """Whether it is made of few cheap steps, from something as large as itself."""
     if not is_pointwise(made) or len(made.outputs) > 1:
         return False
-    body = body_of(made)
+    names = names_of(made)
     large = any(v.type.shape == made.types[0].shape for v in made.inputs)
-    return large and len(body) <= _MOST and all(step[0] in _CHEAP for step in body)  # type: ignore[index]
+    return large and len(names) <= _MOST and _CHEAP.issuperset(names)

@@ -8,12 +8,22 @@ from typing import Final
 from dslc.compiler.ir.graph import Attr, Node
 from dslc.compiler.ir.op import Pointwise
 
-_BODIES: Final = ("fused", "fused_sums")
+_BODIES: Final = ("fused", "fused_sums")  # nodes with steps
 
 
 def is_pointwise(node: Node) -> bool:
     """Whether a node is a pointwise op, or several as one, without random draws."""
-    return (isinstance(node.op, Pointwise) or node.op.name == "fused") and not node.op.random
+    return (isinstance(node.op, Pointwise) or node.op.name == "fused") and not node.op.random and not draws(node)
+
+
+def draws(node: Node) -> bool:
+    """Whether a node is a dropout, or several steps with one among them."""
+    return node.op.name == "dropout" or (node.op.name == "fused" and "dropout" in names_of(node))
+
+
+def names_of(node: Node) -> list[str]:
+    """The ops of a node's steps."""
+    return [str(step[0]) for step in body_of(node) if isinstance(step, tuple)]
 
 
 def body_of(node: Node) -> tuple[Attr, ...]:

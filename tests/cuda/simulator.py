@@ -18,6 +18,7 @@ from dslc.compiler.codegen.cuda.stages import identity
 from dslc.compiler.ir import scalar
 from dslc.compiler.ir.special import erf
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.philox import halves
 from dslc.compiler.toolchain.numba_cuda import function_of
 from dslc.runtime.dtypes import name_of
 
@@ -155,6 +156,11 @@ class _Machine:
     def pointer(self, first: int, step: int, count: int, total: int, x: np.ndarray) -> np.ndarray:
         assert first + (count - 1) * step < total == len(self.memory) and np.all(x < count)
         return first + np.asarray(x) * step
+
+    def bits(self, count: int, key: int, row_elements: int, seed: Any, step: Any, row: Any, first: Any) -> np.ndarray:
+        seed, step, start = (int(np.ravel(x)[0]) for x in (seed, step, row * row_elements))
+        places = self.ramp(count, 1, first)
+        return halves(start, int(places.max()) + 1, key=key, seed=seed, step=step)[places].astype(np.int64)
 
     def fill(self, dtype: DType, count: int, x: Any) -> np.ndarray:
         return np.full((1, 1, count), x, np.int64 if dtype is DType.I32 else _NUMPY[dtype])

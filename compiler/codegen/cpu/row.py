@@ -38,7 +38,7 @@ class Facts:
         region = self.region
         found = [*(a.dtype for a in region.inputs), *[DType.I64] * (1 + len(region.indices))]
         for stage in region.stages:
-            for let in stage.lets:
+            for let in stage.computed:
                 if isinstance(let, Let):
                     found.append(let.dtype)
                 else:
@@ -57,7 +57,7 @@ class Facts:
         number = self.region.first
         for place, stage in enumerate(self.region.stages):
             own: dict[int, object] = {}
-            for at, let in enumerate(stage.lets):
+            for at, let in enumerate(stage.computed):
                 if stage.element:
                     own[number] = key = _key(let, own)
                     first = keys.setdefault(key, (place, at))
@@ -98,7 +98,7 @@ def _parts(expr: Expr) -> list[Expr]:
 def used(stage: Stage) -> set[int]:
     """The numbers of all values that a stage reads."""
     found = {r.value for r in stage.reduces} | {s.value for s in stage.stores} | {r.value for r in stage.raises}
-    for let in stage.lets:
+    for let in stage.computed:
         if isinstance(let, Let):
             found |= {e.index for e in _parts(let.expr) if e.function == "arg"}
         elif isinstance(let, Fetch):
@@ -140,12 +140,12 @@ class Row:
     def finish(self, totals: list[Reg]) -> None:
         """The row stages behind the first stage, whose reductions are known."""
         first, *others = self.region.stages
-        self.known += [*[None] * len(first.lets), *totals]
+        self.known += [*[None] * len(first.computed), *totals]
         for stage in others:
             self._row_stage(stage)
 
     def _row_stage(self, stage: Stage) -> None:
-        for let in stage.lets:
+        for let in stage.computed:
             self.known.append(self.value(let, self.known, self.values, self.bases, self.row_stride))
         self.stores(stage, self.known, self.values, self.out_bases, [self.row_stride(a) for a in self.outs])
 
@@ -222,10 +222,10 @@ class Row:
         vectors = inner[-1] // self.width if inner and not self.columns else 0
         scans = {
             at: Running(self.code, let.combine, dtypes[let.value], let.exclusive, self.lanes if self.columns else 1)
-            for at, let in enumerate(stage.lets)
+            for at, let in enumerate(stage.computed)
             if isinstance(let, Scan)
         }
-        cheap = len(stage.lets) <= _CHEAP and not any(map(_costly, stage.lets)) and not scans
+        cheap = len(stage.computed) <= _CHEAP and not any(map(_costly, stage.computed)) and not scans
         ways = _WAYS if stage.reduces and cheap and vectors >= 2 * _WAYS else 1
         width = self.lanes if self.columns else self.width
         totals = [Accumulator(self.code, r.combine, dtypes[r.value], width, ways) for r in stage.reduces]
@@ -236,7 +236,7 @@ class Row:
         else:
             with Nest(self.code, inner[:-1]) as (index, number):
                 self._along(body, index, number, ways)
-        self.known += [None] * len(stage.lets)
+        self.known += [None] * len(stage.computed)
         self.known += [t.lanes() if self.columns else t.total() for t in totals]
 
     def _along(self, body: _Elements, index: list[Any], number: Any, ways: int) -> None:
@@ -300,7 +300,7 @@ class _Elements:
                 at = index[axis - row.split]
                 last = along and axis == row.split + len(index) - 1
                 known[n] = values.counting(at) if last else Reg(values.splat(self.code.int(at)), DType.I64)
-        for at, let in enumerate(stage.lets):
+        for at, let in enumerate(stage.computed):
             known.append(self._value(at, let, known, values, bases, stride, number, along))
         if stage.stores or stage.raises:
             outs = [self._inside(b, a, index) for b, a in zip(row.out_bases, row.outs)]

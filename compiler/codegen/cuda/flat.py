@@ -9,7 +9,7 @@ from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.stages import register_dtype, used_values
 from dslc.compiler.codegen.cuda.text import Index, Text, power_of_two
 from dslc.compiler.codegen.cuda.values import Reg, Values
-from dslc.compiler.codegen.region import Access, Fetch, Let, Region, dense
+from dslc.compiler.codegen.region import Access, Bits, Fetch, Let, Region, dense
 from dslc.compiler.ir.types import DType
 
 
@@ -42,6 +42,8 @@ class _Printer:
             for let in stage.lets:
                 if isinstance(let, Let):
                     known.append(Reg(text.set(self.values.evaluate(let.expr, known, let.dtype).text), let.dtype))
+                elif isinstance(let, Bits):
+                    known.append(self._bits(let, known))
                 else:
                     assert isinstance(let, Fetch), "a scan is no matter of single elements"
                     known.append(self._fetch(let, known))
@@ -79,6 +81,12 @@ class _Printer:
         if self._indices is None:
             self._indices = self.text.unravel(self.first, self.sizes)
         return self._indices
+
+    def _bits(self, let: Bits, known: list[Reg | None]) -> Reg:
+        text, given = self.text, [known[n] for n in (let.seed, let.step, let.row)]
+        names = [reg.text for reg in given if reg is not None]
+        found = text.call("bits", (self.vector, let.key, let.row_elements), *names, text.known(self.first))
+        return Reg(text.set(found), DType.I32)
 
     def _fetch(self, fetch: Fetch, known: list[Reg | None]) -> Reg:
         text, access = self.text, self.region.inputs[fetch.input]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from dslc.compiler.codegen.cuda import choose, exchange, functions, groups, halves, memory, own
+from dslc.compiler.codegen.cuda import choose, exchange, functions, groups, halves, memory, own, philox
 from dslc.compiler.codegen.cuda.source import Call
 from dslc.compiler.ir.scalar import FUNCTIONS
 
@@ -34,6 +34,8 @@ def function_of(call: Call) -> Any:
             return getattr(groups, head)
         case "placed" | "chosen" | "pointer":
             return getattr(choose, head)(*given)
+        case "bits":
+            return philox.bits(*given)
         case "prefetch":
             return memory.prefetch(*given)
         case "keep" | "kept":

@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 
 from dslc.compiler.codegen.cuda.stages import has_scans, register_dtype, used_values
 from dslc.compiler.codegen.cuda.text import power_of_two
-from dslc.compiler.codegen.region import Access, Fetch, Let, Region, collapsed
+from dslc.compiler.codegen.region import Access, Bits, Fetch, Let, Region, collapsed
 from dslc.compiler.codegen.target import Geometry
 
 WARP: Final = 32
@@ -28,6 +28,7 @@ TILE: Final = 64
 _SHARED: Final = 48 << 10  # bytes of shared memory that need no asking for
 _THREADS: Final = 256  # a block without a reason for another number
 _HELD: Final = 32  # elements that a thread holds of one argument
+_DRAWN: Final = 8  # elements of a thread that one random draw serves
 _MAX_TEAM: Final = 1024
 _LONG_TEAM: Final = 512  # threads for rows that do not fit
 
@@ -155,7 +156,8 @@ def needs_wide_index(region: Region) -> bool:
 
 def _flat(region: Region) -> Flat:
     count = region.rows * math.prod(region.inner)
-    return Flat(count, min(vector_of(region), power_of_two(count)))
+    drawn = any(isinstance(let, Bits) for stage in region.stages for let in stage.lets)
+    return Flat(count, min(_DRAWN if drawn else vector_of(region), power_of_two(count)))
 
 
 def _tiles(region: Region) -> Tiles | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen.region import Fetch, Let, Region, Scan, Stage
+from dslc.compiler.codegen.region import Bits, Fetch, Let, Region, Scan, Stage
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
@@ -20,6 +20,8 @@ def used_values(stage: Stage) -> set[int]:
             found |= read_by(let.expr)
         elif isinstance(let, Scan):
             found.add(let.value)
+        elif isinstance(let, Bits):
+            found |= {let.seed, let.step, let.row}
         else:
             found |= {let.index} if let.mask is None else {let.index, let.mask}
     return found
@@ -46,6 +48,8 @@ def dtypes_of(region: Region) -> list[DType]:
                     found.append(let.dtype)
                 case Fetch():
                     found.append(region.inputs[let.input].dtype)
+                case Bits():
+                    found.append(DType.I32)
                 case Scan():
                     found.append(combined_dtype(let.combine, found[let.value]))
         found += [combined_dtype(r.combine, found[r.value]) for r in stage.reduces]

@@ -140,7 +140,7 @@ class Teams(ABC):
 
     def _lets(self, stage: Stage, known: list[Reg | None], numbers: Index | None, reached: str | None) -> None:
         """Appends the stage's values; ``numbers``: of an element stage."""
-        for let in stage.lets:
+        for let in stage.computed:
             if isinstance(let, Let):
                 reg = self.values.evaluate(let.expr, known, let.dtype)
                 known.append(Reg(self.text.set(reg.text), let.dtype))

@@ -1,0 +1,73 @@
+"""Dropout becomes a step of the pointwise nodes around it: its mask is counted, not stored.
+
+Before::
+
+    %3 = fused %x, %bias {gelu(x + bias)} : bf16[64, 4096]  # act forward
+    %4 = dropout %3, %seed, %step, %row {p=0.1, ...} : bf16[64, 4096]  # drop forward
+    %5 = add %4, %r : bf16[64, 4096]  # sum forward
+
+After::
+
+    %5 = fused %x, %bias, %seed, %step, %row, %r {dropout(gelu(x + bias)) + r} : bf16[64, 4096]  # sum forward
+
+What makes dropout's input joins it where nobody else reads that, and what reads its result where nobody else does. The
+bits stay. GPUs alone; linear in nodes and reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Graph, Node, Value, order
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ops.fused import MAX_STEPS
+from dslc.compiler.passes.absorb import joined
+from dslc.compiler.passes.bodies import body_of, draws, is_pointwise
+
+
+def dropped(program: Program, build: Build) -> Program:
+    """The pass."""
+    if build.target == "cpu" or not build.fuse:
+        return program
+    return dataclasses.replace(program, graph=dropped_graph(program.graph))
+
+
+def dropped_graph(graph: Graph) -> Graph:
+    """The graph where no dropout is left that may join. Running it twice changes nothing more."""
+    if not any(n.op.name == "dropout" for n in graph.nodes):
+        return graph
+    readers, roots = graph.readers(), set(graph.roots)
+    new: dict[Value, Value] = {}
+    now: dict[Node, Node] = {}  # what a node has become
+    for node in graph.nodes:
+        current = tuple(new.get(v, v) for v in node.inputs)
+        taken: dict[Value, Node] = {}
+        for value in dict.fromkeys(node.inputs):
+            made = value.producer
+            if isinstance(made, Node) and value not in roots and readers[value] == [node]:
+                made = now.get(made, made)
+                steps = sum(len(body_of(n)) for n in (node, made, *taken.values()) if _has_body(n))
+                if _joins(made, node, value) and steps <= MAX_STEPS:
+                    taken[value] = made
+        fresh = joined(node, current, taken, new) if taken else node.with_inputs(current)
+        now[node] = fresh
+        if fresh is not node:
+            new.update(zip(node.outputs, fresh.outputs))
+    if not new:
+        return graph
+    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
+    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
+    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+
+
+def _has_body(node: Node) -> bool:
+    return draws(node) or is_pointwise(node)
+
+
+def _joins(made: Node, node: Node, value: Value) -> bool:
+    """Whether ``made``, the maker of ``value``, becomes a part of ``node``: one of them is a dropout or holds one."""
+    if not (_has_body(made) and _has_body(node)) or len(made.outputs) > 1 or len(node.outputs) > 1:
+        return False
+    first = node.op.name != "dropout" or value is node.inputs[0]  # not its scalars
+    return first and (draws(made) or draws(node)) and value.type.shape == node.types[0].shape

@@ -1,0 +1,127 @@
+"""Dropout as a step of a pointwise kernel: the same bits as by itself, whatever is the row and the vector."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import simulator
+from test_region_texts import simulated
+
+from dslc.compiler.codegen.cuda import units
+from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, order
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ops import registry
+from dslc.compiler.passes.dropped import dropped_graph
+from dslc.compiler.passes.fuse import fuse_graph
+
+registry.load_all()
+SCALARS = {"seed": 0x1234567890ABCDEF, "step": 7, "row": 3}
+
+
+def value(name: str, dtype: DType, *shape: int) -> Input:
+    kind = Kind.SCALAR if name in SCALARS else Kind.DATA
+    return Input(name, kind, TensorType(dtype, shape))
+
+
+def net(dtype: DType, rows: int, columns: int, p: float = 0.25) -> Graph:
+    """dropout(relu(x + bias)) + r."""
+    x, r, bias = value("x", dtype, rows, columns), value("r", dtype, rows, columns), value("bias", dtype, columns)
+    scalars = [value(name, DType.I64) for name in SCALARS]
+    b = Builder(name="here")
+    inner = b(OPS["relu"], b(OPS["add"], x.value, bias.value))
+    attrs = {"p": p, "key": 0xFEDCBA9876543210, "row_elements": columns}
+    drawn = b(OPS["dropout"], inner, *(s.value for s in scalars), **attrs)
+    return _graph([x, r, bias, *scalars], b(OPS["add"], drawn, r.value))
+
+
+def _graph(inputs: list[Input], *results: Value) -> Graph:
+    return Graph(tuple(inputs), order(results), {f"y{i}": v for i, v in enumerate(results)})
+
+
+def given(graph: Graph) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    found: dict[str, Any] = {}
+    for i in graph.inputs:
+        type = i.value.type
+        drawn = (
+            np.asarray(SCALARS[i.name]) if i.name in SCALARS else simulator.held(rng.normal(size=type.ints), type.dtype)
+        )
+        found[i.name] = drawn if type.dtype is not DType.F64 else drawn.astype(np.float64)
+    return found
+
+
+def run(graph: Graph) -> list[np.ndarray]:
+    """All results by the kernels' texts; a dropout alone by its meaning."""
+    feeds = given(graph)
+    known = {i.value: feeds[i.name] for i in graph.inputs}
+    for node in graph.nodes:
+        xs = [known[v] for v in node.inputs]
+        found = simulated(node, xs)
+        if found is None:
+            assert node.op.name == "dropout"
+            found = [simulator.held(node.op.meaning(xs, node.attrs)[0], node.types[0].dtype)]
+        known.update(zip(node.outputs, found))
+    return [known[v] for v in graph.outputs.values()]
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16, DType.F16, DType.F64])
+@pytest.mark.parametrize("shape", [(5, 64), (3, 20), (7, 9), (40, 128)])
+def test_the_bits_are_those_of_the_op(dtype: DType, shape: tuple[int, int]) -> None:
+    """Rows of 20 or 9 elements, the first of which has number 3: a thread's elements lie in two draws."""
+    graph = net(dtype, *shape)
+    joined = dropped_graph(fuse_graph(graph))
+    verify_graph(joined)
+    assert [n.op.name for n in joined.nodes] == ["fused"] and dropped_graph(joined) is joined
+    [one], [other] = run(fuse_graph(graph)), run(joined)
+    assert one.tobytes() == other.tobytes()
+    r = given(graph)["r"]
+    assert 0.1 < np.mean(other == r) < 0.9
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0])
+def test_all_or_nothing(p: float) -> None:
+    graph = net(DType.F32, 4, 8, p)
+    [one], [other] = run(fuse_graph(graph)), run(dropped_graph(fuse_graph(graph)))
+    assert one.tobytes() == other.tobytes()
+
+
+def test_what_others_read_stays() -> None:
+    graph = net(DType.F32, 4, 8)
+    relu, drawn = (next(n for n in graph.nodes if n.op.name == name) for name in ("relu", "dropout"))
+    several = _graph(list(graph.inputs), *graph.outputs.values(), relu.out, drawn.out)
+    found = dropped_graph(fuse_graph(several))
+    verify_graph(found)
+    assert [n.op.name for n in found.nodes].count("dropout") == 1
+
+
+def test_masks_of_forward_and_backward_are_the_same() -> None:
+    x, dy = value("x", DType.F32, 6, 12), value("dy", DType.F32, 6, 12)
+    scalars = [value(name, DType.I64) for name in SCALARS]
+    attrs: dict[str, Any] = {"p": 0.5, "key": 99, "row_elements": 12}
+    b, back = Builder(name="here"), Builder(name="here", phase=Phase.BACKWARD)
+    y = b(OPS["dropout"], b(OPS["exp"], x.value), *(s.value for s in scalars), **attrs)
+    dx = back(OPS["mul"], back(OPS["dropout"], dy.value, *(s.value for s in scalars), **attrs), x.value)
+    found = dropped_graph(_graph([x, dy, *scalars], y, dx))
+    assert [n.op.name for n in found.nodes] == ["fused", "fused"]
+    forward, gradient = run(found)
+    assert np.array_equal(forward == 0, gradient == 0) and 0 < np.mean(forward == 0) < 1
+
+
+def _fused(dtype: DType, *shape: int) -> Node:
+    [node] = dropped_graph(fuse_graph(net(dtype, *shape))).nodes
+    return node
+
+
+def test_one_draw_serves_eight_elements() -> None:
+    for dtype in (DType.BF16, DType.F32):
+        [launch] = lower(_fused(dtype, 512, 1024)) or []
+        assert units.geometry(launch.spec).grid == (512 * 1024 // (8 * 256), 1, 1)
+        ptx = units.compiled(launch.spec, launch.symbol, "sm_90").ptx.decode("ascii")
+        products = re.findall(r"\bmul\.(?:lo\.s64|wide\.u32)", ptx)
+        assert ".local" not in ptx and 20 <= len(products) <= 22, "ten rounds of two, and none for a second draw"
