@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os.path
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.canonical import dumps
@@ -12,13 +13,27 @@ from dslc.compiler.codegen.cuda.vendor import VendorConv, VendorGemm
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.target import target_of
 from dslc.compiler.ir.graph import Attr, Kind, Node, Value
-from dslc.compiler.ir.program import Place, Program
+from dslc.compiler.ir.program import Place, Program, Side
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.runtime.artifact import write_artifact
 from dslc.runtime.container import Blob
 from dslc.runtime.header import AS_PARAM
-from dslc.runtime.plan import Buffer, Copy, Gemm, GraphOp, Instruction, Kernel, Plan, Port, Reference, Scalar, Work
+from dslc.runtime.plan import (
+    Buffer,
+    Copy,
+    EventRecord,
+    EventWait,
+    Gemm,
+    GraphOp,
+    Instruction,
+    Kernel,
+    Plan,
+    Port,
+    Reference,
+    Scalar,
+    Work,
+)
 
 if TYPE_CHECKING:
     from dslc.compiler.layout import StateLayout
@@ -160,6 +175,8 @@ class _PlanMaker:
         self.memory = program.memory
         self.buffers: dict[Buffer, int] = {}
         self.names: dict[str, int] = {}
+        self.events = 0
+        self.joins: dict[tuple[int, int], int] = {}  # (until, stream) -> the event that the last side records
         self.kernels = kernels
         self.native = set(program.kernels)
         self.target = target_of(program.target, program.vendor)
@@ -175,7 +192,8 @@ class _PlanMaker:
                 inputs.append(Port(source.name, "data", self._buffer(place, source.value.type)))
         instructions: list[Instruction] = []
         work: list[Work] = []
-        for node in self.schedule:
+        for time, node in enumerate(self.schedule):
+            instructions += self._joins(time)
             made: list[Instruction] = []
             if node in self.native:
                 made = self._launches(node)
@@ -183,8 +201,16 @@ class _PlanMaker:
                 made = [self._reference(node)]
             if made:
                 cost = node.op.cost(node)
+                side = self.program.sides.get(node)
+                if side is not None:
+                    instructions += self._fork(side)
+                    made = [replace(i, stream=side.stream) for i in made if isinstance(i, Kernel | Gemm | GraphOp)]
                 work.append(Work(len(instructions), node.op.name, cost.flops, cost.bytes))
                 instructions += made
+                if side is not None:
+                    self.joins[side.until, side.stream] = self.events
+                    instructions.append(EventRecord(self._event(), side.stream))
+        instructions += self._joins(len(self.schedule))
         for move in self.memory.moves:
             work.append(Work(len(instructions), "copy", 0, 2 * move.type.bytes))
             source_buffer, target = (self._buffer(p, move.type) for p in (move.source, move.target))
@@ -203,6 +229,19 @@ class _PlanMaker:
             names=tuple(self.names),
             work=tuple(work),
         )
+
+    def _event(self) -> int:
+        self.events += 1
+        return self.events - 1
+
+    def _fork(self, side: Side) -> list[Instruction]:
+        """The side's stream waits for all that stream 0 has done so far."""
+        event = self._event()
+        return [EventRecord(event, 0), EventWait(event, side.stream)]
+
+    def _joins(self, time: int) -> list[Instruction]:
+        """Stream 0 waits for the sides that end before the node at ``time``: on each stream, for the last of them."""
+        return [EventWait(event, 0) for (until, _), event in self.joins.items() if until == time]
 
     def _launches(self, node: Node) -> list[Instruction]:
         found: list[Instruction] = []

@@ -39,11 +39,12 @@ from dslc.compiler.passes.precision import precision
 from dslc.compiler.passes.runner import PassReport, pass_name, run_passes
 from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.simplify import simplify
+from dslc.compiler.passes.streams import streams
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
 _FUSING: Final[tuple[Pass, ...]] = (fuse, gather, join, absorb, again, dropped)
-_PLANNING: Final[tuple[Pass, ...]] = (select, schedule, memory)
+_PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 
 
 def mirror(program: Program, build: Build) -> Program:
@@ -56,7 +57,7 @@ PIPELINE: Final[tuple[Pass, ...]] = (
 )  # fmt: skip
 #: What each kind of target computes in and keeps its parameters in.
 _CPU_DTYPES: Final = ("f32", "f64")
-_GPU_DTYPES: Final = ("f32", "f64", "bf16")
+_GPU_DTYPES: Final = ("f32", "f64", "bf16", "f16")
 PROVIDERS: Final = ("reference", "auto", "own", "vendor")
 
 Sizes = Mapping[str, int]
@@ -68,6 +69,7 @@ class Options:
     """Build options. ``sizes``: entry family (train, eval, predict) -> dim -> the values to build.
 
     ``bulk``: the most kernels that a GPU is given at once, 0 for one launch and one wait each; None for all of a step.
+    ``streams``: on how many streams of a GPU kernels may run, 1 or 2.
     ``steps_per_launch``: how many training steps a GPU is given at once, where they come together.
     ``target``: names joined by commas; an artifact holds the programs of each. ``precision`` overrides the file's
     compute and parameter types at once. ``mirror``: ``auto`` (values may be computed again in the backward pass where
@@ -81,6 +83,7 @@ class Options:
     name: str | None = None
     fuse: bool = True
     bulk: int | None = None
+    streams: int = 1
     steps_per_launch: int = 1
     mirror: str | int = "auto"
 
@@ -211,16 +214,25 @@ def _family(checked: Checked, options: Options, family: str) -> list[Sizes]:
     return list(result)
 
 
-def cut(checked: Checked, entry: str, sizes: Sizes) -> Program:
-    """The Program of an entry before any pass."""
-    return {
+def cut(checked: Checked, entry: str, sizes: Sizes, scaled: bool = False) -> Program:
+    """The Program of an entry before any pass. ``scaled``: steps have a loss scale."""
+    training = {
         "init": entries.init,
         "accumulate_step": entries.accumulate_step,
         "train_step": entries.train_step,
+    }
+    if entry in training:
+        return training[entry](checked, sizes, scaled)
+    return {
         "eval_step": entries.eval_step,
         "eval_finish": entries.eval_finish,
         "predict": entries.predict,
     }[entry](checked, sizes)
+
+
+def _is_scaled(checked: Checked, options: Options) -> bool:
+    """Whether gradients have 16 bits of which few are the exponent, and so need a loss scale."""
+    return checked.train is not None and precision_of(checked, options).compute is DType.F16
 
 
 def build_options(checked: Checked, options: Options, layout: StateLayout, target: str = "cpu") -> Build:
@@ -232,8 +244,9 @@ def build_options(checked: Checked, options: Options, layout: StateLayout, targe
         fuse=options.fuse,
         mirror="never" if options.mirror == "never" else "auto",
         mirror_words=checked.mirror,
+        streams=options.streams,
         budget=None if (budget := budget_of(checked, options)) is None else budget - layout.bytes,
-        train=entries.train_spec(checked),
+        train=entries.train_spec(checked, _is_scaled(checked, options)),
         state=layout.offsets,
         state_bytes=layout.bytes,
     )
@@ -259,14 +272,15 @@ def compile_entry(
     """
     options.check()
     target = target or options.targets[0]
-    layout = layout_state(checked, precision_of(checked, options).params)
+    scaled = _is_scaled(checked, options)
+    layout = layout_state(checked, precision_of(checked, options).params, scaled)
     build = build_options(checked, options, layout, target)
     if entry == "eval_finish":  # a handful of scalars, combined in f64 whatever was computed
         build = replace(build, precision=Precision(DType.F64, build.precision.params))
     names = [pass_name(p) for p in PIPELINE]
     if after is not None and after not in names:
         raise BuildError("E0603", f"there is no pass `{after}`", place="--after", help=f"passes: {', '.join(names)}")
-    return run_passes(replace(cut(checked, entry, sizes), target=target), build, PIPELINE, until=after)
+    return run_passes(replace(cut(checked, entry, sizes, scaled), target=target), build, PIPELINE, until=after)
 
 
 def build(
@@ -279,7 +293,7 @@ def build(
     started = time.monotonic()
     options.check()
     dtypes = precision_of(checked, options)
-    layout = layout_state(checked, dtypes.params)
+    layout = layout_state(checked, dtypes.params, _is_scaled(checked, options))
     wanted = [(target, *each) for target in options.targets for each in entry_sizes(checked, options)]
     name = artifact_name(checked, options.name)
     programs: list[Program] = []
@@ -355,7 +369,7 @@ def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
         "fuse": options.fuse,
         "bulk": "all" if options.bulk is None else options.bulk,
         "steps_per_launch": options.steps_per_launch,
-        "streams": 1,
+        "streams": options.streams,
         "mirror": options.mirror,
         "sizes": {
             family: {dim: list(values) for dim, values in dims.items()} for family, dims in options.sizes.items()

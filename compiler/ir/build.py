@@ -16,6 +16,10 @@ from dslc.compiler.ir.types import DType
 #: the micro-batches so far, which is 0 between two steps.
 RAW: Final = "raw"
 GRAD_SUM: Final = "grad_sum"
+#: What gradients of f16 are multiplied by on their way, and how many steps in a row they were finite with it.
+LOSS_SCALE: Final = "train.loss_scale"
+GOOD_STEPS: Final = "train.good_steps"
+FIRST_SCALE: Final = 65536.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,8 @@ class TrainSpec:
     """The train section. ``params`` in forward order; ``clip_norm``: largest norm of all gradients together,
     ``clip_value``: largest size of each element of a gradient, taken first; None: no limit. ``ema``: the decay of the
     average that each trained parameter is; None: parameters are what is trained. ``accumulate``: micro-batches of a
-    step, whose gradients are averaged."""
+    step, whose gradients are averaged. ``loss_scale``: gradients are those of the loss times a number of the state,
+    which follows what 16 bits can hold."""
 
     optimizer: Optimizer
     args: Mapping[str, Any]
@@ -56,6 +61,7 @@ class TrainSpec:
     clip_value: float | None = None
     ema: float | None = None
     accumulate: int = 1
+    loss_scale: bool = False
 
     def iterate(self, param: ParamSpec) -> str:
         """The tensor that training reads and steps for a parameter: itself, or what it is the average of."""
@@ -82,7 +88,8 @@ class Build:
     """The options of one build. ``state``: name of a state tensor -> its offset in the state region of
     ``state_bytes`` bytes, the same for all entries. ``mirror``: whether values may be computed again in the backward
     pass (``auto``, ``never``), of nodes in ``mirror_words`` as that says (``always`` or ``never``); ``budget``:
-    the bytes that a program's io and work may take, as far as that can bring it there."""
+    the bytes that a program's io and work may take, as far as that can bring it there. ``streams`` of a GPU that nodes
+    may run on."""
 
     target: str = "cpu"
     provider: str = "reference"
@@ -91,6 +98,7 @@ class Build:
     mirror: str = "auto"
     mirror_words: Mapping[Origin, str] = field(default_factory=_nowhere_said)
     budget: int | None = None
+    streams: int = 1
     train: TrainSpec | None = None
     state: Mapping[str, int] = field(default_factory=_nowhere)
     state_bytes: int = 0

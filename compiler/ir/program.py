@@ -54,6 +54,15 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class Side:
+    """A node that runs on another stream than 0: it begins behind all that stands before it in the schedule, and
+    stream 0 waits for it before the node at ``until`` (the length of the schedule: before the moves)."""
+
+    stream: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
 class Mirrored:
     """What the mirror pass came to: the nodes that compute something again, and of the program before and after it,
     fused and scheduled, the most bytes alive at once and the modelled seconds."""
@@ -80,7 +89,7 @@ class Program:
     ``target``: what it is built for, ``cpu`` or an architecture as ``sm_90``. ``kernels``: the nodes that run as
     kernels of our own. ``scratch``: bytes of each block that a node's kernels want for themselves while they run.
     ``vendor``: contractions on a GPU are calls of its maker's libraries, where these have them. ``mirrored``: what is
-    computed again rather than kept; None where nothing is.
+    computed again rather than kept; None where nothing is. ``sides``: the nodes that run beside others.
     """
 
     entry: str
@@ -90,6 +99,7 @@ class Program:
     scratch: Mapping[Node, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
     choices: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     schedule: tuple[Node, ...] | None = None
+    sides: Mapping[Node, Side] = field(default_factory=lambda: MappingProxyType({}))
     bulks: tuple[tuple[int, int], ...] | None = None
     memory: MemoryPlan | None = None
     target: str = "cpu"

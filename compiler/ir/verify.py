@@ -8,6 +8,7 @@ a state overwritten too early).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
@@ -16,6 +17,7 @@ from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Place, Program
 from dslc.compiler.ir.text import format_node, numbering
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ir.verify_streams import verify_sides
 
 _NEIGHBOURS = 5
 
@@ -92,6 +94,7 @@ def verify_program(program: Program, build: Build) -> None:
         if program.schedule is None:
             raise VerifyError("memory is planned before the order is known")
         _Replay(program.graph, program.schedule, program.memory, build, program.scratch).run()
+        verify_sides(program.schedule, program.sides, program.memory, program.scratch, partial(_fault, program.graph))
 
 
 def _verify_schedule(graph: Graph, schedule: Sequence[Node]) -> None:

@@ -17,12 +17,11 @@ Before: a schedule. After: ``program.memory``; for instance, in a chain ``a = co
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dslc.base.errors import DslcError
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
+from dslc.compiler.ir.graph import Input, Kind, Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Move, Place, Program
 from dslc.compiler.passes.offsets import Buffer, assign
 from dslc.compiler.passes.schedule import contents
@@ -36,7 +35,7 @@ _SLOT = 8
 def memory(program: Program, build: Build) -> Program:
     """The pass. Raises DslcError E0209 when the scalars do not fit the step block. n log n in nodes."""
     assert program.schedule is not None, "memory is planned on a schedule"
-    planner = _Planner(program.graph, program.schedule, build, program.scratch)
+    planner = _Planner(program, program.schedule, build)
     return dataclasses.replace(program, memory=planner.plan())
 
 
@@ -70,11 +69,10 @@ class _Work:
 
 
 class _Planner:
-    def __init__(
-        self, graph: Graph, schedule: tuple[Node, ...], build: Build, scratch: Mapping[Node, tuple[int, ...]]
-    ) -> None:
-        self.graph = graph
-        self.scratch = scratch
+    def __init__(self, program: Program, schedule: tuple[Node, ...], build: Build) -> None:
+        self.graph = graph = program.graph
+        self.scratch = program.scratch
+        self.sides = program.sides
         self.schedule = schedule
         self.build = build
         self.content = contents(graph)
@@ -84,6 +82,10 @@ class _Planner:
         for time, node in enumerate(schedule):
             for value in (*node.inputs, *node.outputs):
                 self.last[self.content[value]] = time
+        for node, side in program.sides.items():  # what it touches is in use until it is waited for
+            for value in (*node.inputs, *node.outputs):
+                content = self.content[value]
+                self.last[content] = max(self.last[content], side.until)
         for value in graph.roots:
             self.last[self.content[value]] = self.end
         self.places: dict[Value, Place] = {}  # by content
@@ -207,7 +209,8 @@ class _Planner:
                 stretch.values.append(new)
                 stretch.end = self.last[new]
                 holds[new] = stretch
-            stretches += [_Work(_aligned(size), time, time, [], node) for size in self.scratch.get(node, ())]
+            until = self.sides[node].until - 1 if node in self.sides else time
+            stretches += [_Work(_aligned(size), time, until, [], node) for size in self.scratch.get(node, ())]
         return stretches
 
     def _inherited(self, node: Node, new: Value, time: int, holds: dict[Value, _Work], taken: set[int]) -> _Work | None:
