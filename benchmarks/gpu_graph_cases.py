@@ -219,10 +219,14 @@ def optimizer(name: str) -> list[Launch]:
 
 
 def casts() -> list[Launch]:
-    """The weights of ResNet-50 in bf16 with channels last."""
+    """The weights of ResNet-50 in bf16 with channels last, in a graph that has a backward pass."""
+    from dslc.compiler.ir.graph import Phase
     from dslc.compiler.ir.types import DType
 
-    part, found = _Part(), []
+    part = _Part()
+    part.b.phase = Phase.BACKWARD
+    found = [part.op("neg", part.input(DType.F32, (1,)))]
+    part.b.phase = Phase.FORWARD
     for shape in resnet50_parameters():
         if len(shape) > 1:
             turned = part.op("cast", part.input(DType.F32, shape, "PARAM"), dtype=DType.BF16)

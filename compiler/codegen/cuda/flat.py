@@ -33,7 +33,9 @@ class _Printer:
 
     def source(self) -> Source:
         text, threads = self.text, self.schedule.geometry.block[0]
-        item = text.plus(text.times(text.here("block"), threads), text.here("thread"))
+        # from the end: sums that went through a tensor before have left its last part in the L2 cache
+        block = text.plus(text.times(text.here("block"), -1), self.schedule.geometry.grid[0] - 1)
+        item = text.plus(text.times(block, threads), text.here("thread"))
         self.first = text.times(item, self.vector)
         full = self.schedule.geometry.grid[0] * threads * self.vector == self.schedule.count
         self.mask = None if full else text.below(self.first, self.schedule.count)

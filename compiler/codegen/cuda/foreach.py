@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dslc.compiler.codegen.cuda.inside import computed_inside
 from dslc.compiler.codegen.cuda.schedule import vector_of
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.stages import register_dtype, used_values
@@ -177,7 +178,7 @@ def _launches(
     for first in range(0, len(groups), most):
         some = groups[first : first + most]
         own_reads, own_writes = [v for g in some for v in g.reads], [v for g in some for v in g.writes]
-        spec = Foreach(template, tuple(g.size for g in some), first)
+        spec = Foreach(computed_inside(template), tuple(g.size for g in some), first)
         found.append(Launch(spec, (*own_reads, *reads), (*own_writes, *writes)))
     return found
 
