@@ -27,6 +27,7 @@ from dslc.compiler.naming import artifact_name
 from dslc.compiler.passes.absorb import absorb
 from dslc.compiler.passes.again import again
 from dslc.compiler.passes.autodiff import autodiff
+from dslc.compiler.passes.beside import beside
 from dslc.compiler.passes.decompose import decompose
 from dslc.compiler.passes.dropped import dropped
 from dslc.compiler.passes.fuse import fuse
@@ -43,7 +44,7 @@ from dslc.compiler.passes.streams import streams
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
-_FUSING: Final[tuple[Pass, ...]] = (fuse, gather, join, absorb, again, dropped)
+_FUSING: Final[tuple[Pass, ...]] = (fuse, gather, join, absorb, again, dropped, beside)
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 
 

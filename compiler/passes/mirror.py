@@ -44,8 +44,8 @@ from dslc.compiler.passes.schedule import scheduled
 #: Of the modelled step's time, what ``auto`` may add.
 AUTO_SHARE: Final = 0.03
 #: A plan that falls by less is not worth any time: bytes, and the part of the plan.
-AUTO_BYTES: Final = 32 << 20
-AUTO_PART: Final = 0.02
+AUTO_BYTES: Final = 256 << 20
+AUTO_PART: Final = 0.05
 #: Values in a row that may each be computed from the one before.
 _DEPTHS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 1 << 30)
 #: Parts of the step's time that a budget may ask for.
@@ -63,7 +63,7 @@ def mirror_against(program: Program, build: Build, fusing: Sequence[Pass], plann
         or not any(n.phase is Phase.BACKWARD for n in graph.nodes)
     ):
         return program
-    facts = Facts(graph, build.mirror_words)
+    facts = Facts(graph, build.mirror_words, beside=build.target != "cpu" and build.fuse)
     if sum(facts.bytes[v] for v in facts.candidates) <= (
         AUTO_BYTES if build.budget is None and not facts.always else 0
     ):

@@ -80,7 +80,7 @@ class Estimator:
             change[start] += size
             change[end + 1] -= size
         for value, recipe in known.items():
-            if not recipe.inline and not recipe.only_views:
+            if recipe.in_memory and not recipe.only_views:
                 back, last = ends[value]
                 change[back] += self.facts.bytes[value]
                 change[last + 1] -= self.facts.bytes[value]
@@ -95,12 +95,13 @@ class Estimator:
         level until which it must be there)."""
         found: dict[Value, tuple[int, int]] = {}
         for value, recipe in reversed(list(known.items())):
-            at = [self.level[r] for r in recipe.readers]
             first, last = found.get(value, (self.top, 0))
-            first, last = min([*at, first]), max([*at, last])
-            if not recipe.inline:
+            until = max([self.level[r] for r in recipe.inline], default=0)
+            if recipe.in_memory:
+                at = [self.level[r] for r in recipe.in_memory]
+                first, last = min([*at, first]), max([*at, last])
                 found[value] = (first, last)
-            until = last if recipe.inline or recipe.only_views else first
+                until = max(until, last if recipe.only_views else first)
             for source in recipe.sources:
                 if source in known:
                     begin, end = found.get(source, (self.top, 0))

@@ -20,7 +20,7 @@ pass.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dslc.compiler.cost import Machine, operations
 from dslc.compiler.ir.graph import Graph, Node, Phase, Value
@@ -30,14 +30,16 @@ from dslc.compiler.passes.mirror_rule import Choice, Facts, is_inline
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """``nodes``: what computes the value, in order; ``sources``: the values in memory that these read; ``readers``: the
-    nodes of later phases that read the value, which compute it for themselves where it is ``inline``."""
+    """``nodes``: what computes the value, in order; ``sources``: the values in memory that these read; ``in_memory``:
+    the nodes of later phases that want it there, ``inline``: those that compute it for themselves; ``beside``: a kernel
+    of the backward pass that reads the sources anyhow may write it (``beside.py``)."""
 
     value: Value
     nodes: tuple[Node, ...]
     sources: tuple[Value, ...]
-    readers: tuple[Node, ...]
-    inline: bool
+    in_memory: tuple[Node, ...]
+    inline: tuple[Node, ...]
+    beside: bool
 
     @property
     def only_views(self) -> bool:
@@ -50,10 +52,14 @@ class Recipe:
             return 0.0
         arithmetic = sum(operations(n) for n in self.nodes if not n.op.view) / machine.scalar
         read, size = _large(facts, self.sources), facts.bytes[self.value]
-        if not self.inline:
-            return machine.launch + max((read + size) / machine.bandwidth, arithmetic)
-        # part of kernels that wait for memory, but read the sources in place of the value; on a CPU for arithmetic
-        return max(0, read - 2 * size) / machine.bandwidth + (arithmetic if machine.scalar < machine.bandwidth else 0.0)
+        spent = 0.0
+        if self.in_memory:
+            alone = machine.launch + max((read + size) / machine.bandwidth, arithmetic)
+            spent += size / machine.bandwidth if self.beside else alone
+        if self.inline:  # kernels that wait for memory read the sources in place of the value; on a CPU they compute
+            spent += max(0, read - size) / machine.bandwidth
+            spent += arithmetic if machine.scalar < machine.bandwidth else 0.0
+        return spent
 
 
 def _large(facts: Facts, values: Sequence[Value]) -> int:
@@ -68,18 +74,23 @@ def recipes(facts: Facts, choice: Choice) -> dict[Value, Recipe]:
         for value in node.outputs:
             if value in choice.dropped and value in facts.wanted:
                 found[value] = _recipe(facts, choice, found, value)
+    for source in {v for recipe in found.values() for v in recipe.sources if v in found}:
+        found[source] = replace(found[source], beside=False)  # wanted before that kernel runs
     return found
 
 
 def _recipe(facts: Facts, choice: Choice, known: Mapping[Value, Recipe], value: Value) -> Recipe:
     nodes, sources = _closure(choice, known, value)
     readers = facts.wanted[value]
-    inline = (
-        all(is_inline(r, value) for r in readers)
-        and all(isinstance(n.op, Pointwise) for n in nodes)  # one kernel, which may be part of another
-        and _large(facts, sources) <= 2 * facts.bytes[value]
-    )
-    return Recipe(value, tuple(nodes), tuple(sources), tuple(readers), inline)
+    one_kernel = all(isinstance(n.op, Pointwise) for n in nodes)
+    inline: tuple[Node, ...] = ()
+    if one_kernel and _large(facts, sources) <= 2 * facts.bytes[value]:
+        inline = tuple(r for r in readers if is_inline(r, value))
+    if len(inline) < len(readers) and not facts.beside:
+        inline = ()  # it lies in memory anyway
+    in_memory = tuple(r for r in readers if r not in inline)
+    beside = facts.beside and one_kernel and (bool(inline) or all(map(facts.read_by_elements, sources)))
+    return Recipe(value, tuple(nodes), tuple(sources), in_memory, inline, beside)
 
 
 def _closure(choice: Choice, known: Mapping[Value, Recipe], value: Value) -> tuple[list[Node], list[Value]]:
@@ -92,7 +103,7 @@ def _closure(choice: Choice, known: Mapping[Value, Recipe], value: Value) -> tup
     while stack:
         node, inputs = stack[-1]
         for read in inputs:
-            if read not in choice.dropped or (read in known and not known[read].inline):
+            if read not in choice.dropped or (read in known and known[read].in_memory):
                 sources[read] = None
             elif isinstance(read.producer, Node) and read.producer not in seen:
                 seen.add(read.producer)
@@ -106,14 +117,25 @@ def _closure(choice: Choice, known: Mapping[Value, Recipe], value: Value) -> tup
 
 def with_copies(graph: Graph, known: Mapping[Value, Recipe]) -> Graph:
     """The graph in which later phases read the copies. Linear in nodes and those of the recipes."""
-    copies: dict[Value, Value] = {}
+    copies: dict[Value, Value] = {}  # in memory
+    inline: dict[Value, Value] = {}
     for value, recipe in known.items():
-        copies[value] = _made(recipe, copies)
+        if recipe.inline:
+            inline[value] = _made(recipe, copies)
+        if recipe.in_memory:
+            copies[value] = _made(recipe, copies)
     new: dict[Value, Value] = {}
     for node in graph.nodes:
         if node.phase is Phase.FORWARD:
             continue
-        fresh = node.with_inputs(tuple(copies.get(v) or new.get(v, v) for v in node.inputs))
+        inputs = []
+        for value in node.inputs:
+            recipe_of = known.get(value)
+            if recipe_of is None:
+                inputs.append(new.get(value, value))
+            else:
+                inputs.append(inline[value] if node in recipe_of.inline else copies[value])
+        fresh = node.with_inputs(tuple(inputs))
         if fresh is not node:
             new.update(zip(node.outputs, fresh.outputs))
     return graph.replace_values(new)

@@ -38,9 +38,11 @@ class Choice:
 class Facts:
     """A training graph as the rule sees it: readers, the values that the backward pass reads, what is cheap."""
 
-    def __init__(self, graph: Graph, words: Mapping[Origin, str] | None = None) -> None:
-        """``words``: ``always`` or ``never`` for the nodes of which the source says so."""
+    def __init__(self, graph: Graph, words: Mapping[Origin, str] | None = None, *, beside: bool = False) -> None:
+        """``words``: ``always`` or ``never`` for the nodes of which the source says so. ``beside``: kernels of the
+        backward pass may write what is computed again from what they read."""
         self.graph = graph
+        self.beside = beside
         self.words = words or {}
         self.readers = graph.readers()
         self.kept_anyway = {i.value for i in graph.inputs} | set(graph.roots)
@@ -64,6 +66,11 @@ class Facts:
     def counts(self, value: Value) -> bool:
         """Whether keeping a value takes memory that is worth a thought."""
         return self.bytes[value] > self.small and value not in self.kept_anyway
+
+    def read_by_elements(self, value: Value) -> bool:
+        """Whether a pointwise node of a later phase reads a value, or there is nothing to read."""
+        later = (r for r in self.readers.get(value, ()) if r.phase is not Phase.FORWARD)
+        return self.bytes[value] <= self.small or any(isinstance(r.op, Pointwise) for r in later)
 
     def stands_alone(self, value: Value) -> bool:
         """Whether a dropped value comes back to memory: not every reader can compute it for itself."""

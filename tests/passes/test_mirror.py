@@ -249,7 +249,7 @@ def test_auto_takes_what_costs_next_to_nothing() -> None:
     build = build_for(graph, target="sm_90")
     found = mirror(Program("train_step", {}, graph, target="sm_90"), build)
     said = found.mirrored
-    assert said is not None and said.bytes_after < said.bytes_before - (32 << 20)
+    assert said is not None and said.bytes_after < said.bytes_before - (256 << 20)
     assert said.seconds_after <= 1.03 * said.seconds_before
     assert said.nodes == sum(_copied(found.graph).values())
     assert mirror(found, build) is found, "a second run changes something"

@@ -1,0 +1,119 @@
+"""What is computed again for the backward pass is written by a kernel there that reads the same tensors anyhow.
+
+Before, x and dy in memory, r wanted by a convolution's gradient::
+
+    %7 = fused %x, %scale, %bias {relu(x * scale + bias)} : bf16[8, 14, 14, 64]  # a.relu mirror
+    %8 = conv_wgrad_last %7, %dz {...} : bf16[64, 3, 3, 64]  # b.conv backward
+    %9 = fused %dy, %x, ... {...} : bf16[8, 14, 14, 64]  # a.batchnorm backward
+
+After, where nothing that %9 needs comes of %7::
+
+    %8, %9 = fused %dy, %x, ..., %scale, %bias {..., relu(x * scale + bias)} : bf16[8, 14, 14, 64], bf16[8, 14, 14, 64]
+    %10 = conv_wgrad_last %9, %dz {...} : bf16[64, 3, 3, 64]  # b.conv backward
+
+So it costs one write, and no launch. The bits stay. GPUs alone; linear in nodes and reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ops.fused import MAX_STEPS, fused
+from dslc.compiler.passes.bodies import body_of, is_pointwise, renumbered
+
+SMALL: Final = 1 << 16  # bytes of an input that is as good as free
+
+
+def beside(program: Program, build: Build) -> Program:
+    """The pass."""
+    if build.target == "cpu" or not build.fuse:
+        return program
+    return dataclasses.replace(program, graph=beside_graph(program.graph))
+
+
+def beside_graph(graph: Graph) -> Graph:
+    """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
+    found = _pairs(graph)
+    if not found:
+        return graph
+    instead: dict[Value, Value] = {}
+    for host, guest in found.items():
+        both = _both(host, guest)
+        instead.update(zip((host.out, guest.out), both.outputs))
+    return _reading(graph, instead)
+
+
+def _pairs(graph: Graph) -> dict[Node, Node]:
+    """A node of the backward pass -> what is computed again beside it."""
+    readers = graph.readers()
+    hosts = {n for n in graph.nodes if n.phase is Phase.BACKWARD and _is_whole(n)}
+    # what a host, or anything that is computed again, comes of: putting a node that does into a host may close a circle
+    above: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if (
+            node in hosts
+            or node.phase is Phase.MIRROR
+            or any(r in above for v in node.outputs for r in readers.get(v, ()))
+        ):
+            above.add(node)
+    found: dict[Node, Node] = {}
+    for guest in graph.nodes:
+        if guest.phase is not Phase.MIRROR or not _is_whole(guest) or any(r in above for r in readers[guest.out]):
+            continue
+        large = [v for v in guest.inputs if v.type.bytes > SMALL]
+        for host in readers.get(large[0], ()) if large else ():
+            if host in hosts and host not in found and _fits(host, guest, large):
+                found[host] = guest
+                break
+    return found
+
+
+def _is_whole(node: Node) -> bool:
+    """Whether a node is one kernel over elements, with one large result."""
+    return is_pointwise(node) and len(node.outputs) == 1 and node.types[0].bytes > SMALL
+
+
+def _fits(host: Node, guest: Node, large: list[Value]) -> bool:
+    return (
+        host.types[0].shape == guest.types[0].shape
+        and {*large} <= {*host.inputs}
+        and len(body_of(host)) + len(body_of(guest)) <= MAX_STEPS
+    )
+
+
+def _both(host: Node, guest: Node) -> Node:
+    """One node with the results of both."""
+    inputs = list(dict.fromkeys((*host.inputs, *guest.inputs)))
+    number = {v: i for i, v in enumerate(inputs)}
+    body: list[Attr] = []
+    results = []
+    for node in (host, guest):
+        body += renumbered(body_of(node), [number[v] for v in node.inputs], len(inputs) + len(body))
+        results.append(len(inputs) + len(body) - 1)
+    types = (host.types[0], guest.types[0])
+    attrs = {"body": tuple(body), "results": tuple(results)}
+    return Node(fused, tuple(inputs), types, attrs, name=host.name, span=host.span, phase=host.phase)
+
+
+def _reading(graph: Graph, instead: dict[Value, Value]) -> Graph:
+    """The graph that reads other values, whose nodes may stand behind readers of the old ones."""
+    new: dict[Value, Value] = {}
+    for root in graph.roots:
+        stack = [instead.get(root, root).producer]
+        while stack:
+            node = stack[-1]
+            if not isinstance(node, Node) or all(v in new for v in node.outputs):
+                stack.pop()
+                continue
+            inputs = [instead.get(v, v) for v in node.inputs]
+            missing = [v.producer for v in inputs if isinstance(v.producer, Node) and v not in new]
+            if missing:
+                stack += reversed(missing)
+                continue
+            new.update(zip(node.outputs, node.with_inputs(tuple(new.get(v, v) for v in inputs)).outputs))
+            stack.pop()
+    return graph.replace_values({v: new.get(instead.get(v, v), instead.get(v, v)) for v in graph.roots})
