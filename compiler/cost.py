@@ -56,16 +56,27 @@ MACHINES: Final = {
 }
 
 
-def seconds(node: Node, machine: Machine) -> float:
-    """Modelled time of one node, whose sizes are ints."""
+def moved(node: Node) -> int:
+    """Bytes that a node reads and writes, each tensor once; its sizes are ints."""
     if node.op.view:
-        return 0.0
-    moved = sum(v.type.bytes for v in dict.fromkeys(node.inputs)) + sum(t.bytes for t in node.types)
+        return 0
+    return sum(v.type.bytes for v in dict.fromkeys(node.inputs)) + sum(t.bytes for t in node.types)
+
+
+def roof(node: Node, machine: Machine) -> tuple[float, float]:
+    """Seconds to move a node's bytes, and seconds of its arithmetic; its sizes are ints."""
+    if node.op.view:
+        return 0.0, 0.0
     if node.op.name in CONTRACTIONS:
         arithmetic = node.op.cost(node).flops / machine.matrix(node.types[0].dtype)
     else:
         arithmetic = operations(node) / machine.scalar
-    return machine.launch + max(moved / machine.bandwidth, arithmetic)
+    return moved(node) / machine.bandwidth, arithmetic
+
+
+def seconds(node: Node, machine: Machine) -> float:
+    """Modelled time of one node, whose sizes are ints."""
+    return 0.0 if node.op.view else machine.launch + max(roof(node, machine))
 
 
 def total_seconds(nodes: Iterable[Node], machine: Machine) -> float:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from dslc.compiler.cost import moved
 from dslc.compiler.ir.build import Build, Pass
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
@@ -19,13 +20,16 @@ _COLLECT_FROM: Final = 50_000  # nodes
 
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """What one pass did: its name, seconds without and for verification, nodes before and after."""
+    """What one pass did: its name, seconds without and for verification, nodes before and after, and the bytes that
+    all of these read and write."""
 
     name: str
     seconds: float
     verify_seconds: float
     nodes_before: int
     nodes_after: int
+    moved_before: int
+    moved_after: int
 
 
 def pass_name(step: Pass) -> str:
@@ -73,6 +77,7 @@ def _run(
     if keep_text is not None:
         keep_text("input", format_graph(program.graph))
     reports: list[PassReport] = []
+    bytes_moved = sum(map(moved, program.graph.nodes))
     for step in passes:
         name = pass_name(step)
         before = program
@@ -86,8 +91,10 @@ def _run(
         except VerifyError as error:
             raise VerifyError(f"after {name}: {error}") from error
         verified = time.perf_counter()
-        nodes = (len(before.graph.nodes), len(program.graph.nodes))
-        reports.append(PassReport(name, done - start, verified - done, *nodes))
+        nodes, moved_before = (len(before.graph.nodes), len(program.graph.nodes)), bytes_moved
+        if program.graph is not before.graph:
+            bytes_moved = sum(map(moved, program.graph.nodes))
+        reports.append(PassReport(name, done - start, verified - done, *nodes, moved_before, bytes_moved))
         if keep_text is not None:
             keep_text(name, format_graph(program.graph))
         if name == until:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.errors import DataError
+from dslc.base.words import rate_text as rate_text
+from dslc.base.words import time_text as time_text
 from dslc.cli.output import size_text, table
 from dslc.runtime.plan import Copy, Fill, Gemm, GraphOp, Kernel, Reference, Work, accesses
 
@@ -124,22 +126,6 @@ def rows_table(rows: Sequence[Row], total: float, top: int, first: str) -> str:
     text = table(head, shown, (2, 3, 4, 5, 6))
     left = rows[top:]
     return text + (f"\nand {len(left)} more: {time_text(sum(r.seconds for r in left))}" if left else "")
-
-
-def time_text(seconds: float) -> str:
-    """Three digits: ``12.3 us``."""
-    for unit, size in (("s", 1.0), ("ms", 1e-3)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-6:.3g} us"
-
-
-def rate_text(rate: float, unit: str) -> str:
-    """``790 TFLOP/s``"""
-    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if rate >= size:
-            return f"{rate / size:.3g} {prefix}{unit}"
-    return f"{rate:.3g} {unit}"
 
 
 def read_earlier(path: str, now: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, TextIO
 import click
 
 from dslc.base.errors import DslcError
+from dslc.base.words import size_text as size_text
 
 
 @dataclass
@@ -108,13 +109,3 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[in
         for row in cells
     ]
     return "\n".join(line.rstrip() for line in lines)
-
-
-def size_text(count: int) -> str:
-    """Bytes in binary units, three digits: ``1.50 MiB``."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{count} B" if unit == "B" else f"{value:.3g} {unit}"
-        value /= 1024
-    return f"{value:.3g} TiB"

@@ -192,7 +192,14 @@ def _data(path: Path, result: BuildResult) -> dict[str, Any]:
                 "lower_bound": report.lower_bound,
                 "mirrored": None if report.mirrored is None else report.mirrored.as_json(),
                 "passes": [
-                    {"name": p.name, "seconds": p.seconds, "nodes_before": p.nodes_before, "nodes_after": p.nodes_after}
+                    {
+                        "name": p.name,
+                        "seconds": p.seconds,
+                        "nodes_before": p.nodes_before,
+                        "nodes_after": p.nodes_after,
+                        "moved_before": p.moved_before,
+                        "moved_after": p.moved_after,
+                    }
                     for p in report.passes
                 ],
             }

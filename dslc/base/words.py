@@ -1,0 +1,29 @@
+"""Amounts as people read them: three digits and a unit."""
+
+from __future__ import annotations
+
+
+def size_text(count: int) -> str:
+    """Bytes in binary units: ``1.5 MiB``."""
+    value = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if value < 1024:
+            return f"{count} B" if unit == "B" else f"{value:.3g} {unit}"
+        value /= 1024
+    return f"{value:.3g} TiB"
+
+
+def time_text(seconds: float) -> str:
+    """``12.3 us``"""
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-6:.3g} us"
+
+
+def rate_text(rate: float, unit: str) -> str:
+    """``790 TFLOP/s``"""
+    for prefix, size in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if rate >= size:
+            return f"{rate / size:.3g} {prefix}{unit}"
+    return f"{rate:.3g} {unit}"
