@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dslc.compiler.check.model import Checked
-from dslc.compiler.entries import optimizer_slots, train_spec
+from dslc.compiler.entries import SCALE_TENSORS, optimizer_slots, train_spec
 from dslc.compiler.ir.build import RAW
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.program import ALIGNMENT
@@ -16,7 +16,7 @@ from dslc.runtime.header import AS_PARAM
 
 @dataclass(frozen=True, slots=True)
 class StateTensor:
-    """One tensor of the state. ``of``: the parameter an optimizer tensor belongs to."""
+    """One tensor of the state. ``of``: the parameter an optimizer tensor belongs to, None for one of the whole step."""
 
     name: str
     kind: Kind
@@ -39,8 +39,8 @@ class StateLayout:
         return {t.name: t.offset for t in self.tensors}
 
 
-def layout_state(checked: Checked, params: DType) -> StateLayout:
-    """Places every tensor at a multiple of 64 bytes."""
+def layout_state(checked: Checked, params: DType, scaled: bool = False) -> StateLayout:
+    """Places every tensor at a multiple of 64 bytes. ``scaled``: steps have a loss scale."""
     spec = train_spec(checked)
     trained = [p.name for p in spec.params if p.trained] if spec else []
     slots = optimizer_slots(spec) if spec else {}
@@ -49,7 +49,11 @@ def layout_state(checked: Checked, params: DType) -> StateLayout:
         for name in sorted(n for n, i in checked.params.items() if i.input.kind is kind):
             info = checked.params[name]
             wanted.append((name, kind, info.input.value.type.ints, str(info.init), None))
-    for slot in sorted(slots):
+    single = SCALE_TENSORS if scaled else {}
+    for slot in sorted({*slots, *single}):
+        if slot in single:
+            wanted.append((slot, Kind.OPTIMIZER, (), f"constant({single[slot]:g})", None))
+            continue
         shape = checked.params[slots[slot]].input.value.type.ints
         init = AS_PARAM if slot == f"{slots[slot]}.{RAW}" else "constant(0)"
         wanted.append((slot, Kind.OPTIMIZER, shape, init, slots[slot]))

@@ -249,13 +249,13 @@ def _check_state(state: dict[str, Any]) -> None:
         order, end = key, tensor["offset"] + ITEMSIZE[tensor["dtype"]] * prod(tensor["shape"])
         if end > state["bytes"]:
             _refuse(path, f"ends at {end}, the state has {state['bytes']} bytes")
-        if (tensor["of"] is not None) != (tensor["kind"] == "optimizer") or (
-            tensor["of"] is not None and tensor["of"] not in params
-        ):
+        if tensor["of"] is not None and (tensor["kind"] != "optimizer" or tensor["of"] not in params):
             _refuse(path, "`of` is a parameter's name for optimizer slots, else null")
         if tensor["trained"] and tensor["kind"] != "param":
             _refuse(path, "only parameters are trained")
         if tensor["kind"] == "optimizer" and tensor["init"] == AS_PARAM:
+            if tensor["of"] is None:
+                _refuse(path, "it starts as a parameter, and names none")
             param = params[tensor["of"]]
             if (tensor["dtype"], tensor["shape"]) != (param["dtype"], param["shape"]):
                 _refuse(path, f"it starts as {tensor['of']!r}, which has another dtype or shape")

@@ -26,12 +26,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dslc.base.errors import DslcError
-from dslc.compiler.ir.build import GRAD_SUM, Build, ParamSpec, TrainSpec
+from dslc.compiler.ir.build import GRAD_SUM, LOSS_SCALE, Build, ParamSpec, TrainSpec
 from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder, NoGradient, Op
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.clip_norm import clip_by_global_norm, clip_by_value
+from dslc.compiler.passes.loss_scale import next_scale, reported, unscaled
 
 
 def autodiff(program: Program, build: Build) -> Program:
@@ -52,8 +53,9 @@ def autodiff(program: Program, build: Build) -> Program:
     return dataclasses.replace(program, graph=_training_graph(program.graph, build.train, whole))
 
 
-def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value]) -> dict[Value, Value]:
-    """The gradient of ``loss`` (a float of rank 0) for each value of ``wrt`` that it depends on, of the same type.
+def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], scale: Value | None = None) -> dict[Value, Value]:
+    """The gradient of ``loss`` (a float of rank 0) for each value of ``wrt`` that it depends on, of the same type;
+    that of ``scale`` times the loss, where there is a scale.
 
     Values on which the loss does not depend, or only through ``stop_gradient`` and integers, are left out.
     Raises DslcError E0507 where the loss depends on one through an op without a gradient.
@@ -67,7 +69,7 @@ def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value]) -> dict[Value
             reached.update(v for v in node.outputs if v.type.dtype.is_float)
     if loss not in reached:
         return {}
-    gradients = {loss: _one(loss)}
+    gradients = {loss: _one(loss) if scale is None else scale}
     for node in reversed(between):
         dys = [gradients.get(v) for v in node.outputs]
         if all(dy is None for dy in dys):
@@ -113,7 +115,8 @@ def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
         raise DslcError(
             "E0505", "no parameter is trained: there is none, or all are frozen", help="take `@freeze` off one of them"
         )
-    gradients = _gradients(graph, [inputs[train.iterate(spec)] for spec in trained], trained)
+    scale = inputs[LOSS_SCALE].value if train.loss_scale else None
+    gradients = _gradients(graph, [inputs[train.iterate(spec)] for spec in trained], trained, scale)
     added: list[Input] = []
     updates = list(graph.updates)
     outputs = dict(graph.outputs)
@@ -122,15 +125,18 @@ def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
         gradients = [_builder(state)(OPS["add"], state.value, g) for state, g in zip(sums, gradients)]
         updates += zip(sums, map(_zeros, sums) if whole else gradients)
     if whole:
+        if train.loss_scale:
+            gradients, finite = unscaled(inputs, gradients)
+            updates += next_scale(inputs, finite)
         found, flags = _step(train, trained, inputs, added, gradients)
         updates += found
-        outputs["nonfinite"] = _flags(flags)
+        outputs["nonfinite"] = _flags(flags, scale)
     nodes = order([*outputs.values(), *(v for _, v in updates)])
     return Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))
 
 
-def _gradients(graph: Graph, of: Sequence[Input], trained: Sequence[ParamSpec]) -> list[Value]:
-    found = differentiate(graph, graph.outputs["loss"], [i.value for i in of])
+def _gradients(graph: Graph, of: Sequence[Input], trained: Sequence[ParamSpec], scale: Value | None) -> list[Value]:
+    found = differentiate(graph, graph.outputs["loss"], [i.value for i in of], scale)
     for spec, tensor in zip(trained, of):
         if tensor.value not in found:
             raise _unreached(spec, tensor)
@@ -228,8 +234,9 @@ def _update(
     return list(zip([param, *slots], new)), flag
 
 
-def _flags(flags: Sequence[Value]) -> Value:
-    """u8[P] from P values b1[]."""
+def _flags(flags: Sequence[Value], scale: Value | None) -> Value:
+    """u8[P] from P values b1[]; with a loss scale, raised only where it cannot help any more."""
     b = Builder(name="nonfinite", phase=Phase.UPDATE)
     rows = [b(OPS["reshape"], flag, shape=(1,)) for flag in flags]
-    return b(OPS["cast"], rows[0] if len(rows) == 1 else b(OPS["concat"], *rows, axis=0), dtype=DType.U8)
+    found = rows[0] if len(rows) == 1 else b(OPS["concat"], *rows, axis=0)
+    return b(OPS["cast"], found if scale is None else reported(b, found, scale), dtype=DType.U8)

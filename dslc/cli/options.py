@@ -10,7 +10,7 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PRECISION_HELP: Final = "Compute in f32, f64 or, on GPUs, bf16."
+PRECISION_HELP: Final = "Compute in f32, f64 or, on GPUs, bf16 or f16."
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _BYTES = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?P<unit>B|KiB|MiB|GiB|GB)", re.ASCII)

@@ -185,7 +185,7 @@ def _text(data: dict[str, Any], nodes: list[Any], top: int) -> str:
     named = " ".join(f"{n}={v}" for n, v in data["sizes"].items())
     total = data["nodes_seconds"]
     rate = f"; {step['rows_per_second']:,.0f} rows/s" if step["rows"] else ""
-    counted = [f"{value:g} {name.replace('_', ' ')}" for name, value in data["counted"].items() if "bytes" not in name]
+    counted = [f"{name.replace('_', ' ')} {value:g}" for name, value in data["counted"].items() if "bytes" not in name]
     moved = [f"{size_text(round(v))} {n[6:]}" for n, v in data["counted"].items() if n.startswith("bytes_")]
     peaks = [f"{rate_text(v, 'FLOP/s')} {n}" for n, v in data["roof"].items() if n != "copy"]
     lines = [
