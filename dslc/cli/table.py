@@ -33,7 +33,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "bench": Entry("Run", "bench", "Time a model's steps, and each of its kernels against the roof."),
     "show": Entry("Look", "show", "Print a model's graph, as it was checked or after a pass."),
     "info": Entry("Look", "info", "Show what an artifact holds."),
-    "mem": Entry("Look", "mem", "Show planned memory, its lower bound, the largest buffers."),
+    "mem": Entry("Look", "mem", "Show planned memory; of a model, foresee it by size."),
     "weights": Entry("Look", "weights", "List, compare or convert files of weights."),
     "cache": Entry("Look", "cache", "Show or clear the cache of compiled kernels."),
     "doctor": Entry("Look", "doctor", "Show what is installed here, and what dslc can do with it."),

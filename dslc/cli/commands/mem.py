@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any, Final
+
 import click
 
 from dslc.cli.app import Command
@@ -14,17 +17,72 @@ from dslc.cli.artifacts import (
     program_row,
     state_bytes,
 )
+from dslc.cli.forecast import budget_bytes
+from dslc.cli.options import define_option, pairs, size_option, sizes
 from dslc.cli.output import emit, size_text, table
+
+_SOURCE: Final = re.compile(r".*\.nn(:.*)?", re.DOTALL)
 
 
 @click.command(cls=Command)
-@click.argument("artifact", required=False)
+@click.argument("artifact", metavar="[ARTIFACT|FILE[:MODEL]]", required=False)
 @click.option("--top", type=click.IntRange(0, 1000), default=5, metavar="N", help="Show the N largest buffers; 5.")
-def command(artifact: str | None, top: int) -> None:
-    """Show planned memory, its lower bound, the largest buffers.
+@click.option("--budget", metavar="SIZE|GPU", help="FILE: the largest batch that fits into 20GiB, or an H100.")
+@click.option("--target", metavar="NAME", help="FILE: plan for this target.")
+@click.option("--precision", metavar="NAME", help="FILE: as in `dslc build`.")
+@click.option("--providers", metavar="NAME", help="FILE: as in `dslc build`.")
+@define_option
+@size_option
+def command(
+    artifact: str | None,
+    top: int,
+    budget: str | None,
+    target: str | None,
+    precision: str | None,
+    providers: str | None,
+    defines: tuple[str, ...],
+    size: tuple[str, ...],
+) -> None:
+    """Show planned memory; of a model, foresee it by size.
 
-    ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml.
+    ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml. Of a FILE, the plan is made for each size
+    of --size, as B=64,128,256, as it is and with values computed again in the backward pass: what a step would take,
+    and its time by a model of the machine. Nothing else is compiled, and no GPU is needed.
     """
+    building = {"target": target, "precision": precision, "providers": providers}
+    if artifact is not None and _SOURCE.fullmatch(artifact):
+        _foreseen(artifact, {key: value for key, value in building.items() if value is not None}, budget, defines, size)
+    elif budget is not None or defines or size or any(building.values()):
+        raise click.UsageError("an artifact is built: --budget, --size and the like go with a FILE.nn")
+    else:
+        _planned(artifact, top)
+
+
+def _foreseen(
+    model: str, building: dict[str, Any], budget: str | None, defines: tuple[str, ...], size: tuple[str, ...]
+) -> None:
+    from dslc.cli import forecast
+    from dslc.cli.compile import options_of
+    from dslc.compiler.check.model import check_file
+
+    wanted = sizes(size)
+    if any(wanted):  # an entry's name
+        raise click.BadParameter("a size of the step, as B=64,128", param_hint="--size")
+    checked, options, limit = check_file(model, args=pairs(defines, "-D")), options_of(building), budget_bytes(budget)
+    found, most = [], None
+    for each in forecast.all_sizes(checked, wanted.get("", {})):
+        found += forecast.both(checked, options, each, limit)
+    lines = [forecast.forecast_table(found)]
+    if limit is not None and checked.batch is not None:
+        most = forecast.largest(checked, options, dict(found[0].sizes), limit)
+        plain, mirrored = (("none" if n is None else f"{n:,}") for n in most.values())
+        name = checked.batch.name
+        lines += ["", f"largest {name} within {size_text(limit)}: {plain}; with values computed again: {mirrored}"]
+    data = {"model": checked.name, "sizes": [f.as_json() for f in found], "budget": limit, "largest": most}
+    emit(data, "\n".join(lines))
+
+
+def _planned(artifact: str | None, top: int) -> None:
     from dslc.runtime.artifact import read_artifact
 
     path = find_artifact(artifact)

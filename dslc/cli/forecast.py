@@ -1,0 +1,120 @@
+"""What ``dslc mem FILE.nn`` foresees: bytes and modelled time of a step by size, as it is and with values computed
+again, and the largest batch that fits. Nothing is compiled but the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, Final
+
+from dslc.base.errors import BuildError
+from dslc.cli.options import byte_count
+from dslc.cli.output import size_text, table
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.model import Checked
+    from dslc.compiler.pipeline import Options
+
+#: Memory of GPUs by the names that a budget may say, in bytes, as their makers count; the driver takes a part of it.
+GPUS: Final = {
+    "A100-40GB": 40 * 10**9, "A100": 80 * 10**9, "H100": 80 * 10**9, "H200": 141 * 10**9, "B200": 180 * 10**9,
+    "L40S": 48 * 10**9, "L4": 24 * 10**9, "RTX4090": 24 * 10**9,
+}  # fmt: skip
+_HEAD: Final = ("size", "mirror", "state", "io", "work", "bound", "in all", "step", "again")
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """One step's plan: ``bound`` is the most bytes of work alive at once, ``seconds`` the modelled time, ``again`` how
+    many nodes compute something again."""
+
+    sizes: Mapping[str, int]
+    mirror: str
+    state: int
+    io: int
+    work: int
+    bound: int
+    seconds: float
+    again: int
+
+    @property
+    def total(self) -> int:
+        return self.state + self.io + self.work
+
+    def row(self) -> tuple[str, ...]:
+        """As a row of the table."""
+        size = " ".join(f"{name}={value}" for name, value in self.sizes.items())
+        amounts = (size_text(n) for n in (self.state, self.io, self.work, self.bound, self.total))
+        return (size, self.mirror, *amounts, f"{self.seconds * 1e3:.3g} ms", f"{self.again:,}")
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "total": self.total}
+
+
+def budget_bytes(text: str | None) -> int | None:
+    """``20GiB``, or the name of a GPU, as bytes. Raises BuildError E0401."""
+    if text is None:
+        return None
+    found = {name.lower(): size for name, size in GPUS.items()}.get(text.lower()) or byte_count(text)
+    if not found:
+        raise BuildError("E0401", f"the budget `{text}` is no amount of memory", place="--budget",
+                         help=f"write 20GiB, or a GPU: {', '.join(GPUS)}")  # fmt: skip
+    return found
+
+
+def all_sizes(checked: Checked, wanted: Mapping[str, list[int]]) -> list[dict[str, int]]:
+    """Every combination of the sizes that were asked for; other dims have their default. Raises BuildError E0603,
+    E0304."""
+    from dslc.compiler.pipeline import Options, entry_sizes
+
+    for name, values in wanted.items():
+        for value in values:
+            entry_sizes(checked, Options(sizes={"train": {name: (value,)}}))
+    names = [dim.name for dim in checked.dims]
+    choices = [sorted({*wanted.get(dim.name, [dim.default])}) for dim in checked.dims]
+    return [dict(zip(names, values)) for values in product(*choices)]
+
+
+def forecast(checked: Checked, options: Options, sizes: Mapping[str, int]) -> Forecast:
+    """The plan of a training step, or of a prediction where there is none, at these sizes."""
+    from dslc.compiler.cost import MACHINES, total_seconds
+    from dslc.compiler.layout import layout_state
+    from dslc.compiler.pipeline import compile_entry, precision_of
+
+    entry = "predict" if checked.train is None else "train_step"
+    program, _ = compile_entry(checked, entry, sizes, options)
+    plan = program.memory
+    assert plan is not None and program.schedule is not None
+    state = layout_state(checked, precision_of(checked, options).params).bytes
+    seconds = total_seconds(program.schedule, MACHINES[program.target])
+    again = 0 if program.mirrored is None else program.mirrored.nodes
+    mirror = options.mirror if isinstance(options.mirror, str) else size_text(options.mirror)
+    return Forecast(dict(sizes), mirror, state, plan.io_bytes, plan.work_bytes, plan.lower_bound, seconds, again)
+
+
+def both(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int | None) -> list[Forecast]:
+    """The plan as it is, and with values computed again: by itself, or as far as the budget asks."""
+    mirrored = replace(options, mirror="auto" if budget is None else budget)
+    return [forecast(checked, each, sizes) for each in (replace(options, mirror="never"), mirrored)]
+
+
+def largest(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int) -> dict[str, int | None]:
+    """The largest batch of which a step fits, without and with values computed again; None where not even the least
+    does."""
+    from dslc.compiler.budget import largest_fitting
+
+    assert checked.batch is not None
+    batch = checked.batch
+    found: dict[str, int | None] = {}
+    for name, each in (("never", replace(options, mirror="never")), ("mirrored", replace(options, mirror=budget))):
+
+        def fits(value: int, each: Options = each) -> bool:
+            return forecast(checked, each, {**sizes, batch.name: value}).total <= budget
+
+        found[name] = largest_fitting(found.get("never") or batch.low, batch.high, fits)
+    return found
+
+
+def forecast_table(found: list[Forecast]) -> str:
+    return table(_HEAD, [each.row() for each in found], (2, 3, 4, 5, 6, 7, 8))
