@@ -33,6 +33,7 @@ from dslc.compiler.passes.dropped import dropped
 from dslc.compiler.passes.fuse import fuse
 from dslc.compiler.passes.gather import gather
 from dslc.compiler.passes.join import join
+from dslc.compiler.passes.keep import keep
 from dslc.compiler.passes.layout import layout
 from dslc.compiler.passes.memory import memory
 from dslc.compiler.passes.mirror import mirror_against
@@ -44,7 +45,7 @@ from dslc.compiler.passes.streams import streams
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
-_FUSING: Final[tuple[Pass, ...]] = (fuse, gather, join, absorb, again, dropped, beside)
+_FUSING: Final[tuple[Pass, ...]] = (fuse, gather, join, absorb, again, keep, dropped, beside)
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 
 

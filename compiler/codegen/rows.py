@@ -283,14 +283,18 @@ def fused_sums(node: Node) -> list[Launch]:
     shape = full_shape(node)
     reads = [broadcast_strides(t.ints, shape) for t in node.input_types]
     over = int_tuple(node.attrs, "over")
-    rows = Rows(node, shape, over, reads, ["row"] * len(node.outputs))
+    summed = int_tuple(node.attrs, "summed")
+    whole = int_tuple(node.attrs, "kept") if "kept" in node.attrs else ()
+    rows = Rows(node, shape, over, reads, [*["row"] * len(summed), *["x"] * len(whole)])
     known = [rows.input(i) for i in range(len(node.inputs))]
     values = list(node.inputs)
     rows.b.element()
     for step in expanded(node.inputs, node.attrs):
         known.append(pointwise.step_value(rows.b, step, [known[values.index(v)] for v in step.inputs]))
         values.append(step.out)
-    kept = [rows.let(known[i], values[i].type.dtype) for i in int_tuple(node.attrs, "summed")]
+    for number, i in enumerate(whole):
+        rows.b.store(len(summed) + number, known[i])
+    kept = [rows.let(known[i], values[i].type.dtype) for i in summed]
     sums = [rows.b.reduce("sum", value) for value in kept]
     rows.b.row()
     for number, total in enumerate(sums):

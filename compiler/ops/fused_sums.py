@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Cost, NoGradient, Op, broadcast, register
 from dslc.compiler.ir.types import TensorType
-from dslc.compiler.ops.attrs import ints_attr
+from dslc.compiler.ops.attrs import int_tuple, ints_attr
 from dslc.compiler.ops.fused import expanded, steps
 from dslc.compiler.ops.lazy import np
 
@@ -22,7 +22,8 @@ class FusedSums(Op):
 
     Attributes: ``body``, the steps as in ``fused``; ``summed``, numbers of values, counted as in ``body``; ``over``.
     The inputs broadcast to one shape, which what is summed has; the axes ``over`` fall away. A sum has the dtype of
-    what is summed, so whoever sums 16-bit floats casts them first.
+    what is summed, so whoever sums 16-bit floats casts them first. With the attribute ``kept``, numbers of results of
+    steps, these are outputs too, behind the sums.
     """
 
     name = "fused_sums"
@@ -33,7 +34,8 @@ class FusedSums(Op):
             known.extend(OPS[name].infer([known[i] for i in inputs], step_attrs))
         shape, over = broadcast([t.shape for t in types]), ints_attr(attrs, "over")
         kept = tuple(size for axis, size in enumerate(shape) if axis not in over)
-        return tuple(TensorType(known[i].dtype, kept) for i in ints_attr(attrs, "summed"))
+        sums = tuple(TensorType(known[i].dtype, kept) for i in ints_attr(attrs, "summed"))
+        return (*sums, *(TensorType(known[i].dtype, shape) for i in _kept(attrs)))
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
         raise NoGradient("fusion comes after differentiation")
@@ -44,16 +46,21 @@ class FusedSums(Op):
             known.extend(OPS[name].meaning([known[i] for i in inputs], step_attrs))
         shape = np.broadcast_shapes(*(x.shape for x in xs))
         wide = (np.broadcast_to(known[i], shape) for i in attrs["summed"])
-        return [np.sum(x, axis=tuple(attrs["over"]), dtype=x.dtype) for x in wide]
+        sums = [np.sum(x, axis=tuple(attrs["over"]), dtype=x.dtype) for x in wide]
+        return [*sums, *(known[i] for i in _kept(attrs))]
 
     def cost(self, node: Node) -> Cost:
         elements = prod(full_shape(node))
         flops = sum(step.op.cost(step).flops for step in expanded(node.inputs, node.attrs))
         moved = sum(t.bytes for t in (*node.input_types, *node.types))
-        return Cost(flops + elements * len(node.outputs), moved)
+        return Cost(flops + elements * len(ints_attr(node.attrs, "summed")), moved)
 
 
 fused_sums = register(FusedSums())
+
+
+def _kept(attrs: Mapping[str, Any]) -> tuple[int, ...]:
+    return int_tuple(attrs, "kept") if "kept" in attrs else ()
 
 
 def full_shape(node: Node) -> tuple[int, ...]:

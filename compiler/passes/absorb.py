@@ -109,7 +109,8 @@ def joined(node: Node, current: tuple[Value, ...], taken: dict[Value, Node], new
             name=node.name, span=node.span, phase=node.phase, origins=origins,
         )  # fmt: skip
     summed = tuple(placed(i, first, offset) for i in node.attrs["summed"])  # type: ignore[union-attr]
-    attrs = {**node.attrs, "body": tuple(body), "summed": summed}
+    kept = tuple(placed(i, first, offset) for i in node.attrs.get("kept", ()))  # type: ignore[union-attr]
+    attrs = {**node.attrs, "body": tuple(body), "summed": summed, **({"kept": kept} if kept else {})}
     return Node(
         node.op, tuple(inputs), node.types, attrs, name=node.name, span=node.span, phase=node.phase, origins=origins
     )

@@ -121,6 +121,19 @@ def test_few_long_rows_are_shared_out(
         np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-4 * max(1.0, float(np.max(np.abs(w)))))
 
 
+@pytest.mark.parametrize(
+    ("shape", "over", "count"), [((1500, 100), (0,), 2), ((1511, 100), (0,), 3), ((6, 60_000), (1,), 2)]
+)
+def test_sums_of_parts_write_what_they_add_up(shape: tuple[int, ...], over: tuple[int, ...], count: int) -> None:
+    xs = drawn(np.random.default_rng(0), shape, shape)
+    attrs: dict[str, Any] = {"body": (("mul", (0, 1), ()),), "summed": (2,), "over": over, "kept": (2,)}
+    node = Builder(name="here").node(OPS["fused_sums"], *values_of(xs), **attrs)
+    assert len(lower(node) or []) == count
+    total, whole = simulated(node, xs) or []
+    assert np.array_equal(whole, xs[0] * xs[1])
+    np.testing.assert_allclose(total, np.sum(whole, axis=over, dtype=np.float64), rtol=1e-5)
+
+
 @pytest.mark.parametrize("rows", [69_632, 67_601])
 def test_sums_of_a_sweep_that_registers_do_not_hold(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They lie in shared memory; the bits are the same. So it is from about 10,000 columns on."""

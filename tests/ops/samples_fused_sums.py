@@ -22,6 +22,16 @@ def _sample(shape: tuple[int, ...], shift: tuple[int, ...], over: tuple[int, ...
     return Sample([Spec(shape), Spec(shift)], attrs, differentiable=(), reference=_moments(over))
 
 
+def _keeping(shape: tuple[int, ...], over: tuple[int, ...]) -> Sample:
+    """What is summed is written, too."""
+
+    def reference(x: Any, y: Any, **attrs: Any) -> Any:
+        return np.sum(x * y, axis=over), np.sum(np.square(x * y), axis=over), x * y
+
+    attrs = {"body": (("mul", (0, 1), ()), ("mul", (2, 2), ())), "summed": (2, 3), "over": over, "kept": (2,)}
+    return Sample([Spec(shape), Spec(shape)], attrs, differentiable=(), reference=reference)
+
+
 SAMPLES: dict[str, list[Sample]] = {
     "fused_sums": [
         _sample((3, 5, 4), (4,), (0, 1)),
@@ -32,6 +42,9 @@ SAMPLES: dict[str, list[Sample]] = {
         _sample((6,), (1,), (0,)),
         _sample((2, 33, 40), (40,), (0, 1)),
         _sample((300, 3), (3,), (0,)),
+        _keeping((3, 5, 8), (0, 1)),
+        _keeping((2, 3, 5), (0, 2)),
+        _keeping((7, 300), (1,)),
         Sample(
             [Spec((4, 6))],
             {"body": (), "summed": (0,), "over": (1,)},

@@ -11,12 +11,13 @@ from random_graphs import assert_same_bits, evaluate, feeds_of
 from dslc.compiler import pipeline
 from dslc.compiler.ir.graph import Graph, Kind
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.passes import again
+from dslc.compiler.passes import again, keep
 from dslc.compiler.passes.absorb import absorb_graph
 from dslc.compiler.passes.again import again_graph
 from dslc.compiler.passes.decompose import decompose_graph
 from dslc.compiler.passes.fuse import fuse_graph
 from dslc.compiler.passes.join import join_graph
+from dslc.compiler.passes.keep import keep_graph
 from dslc.compiler.passes.layout import layout_graph
 from dslc.compiler.passes.simplify import simplify_graph
 
@@ -104,6 +105,21 @@ def test_what_is_read_anyhow_is_computed_again_with_the_same_bits(
     assert_same_bits(evaluate(graph, feeds), evaluate(found, feeds))
     # of three norms before a relu of their own, sums and gradient each read one image less
     assert _images(absorbed) - _images(found) == 3 * 2 * 4 * 8 * 8 * 8
+
+
+def test_sums_write_what_they_add_up_where_others_want_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the sum of a block and its relu the gradient goes two ways, and through a norm."""
+    monkeypatch.setattr(keep, "SMALL", 128)
+    graph = simplify_graph(decompose_graph(layout_graph(_graph(tmp_path, "f32"), lambda node: True)))
+    absorbed = absorb_graph(fuse_graph(graph))
+    found = keep_graph(absorbed)
+    verify_graph(found)
+    assert keep_graph(found) is found
+    feeds = _feeds(graph)
+    assert_same_bits(evaluate(graph, feeds), evaluate(found, feeds))
+    keeping = [n for n in found.nodes if "kept" in n.attrs]
+    assert keeping and len(found.nodes) == len(absorbed.nodes) - len(keeping)
+    assert _images(absorbed) - _images(found) == len(keeping) * 4 * 8 * 8 * 8
 
 
 def test_small_nodes_join_with_the_same_bits(tmp_path: Path) -> None:

@@ -54,10 +54,11 @@ def split(launch: Launch, conflicts: Iterable[tuple[Value, Value]], scratch: int
     block of scratch memory.
     """
     region = launch.spec
-    cut = _cut(region)
+    pairs = set(conflicts)
+    cut = _cut(region) if _can_split(region, may_write=not pairs) else None
     if cut is None:
         return [launch]
-    return _Splitter(launch, cut, set(conflicts), scratch).launches()
+    return _Splitter(launch, cut, pairs, scratch).launches()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class _Cut:
 
 def _cut(region: Region) -> _Cut | None:
     length = math.prod(region.inner)
-    if region.rows * length < _WORTH or not _can_split(region):
+    if region.rows * length < _WORTH:
         return None
     whole = schedule(region)
     blocks = whole.geometry.grid[0]
@@ -107,13 +108,13 @@ def _whole(region: Region, axis: int, columns: bool) -> int:
     return 1 if columns or axis < len(region.inner) - 1 else _VECTOR
 
 
-def _can_split(region: Region) -> bool:
-    """Not where an element's number counts, nor where a stage that reduces writes elements too."""
+def _can_split(region: Region, may_write: bool) -> bool:
+    """Not where an element's number counts, nor where a stage that reduces writes elements over what is read later."""
     counted = region.index
     return bool(region.inner) and not region.indices and all(
         all(isinstance(let, Let) for let in stage.lets)
         and counted not in used_values(stage)
-        and not (stage.element and stage.reduces and (stage.stores or stage.raises))
+        and (may_write or not (stage.element and stage.reduces and (stage.stores or stage.raises)))
         for stage in region.stages
     )  # fmt: skip
 

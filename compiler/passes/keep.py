@@ -1,0 +1,125 @@
+"""Sums that make what they add up write it, too, where others want it: it is read once less.
+
+Before::
+
+    %1 = fused %y, %d1, %d2 {where(y <= 0, 0, d1 + d2)} : bf16[8, 14, 14, 64]
+    %2, %3 = fused_sums %1, %x, ... {...} : f32[64], f32[64]
+    %4 = fused %1, %x, %2, %3, ... {...} : bf16[8, 14, 14, 64]
+
+After::
+
+    %2, %3, %1 = fused_sums %y, %d1, %d2, %x, ... {where(y <= 0, 0, d1 + d2), ..., kept=(...)} : f32[64], f32[64], ...
+    %4 = fused %1, %x, %2, %3, ... {...} : bf16[8, 14, 14, 64]
+
+Where nobody else wants the value, or it is cheaper to compute anew, ``absorb`` has had its say. The bits stay. GPUs
+alone; linear in nodes and reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Graph, Node, Value, order
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ops.fused import MAX_STEPS
+from dslc.compiler.ops.fused_sums import full_shape
+from dslc.compiler.passes.absorb import joined
+from dslc.compiler.passes.bodies import body_of, is_pointwise
+
+SMALL: Final = 1 << 16  # bytes of a value that is as well read
+_MUCH: Final = 8  # nodes
+
+
+def keep(program: Program, build: Build) -> Program:
+    """The pass."""
+    if build.target == "cpu" or not build.fuse:
+        return program
+    return dataclasses.replace(program, graph=keep_graph(program.graph))
+
+
+def keep_graph(graph: Graph) -> Graph:
+    """The graph with such sums. Running it twice changes nothing more."""
+    keeps = _keeps(graph)
+    if not keeps:
+        return graph
+    new: dict[Value, Value] = {}
+    done: set[Node] = set()
+    for first in graph.nodes:
+        made = first if first in keeps else None
+        # sums come to where what they make stood, behind the little that they need besides
+        for node in (first,) if made is None else (*keeps[first].late, keeps[first].sums):
+            if node in done:
+                continue
+            done.add(node)
+            current = tuple(new.get(v, v) for v in node.inputs)
+            if made is not None and node is keeps[made].sums:
+                fresh = _keeping(node, current, made, new)
+                new[made.out] = fresh.outputs[-1]
+            else:
+                fresh = node.with_inputs(current)
+            if fresh is not node:
+                new.update(zip(node.outputs, fresh.outputs))
+    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
+    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
+    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Keep:
+    """Sums that are to make a value, and nodes behind its place that they need, in order."""
+
+    sums: Node
+    late: tuple[Node, ...]
+
+
+def _keeps(graph: Graph) -> dict[Node, _Keep]:
+    """By the pointwise nodes that the sums are to make."""
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    found: dict[Node, _Keep] = {}
+    for node in graph.nodes:
+        if node.op.name != "fused_sums" or "kept" in node.attrs:
+            continue
+        for value in node.inputs:
+            made = value.producer
+            if isinstance(made, Node) and made not in found and _fits(made, node):
+                late = _late(made, node, position)
+                if late is not None and not any(n in found for n in late):
+                    found[made] = _Keep(node, late)
+                    break
+    return found
+
+
+def _fits(made: Node, sums: Node) -> bool:
+    """Whether the node is pointwise, and as large as what is summed."""
+    if not is_pointwise(made) or len(made.outputs) > 1 or made.types[0].bytes <= SMALL:
+        return False
+    steps = len(body_of(made)) + len(body_of(sums))
+    return steps <= MAX_STEPS and made.types[0].ints == full_shape(sums)
+
+
+def _late(made: Node, sums: Node, position: dict[Node, int]) -> tuple[Node, ...] | None:
+    """What the sums need besides that stands behind ``made``; None where that comes of it, or is much."""
+    found: set[Node] = set()
+    stack = [v.producer for v in sums.inputs if v is not made.out]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, Node) or node in found or position[node] < position[made]:
+            continue
+        if node is made or node.op.name == "fused_sums" or len(found) == _MUCH:
+            return None
+        found.add(node)
+        stack += [v.producer for v in node.inputs]
+    return tuple(sorted(found, key=position.__getitem__))
+
+
+def _keeping(sums: Node, current: tuple[Value, ...], made: Node, new: dict[Value, Value]) -> Node:
+    whole = joined(sums, current, {made.out: made}, new)
+    number = len(whole.inputs) + len(body_of(made)) - 1  # its steps stand in front
+    attrs = {**whole.attrs, "kept": (number,)}
+    types = (*whole.types, made.types[0])
+    return Node(
+        whole.op, whole.inputs, types, attrs,
+        name=whole.name, span=whole.span, phase=whole.phase, origins=whole.origins,
+    )  # fmt: skip
