@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
 _BLOCK: Final = 32  # rows that are finished one by one, before all later ones are projected on them at once
-_LEAST: Final = 1e-2  # of a row's length; what is shorter after projections is projected again
-_TINY: Final = 1e-150  # a length whose square is still above 0
+LEAST: Final = 1e-2  # of a row's length; what is shorter after projections is projected again
+TINY: Final = 1e-150  # a length whose square is still above 0
 
 
 class InitOrthogonal(Initial):
@@ -54,7 +54,7 @@ def orthonormal(vectors: Array) -> Array:
     given. The bits depend neither on threads nor on the BLAS: sums run in numpy's order, products are exact.
     """
     found = np.array(vectors, np.float64, order="C")
-    found /= np.maximum(np.sqrt(np.add.reduce(found * found, axis=1)), _TINY)[:, None]
+    found /= np.maximum(np.sqrt(np.add.reduce(found * found, axis=1)), TINY)[:, None]
     for first in range(0, len(found), _BLOCK):
         block, later = found[first : first + _BLOCK], found[first + _BLOCK :]
         for i, row in enumerate(block):
@@ -68,8 +68,8 @@ def orthonormal(vectors: Array) -> Array:
 def _finish(row: Array, before: Array) -> None:
     """Give a row that was projected on those before it, from a length of 1, the length 1 again."""
     known = 1.0
-    while not (length := math.sqrt(np.add.reduce(row * row))) > _LEAST * known:
-        if not length > _TINY:
+    while not (length := math.sqrt(np.add.reduce(row * row))) > LEAST * known:
+        if not length > TINY:
             row[...] = _missing(before)
             length = 1.0
         for other in before:

@@ -1,20 +1,25 @@
-"""Random ops as kernels: ``Draw`` of ``codegen/random.py``, one draw of Philox a thread."""
+"""Random ops as kernels: ``Draw`` of ``codegen/random.py``, one draw of Philox a thread; orthogonal matrices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import prod
 from typing import Final
 
 from dslc.compiler.codegen import random
-from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, register_sized
-from dslc.compiler.codegen.launch import Given, Launch
+from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants, register, register_sized
+from dslc.compiler.codegen.launch import Given, Launch, Scratch
 from dslc.compiler.codegen.random import Draw
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import float_attr, int_attr
+from dslc.compiler.ops.orthogonal import LEAST, TINY
 
 _THREADS: Final = 256
+_ORTHOGONAL_THREADS: Final = 1024  # so many parts make up one sum of a warp: 32 warps
 _MODES: Final = ("uniform", "normal", "dropout")
 
 
@@ -66,6 +71,45 @@ def _lower(function: Callable[[Node], list[Launch] | None], node: Node) -> list[
     return [replace(x, spec=Drawn(x.spec)) if isinstance(x.spec, Draw) else x for x in launches]
 
 
+@dataclass(frozen=True)
+class Orthogonal:
+    """``k(x, y, vectors)``: f32 numbers of a matrix ``[rows, columns]`` into orthonormal rows, or columns where there
+    are fewer, times ``gain``. One block: a matrix is made once, at the start of a training."""
+
+    dtype: DType
+    rows: int
+    columns: int
+    gain: float
+    file: str = "orthogonal.cu"
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((1, 1, 1), (_ORTHOGONAL_THREADS, 1, 1))
+
+    def head(self) -> str:
+        text = f"using T = {C_TYPES[self.dtype]};\n"
+        text += f"constexpr double GAIN = {self.gain!r}, TINY = {TINY!r}, LEAST = {LEAST!r};\n"
+        short, long = sorted((self.rows, self.columns))
+        return text + constants(THREADS=_ORTHOGONAL_THREADS, N=short, M=long, WIDE=int(self.rows < self.columns))
+
+
+register(Orthogonal)
+
+
+def init_orthogonal(node: Node) -> list[Launch]:
+    """Standard normal numbers, then one block that makes them orthonormal in f64."""
+    [type] = node.types
+    elements, rows = prod(type.ints), type.ints[0]
+    drawn, vectors = Scratch(0, elements * DType.F32.itemsize), Scratch(1, elements * DType.F64.itemsize)
+    draw = Draw("normal", DType.F32, elements, int_attr(node.attrs, "key"), False, 0, 0.0, 1.0)
+    spec = Orthogonal(type.dtype, rows, elements // rows, float_attr(node.attrs, "gain"))
+    return [
+        Launch(Drawn(draw), node.inputs[:1], (drawn,)),
+        Launch(spec, (drawn,), (node.out, vectors)),
+    ]
+
+
 LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
-    name: partial(_lower, function) for name, function in random.LOWERED.items()
+    **{name: partial(_lower, function) for name, function in random.LOWERED.items()},
+    "init_orthogonal": init_orthogonal,
 }
