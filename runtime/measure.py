@@ -56,7 +56,7 @@ def program_of(session: Session, entry: str, sizes: Mapping[str, int]) -> Loaded
 
 
 def random_inputs(session: Session, program: Loaded, seed: int = 0) -> dict[str, NDArray[Any]]:
-    """Inputs for a call that runs this program: normal floats, ints in their range (else 0 and 1)."""
+    """Inputs for a call that runs this program: normal floats, ints in their range (else 0 and 1, u8 any)."""
     interface, training = session.interface, program.entry != "predict"
     tensors = interface.train_inputs if training else interface.inputs
     read = {port.name for port in program.plan.inputs}
@@ -74,7 +74,7 @@ def _random(tensor: Tensor, sizes: Mapping[str, int], rng: np.random.Generator) 
     dtype = numpy_dtype(tensor.dtype)
     if dtype.kind == "f":
         return rng.standard_normal(shape).astype(dtype)
-    low, high = tensor.range or (0, 2)
+    low, high = tensor.range or (0, 256 if tensor.dtype == "u8" else 2)
     return rng.integers(low, high, shape).astype(dtype)
 
 
