@@ -64,7 +64,7 @@ class _Call:
         """Arrays, float arguments (with defaults filled in) and the value of each dim."""
         like = self._like
         if like is not None and like.fits(given):
-            arrays: Arrays = {name: given[name] for name, _, _ in like.arrays}  # type: ignore[misc]
+            arrays: Arrays = {name: given[name] for name, *_ in like.arrays}  # type: ignore[misc]
             check_ranges(self.call, arrays, like.ranged)
             dims = like.dims
         else:

@@ -70,31 +70,31 @@ def check_inputs(
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What a call was given and has checked: plain arrays of the same dtypes and shapes need no more than their values
-    looked at. ``ranged`` are the tensors whose values have a range."""
+    """What a call was given and has checked: plain arrays, or the device's, of the same dtypes and shapes need no more
+    than their values looked at. ``ranged`` are the tensors whose values have a range."""
 
     names: frozenset[str]
-    arrays: tuple[tuple[str, np.dtype[Any], tuple[int, ...]], ...]
+    arrays: tuple[tuple[str, type, object, tuple[int, ...]], ...]
     ranged: tuple[Tensor, ...]
     dims: dict[str, int]
 
     @classmethod
-    def of(cls, given: Mapping[str, object], tensors: Sequence[Tensor], dims: dict[str, int]) -> Accepted | None:
-        """None where an input is no plain array."""
-        arrays = []
+    def of(cls, given: Mapping[str, Any], tensors: Sequence[Tensor], dims: dict[str, int]) -> Accepted | None:
+        """None where an input is another object, or must come to the host."""
+        kinds = {t.name: type(given[t.name]) for t in tensors}
         for tensor in tensors:
-            value = given[tensor.name]
-            if type(value) is not np.ndarray:
+            kind = kinds[tensor.name]
+            if kind is not np.ndarray and (tensor.range is not None or not issubclass(kind, OnDevice)):
                 return None
-            arrays.append((tensor.name, value.dtype, value.shape))
-        return cls(frozenset(given), tuple(arrays), tuple(t for t in tensors if t.range is not None), dims)
+        arrays = tuple((name, kind, given[name].dtype, given[name].shape) for name, kind in kinds.items())
+        return cls(frozenset(given), arrays, tuple(t for t in tensors if t.range is not None), dims)
 
     def fits(self, given: Mapping[str, Any]) -> bool:
         if given.keys() != self.names:
             return False
-        for name, dtype, shape in self.arrays:
+        for name, kind, dtype, shape in self.arrays:
             value = given[name]
-            if type(value) is not np.ndarray or value.dtype != dtype or value.shape != shape:
+            if type(given[name]) is not kind or value.dtype != dtype or value.shape != shape:
                 return False
         return True
 

@@ -156,12 +156,16 @@ class CudaBackend:
             raise faults.again(self._device.driver.lost, self.name)
 
     def adopt(self, call: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
-        if not any(map(lies_on_gpu, inputs.values())):
+        if not any(map(self._foreign, inputs.values())):
             return inputs
         return {
-            name: foreign_array(self._device, value, name, f"{call}({name}=...)") if lies_on_gpu(value) else value
+            name: foreign_array(self._device, value, name, f"{call}({name}=...)") if self._foreign(value) else value
             for name, value in inputs.items()
         }
+
+    def _foreign(self, value: object) -> bool:
+        """Whether it lies on a GPU and is not this session's kind of array yet."""
+        return not (isinstance(value, DeviceArray) and value.device is self._device) and lies_on_gpu(value)
 
     def new_array(self, dtype: str, shape: Sequence[int]) -> DeviceArray:
         with self._device:

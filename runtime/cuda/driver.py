@@ -21,6 +21,7 @@ from dslc.runtime.cuda import faults
 
 _NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: apart from the legacy default stream
 _TIMING_OFF: Final = 2  # CU_EVENT_DISABLE_TIMING
+_PROGRAMMATIC_PORT: Final = 1  # CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
 _HOST_MEMORY: Final = 1  # CU_MEMORYTYPE_HOST
 _DEVICE_MEMORY: Final = 2  # CU_MEMORYTYPE_DEVICE
 _PATIENCE: Final = 600.0  # seconds
@@ -157,15 +158,19 @@ class Driver:
     def copy_out(self, host: int, device: int, size: int, stream: Any) -> None:
         self._call("cuMemcpyDtoHAsync", host, device, size, stream)
 
-    def copy_rows_out(
-        self, host: int, host_pitch: int, device: int, pitch: int, width: int, rows: int, stream: Any
+    def copy_rows(
+        self, target: int, target_pitch: int, source: int, pitch: int, width: int, rows: int, stream: Any, *, out: bool
     ) -> None:
-        """``rows`` of ``width`` bytes, whose starts are so far apart on either side."""
+        """``rows`` of ``width`` bytes of the device, whose starts are so far apart on either side; ``out``: to the
+        host."""
         copy = self._binding.CUDA_MEMCPY2D()
         copy.srcMemoryType = self._binding.CUmemorytype(_DEVICE_MEMORY)
-        copy.dstMemoryType = self._binding.CUmemorytype(_HOST_MEMORY)
-        copy.srcDevice, copy.srcPitch = device, pitch
-        copy.dstHost, copy.dstPitch = host, host_pitch
+        copy.dstMemoryType = self._binding.CUmemorytype(_HOST_MEMORY if out else _DEVICE_MEMORY)
+        copy.srcDevice, copy.srcPitch, copy.dstPitch = source, pitch, target_pitch
+        if out:
+            copy.dstHost = target
+        else:
+            copy.dstDevice = target
         copy.WidthInBytes, copy.Height = width, rows
         self._call("cuMemcpy2DAsync", copy, stream)
 
@@ -305,6 +310,13 @@ class Driver:
         node.sharedMemBytes = shared
         node.kernelParams = args.address
         return self._call("cuGraphAddKernelNode", graph, list(after), len(after), node)
+
+    def let_start_early(self, graph: Any, before: Any, node: Any) -> None:
+        """Have a kernel's node follow another's, and be launched while that still runs: its code waits for the end."""
+        edge = self._binding.CUgraphEdgeData()
+        edge.from_port = _PROGRAMMATIC_PORT
+        edge.type = self._binding.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.value
+        self._call("cuGraphAddDependencies", graph, [before], [node], [edge], 1)
 
     def add_copy(self, graph: Any, after: Sequence[Any], target: int, source: int, size: int, context: Any) -> Any:
         node = self._binding.CUDA_MEMCPY3D()

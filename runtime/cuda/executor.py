@@ -23,7 +23,7 @@ from dslc.runtime.cuda.binding import Binder, Group, steps_of
 from dslc.runtime.cuda.graph import Bulk, Join, Placed
 from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
 from dslc.runtime.cuda.timing import peaks, stopwatch
-from dslc.runtime.cuda.transfers import DeviceOutputs, Results, RunResults, input_bytes, view_of
+from dslc.runtime.cuda.transfers import DeviceOutputs, Results, RunResults, in_rows, input_bytes, view_of
 from dslc.runtime.dtypes import ITEMSIZE, numpy_dtype
 from dslc.runtime.plan import Buffer, Plan, results
 from dslc.runtime.plan_schema import STEP_BLOCK
@@ -215,11 +215,15 @@ class DevicePlan:
         for offset, size in self._from_host(slot, count):
             driver.copy_in(io + offset, slot.inputs_at + offset, size, stream)
             lane.counters.bytes_in += size
-        for frame, _, offset, array in slot.placed:
-            if frame < count:
-                if array.ready is not None:
-                    driver.wait(stream, array.ready)
-                driver.copy(io + frame * lane.frame + offset, array.address, array.nbytes, stream)
+        placed = [p for p in slot.placed if p.frame < count]
+        for ready in {id(p.array.ready): p.array.ready for p in placed if p.array.ready is not None}.values():
+            driver.wait(stream, ready)
+        for first, pitch, rows in in_rows(placed):
+            target, size = io + first.frame * lane.frame + first.offset, first.array.nbytes
+            if rows == 1:
+                driver.copy(target, first.array.address, size, stream)
+            else:
+                driver.copy_rows(target, lane.frame, first.array.address, pitch, size, rows, stream, out=False)
         if self._in_frames:
             driver.record(slot.arrived, stream)
             driver.wait(lane.stream, slot.arrived)
@@ -267,8 +271,8 @@ class DevicePlan:
             if count == 1:
                 lane.device.driver.copy_out(target, source, span.bytes, lane.stream)
             else:
-                lane.device.driver.copy_rows_out(
-                    target, results.bytes, source, lane.frame, span.bytes, count, lane.stream
+                lane.device.driver.copy_rows(
+                    target, results.bytes, source, lane.frame, span.bytes, count, lane.stream, out=True
                 )
             lane.counters.bytes_out += span.bytes * count
 

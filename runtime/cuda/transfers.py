@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from dslc.runtime.cuda.lane import Lane, Slot
+    from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
 
 _GAP: Final = 4096  # bytes; results closer than this leave the device with one copy
 _ALIGNMENT: Final = 64
@@ -60,6 +60,26 @@ def output_spans(plan: Plan) -> tuple[list[Span], int]:
 def has_frames(entry: str) -> bool:
     """Whether an entry's inputs reach the device while the run before still works, in frames of their own."""
     return entry in ("train_step", "accumulate_step")
+
+
+def in_rows(placed: Sequence[DeviceInput]) -> list[tuple[DeviceInput, int, int]]:
+    """Inputs that lie on the device, those of steps that follow each other as one copy where their arrays are as far
+    apart as each other: the first, the bytes from one to the next, and how many they are."""
+    found: list[tuple[DeviceInput, int, int]] = []
+    for one in sorted(placed, key=lambda p: (p.offset, p.frame)):
+        if found:
+            first, pitch, rows = found[-1]
+            apart = one.array.address - first.array.address - pitch * (rows - 1)  # from the last of them
+            same = (
+                first.offset == one.offset
+                and first.frame + rows == one.frame
+                and first.array.nbytes == one.array.nbytes
+            )
+            if same and apart >= one.array.nbytes and (rows == 1 or apart == pitch):
+                found[-1] = (first, apart, rows + 1)
+                continue
+        found.append((one, 0, 1))
+    return found
 
 
 class Results:

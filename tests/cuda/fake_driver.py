@@ -105,6 +105,7 @@ class FakeDriver:
         self.fail_at: int | None = None  # the number of the call that fails, from 1
         self.fail_with = INVALID
         self.fired = 0
+        self.early = 0  # edges of graphs between kernels of which the second may be launched before the first ends
         self.dead = 0  # the sticky code of a lost context
         self.patience = 60.0  # seconds, of the Driver that is put upon this
         self.hung = False  # nothing that was enqueued ends any more
@@ -365,18 +366,23 @@ class FakeDriver:
         return ()
 
     def do_cuMemcpy2DAsync(self, copy: Any, stream: Any) -> tuple[()]:
-        assert int(copy.srcMemoryType) == 2 and int(copy.dstMemoryType) == 1
+        assert int(copy.srcMemoryType) == 2
         rows, width, pitches = copy.Height, copy.WidthInBytes, (copy.srcPitch, copy.dstPitch)
         assert rows and width <= min(pitches)
         of = self._device(copy.srcDevice, pitches[0] * (rows - 1) + width)
-        to, pinned = self._host(int(copy.dstHost), pitches[1] * (rows - 1) + width)
-        assert pinned, "results go to pinned memory"
+        end = pitches[1] * (rows - 1) + width
+        if int(copy.dstMemoryType) == 2:
+            to, host = self._device(copy.dstDevice, end), 0
+        else:
+            host = int(copy.dstHost)
+            to, pinned = self._host(host, end)
+            assert pinned, "results go to pinned memory"
 
         def run() -> None:
             for row in range(rows):
                 np.copyto(to[row * pitches[1] :][:width], of[row * pitches[0] :][:width])
 
-        self._put(stream, run, host=int(copy.dstHost))
+        self._put(stream, run, host=host)
         return ()
 
     def do_cuMemcpyDtoDAsync(self, target: Any, source: Any, size: int, stream: Any) -> tuple[()]:
@@ -546,6 +552,16 @@ class FakeDriver:
         block = (node.blockDimX, node.blockDimY, node.blockDimZ)
         run = self._kernel(node.func, grid, block, node.sharedMemBytes, node.kernelParams)
         return self._node(graph, after, count, run, "kernel")
+
+    def do_cuGraphAddDependencies(self, graph: Any, of: Any, to: Any, edges: Any, count: int) -> tuple[()]:
+        nodes = self._get(graph, dict)
+        assert len(of) == len(to) == len(edges) == count
+        for before, after, edge in zip(of, to, edges):
+            first, second = nodes[int(before)], nodes[int(after)]
+            assert (edge.from_port, edge.to_port, edge.type) == (1, 0, 1) and first.kind == second.kind == "kernel"
+            second.after = (*second.after, int(before))
+            self.early += 1
+        return ()
 
     def do_cuGraphAddMemcpyNode(self, graph: Any, after: Any, count: int, node: Any, context: Any) -> Any:
         assert int(node.srcMemoryType) == int(node.dstMemoryType) == 2 and node.Height == node.Depth == 1

@@ -238,3 +238,26 @@ def test_rows_share_memory(both: Any) -> None:
     assert array[4:2].shape == (0, FEATURES) and "f32[6, 3] on gpu:0" in repr(array)
     with pytest.raises(IndexError):
         array[::2]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_read_stacked_arrays_where_they_lie(
+    kind: type[Tensor], tmp_path: Path, machine: Callable[..., FakeDriver]
+) -> None:
+    path, kernels = write_gpu_line(tmp_path, targets=("cpu", "sm_90"))
+    fake = machine(**kernels.driver())
+    given = {"weights": "init", "meanings": line_model.MEANINGS}
+    rng = np.random.default_rng(5)
+    x, target = rng.standard_normal((7, 4, FEATURES)).astype(np.float32), rng.integers(0, 10, (7, 4)).astype(np.int32)
+    with load(path, device="gpu", steps_per_launch=3, **given) as gpu, load(path, device="cpu", **given) as cpu:
+        there = kind(x.copy(), "f32")
+        before = fake.calls.copy()
+        late = gpu.train_steps(x=there, target=target)
+        there.write(0)  # the owner may write it again as soon as the call has returned
+        made = fake.calls - before
+        assert (
+            made["cuMemcpy2DAsync"] == 2 * 2 and made["cuGraphLaunch"] == 3
+        )  # each launch of three: x in, results out
+        assert late == cpu.train_steps(x=x, target=target)
+        assert all(np.array_equal(a, b) for a, b in zip(gpu.state_tensors().values(), cpu.state_tensors().values()))
+        there.free()
