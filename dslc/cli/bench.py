@@ -122,7 +122,7 @@ def rows_table(rows: Sequence[Row], total: float, top: int, first: str) -> str:
          size_text(r.bytes), f"{r.of_roof:.0%}")
         for r in rows[:top]
     ]  # fmt: skip
-    head = (first, "nodes" if first == "line" else "line", "time", "share", "arithmetic", "bytes", "of roof")
+    head = (first, "" if first == "line" else "line", "time", "share", "arithmetic", "bytes", "of roof")
     text = table(head, shown, (2, 3, 4, 5, 6))
     left = rows[top:]
     return text + (f"\nand {len(left)} more: {time_text(sum(r.seconds for r in left))}" if left else "")

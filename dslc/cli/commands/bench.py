@@ -182,14 +182,14 @@ def _text(data: dict[str, Any], nodes: list[Any], top: int) -> str:
     from dslc.cli.bench import line_rows, rate_text, rows_table, time_text
 
     step, held = data["step"], data["bytes"]
-    named = " ".join(f"{n}={v}" for n, v in data["sizes"].items())
+    named = " ".join([data["entry"], *(f"{n}={v}" for n, v in data["sizes"].items())])
     total = data["nodes_seconds"]
     rate = f"; {step['rows_per_second']:,.0f} rows/s" if step["rows"] else ""
     counted = [f"{name.replace('_', ' ')} {value:g}" for name, value in data["counted"].items() if "bytes" not in name]
     moved = [f"{size_text(round(v))} {n[6:]}" for n, v in data["counted"].items() if n.startswith("bytes_")]
     peaks = [f"{rate_text(v, 'FLOP/s')} {n}" for n, v in data["roof"].items() if n != "copy"]
     lines = [
-        f"{data['name']}: {data['entry']} {named} on {data['device']}, {data['precision']}",
+        f"{data['name']}: {named} on {data['device']}, {data['precision']}",
         f"step     {time_text(step['median'])} ({time_text(step['p10'])} to {time_text(step['p90'])}, min "
         f"{time_text(step['min'])}, {step['steps']:,} steps){rate}",
         f"memory   {size_text(held['state'])} state, {size_text(held['io'])} io, {size_text(held['work'])} work",
