@@ -45,6 +45,7 @@ class Op:
     host: int = 0
     done: bool = False
     asked: bool = False  # whether it was done: it is, when somebody asks again
+    at: int = 0  # how many ops of the device were done with it
 
 
 @dataclass(eq=False)
@@ -108,6 +109,7 @@ class FakeDriver:
         self.early = 0  # edges of graphs between kernels of which the second may be launched before the first ends
         self.dead = 0  # the sticky code of a lost context
         self.patience = 60.0  # seconds, of the Driver that is put upon this
+        self.clock = 0  # ops that were done: each takes a millisecond
         self.hung = False  # nothing that was enqueued ends any more
         self.used_elsewhere = 0  # bytes that other processes hold
         self.device_memory: dict[int, np.ndarray] = {}
@@ -232,6 +234,8 @@ class FakeDriver:
             op.stream.queue.popleft()
             first.run()
             first.done = True
+            self.clock += 1
+            first.at = self.clock
 
     def _drain(self, stream: Stream) -> None:
         if stream.queue:
@@ -471,7 +475,10 @@ class FakeDriver:
         return ()
 
     def do_cuEventElapsedTime(self, start: Any, end: Any) -> float:
-        return 1.0
+        marks = [self._get(event, Event).mark for event in (start, end)]
+        if not all(mark is not None and mark.done for mark in marks):
+            raise Refused(NOT_READY)
+        return float(marks[1].at - marks[0].at)
 
     # Code
 
