@@ -11,7 +11,8 @@ After::
     %2, %3, %1 = fused_sums %y, %d1, %d2, %x, ... {where(y <= 0, 0, d1 + d2), ..., kept=(...)} : f32[64], f32[64], ...
     %4 = fused %1, %x, %2, %3, ... {...} : bf16[8, 14, 14, 64]
 
-Where nobody else wants the value, or it is cheaper to compute anew, ``absorb`` has had its say. The bits stay. GPUs
+So it is with a plain ``sum`` or ``sum_to``, as of a bias's gradient, which becomes such sums. Where nobody else wants
+the value, or it is cheaper to compute anew, ``absorb`` has had its say. The bits stay, up to the order of a sum. GPUs
 alone; linear in nodes and reads.
 """
 
@@ -21,10 +22,11 @@ import dataclasses
 from typing import Final
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Graph, Node, Value, order
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
 from dslc.compiler.ir.program import Program
+from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused import MAX_STEPS
-from dslc.compiler.ops.fused_sums import full_shape
+from dslc.compiler.ops.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.absorb import joined
 from dslc.compiler.passes.bodies import body_of, is_pointwise
 
@@ -55,8 +57,9 @@ def keep_graph(graph: Graph) -> Graph:
             done.add(node)
             current = tuple(new.get(v, v) for v in node.inputs)
             if made is not None and node is keeps[made].sums:
-                fresh = _keeping(node, current, made, new)
-                new[made.out] = fresh.outputs[-1]
+                fresh = _keeping(keeps[made], current, made, new)
+                if keeps[made].wanted:
+                    new[made.out] = fresh.outputs[-1]
             else:
                 fresh = node.with_inputs(current)
             if fresh is not node:
@@ -68,25 +71,27 @@ def keep_graph(graph: Graph) -> Graph:
 
 @dataclasses.dataclass(frozen=True)
 class _Keep:
-    """Sums that are to make a value, and nodes behind its place that they need, in order."""
+    """Sums that are to make a value, nodes behind its place that they need, in order, and whether others want it."""
 
     sums: Node
     late: tuple[Node, ...]
+    wanted: bool
 
 
 def _keeps(graph: Graph) -> dict[Node, _Keep]:
     """By the pointwise nodes that the sums are to make."""
     position = {node: i for i, node in enumerate(graph.nodes)}
+    readers, roots = graph.readers(), set(graph.roots)
     found: dict[Node, _Keep] = {}
     for node in graph.nodes:
-        if node.op.name != "fused_sums" or "kept" in node.attrs:
+        if (node.op.name != "fused_sums" and _summed_over(node) is None) or "kept" in node.attrs:
             continue
         for value in node.inputs:
             made = value.producer
             if isinstance(made, Node) and made not in found and _fits(made, node):
                 late = _late(made, node, position)
                 if late is not None and not any(n in found for n in late):
-                    found[made] = _Keep(node, late)
+                    found[made] = _Keep(node, late, made.out in roots or len(readers[made.out]) > 1)
                     break
     return found
 
@@ -95,8 +100,21 @@ def _fits(made: Node, sums: Node) -> bool:
     """Whether the node is pointwise, and as large as what is summed."""
     if not is_pointwise(made) or len(made.outputs) > 1 or made.types[0].bytes <= SMALL:
         return False
+    if sums.op.name != "fused_sums":
+        return True
     steps = len(body_of(made)) + len(body_of(sums))
     return steps <= MAX_STEPS and made.types[0].ints == full_shape(sums)
+
+
+def _summed_over(node: Node) -> tuple[int, ...] | None:
+    """The axes of a plain sum whose result has the others alone; None for any other node."""
+    if node.op.name == "sum" and not node.attrs["keep"]:
+        return int_tuple(node.attrs, "over")
+    if node.op.name == "sum_to":
+        wide, small = node.input_types[0].ints, node.types[0].ints
+        lost = len(wide) - len(small)
+        return tuple(range(lost)) if lost and wide[lost:] == small else None
+    return None
 
 
 def _late(made: Node, sums: Node, position: dict[Node, int]) -> tuple[Node, ...] | None:
@@ -114,8 +132,14 @@ def _late(made: Node, sums: Node, position: dict[Node, int]) -> tuple[Node, ...]
     return tuple(sorted(found, key=position.__getitem__))
 
 
-def _keeping(sums: Node, current: tuple[Value, ...], made: Node, new: dict[Value, Value]) -> Node:
+def _keeping(keep: _Keep, current: tuple[Value, ...], made: Node, new: dict[Value, Value]) -> Node:
+    sums, over = keep.sums, _summed_over(keep.sums)
+    if over is not None:
+        plain: dict[str, Attr] = {"body": (), "summed": (0,), "over": over}
+        sums = Node(fused_sums, sums.inputs, sums.types, plain, name=sums.name, span=sums.span, phase=sums.phase)
     whole = joined(sums, current, {made.out: made}, new)
+    if not keep.wanted:
+        return whole
     number = len(whole.inputs) + len(body_of(made)) - 1  # its steps stand in front
     attrs = {**whole.attrs, "kept": (number,)}
     types = (*whole.types, made.types[0])

@@ -9,7 +9,9 @@ import pytest
 from random_graphs import assert_same_bits, evaluate, feeds_of
 
 from dslc.compiler import pipeline
-from dslc.compiler.ir.graph import Graph, Kind
+from dslc.compiler.ir.graph import Graph, Input, Kind, order
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.passes import again, keep
 from dslc.compiler.passes.absorb import absorb_graph
@@ -120,6 +122,39 @@ def test_sums_write_what_they_add_up_where_others_want_it(tmp_path: Path, monkey
     keeping = [n for n in found.nodes if "kept" in n.attrs]
     assert keeping and len(found.nodes) == len(absorbed.nodes) - len(keeping)
     assert _images(absorbed) - _images(found) == len(keeping) * 4 * 8 * 8 * 8
+
+
+@pytest.mark.parametrize(("name", "attrs"), [("sum_to", {"shape": (600,)}), ("sum", {"over": (0, 1), "keep": False})])
+def test_a_bias_gradient_comes_with_what_it_is_the_sum_of(name: str, attrs: dict[str, object]) -> None:
+    x = Input("x", Kind.DATA, TensorType(DType.F32, (2, 40, 600)))
+    b = Builder(name="layer")
+    doubled = b(OPS["add"], x.value, x.value)
+    results = {"y": doubled, "total": b(OPS[name], doubled, **attrs), "other": b(OPS["neg"], doubled)}  # type: ignore[arg-type]
+    graph = Graph((x,), order([*results.values()]), results)
+    found = keep_graph(graph)
+    verify_graph(found)
+    assert sorted(n.op.name for n in found.nodes) == ["fused_sums", "neg"] and keep_graph(found) is found
+    feeds = feeds_of(graph, 3)
+    assert_same_bits(evaluate(graph, feeds), evaluate(found, feeds))
+
+
+def test_what_nobody_else_wants_is_not_written() -> None:
+    x = Input("x", Kind.DATA, TensorType(DType.F32, (40, 600)))
+    b = Builder(name="norm")
+    results = {"total": b(OPS["sum"], b(OPS["mul"], x.value, x.value), over=(0, 1), keep=False)}
+    found = keep_graph(Graph((x,), order([*results.values()]), results))
+    verify_graph(found)
+    [node] = found.nodes
+    assert node.op.name == "fused_sums" and "kept" not in node.attrs and len(node.outputs) == 1
+
+
+def test_sums_that_hold_places_of_axes_stay() -> None:
+    x = Input("x", Kind.DATA, TensorType(DType.F32, (40, 600)))
+    b = Builder(name="layer")
+    doubled = b(OPS["add"], x.value, x.value)
+    results = {"y": doubled, "total": b(OPS["sum_to"], doubled, shape=(1, 600))}
+    graph = Graph((x,), order([*results.values()]), results)
+    assert keep_graph(graph) is graph
 
 
 def test_small_nodes_join_with_the_same_bits(tmp_path: Path) -> None:
