@@ -51,7 +51,7 @@ _DEPTHS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 1 << 30)
 #: Parts of the step's time that a budget may ask for.
 _SHARES: Final = (0.0, 0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.13, 0.17, 0.22, 0.3, 0.5, 1.0, math.inf)
 _ROUNDS: Final = 4
-_TRIES: Final = 2
+_TRIES: Final = 3
 
 
 def mirror_against(program: Program, build: Build, fusing: Sequence[Pass], planning: Sequence[Pass]) -> Program:
@@ -140,10 +140,10 @@ class _Judge:
                 break
             found = self.trial(proposal)
             over = found.seconds - limit
-            if over <= 0 and plain.peak - found.peak > max(AUTO_BYTES, AUTO_PART * plain.peak):
-                best = found
+            if over <= 0:
+                best = found if plain.peak - found.peak > max(AUTO_BYTES, AUTO_PART * plain.peak) else None
                 break
-            allowance = proposal.estimate.seconds - over if over > 0 else allowance / 2
+            allowance = proposal.estimate.seconds - over
         if best is None and self.facts.always:
             best = self.trial(self._proposal(self.facts.always, _DEPTHS[-1]))
         return None if best is None else self.taken(best)
