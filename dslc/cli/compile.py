@@ -24,7 +24,11 @@ Progress = Callable[[str, int, int], None]
 
 _LARGEST_BULK: Final = 1 << 20  # instructions; more than a plan may hold
 
+REPORT: Final = "report.html"  # beside an artifact
+
+#: How the files begin that a build writes.
 _FACE: Final = b'"""Written by `dslc build`'
+_PAGE: Final = b"<!doctype html>\n<!-- Written by dslc build -->"
 
 
 def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
@@ -175,7 +179,8 @@ def _is_fresh(path: Path, name: str, checked: Checked, options: Options) -> bool
 def publish(
     checked: Checked, options: Options, out: Path, *, force: bool = False, progress: Progress | None = None
 ) -> tuple[Path, BuildResult]:
-    """Build, and publish into ``out/NAME/``: the module, its stub, and last the artifact. Weights are left alone.
+    """Build, and publish into ``out/NAME/``: the module, its stub, the report, and last the artifact. Weights are left
+    alone.
 
     Raises what the build raises; ResourceError R402 (cannot be written, before anything is compiled), R403 (the folder
     holds something else), R404 (another build is at work there).
@@ -184,6 +189,7 @@ def publish(
     from dslc.compiler.importable import face_files
     from dslc.compiler.naming import artifact_name
     from dslc.compiler.pipeline import build
+    from dslc.compiler.report.page import report
 
     name = artifact_name(checked, options.name)
     folder = out / name
@@ -194,7 +200,8 @@ def publish(
         with folder_lock(folder) as lock:
             result = build(checked, options, progress)
             faces = {file: text.encode() for file, text in face_files(result.header).items()}
-            publish_files(folder, {**faces, f"{name}.dslc": result.artifact}, commit=f"{name}.dslc", lock=lock)
+            files = {**faces, REPORT: report(result, checked.graph).encode(), f"{name}.dslc": result.artifact}
+            publish_files(folder, files, commit=f"{name}.dslc", lock=lock)
     except BaseException:
         for empty in made:  # only what is still empty goes
             with suppress(OSError):
@@ -227,14 +234,15 @@ def _check_owner(folder: Path, name: str, model: str) -> None:
     """R403 unless the folder is empty, or holds an artifact of this model."""
     from dslc.runtime.artifact import read_artifact
 
+    beginnings = {"__init__.py": _FACE, "__init__.pyi": _FACE, REPORT: _PAGE}
     weights = {f"{name}.safetensors", f"{name}.previous.safetensors"}
-    ours = {f"{name}.dslc", "__init__.py", "__init__.pyi", "__pycache__"} | weights
+    ours = {f"{name}.dslc", "__pycache__"} | weights
     there = sorted(p.name for p in folder.iterdir() if not p.name.startswith(".dslc"))
     help = "choose another folder with -o, another name with --name, or replace it with --force"
     path = folder / f"{name}.dslc"
     if not path.exists():
-        # A build that was killed before its last file leaves the module behind.
-        foreign = [f for f in there if f not in ours or (f.startswith("__init__") and not _is_face(folder / f))]
+        # A build that was killed before its last file leaves the others behind.
+        foreign = [f for f in there if f not in ours and not _begins(folder / f, beginnings.get(f))]
         if foreign:
             raise ResourceError(
                 "R403", f"the folder holds `{foreign[0]}`, which is of no build", place=str(folder), help=help
@@ -250,7 +258,9 @@ def _check_owner(folder: Path, name: str, model: str) -> None:
         raise ResourceError("R403", f"`{path.name}` is a build of the model {found}", place=str(path), help=help)
 
 
-def _is_face(path: Path) -> bool:
-    """Whether a module was written by a build: all of them begin with the same words."""
+def _begins(path: Path, beginning: bytes | None) -> bool:
+    """Whether a file was written by a build: all of one name begin with the same bytes; None: no build writes it."""
+    if beginning is None or not path.is_file():
+        return False
     with open(path, "rb") as file:
-        return file.read(len(_FACE)) == _FACE
+        return file.read(len(beginning)) == beginning

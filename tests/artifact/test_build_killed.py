@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from dslc.runtime.artifact import Artifact, read_artifact
 
 MODEL = Path(__file__).parents[1] / "models" / "lenet.nn"
@@ -28,6 +30,7 @@ def verified(folder: Path) -> Artifact:
     return artifact
 
 
+@pytest.mark.timeout(400)
 def test_killed_at_every_point(tmp_path: Path) -> None:
     folder = tmp_path / "build" / "lenet"
     assert build(tmp_path, 8) == 0

@@ -24,7 +24,7 @@ train Net(label: i32[B]) {
   optimizer = sgd(lr=0.1, momentum=0.9)
 }
 """
-FILES = ["__init__.py", "__init__.pyi", "net.dslc"]
+FILES = ["__init__.py", "__init__.pyi", "net.dslc", "report.html"]
 
 
 @pytest.fixture
@@ -125,7 +125,7 @@ def test_build_leaves_what_is_not_its_own(dslc: Callable, project: Path) -> None
     assert ran.code == 6 and "error[R403]" in ran.err and (project / "build/net/net.dslc").read_bytes() == before
     assert dslc("build", "net.nn", "--force").code == 0
 
-    for name, content in (("notes.txt", "mine"), ("__init__.py", "import mine")):
+    for name, content in (("notes.txt", "mine"), ("__init__.py", "import mine"), ("report.html", "<p>mine")):
         folder = project / f"with_{name}" / "net"
         folder.mkdir(parents=True)
         (folder / name).write_text(content)

@@ -51,6 +51,7 @@ _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
 )
 @define_option
 @size_option
+@click.option("--report", metavar="FILE", help="Write the report there, too, with the seconds that each pass took.")
 @click.option("--force", is_flag=True, help="Replace what is there, whatever it is.")
 def command(
     model: str | None,
@@ -65,11 +66,13 @@ def command(
     streams: str | None,
     defines: tuple[str, ...],
     size: tuple[str, ...],
+    report: str | None,
     force: bool,
 ) -> None:
     """Compile a model into an artifact that Python can import.
 
-    Without FILE, the model, arguments and options of ./dslc.yaml; with it, those of the command line alone.
+    Without FILE, the model, arguments and options of ./dslc.yaml; with it, those of the command line alone. Beside the
+    artifact lies report.html: what each source line takes in memory and in modelled time, and what each pass did.
     """
     from dslc.cli.compile import options_of, publish
     from dslc.cli.origins import placed
@@ -88,10 +91,17 @@ def command(
     folder = Path(out) if out is not None else request.root / "build"
     with placed(request.config), build_progress() as progress:
         path, result = publish(request.checked, options, folder, force=force, progress=progress)
+    if report is not None:
+        from dslc.base.publish import publish_bytes
+        from dslc.compiler.report.page import report as page
+
+        publish_bytes(Path(report), page(result, request.checked.graph, times=True).encode())
     emit(_data(path, result), _text(path, result))
 
 
 def _text(path: Path, result: BuildResult) -> str:
+    from dslc.cli.compile import REPORT
+
     rows = [
         (
             report.entry,
@@ -108,6 +118,7 @@ def _text(path: Path, result: BuildResult) -> str:
             table(("entry", "sizes", "nodes", "io", "work"), rows, (2, 3, 4)),
             *_how_it_runs(result),
             *_mirrored(result),
+            f"report {path.with_name(REPORT)}",
             f"state {size_text(state)}; built {path} ({size_text(len(result.artifact))}) in {result.seconds:.2f} s",
         ]
     )
@@ -166,10 +177,13 @@ def _nodes(result: BuildResult) -> tuple[int, Counter[str]]:
 
 
 def _data(path: Path, result: BuildResult) -> dict[str, Any]:
+    from dslc.cli.compile import REPORT
+
     ours, rest = _nodes(result)
     calls, own = _library_calls(result)
     return {
         "path": str(path),
+        "report": str(path.with_name(REPORT)),
         "name": result.name,
         "bytes": len(result.artifact),
         "seconds": result.seconds,

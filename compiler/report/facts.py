@@ -1,0 +1,253 @@
+"""What a finished Program came to, as numbers: buffers over time, nodes by the roofline model, source lines.
+
+Steps count the nodes that do work, in the order in which they run; moves at the end are one more step. Nothing here
+decides anything: the numbers are those of the schedule and of the memory plan.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from dslc.compiler.codegen.cuda.vendor import vendor_call
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.cost import CONTRACTIONS, MACHINES, roof
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Program
+from dslc.compiler.ops.fused import steps
+from dslc.compiler.passes.schedule import contents
+from dslc.dsl.span import Span
+
+_SHOWN_STEPS: Final = 6  # of a fused node's ops
+_LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
+
+
+class Line(NamedTuple):
+    """A line of the source: the file's own name (never its folder), the number from 1, and the text."""
+
+    file: str
+    number: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.number}" if self.number else "-"
+
+
+#: Of what stands in no source.
+NO_LINE: Final = Line("", 0, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Bytes of the work region, taken by one tensor (or the scratch memory of a kernel) from step ``start`` to step
+    ``end``, both included."""
+
+    what: str
+    type: str
+    line: Line
+    start: int
+    end: int
+    offset: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A node that does work. ``where``: what runs it. ``flops`` and ``bytes`` as the artifact's plan has them;
+    ``seconds`` by the roofline model, of which ``roof`` are spent at the roof itself, which ``bound`` names."""
+
+    step: int
+    stream: int
+    what: str
+    name: str
+    line: Line
+    phase: str
+    where: str
+    flops: int
+    bytes: int
+    seconds: float
+    roof: float
+    bound: str
+    begin: float
+
+
+@dataclass(frozen=True, slots=True)
+class LineRow:
+    """A source line: the nodes that came of it, what they cost, and its bytes at the peak."""
+
+    line: Line
+    nodes: int
+    flops: int
+    bytes: int
+    seconds: float
+    at_peak: int
+
+
+class Facts:
+    """All of a Program that is scheduled and has memory."""
+
+    def __init__(self, program: Program) -> None:
+        assert program.schedule is not None and program.memory is not None, f"{program.entry} is not planned"
+        self.program = program
+        self.memory: MemoryPlan = program.memory
+        self.schedule = program.schedule
+        self._lines: dict[Span, Line] = {}
+        self.step_of: list[int] = []  # of each node of the schedule; a view belongs to the step before it
+        for node in self.schedule:
+            self.step_of.append((self.step_of[-1] if self.step_of else -1) + (not node.op.view))
+        self.steps = (self.step_of[-1] if self.step_of else -1) + 2  # the moves at the end are the last one
+
+    def line(self, node: Node) -> Line:
+        """Where a node stands in the source."""
+        span = node.span
+        if span is None:
+            return NO_LINE
+        if span not in self._lines:
+            number = span.line
+            file = os.path.basename(span.source.path)
+            self._lines[span] = Line(file, number, span.source.line(number).strip())
+        return self._lines[span]
+
+    @cached_property
+    def work(self) -> list[Work]:
+        """The nodes that do work, in order. Each stream's nodes follow each other; one that runs beside others begins
+        when the stream before it has come so far."""
+        machine, native = MACHINES[self.program.target], set(self.program.kernels)
+        clock: dict[int, float] = {}
+        found: list[Work] = []
+        joins: dict[int, list[int]] = defaultdict(list)  # until -> streams
+        for time, node in enumerate(self.schedule):
+            for stream in joins.pop(time, ()):
+                clock[0] = max(clock.get(0, 0.0), clock[stream])
+            if node.op.view:
+                continue
+            side = self.program.sides.get(node)
+            stream = 0 if side is None else side.stream
+            if side is not None:
+                joins[side.until].append(stream)
+            moving, arithmetic = roof(node, machine)
+            seconds = machine.launch + max(moving, arithmetic)
+            begin = max(clock.get(stream, 0.0), clock.get(0, 0.0) if side is not None else 0.0)
+            clock[stream] = begin + seconds
+            cost = node.op.cost(node)
+            bound = max((machine.launch, "launch"), (moving, "memory"), (arithmetic, "arithmetic"))[1]
+            found.append(
+                Work(self.step_of[time], stream, what(node), node.name or node.op.name, self.line(node),
+                     node.phase.value, self._runs(node, native), cost.flops, cost.bytes, seconds,
+                     max(moving, arithmetic), bound, begin)
+            )  # fmt: skip
+        return found
+
+    def _runs(self, node: Node, native: set[Node]) -> str:
+        if node not in native:
+            return "numpy"
+        call = vendor_call(node) if self.program.vendor and node.op.name in CONTRACTIONS else None
+        return _LIBRARIES[call.spec.library] if isinstance(call, Launch) else "kernel"
+
+    @cached_property
+    def seconds(self) -> float:
+        """When the last node ends, by the roofline model."""
+        return max((w.begin + w.seconds for w in self.work), default=0.0)
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """What lies in the work region, in the order of its beginning."""
+        content, last = contents(self.program.graph), self._last()
+        found: list[Block] = []
+        for time, node in enumerate(self.schedule):
+            if node.op.view:
+                continue
+            step, line, name = self.step_of[time], self.line(node), f"{what(node)} {node.name}".strip()
+            for value in node.outputs:
+                place = self.memory.places[value]
+                if place.region == "work" and content[value] is value and value.type.bytes:
+                    end = self._step(last[value])
+                    found.append(Block(name, str(value.type), line, step, end, place.offset, value.type.bytes))
+            until = self.program.sides[node].until - 1 if node in self.program.sides else time
+            for place, size in zip(self.memory.scratch.get(node, ()), self.program.scratch.get(node, ())):
+                found.append(Block(f"scratch of {name}", "", line, step, self._step(until), place.offset, size))
+        for move in self.memory.moves:
+            if move.target.region == "work":
+                end = self.steps - 1
+                found.append(Block(f"saved {move.name}", str(move.type), NO_LINE, end, end, move.target.offset,
+                                   move.type.bytes))  # fmt: skip
+        return found
+
+    def _step(self, time: int) -> int:
+        return self.step_of[time] if time < len(self.schedule) else self.steps - 1
+
+    def _last(self) -> dict[Value, int]:
+        """Of each value that is no view: the time of its last use."""
+        content = contents(self.program.graph)
+        last: dict[Value, int] = {}
+        for time, node in enumerate(self.schedule):
+            side = self.program.sides.get(node)
+            for value in (*node.inputs, *node.outputs):
+                last[content[value]] = max(last.get(content[value], 0), time if side is None else side.until)
+        for value in self.program.graph.roots:
+            last[content[value]] = len(self.schedule)
+        return last
+
+    @cached_property
+    def alive(self) -> list[int]:
+        """Bytes of the work region in use at each step. What is computed in place of what it reads counts once."""
+        change = [0] * (self.steps + 1)
+        for block, end in self._in_turn():
+            size = -(-block.bytes // ALIGNMENT) * ALIGNMENT
+            change[block.start] += size
+            change[end + 1] -= size
+        total, found = 0, []
+        for each in change[:-1]:
+            total += each
+            found.append(total)
+        return found
+
+    def _in_turn(self) -> Iterator[tuple[Block, int]]:
+        """Each block and its last step, the one before its successor's where that is computed in its place."""
+        ordered = sorted(self.blocks, key=lambda b: (b.offset, b.start))
+        for block, after in zip(ordered, [*ordered[1:], None]):
+            succeeded = after is not None and after.offset == block.offset and after.start == block.end
+            yield block, block.end - 1 if succeeded else block.end
+
+    @cached_property
+    def peak(self) -> int:
+        """The first of the steps with the most bytes alive."""
+        return max(range(self.steps), key=lambda s: (self.alive[s], -s))
+
+    @cached_property
+    def lines(self) -> list[LineRow]:
+        """The source lines, those that take longest first."""
+        at_peak: dict[Line, int] = defaultdict(int)
+        for block, end in self._in_turn():
+            if block.start <= self.peak <= end:
+                at_peak[block.line] += block.bytes
+        together: dict[Line, list[Work]] = defaultdict(list)
+        for each in self.work:
+            together[each.line].append(each)
+        rows = [
+            LineRow(line, len(own), sum(w.flops for w in own), sum(w.bytes for w in own), sum(w.seconds for w in own),
+                    at_peak.get(line, 0))
+            for line, own in together.items()
+        ]  # fmt: skip
+        return sorted(rows, key=lambda r: (-r.seconds, r.line))
+
+
+def what(node: Node) -> str:
+    """A node's op; of a fused one, its ops in order."""
+    if node.op.name not in ("fused", "fused_sums"):
+        return node.op.name
+    names = [name for name, _, _ in steps(node.attrs) if name != "full"]
+    shown = " + ".join(names[:_SHOWN_STEPS]) + (f" + {len(names) - _SHOWN_STEPS} more" * (len(names) > _SHOWN_STEPS))
+    return f"sums of {shown}" if node.op.name == "fused_sums" else shown
+
+
+def ranked(facts: Facts, count: int) -> Sequence[Line]:
+    """The lines that take most of the picture: bytes times steps, at most ``count`` of them."""
+    area: dict[Line, int] = defaultdict(int)
+    for block in facts.blocks:
+        area[block.line] += block.bytes * (block.end - block.start + 1)
+    return sorted((line for line in area if line.number), key=lambda line: (-area[line], line))[:count]

@@ -1,0 +1,299 @@
+"""``report.html``: what a build came to, as one page that needs nothing else.
+
+The same build gives the same bytes: no time of day, no folder; how long the passes took is told on request alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from dslc.base.words import rate_text, size_text, time_text
+from dslc.compiler.cost import MACHINES
+from dslc.compiler.passes.picture import svg
+from dslc.compiler.report.facts import Facts, Line, LineRow, Work, ranked
+from dslc.compiler.report.markup import cell, number, plain, share, table, tag, tiles
+from dslc.compiler.report.pictures import memory_svg, time_rows, time_svg
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.graph import Graph
+    from dslc.compiler.passes.runner import PassReport
+    from dslc.compiler.pipeline import BuildResult, EntryReport
+
+_COLOURS: Final = 10
+_RECTANGLES: Final = (500, 1200)  # of the largest program, and of all others together
+_ROWS: Final = (60, 200)  # of a table of nodes, likewise
+_MOST: Final = (120, 25)  # rectangles and rows of one other program
+_LINES: Final = 100
+_PHASES: Final = ("forward", "mirror", "backward", "update")
+_LARGEST_GRAPH: Final = 256 << 10  # bytes of its picture; a larger one is left to `dslc show --svg`
+
+
+def report(result: BuildResult, graph: Graph | None = None, *, times: bool = False) -> str:
+    """The page. ``graph``: the checked model, to be drawn. ``times``: tell how long each pass took."""
+    facts = [Facts(program) for program in result.programs]
+    largest = max(range(len(facts)), key=lambda i: _context(facts[i]))
+    limits = [min(most, total // len(facts)) for most, (_, total) in zip(_MOST, (_RECTANGLES, _ROWS))]
+    parts = [_head(result, facts)]
+    for i in sorted(range(len(facts)), key=lambda i: i != largest):
+        rectangles, rows = (_RECTANGLES[0], _ROWS[0]) if i == largest else limits
+        section = _Section(facts[i], result.reports[i], rectangles, rows, times=times)
+        parts.append(_details(f"p{i}", _title(facts[i]), section.summary(), section.text(), open=i == largest))
+    picture = None if graph is None else svg(graph)
+    if picture is not None and len(picture) <= _LARGEST_GRAPH:
+        parts.append(
+            _details("graph", "The graph", "as it was checked", tag("div", picture, class_="graph", tabindex=0))
+        )
+    parts.append(tag("footer", _footer(result, facts)))
+    page = Path(__file__).with_name("page.html").read_text(encoding="utf-8")
+    before, _, rest = page.partition("<!--title-->")
+    middle, _, after = rest.partition("<!--body-->")
+    return "".join([before, plain(f"{result.name} · dslc"), middle, "\n".join(parts), after])
+
+
+def _context(facts: Facts) -> int:
+    return facts.memory.io_bytes + facts.memory.work_bytes
+
+
+def _title(facts: Facts) -> str:
+    sizes = " ".join(f"{name}={value}" for name, value in facts.program.sizes.items())
+    return f"{facts.program.entry} {sizes}".strip()
+
+
+def _head(result: BuildResult, facts: Sequence[Facts]) -> str:
+    header = result.header
+    state, context = header["state"]["bytes"], max(map(_context, facts))
+    toolchain = ", ".join(f"{tool} {version}" for tool, version in header["toolchain"].items())
+    rows = [
+        (
+            tag("td", tag("a", plain(_title(each)), href=f"#p{i}")),
+            cell(each.program.target),
+            number(f"{len(each.work):,}"),
+            number(size_text(each.memory.io_bytes)),
+            number(size_text(each.memory.work_bytes)),
+            number(f"{_ratio(each):.3f}"),
+            number(time_text(each.seconds)),
+        )
+        for i, each in enumerate(facts)
+    ]
+    return "\n".join(
+        [
+            tag("header", tag("h1", plain(result.name)),
+                tag("p", f"Model {plain(header['model'])}, {plain(_options(header['options']))}. Built by "
+                         f"{plain(toolchain)} from source {tag('code', plain(header['source_sha256'][:16]))}.")),
+            tiles([
+                ("memory of a session", size_text(state + context)),
+                ("state", size_text(state)),
+                ("largest context", size_text(context)),
+                ("artifact", size_text(len(result.artifact))),
+                ("kernels", f"{result.kernels:,}"),
+            ]),
+            table(("program", "target", "nodes", "io", "work", "work / alive", "modelled"), rows, (2, 3, 4, 5, 6)),
+        ]
+    )  # fmt: skip
+
+
+def _options(options: Mapping[str, Any]) -> str:
+    precision = options["precision"]["compute"]
+    return f"{precision} for {options['target']}, providers {options['providers']}, mirror {options['mirror']}"
+
+
+def _ratio(facts: Facts) -> float:
+    """Planned bytes over the most alive at once: 1 is perfect."""
+    return facts.memory.work_bytes / facts.memory.lower_bound if facts.memory.lower_bound else 1.0
+
+
+def _details(name: str, title: str, more: str, *inside: str, open: bool = False) -> str:
+    head = tag("summary", tag("h2", plain(title)), plain(more))
+    text = tag("details", head, "\n", *inside, class_="program", id=name)
+    return text.replace("<details ", "<details open ", 1) if open else text
+
+
+class _Section:
+    """All that is told of one program."""
+
+    def __init__(self, facts: Facts, told: EntryReport, rectangles: int, rows: int, *, times: bool) -> None:
+        """``rectangles`` of memory and ``rows`` of nodes, at most; what is left is told in sum."""
+        self.facts, self.told, self.rectangles, self.rows, self.times = facts, told, rectangles, rows, times
+        lines = list(dict.fromkeys([*ranked(facts, _COLOURS), *(r.line for r in facts.lines if r.line.number)]))
+        self.shown = lines[:_COLOURS]
+        self.colours = {line: f"c{i}" for i, line in enumerate(self.shown)}
+
+    def colour(self, line: Line) -> str:
+        return self.colours.get(line, "cx")
+
+    def summary(self) -> str:
+        target = self.facts.program.target
+        return f"{target} · {size_text(_context(self.facts))} · {time_text(self.facts.seconds)} modelled"
+
+    def text(self) -> str:
+        parts = (self._totals(), self._memory(), self._time(), self._lines(), self._nodes(), self._passes())
+        return "\n".join(part for part in parts if part)
+
+    def _totals(self) -> str:
+        memory, work = self.facts.memory, self.facts.work
+        flops = sum(w.flops for w in work)
+        return tiles(
+            [
+                ("work", size_text(memory.work_bytes)),
+                ("alive at the peak", size_text(memory.lower_bound)),
+                ("inputs and results", size_text(memory.io_bytes)),
+                ("nodes at work", f"{len(work):,}"),
+                ("moved", size_text(sum(w.bytes for w in work))),
+                ("arithmetic", rate_text(flops, "FLOP")),
+                ("modelled step", time_text(self.facts.seconds)),
+            ]
+        )
+
+    def _memory(self) -> str:
+        facts = self.facts
+        if not facts.blocks:
+            return tag("h3", "Memory") + tag("p", "Nothing lies in the work region: all is computed where it stays.")
+        peak = f"peak {size_text(max(facts.alive))} at step {facts.peak}"
+        at_peak = [w for w in facts.work if w.step == facts.peak]
+        if at_peak:
+            peak += f", {at_peak[0].what} {at_peak[0].name}"
+        return "\n".join(
+            [
+                tag("h3", "Memory"),
+                tag("p", "A rectangle is a buffer of the work region: to the right the steps, upwards the addresses, "
+                         f"{size_text(facts.memory.work_bytes)} in all. The line is what is in use."),
+                tag(
+                    "figure",
+                    tag("div", memory_svg(facts, self.colour, self.rectangles), class_="plot memory"),
+                    tag("div", tag("span", "step 0"), tag("span", plain(peak), class_="peak"),
+                        tag("span", f"{facts.steps - 1}"), class_="axis"),
+                    tag("p", class_="told", aria_live="polite"),
+                    self._key(),
+                ),
+            ]
+        )  # fmt: skip
+
+    def _key(self) -> str:
+        items = [_swatch(self.colours[line]) + plain(f"{line}  {line.text[:60]}") for line in self.shown]
+        return tag("ul", *(tag("li", item) for item in (*items, _swatch("cx") + "other")), class_="key")
+
+    def _time(self) -> str:
+        facts = self.facts
+        if not facts.work:
+            return ""
+        phases = dict.fromkeys(w.phase for w in facts.work)
+        key = [tag("li", _swatch(p) + p) for p in _PHASES if p in phases]
+        streams = len({w.stream for w in facts.work})
+        return "\n".join(
+            [
+                tag("h3", "Time"),
+                tag("p", f"By the roofline model of {plain(facts.program.target)}: a launch, and the longer of moving "
+                         "the bytes and doing the arithmetic. A model for comparing, no measurement: see dslc bench."),
+                tag(
+                    "figure",
+                    tag("div", time_svg(facts, self.colour), class_="plot time", style=f"--rows:{time_rows(facts)}px"),
+                    tag("div", tag("span", "0"), tag("span", f"{streams} stream{'s' * (streams > 1)}"),
+                        tag("span", plain(time_text(facts.seconds))), class_="axis"),
+                    tag("p", class_="told", aria_live="polite"),
+                    tag("ul", *key, class_="key"),
+                ),
+            ]
+        )  # fmt: skip
+
+    def _lines(self) -> str:
+        rows = self.facts.lines
+        if not rows:
+            return ""
+        total = sum(r.seconds for r in rows)
+        longest, most = rows[0].seconds, max(r.at_peak for r in rows)
+        head = ("line", "source", "nodes", "modelled", "moved", "FLOP", "at the peak")
+        text = table(head, (self._line(r, total, longest, most) for r in rows[:_LINES]), (2, 3, 4, 5, 6))
+        return "\n".join([tag("h3", "Source lines"), text, _rest(rows[_LINES:], "lines")])
+
+    def _line(self, row: LineRow, total: float, longest: float, most: int) -> Sequence[str]:
+        return (
+            tag("td", _swatch(self.colour(row.line)), plain(row.line)),
+            tag("td", tag("code", plain(row.line.text[:100])), class_="text"),
+            number(f"{row.nodes:,}"),
+            share(row.seconds / longest, f"{time_text(row.seconds)} {row.seconds / total:.1%}"),
+            number(size_text(row.bytes)),
+            number(_count(row.flops)),
+            share(row.at_peak / most if most else 0.0, size_text(row.at_peak)),
+        )
+
+    def _nodes(self) -> str:
+        work = sorted(self.facts.work, key=lambda w: (-w.seconds, w.step))
+        if not work:
+            return ""
+        shown = work[: self.rows]
+        head = ("step", "node", "ops", "line", "runs as", "modelled", "moved", "FLOP", "bound by", "of the roof")
+        total, longest = sum(w.seconds for w in work), work[0].seconds
+        rows = (self._node(w, total, longest) for w in shown)
+        return "\n".join([tag("h3", "Kernels"), table(head, rows, (0, 5, 6, 7, 9)), _rest(work[len(shown) :], "nodes")])
+
+    def _node(self, work: Work, total: float, longest: float) -> Sequence[str]:
+        return (
+            number(work.step),
+            tag("td", _swatch(work.phase), plain(work.name), class_="text"),
+            tag("td", tag("code", plain(work.what)), class_="text"),
+            tag("td", _swatch(self.colour(work.line)), plain(work.line)),
+            cell(work.where),
+            share(work.seconds / longest, f"{time_text(work.seconds)} {work.seconds / total:.1%}"),
+            number(size_text(work.bytes)),
+            number(_count(work.flops)),
+            cell(work.bound),
+            number(f"{work.roof / work.seconds:.0%}"),
+        )
+
+    def _passes(self) -> str:
+        head = ("pass", "nodes", "", "moved", "", *(("seconds",) if self.times else ()))
+        rows = [self._pass(p) for p in self.told.passes]
+        said = self.told.mirrored
+        again = "" if said is None else tag(
+            "p",
+            f"Mirroring: {said.nodes:,} nodes compute again what would take "
+            f"{size_text(said.bytes_before - said.bytes_after)} ({size_text(said.bytes_before)} to "
+            f"{size_text(said.bytes_after)} at the peak), for {said.share:+.1%} of the modelled step.",
+        )  # fmt: skip
+        return "\n".join([tag("h3", "Passes"), again, table(head, rows, (1, 3, *((5,) if self.times else ())))])
+
+    def _pass(self, step: PassReport) -> Sequence[str]:
+        return (
+            cell(step.name),
+            number(_change(f"{step.nodes_before:,}", f"{step.nodes_after:,}")),
+            cell(_difference(step.nodes_after - step.nodes_before, "{:+,}")),
+            number(_change(size_text(step.moved_before), size_text(step.moved_after))),
+            cell("" if step.moved_before == step.moved_after else _saved(step.moved_after - step.moved_before)),
+            *((number(f"{step.seconds:.3f}"),) if self.times else ()),
+        )
+
+
+def _count(flops: int) -> str:
+    return rate_text(flops, "").rstrip()
+
+
+def _change(before: str, after: str) -> str:
+    return after if before == after else f"{before} → {after}"
+
+
+def _difference(change: int, form: str) -> str:
+    return form.format(change) if change else ""
+
+
+def _saved(change: int) -> str:
+    return f"{'-' if change < 0 else '+'}{size_text(abs(change))}"
+
+
+def _swatch(mark: str) -> str:
+    return f'<svg viewBox="0 0 1 1" aria-hidden="true"><rect class="{mark}" width="1" height="1"/></svg>'
+
+
+def _rest(left: Sequence[LineRow | Work], name: str) -> str:
+    """What a table leaves out."""
+    return tag("p", f"and {len(left):,} more {name}, {time_text(sum(r.seconds for r in left))}") if left else ""
+
+
+def _footer(result: BuildResult, facts: Sequence[Facts]) -> str:
+    machines = "; ".join(
+        f"{target}: {rate_text(m.bandwidth, 'B/s')}, {rate_text(m.matrix32, 'FLOP/s')} for products of f32, "
+        f"{time_text(m.launch)} a launch"
+        for target, m in ((t, MACHINES[t]) for t in dict.fromkeys(f.program.target for f in facts))
+    )
+    return plain(f"The model's machines: {machines}. Written by dslc build for {result.name}.dslc.")
