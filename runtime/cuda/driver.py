@@ -21,7 +21,6 @@ from dslc.runtime.cuda import faults
 
 _NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: apart from the legacy default stream
 _TIMING_OFF: Final = 2  # CU_EVENT_DISABLE_TIMING
-_PROGRAMMATIC_PORT: Final = 1  # CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
 _HOST_MEMORY: Final = 1  # CU_MEMORYTYPE_HOST
 _DEVICE_MEMORY: Final = 2  # CU_MEMORYTYPE_DEVICE
 _PATIENCE: Final = 600.0  # seconds
@@ -310,13 +309,6 @@ class Driver:
         node.sharedMemBytes = shared
         node.kernelParams = args.address
         return self._call("cuGraphAddKernelNode", graph, list(after), len(after), node)
-
-    def let_start_early(self, graph: Any, before: Any, node: Any) -> None:
-        """Have a kernel's node follow another's, and be launched while that still runs: its code waits for the end."""
-        edge = self._binding.CUgraphEdgeData()
-        edge.from_port = _PROGRAMMATIC_PORT
-        edge.type = self._binding.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.value
-        self._call("cuGraphAddDependencies", graph, [before], [node], [edge], 1)
 
     def add_copy(self, graph: Any, after: Sequence[Any], target: int, source: int, size: int, context: Any) -> Any:
         node = self._binding.CUDA_MEMCPY3D()

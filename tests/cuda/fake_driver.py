@@ -106,7 +106,6 @@ class FakeDriver:
         self.fail_at: int | None = None  # the number of the call that fails, from 1
         self.fail_with = INVALID
         self.fired = 0
-        self.early = 0  # edges of graphs between kernels of which the second may be launched before the first ends
         self.dead = 0  # the sticky code of a lost context
         self.patience = 60.0  # seconds, of the Driver that is put upon this
         self.clock = 0  # ops that were done: each takes a millisecond
@@ -559,16 +558,6 @@ class FakeDriver:
         block = (node.blockDimX, node.blockDimY, node.blockDimZ)
         run = self._kernel(node.func, grid, block, node.sharedMemBytes, node.kernelParams)
         return self._node(graph, after, count, run, "kernel")
-
-    def do_cuGraphAddDependencies(self, graph: Any, of: Any, to: Any, edges: Any, count: int) -> tuple[()]:
-        nodes = self._get(graph, dict)
-        assert len(of) == len(to) == len(edges) == count
-        for before, after, edge in zip(of, to, edges):
-            first, second = nodes[int(before)], nodes[int(after)]
-            assert (edge.from_port, edge.to_port, edge.type) == (1, 0, 1) and first.kind == second.kind == "kernel"
-            second.after = (*second.after, int(before))
-            self.early += 1
-        return ()
 
     def do_cuGraphAddMemcpyNode(self, graph: Any, after: Any, count: int, node: Any, context: Any) -> Any:
         assert int(node.srcMemoryType) == int(node.dstMemoryType) == 2 and node.Height == node.Depth == 1
