@@ -126,6 +126,35 @@ def test_bulks_change_nothing_but_the_launches(name: str) -> None:
         assert all(state[n].tobytes() == states[0][n].tobytes() for n in state)
 
 
+def test_several_steps_with_one_launch_are_single_steps(name: str) -> None:
+    """From the host's memory and from the device's, with steps left over."""
+    states, losses = [], []
+    for together in (1, 4, 16):
+        with load(name, steps_per_launch=together) as gpu:
+            made = [batch(gpu, s) for s in range(37)]
+            given: dict[str, Any] = {n: np.stack([b[n] for b in made]) for n in made[0]}
+            before = gpu.counters["graph_launches"]
+            found = gpu.train_steps({**b, "lr": 0.01 + 0.001 * i} for i, b in enumerate(made))
+            assert gpu.counters["graph_launches"] - before == 37 // together + (37 % together if together > 1 else 0)
+            found += gpu.train_steps(**given)
+            whole = [n for n in given if given[n].dtype == np.float32]
+            device = devices.device(0)
+            for n in whole:
+                there = gpu._backend.new_array("f32", given[n].shape)
+                assert isinstance(there, DeviceArray)
+                with device:
+                    device.driver.copy_in(there.address, given[n].ctypes.data, given[n].nbytes, device.inbox)
+                    device.driver.synchronise(device.inbox)
+                given[n] = there
+            found += gpu.train_steps(**given)
+            losses.append([r.loss for r in found])
+            states.append(gpu.state_tensors())
+            assert gpu.step == 111 and gpu.counters["synchronisations"] == 0
+    for loss, state in zip(losses[1:], states[1:]):
+        assert loss == losses[0]
+        assert all(state[n].tobytes() == states[0][n].tobytes() for n in state)
+
+
 def test_two_runs_are_the_same_bit_for_bit(name: str) -> None:
     found = []
     for _ in range(2):
