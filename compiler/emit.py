@@ -18,7 +18,7 @@ from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.runtime.artifact import write_artifact
 from dslc.runtime.container import Blob
-from dslc.runtime.header import AS_PARAM
+from dslc.runtime.header import AS_PARAM, LOSS_SCALE
 from dslc.runtime.plan import (
     Buffer,
     Copy,
@@ -90,6 +90,7 @@ def emit_artifact(
             blobs += target_of(target).blobs(described, compiler)
     features |= {"accumulate"} if any(p.entry == "accumulate_step" for p in programs) else set()
     features |= {"average"} if any(t.init == AS_PARAM for t in layout.tensors) else set()
+    features |= {"loss_scale"} if any(t.name == LOSS_SCALE for t in layout.tensors) else set()
     header: dict[str, Any] = {
         "format": [1, 0],
         "required_features": sorted(features or {provider}),
@@ -150,7 +151,7 @@ def output_port(entry: str, output: str) -> tuple[str, str]:
     """The name and kind of the port of a graph's output.
 
     ``result.y`` -> ``y``, result; ``metric.m`` -> ``metric.m``, metric; ``partial.0.sum`` -> ``partial.0``,
-    partial.sum; ``count.0``, count; ``loss`` and ``nonfinite``, of which there is one.
+    partial.sum; ``count.0``, count; ``loss``, ``nonfinite``, ``loss_scale`` and ``skipped_steps``, one of each.
     """
     family, _, rest = output.partition(".")
     match family:
@@ -162,7 +163,7 @@ def output_port(entry: str, output: str) -> tuple[str, str]:
             return f"partial.{name}", f"partial.{combine}"
         case "metric" | "count":
             return output, family
-    kinds = {"loss": "loss", "nonfinite": "flags"}
+    kinds = {"loss": "loss", "nonfinite": "flags", "loss_scale": "scale", "skipped_steps": "skipped"}
     assert output in kinds, f"{entry} has an output {output}"
     return output, kinds[output]
 

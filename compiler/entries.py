@@ -10,20 +10,18 @@ from collections.abc import Mapping
 from typing import Final
 
 from dslc.compiler.check.model import Checked
-from dslc.compiler.ir.build import FIRST_SCALE, GOOD_STEPS, GRAD_SUM, LOSS_SCALE, RAW, ParamSpec, TrainSpec
+from dslc.compiler.ir.build import GRAD_SUM, RAW, LossScale, ParamSpec, TrainSpec
 from dslc.compiler.ir.graph import Graph, Input, Kind, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.partials import split_at_batch
 
-#: State tensors of rank 0 that a step with a scaled loss has, and what they start as.
-SCALE_TENSORS: Final = {GOOD_STEPS: 0.0, LOSS_SCALE: FIRST_SCALE}
 ENTRIES = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
 
 
-def train_spec(checked: Checked, scaled: bool = False) -> TrainSpec | None:
-    """The optimizer and the parameter groups; None without a train section. ``scaled``: with a loss scale."""
+def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | None:
+    """The optimizer and the parameter groups; None without a train section. ``scale``: of its loss."""
     train = checked.train
     if train is None or train.optimizer is None:
         return None
@@ -40,7 +38,7 @@ def train_spec(checked: Checked, scaled: bool = False) -> TrainSpec | None:
             everywhere = decay_on == "all" or info.input.value.type.rank >= 2
             decay = float(args["weight_decay"]) if everywhere else 0.0
         specs.append(ParamSpec(name, groups.lr, decay, not groups.freeze))
-    return TrainSpec(train.optimizer, args, tuple(specs), clip_norm, clip_value, train.ema, train.accumulate, scaled)
+    return TrainSpec(train.optimizer, args, tuple(specs), clip_norm, clip_value, train.ema, train.accumulate, scale)
 
 
 def optimizer_slots(spec: TrainSpec) -> dict[str, str]:
@@ -57,16 +55,16 @@ def predict(checked: Checked, sizes: Mapping[str, int]) -> Program:
     return Program("predict", dict(sizes), _used(_evaluated(graph).bind(sizes), keep=wanted))
 
 
-def train_step(checked: Checked, sizes: Mapping[str, int], scaled: bool = False) -> Program:
+def train_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
     """Loss, metrics and buffer updates; the autodiff pass adds gradients and the optimizer's updates."""
-    spec = train_spec(checked, scaled)
+    spec = train_spec(checked, scale)
     assert spec is not None
     return _training(checked, "train_step", sizes, spec, optimizer_slots(spec), ("step", "lr"))
 
 
-def accumulate_step(checked: Checked, sizes: Mapping[str, int], scaled: bool = False) -> Program:
+def accumulate_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
     """As ``train_step``, for each micro-batch but the last: the autodiff pass adds the gradients to their sums."""
-    spec = train_spec(checked, scaled)
+    spec = train_spec(checked, scale)
     assert spec is not None and spec.accumulate > 1
     wanted = {f"{p.name}.{slot}" for p in spec.params for slot in (RAW, GRAD_SUM)}
     slots = {slot: param for slot, param in optimizer_slots(spec).items() if slot in wanted}
@@ -86,9 +84,8 @@ def _training(
     inputs = {i.name: i for i in graph.inputs}
     for slot, param in slots.items():
         inputs[slot] = Input(slot, Kind.OPTIMIZER, inputs[param].value.type, inputs[param].span)
-    for name in SCALE_TENSORS if spec.loss_scale else ():
-        if entry == "train_step" or name == LOSS_SCALE:
-            inputs[name] = Input(name, Kind.OPTIMIZER, TensorType(DType.FLOAT, ()))
+    for name, (dtype, _) in (spec.loss_scale.states if spec.loss_scale else {}).items():
+        inputs[name] = Input(name, Kind.OPTIMIZER, TensorType(dtype, ()))
     for name, dtype in (("step", DType.I64), ("lr", DType.FLOAT)):
         if name in scalars and name not in inputs:
             inputs[name] = Input(name, Kind.SCALAR, TensorType(dtype, ()))
@@ -130,7 +127,7 @@ _NUMBERS: Final = {
 }
 
 
-def init(checked: Checked, sizes: Mapping[str, int], scaled: bool = False) -> Program:
+def init(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
     """Fills every state tensor from its initialiser and the seed."""
     from dslc.compiler.ops.philox import key_of
 
@@ -154,16 +151,17 @@ def init(checked: Checked, sizes: Mapping[str, int], scaled: bool = False) -> Pr
         inputs.append(state)
         updates.append((state, value))
     values = {state.name: value for state, value in updates}
-    spec = train_spec(checked)
+    spec = train_spec(checked, scale)
     for slot, param in (optimizer_slots(spec) if spec else {}).items():
         type = checked.params[param].input.value.type
         state = Input(slot, Kind.OPTIMIZER, type)
         inputs.append(state)
         zeros = Builder(name=slot)(OPS["full"], value=0.0, dtype=DType.FLOAT, shape=type.shape)
         updates.append((state, values[param] if slot == f"{param}.{RAW}" else zeros))
-    for name, first in SCALE_TENSORS.items() if scaled else ():
-        inputs.append(Input(name, Kind.OPTIMIZER, TensorType(DType.FLOAT, ())))
-        updates.append((inputs[-1], Builder(name=name)(OPS["full"], value=first, dtype=DType.FLOAT, shape=())))
+    for name, (dtype, number) in (spec.loss_scale.states if spec and spec.loss_scale else {}).items():
+        state = Input(name, Kind.OPTIMIZER, TensorType(dtype, ()))
+        inputs.append(state)
+        updates.append((state, Builder(name=name)(OPS["full"], value=number, dtype=dtype, shape=())))
     graph = Graph((*inputs, seed), order(v for _, v in updates), {}, tuple(updates))
     return Program("init", dict(sizes), graph.bind(sizes))
 

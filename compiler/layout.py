@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dslc.compiler.check.model import Checked
-from dslc.compiler.entries import SCALE_TENSORS, optimizer_slots, train_spec
-from dslc.compiler.ir.build import RAW
+from dslc.compiler.entries import optimizer_slots, train_spec
+from dslc.compiler.ir.build import RAW, LossScale
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.program import ALIGNMENT
 from dslc.compiler.ir.types import DType, TensorType
@@ -16,7 +16,7 @@ from dslc.runtime.header import AS_PARAM
 
 @dataclass(frozen=True, slots=True)
 class StateTensor:
-    """One tensor of the state. ``of``: the parameter an optimizer tensor belongs to, None for one of the whole step."""
+    """One tensor of the state. ``of``: the parameter an optimizer tensor belongs to; None: to the loss scale."""
 
     name: str
     kind: Kind
@@ -39,29 +39,30 @@ class StateLayout:
         return {t.name: t.offset for t in self.tensors}
 
 
-def layout_state(checked: Checked, params: DType, scaled: bool = False) -> StateLayout:
-    """Places every tensor at a multiple of 64 bytes. ``scaled``: steps have a loss scale."""
-    spec = train_spec(checked)
+def layout_state(checked: Checked, params: DType, scale: LossScale | None = None) -> StateLayout:
+    """Places every tensor at a multiple of 64 bytes. ``params``: the dtype of floats."""
+    spec = train_spec(checked, scale)
     trained = [p.name for p in spec.params if p.trained] if spec else []
     slots = optimizer_slots(spec) if spec else {}
-    wanted: list[tuple[str, Kind, tuple[int, ...], str, str | None]] = []
+    wanted: list[tuple[str, Kind, TensorType, str, str | None]] = []
     for kind in (Kind.PARAM, Kind.BUFFER):
         for name in sorted(n for n, i in checked.params.items() if i.input.kind is kind):
             info = checked.params[name]
-            wanted.append((name, kind, info.input.value.type.ints, str(info.init), None))
-    single = SCALE_TENSORS if scaled else {}
-    for slot in sorted({*slots, *single}):
-        if slot in single:
-            wanted.append((slot, Kind.OPTIMIZER, (), f"constant({single[slot]:g})", None))
-            continue
-        shape = checked.params[slots[slot]].input.value.type.ints
-        init = AS_PARAM if slot == f"{slots[slot]}.{RAW}" else "constant(0)"
-        wanted.append((slot, Kind.OPTIMIZER, shape, init, slots[slot]))
+            wanted.append((name, kind, TensorType(params, info.input.value.type.ints), str(info.init), None))
+    scaling = spec.loss_scale.states if spec and spec.loss_scale else {}
+    for slot in sorted((*slots, *scaling)):
+        if slot in scaling:
+            dtype, number = scaling[slot]
+            type = TensorType(params if dtype is DType.FLOAT else dtype, ())
+            wanted.append((slot, Kind.OPTIMIZER, type, f"constant({number:g})", None))
+        else:
+            type = TensorType(params, checked.params[slots[slot]].input.value.type.ints)
+            init = AS_PARAM if slot == f"{slots[slot]}.{RAW}" else "constant(0)"
+            wanted.append((slot, Kind.OPTIMIZER, type, init, slots[slot]))
     trained_names = set(trained)
     tensors: list[StateTensor] = []
     offset = 0
-    for name, kind, shape, init, of in wanted:
-        type = TensorType(params, shape)
+    for name, kind, type, init, of in wanted:
         is_trained = kind is Kind.PARAM and name in trained_names
         tensors.append(StateTensor(name, kind, type, offset, init, is_trained, of))
         offset += -(-type.bytes // ALIGNMENT) * ALIGNMENT

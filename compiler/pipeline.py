@@ -18,7 +18,7 @@ from dslc.compiler.codegen.select import select
 from dslc.compiler.codegen.target import ARCHITECTURES, TARGETS
 from dslc.compiler.emit import emit_artifact
 from dslc.compiler.interface import interface
-from dslc.compiler.ir.build import Build, Pass, Precision
+from dslc.compiler.ir.build import Build, LossScale, Pass, Precision
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.program import Mirrored, Program
 from dslc.compiler.ir.types import DType
@@ -59,7 +59,8 @@ PIPELINE: Final[tuple[Pass, ...]] = (
 )  # fmt: skip
 #: What each kind of target computes in and keeps its parameters in.
 _CPU_DTYPES: Final = ("f32", "f64")
-_GPU_DTYPES: Final = ("f32", "f64", "bf16", "f16")
+_GPU_DTYPES: Final = ("f32", "f64", "bf16")
+_GPU_COMPUTES: Final = (*_GPU_DTYPES, "f16")
 PROVIDERS: Final = ("reference", "auto", "own", "vendor")
 
 Sizes = Mapping[str, int]
@@ -140,17 +141,18 @@ class BuildResult:
 
 def precision_of(checked: Checked, options: Options) -> Precision:
     """The storage dtypes of a build; E0602 for one that a target lacks. ``--precision bf16`` (or f16) keeps the
-    parameters in f32."""
+    parameters in f32. In f16 the loss is scaled."""
     compute = options.precision or checked.precision.compute
     params = options.precision or checked.precision.params
     if options.precision in ("bf16", "f16"):
         params = "f32"
     for target in options.targets:
-        for name in (compute, params):
-            if name not in (_CPU_DTYPES if target == "cpu" else _GPU_DTYPES):
+        computes, keeps = (_CPU_DTYPES, _CPU_DTYPES) if target == "cpu" else (_GPU_COMPUTES, _GPU_DTYPES)
+        for does, name, dtypes in (("compute", compute, computes), ("keep parameters", params, keeps)):
+            if name not in dtypes:
                 raise BuildError(
                     "E0602",
-                    f"the target {target} does not compute in {name}",
+                    f"the target {target} does not {does} in {name}",
                     place="--precision" if options.precision else "precision",
                     help="build with --precision f32",
                 )
@@ -163,7 +165,7 @@ def precision_of(checked: Checked, options: Options) -> Precision:
                     place="precision",
                     help=f"build with --precision {compute}, which decides for all",
                 )
-    return Precision(DType(compute), DType(params))
+    return Precision(DType(compute), DType(params), LossScale() if compute == "f16" else None)
 
 
 def _keeps_statistics(function: str, asked: str, compute: str) -> bool:
@@ -216,15 +218,15 @@ def _family(checked: Checked, options: Options, family: str) -> list[Sizes]:
     return list(result)
 
 
-def cut(checked: Checked, entry: str, sizes: Sizes, scaled: bool = False) -> Program:
-    """The Program of an entry before any pass. ``scaled``: steps have a loss scale."""
-    training = {
+def cut(checked: Checked, entry: str, sizes: Sizes, scale: LossScale | None = None) -> Program:
+    """The Program of an entry before any pass. ``scale``: that of the build's precision."""
+    trained = {
         "init": entries.init,
         "accumulate_step": entries.accumulate_step,
         "train_step": entries.train_step,
     }
-    if entry in training:
-        return training[entry](checked, sizes, scaled)
+    if entry in trained:
+        return trained[entry](checked, sizes, scale)
     return {
         "eval_step": entries.eval_step,
         "eval_finish": entries.eval_finish,
@@ -232,23 +234,19 @@ def cut(checked: Checked, entry: str, sizes: Sizes, scaled: bool = False) -> Pro
     }[entry](checked, sizes)
 
 
-def _is_scaled(checked: Checked, options: Options) -> bool:
-    """Whether gradients have 16 bits of which few are the exponent, and so need a loss scale."""
-    return checked.train is not None and precision_of(checked, options).compute is DType.F16
-
-
 def build_options(checked: Checked, options: Options, layout: StateLayout, target: str = "cpu") -> Build:
     """The frozen Build that the passes read."""
+    asked = precision_of(checked, options)
     return Build(
         target=target,
         provider=options.provider,
-        precision=precision_of(checked, options),
+        precision=asked,
         fuse=options.fuse,
         mirror="never" if options.mirror == "never" else "auto",
         mirror_words=checked.mirror,
         streams=options.streams,
         budget=None if (budget := budget_of(checked, options)) is None else budget - layout.bytes,
-        train=entries.train_spec(checked, _is_scaled(checked, options)),
+        train=entries.train_spec(checked, asked.loss_scale),
         state=layout.offsets,
         state_bytes=layout.bytes,
     )
@@ -274,15 +272,16 @@ def compile_entry(
     """
     options.check()
     target = target or options.targets[0]
-    scaled = _is_scaled(checked, options)
-    layout = layout_state(checked, precision_of(checked, options).params, scaled)
+    asked = precision_of(checked, options)
+    layout = layout_state(checked, asked.params, asked.loss_scale)
     build = build_options(checked, options, layout, target)
     if entry == "eval_finish":  # a handful of scalars, combined in f64 whatever was computed
         build = replace(build, precision=Precision(DType.F64, build.precision.params))
     names = [pass_name(p) for p in PIPELINE]
     if after is not None and after not in names:
         raise BuildError("E0603", f"there is no pass `{after}`", place="--after", help=f"passes: {', '.join(names)}")
-    return run_passes(replace(cut(checked, entry, sizes, scaled), target=target), build, PIPELINE, until=after)
+    program = replace(cut(checked, entry, sizes, asked.loss_scale), target=target)
+    return run_passes(program, build, PIPELINE, until=after)
 
 
 def build(
@@ -295,7 +294,7 @@ def build(
     started = time.monotonic()
     options.check()
     dtypes = precision_of(checked, options)
-    layout = layout_state(checked, dtypes.params, _is_scaled(checked, options))
+    layout = layout_state(checked, dtypes.params, dtypes.loss_scale)
     wanted = [(target, *each) for target in options.targets for each in entry_sizes(checked, options)]
     name = artifact_name(checked, options.name)
     programs: list[Program] = []

@@ -14,6 +14,7 @@ from dslc.base.errors import ArtifactError, InputError
 from dslc.runtime.backend import LateOutputs, OnDevice
 from dslc.runtime.batches import Cut, cut
 from dslc.runtime.dtypes import numpy_dtype
+from dslc.runtime.header import LEAST_SCALE
 from dslc.runtime.inputs import Accepted, as_array, check_inputs, check_names, check_ranges
 from dslc.runtime.interface import Dim, Interface, Tensor, size_value
 from dslc.runtime.results import EvalResult, LateStepResult, StepResult
@@ -325,7 +326,7 @@ class TrainStep(_Call):
 def _step_result(runs: Sequence[Outputs], step: int, forward_order: Sequence[str]) -> StepResult:
     losses: list[float] = []
     metrics: dict[str, list[float]] = {}
-    first = None
+    first, scale, skips = None, None, 0
     for outputs in runs:
         if isinstance(outputs, LateOutputs):
             outputs.settle()
@@ -336,7 +337,15 @@ def _step_result(runs: Sequence[Outputs], step: int, forward_order: Sequence[str
                 metrics.setdefault(name.removeprefix("metric."), []).append(float(view))
             elif kind == "flags" and view.any():
                 first = forward_order[int(view.argmax())]
-    return StepResult(_mean(losses), {n: _mean(v) for n, v in metrics.items()}, step, first)
+            elif kind == "scale":
+                scale = float(view)
+            elif kind == "skipped":
+                skips = int(view)
+    loss, means = _mean(losses), {n: _mean(v) for n, v in metrics.items()}
+    if scale is None:
+        return StepResult(loss, means, step, first)
+    skipped = scale > LEAST_SCALE and (first is not None or not math.isfinite(losses[-1]))
+    return StepResult(loss, means, step, None if skipped else first, scale, skipped, skips)
 
 
 def _unbounded(dim: Dim) -> Dim:

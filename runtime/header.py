@@ -32,12 +32,17 @@ from dslc.runtime.plan_schema import DOTTED, MAX_BYTES, MAX_RANK
 
 FORMAT: Final = (1, 0)
 #: What a reader must know to run an artifact; a newer minor version may name more.
-FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average"})
+FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average", "loss_scale"})
 ENTRIES: Final = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
 #: The entries that may write the state.
 WRITERS: Final = ("init", "accumulate_step", "train_step")
 #: ``init`` of an optimizer slot that starts as its parameter and follows whoever sets that.
 AS_PARAM: Final = "param"
+#: States of the kind optimizer that belong to no parameter: the loss scale, the updates since it changed, and the steps
+#: that it made be skipped.
+LOSS_SCALE, GOOD_STEPS, SKIPPED_STEPS = SCALING = ("train.loss_scale", "train.good_steps", "train.skipped_steps")
+#: Below this a scale does not go: a step that is not finite there is no matter of the scale.
+LEAST_SCALE: Final = 1.0
 BLOB_KINDS: Final = ("plan", "constant", "ptx", "cubin", "object")
 KINDS: Final = ("param", "buffer", "optimizer")
 STATE_ALIGNMENT: Final = 64
@@ -249,13 +254,12 @@ def _check_state(state: dict[str, Any]) -> None:
         order, end = key, tensor["offset"] + ITEMSIZE[tensor["dtype"]] * prod(tensor["shape"])
         if end > state["bytes"]:
             _refuse(path, f"ends at {end}, the state has {state['bytes']} bytes")
-        if tensor["of"] is not None and (tensor["kind"] != "optimizer" or tensor["of"] not in params):
+        owned = tensor["kind"] == "optimizer" and tensor["name"] not in SCALING
+        if (tensor["of"] is not None) != owned or (owned and tensor["of"] not in params):
             _refuse(path, "`of` is a parameter's name for optimizer slots, else null")
         if tensor["trained"] and tensor["kind"] != "param":
             _refuse(path, "only parameters are trained")
-        if tensor["kind"] == "optimizer" and tensor["init"] == AS_PARAM:
-            if tensor["of"] is None:
-                _refuse(path, "it starts as a parameter, and names none")
+        if owned and tensor["init"] == AS_PARAM:
             param = params[tensor["of"]]
             if (tensor["dtype"], tensor["shape"]) != (param["dtype"], param["shape"]):
                 _refuse(path, f"it starts as {tensor['of']!r}, which has another dtype or shape")

@@ -43,6 +43,8 @@ OUTPUT_KINDS: Final = (
     "loss",
     "metric",
     "flags",
+    "scale",
+    "skipped",
     "partial.sum",
     "partial.max",
     "partial.min",

@@ -15,7 +15,7 @@ _PARTIALS: Final = ("partial.sum", "partial.max", "partial.min")
 _OUTPUT_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "init": (),
     "accumulate_step": ("loss", "metric"),
-    "train_step": ("loss", "metric", "flags"),
+    "train_step": ("loss", "metric", "flags", "scale", "skipped"),
     "eval_step": (*_PARTIALS, "count"),
     "eval_finish": ("loss", "metric"),
     "predict": ("result",),
@@ -87,13 +87,17 @@ class _Ports:
             case "metric":
                 if port.name.removeprefix("metric.") not in self.train["metrics"]:
                     self._refuse("outputs", index, f"{port.name!r} is no metric")
-                self._float_scalar("outputs", index, port, ("f64", "f32"))
+                self._one("outputs", index, port, ("f64", "f32"))
             case "loss":
                 if port.name != "loss":
                     self._refuse("outputs", index, f"the loss is called `loss`, not {port.name!r}")
-                self._float_scalar("outputs", index, port, ("f64", "f32"))
+                self._one("outputs", index, port, ("f64", "f32"))
+            case "scale":
+                self._one("outputs", index, port, ("f64", "f32"))
+            case "skipped":
+                self._one("outputs", index, port, ("i64",))
             case "count":
-                self._float_scalar("outputs", index, port, ("f64",))
+                self._one("outputs", index, port, ("f64",))
             case _:
                 self._combined("outputs", index, port)
 
@@ -113,7 +117,7 @@ class _Ports:
         if buffer.dtype != "f64":
             self._refuse(table, index, f"{port.name!r} is f64, the plan has {buffer}")
 
-    def _float_scalar(self, table: str, index: int, port: Port, dtypes: tuple[str, ...]) -> None:
+    def _one(self, table: str, index: int, port: Port, dtypes: tuple[str, ...]) -> None:
         buffer = self.plan.buffers[port.buffer]
         if buffer.shape != () or buffer.dtype not in dtypes:
             self._refuse(table, index, f"{port.name!r} is one {' or '.join(dtypes)}, the plan has {buffer}")

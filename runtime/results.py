@@ -9,17 +9,24 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """One training step. ``step``: its number, from 0. ``nonfinite``: the first parameter in forward order whose
-    gradient held a NaN or Inf (those elements were left alone), or None."""
+    gradient held a NaN or Inf (those elements were left alone), or None.
+
+    Of a model in f16: ``loss_scale``, that of this step; ``skipped``: a gradient overflowed with it, so that nothing
+    was updated, and the scale was halved (``nonfinite`` is None then); ``skipped_steps``: how many steps were without
+    an update up to this one."""
 
     loss: float
     metrics: dict[str, float]
     step: int
     nonfinite: str | None
+    loss_scale: float | None = None
+    skipped: bool = False
+    skipped_steps: int = 0
 
 
 class LateStepResult(StepResult):
-    """A step that a GPU may still work on. Whoever reads loss, metrics or nonfinite first waits for it; errors of the
-    step are raised there."""
+    """A step that a GPU may still work on. Whoever reads loss, metrics or what else is not its number first waits
+    for it; errors of the step are raised there."""
 
     __slots__ = ("_found", "_read")
 
@@ -50,6 +57,18 @@ class LateStepResult(StepResult):
     @property
     def nonfinite(self) -> str | None:
         return self._now().nonfinite
+
+    @property
+    def loss_scale(self) -> float | None:
+        return self._now().loss_scale
+
+    @property
+    def skipped(self) -> bool:
+        return self._now().skipped
+
+    @property
+    def skipped_steps(self) -> int:
+        return self._now().skipped_steps
 
     def __eq__(self, other: object) -> bool:
         return self._now() == (other._now() if isinstance(other, LateStepResult) else other)

@@ -29,7 +29,8 @@ COMMON = {"weight_decay": 0.0, "clip_norm": None, "clip_value": None, "decay_on"
 _MOST_MICRO_BATCHES: Final = 1 << 16
 
 #: fields of a line of the run's log, beside which metrics stand by their names
-LOG_FIELDS: Final = ("kind", "step", "epoch", "loss", "lr", "rows", "samples_per_s", "seconds", "of")
+LOG_FIELDS: Final = ("kind", "step", "epoch", "loss", "lr", "rows", "samples_per_s", "seconds", "of",
+                     "loss_scale", "skipped")  # fmt: skip
 
 
 @dataclass

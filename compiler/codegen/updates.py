@@ -221,6 +221,25 @@ def _inputs(dtype: DType, shape: Sequence[int], slots: int) -> list[Access]:
     return [*[own] * (2 + slots), Access(dtype, one), Access(DType.I64, one)]
 
 
+def nonfinite(node: Node) -> list[Launch]:
+    """The flags are cleared, then a launch for each tensor. A target may make one launch of them."""
+    looks = [
+        Launch(look(value.type.dtype, value.type.ints, number), (value,), node.outputs)
+        for number, value in enumerate(node.inputs)
+    ]
+    return [_cleared(node.out), *looks]
+
+
+def look(dtype: DType, shape: Sequence[int], flag: int = 0) -> Region:
+    """Raises a flag where an element is not finite."""
+    outputs = [Access(DType.B1, (0,) * len(shape), flag)]
+    builder = RegionBuilder(shape, (), [Access(dtype, dense(shape))], outputs)
+    builder.row()
+    finite = builder.let(call("abs", builder.input(0)) < math.inf, DType.B1)
+    builder.raise_flag(0, builder.let(call("not", finite), DType.B1))
+    return builder.region()
+
+
 def _cleared(flags: Value) -> Launch:
     builder = RegionBuilder(flags.type.ints, (), [], [Access(DType.B1, dense(flags.type.ints))])
     builder.row()
@@ -238,4 +257,4 @@ def _of_tensor(trust: Callable[[_Step], Expr], node: Node) -> Region:
     return builder.region()
 
 
-LOWERED: Final[Mapping[str, Any]] = {**dict.fromkeys(_FORMULAS, update), "multi_update": multi}
+LOWERED: Final[Mapping[str, Any]] = {**dict.fromkeys(_FORMULAS, update), "multi_update": multi, "nonfinite": nonfinite}

@@ -11,23 +11,42 @@ from dslc.compiler.ir.function import Optimizer
 from dslc.compiler.ir.graph import Origin
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
+from dslc.runtime.header import GOOD_STEPS, LOSS_SCALE, SKIPPED_STEPS
 
 #: Slots beside the optimizer's own: the weight of which the parameter is the average, and the sum of the gradients of
 #: the micro-batches so far, which is 0 between two steps.
 RAW: Final = "raw"
 GRAD_SUM: Final = "grad_sum"
-#: What gradients of f16 are multiplied by on their way, and how many steps in a row they were finite with it.
-LOSS_SCALE: Final = "train.loss_scale"
-GOOD_STEPS: Final = "train.good_steps"
-FIRST_SCALE: Final = 65536.0
+
+
+@dataclass(frozen=True, slots=True)
+class LossScale:
+    """How gradients are kept within the range of f16 (Micikevicius et al. 2018): the loss is differentiated times a
+    power of two, which halves when a gradient overflows, and doubles after ``interval`` updates without that, within
+    1 and ``most``."""
+
+    start: float = 2.0**16
+    interval: int = 2000
+    most: float = 2.0**24
+
+    @property
+    def states(self) -> Mapping[str, tuple[DType, float]]:
+        """The dtype and the initial value of each of its scalars in the state."""
+        return {
+            LOSS_SCALE: (DType.FLOAT, self.start),
+            GOOD_STEPS: (DType.I32, 0),
+            SKIPPED_STEPS: (DType.I64, 0),
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """Storage dtypes that stand for the checker's ``float``: of activations (``compute``) and of state (``params``)."""
+    """Storage dtypes that stand for the checker's ``float``: of activations (``compute``) and of state (``params``).
+    ``loss_scale``: gradients need one in training."""
 
     compute: DType = DType.F32
     params: DType = DType.F32
+    loss_scale: LossScale | None = None
 
     @property
     def boundary(self) -> DType:
@@ -51,8 +70,7 @@ class TrainSpec:
     """The train section. ``params`` in forward order; ``clip_norm``: largest norm of all gradients together,
     ``clip_value``: largest size of each element of a gradient, taken first; None: no limit. ``ema``: the decay of the
     average that each trained parameter is; None: parameters are what is trained. ``accumulate``: micro-batches of a
-    step, whose gradients are averaged. ``loss_scale``: gradients are those of the loss times a number of the state,
-    which follows what 16 bits can hold."""
+    step, whose gradients are averaged. ``loss_scale``: None where gradients need none."""
 
     optimizer: Optimizer
     args: Mapping[str, Any]
@@ -61,7 +79,7 @@ class TrainSpec:
     clip_value: float | None = None
     ema: float | None = None
     accumulate: int = 1
-    loss_scale: bool = False
+    loss_scale: LossScale | None = None
 
     def iterate(self, param: ParamSpec) -> str:
         """The tensor that training reads and steps for a parameter: itself, or what it is the average of."""

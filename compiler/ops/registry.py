@@ -48,6 +48,7 @@ FAMILIES: Final = (
     "many",
     "masks",
     "multi_update",
+    "nonfinite",
     "normalize",
     "optim",
     "optimizers",

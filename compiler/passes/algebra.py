@@ -140,6 +140,25 @@ def _matmul(node: Node) -> Node | None:
     return None
 
 
+def _nonfinite(node: Node) -> Node | None:
+    """Neither a wider dtype nor another order of the elements changes whether all are finite."""
+    inputs = [_unmoved(value) for value in node.inputs]
+    return None if all(a is b for a, b in zip(inputs, node.inputs)) else _at(node).node(node.op, *inputs)
+
+
+def _unmoved(value: Value) -> Value:
+    made = value.producer
+    while isinstance(made, Node) and (made.op.name in ("reshape", "transpose") or _widens(made)):
+        value = made.inputs[0]
+        made = value.producer
+    return value
+
+
+def _widens(node: Node) -> bool:
+    source = node.input_types[0].dtype if node.op.name == "cast" else None
+    return source in (DType.F16, DType.BF16) and node.types[0].dtype in (DType.F32, DType.F64)
+
+
 def _at(node: Node) -> Builder:
     return Builder().at(node, node.phase)
 
@@ -157,4 +176,5 @@ _RULES: Final[Mapping[str, Rule]] = {
     "expand": _first_input,
     "transpose": _transpose,
     "matmul": _matmul,
+    "nonfinite": _nonfinite,
 }

@@ -15,6 +15,9 @@ After (``%1`` is the parameter ``w``)::
     output nonfinite = %13
     update w = %10
 
+With a loss scale (``loss_scale.py``) the 1.0 is the scale, gradients are unscaled as soon as they stand, and a step in
+which one is not finite changes nothing but the scale.
+
 Reverse accumulation over the nodes between the parameters and the loss. Gradients of a value with several readers are
 added in the order of the readers, the last first, so the sum does not depend on anything but the graph.
 """
@@ -26,13 +29,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from dslc.base.errors import DslcError
-from dslc.compiler.ir.build import GRAD_SUM, LOSS_SCALE, Build, ParamSpec, TrainSpec
+from dslc.compiler.ir.build import GRAD_SUM, Build, ParamSpec, TrainSpec
 from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder, NoGradient, Op
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.clip_norm import clip_by_global_norm, clip_by_value
-from dslc.compiler.passes.loss_scale import next_scale, reported, unscaled
+from dslc.compiler.passes.loss_scale import Scaling, Verdict
 
 
 def autodiff(program: Program, build: Build) -> Program:
@@ -45,7 +48,8 @@ def autodiff(program: Program, build: Build) -> Program:
     ExponentialMovingAverage, so that the average soon forgets where it began.
 
     ``nonfinite``: u8[P], one element per trained parameter in the order of ``build.train.params``, 1 where an
-    element of its gradient was not finite. Raises DslcError E0505, E0506, E0507.
+    element of its gradient was not finite. With a loss scale also ``loss_scale``, that of the step, and
+    ``skipped_steps``, i64[], how many steps until now were skipped. Raises DslcError E0505, E0506, E0507.
     """
     if program.entry not in ("train_step", "accumulate_step") or build.train is None:
         return program
@@ -53,9 +57,9 @@ def autodiff(program: Program, build: Build) -> Program:
     return dataclasses.replace(program, graph=_training_graph(program.graph, build.train, whole))
 
 
-def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], scale: Value | None = None) -> dict[Value, Value]:
-    """The gradient of ``loss`` (a float of rank 0) for each value of ``wrt`` that it depends on, of the same type;
-    that of ``scale`` times the loss, where there is a scale.
+def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value | None = None) -> dict[Value, Value]:
+    """The gradient of ``loss`` (a float of rank 0) for each value of ``wrt`` that it depends on, of the same type,
+    times ``seed``.
 
     Values on which the loss does not depend, or only through ``stop_gradient`` and integers, are left out.
     Raises DslcError E0507 where the loss depends on one through an op without a gradient.
@@ -69,7 +73,7 @@ def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], scale: Value 
             reached.update(v for v in node.outputs if v.type.dtype.is_float)
     if loss not in reached:
         return {}
-    gradients = {loss: _one(loss) if scale is None else scale}
+    gradients = {loss: _one(loss) if seed is None else seed}
     for node in reversed(between):
         dys = [gradients.get(v) for v in node.outputs]
         if all(dy is None for dy in dys):
@@ -115,28 +119,36 @@ def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
         raise DslcError(
             "E0505", "no parameter is trained: there is none, or all are frozen", help="take `@freeze` off one of them"
         )
-    scale = inputs[LOSS_SCALE].value if train.loss_scale else None
-    gradients = _gradients(graph, [inputs[train.iterate(spec)] for spec in trained], trained, scale)
+    tensors = [inputs[train.iterate(spec)] for spec in trained]
+    scaling = None if train.loss_scale is None else Scaling(train.loss_scale, inputs)
+    gradients = _gradients(graph, tensors, trained, None if scaling is None else scaling.seed)
     added: list[Input] = []
     updates = list(graph.updates)
     outputs = dict(graph.outputs)
-    if train.accumulate > 1:
-        sums = [inputs[f"{spec.name}.{GRAD_SUM}"] for spec in trained]
+    sums = [inputs[f"{spec.name}.{GRAD_SUM}"] for spec in trained] if train.accumulate > 1 else []
+    if sums:
+        if scaling is not None:
+            gradients = _times(scaling.inverse(), gradients, tensors)
         gradients = [_builder(state)(OPS["add"], state.value, g) for state, g in zip(sums, gradients)]
-        updates += zip(sums, map(_zeros, sums) if whole else gradients)
+    verdict = None if scaling is None else scaling.judge(gradients, graph.outputs["loss"])
+    if verdict is not None:
+        updates = verdict.kept(updates)
+    updates += zip(sums, map(_zeros, sums) if whole else gradients)
     if whole:
-        if train.loss_scale:
-            gradients, finite = unscaled(inputs, gradients)
-            updates += next_scale(inputs, finite)
-        found, flags = _step(train, trained, inputs, added, gradients)
+        if verdict is not None and not sums:
+            gradients = _times(verdict.inverse(), gradients, tensors)
+        found, flags = _step(train, trained, inputs, added, gradients, verdict)
         updates += found
-        outputs["nonfinite"] = _flags(flags, scale)
+        outputs["nonfinite"] = _flags(flags) if verdict is None else verdict.flags
+        if verdict is not None:
+            updates += verdict.updates()
+            outputs |= verdict.outputs()
     nodes = order([*outputs.values(), *(v for _, v in updates)])
     return Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))
 
 
-def _gradients(graph: Graph, of: Sequence[Input], trained: Sequence[ParamSpec], scale: Value | None) -> list[Value]:
-    found = differentiate(graph, graph.outputs["loss"], [i.value for i in of], scale)
+def _gradients(graph: Graph, of: Sequence[Input], trained: Sequence[ParamSpec], seed: Value | None) -> list[Value]:
+    found = differentiate(graph, graph.outputs["loss"], [i.value for i in of], seed)
     for spec, tensor in zip(trained, of):
         if tensor.value not in found:
             raise _unreached(spec, tensor)
@@ -149,11 +161,15 @@ def _step(
     inputs: dict[str, Input],
     added: list[Input],
     gradients: list[Value],
+    verdict: Verdict | None,
 ) -> tuple[list[tuple[Input, Value]], list[Value]]:
-    """The updates of all parameters, their slots and averages, and the flag b1[] of each parameter's gradient."""
+    """The updates of all parameters, their slots and averages, and the flag b1[] of each parameter's gradient.
+    ``verdict``: with a loss scale, what was found of the gradients; none is finite here where it says so of one."""
     if train.accumulate > 1:
         b = Builder(name="accumulate", phase=Phase.UPDATE)
         count = b(OPS["full"], value=float(train.accumulate), dtype=DType.FLOAT, shape=())
+        if verdict is not None:
+            count = b(OPS["mul"], count, verdict.sound)
         gradients = [b(OPS["div"], gradient, count) for gradient in gradients]
     if train.clip_value is not None:
         b = Builder(name="clip_value", phase=Phase.UPDATE)
@@ -163,6 +179,8 @@ def _step(
         gradients = clip_by_global_norm(b, gradients, train.clip_norm)
     lr = _scalar(inputs, added, "lr", DType.FLOAT)
     step = _scalar(inputs, added, "step", DType.I64)
+    if verdict is not None:
+        step = verdict.applied(step)
     pace = None if train.ema is None else _pace(train.ema, step)
     updates: list[tuple[Input, Value]] = []
     flags: list[Value] = []
@@ -173,7 +191,8 @@ def _step(
         if pace is not None:
             average, b = inputs[spec.name], _builder(inputs[spec.name])
             away = b(OPS["sub"], new[0][1], average.value)
-            updates.append((average, b(OPS["add"], average.value, b(OPS["mul"], pace, away))))
+            moved = (average, b(OPS["add"], average.value, b(OPS["mul"], pace, away)))
+            updates += [moved] if verdict is None else verdict.kept([moved])
     return updates, flags
 
 
@@ -190,6 +209,10 @@ def _pace(ema: float, step: Value) -> Value:
 
 def _builder(of: Input) -> Builder:
     return Builder(name=of.name, span=of.span, phase=Phase.UPDATE)
+
+
+def _times(factor: Value, gradients: Sequence[Value], of: Sequence[Input]) -> list[Value]:
+    return [_builder(tensor)(OPS["mul"], gradient, factor) for tensor, gradient in zip(of, gradients)]
 
 
 def _zeros(of: Input) -> Value:
@@ -234,9 +257,8 @@ def _update(
     return list(zip([param, *slots], new)), flag
 
 
-def _flags(flags: Sequence[Value], scale: Value | None) -> Value:
-    """u8[P] from P values b1[]; with a loss scale, raised only where it cannot help any more."""
+def _flags(flags: Sequence[Value]) -> Value:
+    """u8[P] from P values b1[]."""
     b = Builder(name="nonfinite", phase=Phase.UPDATE)
     rows = [b(OPS["reshape"], flag, shape=(1,)) for flag in flags]
-    found = rows[0] if len(rows) == 1 else b(OPS["concat"], *rows, axis=0)
-    return b(OPS["cast"], found if scale is None else reported(b, found, scale), dtype=DType.U8)
+    return b(OPS["cast"], rows[0] if len(rows) == 1 else b(OPS["concat"], *rows, axis=0), dtype=DType.U8)

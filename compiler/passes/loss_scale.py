@@ -1,62 +1,112 @@
-"""A loss scale that follows what gradients of f16 can hold (Micikevicius et al. 2018, mixed precision training).
+"""The loss scale of training in f16, inside the training step; a part of the autodiff pass.
 
-The gradients are those of ``scale * loss``, so that small ones do not become 0 on their way; before the update they are
-divided by the scale again, in f32. A step whose gradients are not all finite is not taken, and the scale halves; after
-2,000 steps in a row that were, it doubles. All of it is arithmetic of the step itself, on two tensors of the state: the
-host neither waits nor decides. Scales are powers of two, so they change no bit but where 16 bits do not reach.
+Before, without it::
+
+    %5 = full {dtype=float, shape=(), value=1.0} : []  # the gradient of the loss
+    %9 = ...                                           # the gradient of %1
+    update w = sgd_update %1, %9, ...
+    update bn.running_mean = %7
+
+After::
+
+    %9 = ...                                           # as before, from %scale in place of 1
+    %10 = nonfinite %9, %loss : b1[2]
+    %14 = div %sound, %sound                           # 1, or nan where something is not finite
+    %15 = mul %9, div(%14, %scale)
+    update w = sgd_update %1, %15, ...                 # leaves alone what has a nan for a gradient
+    update bn.running_mean = where %skip, %mean, %7
+    update train.loss_scale = ...                      # halves, stays, or doubles
+
+So nothing but the scale's own states changes in a step that overflows, and all of it is decided on the device. As with
+PyTorch's GradScaler, which does not call the optimizer then, the optimizer's count of steps stands still too:
+``applied``. Scales are powers of two, so that the gradients of a step are those without one bit for bit, as far as
+neither leaves the range of its dtype.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 
-from dslc.compiler.ir.build import GOOD_STEPS, LOSS_SCALE
+from dslc.compiler.ir.build import LossScale
 from dslc.compiler.ir.graph import Input, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.nonfinite import nonfinite
+from dslc.runtime.header import GOOD_STEPS, LEAST_SCALE, LOSS_SCALE, SKIPPED_STEPS
 
-GROW_AFTER: Final = 2000.0  # steps
-LARGEST: Final = 2.0**24
-_SMALLEST: Final = 1.0
-_FINITE: Final = 3.0e38  # what is finite in f32 is below
-
-
-def _builder() -> Builder:
-    return Builder(name="loss_scale", phase=Phase.UPDATE)
+Updates = list[tuple[Input, Value]]
 
 
-def _number(value: float) -> Value:
-    return _builder()(OPS["full"], value=value, dtype=DType.FLOAT, shape=())
+class Scaling:
+    """The scale's states in a graph, and what follows once it is known which gradients are finite."""
+
+    def __init__(self, spec: LossScale, inputs: Mapping[str, Input]) -> None:
+        self.spec = spec
+        self.scale, self.good, self.skipped = (inputs[name] for name in (LOSS_SCALE, GOOD_STEPS, SKIPPED_STEPS))
+        self.b = Builder(name="loss_scale", phase=Phase.UPDATE)
+
+    @property
+    def seed(self) -> Value:
+        """What the loss is differentiated times."""
+        return self.scale.value
+
+    def inverse(self) -> Value:
+        """What unscales a gradient."""
+        return self.b(OPS["div"], self._number(1.0), self.scale.value)
+
+    def judge(self, tensors: Sequence[Value], loss: Value) -> Verdict:
+        """Look at gradients, scaled or not, or at their sums, and at the loss."""
+        return Verdict(self, tensors, loss)
+
+    def _number(self, value: float, dtype: DType = DType.FLOAT) -> Value:
+        return self.b(OPS["full"], value=value, dtype=dtype, shape=())
 
 
-def unscaled(inputs: Mapping[str, Input], gradients: Sequence[Value]) -> tuple[list[Value], Value]:
-    """The gradients of the loss itself, and whether all of them are finite, b1[]; where one is not, all are nan, which
-    no update takes."""
-    b = _builder()
-    finite = b(OPS["lt"], b(OPS["global_norm"], *gradients), _number(_FINITE))
-    zero = _number(0.0)
-    share = b(OPS["where"], finite, _number(1.0), zero)
-    by = b(OPS["div"], share, b(OPS["where"], finite, inputs[LOSS_SCALE].value, zero))  # 1/scale, else 0/0
-    return [b(OPS["mul"], gradient, by) for gradient in gradients], finite
+class Verdict:
+    """``flags``: u8[tensors], 1 for one that holds something that is not finite. ``skip``: b1[], whether any does, or
+    the loss. ``sound``: 1, or nan where ``skip``."""
 
+    def __init__(self, scaling: Scaling, tensors: Sequence[Value], loss: Value) -> None:
+        self.scaling, b = scaling, scaling.b
+        found = b(nonfinite, *tensors, loss)
+        flags = b(OPS["slice"], found, starts=(0,), stops=(len(tensors),), steps=(1,))
+        self.flags = b(OPS["cast"], flags, dtype=DType.U8)
+        several = b(OPS["max"], b(OPS["cast"], found, dtype=DType.FLOAT), over=(0,), keep=False)
+        self.skip = b(OPS["cast"], several, dtype=DType.B1)
+        fine = b(OPS["sub"], scaling._number(1.0), several)
+        self.sound = b(OPS["div"], fine, fine)
+        self.skips = b(OPS["add"], scaling.skipped.value, b(OPS["cast"], self.skip, dtype=DType.I64))
 
-def next_scale(inputs: Mapping[str, Input], finite: Value) -> list[tuple[Input, Value]]:
-    """The updates of the scale, and of the number of steps that went well with it."""
-    b = _builder()
-    scale, good = inputs[LOSS_SCALE], inputs[GOOD_STEPS]
-    count = b(OPS["add"], good.value, _number(1.0))
-    grows = b(OPS["ge"], count, _number(GROW_AFTER))
-    larger = b(OPS["minimum"], b(OPS["mul"], scale.value, _number(2.0)), _number(LARGEST))
-    smaller = b(OPS["maximum"], b(OPS["mul"], scale.value, _number(0.5)), _number(_SMALLEST))
-    kept = b(OPS["where"], grows, larger, scale.value)
-    counted = b(OPS["where"], grows, _number(0.0), count)
-    return [
-        (scale, b(OPS["where"], finite, kept, smaller)),
-        (good, b(OPS["where"], finite, counted, _number(0.0))),
-    ]
+    def inverse(self) -> Value:
+        """What unscales a gradient, nan where the step is skipped."""
+        return self.scaling.b(OPS["div"], self.sound, self.scaling.scale.value)
 
+    def outputs(self) -> dict[str, Value]:
+        """``loss_scale``, that of this step, and ``skipped_steps``, with this one."""
+        return {"loss_scale": self.scaling.scale.value, "skipped_steps": self.skips}
 
-def reported(b: Builder, flags: Value, scale: Value) -> Value:
-    """The flags b1[P] of gradients that are not finite, where no smaller scale could mend that."""
-    return b(OPS["logical_and"], flags, b(OPS["le"], scale, _number(_SMALLEST)))
+    def kept(self, updates: Sequence[tuple[Input, Value]]) -> Updates:
+        """The updates, with the old values in a step that is skipped."""
+        return [
+            (state, Builder(name=state.name, span=state.span, phase=Phase.UPDATE)(
+                OPS["where"], self.skip, state.value, new)) for state, new in updates
+        ]  # fmt: skip
+
+    def applied(self, step: Value) -> Value:
+        """How many steps before this one were not skipped."""
+        return self.scaling.b(OPS["sub"], step, self.scaling.skipped.value)
+
+    def updates(self) -> Updates:
+        """Of the scale's own states."""
+        own, b, spec, number = self.scaling, self.scaling.b, self.scaling.spec, self.scaling._number
+        good = b(OPS["add"], own.good.value, number(1, DType.I32))
+        grown = b(OPS["ge"], good, number(spec.interval, DType.I32))
+        half = b(OPS["maximum"], b(OPS["mul"], own.scale.value, number(0.5)), number(LEAST_SCALE))
+        twice = b(OPS["minimum"], b(OPS["mul"], own.scale.value, number(2.0)), number(spec.most))
+        scale = b(OPS["where"], self.skip, half, b(OPS["where"], grown, twice, own.scale.value))
+        again = b(OPS["logical_or"], self.skip, grown)
+        return [
+            (own.scale, scale),
+            (own.good, b(OPS["where"], again, number(0, DType.I32), good)),
+            (own.skipped, self.skips),
+        ]

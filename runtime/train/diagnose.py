@@ -69,7 +69,7 @@ def overfit_one_batch(config: Config, session: Trainable, steps: int, console: T
     for step in range(steps):
         result = session.train_step(lr=plan.base_lr, **batch, **plan.eval_scalars)
         losses.append(result.loss)
-        if not math.isfinite(result.loss):
+        if not (result.skipped or math.isfinite(result.loss)):
             raise NumericError(
                 "R501",
                 f"the loss is not finite in step {step} on one batch",
@@ -104,7 +104,7 @@ def find_nan(config: Config, session: Watched, console: TextIO | None = None) ->
             batch: dict[str, Any] = {**next(feed), **plan.scalars_at(done)}
             before = session.state_tensors()
             result = session.train_step(lr=plan.lr_at(done), **batch)
-            if result.nonfinite is None and math.isfinite(result.loss):
+            if result.skipped or (result.nonfinite is None and math.isfinite(result.loss)):
                 continue
             report.line(f"step {done} is not finite; looking into it")
             session.restore(before, done)

@@ -120,6 +120,11 @@ def metrics_of(found: EvalResult) -> dict[str, float]:
     return {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
 
 
+def _scaling(result: StepResult) -> dict[str, float]:
+    """The loss scale of a step and how many were skipped until then, of a model that has one."""
+    return {} if result.loss_scale is None else {"loss_scale": int(result.loss_scale), "skipped": result.skipped_steps}
+
+
 class Run:
     """The state of a run between its steps."""
 
@@ -246,10 +251,11 @@ class Run:
         return found
 
     def _look_at(self, result: StepResult) -> None:
-        if result.nonfinite is not None or not math.isfinite(result.loss):
-            self._nonfinite(result)
-        else:
-            self.means.add({"loss": result.loss, **result.metrics})
+        if not result.skipped:  # else the loss scale was too high and is lower now: nothing that is to be averaged
+            if result.nonfinite is not None or not math.isfinite(result.loss):
+                self._nonfinite(result)
+            else:
+                self.means.add({"loss": result.loss, **result.metrics})
         self.report.step(result.step + 1, result.step // self.plan.batches + 1, self.means.means(), self._rate())
 
     def _steps_to_due(self) -> int:
@@ -272,14 +278,14 @@ class Run:
             self.patience.see(evaluated)
         if self.done % plan.log_every == 0:
             lr = plan.lr_at(self.done - 1)
-            taken = {"loss": result.loss, **result.metrics, "lr": lr}
+            taken = {"loss": result.loss, **result.metrics, "lr": lr, **_scaling(result)}
             self.log.write("step", self.done, epoch, taken)
             self.events.write("step", self.done, taken)
         if batch == 0:
             if plan.eval is None:
                 fresh_best = self._is_best(values)
                 self.patience.see(values)
-            self._end_of_epoch(epoch, values, evaluated)
+            self._end_of_epoch(epoch, {**values, **_scaling(result)}, evaluated)
         last |= self.patience.used_up
         if fresh_best or self.done % plan.save_every == 0 or last:
             self.saver.save(self._position(), must=last)

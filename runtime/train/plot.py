@@ -13,7 +13,7 @@ from dslc.runtime.train.metrics import read_log
 Points: TypeAlias = list[tuple[float, float]]
 Curves: TypeAlias = "Mapping[str, Mapping[str, Points]]"  # metric -> "train" or "eval" -> (step, value)
 
-_NOT_DRAWN: Final = ("kind", "step", "epoch", "rows", "seconds", "samples_per_s", "lr")
+_NOT_DRAWN: Final = ("kind", "step", "epoch", "rows", "seconds", "samples_per_s", "lr", "loss_scale", "skipped")
 _COLORS: Final = {"train": "#1f77b4", "eval": "#d62728"}
 _PANEL: Final = (360, 220)  # pixels
 _MARGIN: Final = (56, 30, 14, 34)  # left, top, right, bottom

@@ -14,11 +14,14 @@ _BETWEEN = 0.1  # seconds between two drawings of the bar
 
 
 def numbers(values: Mapping[str, float]) -> str:
-    """``loss 0.1234  accuracy 0.9688``: four decimals, or the exponent form for very large and small numbers."""
+    """``loss 0.1234  accuracy 0.9688``: four decimals, or the exponent form for very large and small numbers; integers
+    as they are."""
     return "  ".join(f"{name} {_number(value)}" for name, value in values.items())
 
 
 def _number(value: float) -> str:
+    if isinstance(value, int):
+        return str(value)
     return f"{value:.4f}" if value == 0 or 1e-3 <= abs(value) < 1e5 else f"{value:.4g}"
 
 

@@ -87,6 +87,20 @@ def test_casts_are_one_launch(dtype: DType) -> None:
         assert np.array_equal(got, simulator.held(x, dtype))
 
 
+@pytest.mark.parametrize("dtypes", [(DType.F16,), (DType.F32,), (DType.F16, DType.F32)])
+def test_who_looks_for_what_is_not_finite_is_a_launch_for_a_dtype(dtypes: tuple[DType, ...]) -> None:
+    rng, bad = np.random.default_rng(2), {1: np.inf, 3: np.nan, 5: -np.inf}
+    xs = [rng.normal(size=shape) for shape in SHAPES * len(dtypes)]
+    for number, what in bad.items():
+        xs[number].reshape(-1)[-1] = what
+    which = [dtype for dtype in dtypes for _ in SHAPES]
+    node = Builder(name="here").node(OPS["nonfinite"], *(value(d, x.shape) for d, x in zip(which, xs)))
+    specs = launches_of(node)
+    assert [(spec.first, len(spec.sizes)) for spec in specs] == [(6 * i, 6) for i in range(len(dtypes))]
+    [found] = simulated(node, [simulator.held(x, d) for d, x in zip(which, xs)]) or []
+    assert found.tolist() == [i in bad for i in range(len(xs))]
+
+
 def test_a_block_has_a_chunk_of_one_tensor() -> None:
     [spec] = launches_of(update("adam_update", SHAPES)[0])
     assert spec.chunks == (1, 2, 1, 2, 1, 1) and units.geometry(spec).grid == (8, 1, 1)

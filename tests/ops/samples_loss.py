@@ -208,6 +208,14 @@ SAMPLES["global_norm"] = [
     Sample(xs, {}, differentiable=(), reference=lambda *xs: math.sqrt(sum(float(v) ** 2 for x in xs for v in x.flat)))
     for xs in ([Spec((3, 2)), Spec((4,))], [Spec(())], [Spec((0, 3))], [np.array([np.inf, 1.0])])
 ]
+SAMPLES["nonfinite"] = [
+    Sample(xs, {}, differentiable=(), reference=lambda *xs: np.array([not all(map(math.isfinite, x.flat)) for x in xs]))
+    for xs in (
+        [Spec((3, 2)), Spec(()), np.array([1.0, -np.inf])],
+        [np.array([[np.nan, 1.0]]), Spec((4,)), np.array(3e38)],
+        [Spec((0, 3))],
+    )
+]
 SAMPLES["clip_coefficient"] = [
     Sample(
         [np.array(norm)], {"max_norm": 1.5}, differentiable=(), reference=lambda x, max_norm, e=expected: np.array(e)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final
 
 from dslc.compiler.codegen.cuda.inside import computed_inside
@@ -21,7 +22,7 @@ from dslc.compiler.codegen.cuda.values import Reg, Values
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region import Access, Let, Region, RegionBuilder
 from dslc.compiler.codegen.target import Geometry
-from dslc.compiler.codegen.updates import multi, region
+from dslc.compiler.codegen.updates import look, multi, nonfinite, region
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import argument
 from dslc.compiler.ops.multi_update import member, parted
@@ -169,16 +170,21 @@ class _Group:
 
 
 def _launches(
-    template: Region, groups: Sequence[_Group], reads: Sequence[Argument] = (), writes: Sequence[Argument] = ()
+    template: Region,
+    groups: Sequence[_Group],
+    reads: Sequence[Argument] = (),
+    writes: Sequence[Argument] = (),
+    first: int = 0,
 ) -> list[Launch]:
-    """Launches for all groups, as many at once as a kernel takes arguments; ``reads`` and ``writes`` of all."""
+    """Launches for all groups, as many at once as a kernel takes arguments; ``reads`` and ``writes`` of all. ``first``:
+    which element of what is written for all is of the first group."""
     each = len(groups[0].reads) + len(groups[0].writes)
     most = (_ARGUMENTS - len(reads) - len(writes)) // each
     found = []
-    for first in range(0, len(groups), most):
-        some = groups[first : first + most]
+    for start in range(0, len(groups), most):
+        some = groups[start : start + most]
         own_reads, own_writes = [v for g in some for v in g.reads], [v for g in some for v in g.writes]
-        spec = Foreach(computed_inside(template), tuple(g.size for g in some), first)
+        spec = Foreach(computed_inside(template), tuple(g.size for g in some), first + start)
         found.append(Launch(spec, (*own_reads, *reads), (*own_writes, *writes)))
     return found
 
@@ -206,4 +212,18 @@ def casts(node: Node) -> list[Launch]:
     return _launches(builder.region(), groups)
 
 
-LOWERED: Final = {"multi_update": together, "casts": casts}
+def looks(node: Node) -> list[Launch]:
+    """A ``nonfinite``: the flags are cleared, then one launch looks at all tensors of a dtype, as far as they are next
+    to each other."""
+    clear, *_ = nonfinite(node)
+    found, first = [clear], 0
+    for dtype, several in groupby(node.inputs, lambda value: value.type.dtype):
+        values = list(several)
+        sizes = [math.prod(value.type.ints) for value in values]
+        groups = [_Group(size, (value,), ()) for size, value in zip(sizes, values)]
+        found += _launches(look(dtype, (max(2, *sizes),)), groups, writes=node.outputs, first=first)
+        first += len(values)
+    return found
+
+
+LOWERED: Final = {"multi_update": together, "casts": casts, "nonfinite": looks}

@@ -75,7 +75,7 @@ def command(
 
 def _compile(request: Request, entry: str | None, options: Options, after: str | None) -> Program:
     """The Program of an entry up to a pass; before all of them for None."""
-    from dslc.compiler.pipeline import compile_entry, cut, entry_sizes
+    from dslc.compiler.pipeline import compile_entry, cut, entry_sizes, precision_of
 
     wanted = entry or ("train_step" if request.checked.train is not None else "predict")
     with placed(request.config):
@@ -88,7 +88,7 @@ def _compile(request: Request, entry: str | None, options: Options, after: str |
             help="use --entry predict",
         )
     if after is None:
-        return cut(request.checked, wanted, built[-1])
+        return cut(request.checked, wanted, built[-1], precision_of(request.checked, options).loss_scale)
     with placed(request.config):
         program, _ = compile_entry(request.checked, wanted, built[-1], options, after=after)
     return program
