@@ -77,10 +77,10 @@ class Context:
                     place=f"{program.entry}({name}=...)",
                     help="build the artifact with this size (--size), or give the size that was built",
                 )
-            if isinstance(array, OnDevice):
-                cast("DeviceBound", bound).place(name, array)
-            else:
+            if isinstance(array, np.ndarray):
                 np.copyto(view, array, casting="no")
+            else:
+                cast("DeviceBound", bound).place(name, array)
         if self._last is not program:
             self._last = None  # until the constants are whole
             bound.load_constants()

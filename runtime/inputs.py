@@ -248,7 +248,7 @@ def check_ranges(call: str, arrays: Mapping[str, NDArray[Any] | OnDevice], tenso
     """Raise InputError R105 for a value on the host outside of its tensor's range."""
     for tensor in tensors:
         array = arrays[tensor.name]
-        if tensor.range is not None and not isinstance(array, OnDevice):
+        if tensor.range is not None and isinstance(array, np.ndarray):
             _check_range(call, tensor, array, tensor.range)
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 
 _JOIN: Final[Placed] = (0, Join())
+_LARGEST_PITCH: Final = 1 << 31  # bytes; the driver copies no rows that are farther apart
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +87,7 @@ class DevicePlan:
         def bound(io: int) -> _Bound:
             groups = binder(io).groups(lane, bulk, resources)
             together = frames > 1 and [g.bulk is not None for g in groups] == [True] and self._results.in_io
+            together = together and lane.frame < _LARGEST_PITCH
             many = None
             if together:
                 binders = [binder(io + frame * lane.frame) for frame in range(frames)]
