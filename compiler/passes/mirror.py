@@ -36,6 +36,7 @@ from dslc.compiler.cost import MACHINES, total_seconds
 from dslc.compiler.ir.build import Build, Pass
 from dslc.compiler.ir.graph import Graph, Phase, Value
 from dslc.compiler.ir.program import Mirrored, Program
+from dslc.compiler.passes.beside import writes_beside
 from dslc.compiler.passes.mirror_estimate import Estimate, Estimator
 from dslc.compiler.passes.mirror_recipes import Recipe, recipes, with_copies
 from dslc.compiler.passes.mirror_rule import Facts, propose
@@ -63,7 +64,7 @@ def mirror_against(program: Program, build: Build, fusing: Sequence[Pass], plann
         or not any(n.phase is Phase.BACKWARD for n in graph.nodes)
     ):
         return program
-    facts = Facts(graph, build.mirror_words, beside=build.target != "cpu" and build.fuse)
+    facts = Facts(graph, build.mirror_words, beside=writes_beside(build))
     if sum(facts.bytes[v] for v in facts.candidates) <= (
         AUTO_BYTES if build.budget is None and not facts.always else 0
     ):
