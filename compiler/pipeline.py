@@ -72,7 +72,8 @@ class Options:
     """Build options. ``sizes``: entry family (train, eval, predict) -> dim -> the values to build.
 
     ``bulk``: the most kernels that a GPU is given at once, 0 for one launch and one wait each; None for all of a step.
-    ``streams``: on how many streams of a GPU kernels may run, 1 or 2.
+    ``streams``: on how many streams of a GPU kernels may run, 1 or 2. ``gather``: on a GPU one launch for many small
+    tensors, and dropout within its neighbours' kernels.
     ``steps_per_launch``: how many training steps a GPU is given at once, where they come together.
     ``target``: names joined by commas; an artifact holds the programs of each. ``precision`` overrides the file's
     compute and parameter types at once. ``mirror``: ``auto`` (values may be computed again in the backward pass where
@@ -87,6 +88,7 @@ class Options:
     fuse: bool = True
     bulk: int | None = None
     streams: int = 1
+    gather: bool = False
     steps_per_launch: int = 1
     mirror: str | int = "auto"
 
@@ -245,6 +247,7 @@ def build_options(checked: Checked, options: Options, layout: StateLayout, targe
         mirror="never" if options.mirror == "never" else "auto",
         mirror_words=checked.mirror,
         streams=options.streams,
+        gather=options.gather,
         budget=None if (budget := budget_of(checked, options)) is None else budget - layout.bytes,
         train=entries.train_spec(checked, asked.loss_scale),
         state=layout.offsets,
@@ -371,6 +374,7 @@ def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
         "bulk": "all" if options.bulk is None else options.bulk,
         "steps_per_launch": options.steps_per_launch,
         "streams": options.streams,
+        **({"gather": True} if options.gather else {}),
         "mirror": options.mirror,
         "sizes": {
             family: {dim: list(values) for dim, values in dims.items()} for family, dims in options.sizes.items()

@@ -107,7 +107,7 @@ class Build:
     ``state_bytes`` bytes, the same for all entries. ``mirror``: whether values may be computed again in the backward
     pass (``auto``, ``never``), of nodes in ``mirror_words`` as that says (``always`` or ``never``); ``budget``:
     the bytes that a program's io and work may take, as far as that can bring it there. ``streams`` of a GPU that nodes
-    may run on."""
+    may run on; ``gather``: whether its launches for many small tensors become one, and dropout a step of others."""
 
     target: str = "cpu"
     provider: str = "reference"
@@ -117,6 +117,7 @@ class Build:
     mirror_words: Mapping[Origin, str] = field(default_factory=_nowhere_said)
     budget: int | None = None
     streams: int = 1
+    gather: bool = False
     train: TrainSpec | None = None
     state: Mapping[str, int] = field(default_factory=_nowhere)
     state_bytes: int = 0

@@ -26,7 +26,8 @@ class MultiUpdate(Op):
     Attributes ``step``, the name of an update op that goes element by element, and ``each``, its attributes as
     ((name, value), ...). The states are each parameter and its slots, parameter after parameter, then come their
     gradients in the same order, which may be of 16 bits. Outputs: the new states in their order, and the flags
-    b1[parameters]. Every element has the bits of the op's own step with the gradient cast to the state's dtype.
+    b1[parameters]. Every element has the bits of the op's own step with the gradient cast to the state's dtype. With
+    the attribute ``together`` a GPU takes one launch for all steps.
     """
 
     name = "multi_update"

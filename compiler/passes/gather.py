@@ -1,4 +1,4 @@
-"""Launches for many small tensors become one: casts of parameters, and flags put together element by element.
+"""Launches for many small tensors become one: optimizer steps, casts of parameters, flags put together.
 
 Before::
 
@@ -12,8 +12,9 @@ After::
     %1, %2 = casts %w1, %w2 {dtype=bf16} : bf16[64, 64, 1, 1], bf16[64, 256, 1, 1]  # "a.conv and 1 more" forward
     %9 = pick %6, %7 {place=(0, 2, 3), source=(0, 1, 1)} : b1[3]  # nonfinite update
 
-Casts join where there is a backward pass, which keeps most of their results anyhow; a large one stays alone. GPUs
-alone, where a launch costs more than such a tensor. The bits stay. Linear in nodes and reads.
+Steps that ``group.py`` has joined become one launch, too. Casts join where there is a backward pass, which keeps most
+of their results anyhow; a large one stays alone. GPUs alone, where a launch costs more than such a tensor, and with the
+build option ``gather``. The bits stay. Linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _MOST: Final = 1024  # elements of what is picked
 
 def gather(program: Program, build: Build) -> Program:
     """The pass."""
-    if build.target == "cpu" or not build.fuse:
+    if build.target == "cpu" or not (build.fuse and build.gather):
         return program
     return dataclasses.replace(program, graph=gather_graph(program.graph))
 
@@ -55,6 +56,12 @@ def gather_graph(graph: Graph) -> Graph:
         fresh = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
         if fresh.op.name == "concat":
             fresh = _picked(fresh) or fresh
+        elif fresh.op.name == "multi_update" and "together" not in fresh.attrs:
+            attrs = {**fresh.attrs, "together": True}
+            fresh = Node(
+                fresh.op, fresh.inputs, fresh.types, attrs, name=fresh.name, span=fresh.span, phase=fresh.phase,
+                origins=fresh.origins,
+            )  # fmt: skip
         if fresh is not node and node.outputs[0] not in new:
             new.update(zip(node.outputs, fresh.outputs))
     if not new:
@@ -94,7 +101,10 @@ def _picked(concat: Node) -> Node | None:
         places += range(first, first + value.type.ints[0])
     attrs = {"source": tuple(sources), "place": tuple(places)}
     types = (TensorType(type.dtype, type.shape),)
-    return Node(pick, tuple(vectors), types, attrs, name=concat.name, span=concat.span, phase=concat.phase)
+    return Node(
+        pick, tuple(vectors), types, attrs,
+        name=concat.name, span=concat.span, phase=concat.phase, origins=concat.origins,
+    )  # fmt: skip
 
 
 def _slice_of(value: Value) -> tuple[Value, int]:

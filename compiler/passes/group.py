@@ -14,8 +14,8 @@ After::
         {each=..., step="sgd_momentum_update"} : ..., b1[2]  # "c1.bias and 1 more" update
 
 Updates join that have the same op, attributes, rate and step, none of which needs another one's result. A large
-parameter keeps its own: it is worth a launch, and its gradient's memory is free again at once. A gradient that was cast
-from 16 bits is read as it was. The bits are those of the nodes. Linear in nodes.
+parameter keeps its own: it is worth a launch, and its gradient's memory is free again at once. With the build option
+``gather`` a gradient that was cast from 16 bits is read as it was. The bits are those of the nodes. Linear in nodes.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ _MOVES: Final = ("reshape", "transpose")  # whose results have the elements of t
 SMALL: Final = 1 << 20  # bytes of a parameter that joins others, at most
 
 
-def group_updates(graph: Graph) -> Graph:
-    """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
+def group_updates(graph: Graph, narrow: bool = False) -> Graph:
+    """The graph with such nodes; ``narrow``: which read gradients of 16 bits. Deterministic. Running it twice changes
+    nothing more."""
     new: dict[Value, Value] = {}
-    for members in _groups(graph):
+    for members in _groups(graph, narrow):
         nodes, more = [n for n, _ in members], len(members) - 1
         name = f"{nodes[0].name} and {more} more" if more else nodes[0].name
         whole = joined(nodes, name, [grad for _, grad in members])
@@ -51,7 +52,7 @@ def group_updates(graph: Graph) -> Graph:
     return _renamed(graph, new) if new else graph
 
 
-def _groups(graph: Graph) -> list[list[tuple[Node, Value]]]:
+def _groups(graph: Graph, narrow: bool) -> list[list[tuple[Node, Value]]]:
     """Nodes that join and the gradients that they read, two or more each, or one with a gradient of 16 bits."""
     groups: dict[Hashable, list[tuple[Node, Value]]] = {}
     behind: set[Value] = set()  # what an update has gone into
@@ -61,7 +62,7 @@ def _groups(graph: Graph) -> list[list[tuple[Node, Value]]]:
         elif isinstance(node.op, Update):
             behind.update(node.outputs)
             alone = node if node.types[0].bytes > SMALL else None
-            grad = _before_cast(node.inputs[1])
+            grad = _before_cast(node.inputs[1]) if narrow else None
             if not node.op.layerwise and (grad or not alone):
                 grad = grad or node.inputs[1]
                 kind = (node.types[0].dtype, grad.type.dtype)

@@ -57,16 +57,15 @@ def given(graph: Graph) -> dict[str, np.ndarray]:
 
 
 def run(graph: Graph) -> list[np.ndarray]:
-    """All results by the kernels' texts; those of a dropout alone are its meaning's."""
+    """All results by the kernels' texts; a dropout alone by its meaning."""
     feeds = given(graph)
     known = {i.value: feeds[i.name] for i in graph.inputs}
     for node in graph.nodes:
         xs = [known[v] for v in node.inputs]
         found = simulated(node, xs)
-        assert found is not None
-        if node.op.name == "dropout":
-            wanted = simulator.held(node.op.meaning(xs, node.attrs)[0], node.types[0].dtype)
-            assert found[0].tobytes() == wanted.tobytes()
+        if found is None:
+            assert node.op.name == "dropout"
+            found = [simulator.held(node.op.meaning(xs, node.attrs)[0], node.types[0].dtype)]
         known.update(zip(node.outputs, found))
     return [known[v] for v in graph.outputs.values()]
 

@@ -43,7 +43,7 @@ def update(step: str, shapes: Any, narrow: DType = DType.F32) -> tuple[Node, lis
     xs[len(states) + 1].reshape(-1)[-1] = np.inf
     scalars = [value(DType.F32, ()), value(DType.I64, ())]
     node = Builder(name="here").node(
-        OPS["multi_update"], *states, *grads, *scalars, step=step, each=tuple(sorted(attrs.items()))
+        OPS["multi_update"], *states, *grads, *scalars, step=step, each=tuple(sorted(attrs.items())), together=True
     )
     return node, [*xs, np.asarray(0.1, np.float32), np.asarray(3)]
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from random_graphs import assert_same_bits, evaluate, feeds_of, graph_of
 
+from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.passes import gather
@@ -91,3 +95,13 @@ def test_matrices_are_no_vectors() -> None:
     graph = graph_of(inputs, {"y": Builder()(OPS["concat"], *(i.value for i in inputs), axis=0)})
     assert gather_graph(graph) is graph
     assert np.array_equal(evaluate(graph, feeds_of(graph, 1))["y"].shape, (8, 2))
+
+
+def test_it_is_an_option() -> None:
+    graph = cast_all(parameters((3, 4), (5,)))
+    program = Program("train_step", {}, graph, target="sm_90")
+    build = Build(target="sm_90", provider="own")
+    assert gather.gather(program, build) is program
+    asked = replace(build, gather=True)
+    assert names(gather.gather(program, asked).graph).count("casts") == 1
+    assert gather.gather(replace(program, target="cpu"), replace(asked, target="cpu")).graph is graph

@@ -1,7 +1,4 @@
-"""Random ops as kernels: ``Draw`` of ``codegen/random.py``, one draw of Philox a thread; orthogonal matrices.
-
-Dropout is a region, by itself as among other steps.
-"""
+"""Random ops as kernels: ``Draw`` of ``codegen/random.py``, one draw of Philox a thread; orthogonal matrices."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from typing import Final
 from dslc.compiler.codegen import random
 from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants, register, register_sized
 from dslc.compiler.codegen.launch import Given, Launch, Scratch
-from dslc.compiler.codegen.pointwise import pointwise
 from dslc.compiler.codegen.random import Draw
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
@@ -24,7 +20,7 @@ from dslc.compiler.ops.orthogonal import LEAST, TINY
 
 _THREADS: Final = 256
 _ORTHOGONAL_THREADS: Final = 1024  # so many parts make up one sum of a warp: 32 warps
-_MODES: Final = ("uniform", "normal")
+_MODES: Final = ("uniform", "normal", "dropout")
 
 
 @dataclass(frozen=True)
@@ -35,7 +31,8 @@ class Drawn:
 
     @property
     def geometry(self) -> Geometry:
-        threads = self.draw.elements // 4 + 2  # the first and the last draw may reach beyond the tensor
+        each = 8 if self.draw.kind == "dropout" else 4
+        threads = self.draw.elements // each + 2  # the first and the last draw may reach beyond the tensor
         return Geometry((-(-threads // _THREADS), 1, 1), (_THREADS, 1, 1))
 
     @property
@@ -44,8 +41,12 @@ class Drawn:
         numbers = Numbers()
         for name, value in (("KEY", d.key), ("ELEMENTS", d.elements), ("ROW_ELEMENTS", d.row_elements)):
             numbers.add(name, value - (1 << 64) if value >> 63 else value, "i64")
-        numbers.add("LOW", d.low, "f32")
-        numbers.add("HIGH", d.high, "f32")
+        if d.kind == "dropout":
+            numbers.add("LEAST", int(d.low))
+            numbers.add("SCALE", d.high, d.dtype.computed.value)
+        else:
+            numbers.add("LOW", d.low, "f32")
+            numbers.add("HIGH", d.high, "f32")
         return numbers
 
     @property
@@ -111,5 +112,4 @@ def init_orthogonal(node: Node) -> list[Launch]:
 LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **{name: partial(_lower, function) for name, function in random.LOWERED.items()},
     "init_orthogonal": init_orthogonal,
-    "dropout": pointwise,
 }

@@ -190,8 +190,10 @@ def _launches(
 
 
 def together(node: Node) -> list[Launch]:
-    """A ``multi_update``: the flags are cleared, then one launch takes all steps."""
+    """A ``multi_update``: the flags are cleared, then one launch takes all steps, where it says so."""
     clear, *steps = multi(node)
+    if "together" not in node.attrs:
+        return [clear, *steps]
     op, each = member(node.attrs)
     _, grads, scalars = parted(node.inputs, op)
     sizes = [math.prod(grad.type.ints) for grad in grads]

@@ -69,6 +69,7 @@ def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
             "mirror": recorded["mirror"],
             "bulk": recorded.get("bulk", "all"),
             "streams": recorded.get("streams", 1),
+            "gather": recorded.get("gather", False),
             "steps_per_launch": recorded.get("steps_per_launch", 1),
         },
         name=header["name"],
