@@ -215,8 +215,8 @@ class _Judge:
         left, allowed = allowance, set(self.facts.always)
         cost = {v: recipe.seconds(self.facts, self.machine) for v, recipe in proposal.known.items()}
         for value in sorted(cost, key=lambda v: cost[v] / self.facts.bytes[v]):
-            left -= cost[value]
-            if left >= 0 or not cost[value]:
+            if cost[value] <= left:
+                left -= cost[value]
                 allowed.add(value)
         return frozenset(allowed)
 

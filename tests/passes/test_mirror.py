@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections import Counter
@@ -21,7 +22,7 @@ from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.passes.autodiff import differentiate
 from dslc.compiler.passes.fuse import fuse
 from dslc.compiler.passes.memory import memory
-from dslc.compiler.passes.mirror import mirror_against
+from dslc.compiler.passes.mirror import _Judge, mirror_against
 from dslc.compiler.passes.mirror_recipes import recipes, with_copies
 from dslc.compiler.passes.mirror_rule import Facts, propose
 from dslc.compiler.passes.runner import run_passes
@@ -255,6 +256,21 @@ def test_auto_takes_what_costs_next_to_nothing() -> None:
     assert mirror(found, build) is found, "a second run changes something"
 
 
+def test_what_takes_longer_than_allowed_does_not_stand_in_the_way() -> None:
+    x, w = input_of("x", Kind.DATA, 4096, 8), _params((8, 4096), (4096, 8), (8, 8), (8, 8))
+    wide = B(OPS["tanh"], B(OPS["gelu"], _linear(x.value, w[0]), approximate=True))
+    value = _linear(wide, w[1])
+    for param in w[2:]:
+        value = _linear(B(OPS["gelu"], value, approximate=True), param)
+    graph = _training([x, *w], value, w)
+    program, build = Program("train_step", {}, graph, target="sm_90"), build_for(graph, target="sm_90")
+    judge = _Judge(program, build, Facts(graph), (fuse,), (schedule, memory))
+    whole = judge.proposal(math.inf).known
+    cost = sorted(recipe.seconds(judge.facts, judge.machine) for recipe in whole.values())
+    assert len(cost) >= 3 and cost[-1] > 10 * (cost[0] + cost[1])
+    assert len(judge.proposal(1.01 * (cost[0] + cost[1])).known) == 2
+
+
 @pytest.mark.parametrize("word", ["always", "never"])
 def test_the_source_has_the_last_word(word: str) -> None:
     graph = _deep(4)
@@ -279,4 +295,4 @@ def test_linear_in_nodes(allowed: Callable[[float, float], bool]) -> None:
     mirror(Program("train_step", {}, graph), Build(target="sm_90"))
     spent = time.process_time() - start
     print(f"{spent / len(graph.nodes) * 1e6:.0f} us a node")
-    assert allowed(spent, 250e-6 * len(graph.nodes))  # three times fusion, absorption, schedule
+    assert allowed(spent, 400e-6 * len(graph.nodes))  # of fusion four times, as all that is tried takes too long
