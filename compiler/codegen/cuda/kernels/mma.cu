@@ -144,14 +144,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
 
   // Through shared memory, so that whole rows are written 16 bytes a thread.
   constexpr int LINE = COLS + 16 / (int)sizeof(C);
-  C *lines = reinterpret_cast<C *>(memory);
+  C *lines = reinterpret_cast<C *>(memory), *own = lines + (warp_m + lane / 4) * LINE + warp_n + lane % 4 * 2;
 #pragma unroll
   for (int i = 0; i < TALL / 16; ++i)
 #pragma unroll
     for (int j = 0; j < WIDE / 8; ++j)
 #pragma unroll
-      for (int r = 0; r < 4; ++r)
-        store(lines + (warp_m + i * 16 + lane / 4 + r / 2 * 8) * LINE + warp_n + j * 8 + lane % 4 * 2 + r % 2, sums[i][j][r]);
+      for (int r = 0; r < 2; ++r)
+        store(own + (i * 16 + r * 8) * LINE + j * 8, sums[i][j][r * 2], sums[i][j][r * 2 + 1]);
   __syncthreads();
   constexpr int EACH = 16 / (int)sizeof(C), PER_LINE = COLS / EACH;
   for (int e = threadIdx.x; e < ROWS * PER_LINE; e += THREADS) {

@@ -29,6 +29,19 @@ __device__ __forceinline__ void store(f16 *to, float x) {
   to->bits = y;
 }
 
+// Two neighbours at once.
+__device__ __forceinline__ void store(float *to, float x, float y) { *reinterpret_cast<float2 *>(to) = make_float2(x, y); }
+__device__ __forceinline__ void store(bf16 *to, float x, float y) {
+  unsigned both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y), "f"(x));
+  *reinterpret_cast<unsigned *>(to) = both;
+}
+__device__ __forceinline__ void store(f16 *to, float x, float y) {
+  unsigned both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(y), "f"(x));
+  *reinterpret_cast<unsigned *>(to) = both;
+}
+
 __device__ __forceinline__ float fused(float x, float y, float z) { return __fmaf_rn(x, y, z); }
 __device__ __forceinline__ double fused(double x, double y, double z) { return __fma_rn(x, y, z); }
 
