@@ -33,6 +33,8 @@ def test_large_products_take_the_largest_tile_whole() -> None:
     found = chosen(4096, 4096, 4096)
     assert (found.tile.rows, found.tile.cols, found.problem.split) == (128, 128, 1)
     assert chosen(512, 784, 8).problem.split == 1  # nothing to divide
+    large = chosen(2048, 768, 768)  # too few blocks otherwise
+    assert (large.tile.rows, large.tile.cols, large.problem.split) == (128, 128, 2)
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.I32])

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, constants, register_sized
-from dslc.compiler.codegen.cuda.places import Group, Problem
+from dslc.compiler.codegen.cuda.places import GROUPS, Group, Problem
 from dslc.compiler.codegen.launch import Given
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
@@ -18,7 +19,9 @@ _LEAST_DEPTH: Final = 128  # products a part, when a sum is divided
 _PARTS: Final = 64  # of a divided sum, at most
 _CHUNK: Final = 8  # 16-bit elements of one copy
 
-#: A model of the kernel without tensor cores, in microseconds, fitted to 954 runs of 22 problems on an H200.
+_SMALL: Final = 1 << 26  # products of a problem whose time is that of steps waiting for memory
+
+#: A model of small problems without tensor cores, in microseconds, fitted to 954 runs of 22 of them on an H200.
 _ANSWER: Final = 0.56  # until memory answers, in each step
 _FETCH: Final = 0.017  # more, for a value of k
 _RATE: Final = 336_000.0  # products of a multiprocessor in a microsecond, for a share of 1
@@ -143,9 +146,9 @@ def contract(problems: Sequence[Problem]) -> tuple[list[Contract | Mma], bool]:
         problems, longest = [p.turned() for p in problems], longest.turned()
     fast = all(map(_on_tensor_cores, problems))
     # f64: shared memory and registers for twice the bytes
-    tile, split = (
-        _tiled(longest) if fast else _quickest(longest, _TILES[2:] if longest.a.dtype is DType.F64 else _TILES)
-    )
+    choices = _MMA_TILES if fast else _TILES[2:] if longest.a.dtype is DType.F64 else _TILES
+    small = not fast and prod(map(longest.count, GROUPS)) <= _SMALL
+    tile, split = (_quickest if small else _tiled)(longest, choices)
     kept = longest.c.dtype if split == 1 else longest.c.dtype.computed
     divided = [replace(p, split=split, c=replace(p.c, dtype=kept)) for p in problems]
     return [Mma(p, tile) if fast else Contract(p, tile) for p in divided], swapped
@@ -180,18 +183,19 @@ def _quickest(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, int]:
     return tile, -split
 
 
-def _tiled(problem: Problem, choices: Sequence[Choice] = _MMA_TILES) -> tuple[Tile, int]:
-    """The same for tensor cores, whose arithmetic fills the time: the sum is divided where there would be too few
-    blocks."""
+def _tiled(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, int]:
+    """The same where arithmetic fills the time, which two blocks keep a multiprocessor busy with: the sum is divided
+    where there would be too few blocks."""
     m, n, k, z = (problem.count(g) for g in ("m", "n", "k", "z"))
 
     def split_of(choice: Choice) -> int:
-        tile, _, held = choice
+        tile, _, most = choice
+        held = min(2, most)
         return max(1, min(held * _BLOCKS // (_up(m, tile.rows) * _up(n, tile.cols) * z), k // _LEAST_DEPTH, _PARTS))
 
     def time(choice: Choice) -> float:
-        tile, share, held = choice
-        split = split_of(choice)
+        tile, share, most = choice
+        held, split = min(2, most), split_of(choice)
         blocks = _up(m, tile.rows) * _up(n, tile.cols) * z * split
         return _up(blocks, held * _BLOCKS) * held * _up(k, split) * tile.rows * tile.cols / share
 
