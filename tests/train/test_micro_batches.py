@@ -47,6 +47,9 @@ def test_kernels_accumulate_too(tmp_path: Path) -> None:
         parts.train_step(**batch)
     trained = parts.state_tensors()
     assert all(np.abs(whole.weights[n] - trained[f"{n}.raw"]).max() <= 2e-6 for n in whole.weights)
+    together = start(tmp_path / "parts" / "small.dslc")
+    assert together.steps_per_launch == 1 and len(together.train_steps(batches(6, 12, "f4"))) == 6
+    assert all(np.array_equal(a, trained[n]) for n, a in together.state_tensors().items())
 
 
 def test_buffers_are_updated_by_each_micro_batch(tmp_path: Path) -> None:
