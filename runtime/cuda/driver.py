@@ -9,23 +9,19 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
 import struct
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
-from dslc.base.errors import DslcError, EnvironmentFault, InputError
+from dslc.base.errors import DslcError, EnvironmentFault
 from dslc.runtime.cuda import faults
+from dslc.runtime.cuda.waiting import comes_true, patience
 
 _NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: apart from the legacy default stream
 _TIMING_OFF: Final = 2  # CU_EVENT_DISABLE_TIMING
 _HOST_MEMORY: Final = 1  # CU_MEMORYTYPE_HOST
 _DEVICE_MEMORY: Final = 2  # CU_MEMORYTYPE_DEVICE
-_PATIENCE: Final = 600.0  # seconds
-_SPINNING: Final = 1e-3  # seconds for which a wait asks again and again; then it sleeps between, a part of what it took
-_LONGEST_SLEEP: Final = 1e-3
 _PACK: Final = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d", "pointer": "<Q"}
 
 
@@ -234,14 +230,9 @@ class Driver:
         if self.patience == math.inf:
             self._call(wait, work)
             return
-        begun = time.monotonic()
-        while not self._ready(query, work):
-            waited = time.monotonic() - begun
-            if waited > self.patience:
-                self.lost = faults.hung(wait, self.patience)
-                raise self.lost
-            if waited > _SPINNING:
-                time.sleep(min(waited / 32, _LONGEST_SLEEP))
+        if not comes_true(lambda: self._ready(query, work), self.patience):
+            self.lost = faults.hung(wait, self.patience)
+            raise self.lost
 
     def elapsed(self, start: Any, end: Any) -> float:
         """Milliseconds between two events with timing."""
@@ -363,23 +354,6 @@ class Driver:
 
     def launch_graph(self, executable: Any, stream: Any) -> None:
         self._call("cuGraphLaunch", executable, stream)
-
-
-def patience() -> float:
-    """``DSLC_GPU_TIMEOUT``: seconds, or ``off``; 600 by default. InputError R105 for anything else."""
-    asked = os.environ.get("DSLC_GPU_TIMEOUT", "")
-    if asked == "off":
-        return math.inf
-    if not asked:
-        return _PATIENCE
-    if not (asked.isascii() and asked.isdigit() and len(asked) < 8 and int(asked)):
-        raise InputError(
-            "R105",
-            f"DSLC_GPU_TIMEOUT is {asked[:40]!r}",
-            place="DSLC_GPU_TIMEOUT",
-            help="a number of seconds, from 1 on, or off",
-        )
-    return float(asked)
 
 
 def load_driver() -> Driver:

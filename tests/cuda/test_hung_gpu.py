@@ -20,7 +20,7 @@ from gpu_model import line_model, write_gpu_line
 
 from dslc.base.errors import DeviceLostError, InputError
 from dslc.runtime.cuda.device import Device
-from dslc.runtime.cuda.driver import patience
+from dslc.runtime.cuda.waiting import patience
 from dslc.runtime.session import Session, load
 
 Machine = Callable[..., FakeDriver]
