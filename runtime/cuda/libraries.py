@@ -60,10 +60,9 @@ class Libraries:
         if self.seconds < _WORTH_TELLING:
             return None
         used = " and ".join(n for n, on in (("cuBLASLt", self._lt), ("cuDNN", self._dnn)) if on is not None)
-        return (
-            f"{name}: {used} took {self.seconds:.1f} s to load and to choose {len(self.choices)} algorithms; "
-            "`dslc warm` keeps them for the next time"
-        )
+        chosen = len(self.choices) - self.used
+        more = f" and to choose {chosen} algorithms; `dslc warm` keeps them for the next time" if chosen else ""
+        return f"{name}: {used} took {self.seconds:.1f} s to load{more}"
 
     def keep(self) -> int:
         """Keep all choices in the private cache; how many. ResourceError R402."""

@@ -63,6 +63,14 @@ def test_a_later_load_takes_what_was_kept(place: Place) -> None:
     assert place.fake.leaks() == {}
 
 
+def test_what_took_time_is_told_as_it_was(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dslc.runtime.cuda.libraries._WORTH_TELLING", 0.0)
+    with pytest.warns(DslcWarning, match=r"s to load and to choose \d+ algorithms; `dslc warm` keeps them"):
+        place.load(keep=True)
+    with pytest.warns(DslcWarning, match=r"cuBLASLt and cuDNN took \d+\.\d s to load$"):
+        place.load()
+
+
 def test_a_load_keeps_nothing_by_itself(place: Place) -> None:
     _, products, convolutions = place.load()
     assert place.entries() == [] and place.load()[1:] == (products, convolutions)
