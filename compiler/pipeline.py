@@ -38,7 +38,7 @@ from dslc.compiler.passes.layout import layout
 from dslc.compiler.passes.memory import memory
 from dslc.compiler.passes.mirror import mirror_against
 from dslc.compiler.passes.precision import precision
-from dslc.compiler.passes.runner import PassReport, pass_name, run_passes
+from dslc.compiler.passes.runner import Keep, PassReport, pass_name, run_passes
 from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.simplify import simplify
 from dslc.compiler.passes.streams import streams
@@ -268,10 +268,11 @@ def compile_entry(
     *,
     target: str | None = None,
     after: str | None = None,
+    keep: Keep | None = None,
 ) -> tuple[Program, tuple[PassReport, ...]]:
     """Runs the passes over one entry, all of them or up to and with the pass named ``after``.
 
-    ``target``: one of the options' targets, by default the first.
+    ``target``: one of the options' targets, by default the first. ``keep`` is given the program after each pass.
     """
     options.check()
     target = target or options.targets[0]
@@ -284,7 +285,7 @@ def compile_entry(
     if after is not None and after not in names:
         raise BuildError("E0603", f"there is no pass `{after}`", place="--after", help=f"passes: {', '.join(names)}")
     program = replace(cut(checked, entry, sizes, asked.loss_scale), target=target)
-    return run_passes(program, build, PIPELINE, until=after)
+    return run_passes(program, build, PIPELINE, until=after, keep=keep)
 
 
 def build(

@@ -60,8 +60,41 @@ def _is_constant(node: object) -> bool:
     return isinstance(node, Node) and node.op.name == "full" and node.types[0].rank == 0
 
 
-def _regions(graph: Graph) -> dict[Node, list[Node]]:
-    """The last node of each region of two steps or more -> its nodes, in order."""
+def apart(graph: Graph) -> dict[Node, str]:
+    """The nodes that no region takes, and why not: the first of the rules above that holds them back."""
+    readers, roots, last_of = graph.readers(), set(graph.roots), _last_of(graph)
+    return {
+        node: why
+        for node in graph.nodes
+        if not _is_constant(node)
+        and last_of.get(node, node) is node
+        and (why := _apart(node, readers.get(node.outputs[0], []), node.outputs[0] in roots, last_of))
+    }
+
+
+def _apart(node: Node, readers: list[Node], is_root: bool, last_of: dict[Node, Node]) -> str:
+    if not isinstance(node.op, Pointwise):
+        return f"`{node.op.name}` is not pointwise"
+    if node.op.random:
+        return f"`{node.op.name}` draws random numbers"
+    if is_root:
+        return "it is a result of the program"
+    for reader in readers:
+        if reader not in last_of:
+            return f"`{reader.op.name}` reads it, which is not pointwise"
+    regions = {last_of[reader]: None for reader in readers}
+    if len(regions) > 1:
+        return f"{len(regions)} nodes that are not in one region read it"
+    [last] = regions
+    if not _together(node.phase, last.phase):
+        return f"it is {node.phase.value}, what reads it is {last.phase.value}"
+    if last.out.type.shape != node.out.type.shape:
+        return f"it is {node.out.type}, what reads it makes {last.out.type}"
+    return f"the region would have more than {MAX_STEPS} steps"
+
+
+def _last_of(graph: Graph) -> dict[Node, Node]:
+    """Each pointwise node -> the last node of its region, which may be itself."""
     readers = graph.readers()
     roots = set(graph.roots)
     last_of: dict[Node, Node] = {}
@@ -69,17 +102,27 @@ def _regions(graph: Graph) -> dict[Node, list[Node]]:
     for node in reversed(graph.nodes):
         if not isinstance(node.op, Pointwise) or node.op.random:
             continue
-        steps = 1 + sum(_is_constant(v.producer) for v in node.inputs)
         last = _joins(node, readers.get(node.out, []), last_of) if node.out not in roots else None
-        if last is None or size[last] + steps > MAX_STEPS:
+        if last is None or size[last] + _steps(node) > MAX_STEPS:
             last = node
         last_of[node] = last
-        size[last] = size.get(last, 0) + steps
+        size[last] = size.get(last, 0) + _steps(node)
+    return last_of
+
+
+def _steps(node: Node) -> int:
+    """Of a region: those that a node brings, its constants too."""
+    return 1 + sum(_is_constant(v.producer) for v in node.inputs)
+
+
+def _regions(graph: Graph) -> dict[Node, list[Node]]:
+    """The last node of each region of two steps or more -> its nodes, in order."""
+    last_of = _last_of(graph)
     regions: dict[Node, list[Node]] = {}
     for node in graph.nodes:
-        if node in last_of and size[last_of[node]] > 1:
+        if node in last_of:
             regions.setdefault(last_of[node], []).append(node)
-    return regions
+    return {last: members for last, members in regions.items() if len(members) > 1 or _steps(last) > 1}
 
 
 def _joins(node: Node, readers: list[Node], last_of: dict[Node, Node]) -> Node | None:

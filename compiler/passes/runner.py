@@ -1,4 +1,4 @@
-"""Runs passes in order: verifies after each, takes times, and keeps the text of the graph on request."""
+"""Runs passes in order: verifies after each, takes times, and hands out the program after each on request."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from dslc.compiler.cost import moved
 from dslc.compiler.ir.build import Build, Pass
 from dslc.compiler.ir.program import Program
-from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.verify import VerifyError, verify_graph, verify_program
+
+#: Takes a pass's name and the program behind it.
+Keep: TypeAlias = Callable[[str, Program], object]
 
 _COLLECT_FROM: Final = 50_000  # nodes
 
@@ -43,15 +45,15 @@ def run_passes(
     passes: Sequence[Pass],
     *,
     until: str | None = None,
-    keep_text: Callable[[str, str], None] | None = None,
+    keep: Keep | None = None,
 ) -> tuple[Program, tuple[PassReport, ...]]:
     """The program after the passes (up to and with ``until``), and a report for each.
 
-    ``keep_text(name, text)`` gets the graph's text after each pass, first that of the unchanged graph as ``input``.
+    ``keep(name, program)`` gets the program after each pass, first the unchanged one as ``input``.
     Raises VerifyError, naming the pass, when a pass made something unsound, and whatever DslcError a pass raises.
     """
     with _no_collection():
-        return _run(program, build, passes, until, keep_text)
+        return _run(program, build, passes, until, keep)
 
 
 @contextmanager
@@ -71,11 +73,11 @@ def _run(
     build: Build,
     passes: Sequence[Pass],
     until: str | None,
-    keep_text: Callable[[str, str], None] | None,
+    keep: Keep | None,
 ) -> tuple[Program, tuple[PassReport, ...]]:
     verify_graph(program.graph)
-    if keep_text is not None:
-        keep_text("input", format_graph(program.graph))
+    if keep is not None:
+        keep("input", program)
     reports: list[PassReport] = []
     bytes_moved = sum(map(moved, program.graph.nodes))
     for step in passes:
@@ -95,8 +97,8 @@ def _run(
         if program.graph is not before.graph:
             bytes_moved = sum(map(moved, program.graph.nodes))
         reports.append(PassReport(name, done - start, verified - done, *nodes, moved_before, bytes_moved))
-        if keep_text is not None:
-            keep_text(name, format_graph(program.graph))
+        if keep is not None:
+            keep(name, program)
         if name == until:
             break
         if program.graph is not before.graph and len(before.graph.nodes) > _COLLECT_FROM:

@@ -156,7 +156,7 @@ class Facts:
     @cached_property
     def blocks(self) -> list[Block]:
         """What lies in the work region, in the order of its beginning."""
-        content, last = contents(self.program.graph), self._last()
+        content, last = self._content, self._last
         found: list[Block] = []
         for time, node in enumerate(self.schedule):
             if node.op.view:
@@ -177,12 +177,27 @@ class Facts:
                                    move.type.bytes))  # fmt: skip
         return found
 
+    def life(self, value: Value) -> tuple[int, int]:
+        """The first and the last step in which the bytes of a value are in use."""
+        made = self._content[value].producer
+        first = self.step_of[self._time[made]] if isinstance(made, Node) else 0
+        return first, self._step(self._last[self._content[value]])
+
     def _step(self, time: int) -> int:
         return self.step_of[time] if time < len(self.schedule) else self.steps - 1
 
+    @cached_property
+    def _time(self) -> dict[Node, int]:
+        return {node: time for time, node in enumerate(self.schedule)}
+
+    @cached_property
+    def _content(self) -> dict[Value, Value]:
+        return contents(self.program.graph)
+
+    @cached_property
     def _last(self) -> dict[Value, int]:
         """Of each value that is no view: the time of its last use."""
-        content = contents(self.program.graph)
+        content = self._content
         last: dict[Value, int] = {}
         for time, node in enumerate(self.schedule):
             side = self.program.sides.get(node)

@@ -1,4 +1,4 @@
-"""What ``build`` and ``show`` are to compile: a model of the command line, or that of ``dslc.yaml``."""
+"""What ``build``, ``show`` and ``why`` are to compile: a model of the command line, or that of ``dslc.yaml``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dslc.base.errors import BuildError
 from dslc.cli.options import pairs, sizes
 from dslc.cli.settings import default_config, merged_sizes
 
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
+    from dslc.compiler.pipeline import Options
     from dslc.runtime.train.config import Config
 
 
@@ -50,3 +52,22 @@ def requested(
     if size:
         build["sizes"] = merged_sizes(None, sizes(size))
     return Request(check_file(model, args=pairs(defines, "-D")), build, Path())
+
+
+def chosen_entry(request: Request, entry: str | None, options: Options) -> tuple[str, Mapping[str, int]]:
+    """The entry to look at, ``train_step`` or else ``predict`` where none is named, and its largest sizes. BuildError
+    E0508 for an entry that the model lacks."""
+    from dslc.cli.origins import placed
+    from dslc.compiler.pipeline import entry_sizes
+
+    wanted = entry or ("train_step" if request.checked.train is not None else "predict")
+    with placed(request.config):
+        built = [sizes for name, sizes in entry_sizes(request.checked, options) if name == wanted]
+    if not built:
+        raise BuildError(
+            "E0508",
+            f"`{request.checked.name}` has no entry {wanted}, since it has no train section",
+            place="--entry",
+            help="use --entry predict",
+        )
+    return wanted, built[-1]

@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "predict": Entry("Run", "predict", "Run a model on arrays in files; write its results to one."),
     "bench": Entry("Run", "bench", "Time a model's steps, and each of its kernels against the roof."),
     "show": Entry("Look", "show", "Print a model's graph, as it was checked or after a pass."),
+    "why": Entry("Look", "why", "Tell what became of a node or a line: passes, memory, kernels."),
     "info": Entry("Look", "info", "Show what an artifact holds."),
     "mem": Entry("Look", "mem", "Show planned memory; of a model, foresee it by size."),
     "weights": Entry("Look", "weights", "List, compare or convert files of weights."),

@@ -109,12 +109,11 @@ def test_a_deep_net_goes_through_every_pass() -> None:
     assert len(plan_of(program).instructions) >= 6 * layers
 
 
-def test_texts_are_kept_and_runs_may_stop() -> None:
+def test_programs_are_kept_and_runs_may_stop() -> None:
     graph, build = _mlp(2)
-    kept: dict[str, str] = {}
-    program, reports = run_passes(
-        Program("train_step", {}, graph), build, ALL, until="fuse", keep_text=kept.__setitem__
-    )
+    programs: dict[str, Program] = {}
+    program, reports = run_passes(Program("train_step", {}, graph), build, ALL, until="fuse", keep=programs.__setitem__)
+    kept = {name: format_graph(each.graph) for name, each in programs.items()}
     assert list(kept) == ["input", "autodiff", "precision", "simplify", "fuse"] and len(reports) == 4
     assert program.schedule is None and kept["fuse"] == format_graph(program.graph)
     assert format_graph(parse_graph(kept["fuse"])) == kept["fuse"]

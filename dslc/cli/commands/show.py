@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dslc.base.errors import BuildError
 from dslc.cli.app import Command
 from dslc.cli.options import PRECISION_HELP, define_option, size_option
 from dslc.cli.origins import placed
@@ -75,22 +74,14 @@ def command(
 
 def _compile(request: Request, entry: str | None, options: Options, after: str | None) -> Program:
     """The Program of an entry up to a pass; before all of them for None."""
-    from dslc.compiler.pipeline import compile_entry, cut, entry_sizes, precision_of
+    from dslc.cli.requests import chosen_entry
+    from dslc.compiler.pipeline import compile_entry, cut, precision_of
 
-    wanted = entry or ("train_step" if request.checked.train is not None else "predict")
-    with placed(request.config):
-        built = [sizes for name, sizes in entry_sizes(request.checked, options) if name == wanted]
-    if not built:
-        raise BuildError(
-            "E0508",
-            f"`{request.checked.name}` has no entry {wanted}, since it has no train section",
-            place="--entry",
-            help="use --entry predict",
-        )
+    wanted, sizes = chosen_entry(request, entry, options)
     if after is None:
-        return cut(request.checked, wanted, built[-1], precision_of(request.checked, options).loss_scale)
+        return cut(request.checked, wanted, sizes, precision_of(request.checked, options).loss_scale)
     with placed(request.config):
-        program, _ = compile_entry(request.checked, wanted, built[-1], options, after=after)
+        program, _ = compile_entry(request.checked, wanted, sizes, options, after=after)
     return program
 
 

@@ -1,0 +1,233 @@
+"""What became of a part of a model: after each pass, the nodes that come of it, and in the end where they lie and run.
+
+A part is a path (``c1``, ``stage.1``: all below it too) or a source line (``lenet.nn:7``). Nodes that passes put
+together count for each place that they come from.
+"""
+
+from __future__ import annotations
+
+import os.path
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from typing import Any, Final
+
+from dslc.base.errors import BuildError
+from dslc.compiler.codegen.target import target_of
+from dslc.compiler.ir.graph import Graph, Node, Origin, Phase
+from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ir.program import Program
+from dslc.compiler.passes.fuse import apart
+from dslc.compiler.passes.mirror_rule import Facts as MirrorFacts
+from dslc.compiler.report.facts import Facts, what
+
+_NAMES: Final = 6  # that are told of a node made of several
+_TYPES: Final = 4  # of a node's results, likewise
+_NEAR: Final = 3  # names that may be meant
+_LISTED: Final = 12
+
+Wanted = Callable[[Origin], bool]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a pass did to the part: the nodes that are gone after it, and the new ones, in words."""
+
+    name: str
+    gone: tuple[str, ...]
+    new: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ending:
+    """A node of the finished program. ``places``: for each output ``work+0``, and the steps in which it is in use;
+    ``runs``: the kernels, or the library or numpy. ``flops``, ``bytes`` and ``seconds`` are 0 for a view."""
+
+    node: str
+    name: str
+    phase: str
+    step: int
+    stream: int
+    places: tuple[str, ...]
+    runs: tuple[str, ...]
+    flops: int
+    bytes: int
+    seconds: float
+    bound: str
+
+
+@dataclass(frozen=True)
+class History:
+    """All that is known of a part. ``inputs``: parameters and others of its name, and where they lie; ``reasons``: what
+    passes did not do to its nodes, and why."""
+
+    inputs: tuple[str, ...]
+    changes: tuple[Change, ...]
+    endings: tuple[Ending, ...]
+    reasons: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def wanted(text: str, programs: Iterable[Program]) -> Wanted:
+    """What picks the origins that ``text`` means. BuildError E0102 where there are none in any of the programs."""
+    origins: dict[Origin, None] = {}
+    for program in programs:
+        for node in program.graph.nodes:
+            origins.update(dict.fromkeys(_origins(node)))
+        origins.update(((i.name, i.span), None) for i in program.graph.inputs)
+    file, _, number = text.rpartition(":")
+    if file and number.isdecimal():
+        return _on_line(text, file, int(number[:9]), origins)
+
+    def below(origin: Origin) -> bool:
+        return origin[0] == text or origin[0].startswith(f"{text}.")
+
+    if not any(map(below, origins)):
+        names = {name.rsplit(".", i)[0] for name, _ in origins for i in range(name.count(".") + 1)}
+        raise BuildError("E0102", f"nothing in the model is called `{text}`", place=text, help=_near(text, names))
+    return below
+
+
+def _near(text: str, names: Iterable[str]) -> str:
+    """A line that names what may be meant: a path that holds the text, what is spelt alike, or what there is."""
+    known = sorted(name for name in names if name)
+    close = sorted((n for n in known if f".{n}.".find(f".{text}.") > 0), key=lambda n: (len(n), n))[:_NEAR]
+    close = close or get_close_matches(text[:64], known, n=_NEAR, cutoff=0.5)
+    if close:
+        return "did you mean " + " or ".join(f"`{name}`" for name in close) + "?"
+    tops = list(dict.fromkeys(name.partition(".")[0] for name in known))
+    return f"there are {', '.join(tops[:_LISTED])}" + (", ..." if len(tops) > _LISTED else "")
+
+
+def _on_line(text: str, file: str, number: int, origins: Iterable[Origin]) -> Wanted:
+    def stands(origin: Origin) -> bool:
+        span = origin[1]
+        if span is None or span.line != number:
+            return False
+        path = span.source.path
+        return file in (path, os.path.basename(path))
+
+    spans = [span for _, span in origins if span is not None]
+    if not any(map(stands, origins)):
+        lines = {(os.path.basename(s.source.path), s.line) for s in spans}
+        own = {line for line in lines if line[0] == os.path.basename(file)} or lines
+        nearest = min(own, key=lambda line: (abs(line[1] - number), line))
+        help = f"the nearest line of it is {nearest[0]}:{nearest[1]}"
+        raise BuildError("E0102", f"nothing of the model stands at {text}", place=text, help=help)
+    return stands
+
+
+def history(programs: Mapping[str, Program], chosen: Wanted, mirror: Sequence[str] = ()) -> History:
+    """``programs``: the program before all passes as ``input``, and after each of them. ``mirror``: what the options
+    say of mirroring, beside the reasons of its nodes."""
+    changes: list[Change] = []
+    before: Counter[str] = Counter()
+    for name, program in programs.items():
+        after = Counter(_told(node) for node in _part(program.graph, chosen))
+        if after != before:
+            gone, new = before - after, after - before
+            changes.append(Change(name, tuple(gone.elements()), tuple(new.elements())))
+        before = after
+    last = list(programs.values())[-1]
+    reasons = (*_not_mirrored(programs, chosen, mirror), *_not_fused(programs, chosen))
+    return History(tuple(_inputs(last, chosen)), tuple(changes), tuple(_endings(last, chosen)), reasons)
+
+
+def _origins(node: Node) -> tuple[Origin, ...]:
+    return node.origins or ((node.name, node.span),)
+
+
+def _part(graph: Graph, chosen: Wanted) -> list[Node]:
+    return [node for node in graph.nodes if any(map(chosen, _origins(node)))]
+
+
+def _told(node: Node) -> str:
+    """``add + relu : f32[64, 10]  relu forward, of fc and relu``"""
+    more = len(node.types) - _TYPES
+    types = ", ".join(map(str, node.types[:_TYPES])) + (f" and {more} more" if more > 0 else "")
+    return f"{what(node)} : {types}  {node.name} {node.phase.value}{_of(node)}"
+
+
+def _of(node: Node) -> str:
+    """The names that a node is made of, where there are several."""
+    names = list(dict.fromkeys(name for name, _ in node.origins))
+    if len(names) < 2:
+        return ""
+    shown = names[:_NAMES]
+    return f", of {', '.join(shown)}" + (f" and {len(names) - _NAMES} more" if len(names) > _NAMES else "")
+
+
+def _inputs(program: Program, chosen: Wanted) -> Iterable[str]:
+    assert program.memory is not None
+    for source in program.graph.inputs:
+        if chosen((source.name, source.span)):
+            place = program.memory.places[source.value]
+            yield f"{source.kind.value} {source.name} : {source.value.type} at {place.region}+{place.offset:,}"
+
+
+def _endings(program: Program, chosen: Wanted) -> Iterable[Ending]:
+    facts = Facts(program)
+    target = target_of(program.target, program.vendor)
+    work = {w.step: w for w in facts.work}
+    for time, node in enumerate(facts.schedule):
+        if not any(map(chosen, _origins(node))):
+            continue
+        step = facts.step_of[time]
+        told = work.get(step)
+        places = tuple(
+            f"{place.region}+{place.offset:,}" + (f", steps {first} to {last}" if place.region == "work" else "")
+            for place, (first, last) in ((facts.memory.places[v], facts.life(v)) for v in node.outputs)
+        )
+        if node.op.view or told is None:
+            yield Ending(_told(node), node.name, node.phase.value, step, 0, places, ("a view",), 0, 0, 0.0, "")
+            continue
+        runs: tuple[str, ...] = (told.where,)
+        if told.where == "kernel":
+            runs = tuple(launch.symbol for launch in target.lower(node) or ())
+        yield Ending(_told(node), node.name, node.phase.value, step, told.stream, places, runs, told.flops, told.bytes,
+                     told.seconds, told.bound)  # fmt: skip
+
+
+def _not_fused(programs: Mapping[str, Program], chosen: Wanted) -> Iterable[str]:
+    """Why pointwise nodes stand alone behind the pass ``fuse``."""
+    before = _before(programs, "fuse")
+    if before is None:
+        return
+    if programs["fuse"].graph is before.graph:
+        yield "fuse: nothing is put together (fuse: false)"
+        return
+    told = apart(before.graph)
+    for node in _part(before.graph, chosen):
+        if node in told and isinstance(node.op, Pointwise):
+            yield f"fuse: {node.op.name} {node.name} ({node.phase.value}) joins nothing behind it: {told[node]}"
+
+
+def _not_mirrored(programs: Mapping[str, Program], chosen: Wanted, said: Sequence[str]) -> Iterable[str]:
+    """Which results are kept for the backward pass, and why they are not computed again."""
+    before = _before(programs, "mirror")
+    if before is None or not any(n.phase is Phase.BACKWARD for n in before.graph.nodes):
+        return
+    facts, after = MirrorFacts(before.graph), programs["mirror"]
+    again = {(n.name, n.op.name) for n in after.graph.nodes if n.phase is Phase.MIRROR}
+    for node in _part(before.graph, chosen):
+        kept = [v for v in node.outputs if v in facts.wanted]
+        if not kept or (node.name, node.op.name) in again:
+            continue
+        if not node.op.mirror:
+            why = f"`{node.op.name}` is never computed again, it costs too much"
+        elif said:
+            why = said[0]
+        elif after.mirrored is None:
+            why = "computing values again is not worth its time in this program"
+        else:
+            why = "to compute it again would not bring the peak down, or take too long for what it brings"
+        yield f"mirror: {node.op.name} {node.name} is kept for the backward pass: {why}"
+
+
+def _before(programs: Mapping[str, Program], name: str) -> Program | None:
+    """The program that a pass was given."""
+    names = list(programs)
+    return programs[names[names.index(name) - 1]] if name in names else None

@@ -1,0 +1,129 @@
+"""``dslc why``"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from dslc.cli.app import Command
+from dslc.cli.commands.show import ENTRIES
+from dslc.cli.options import PRECISION_HELP, define_option, size_option
+from dslc.cli.origins import placed
+from dslc.cli.output import emit, size_text, table
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.program import Program
+    from dslc.compiler.report.history import Change, Ending, History
+
+_FLOATS: Final = re.compile(r"\b(?:f16|bf16|f32|f64)(?=\[)")
+_SHOWN: Final = 16  # of alike lines; --json has all
+
+
+@click.command(cls=Command)
+@click.argument("node", metavar="NODE|FILE:LINE")
+@click.argument("model", metavar="[FILE[:MODEL]]", required=False)
+@click.option("--entry", type=click.Choice(ENTRIES), help="In this entry; default: train_step, else predict.")
+@click.option("--target", metavar="NAME", help="As it is built for this target.")
+@click.option("--precision", metavar="NAME", help=PRECISION_HELP)
+@define_option
+@size_option
+def command(
+    node: str,
+    model: str | None,
+    entry: str | None,
+    target: str | None,
+    precision: str | None,
+    defines: tuple[str, ...],
+    size: tuple[str, ...],
+) -> None:
+    """Tell what became of a node or a line: passes, memory, kernels.
+
+    NODE is a name of the model, as `c1` or `stage.1` with all below it; FILE:LINE is a line, as `lenet.nn:7`. Without
+    FILE, the model of ./dslc.yaml. Shown are the nodes after each pass that changed them, what passes did not do and
+    why, and of the finished program each node's step, bytes, kernel and modelled time.
+    """
+    from dslc.cli.compile import options_of
+    from dslc.cli.requests import chosen_entry, requested
+    from dslc.compiler.pipeline import compile_entry
+    from dslc.compiler.report.history import history, wanted
+
+    request = requested(model, target=target, precision=precision, defines=defines, size=size)
+    options = options_of(request.build)
+    entry, sizes = chosen_entry(request, entry, options)
+    programs: dict[str, Program] = {}
+    with placed(request.config):
+        compile_entry(request.checked, entry, sizes, options, keep=programs.__setitem__)
+    chosen = wanted(node, programs.values())
+    found = history(programs, chosen, mirror=["it was asked for (mirror: never)"] if options.mirror == "never" else [])
+    head = f"{entry} {' '.join(f'{n}={v}' for n, v in sizes.items())} for {options.targets[0]}".replace("  ", " ")
+    data = {"node": node, "entry": entry, "sizes": dict(sizes), "target": options.targets[0], **found.as_json()}
+    emit(data, "\n".join([f"{node} in {head}", *_text(found)]))
+
+
+def _text(found: History) -> Iterable[str]:
+    if found.inputs:
+        yield ""
+        yield from _alike(found.inputs, "  ")
+    for change in found.changes:
+        yield from _change(change)
+    yield ""
+    if found.endings:
+        yield "in the end"
+        yield table(
+            ("step", "node", "phase", "runs as", "in memory", "bytes", "modelled", "bound by"),
+            [_row(e) for e in found.endings[:_SHOWN]],
+            (0, 5, 6),
+        )
+        if len(found.endings) > _SHOWN:
+            yield f"and {len(found.endings) - _SHOWN} more nodes"
+    else:
+        yield "in the end nothing is left of it: no result needs it, or an equal node stands for it"
+    if found.reasons:
+        yield ""
+        yield from _alike(found.reasons, "")
+
+
+def _change(change: Change) -> Iterable[str]:
+    yield ""
+    yield {"input": "as written"}.get(change.name, change.name)
+    if sorted(map(_without_dtype, change.gone)) == sorted(map(_without_dtype, change.new)):
+        yield from _alike(change.new, "  = ")
+        return
+    yield from _alike(change.gone, "  - ")
+    yield from _alike(change.new, "  + ")
+
+
+def _without_dtype(text: str) -> str:
+    """A node whose float types are told by their shapes alone: the same node before and after a change of precision."""
+    return _FLOATS.sub("", text)
+
+
+def _alike(texts: Iterable[str], before: str) -> Iterable[str]:
+    """Each text once, with how often it is there."""
+    counted = Counter(texts)
+    for text, count in list(counted.items())[:_SHOWN]:
+        yield f"{before}{text}" + (f"  ({count} times)" if count > 1 else "")
+    if len(counted) > _SHOWN:
+        yield f"{before}and {sum(list(counted.values())[_SHOWN:])} more"
+
+
+def _row(ending: Ending) -> tuple[str, ...]:
+    from dslc.base.words import time_text
+
+    is_view = ending.runs == ("a view",)
+    runs = ending.runs[0] + (f" and {len(ending.runs) - 1} more" if len(ending.runs) > 1 else "")
+    places = ending.places[0] + (f" and {len(ending.places) - 1} more" if len(ending.places) > 1 else "")
+    return (
+        str(ending.step) + (f" on stream {ending.stream}" if ending.stream else ""),
+        f"{ending.node.partition(' : ')[0]}  {ending.name}",
+        ending.phase,
+        runs,
+        places,
+        "" if is_view else size_text(ending.bytes),
+        "" if is_view else time_text(ending.seconds),
+        ending.bound,
+    )

@@ -1,0 +1,118 @@
+"""``dslc why``: what passes made of a node or a line, where it is in the end, and what is said where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dslc.compiler.check.model import check_file
+from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ir.program import Program
+from dslc.compiler.passes.fuse import apart, fuse_graph
+from dslc.compiler.pipeline import Options, compile_entry
+from dslc.compiler.report.facts import Facts
+from dslc.compiler.report.history import history, wanted
+
+LENET = Path(__file__).parents[1] / "models" / "lenet.nn"
+
+
+@pytest.fixture(scope="module")
+def programs() -> dict[str, Program]:
+    """LeNet's training step on a CPU, before all passes and after each."""
+    kept: dict[str, Program] = {}
+    checked = check_file(str(LENET))
+    compile_entry(checked, "train_step", {"B": 8}, Options(), keep=kept.__setitem__)
+    return kept
+
+
+def test_the_passes_that_changed_a_node(programs: dict[str, Program]) -> None:
+    found = history(programs, wanted("c1", programs.values()))
+    changes = {change.name: change for change in found.changes}
+    assert list(changes) == ["input", "autodiff", "precision", "fuse"]
+    assert changes["input"].new[0] == "conv : [8, 6, 28, 28]  c1 forward" and not changes["input"].gone
+    assert any(text.startswith("conv_wgrad") for text in changes["autodiff"].new)
+    [fused] = [text for text in changes["fuse"].new if text.startswith("add + relu")]
+    assert fused.endswith("relu forward, of c1, relu")
+    assert any("sgd_momentum_update" in text and "c1.weight" in text for text in changes["fuse"].gone)
+    assert any(text.startswith("param c1.weight : f32[6, 1, 5, 5] at state+") for text in found.inputs)
+
+
+def test_where_a_node_is_in_the_end(programs: dict[str, Program]) -> None:
+    program = list(programs.values())[-1]
+    found, facts = history(programs, wanted("c1", programs.values())), Facts(program)
+    work = {w.step: w for w in facts.work}
+    [conv] = [e for e in found.endings if e.node.startswith("conv :")]
+    node = next(n for n in facts.schedule if n.op.name == "conv" and n.name == "c1")
+    assert program.memory is not None
+    place = program.memory.places[node.out]
+    assert (conv.step, conv.seconds, conv.bytes) == (facts.work[conv.step].step, work[conv.step].seconds,
+                                                     node.op.cost(node).bytes)  # fmt: skip
+    first, last = facts.life(node.out)
+    assert conv.places == (f"{place.region}+{place.offset:,}, steps {first} to {last}",) and first == conv.step < last
+    assert all(run.startswith("k_") for run in conv.runs) and conv.runs
+    assert [e.runs for e in found.endings if e.node.startswith("reshape")] == [("a view",)] * 2
+
+
+def test_a_line_has_all_nodes_that_stand_on_it(programs: dict[str, Program]) -> None:
+    found = history(programs, wanted("lenet.nn:8", programs.values()))
+    names = {text.split("  ")[1].split()[0] for text in found.changes[0].new}
+    assert names == {"c2", "relu_2", "maxpool_2"}
+    same = history(programs, wanted(f"{LENET}:8", programs.values()))
+    assert same == found
+
+
+def test_reasons(programs: dict[str, Program]) -> None:
+    reasons = history(programs, wanted("relu", programs.values())).reasons
+    assert "mirror: relu relu is kept for the backward pass: computing values again is not worth its time in this " \
+           "program" in reasons  # fmt: skip
+    assert any(r.startswith("fuse: relu relu (forward)") and "`maxpool` reads it" in r for r in reasons)
+    assert not any(r.startswith("fuse: add") for r in history(programs, wanted("c1", programs.values())).reasons)
+
+
+def test_reasons_are_given_for_just_the_nodes_that_are_not_fused(programs: dict[str, Program]) -> None:
+    before = programs["mirror"].graph
+    told, after = apart(before), fuse_graph(before)
+    ends = [n for n in told if isinstance(n.op, Pointwise) and not n.op.random]
+    left = [n for n in after.nodes if n.op.name == "fused" or (isinstance(n.op, Pointwise) and not n.op.random)]
+    assert len(ends) == len(left) > 5 and all(told.values())  # what joins nothing is the end of a region, or alone
+    assert {n.name for n in ends} == {n.name for n in left}
+    joined = [n for n in before.nodes if n.op.name == "add" and n.name in ("c1", "c2")]
+    assert len(joined) == 2 and not any(n in told for n in joined)
+
+
+def test_what_is_not_there(dslc: Callable[..., Any]) -> None:
+    ran = dslc("why", "c3", LENET)
+    assert ran.code == 2 and "error[E0102]" in ran.err and "did you mean `c1`" in ran.err.replace("`c2` or ", "")
+    assert "there are c1, c2" in dslc("why", "zebra", LENET).err
+    ran = dslc("why", "lenet.nn:14", LENET)
+    assert ran.code == 2 and "the nearest line of it is lenet.nn:15" in ran.err
+    assert "nearest line" in dslc("why", "other.nn:7", LENET).err
+    assert dslc("why", "c1", LENET, "--entry", "predict", "--target", "nothing").code == 2
+
+
+def test_text_and_data(dslc: Callable[..., Any]) -> None:
+    ran = dslc("why", "c1", LENET, "--entry", "predict", "--size", "B=4")
+    assert ran.code == 0 and ran.out.startswith("c1 in predict B=4 for cpu\n")
+    assert (
+        "\nprecision\n  = conv : f32[4, 6, 28, 28]  c1 forward\n" in ran.out and "\nin the end\nstep  node" in ran.out
+    )
+    data = dslc("why", "c1", LENET, "--target", "sm_90", "--json").json
+    assert (data["entry"], data["target"], data["sizes"]) == ("train_step", "sm_90", {"B": 64})
+    assert {e["phase"] for e in data["endings"]} == {"forward", "backward", "update"}
+    assert data["changes"][0]["name"] == "input" and data["reasons"] == []
+
+
+def test_what_is_gone_is_said(dslc: Callable[..., Any], tmp_path: Path) -> None:
+    """Of two equal nodes one is left, and in prediction no dropout."""
+    source = tmp_path / "twins.nn"
+    source.write_text(
+        "nn 1\ndim B in 1..4 = 2\nmodel Twins(x: [B, 8]) -> [B, 8] {\n"
+        "  a = x |> exp\n  b = x |> exp\n  return a * b\n}\n"
+    )  # fmt: skip
+    names = [e["name"] for e in dslc("why", "twins.nn:6", source, "--json").json["endings"]]
+    assert names
+    ran = dslc("why", "twins.nn:5", source)
+    assert ran.code == 0 and "simplify\n  - exp" in ran.out and "in the end nothing is left of it" in ran.out
