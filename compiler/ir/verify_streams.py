@@ -44,9 +44,7 @@ def verify_sides(
                 raise refuse(node, f"shares bytes with {other.op.name} {other.name}, which runs beside it")
 
 
-def _spans(
-    node: Node, plan: MemoryPlan, scratch: Mapping[Node, tuple[int, ...]]
-) -> tuple[list[Span], list[Span]]:
+def _spans(node: Node, plan: MemoryPlan, scratch: Mapping[Node, tuple[int, ...]]) -> tuple[list[Span], list[Span]]:
     """What a node reads, and what it writes, its scratch memory with it."""
 
     def span(value: Value) -> Span:
