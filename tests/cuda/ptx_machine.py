@@ -1,0 +1,225 @@
+"""Runs the PTX of a kernel, thread by thread: what the compiler made of a text, without a GPU.
+
+Registers hold bits. Of PTX it knows what kernels without shared memory are made of; an instruction beyond that is a
+KeyError. Memory is numpy arrays; an access outside of one, or at an odd place, is an error.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import simulator
+
+_WIDTH = re.compile(r"(\d+)(?:x2)?$")
+_STATEMENT = re.compile(r"(?:@(!?)(%p\d+)\s+)?([a-z][\w.:]*)\s*(.*);$")
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
+}  # fmt: skip
+
+
+def run(ptx: str, grid: int, threads: int, arguments: Sequence[np.ndarray]) -> None:
+    """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments."""
+    program = _Program(ptx, arguments)
+    for block in range(grid):
+        for thread in range(threads):
+            _Thread(program, block, thread).run()
+
+
+def _width(type: str) -> int:
+    if type in ("pred", "bf16x2", "f16x2"):
+        return 32
+    found = _WIDTH.search(type)
+    assert found is not None, type
+    return int(found[1])
+
+
+class _Program:
+    """Statements, labels, and memory: array number n lies from n << 40 on."""
+
+    def __init__(self, ptx: str, arguments: Sequence[np.ndarray]) -> None:
+        self.memory = [np.zeros(0, np.uint8), *(a.view(np.uint8) for a in arguments)]
+        self.symbols: dict[str, int] = {}
+        for name, size, numbers in re.findall(r"\.const \.align \d+ \.b8 (\w+)\[(\d+)\] = \{([^}]*)\}", ptx):
+            self.symbols[name] = len(self.memory) << 40
+            table = np.zeros(int(size), np.uint8)
+            given = [int(n) for n in numbers.split(",")]
+            table[: len(given)] = given
+            self.memory.append(table)
+        for number in range(len(arguments)):
+            self.symbols[f"param_{number}"] = (1 + number) << 40
+        body = ptx[ptx.index("{\n", ptx.index(".entry")) :]
+        self.statements: list[tuple[str, str, list[str], list[str]]] = []
+        self.labels: dict[str, int] = {}
+        for line in map(str.strip, body.split("\n")):
+            if line.endswith(":"):
+                self.labels[line[:-1]] = len(self.statements)
+                continue
+            found = _STATEMENT.match(line)
+            if found is not None:
+                operands = [x.strip() for x in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+", found[4])]
+                self.statements.append((found[1] or "", found[2] or "", found[3].split("."), operands))
+
+    def place(self, address: int, size: int) -> np.ndarray:
+        memory, offset = self.memory[address >> 40], address & ((1 << 40) - 1)
+        assert offset % size == 0 and offset + size <= len(memory), "an access outside of its array, or at an odd place"
+        return memory[offset : offset + size]
+
+
+class _Thread:
+    def __init__(self, program: _Program, block: int, thread: int) -> None:
+        self.program, self.registers = program, dict[str, int]()
+        self.special = {"%ctaid.x": block, "%tid.x": thread}
+
+    def run(self) -> None:
+        at, program = 0, self.program
+        while True:
+            negated, predicate, words, operands = program.statements[at]
+            at += 1
+            if predicate and bool(self.registers[predicate]) == bool(negated):
+                continue
+            if words[0] == "ret":
+                return
+            if words[0] == "bra":
+                at = program.labels[operands[0]]
+            elif words[0] in ("ld", "st"):
+                self._move(words, operands)
+            else:
+                values = [self.value(x) for x in operands[1:]]
+                found = getattr(self, f"_{words[0]}")(words, values)
+                self.registers[operands[0]] = found & ((1 << (1 if words[0] == "setp" else _result(words))) - 1)
+
+    def value(self, text: str) -> int:
+        if text in self.registers:
+            return self.registers[text]
+        if text in self.special:
+            return self.special[text]
+        if text.startswith("0f"):
+            return int(text[2:], 16)
+        if text in self.program.symbols:
+            return self.program.symbols[text]
+        return int(text, 0)
+
+    def _move(self, words: list[str], operands: list[str]) -> None:
+        place, register = operands if words[0] == "st" else operands[::-1]
+        registers = [x.strip() for x in register.strip("{}").split(",")]
+        inside = place.strip("[]")
+        if words[1] == "param":
+            self.registers[register] = self.program.symbols["param_" + inside.rsplit("_", 1)[1]]
+            return
+        base, _, offset = inside.partition("+")
+        size = _width(words[-1]) // 8
+        memory = self.program.place(self.value(base) + int(offset or 0), size * len(registers))
+        for i, name in enumerate(registers):
+            part = memory[i * size : (i + 1) * size]
+            if words[0] == "st":
+                part[:] = np.frombuffer((self.value(name) & ((1 << 8 * size) - 1)).to_bytes(size, "little"), np.uint8)
+            else:
+                self.registers[name] = int.from_bytes(part.tobytes(), "little")
+
+    # Instructions: their words and operands to bits.
+
+    def _mov(self, words: list[str], x: list[int]) -> int:
+        return x[0]
+
+    _cvta = _mov
+
+    def _add(self, words: list[str], x: list[int]) -> int:
+        return _bits(np.float32(_float(x[0]) + _float(x[1]))) if words[-1] == "f32" else x[0] + x[1]
+
+    def _sub(self, words: list[str], x: list[int]) -> int:
+        return _bits(np.float32(_float(x[0]) - _float(x[1]))) if words[-1] == "f32" else x[0] - x[1]
+
+    def _mul(self, words: list[str], x: list[int]) -> int:
+        if words[-1] == "f32":
+            return _bits(np.float32(_float(x[0]) * _float(x[1])))
+        signed, width = words[-1].startswith("s"), _width(words[-1])
+        return math.prod(_signed(v, width) if signed else v & ((1 << width) - 1) for v in x)
+
+    def _fma(self, words: list[str], x: list[int]) -> int:
+        """Of pairs of bf16."""
+        assert words[-1] == "bf16x2"
+        a, b, c = (simulator.bf16_values(_pair(v)).astype(np.float64) for v in x)
+        return _word(simulator.bf16_bits(np.float32(a * b + c)))
+
+    def _max(self, words: list[str], x: list[int]) -> int:
+        if words[-1] == "bf16x2":
+            return _word(simulator.bf16_bits(np.maximum(*(simulator.bf16_values(_pair(v)) for v in x))))
+        return _bits(np.maximum(_float(x[0]), _float(x[1])))
+
+    def _neg(self, words: list[str], x: list[int]) -> int:
+        return x[0] ^ (1 << 31)
+
+    def _abs(self, words: list[str], x: list[int]) -> int:
+        return x[0] & ~(1 << 31)
+
+    def _and(self, words: list[str], x: list[int]) -> int:
+        return x[0] & x[1]
+
+    def _or(self, words: list[str], x: list[int]) -> int:
+        return x[0] | x[1]
+
+    def _xor(self, words: list[str], x: list[int]) -> int:
+        return x[0] ^ x[1]
+
+    def _not(self, words: list[str], x: list[int]) -> int:
+        return 1 - x[0] if words[-1] == "pred" else ~x[0]
+
+    def _shl(self, words: list[str], x: list[int]) -> int:
+        return x[0] << x[1]
+
+    def _shr(self, words: list[str], x: list[int]) -> int:
+        return (_signed(x[0], _width(words[-1])) if words[-1].startswith("s") else x[0]) >> x[1]
+
+    def _selp(self, words: list[str], x: list[int]) -> int:
+        return x[0] if x[2] else x[1]
+
+    def _setp(self, words: list[str], x: list[int]) -> int:
+        kind, type = words[1], words[-1]
+        if type.startswith("f"):
+            a, b = map(_float, x)
+            unordered = kind.endswith("u") and kind not in ("equ",)
+            return int((unordered and (math.isnan(a) or math.isnan(b))) or _COMPARED[kind[:2]](a, b))
+        width = _width(type)
+        a, b = (_signed(v, width) if type.startswith("s") else v & ((1 << width) - 1) for v in x)
+        return int(_COMPARED[kind](a, b))
+
+    def _cvt(self, words: list[str], x: list[int]) -> int:
+        if words[-2] == "bf16x2":
+            high, low = (simulator.bf16_bits(np.array([_float(v)])) for v in x)
+            return _word(np.concatenate([low, high]))
+        source = words[-1]
+        return _signed(x[0], _width(source)) if source.startswith("s") else x[0] & ((1 << _width(source)) - 1)
+
+
+def _result(words: list[str]) -> int:
+    """Bits of what an instruction gives."""
+    if words[0] == "cvt":
+        return _width(words[-2])
+    return 2 * _width(words[-1]) if "wide" in words else _width(words[-1])
+
+
+def _signed(value: int, width: int) -> int:
+    value &= (1 << width) - 1
+    return value - (1 << width) if value >> (width - 1) else value
+
+
+def _float(bits: int) -> np.float32:
+    return np.float32(struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))[0])
+
+
+def _bits(value: Any) -> int:
+    return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+def _pair(word: int) -> np.ndarray:
+    return np.array([word & 0xFFFF, word >> 16 & 0xFFFF], np.uint16)
+
+
+def _word(halves: np.ndarray) -> int:
+    return int(halves[0]) | int(halves[1]) << 16

@@ -1,0 +1,99 @@
+"""The PTX of kernels that choose among arguments or draw random bits, run by an interpreter: what the simulator gives
+for their texts, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import ptx_machine
+import pytest
+import simulator
+import test_drawn_masks
+import test_multi_tensor
+from sample_nodes import OPS
+from test_region_texts import _dtypes, _source
+
+from dslc.compiler.codegen.cuda import units
+from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType
+
+SHAPES = ((3, 5), (1,), (37,), (16,))
+
+
+def compared(node: Node, xs: list[np.ndarray], threads: int = 16) -> None:
+    """Every launch of the node by both, over the same memory; the other threads of a block have nothing to do."""
+    known: dict[Any, np.ndarray] = {
+        v: simulator.memory(np.array(x).reshape(-1), v.type.dtype) for v, x in zip(node.inputs, xs)
+    }
+    for v in node.outputs:
+        known[v] = np.zeros(int(np.prod(v.type.ints)), simulator.numpy_type(v.type.dtype))
+    for launch in lower(node) or []:
+        _compared(launch, known, threads)
+
+
+def _compared(launch: Launch, known: dict[Any, np.ndarray], threads: int) -> None:
+    values = (*launch.reads, *launch.writes)
+    memory = [known[v].view(simulator.numpy_type(d)) for v, d in zip(values, _dtypes(launch), strict=True)]
+    copies = [m.copy() for m in memory]
+    source, geometry = _source(launch), units.geometry(launch.spec)
+    simulator.run(source, geometry.grid[0], memory)
+    ptx = units.compiled(launch.spec, launch.symbol, "sm_90").ptx.decode("ascii")
+    with np.errstate(all="ignore"):
+        ptx_machine.run(ptx, geometry.grid[0], threads, copies)
+    for one, other in zip(memory, copies, strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("narrow", [DType.F32, DType.BF16])
+@pytest.mark.parametrize("step", ["sgd_update", "sgd_momentum_update"])
+def test_optimizer_steps_in_one_launch(step: str, narrow: DType) -> None:
+    compared(*test_multi_tensor.update(step, SHAPES, narrow))
+
+
+def test_many_groups() -> None:
+    """A switch of 20 ways."""
+    compared(*test_multi_tensor.update("sgd_momentum_update", [(2 + i % 5,) for i in range(20)]), threads=4)
+
+
+def test_casts() -> None:
+    xs = [np.random.default_rng(1).normal(size=s).astype(np.float32) for s in SHAPES]
+    values = [test_multi_tensor.value(DType.F32, s) for s in SHAPES]
+    compared(Builder(name="here").node(OPS["casts"], *values, dtype=DType.BF16), xs)
+
+
+def test_picks() -> None:
+    xs = [np.arange(n) % 3 == 1 for n in (5, 1, 9)]
+    values = [test_multi_tensor.value(DType.B1, x.shape) for x in xs]
+    attrs = {"source": (0, 2, 1, 0, 2, 2), "place": (1, 4, 0, 3, 8, 1)}
+    compared(Builder(name="here").node(OPS["pick"], *values, **attrs), xs)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+@pytest.mark.parametrize("shape", [(5, 64), (3, 20), (7, 9)])
+def test_dropout_within_a_kernel(dtype: DType, shape: tuple[int, int]) -> None:
+    graph = test_drawn_masks.net(dtype, *shape)
+    [node] = test_drawn_masks.dropped_graph(test_drawn_masks.fuse_graph(graph)).nodes
+    feeds = test_drawn_masks.given(graph)
+    names = {i.value: i.name for i in graph.inputs}
+    compared(node, [feeds[names[v]] for v in node.inputs], threads=64)
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+def test_blocks_that_go_from_the_end(dtype: DType) -> None:
+    rng = np.random.default_rng(2)
+    xs = [simulator.held(rng.normal(size=2600), dtype) for _ in range(2)]
+    node = Builder(name="here").node(OPS["add"], *(test_multi_tensor.value(dtype, x.shape) for x in xs))
+    assert units.geometry((lower(node) or [])[0].spec).grid[0] > 1
+    compared(node, xs, threads=256)
+
+
+def test_an_access_outside_of_memory_is_an_error() -> None:
+    node, _ = test_multi_tensor.update("sgd_update", SHAPES)
+    [launch] = [x for x in lower(node) or [] if len(x.reads) > 2]
+    ptx = units.compiled(launch.spec, launch.symbol, "sm_90").ptx.decode("ascii")
+    with pytest.raises(AssertionError, match="outside"), np.errstate(all="ignore"):
+        ptx_machine.run(ptx, 4, 8, [np.zeros(1, np.float32) for _ in (*launch.reads, *launch.writes)])
