@@ -20,7 +20,7 @@ import dataclasses
 from typing import Final
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value
+from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
 from dslc.compiler.passes.bodies import body_of, is_pointwise, renumbered
@@ -102,7 +102,10 @@ def _both(host: Node, guest: Node) -> Node:
         results.append(len(inputs) + len(body) - 1)
     types = (host.types[0], guest.types[0])
     attrs = {"body": tuple(body), "results": tuple(results)}
-    return Node(fused, tuple(inputs), types, attrs, name=host.name, span=host.span, phase=host.phase)
+    return Node(
+        fused, tuple(inputs), types, attrs,
+        name=host.name, span=host.span, phase=host.phase, origins=origins_of((host, guest)),
+    )  # fmt: skip
 
 
 def _reading(graph: Graph, instead: dict[Value, Value]) -> Graph:

@@ -136,7 +136,10 @@ def _keeping(keep: _Keep, current: tuple[Value, ...], made: Node, new: dict[Valu
     sums, over = keep.sums, _summed_over(keep.sums)
     if over is not None:
         plain: dict[str, Attr] = {"body": (), "summed": (0,), "over": over}
-        sums = Node(fused_sums, sums.inputs, sums.types, plain, name=sums.name, span=sums.span, phase=sums.phase)
+        sums = Node(
+            fused_sums, sums.inputs, sums.types, plain,
+            name=sums.name, span=sums.span, phase=sums.phase, origins=sums.origins,
+        )  # fmt: skip
     whole = joined(sums, current, {made.out: made}, new)
     if not keep.wanted:
         return whole

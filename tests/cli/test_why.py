@@ -40,6 +40,19 @@ def test_the_passes_that_changed_a_node(programs: dict[str, Program]) -> None:
     assert any(text.startswith("param c1.weight : f32[6, 1, 5, 5] at state+") for text in found.inputs)
 
 
+@pytest.mark.parametrize(("model", "target"), [("lenet", "cpu"), ("lenet", "sm_90"), ("vae", "sm_90")])
+def test_no_place_is_lost_where_nodes_are_put_together(model: str, target: str) -> None:
+    kept: dict[str, Program] = {}
+    checked = check_file(str(LENET.with_name(f"{model}.nn")))
+    sizes = {dim.name: dim.default for dim in checked.dims}
+    compile_entry(checked, "train_step", sizes, Options(target=target), keep=kept.__setitem__)
+    before, after = (
+        {origin for n in program.graph.nodes for origin in n.origins or ((n.name, n.span),)}
+        for program in (kept["mirror"], list(kept.values())[-1])
+    )
+    assert before == after and len(kept["mirror"].graph.nodes) > len(list(kept.values())[-1].graph.nodes)
+
+
 def test_where_a_node_is_in_the_end(programs: dict[str, Program]) -> None:
     program = list(programs.values())[-1]
     found, facts = history(programs, wanted("c1", programs.values())), Facts(program)
