@@ -145,14 +145,18 @@ class _Judge:
                 best = found if plain.peak - found.peak > max(AUTO_BYTES, AUTO_PART * plain.peak) else None
                 break
             allowance = proposal.estimate.seconds - over
-        if best is None and self.facts.always:
-            best = self.trial(self._proposal(self.facts.always, _DEPTHS[-1]))
-        return None if best is None else self.taken(best)
+        return self.asked() if best is None else self.taken(best)
+
+    def asked(self) -> Program | None:
+        """The program of what the source asks for and no more; None where it asks for nothing."""
+        if not self.facts.always:
+            return None
+        return self.taken(self.trial(self._proposal(self.facts.always, _DEPTHS[-1])))
 
     def within(self, budget: int) -> Program | None:
         """The program of the least time that fits, or of the fewest bytes; None for the plain one."""
-        if self.plain.planned <= budget and not self.facts.always:
-            return None
+        if self.plain.planned <= budget:
+            return self.asked()
         beside = self.plain.planned - self.plain.peak
         best: _Trial = self.plain
         first = 0
@@ -167,7 +171,7 @@ class _Judge:
             if found.planned <= budget:
                 break
             first = fitting + 1
-        return None if best is self.plain else self.taken(best)
+        return self.asked() if best is self.plain else self.taken(best)
 
     def _least(self, shares: Sequence[float], peak: int) -> float:
         """The least time of those between two shares that brings the estimate below ``peak``; that of the last one

@@ -279,6 +279,8 @@ def test_the_source_has_the_last_word(word: str) -> None:
     found = mirror(Program("train_step", {}, graph), build_for(graph, mirror_words=said, budget=budget))
     names = {n.name for n in found.graph.nodes if n.phase is Phase.MIRROR}
     assert names == {"layer.1"} if word == "always" else names and "layer.1" not in names
+    fits = mirror(Program("train_step", {}, graph), build_for(graph, mirror_words=said, budget=1 << 40))
+    assert {n.name for n in fits.graph.nodes if n.phase is Phase.MIRROR} == ({"layer.1"} if word == "always" else set())
 
 
 def test_linear_in_nodes(allowed: Callable[[float, float], bool]) -> None:
