@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from dslc.cli.commands.verify import options_again
+from dslc.compiler import pipeline
+
 MODEL = """nn 1
 dim B in 1..64 = 8
 
@@ -217,6 +220,18 @@ def test_verify_rebuilds_with_the_options_of_the_artifact(dslc: Callable, projec
     )
     assert dslc("build", "net.nn", *flags).code == 0
     assert dslc("verify", "build/other", "--rebuild", "net.nn").code == 0
+
+
+@pytest.mark.parametrize("asked", ["f32", "f64", "bf16", "f16", None])
+@pytest.mark.parametrize(
+    "section", ["", "precision { compute = bf16 }\n", "precision { compute = f16; params = f64 }\n"]
+)
+def test_verify_rebuilds_in_the_precision_of_the_artifact(tmp_path: Path, asked: str | None, section: str) -> None:
+    """That of the option, or of the source."""
+    (tmp_path / "net.nn").write_text(MODEL.replace("nn 1\n", f"nn 1\n{section}"))
+    checked = pipeline.check_file(tmp_path / "net.nn")
+    recorded = pipeline.recorded_options(checked, pipeline.Options(target="sm_90", precision=asked))
+    assert pipeline.recorded_options(checked, options_again(recorded, "net")) == recorded
 
 
 def test_verify_looks_into_every_plan(dslc: Callable, project: Path) -> None:

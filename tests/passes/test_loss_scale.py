@@ -139,6 +139,32 @@ def test_of_micro_batches_the_sums_are_let_go(tmp_path: Path) -> None:
         assert not s.train_step(**batch(2, 16)).skipped, "nothing is left in the sums"
 
 
+@pytest.mark.parametrize("more", ["", ALL_PARTS])
+def test_nothing_is_updated_in_part(tmp_path: Path, more: str) -> None:
+    """The scale falls to where the last elements of gradients overflow, and then none does."""
+    with session(checked(tmp_path, OPTIMIZERS[0], more, loss="1000 * "), LossScale()) as s:
+        s.train_step(**batch(0, 16 if more else 8))
+        before, count = scaled_to(s, TOO_HIGH), 0
+        while s.train_step(**batch(1, 16 if more else 8)).skipped:
+            count += 1
+            assert changed(before, s.state_tensors()) - {"n.running_mean", "n.running_var"} <= set(SCALING)
+        assert count >= 2 and {"a.weight", "head.bias"} <= changed(before, s.state_tensors())
+
+
+def test_a_loss_that_is_not_finite_skips_a_step(tmp_path: Path) -> None:
+    """Though its gradients are."""
+    text = (MODEL % (ADAM, "")).replace("label: i32[B])", "label: i32[B], more: float = 0.0)")
+    (tmp_path / "net.nn").write_text(
+        text.replace("= cross_entropy(output, label)", "= cross_entropy(output, label) + more * 1e38")
+    )
+    with session(pipeline.check_file(tmp_path / "net.nn"), LossScale()) as s:
+        s.train_step(**batch(0))
+        before = s.state_tensors()
+        result = s.train_step(**batch(1), more=1e10)
+        assert result.loss == np.inf and result.skipped and result.nonfinite is None
+        assert changed(before, s.state_tensors()) == set(SCALING)
+
+
 def test_the_optimizer_counts_its_own_steps(tmp_path: Path) -> None:
     """As with PyTorch's GradScaler: a step that is skipped is none for adam's bias correction, nor for the averages."""
     model = checked(tmp_path, ADAM, "  ema = 0.9\n")

@@ -15,6 +15,7 @@ from dslc.cli.output import emit
 from dslc.cli.sources import as_argument
 
 if TYPE_CHECKING:
+    from dslc.compiler.pipeline import Options
     from dslc.runtime.artifact import Artifact
 
 
@@ -49,21 +50,17 @@ def command(artifact: str, digest: str | None, rebuild: str | None) -> int:
     return EXIT_DIFFERENCE
 
 
-def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
-    """What differs between the artifact and a build of ``source`` with its options; empty when the bytes are equal."""
+def options_again(recorded: Mapping[str, Any], name: str) -> Options:
+    """The options that an artifact of this name was built with."""
     from dslc.cli.compile import options_of
-    from dslc.compiler.check.model import check_file, split_model
-    from dslc.compiler.pipeline import build
 
-    header = artifact.header
-    recorded = header["options"]
     compute, params = recorded["precision"]["compute"], recorded["precision"]["params"]
-    options = options_of(
+    by_option = "f32" if compute in ("bf16", "f16") else compute  # other pairs the source says itself
+    return options_of(
         {
             "target": recorded["target"],
             "providers": recorded["providers"],
-            # Where they differ, the source says so itself: an option sets both.
-            **({"precision": compute} if compute == params else {}),
+            **({"precision": compute} if params == by_option else {}),
             "sizes": recorded["sizes"],
             "fuse": recorded["fuse"],
             "mirror": recorded["mirror"],
@@ -72,8 +69,18 @@ def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
             "gather": recorded.get("gather", False),
             "steps_per_launch": recorded.get("steps_per_launch", 1),
         },
-        name=header["name"],
+        name=name,
     )
+
+
+def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
+    """What differs between the artifact and a build of ``source`` with its options; empty when the bytes are equal."""
+    from dslc.compiler.check.model import check_file, split_model
+    from dslc.compiler.pipeline import build
+
+    header = artifact.header
+    recorded = header["options"]
+    options = options_again(recorded, header["name"])
     file, model = split_model(source)
     arguments = {name: as_argument(value) for name, value in recorded["args"].items()}
     result = build(check_file(file, model or header["model"], arguments), options)
