@@ -171,7 +171,7 @@ class _Section:
         )  # fmt: skip
 
     def _key(self) -> str:
-        items = [_swatch(self.colours[line]) + plain(f"{line}  {line.text[:60]}") for line in self.shown]
+        items = [_swatch(self.colours[line]) + plain(f"{line}  {_cut(line.text, 60)}") for line in self.shown]
         return tag("ul", *(tag("li", item) for item in (*items, _swatch("cx") + "other")), class_="key")
 
     def _time(self) -> str:
@@ -203,19 +203,18 @@ class _Section:
             return ""
         total = sum(r.seconds for r in rows)
         longest, most = rows[0].seconds, max(r.at_peak for r in rows)
-        head = ("line", "source", "nodes", "modelled", "moved", "FLOP", "at the peak")
-        text = table(head, (self._line(r, total, longest, most) for r in rows[:_LINES]), (2, 3, 4, 5, 6))
+        head = ("line", "modelled", "at the peak", "moved", "FLOP", "nodes")
+        text = table(head, (self._line(r, total, longest, most) for r in rows[:_LINES]), (1, 2, 3, 4, 5))
         return "\n".join([tag("h3", "Source lines"), text, _rest(rows[_LINES:], "lines")])
 
     def _line(self, row: LineRow, total: float, longest: float, most: int) -> Sequence[str]:
         return (
-            tag("td", _swatch(self.colour(row.line)), plain(row.line)),
-            tag("td", tag("code", plain(row.line.text[:100])), class_="text"),
-            number(f"{row.nodes:,}"),
+            _named(_swatch(self.colour(row.line)), str(row.line), _cut(row.line.text, 100)),
             share(row.seconds / longest, f"{time_text(row.seconds)} {row.seconds / total:.1%}"),
+            share(row.at_peak / most if most else 0.0, size_text(row.at_peak)),
             number(size_text(row.bytes)),
             number(_count(row.flops)),
-            share(row.at_peak / most if most else 0.0, size_text(row.at_peak)),
+            number(f"{row.nodes:,}"),
         )
 
     def _nodes(self) -> str:
@@ -223,23 +222,22 @@ class _Section:
         if not work:
             return ""
         shown = work[: self.rows]
-        head = ("step", "node", "ops", "line", "runs as", "modelled", "moved", "FLOP", "bound by", "of the roof")
+        head = ("step", "node", "modelled", "bound by", "at the roof", "moved", "FLOP", "runs as", "line")
         total, longest = sum(w.seconds for w in work), work[0].seconds
         rows = (self._node(w, total, longest) for w in shown)
-        return "\n".join([tag("h3", "Kernels"), table(head, rows, (0, 5, 6, 7, 9)), _rest(work[len(shown) :], "nodes")])
+        return "\n".join([tag("h3", "Kernels"), table(head, rows, (0, 2, 4, 5, 6)), _rest(work[len(shown) :], "nodes")])
 
     def _node(self, work: Work, total: float, longest: float) -> Sequence[str]:
         return (
             number(work.step),
-            tag("td", _swatch(work.phase), plain(work.name), class_="text"),
-            tag("td", tag("code", plain(work.what)), class_="text"),
-            tag("td", _swatch(self.colour(work.line)), plain(work.line)),
-            cell(work.where),
+            _named(_swatch(work.phase), work.name, work.what),
             share(work.seconds / longest, f"{time_text(work.seconds)} {work.seconds / total:.1%}"),
-            number(size_text(work.bytes)),
-            number(_count(work.flops)),
             cell(work.bound),
             number(f"{work.roof / work.seconds:.0%}"),
+            number(size_text(work.bytes)),
+            number(_count(work.flops)),
+            cell(work.where),
+            tag("td", _swatch(self.colour(work.line)), plain(work.line)),
         )
 
     def _passes(self) -> str:
@@ -263,6 +261,15 @@ class _Section:
             cell("" if step.moved_before == step.moved_after else _saved(step.moved_after - step.moved_before)),
             *((number(f"{step.seconds:.3f}"),) if self.times else ()),
         )
+
+
+def _named(mark: str, name: str, code: str) -> str:
+    """A cell with a name, and behind it (on a narrow screen below it) what it does."""
+    return tag("td", mark, plain(name), " ", tag("code", plain(code)), class_="text")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _count(flops: int) -> str:
