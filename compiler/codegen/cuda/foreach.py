@@ -215,15 +215,16 @@ def casts(node: Node) -> list[Launch]:
 
 
 def looks(node: Node) -> list[Launch]:
-    """A ``nonfinite``: the flags are cleared, then one launch looks at all tensors of a dtype, as far as they are next
-    to each other."""
+    """A ``nonfinite``: the flags are cleared, then one launch looks at all tensors of a dtype that are next to each
+    other and not empty."""
     clear, *_ = nonfinite(node)
     found, first = [clear], 0
-    for dtype, several in groupby(node.inputs, lambda value: value.type.dtype):
+    for (dtype, some), several in groupby(node.inputs, lambda value: (value.type.dtype, value.type.bytes > 0)):
         values = list(several)
-        sizes = [math.prod(value.type.ints) for value in values]
-        groups = [_Group(size, (value,), ()) for size, value in zip(sizes, values)]
-        found += _launches(look(dtype, (max(2, *sizes),)), groups, writes=node.outputs, first=first)
+        if some:
+            groups = [_Group(math.prod(value.type.ints), (value,), ()) for value in values]
+            template = look(dtype, (max(2, *(group.size for group in groups)),))
+            found += _launches(template, groups, writes=node.outputs, first=first)
         first += len(values)
     return found
 
