@@ -12,6 +12,8 @@ from fake_driver import FakeDriver
 from gpu_model import Kernels, moved_to_gpu
 
 from dslc.compiler import pipeline
+from dslc.compiler.ir.build import LossScale, Precision
+from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import registry
 from dslc.runtime.artifact import Artifact
 from dslc.runtime.cuda import device as devices
@@ -74,3 +76,26 @@ def test_a_compiled_model(tmp_path: Path, machine: Callable[..., FakeDriver], mo
     assert equal(gpu, cpu, lambda s: s.state_tensors())
     gpu.close()
     assert devices.memory_info().used == 0
+
+
+@pytest.mark.parametrize(("more", "rows"), [("", 4), ("accumulate = 3; ema = 0.9", 12)])
+def test_a_loss_scale_comes_back_with_each_step(
+    tmp_path: Path, machine: Callable[..., FakeDriver], monkeypatch: pytest.MonkeyPatch, more: str, rows: int
+) -> None:
+    """Though results are late; a step in the middle overflows."""
+    scale = LossScale(interval=3)
+    monkeypatch.setattr(pipeline, "precision_of", lambda *_: Precision(DType.F32, DType.F32, scale))
+    gpu, cpu = both(tmp_path, machine, more)
+    given = [batch(i, rows) for i in range(6)]
+    given[3]["image"][0] = np.inf
+    late = [gpu.train_step(**b) for b in given]
+    expected = [cpu.train_step(**b) for b in given]
+    assert [(r.loss_scale, r.skipped, r.skipped_steps) for r in late] == [
+        (65536, False, 0), (65536, False, 0), (65536, False, 0), (131072, True, 1), (65536, False, 1), (65536, False, 1)
+    ]  # fmt: skip
+    assert late[:3] + late[4:] == expected[:3] + expected[4:] and np.isnan(late[3].loss)
+    assert gpu.counters["synchronisations"] == 0
+    together = [(r.loss_scale, r.skipped, r.skipped_steps) for r in gpu.train_steps(given)]
+    assert together == [(r.loss_scale, r.skipped, r.skipped_steps) for r in (cpu.train_step(**b) for b in given)]
+    assert equal(gpu, cpu, lambda s: s.state_tensors())
+    gpu.close()
