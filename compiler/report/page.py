@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 _COLOURS: Final = 10
 _RECTANGLES: Final = (500, 1200)  # of the largest program, and of all others together
-_ROWS: Final = (60, 200)  # of a table of nodes, likewise
+_ROWS: Final = (60, 200)  # of a table of nodes or lines, likewise
 _MOST: Final = (120, 25)  # rectangles and rows of one other program
-_LINES: Final = 100
 _PHASES: Final = ("forward", "mirror", "backward", "update")
 _LARGEST_GRAPH: Final = 256 << 10  # bytes of its picture; a larger one is left to `dslc show --svg`
 
@@ -114,8 +113,9 @@ class _Section:
     """All that is told of one program."""
 
     def __init__(self, facts: Facts, told: EntryReport, rectangles: int, rows: int, *, times: bool) -> None:
-        """``rectangles`` of memory and ``rows`` of nodes, at most; what is left is told in sum."""
+        """``rectangles`` of memory and ``rows`` of nodes and of lines, at most; what is left is told in sum."""
         self.facts, self.told, self.rectangles, self.rows, self.times = facts, told, rectangles, rows, times
+        self.coarse = rectangles < _RECTANGLES[0]
         lines = list(dict.fromkeys([*ranked(facts, _COLOURS), *(r.line for r in facts.lines if r.line.number)]))
         self.shown = lines[:_COLOURS]
         self.colours = {line: f"c{i}" for i, line in enumerate(self.shown)}
@@ -154,6 +154,7 @@ class _Section:
         at_peak = [w for w in facts.work if w.step == facts.peak]
         if at_peak:
             peak += f", {at_peak[0].what} {at_peak[0].name}"
+        picture = memory_svg(facts, self.colour, self.rectangles, coarse=self.coarse)
         return "\n".join(
             [
                 tag("h3", "Memory"),
@@ -161,7 +162,7 @@ class _Section:
                          f"{size_text(facts.memory.work_bytes)} in all. The line is what is in use."),
                 tag(
                     "figure",
-                    tag("div", memory_svg(facts, self.colour, self.rectangles), class_="plot memory"),
+                    tag("div", picture, class_="plot memory"),
                     tag("div", tag("span", "step 0"), tag("span", plain(peak), class_="peak"),
                         tag("span", f"{facts.steps - 1}"), class_="axis"),
                     tag("p", class_="told", aria_live="polite"),
@@ -181,6 +182,7 @@ class _Section:
         phases = dict.fromkeys(w.phase for w in facts.work)
         key = [tag("li", _swatch(p) + p) for p in _PHASES if p in phases]
         streams = len({w.stream for w in facts.work})
+        picture = time_svg(facts, self.colour, coarse=self.coarse)
         return "\n".join(
             [
                 tag("h3", "Time"),
@@ -188,7 +190,7 @@ class _Section:
                          "the bytes and doing the arithmetic. A model for comparing, no measurement: see dslc bench."),
                 tag(
                     "figure",
-                    tag("div", time_svg(facts, self.colour), class_="plot time", style=f"--rows:{time_rows(facts)}px"),
+                    tag("div", picture, class_="plot time", style=f"--rows:{time_rows(facts)}px"),
                     tag("div", tag("span", "0"), tag("span", f"{streams} stream{'s' * (streams > 1)}"),
                         tag("span", plain(time_text(facts.seconds))), class_="axis"),
                     tag("p", class_="told", aria_live="polite"),
@@ -204,8 +206,8 @@ class _Section:
         total = sum(r.seconds for r in rows)
         longest, most = rows[0].seconds, max(r.at_peak for r in rows)
         head = ("line", "modelled", "at the peak", "moved", "FLOP", "nodes")
-        text = table(head, (self._line(r, total, longest, most) for r in rows[:_LINES]), (1, 2, 3, 4, 5))
-        return "\n".join([tag("h3", "Source lines"), text, _rest(rows[_LINES:], "lines")])
+        text = table(head, (self._line(r, total, longest, most) for r in rows[: self.rows]), (1, 2, 3, 4, 5))
+        return "\n".join([tag("h3", "Source lines"), text, _rest(rows[self.rows :], "lines")])
 
     def _line(self, row: LineRow, total: float, longest: float, most: int) -> Sequence[str]:
         return (

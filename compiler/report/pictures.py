@@ -17,7 +17,11 @@ from dslc.compiler.report.markup import plain, tag
 WIDTH: Final = 1000
 HEIGHT: Final = 400
 _THIN: Final = 1.2  # units; what is thinner is not seen by itself
-_CELL: Final = (50, 10)  # units that small buffers are put together in
+_CELLS: Final = (
+    (50, 10),
+    (100, 25),
+)  # units that small buffers are put together in: of a fine picture, of a coarse one
+_SHORT: Final = (1.2, 4.0)  # units of time that nodes are put together below, likewise
 _ROW: Final = 26  # units of a stream's row, with its gap
 _PHASES: Final = 8  # units of the row that tells the phases
 
@@ -25,9 +29,10 @@ _PHASES: Final = 8  # units of the row that tells the phases
 Colour = Callable[[Line], str]
 
 
-def memory_svg(facts: Facts, colour: Colour, most: int) -> str:
+def memory_svg(facts: Facts, colour: Colour, most: int, *, coarse: bool = False) -> str:
     """The work region: a rectangle is a buffer, to the right go the steps, upwards the addresses. The ``most`` largest
     rectangles stand for themselves."""
+    cell = _CELLS[coarse]
     high = facts.memory.work_bytes
     across, up = WIDTH / facts.steps, HEIGHT / high
 
@@ -45,7 +50,7 @@ def memory_svg(facts: Facts, colour: Colour, most: int) -> str:
     for block in facts.blocks:
         if block not in own:
             x, y, width, height = box(block)
-            cells[int((x + width / 2) // _CELL[0]), int((y + height / 2) // _CELL[1])].append(block)
+            cells[int((x + width / 2) // cell[0]), int((y + height / 2) // cell[1])].append(block)
     marks = []
     for (column, row), members in sorted(cells.items()):
         if len(members) == 1:
@@ -54,7 +59,7 @@ def memory_svg(facts: Facts, colour: Colour, most: int) -> str:
         told = f"{len(members)} small buffers, {size_text(sum(b.bytes for b in members))} in all, " + _life(
             min(b.start for b in members), max(b.end for b in members)
         )
-        marks.append(_rect(column * _CELL[0], row * _CELL[1], *_CELL, "cx", told))
+        marks.append(_rect(column * cell[0], row * cell[1], *cell, "cx", told))
     marks += [_rect(*box(b), colour(b.line), block_text(b)) for b in facts.blocks if b in own]
     x = (facts.peak + 0.5) * across
     points = _points(facts.alive, across, up)
@@ -99,14 +104,14 @@ def time_rows(facts: Facts) -> int:
     return _PHASES + _ROW * len({w.stream for w in facts.work})
 
 
-def time_svg(facts: Facts, colour: Colour) -> str:
+def time_svg(facts: Facts, colour: Colour, *, coarse: bool = False) -> str:
     """Nodes by modelled time, a row for each stream, and above them the phases."""
     across = WIDTH / facts.seconds
     streams = sorted({w.stream for w in facts.work})
     marks: list[str] = []
     for row, stream in enumerate(streams):
         top = _PHASES + 4 + row * _ROW
-        for members in _seen((w for w in facts.work if w.stream == stream), _THIN / across):
+        for members in _seen((w for w in facts.work if w.stream == stream), _SHORT[coarse] / across):
             first, last = members[0], members[-1]
             alone = len(members) == 1
             told = work_text(first, facts.seconds) if alone else _many(members)
