@@ -73,7 +73,7 @@ class Options:
 
     ``bulk``: the most kernels that a GPU is given at once, 0 for one launch and one wait each; None for all of a step.
     ``streams``: on how many streams of a GPU kernels may run, 1 or 2. ``gather``: on a GPU one launch for many small
-    tensors, and dropout within its neighbours' kernels.
+    tensors, dropout within its neighbours' kernels, and cheap values computed again by who reads them.
     ``steps_per_launch``: how many training steps a GPU is given at once, where they come together.
     ``target``: names joined by commas; an artifact holds the programs of each. ``precision`` overrides the file's
     compute and parameter types at once. ``mirror``: ``auto`` (values may be computed again in the backward pass where

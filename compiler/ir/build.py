@@ -107,7 +107,8 @@ class Build:
     ``state_bytes`` bytes, the same for all entries. ``mirror``: whether values may be computed again in the backward
     pass (``auto``, ``never``), of nodes in ``mirror_words`` as that says (``always`` or ``never``); ``budget``:
     the bytes that a program's io and work may take, as far as that can bring it there. ``streams`` of a GPU that nodes
-    may run on; ``gather``: whether its launches for many small tensors become one, and dropout a step of others."""
+    may run on; ``gather``: whether its launches for many small tensors become one, dropout a step of others, and cheap
+    values are computed again by who reads them."""
 
     target: str = "cpu"
     provider: str = "reference"

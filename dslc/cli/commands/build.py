@@ -47,7 +47,8 @@ _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
     "--gather",
     is_flag=True,
     default=None,
-    help="On a GPU, one launch for many small tensors, and dropout in its neighbours' kernels; not the default yet.",
+    help="On a GPU, one launch for many small tensors, dropout in its neighbours' kernels, cheap values computed again "
+    "by who reads them; not the default yet.",
 )
 @click.option(
     "--mirror",
