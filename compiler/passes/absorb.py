@@ -22,10 +22,10 @@ from __future__ import annotations
 import dataclasses
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order, origins_of
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
-from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered
+from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered, with_values
 
 
 def absorb(program: Program, build: Build) -> Program:
@@ -81,9 +81,7 @@ def _without(graph: Graph, chosen: set[Node]) -> Graph:
             fresh = node.with_inputs(inputs)
         if fresh is not node:
             new.update(zip(node.outputs, fresh.outputs))
-    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
-    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
-    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+    return with_values(graph, new)
 
 
 def joined(node: Node, current: tuple[Value, ...], taken: dict[Value, Node], new: dict[Value, Value]) -> Node:

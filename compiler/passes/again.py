@@ -20,11 +20,11 @@ import dataclasses
 from typing import Final
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Graph, Node, Value, order
+from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.passes.absorb import joined
-from dslc.compiler.passes.bodies import body_of, is_pointwise, names_of
+from dslc.compiler.passes.bodies import body_of, is_pointwise, names_of, with_values
 
 SMALL: Final = 1 << 16  # bytes of an input that is as good as free
 _MOST: Final = 12  # steps that are computed again
@@ -52,9 +52,7 @@ def again_graph(graph: Graph) -> Graph:
             new.update(zip(node.outputs, fresh.outputs))
     if not new:
         return graph
-    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
-    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
-    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+    return with_values(graph, new)
 
 
 def _spared(node: Node) -> dict[Value, Node]:

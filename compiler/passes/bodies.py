@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dslc.compiler.ir.graph import Attr, Node
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
 from dslc.compiler.ir.op import Pointwise
 
 _BODIES: Final = ("fused", "fused_sums")  # nodes with steps
@@ -48,3 +48,10 @@ def renumbered(body: tuple[Attr, ...], inputs: Sequence[int], offset: int) -> li
 def placed(number: Attr, inputs: Sequence[int], offset: int) -> int:
     assert isinstance(number, int)
     return inputs[number] if number < len(inputs) else offset + number - len(inputs)
+
+
+def with_values(graph: Graph, new: Mapping[Value, Value]) -> Graph:
+    """The graph whose outputs and updates are the new values, of the nodes that these need."""
+    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
+    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
+    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)

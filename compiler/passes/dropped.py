@@ -19,11 +19,11 @@ from __future__ import annotations
 import dataclasses
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Graph, Node, Value, order
+from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.passes.absorb import joined
-from dslc.compiler.passes.bodies import body_of, draws, is_pointwise
+from dslc.compiler.passes.bodies import body_of, draws, is_pointwise, with_values
 
 
 def dropped(program: Program, build: Build) -> Program:
@@ -56,9 +56,7 @@ def dropped_graph(graph: Graph) -> Graph:
             new.update(zip(node.outputs, fresh.outputs))
     if not new:
         return graph
-    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
-    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
-    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+    return with_values(graph, new)
 
 
 def _has_body(node: Node) -> bool:

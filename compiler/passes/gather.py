@@ -23,11 +23,12 @@ import dataclasses
 from typing import Final
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, order, origins_of
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, origins_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, int_tuple
 from dslc.compiler.ops.many import MAX_CASTS, casts, pick
+from dslc.compiler.passes.bodies import with_values
 
 LARGE: Final = 1 << 25  # bytes of a result that stays alone
 _FEW: Final = 2  # pieces that are as well copied
@@ -66,9 +67,7 @@ def gather_graph(graph: Graph) -> Graph:
             new.update(zip(node.outputs, fresh.outputs))
     if not new:
         return graph
-    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
-    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
-    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+    return with_values(graph, new)
 
 
 def _groups(graph: Graph) -> list[list[Node]]:

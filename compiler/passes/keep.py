@@ -22,13 +22,13 @@ import dataclasses
 from typing import Final
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.ops.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.absorb import joined
-from dslc.compiler.passes.bodies import body_of, is_pointwise
+from dslc.compiler.passes.bodies import body_of, is_pointwise, with_values
 
 SMALL: Final = 1 << 16  # bytes of a value that is as well read
 _MUCH: Final = 8  # nodes
@@ -64,9 +64,7 @@ def keep_graph(graph: Graph) -> Graph:
                 fresh = node.with_inputs(current)
             if fresh is not node:
                 new.update(zip(node.outputs, fresh.outputs))
-    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
-    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
-    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+    return with_values(graph, new)
 
 
 @dataclasses.dataclass(frozen=True)
