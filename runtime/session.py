@@ -9,9 +9,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from dslc.base.errors import InputError
-from dslc.runtime import calls, fork, probe, snapshot
+from dslc.runtime import fork, probe, snapshot
 from dslc.runtime.artifact import Artifact, read_artifact
 from dslc.runtime.backend import OnDevice
+from dslc.runtime.calls.evaluate import Evaluate
+from dslc.runtime.calls.predict import Predict
+from dslc.runtime.calls.train_step import TrainStep
 from dslc.runtime.context import Context, Loaded
 from dslc.runtime.cpu.executor import Meanings
 from dslc.runtime.inputs import as_numpy, check_names
@@ -402,16 +405,16 @@ class Session:
         self._backend.check()
 
     @cached_property
-    def _predict(self) -> calls.Predict:
-        return calls.Predict(self.interface, self._entry("predict"), self._row_independent)
+    def _predict(self) -> Predict:
+        return Predict(self.interface, self._entry("predict"), self._row_independent)
 
     @cached_property
-    def _train_step(self) -> calls.TrainStep:
-        return calls.TrainStep(self.interface, self._entry("train_step"), self._entry("accumulate_step"))
+    def _train_step(self) -> TrainStep:
+        return TrainStep(self.interface, self._entry("train_step"), self._entry("accumulate_step"))
 
     @cached_property
-    def _evaluate(self) -> calls.Evaluate:
-        return calls.Evaluate(self.interface, self._entry("eval_step"), self._entry("eval_finish"))
+    def _evaluate(self) -> Evaluate:
+        return Evaluate(self.interface, self._entry("eval_step"), self._entry("eval_finish"))
 
     def _entry(self, entry: str) -> list[Loaded]:
         return self._programs.get(entry, [])

@@ -9,7 +9,8 @@ from dslc.runtime.results import StepResult
 
 if TYPE_CHECKING:
     from dslc.runtime.backend import DeviceBound
-    from dslc.runtime.calls import Arrays, TrainStep
+    from dslc.runtime.calls.call import Arrays
+    from dslc.runtime.calls.train_step import TrainStep
     from dslc.runtime.context import Context, Loaded
     from dslc.runtime.state import State
 

@@ -1,0 +1,145 @@
+"""What the calls of a session share: names and arrays are checked, then programs of the right sizes are found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dslc.base.errors import ArtifactError, InputError
+from dslc.runtime.backend import OnDevice
+from dslc.runtime.batches import Cut, cut
+from dslc.runtime.inputs import Accepted, check_inputs, check_names, check_ranges
+from dslc.runtime.interface import Dim, Interface, Tensor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.context import Loaded
+
+Arrays = dict[str, "NDArray[Any] | OnDevice"]
+
+
+class Call:
+    """Shared by the calls: names and arrays are checked, then programs of the right sizes are found."""
+
+    entry: str  # of the artifact
+    call: str  # as users write it
+
+    def __init__(self, interface: Interface, programs: Sequence[Loaded]) -> None:
+        if not programs:
+            raise ArtifactError(
+                "R303",
+                f"the artifact holds no entry `{self.entry}`",
+                place=self.entry,
+                help="add a train section to the model and build it again",
+            )
+        self.interface = interface
+        self.programs = programs
+        self._like: Accepted | None = None  # what the last call was given, to check the same again quickly
+        read = {port.name for p in programs for port in p.plan.inputs}
+        self.tensors: tuple[Tensor, ...] = interface.inputs
+        self.optional: frozenset[str] = frozenset()
+        self.defaults: Mapping[str, float] = {}
+        if self.entry != "predict" and interface.train is not None:
+            self.tensors = interface.train_inputs
+            self.optional = frozenset(t.name for t in self.tensors if t.name not in read)
+            self.defaults = interface.train.scalars
+
+    def by_name(self, unnamed: Sequence[object]) -> None:
+        """InputError R105 for inputs without a name: their order in a model's text is not to matter."""
+        if unnamed:
+            names = ", ".join(f"{t.name}=..." for t in self.tensors)
+            raise InputError("R105", "inputs are given by name", place=self.call, help=f"write {self.call}({names})")
+
+    def checked(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], dict[str, int]]:
+        """Arrays, float arguments (with defaults filled in) and the value of each dim."""
+        like = self._like
+        if like is not None and like.fits(given):
+            arrays: Arrays = {name: given[name] for name, *_ in like.arrays}  # type: ignore[misc]
+            check_ranges(self.call, arrays, like.ranged)
+            dims = like.dims
+        else:
+            required = [t.name for t in self.tensors if t.name not in self.optional]
+            check_names(self.call, list(given), required, [*self.optional, *self.defaults])
+            present = [t for t in self.tensors if t.name in given]
+            arrays, dims = check_inputs(self.call, given, present, self.bounds)
+            self._like = Accepted.of(given, present, dims)
+        arguments = {n: number(self.call, n, given[n]) if n in given else v for n, v in self.defaults.items()}
+        return arrays, arguments, dims
+
+    @cached_property
+    def bounds(self) -> tuple[Dim, ...]:
+        """The dims with the bounds that hold for this call."""
+        return self.interface.dims
+
+    def matching(self, dims: Mapping[str, int], *, whole: bool) -> list[Loaded]:
+        """The programs built for these dims; the batch dim is left open unless ``whole``."""
+        batch = self.interface.batch
+        fixed = {n: v for n, v in dims.items() if whole or n != batch}
+        found = [p for p in self.programs if all(self.sizes(p).get(n, v) == v for n, v in fixed.items())]
+        if not found:
+            raise self.not_built(fixed)
+        return found
+
+    def sizes(self, program: Loaded) -> Mapping[str, int]:
+        """The dims of a call that this program serves."""
+        return program.sizes
+
+    def shown(self, program: Loaded) -> str:
+        """The same for people."""
+        return ", ".join(f"{n} = {v}" for n, v in sorted(self.sizes(program).items()))
+
+    def not_built(self, dims: Mapping[str, int]) -> InputError:
+        """R105 for sizes that no program of this entry was built for."""
+        asked = ", ".join(f"{n} = {v}" for n, v in sorted(dims.items()))
+        built = "; ".join(sorted(map(self.shown, self.programs)))
+        return InputError(
+            "R105",
+            f"`{self.call}` was not built for {asked}",
+            place=self.call,
+            help=f"give {built}" + "; other sizes are built with --size",
+        )
+
+    def cut(
+        self, dims: Mapping[str, int], tensors: tuple[Tensor, ...], *, pad: bool
+    ) -> list[tuple[Loaded, Cut | None]]:
+        """The runs that make up the call, in order of rows. A single one, uncut, where rows cannot be told apart."""
+        batch = self.interface.batch
+        if batch is None or batch not in dims or not self.interface.cuttable(tensors):
+            return [(self.matching(dims, whole=True)[0], None)]
+        by_size = {p.sizes[batch]: p for p in self.matching(dims, whole=False)}
+        pieces = cut(dims[batch], list(by_size), pad=pad)
+        if pieces is None:
+            raise self.not_built({batch: dims[batch]})
+        return [(by_size[piece.size], piece) for piece in pieces]
+
+    @cached_property
+    def by_row(self) -> frozenset[str]:
+        """The inputs whose axis 0 is the batch dim."""
+        return frozenset(t.name for t in self.tensors if self.interface.rows_of(t))
+
+
+def unbounded(dim: Dim) -> Dim:
+    return replace(dim, low=0, high=(1 << 63) - 1)
+
+
+def number(call: str, name: str, value: object) -> float:
+    """A finite float argument; InputError R105 for anything else."""
+    if isinstance(value, int | float | np.floating | np.integer) and not isinstance(value, bool):
+        try:
+            result = float(value)
+        except OverflowError:
+            result = math.inf
+        if math.isfinite(result):
+            return result
+    raise InputError(
+        "R105",
+        f"`{name}` is {repr(value)[:60]}, a finite number was expected",
+        place=f"{call}({name}=...)",
+        help="pass a float",
+    )
