@@ -64,13 +64,19 @@ class Gpu:
         self.call("cuMemFree", address)
 
     def upload(self, address: int, data: np.ndarray) -> None:
+        """The bytes are there when it returns: ``cuMemcpyHtoD`` promises that of pinned memory alone, and this stream
+        does not wait for the default one."""
         if data.nbytes:
-            self.call("cuMemcpyHtoD", address, np.ascontiguousarray(data).ctypes.data, data.nbytes)
+            whole = np.ascontiguousarray(data)
+            self.call("cuMemcpyHtoDAsync", address, whole.ctypes.data, data.nbytes, self.stream)
+            self.wait()
 
     def download(self, address: int, size: int) -> np.ndarray:
+        """What stands there after all work so far."""
         data = np.empty(size, np.uint8)
         if size:
-            self.call("cuMemcpyDtoH", data.ctypes.data, address, size)
+            self.call("cuMemcpyDtoHAsync", data.ctypes.data, address, size, self.stream)
+            self.wait()
         return data
 
     def kernel(self, symbol: str, cubin: bytes) -> Any:
