@@ -156,6 +156,7 @@ __device__ __forceinline__ void add(Sums &sums, const Scores &weights, unsigned 
 // The warp's rows, times a factor each, by way of its part of a tile that nobody reads any more: 16 bytes a thread.
 __device__ __forceinline__ void write(T *to, const Sums &sums, const float (&factor)[TALL][2], unsigned char *tile, int first, int limit) {
   const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * TALL * 16;
+  __syncwarp(); // the warp's other lanes have read their rows there
 #pragma unroll
   for (int i = 0; i < TALL; ++i)
 #pragma unroll
