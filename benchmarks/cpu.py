@@ -41,7 +41,9 @@ PEERS: Final = {PREDICT: "infer_lenet"}  # other names there
 
 def build(bench: str, folder: Path, provider: str) -> tuple[Path, float]:
     """The artifact's path, and the seconds of the build."""
-    from dslc.compiler.pipeline import Options, build, check_file
+    from dslc.compiler.check.model import check_file
+    from dslc.compiler.options import Options
+    from dslc.compiler.pipeline import build
 
     started = time.perf_counter()
     made = build(check_file(str(MODELS[bench][0])), Options(provider=provider))

@@ -1,29 +1,27 @@
-"""From a checked model to an artifact: the passes in their order, the entries, the sizes."""
+"""From a checked model to an artifact: the passes in their order, then every entry at every size."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from dslc.base.cache import Cache, Counts
 from dslc.base.errors import BuildError
 from dslc.compiler import entries
 from dslc.compiler.budget import check_budget
-from dslc.compiler.check.model import Checked, check_all, check_file, check_program
+from dslc.compiler.check.model import Checked
 from dslc.compiler.codegen.select import select
-from dslc.compiler.codegen.target import ARCHITECTURES, TARGETS
 from dslc.compiler.emit import emit_artifact
 from dslc.compiler.interface import interface
 from dslc.compiler.ir.build import Build, LossScale, Pass, Precision
-from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.program import Mirrored, Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.layout import StateLayout, layout_state
 from dslc.compiler.naming import artifact_name
+from dslc.compiler.options import Options, Sizes, budget_of, entry_sizes, precision_of, recorded_options
 from dslc.compiler.passes.absorb import absorb
 from dslc.compiler.passes.again import again
 from dslc.compiler.passes.autodiff import autodiff
@@ -57,59 +55,8 @@ def mirror(program: Program, build: Build) -> Program:
 PIPELINE: Final[tuple[Pass, ...]] = (
     autodiff, precision, layout, decompose, simplify, mirror, *_FUSING, *_PLANNING
 )  # fmt: skip
-#: What each kind of target computes in and keeps its parameters in.
-_CPU_DTYPES: Final = ("f32", "f64")
-_GPU_DTYPES: Final = ("f32", "f64", "bf16")
-_GPU_COMPUTES: Final = (*_GPU_DTYPES, "f16")
-PROVIDERS: Final = ("reference", "auto", "own", "vendor")
 
-Sizes = Mapping[str, int]
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """Build options. ``sizes``: entry family (train, eval, predict) -> dim -> the values to build.
-
-    ``bulk``: the most kernels that a GPU is given at once, 0 for one launch and one wait each; None for all of a step.
-    ``streams``: on how many streams of a GPU kernels may run, 1 or 2. ``gather``: on a GPU one launch for many small
-    tensors, dropout within its neighbours' kernels, and cheap values computed again by who reads them.
-    ``steps_per_launch``: how many training steps a GPU is given at once, where they come together.
-    ``target``: names joined by commas; an artifact holds the programs of each. ``precision`` overrides the file's
-    compute and parameter types at once. ``mirror``: ``auto`` (values may be computed again in the backward pass where
-    that costs next to nothing, or where the budget asks for it), ``never``, or bytes: a budget in place of the file's.
-    """
-
-    target: str = "cpu"
-    provider: str = "auto"
-    precision: str | None = None
-    sizes: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
-    name: str | None = None
-    fuse: bool = True
-    bulk: int | None = None
-    streams: int = 1
-    gather: bool = False
-    steps_per_launch: int = 1
-    mirror: str | int = "auto"
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Each target once, in the order of ``TARGETS``; ``auto`` is the CPU."""
-        asked = {"cpu" if name == "auto" else name for name in self.target.split(",")}
-        return tuple(t for t in TARGETS if t in asked)
-
-    def check(self) -> None:
-        """BuildError E0601 or E0602 for an option that is not known."""
-        for name in self.target.split(","):
-            if name not in ("auto", *TARGETS):
-                known = ", ".join(("auto", *TARGETS))
-                raise BuildError("E0601", f"the target `{name}` is not known", place="--target", help=f"use {known}")
-        if self.provider not in PROVIDERS:
-            raise BuildError("E0603", f"the provider `{self.provider}` is not known", place="--providers",
-                             help=f"use {', '.join(PROVIDERS)}")  # fmt: skip
-        if self.provider == "vendor" and self.targets == ("cpu",):
-            raise BuildError("E0603", "the provider `vendor` is of libraries for GPUs", place="--providers",
-                             help="add a GPU, as --target sm_90, or use auto")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,85 +86,6 @@ class BuildResult:
     seconds: float
     kernels: int
     cache: Counts
-
-
-def precision_of(checked: Checked, options: Options) -> Precision:
-    """The storage dtypes of a build; E0602 for one that a target lacks. ``--precision bf16`` (or f16) keeps the
-    parameters in f32. In f16 the loss is scaled."""
-    compute = options.precision or checked.precision.compute
-    params = options.precision or checked.precision.params
-    if options.precision in ("bf16", "f16"):
-        params = "f32"
-    for target in options.targets:
-        computes, keeps = (_CPU_DTYPES, _CPU_DTYPES) if target == "cpu" else (_GPU_COMPUTES, _GPU_DTYPES)
-        for does, name, dtypes in (("compute", compute, computes), ("keep parameters", params, keeps)):
-            if name not in dtypes:
-                raise BuildError(
-                    "E0602",
-                    f"the target {target} does not {does} in {name}",
-                    place="--precision" if options.precision else "precision",
-                    help="build with --precision f32",
-                )
-    if options.precision is None:
-        for where, name in (*checked.precision.ops.items(), *(("@precision", n) for n in checked.precision.blocks)):
-            if name != compute and not _keeps_statistics(where, name, compute):
-                raise BuildError(
-                    "E0602",
-                    f"everything is computed in {compute}, not `{where}` in {name}",
-                    place="precision",
-                    help=f"build with --precision {compute}, which decides for all",
-                )
-    return Precision(DType(compute), DType(params), LossScale() if compute == "f16" else None)
-
-
-def _keeps_statistics(function: str, asked: str, compute: str) -> bool:
-    """Whether ``batchnorm = f32`` and the like say what is so anyway beside 16-bit floats: statistics and weights of
-    normalisations are f32, their tensors are not."""
-    op = OPS.get(function)
-    return asked == "f32" and compute in ("bf16", "f16") and op is not None and bool(op.statistics)
-
-
-def entry_sizes(checked: Checked, options: Options) -> list[tuple[str, Sizes]]:
-    """Every Program to build: (entry, value of each dim). BuildError E0603, E0304 for sizes that do not fit."""
-    dims = {d.name: d for d in checked.dims}
-    for family, wanted in options.sizes.items():
-        if family not in ("train", "eval", "predict"):
-            raise BuildError("E0603", f"`{family}` has no sizes", place="sizes", help="use train, eval, predict")
-        for name, values in wanted.items():
-            if name not in dims:
-                known = ", ".join(dims) or "none"
-                raise BuildError("E0603", f"the file declares no dim `{name}`", place="--size", help=f"it has {known}")
-            for value in values:
-                if not dims[name].low <= value <= dims[name].high:
-                    low, high = dims[name].low, dims[name].high
-                    raise BuildError("E0304", f"{name}={value} is not in {low}..{high}", place="--size",
-                                     help=f"choose a size in the bounds of `dim {name}`")  # fmt: skip
-    defaults = {d.name: d.default for d in checked.dims}
-    found: list[tuple[str, Sizes]] = [("init", defaults)]
-    if checked.train is not None:
-        if checked.train.accumulate > 1:
-            found += [("accumulate_step", s) for s in _family(checked, options, "train")]
-        found += [("train_step", s) for s in _family(checked, options, "train")]
-        found += [("eval_step", s) for s in _family(checked, options, "eval")]
-        found += [("eval_finish", defaults)]
-    found += [("predict", s) for s in _family(checked, options, "predict")]
-    return found
-
-
-def _family(checked: Checked, options: Options, family: str) -> list[Sizes]:
-    wanted = options.sizes.get(family, {})
-    trained = options.sizes.get("train", {})
-    result: list[dict[str, int]] = [{}]
-    for dim in checked.dims:
-        values = wanted.get(dim.name)
-        if values is None:
-            values = trained.get(dim.name) or (dim.default,)
-            if family != "train" and dim == checked.batch:
-                values = (dim.low, *values)
-        elif family == "train" and len(values) != 1:
-            raise BuildError("E0603", f"training takes one size of `{dim.name}`", place="--size")
-        result = [{**sizes, dim.name: v} for sizes in result for v in sorted(set(values))]
-    return list(result)
 
 
 def cut(checked: Checked, entry: str, sizes: Sizes, scale: LossScale | None = None) -> Program:
@@ -253,11 +121,6 @@ def build_options(checked: Checked, options: Options, layout: StateLayout, targe
         state=layout.offsets,
         state_bytes=layout.bytes,
     )
-
-
-def budget_of(checked: Checked, options: Options) -> int | None:
-    """Bytes of one session, at most: the option's, else the file's; None without one."""
-    return options.mirror if isinstance(options.mirror, int) else checked.budget
 
 
 def compile_entry(
@@ -363,26 +226,6 @@ def _rows_independent(checked: Checked) -> bool:
     return entries.rows_independent(program.graph, batched)
 
 
-def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
-    """The options as the header holds them: everything that decides the bytes. A build is stale when they differ."""
-    dtypes = precision_of(checked, options)
-    return {
-        "args": {n: v for n, v in checked.args.items() if isinstance(v, (bool, int, float, str))},
-        "target": ",".join(options.targets),
-        "providers": options.provider,
-        "precision": {"compute": dtypes.compute.value, "params": dtypes.params.value},
-        "fuse": options.fuse,
-        "bulk": "all" if options.bulk is None else options.bulk,
-        "steps_per_launch": options.steps_per_launch,
-        "streams": options.streams,
-        **({"gather": True} if options.gather else {}),
-        "mirror": options.mirror,
-        "sizes": {
-            family: {dim: list(values) for dim, values in dims.items()} for family, dims in options.sizes.items()
-        },
-    }
-
-
 def _need(layout: StateLayout, programs: Iterable[Program]) -> int:
     """Bytes of one session: the state, and io and work of the largest entry, which the others overlay."""
     plans = [p.memory for p in programs if p.memory is not None]
@@ -398,19 +241,3 @@ def _need_at(checked: Checked, options: Options, layout: StateLayout, batch: int
     largest = ("predict",) if checked.train is None else ("accumulate_step", "train_step")
     wanted = [(e, s) for e, s in entry_sizes(checked, smaller) if e in largest]
     return _need(layout, [compile_entry(checked, e, s, smaller)[0] for e, s in wanted])
-
-
-__all__ = [
-    "ARCHITECTURES",
-    "PIPELINE",
-    "TARGETS",
-    "BuildResult",
-    "Options",
-    "Path",
-    "build",
-    "check_all",
-    "check_file",
-    "check_program",
-    "compile_entry",
-    "cut",
-]

@@ -17,7 +17,8 @@ from dslc.runtime.header import MOST_STEPS_PER_LAUNCH
 
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
-    from dslc.compiler.pipeline import BuildResult, Options
+    from dslc.compiler.options import Options
+    from dslc.compiler.pipeline import BuildResult
     from dslc.runtime.train.config import Config
 
 Progress = Callable[[str, int, int], None]
@@ -33,7 +34,7 @@ _PAGE: Final = b"<!doctype html>\n<!-- Written by dslc build -->"
 
 def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
     """The ``build:`` section of a configuration as the compiler's options. Raises BuildError E0603."""
-    from dslc.compiler.pipeline import Options
+    from dslc.compiler.options import Options
 
     known = ("target", "precision", "sizes", "providers", "fuse", "name", "bulk", "streams", "mirror",
              "gather", "steps_per_launch")  # fmt: skip
@@ -157,7 +158,7 @@ def build_if_stale(
 
 
 def _is_fresh(path: Path, name: str, checked: Checked, options: Options) -> bool:
-    from dslc.compiler.pipeline import recorded_options
+    from dslc.compiler.options import recorded_options
     from dslc.compiler.toolchain.versions import toolchain
     from dslc.runtime.artifact import read_artifact
 

@@ -14,7 +14,7 @@ from dslc.cli.output import size_text, table
 
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
-    from dslc.compiler.pipeline import Options
+    from dslc.compiler.options import Options
 
 #: Memory of GPUs by the names that a budget may say, in bytes, as their makers count; the driver takes a part of it.
 GPUS: Final = {
@@ -66,7 +66,7 @@ def budget_bytes(text: str | None) -> int | None:
 def all_sizes(checked: Checked, wanted: Mapping[str, list[int]]) -> list[dict[str, int]]:
     """Every combination of the sizes that were asked for; other dims have their default. Raises BuildError E0603,
     E0304."""
-    from dslc.compiler.pipeline import Options, entry_sizes
+    from dslc.compiler.options import Options, entry_sizes
 
     for name, values in wanted.items():
         for value in values:
@@ -80,7 +80,8 @@ def forecast(checked: Checked, options: Options, sizes: Mapping[str, int]) -> Fo
     """The plan of a training step, or of a prediction where there is none, at these sizes."""
     from dslc.compiler.cost import MACHINES, total_seconds
     from dslc.compiler.layout import layout_state
-    from dslc.compiler.pipeline import compile_entry, precision_of
+    from dslc.compiler.options import precision_of
+    from dslc.compiler.pipeline import compile_entry
 
     entry = "predict" if checked.train is None else "train_step"
     program, _ = compile_entry(checked, entry, sizes, options)

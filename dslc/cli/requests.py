@@ -13,7 +13,7 @@ from dslc.cli.settings import default_config, merged_sizes
 
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
-    from dslc.compiler.pipeline import Options
+    from dslc.compiler.options import Options
     from dslc.runtime.train.config import Config
 
 
@@ -58,7 +58,7 @@ def chosen_entry(request: Request, entry: str | None, options: Options) -> tuple
     """The entry to look at, ``train_step`` or else ``predict`` where none is named, and its largest sizes. BuildError
     E0508 for an entry that the model lacks."""
     from dslc.cli.origins import placed
-    from dslc.compiler.pipeline import entry_sizes
+    from dslc.compiler.options import entry_sizes
 
     wanted = entry or ("train_step" if request.checked.train is not None else "predict")
     with placed(request.config):

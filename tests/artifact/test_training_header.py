@@ -10,6 +10,8 @@ import pytest
 
 from dslc.base.errors import ArtifactError
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
+from dslc.compiler.options import Options
 from dslc.runtime.artifact import Artifact
 from dslc.runtime.header import check_header, interface_sha256
 
@@ -29,7 +31,7 @@ train M() {
 def header(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     path = tmp_path_factory.mktemp("m") / "m.nn"
     path.write_text(SOURCE)
-    built = pipeline.build(pipeline.check_file(path), pipeline.Options(provider="reference"))
+    built = pipeline.build(check_file(path), Options(provider="reference"))
     return dict(Artifact.of_bytes(built.artifact).header)
 
 

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from dslc.base.cache import Cache
-from dslc.compiler.pipeline import BuildResult, Options, build, check_file
+from dslc.compiler.check.model import check_file
+from dslc.compiler.options import Options
+from dslc.compiler.pipeline import BuildResult, build
 from dslc.compiler.toolchain import crew as crew_module
 from dslc.compiler.toolchain import jobs as jobs_module
 from dslc.compiler.toolchain import kernels as kernels_module

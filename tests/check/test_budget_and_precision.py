@@ -8,7 +8,9 @@ import pytest
 
 from dslc.base.errors import BuildError
 from dslc.compiler.budget import largest_fitting
-from dslc.compiler.pipeline import Options, build, check_file, precision_of
+from dslc.compiler.check.model import check_file
+from dslc.compiler.options import Options, precision_of
+from dslc.compiler.pipeline import build
 
 MODEL = """nn 1
 dim B in 1..512 = 256

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from dslc.cli.commands.verify import options_again
-from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
+from dslc.compiler.options import Options, recorded_options
 
 MODEL = """nn 1
 dim B in 1..64 = 8
@@ -229,9 +230,9 @@ def test_verify_rebuilds_with_the_options_of_the_artifact(dslc: Callable, projec
 def test_verify_rebuilds_in_the_precision_of_the_artifact(tmp_path: Path, asked: str | None, section: str) -> None:
     """That of the option, or of the source."""
     (tmp_path / "net.nn").write_text(MODEL.replace("nn 1\n", f"nn 1\n{section}"))
-    checked = pipeline.check_file(tmp_path / "net.nn")
-    recorded = pipeline.recorded_options(checked, pipeline.Options(target="sm_90", precision=asked))
-    assert pipeline.recorded_options(checked, options_again(recorded, "net")) == recorded
+    checked = check_file(tmp_path / "net.nn")
+    recorded = recorded_options(checked, Options(target="sm_90", precision=asked))
+    assert recorded_options(checked, options_again(recorded, "net")) == recorded
 
 
 def test_verify_looks_into_every_plan(dslc: Callable, project: Path) -> None:

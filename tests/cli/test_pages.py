@@ -43,7 +43,8 @@ def test_bad_examples_give_their_code_and_mended_ones_none(code: str, info: str,
 def found_in(file: Path) -> list[str]:
     """The codes that checking the file, or else the graph of its training step, gives."""
     from dslc.compiler.check.model import check_all
-    from dslc.compiler.pipeline import Options, compile_entry, entry_sizes
+    from dslc.compiler.options import Options, entry_sizes
+    from dslc.compiler.pipeline import compile_entry
 
     try:
         for checked in check_all(file):

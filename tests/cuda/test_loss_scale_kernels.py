@@ -11,7 +11,9 @@ from evaluation import apply
 from test_region_texts import simulated
 
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Graph, Kind
+from dslc.compiler.options import Options
 from dslc.runtime.dtypes import numpy_dtype
 from dslc.runtime.header import GOOD_STEPS, LOSS_SCALE, SCALING, SKIPPED_STEPS
 
@@ -29,8 +31,8 @@ train Net(label: i32[B]) {{
 
 def graph_of(folder: Path, optimizer: str) -> Graph:
     (folder / "net.nn").write_text(MODEL.format(optimizer=optimizer))
-    options = pipeline.Options(target="sm_90", precision="f16", provider="own")
-    program, _ = pipeline.compile_entry(pipeline.check_file(folder / "net.nn"), "train_step", {"B": 4}, options)
+    options = Options(target="sm_90", precision="f16", provider="own")
+    program, _ = pipeline.compile_entry(check_file(folder / "net.nn"), "train_step", {"B": 4}, options)
     return program.graph
 
 

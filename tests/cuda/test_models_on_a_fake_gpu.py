@@ -12,9 +12,11 @@ from fake_driver import FakeDriver
 from gpu_model import Kernels, moved_to_gpu
 
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.build import LossScale, Precision
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import registry
+from dslc.compiler.options import Options
 from dslc.runtime.artifact import Artifact
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.session import Session, load
@@ -42,8 +44,8 @@ def batch(step: int, rows: int) -> dict[str, Any]:
 
 def both(folder: Path, machine: Callable[..., FakeDriver], more: str = "", seed: int = 0) -> tuple[Session, Session]:
     (folder / "small.nn").write_text(MODEL.format(more=more))
-    checked = pipeline.check_file(folder / "small.nn")
-    built = pipeline.build(checked, pipeline.Options(provider="reference"))
+    checked = check_file(folder / "small.nn")
+    built = pipeline.build(checked, Options(provider="reference"))
     kernels = Kernels(registry.meanings())
     (folder / "small.dslc").write_bytes(moved_to_gpu(Artifact.of_bytes(built.artifact), kernels))
     machine(**kernels.driver(seed=seed))

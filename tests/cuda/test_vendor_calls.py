@@ -14,6 +14,7 @@ import pytest
 from dslc.base.errors import BuildError
 from dslc.cli.commands.build import _contractions
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda import vendor
 from dslc.compiler.codegen.cuda.vendor import LEAST_WORK, WORKSPACE, VendorConv, VendorGemm, vendor_call
 from dslc.compiler.codegen.launch import Launch, Scratch
@@ -23,6 +24,7 @@ from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.channels_last import to_first, to_last
+from dslc.compiler.options import Options
 from dslc.runtime.plan import Gemm, GraphOp, Plan
 from dslc.runtime.plan_check import BlobInfo, check
 
@@ -142,8 +144,8 @@ def test_the_work_counts_alike_in_all_three_convolutions() -> None:
 
 
 def programs(model: str, size: int, provider: str = "vendor", **options: Any) -> Any:
-    checked = pipeline.check_file(str(MODELS / model))
-    options_ = pipeline.Options(target="sm_90", provider=provider, **options)
+    checked = check_file(str(MODELS / model))
+    options_ = Options(target="sm_90", provider=provider, **options)
     sizes = {d.name: d.default for d in checked.dims} | {checked.batch.name: size}  # type: ignore[union-attr]
     return pipeline.compile_entry(checked, "train_step", sizes, options_)[0]
 
@@ -178,9 +180,9 @@ def test_features_and_options(tmp_path: Path) -> None:
     source = "nn 1\ndim B in 1..64 = 32\nmodel Net(x: [B, 256]) -> [B, 256] {\n  return x |> linear(256)\n}\n"
     path = tmp_path / "net.nn"
     path.write_text(source)
-    checked = pipeline.check_file(str(path))
+    checked = check_file(str(path))
     sizes = {"predict": {"B": (1, 32)}}
-    options = pipeline.Options(target="cpu,sm_90", provider="vendor", sizes=sizes)
+    options = Options(target="cpu,sm_90", provider="vendor", sizes=sizes)
     result = pipeline.build(checked, options, cache=Cache.open())
     assert result.header["required_features"] == ["cublaslt", "cuda", "native"]
     assert result.header["options"]["providers"] == "vendor"
@@ -190,7 +192,7 @@ def test_features_and_options(tmp_path: Path) -> None:
     own = pipeline.build(checked, replace(options, provider="own"), cache=Cache.open())
     assert own.header["required_features"] == ["cuda", "native"] and _contractions(own) == []
     with pytest.raises(BuildError, match="libraries for GPUs"):
-        pipeline.Options(provider="vendor").check()
+        Options(provider="vendor").check()
 
 
 def test_random_products_are_calls_that_fit_the_plan() -> None:

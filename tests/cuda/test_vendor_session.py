@@ -18,6 +18,7 @@ from gpu_model import Kernels, on_gpu
 
 from dslc.base.errors import DslcWarning, EnvironmentFault, OutOfMemory
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda import vendor
 from dslc.compiler.codegen.cuda.vendor import WORKSPACE, VendorConv, VendorGemm, vendor_call
 from dslc.compiler.codegen.launch import Launch
@@ -26,6 +27,7 @@ from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.channels_last import to_first, to_last
+from dslc.compiler.options import Options
 from dslc.runtime.artifact import Artifact, Blob, write_artifact
 from dslc.runtime.cuda import cublaslt, cudnn
 from dslc.runtime.cuda import device as devices
@@ -93,7 +95,7 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Kernels]
     """The model for the CPU through numpy, and for a GPU with contractions by libraries and the rest by kernels."""
     monkeypatch.setattr(vendor, "LEAST_WORK", 0)
     (folder / "small.nn").write_text(MODEL)
-    built = pipeline.build(pipeline.check_file(folder / "small.nn"), pipeline.Options(provider="reference"))
+    built = pipeline.build(check_file(folder / "small.nn"), Options(provider="reference"))
     artifact, kernels = Artifact.of_bytes(built.artifact), Kernels(registry.meanings())
     programs: list[dict[str, Any]] = []
     blobs = [Blob(n, "constant", bytes(artifact.blob(n))) for n in artifact.blobs("constant")]

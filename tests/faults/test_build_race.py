@@ -29,7 +29,8 @@ import sys
 from pathlib import Path
 from dslc.base.errors import DslcError
 from dslc.cli.compile import publish
-from dslc.compiler.pipeline import Options, check_file
+from dslc.compiler.check.model import check_file
+from dslc.compiler.options import Options
 folder, number, kind = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 checked = check_file(folder / "net.nn")
 turn = 0

@@ -14,6 +14,7 @@ from dslc.compiler.ir.graph import Graph
 from dslc.compiler.ir.types import DType
 from dslc.compiler.layout import layout_state
 from dslc.compiler.ops.registry import meanings
+from dslc.compiler.options import Options
 from dslc.compiler.passes.autodiff import autodiff
 from dslc.runtime.session import Session, load
 
@@ -21,7 +22,7 @@ from dslc.runtime.session import Session, load
 def held(case: Case, path: Path, target: str = "cpu", provider: str = "auto") -> None:
     """A prediction and two steps of training on the target are near those of the interpreter, from the same state."""
     sizes = {"predict": {n: (s,) for n, s in case.sizes.items()}}
-    options = pipeline.Options(target=target, provider=provider, sizes=sizes)
+    options = Options(target=target, provider=provider, sizes=sizes)
     path.write_bytes(pipeline.build(case.checked, options).artifact)
     device = "cpu" if target == "cpu" else "gpu"
     with load(path, device=device, weights="init", seed=case.seed, meanings=meanings()) as session:
@@ -53,9 +54,7 @@ def _predict(case: Case, session: Session) -> None:
 
 def _train(case: Case, session: Session, step: int) -> None:
     program = pipeline.cut(case.checked, "train_step", case.sizes)
-    build = pipeline.build_options(
-        case.checked, pipeline.Options(provider="reference"), layout_state(case.checked, DType.F32)
-    )
+    build = pipeline.build_options(case.checked, Options(provider="reference"), layout_state(case.checked, DType.F32))
     graph = autodiff(program, build).graph
     feeds = _feeds(case, graph, session, step)
     names = {i.name for i in session.interface.train_inputs}

@@ -18,6 +18,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_program
 from dslc.compiler.layout import layout_state
 from dslc.compiler.ops.registry import meanings
+from dslc.compiler.options import Options
 from dslc.compiler.passes.runner import run_passes
 from dslc.compiler.passes.schedule import contents
 from dslc.runtime import plan_check
@@ -40,7 +41,7 @@ def compiled(
 ) -> Compiled:
     """The finished program of an entry, verified after each pass and at the end."""
     layout = layout_state(checked, dtype)
-    build = pipeline.build_options(checked, pipeline.Options(provider="reference", precision=dtype.value), layout)
+    build = pipeline.build_options(checked, Options(provider="reference", precision=dtype.value), layout)
     build = replace(build, precision=Precision(dtype, dtype))
     program, _ = run_passes(pipeline.cut(checked, entry, sizes), build, passes)
     verify_program(program, build)

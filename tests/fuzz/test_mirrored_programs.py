@@ -17,6 +17,7 @@ from dslc.compiler.ir.graph import Phase
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.verify import verify_program
 from dslc.compiler.layout import layout_state
+from dslc.compiler.options import Options
 from dslc.compiler.passes.runner import run_passes
 
 COUNT = 200 if os.environ.get("DSLC_SOAK") == "1" else 20
@@ -26,7 +27,7 @@ def trained(case: Case, seed: int, mirror: str | int) -> tuple[Program, dict[str
     """The program of a training step, and what it gives."""
     dtype = dtype_of(seed)
     layout = layout_state(case.checked, dtype)
-    options = pipeline.Options(provider="reference", precision=dtype.value, mirror=mirror)
+    options = Options(provider="reference", precision=dtype.value, mirror=mirror)
     build = replace(pipeline.build_options(case.checked, options, layout), precision=Precision(dtype, dtype))
     cut = pipeline.cut(case.checked, "train_step", case.sizes)
     program, _ = run_passes(cut, build, pipeline.PIPELINE)

@@ -16,7 +16,9 @@ from kernel_store import ROOT, Writer
 from vendor_cases import convolution, describe, node_of
 
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.options import Options
 
 FOLDER = ROOT / "vendor"
 MODELS = Path(__file__).parents[1] / "models"
@@ -62,8 +64,8 @@ def models(architecture: str) -> None:
              ("resnet32", FOLDER / "resnet.nn", None)]  # fmt: skip
     for name, path, precision in given:
         for provider in ("own", "vendor"):
-            options = pipeline.Options(target=architecture, provider=provider, precision=precision)
-            built = pipeline.build(pipeline.check_file(path), options)
+            options = Options(target=architecture, provider=provider, precision=precision)
+            built = pipeline.build(check_file(path), options)
             (FOLDER / f"{name}.{provider}.dslc").write_bytes(built.artifact)
             print(name, provider, len(built.artifact) >> 10, "KiB", f"{built.seconds:.1f} s", flush=True)
 

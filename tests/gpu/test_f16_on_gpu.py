@@ -26,11 +26,13 @@ STEPS = 200
 
 def started(folder: Path, precision: str) -> Session:
     from dslc.compiler import pipeline
+    from dslc.compiler.check.model import check_file
+    from dslc.compiler.options import Options
 
     target = Gpu().architecture
-    options = pipeline.Options(target=target, precision=precision, provider="own", sizes={"train": {"B": (64,)}})
+    options = Options(target=target, precision=precision, provider="own", sizes={"train": {"B": (64,)}})
     path = folder / f"{precision}.dslc"
-    path.write_bytes(pipeline.build(pipeline.check_file(LENET), options).artifact)
+    path.write_bytes(pipeline.build(check_file(LENET), options).artifact)
     return dslc.load(path, device="gpu", weights="init", seed=3)
 
 

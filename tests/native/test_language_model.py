@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 import dslc
-from dslc.compiler.pipeline import Options, build, check_file
+from dslc.compiler.check.model import check_file
+from dslc.compiler.options import Options
+from dslc.compiler.pipeline import build
 
 MODEL = """\
 nn 1

@@ -7,7 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Phase
+from dslc.compiler.options import Options
 from dslc.runtime.session import load
 
 MODEL = """nn 1
@@ -31,7 +33,7 @@ train Net(label: i32[B]) {
 
 def _trained(folder: Path, mirror: str) -> tuple[list[float], dict[str, np.ndarray], int]:
     (folder / "net.nn").write_text(MODEL)
-    built = pipeline.build(pipeline.check_file(folder / "net.nn"), pipeline.Options(mirror=mirror, provider="own"))
+    built = pipeline.build(check_file(folder / "net.nn"), Options(mirror=mirror, provider="own"))
     step = next(p for p in built.programs if p.entry == "train_step")
     path = folder / f"{mirror}.dslc"
     path.write_bytes(built.artifact)

@@ -21,9 +21,11 @@ import pytest
 
 import dslc
 from dslc.base.errors import ArtifactError, BuildError, EnvironmentFault, InputError
+from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen import lower
 from dslc.compiler.codegen.cpu.objects import LEVELS, object_of
-from dslc.compiler.pipeline import Options, build, check_file
+from dslc.compiler.options import Options
+from dslc.compiler.pipeline import build
 from dslc.runtime.artifact import read_artifact
 from dslc.runtime.cpu import objects
 from dslc.runtime.cpu.native import CommandList, Team, thread_count

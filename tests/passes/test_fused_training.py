@@ -8,15 +8,17 @@ import numpy as np
 import pytest
 
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
 from dslc.compiler.ops.registry import meanings
+from dslc.compiler.options import Options
 from dslc.runtime.session import load
 
 MODELS = Path(__file__).parent.parent / "models"
 
 
 def _trained(path: Path, fuse: bool, precision: str) -> tuple[list[float], dict[str, np.ndarray]]:
-    options = pipeline.Options(provider="reference", fuse=fuse, precision=precision, sizes={"train": {"B": (4,)}})
-    path.write_bytes(pipeline.build(pipeline.check_file(MODELS / "lenet.nn"), options).artifact)
+    options = Options(provider="reference", fuse=fuse, precision=precision, sizes={"train": {"B": (4,)}})
+    path.write_bytes(pipeline.build(check_file(MODELS / "lenet.nn"), options).artifact)
     rng = np.random.default_rng(3)
     losses = []
     with load(path, weights="init", seed=5, meanings=meanings()) as session:
@@ -37,7 +39,6 @@ def test_fused_training_is_unfused_training(precision: str, tmp_path: Path) -> N
 
 def test_the_same_source_gives_the_same_bytes() -> None:
     first, second = (
-        pipeline.build(pipeline.check_file(MODELS / "lenet.nn"), pipeline.Options(provider="reference")).artifact
-        for _ in range(2)
+        pipeline.build(check_file(MODELS / "lenet.nn"), Options(provider="reference")).artifact for _ in range(2)
     )
     assert first == second

@@ -16,6 +16,7 @@ from random_graphs import graph_of, input_of
 
 from dslc.base.errors import BuildError
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.build import Build, LossScale, ParamSpec, Precision, TrainSpec
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import OPS, Builder
@@ -24,9 +25,9 @@ from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.registry import optimizers
+from dslc.compiler.options import Options
 from dslc.compiler.passes import precision as precision_pass
 from dslc.compiler.passes.autodiff import autodiff
-from dslc.compiler.pipeline import Options
 from dslc.face import reference_meanings
 from dslc.runtime import tensorfile
 from dslc.runtime.artifact import Artifact
@@ -60,7 +61,7 @@ def batch(step: int, rows: int = 8) -> dict[str, Any]:
 
 def checked(folder: Path, optimizer: str = OPTIMIZERS[0], more: str = "", loss: str = "") -> Any:
     (folder / "net.nn").write_text((MODEL % (optimizer, more)).replace("= cross", f"= {loss}cross"))
-    return pipeline.check_file(folder / "net.nn")
+    return check_file(folder / "net.nn")
 
 
 def session(
@@ -157,7 +158,7 @@ def test_a_loss_that_is_not_finite_skips_a_step(tmp_path: Path) -> None:
     (tmp_path / "net.nn").write_text(
         text.replace("= cross_entropy(output, label)", "= cross_entropy(output, label) + more * 1e38")
     )
-    with session(pipeline.check_file(tmp_path / "net.nn"), LossScale()) as s:
+    with session(check_file(tmp_path / "net.nn"), LossScale()) as s:
         s.train_step(**batch(0))
         before = s.state_tensors()
         result = s.train_step(**batch(1), more=1e10)
@@ -270,7 +271,7 @@ def test_f16_is_of_gpus_and_has_a_scale(tmp_path: Path) -> None:
 def test_parameters_are_not_kept_in_f16(tmp_path: Path) -> None:
     (tmp_path / "net.nn").write_text("nn 1\nprecision { compute = f16; params = f16 }\n" + (MODEL % (ADAM, ""))[5:])
     with pytest.raises(BuildError) as caught:
-        pipeline.build(pipeline.check_file(tmp_path / "net.nn"), Options(target="sm_90"))
+        pipeline.build(check_file(tmp_path / "net.nn"), Options(target="sm_90"))
     assert caught.value.code == "E0602" and "does not keep parameters in f16" in caught.value.message
 
 

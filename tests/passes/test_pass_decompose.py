@@ -9,10 +9,12 @@ import pytest
 from random_graphs import assert_same_bits, evaluate, feeds_of
 
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Graph, Input, Kind, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.options import Options
 from dslc.compiler.passes import again, keep
 from dslc.compiler.passes.absorb import absorb_graph
 from dslc.compiler.passes.again import again_graph
@@ -45,10 +47,8 @@ train Net(label: i32[B]) {
 def _graph(tmp_path: Path, dtype: str) -> Graph:
     path = tmp_path / "net.nn"
     path.write_text(_NET)
-    options = pipeline.Options(provider="reference", precision=dtype)
-    program, _ = pipeline.compile_entry(
-        pipeline.check_file(str(path)), "train_step", {"B": 4}, options, after="precision"
-    )
+    options = Options(provider="reference", precision=dtype)
+    program, _ = pipeline.compile_entry(check_file(str(path)), "train_step", {"B": 4}, options, after="precision")
     return program.graph
 
 

@@ -10,8 +10,10 @@ import pytest
 from random_graphs import evaluate, feeds_of
 
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Graph, Kind, Node
 from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.options import Options
 from dslc.compiler.passes.layout import layout_graph
 from dslc.compiler.passes.simplify import simplify_graph
 
@@ -42,9 +44,9 @@ _BODIES = {
 def _graph(tmp_path: Path, body: str, dtype: str) -> Graph:
     path = tmp_path / "net.nn"
     path.write_text(_NET.format(body=body))
-    checked = pipeline.check_file(str(path))
+    checked = check_file(str(path))
     program, _ = pipeline.compile_entry(
-        checked, "train_step", {"B": 4}, pipeline.Options(provider="reference", precision=dtype), after="precision"
+        checked, "train_step", {"B": 4}, Options(provider="reference", precision=dtype), after="precision"
     )
     return program.graph
 

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
 from dslc.compiler.emit import plain_attr, plan_of
 from dslc.compiler.ir.graph import Kind, Node, Value
 from dslc.compiler.ir.program import Place, Program, Side
 from dslc.compiler.ir.verify import VerifyError, verify_program
 from dslc.compiler.layout import layout_state
+from dslc.compiler.options import Options, precision_of
 from dslc.compiler.passes.streams import first_reads
 from dslc.runtime.cuda.graph import Mark, dependencies
 from dslc.runtime.dtypes import numpy_dtype
@@ -44,12 +46,12 @@ train Net(label: i32[B]) {
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], tuple[Program, Any]]:
     path = tmp_path_factory.mktemp("net") / "net.nn"
     path.write_text(MODEL)
-    checked = pipeline.check_file(Path(path))
+    checked = check_file(Path(path))
 
     def made(streams: int) -> tuple[Program, Any]:
-        options = pipeline.Options(target="sm_90", provider="own", streams=streams, mirror="never")
+        options = Options(target="sm_90", provider="own", streams=streams, mirror="never")
         program, _ = pipeline.compile_entry(checked, "train_step", {"B": 4}, options)
-        layout = layout_state(checked, pipeline.precision_of(checked, options).params)
+        layout = layout_state(checked, precision_of(checked, options).params)
         return program, pipeline.build_options(checked, options, layout, "sm_90")
 
     return made

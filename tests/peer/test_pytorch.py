@@ -13,8 +13,10 @@ import pytest
 
 import dslc
 from dslc.base.errors import DslcWarning
+from dslc.compiler.check.model import check_file
 from dslc.compiler.ops.registry import ops
-from dslc.compiler.pipeline import Options, build, check_file, compile_entry
+from dslc.compiler.options import Options
+from dslc.compiler.pipeline import build, compile_entry
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 F = torch.nn.functional

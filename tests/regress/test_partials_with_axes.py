@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
 from dslc.compiler.ops.registry import meanings
+from dslc.compiler.options import Options
 from dslc.runtime.session import load
 
 MODEL = """nn 1
@@ -25,7 +27,7 @@ train Net(y: [B, 5]) {
 
 def test_the_dice_loss_of_each_class_is_that_of_all_rows(tmp_path: Path) -> None:
     (tmp_path / "net.nn").write_text(MODEL)
-    built = pipeline.build(pipeline.check_file(tmp_path / "net.nn"), pipeline.Options(provider="reference"))
+    built = pipeline.build(check_file(tmp_path / "net.nn"), Options(provider="reference"))
     (tmp_path / "net.dslc").write_bytes(built.artifact)
     rng = np.random.default_rng(2)
     x, y = rng.standard_normal((9, 3), dtype=np.float32), rng.random((9, 5), dtype=np.float32)
@@ -45,7 +47,7 @@ def test_integers_and_comparisons_of_the_batch_in_a_loss(tmp_path: Path) -> None
         '  loss = where(high, 2, 3) * cast(some, "float") + cast(output[0, 0] < 1000, "float") + 1',
     )
     (tmp_path / "net.nn").write_text(text)
-    built = pipeline.build(pipeline.check_file(tmp_path / "net.nn"), pipeline.Options(provider="reference"))
+    built = pipeline.build(check_file(tmp_path / "net.nn"), Options(provider="reference"))
     (tmp_path / "net.dslc").write_bytes(built.artifact)
     x, y = np.ones((9, 3), np.float32), np.zeros((9, 5), np.float32)
     with load(tmp_path / "net.dslc", weights="init", meanings=meanings()) as session:

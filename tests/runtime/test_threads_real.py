@@ -16,6 +16,8 @@ import pytest
 import dslc
 from dslc.base.errors import DslcError
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
+from dslc.compiler.options import Options
 from dslc.runtime.pool import Pool
 from dslc.runtime.session import Session
 
@@ -27,8 +29,8 @@ SIZES = (1, 2, 3, 4, 7)  # of batches; 1 and 4 are built, the others are padded 
 @pytest.fixture(scope="module")
 def lenet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("build") / "lenet.dslc"
-    options = pipeline.Options(provider="reference", sizes={"train": {"B": (4,)}, "predict": {"B": (1, 4)}})
-    path.write_bytes(pipeline.build(pipeline.check_file(MODEL), options).artifact)
+    options = Options(provider="reference", sizes={"train": {"B": (4,)}, "predict": {"B": (1, 4)}})
+    path.write_bytes(pipeline.build(check_file(MODEL), options).artifact)
     return path
 
 

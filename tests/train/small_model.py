@@ -8,6 +8,8 @@ import numpy as np
 
 import dslc
 from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
+from dslc.compiler.options import Options
 from dslc.runtime.session import Session
 
 SOURCE = """nn 1
@@ -38,8 +40,8 @@ def build(
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "small.nn"
     source.write_text(SOURCE.format(batch=batch, more=more, middle=middle, optimizer=optimizer))
-    options = pipeline.Options(precision=precision, provider=provider)
-    (folder / "small.dslc").write_bytes(pipeline.build(pipeline.check_file(source), options).artifact)
+    options = Options(precision=precision, provider=provider)
+    (folder / "small.dslc").write_bytes(pipeline.build(check_file(source), options).artifact)
     return folder / "small.dslc"
 
 

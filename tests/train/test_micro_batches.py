@@ -9,7 +9,8 @@ import pytest
 from small_model import batches, build, near, start
 
 from dslc.base.errors import ArtifactError, InputError
-from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
+from dslc.compiler.options import Options, recorded_options
 from dslc.runtime.artifact import read_artifact
 
 
@@ -128,7 +129,7 @@ def test_accumulate_is_an_argument_like_any_other(tmp_path: Path) -> None:
         "train M(parts: int = 1) {\n  loss = mean(output^2)\n  optimizer = sgd(lr=0.1)\n  accumulate = parts\n}\n"
     )
     for text, expected in (("1", 1), ("5", 5)):
-        checked = pipeline.check_file(path, args={"parts": text})
+        checked = check_file(path, args={"parts": text})
         assert checked.train is not None and checked.train.accumulate == expected
 
 
@@ -140,9 +141,9 @@ def test_another_number_of_micro_batches_is_another_build(tmp_path: Path) -> Non
         "train M(parts: int = 1, weight: float = 1.0) {\n  loss = weight * mean(output^2)\n"
         "  optimizer = sgd(lr=0.1)\n  accumulate = parts\n}\n"
     )
-    options = pipeline.Options()
+    options = Options()
     recorded = [
-        pipeline.recorded_options(pipeline.check_file(path, args=args), options)["args"]
+        recorded_options(check_file(path, args=args), options)["args"]
         for args in ({}, {"parts": "4"}, {"weight": "0.5"})
     ]
     assert recorded == [

@@ -41,7 +41,7 @@ def command(target: str | None, providers: str | None, device: str | None) -> in
 
 def _demands(target: str | None, providers: str | None, device: str | None) -> Demands:
     from dslc.cli.machine import Demands
-    from dslc.compiler.pipeline import Options
+    from dslc.compiler.options import Options
     from dslc.runtime.opening import check_options
 
     options = Options(target or "sm_90", providers or "auto")

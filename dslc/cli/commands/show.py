@@ -15,7 +15,7 @@ from dslc.cli.output import emit
 if TYPE_CHECKING:
     from dslc.cli.requests import Request
     from dslc.compiler.ir.program import Program
-    from dslc.compiler.pipeline import Options
+    from dslc.compiler.options import Options
 
 ENTRIES = ("init", "train_step", "eval_step", "eval_finish", "predict")
 
@@ -75,7 +75,8 @@ def command(
 def _compile(request: Request, entry: str | None, options: Options, after: str | None) -> Program:
     """The Program of an entry up to a pass; before all of them for None."""
     from dslc.cli.requests import chosen_entry
-    from dslc.compiler.pipeline import compile_entry, cut, precision_of
+    from dslc.compiler.options import precision_of
+    from dslc.compiler.pipeline import compile_entry, cut
 
     wanted, sizes = chosen_entry(request, entry, options)
     if after is None:

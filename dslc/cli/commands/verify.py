@@ -15,7 +15,7 @@ from dslc.cli.output import emit
 from dslc.cli.sources import as_argument
 
 if TYPE_CHECKING:
-    from dslc.compiler.pipeline import Options
+    from dslc.compiler.options import Options
     from dslc.runtime.artifact import Artifact
 
 
