@@ -11,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Final, Protocol, runtime_checkable
 
+from dslc.compiler.codegen.cuda.division import magic_of
 from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
 from dslc.compiler.codegen.launch import Given, Shared
 from dslc.compiler.codegen.target import Geometry
@@ -83,14 +84,9 @@ class Numbers:
         return f"s.{name}"
 
     def divisor(self, name: str, size: int) -> tuple[str, str, str]:
-        """The texts of a size and of what ``quotient`` of numbers.cuh divides by it with: magic number and shift.
-
-        Granlund and Montgomery (1994), for dividends below 2^31: magic is 2^(31 + shift) / size, rounded up.
-        """
-        shift = max(0, size - 1).bit_length()
-        magic = (1 << 31 + shift) // max(1, size) + 1
-        signed = magic - (1 << 32) if magic >> 31 else magic
-        return self.add(name, size), self.add(f"{name}_magic", signed), self.add(f"{name}_shift", shift)
+        """The texts of a size and of what ``quotient`` of numbers.cuh divides by it with: magic number and shift."""
+        magic, shift = magic_of(size)
+        return self.add(name, size), self.add(f"{name}_magic", magic), self.add(f"{name}_shift", shift)
 
     @property
     def given(self) -> Given:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final, Literal
 
-from dslc.compiler.codegen.cuda.cpp import C_TYPES, register
-from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants, register_sized
+from dslc.compiler.codegen.cuda.text import power_of_two
+from dslc.compiler.codegen.launch import Given, Launch
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType, TensorType
@@ -15,9 +16,12 @@ from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.channels_last import first_type
 
 Mode = Literal["max", "max_grad", "mean", "mean_grad"]
-_MODES: Final[tuple[Mode, ...]] = ("max", "max_grad", "mean", "mean_grad")
+_MODES: Final[tuple[Mode, ...]] = ("max", "max_grad", "mean", "mean_grad")  # by their numbers in pool.cu
 _THREADS: Final = 256
-_BLOCKS: Final = 1 << 16  # a thread takes several elements from there on
+_WORD: Final = 16  # bytes of one load
+_SMALL: Final = 2**30  # elements that i32 counts, with room for what lies outside of the image
+
+Three = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
@@ -32,34 +36,67 @@ class Pool:
     place: DType
     planes: int
     channels: int
-    image: tuple[int, int, int]
-    count: tuple[int, int, int]
-    taps: tuple[int, int, int]
-    stride: tuple[int, int, int]
-    pad: tuple[int, int, int]
-    file: str = "pool.cu"
+    image: Three
+    count: Three
+    taps: Three
+    stride: Three
+    pad: Three
 
     @property
-    def elements(self) -> int:
-        """Of the result."""
-        return self.planes * self.channels * prod(self.image if self.mode.endswith("grad") else self.count)
+    def back(self) -> bool:
+        """Whether the result is an image: a gradient."""
+        return self.mode.endswith("grad")
+
+    @property
+    def lanes(self) -> int:
+        """Channels a thread."""
+        return min(_WORD // max(self.dtype.itemsize, self.place.itemsize), power_of_two(self.channels))
+
+    @property
+    def items(self) -> int:
+        """Threads a plane."""
+        return prod(self.image if self.back else self.count) * self.channels // self.lanes
+
+    @property
+    def together(self) -> int:
+        """Planes that one number of a thread counts through: all of them, as a rule."""
+        return max(1, min(self.planes, _SMALL // self.items))
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((min(-(-self.elements // _THREADS), _BLOCKS), 1, 1), (_THREADS, 1, 1))
+        blocks = -(-self.together * self.items // _THREADS)
+        return Geometry((blocks, -(-self.planes // self.together), 1), (_THREADS, 1, 1))
 
-    def head(self) -> str:
-        axes = {"IMAGE": self.image, "COUNT": self.count, "TAPS": self.taps, "STRIDE": self.stride, "EDGE": self.pad}
-        text = f"#define MODE {_MODES.index(self.mode)}\n"
-        text += f"using X = {C_TYPES[self.dtype]};\nusing Y = {C_TYPES[self.place]};\n"
-        text += f"using SUM = {C_TYPES[self.dtype.computed]};\nconstexpr long long ELEMENTS = {self.elements};\n"
-        text += f"constexpr int CHANNELS = {self.channels};\n"
-        return text + "".join(
-            f"__device__ constexpr int {n}[3] = {{{', '.join(map(str, v))}}};\n" for n, v in axes.items()
+    @property
+    def _numbers(self) -> Numbers:
+        own, other = (self.image, self.count) if self.back else (self.count, self.image)
+        numbers = Numbers(
+            ITEMS=self.together * self.items, PLANES=self.planes, PLANES_A_BLOCK=self.together, CHANNELS=self.channels
         )
+        numbers.divisor("PARTS", self.channels // self.lanes)
+        for axis in range(3):
+            numbers.divisor(f"OWN{axis}", own[axis])
+            numbers.add(f"OTHER{axis}", other[axis])
+        return numbers
+
+    @property
+    def given(self) -> Given:
+        return self._numbers.given
+
+    @property
+    def code(self) -> Code:
+        most = self.planes * self.channels * max(prod(self.image), prod(self.count))
+        steps = [-(-k // s) for k, s in zip(self.taps, self.stride)] if self.back else self.taps
+        axes = {"STEPS": steps, "TAPS": self.taps, "STRIDE": self.stride, "EDGE": self.pad}
+        text = f"#define MODE {_MODES.index(self.mode)}\nusing X = {C_TYPES[self.dtype]};\n"
+        text += f"using Y = {C_TYPES[self.place]};\nusing SUM = {C_TYPES[self.dtype.computed]};\n"
+        text += f"using INDEX = {'int' if most <= _SMALL else 'long long'};\n"
+        text += constants(LANES=self.lanes, BACK=int(self.back)) + self._numbers.text()
+        text += "".join(f"__device__ constexpr int {n}[3] = {{{', '.join(map(str, v))}}};\n" for n, v in axes.items())
+        return Code("pool.cu", text)
 
 
-register(Pool)
+register_sized(Pool)
 
 
 def _lower(node: Node, mode: Mode, image: TensorType, out: TensorType, place: DType) -> list[Launch] | None:

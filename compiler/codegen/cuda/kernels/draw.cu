@@ -48,19 +48,49 @@ extern "C" __global__ void KERNEL(
   const unsigned long long draw = first / EACH + thread;
   unsigned words[4] = {(unsigned)draw, (unsigned)(draw >> 32), (unsigned)turn, (unsigned)(turn >> 32)};
   philox(words, (unsigned)key, (unsigned)(key >> 32));
+
+  // The draw's first element in this tensor; of the first draw some may be before it.
+  const long long e = (long long)(thread * EACH - first % EACH);
+  if (e >= s.ELEMENTS) return;
+  constexpr int PIECE = EACH * (int)sizeof(T) > 16 ? 16 / (int)sizeof(T) : EACH;
+  const bool whole = first % EACH == 0 && e + EACH <= s.ELEMENTS;
+  T made[EACH];
+#if MODE == 2
+  if (whole) {
+#pragma unroll
+    for (int i = 0; i < EACH; i += PIECE) {
+      const auto piece = Lanes<T, PIECE>::read(x + e + i);
+#pragma unroll
+      for (int j = 0; j < PIECE; ++j) made[i + j] = piece.x[j];
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < EACH; ++i)
+      if (e + i >= 0 && e + i < s.ELEMENTS) made[i] = x[e + i];
+  }
+#endif
 #pragma unroll
   for (int i = 0; i < EACH; ++i) {
-    // the element's number in this tensor; one before the first wraps to a large number
-    unsigned long long e = draw * EACH + i - first;
-    if (e >= (unsigned long long)s.ELEMENTS) continue;
 #if MODE == 0
-    float u = __fmul_rn(__uint2float_rn(words[i] >> 8), 0x1p-24f);
-    put(y + e, __fadd_rn(s.LOW, __fmul_rn(s.HIGH, u)));
+    put(made + i, __fadd_rn(s.LOW, __fmul_rn(s.HIGH, __fmul_rn(__uint2float_rn(words[i] >> 8), 0x1p-24f))));
 #elif MODE == 1
-    put(y + e, __fadd_rn(s.LOW, __fmul_rn(s.HIGH, normal(words, i))));
+    put(made + i, __fadd_rn(s.LOW, __fmul_rn(s.HIGH, normal(words, i))));
 #else
-    unsigned half = (words[i / 2] >> (i % 2 * 16)) & 0xFFFFu;
-    store(y + e, (int)half >= s.LEAST ? wide(x[e]) * s.SCALE : decltype(wide(x[e]))(0));
+    const unsigned half = (words[i / 2] >> (i % 2 * 16)) & 0xFFFFu;
+    store(made + i, (int)half >= s.LEAST ? wide(made[i]) * s.SCALE : decltype(wide(made[i]))(0));
 #endif
+  }
+  if (whole) {
+#pragma unroll
+    for (int i = 0; i < EACH; i += PIECE) {
+      Lanes<T, PIECE> piece;
+#pragma unroll
+      for (int j = 0; j < PIECE; ++j) piece.x[j] = made[i + j];
+      piece.write(y + e + i);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < EACH; ++i)
+      if (e + i >= 0 && e + i < s.ELEMENTS) y[e + i] = made[i];
   }
 }

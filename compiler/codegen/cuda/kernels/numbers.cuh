@@ -54,3 +54,27 @@ __device__ __forceinline__ void store(long long *to, long long x) { *to = x; }
 __device__ __forceinline__ int quotient(int x, int magic, int shift) {
   return (int)(__umulhi(2u * (unsigned)x, (unsigned)magic) >> shift);
 }
+
+// Neighbours in memory, 1 to 16 bytes together, read and written at once.
+template <int BYTES> struct Word;
+template <> struct Word<1> { using type = unsigned char; };
+template <> struct Word<2> { using type = unsigned short; };
+template <> struct Word<4> { using type = unsigned; };
+template <> struct Word<8> { using type = uint2; };
+template <> struct Word<16> { using type = uint4; };
+
+template <class T, int COUNT> struct Lanes {
+  using Whole = typename Word<sizeof(T) * COUNT>::type;
+  T x[COUNT];
+  __device__ __forceinline__ static Lanes read(const T *from) {
+    const Whole whole = *reinterpret_cast<const Whole *>(from);
+    Lanes lanes;
+    memcpy(&lanes, &whole, sizeof(Whole));
+    return lanes;
+  }
+  __device__ __forceinline__ void write(T *to) const {
+    Whole whole;
+    memcpy(&whole, this, sizeof(Whole));
+    *reinterpret_cast<Whole *>(to) = whole;
+  }
+};
