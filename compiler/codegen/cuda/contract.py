@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from math import prod
+from math import gcd, prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, constants, register_sized
+from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants, register_sized
 from dslc.compiler.codegen.cuda.places import GROUPS, Group, Problem
 from dslc.compiler.codegen.launch import Given
 from dslc.compiler.codegen.target import Geometry
@@ -18,6 +18,8 @@ _BLOCKS: Final = 132  # multiprocessors of the largest device; a constant, so th
 _LEAST_DEPTH: Final = 128  # products a part, when a sum is divided
 _PARTS: Final = 64  # of a divided sum, at most
 _CHUNK: Final = 8  # 16-bit elements of one copy
+_THREADS: Final = 128  # of a block that sums parts
+_MANY: Final = 1 << 16  # threads that keep a device busy
 
 _SMALL: Final = 1 << 26  # products of a problem whose time is that of steps waiting for memory
 
@@ -131,8 +133,53 @@ class Mma:
         return self._printed[1]
 
 
+@dataclass(frozen=True)
+class Parts:
+    """The kernel ``k(parts, c, numbers)``: the sum of ``count`` parts of ``elements`` each."""
+
+    dtype: DType
+    elements: int
+    count: int
+
+    @property
+    def lanes(self) -> int:
+        """Elements that a thread has side by side."""
+        return gcd(self.elements, 16 // self.dtype.computed.itemsize)
+
+    @property
+    def down(self) -> int:
+        """Threads that share the parts of an element: several where there are few elements."""
+        found = 1
+        for down in (8, 32):
+            if self.count >= 2 * down and self.elements // self.lanes * found < _MANY:
+                found = down
+        return found
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((_up(self.elements // self.lanes * self.down, _THREADS), 1, 1), (_THREADS, 1, 1))
+
+    @property
+    def _numbers(self) -> Numbers:
+        numbers = Numbers(PARTS=self.count)
+        numbers.add("ELEMENTS", self.elements, "i64")
+        return numbers
+
+    @property
+    def given(self) -> Given:
+        return self._numbers.given
+
+    @property
+    def code(self) -> Code:
+        text = f"using SUM = {C_TYPES[self.dtype.computed]};\nusing C = {C_TYPES[self.dtype]};\n"
+        return Code(
+            "parts.cu", text + constants(THREADS=_THREADS, LANES=self.lanes, DOWN=self.down) + self._numbers.text()
+        )
+
+
 register_sized(Contract)
 register_sized(Mma)
+register_sized(Parts)
 
 
 def contract(problems: Sequence[Problem]) -> tuple[list[Contract | Mma], bool]:

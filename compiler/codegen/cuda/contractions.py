@@ -8,10 +8,9 @@ from math import gcd, prod
 from typing import Final, TypeAlias
 
 from dslc.compiler.codegen import pointwise
-from dslc.compiler.codegen.cuda.contract import contract
+from dslc.compiler.codegen.cuda.contract import Parts, contract
 from dslc.compiler.codegen.cuda.places import Axes, Group, Operand, Problem, Window, problem
 from dslc.compiler.codegen.launch import Launch, Scratch
-from dslc.compiler.codegen.region import Access, RegionBuilder
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
@@ -200,12 +199,7 @@ def launched(problems: Sequence[Problem], a: Argument, b: Argument, c: Argument,
     if split == 1:
         return [Launch(spec, reads, (c,)) for spec in specs]
     parts = Scratch(block, split * elements * kept.itemsize)
-    builder = RegionBuilder([elements], [split], [Access(kept, (1, elements))], [Access(out, (1, 0))])
-    builder.element()
-    total = builder.reduce("sum", builder.let(builder.input(0), kept))
-    builder.row()
-    builder.store(0, builder.let(total, out))
-    return [*(Launch(spec, reads, (parts,)) for spec in specs), Launch(builder.region(), (parts,), (c,))]
+    return [*(Launch(spec, reads, (parts,)) for spec in specs), Launch(Parts(out, elements, split), (parts,), (c,))]
 
 
 LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
