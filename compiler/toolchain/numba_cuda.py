@@ -45,7 +45,8 @@ def ptx_of(source: Source, architecture: str) -> bytes:
     from dslc.compiler.codegen.cuda import lanes, library
 
     number = int(architecture.removeprefix("sm_"))
-    signature = types.void(*[lanes.POINTER] * source.arguments)
+    numbers = [lanes.type_of(dtype, 1) for dtype in source.numbers]
+    signature = types.void(*[lanes.POINTER] * source.arguments, *numbers)
     text, _ = compile_function(
         function_of(source, library.function_of),
         signature,

@@ -23,9 +23,9 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
-def run(ptx: str, grid: int, threads: int, arguments: Sequence[np.ndarray]) -> None:
-    """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments."""
-    program = _Program(ptx, arguments)
+def run(ptx: str, grid: int, threads: int, arguments: Sequence[np.ndarray], values: Sequence[int] = ()) -> None:
+    """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments; then ``values``."""
+    program = _Program(ptx, arguments, values)
     for block in range(grid):
         for thread in range(threads):
             _Thread(program, block, thread).run()
@@ -42,7 +42,7 @@ def _width(type: str) -> int:
 class _Program:
     """Statements, labels, and memory: array number n lies from n << 40 on."""
 
-    def __init__(self, ptx: str, arguments: Sequence[np.ndarray]) -> None:
+    def __init__(self, ptx: str, arguments: Sequence[np.ndarray], values: Sequence[int]) -> None:
         self.memory = [np.zeros(0, np.uint8), *(a.view(np.uint8) for a in arguments)]
         self.symbols: dict[str, int] = {}
         for name, size, numbers in re.findall(r"\.const \.align \d+ \.b8 (\w+)\[(\d+)\] = \{([^}]*)\}", ptx):
@@ -53,6 +53,8 @@ class _Program:
             self.memory.append(table)
         for number in range(len(arguments)):
             self.symbols[f"param_{number}"] = (1 + number) << 40
+        for place, value in enumerate(values, len(arguments)):
+            self.symbols[f"param_{place}"] = value % (1 << 64)
         body = ptx[ptx.index("{\n", ptx.index(".entry")) :]
         self.statements: list[tuple[str, str, list[str], list[str]]] = []
         self.labels: dict[str, int] = {}
@@ -139,7 +141,11 @@ class _Thread:
         if words[-1] == "f32":
             return _bits(np.float32(_float(x[0]) * _float(x[1])))
         signed, width = words[-1].startswith("s"), _width(words[-1])
-        return math.prod(_signed(v, width) if signed else v & ((1 << width) - 1) for v in x)
+        product = math.prod(_signed(v, width) if signed else v & ((1 << width) - 1) for v in x)
+        return product >> width if "hi" in words else product
+
+    def _mad(self, words: list[str], x: list[int]) -> int:
+        return self._mul(words, x[:2]) + x[2]
 
     def _fma(self, words: list[str], x: list[int]) -> int:
         """Of pairs of bf16."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from dslc.compiler.codegen.cuda.source import Call, Source
 from dslc.compiler.codegen.cuda.stages import identity
+from dslc.compiler.codegen.launch import Given
 from dslc.compiler.ir import scalar
 from dslc.compiler.ir.special import erf
 from dslc.compiler.ir.types import DType
@@ -67,15 +68,15 @@ def held(x: np.ndarray, dtype: DType) -> np.ndarray:
     return np.asarray(values(memory(x, dtype), dtype)).reshape(np.shape(x))
 
 
-def run(source: Source, grid: int, arguments: Sequence[np.ndarray]) -> None:
-    """Launches ``grid`` blocks on arrays: of one dimension, in the order of the arguments."""
-    assert len(arguments) == source.arguments
+def run(source: Source, grid: int, arguments: Sequence[np.ndarray], given: Given = ()) -> None:
+    """Launches ``grid`` blocks on arrays: of one dimension, in the order of the arguments; ``given``: by value."""
+    assert len(arguments) == source.arguments and [kind for kind, _ in given] == [d.value for d in source.numbers]
     machine = _Machine(source, arguments)
     kernel = function_of(source, machine.function)
     for first in range(0, grid, _BLOCKS):
         machine.blocks = np.arange(first, min(grid, first + _BLOCKS))
         with np.errstate(all="ignore"):
-            kernel(*range(len(arguments)))
+            kernel(*range(len(arguments)), *(value for _, value in given))
 
 
 class _Machine:
@@ -108,6 +109,13 @@ class _Machine:
 
     def remainder(self, x: Any, y: int) -> Any:
         return x % y
+
+    def divided(self, x: Any, magic: Any, shift: Any) -> Any:
+        assert np.all((x >= 0) & (x < 1 << 31))
+        return 2 * x * (magic % (1 << 32)) >> 32 >> shift
+
+    def rest(self, x: Any, quotient: Any, size: Any) -> Any:
+        return x - quotient * size
 
     def below(self, x: Any, y: int) -> Any:
         return x < y

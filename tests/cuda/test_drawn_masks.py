@@ -122,6 +122,6 @@ def test_one_draw_serves_eight_elements() -> None:
     for dtype in (DType.BF16, DType.F32):
         [launch] = lower(_fused(dtype, 512, 1024)) or []
         assert units.geometry(launch.spec).grid == (512 * 1024 // (8 * 256), 1, 1)
-        ptx = units.compiled(launch.spec, launch.symbol, "sm_90").ptx.decode("ascii")
+        ptx = units.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
         products = re.findall(r"\bmul\.(?:lo\.s64|wide\.u32)", ptx)
         assert ".local" not in ptx and 20 <= len(products) <= 22, "ten rounds of two, and none for a second draw"

@@ -40,10 +40,10 @@ def _compared(launch: Launch, known: dict[Any, np.ndarray], threads: int) -> Non
     memory = [known[v].view(simulator.numpy_type(d)) for v, d in zip(values, _dtypes(launch), strict=True)]
     copies = [m.copy() for m in memory]
     source, geometry = _source(launch), units.geometry(launch.spec)
-    simulator.run(source, geometry.grid[0], memory)
-    ptx = units.compiled(launch.spec, launch.symbol, "sm_90").ptx.decode("ascii")
+    simulator.run(source, geometry.grid[0], memory, launch.given)
+    ptx = units.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
     with np.errstate(all="ignore"):
-        ptx_machine.run(ptx, geometry.grid[0], threads, copies)
+        ptx_machine.run(ptx, geometry.grid[0], threads, copies, [int(value) for _, value in launch.given])
     for one, other in zip(memory, copies, strict=True):
         assert one.tobytes() == other.tobytes()
 
@@ -88,6 +88,29 @@ def test_blocks_that_go_from_the_end(dtype: DType) -> None:
     xs = [simulator.held(rng.normal(size=2600), dtype) for _ in range(2)]
     node = Builder(name="here").node(OPS["add"], *(test_multi_tensor.value(dtype, x.shape) for x in xs))
     assert units.geometry((lower(node) or [])[0].spec).grid[0] > 1
+    compared(node, xs, threads=256)
+
+
+SIZES: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
+    ("add", [(6, 40), (40,)], {}),
+    ("add", [(6, 7), (6, 1)], {}),
+    ("mul", [(3, 5, 16), (5, 1)], {}),
+    ("add", [(2, 3, 5, 7), (3, 1, 7)], {}),
+    ("concat", [(3, 5), (3, 8), (3, 2)], {"axis": 1}),
+    ("slice", [(6, 9)], {"starts": (1, 2), "stops": (6, 7), "steps": (1, 2)}),
+    ("transpose", [(3, 4, 5)], {"perm": (2, 0, 1)}),
+]
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+@pytest.mark.parametrize(("name", "shapes", "attrs"), SIZES, ids=[f"{n}-{s[0]}" for n, s, _ in SIZES])
+def test_sizes_that_a_kernel_is_called_with(
+    name: str, shapes: list[tuple[int, ...]], attrs: dict[str, Any], dtype: DType
+) -> None:
+    rng = np.random.default_rng(3)
+    xs = [simulator.held(rng.normal(size=s), dtype) for s in shapes]
+    node = Builder(name="here").node(OPS[name], *(test_multi_tensor.value(dtype, s) for s in shapes), **attrs)
+    assert any(launch.given for launch in lower(node) or [])
     compared(node, xs, threads=256)
 
 

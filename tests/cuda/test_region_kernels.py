@@ -5,6 +5,7 @@ A run compiles a share of the regions of the samples of tests/ops, chosen by DSL
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import subprocess
@@ -15,11 +16,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from llvmlite import binding
+from llvmlite import ir as llvm
 from sample_nodes import OPS, SAMPLES, node_of
 
-from dslc.compiler.codegen.cuda import units
+from dslc.compiler.codegen.cuda import groups, lanes, units
+from dslc.compiler.codegen.cuda.division import magic_of
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.regions import source_of
+from dslc.compiler.codegen.cuda.regions import Unreduced, source_of
 from dslc.compiler.codegen.cuda.schedule import Rows, schedule
 from dslc.compiler.codegen.cuda.stages import functions_of
 from dslc.compiler.codegen.launch import Launch
@@ -44,20 +48,21 @@ def distinct() -> Iterator[tuple[str, Launch]]:
             for number in range(len(SAMPLES[name])):
                 for dtype in ("f32", "bf16", "f64"):
                     for launch in lower(node_of(name, number, dtype)[0]) or []:
-                        if isinstance(launch.spec, Region) and launch.symbol not in seen:
+                        if isinstance(launch.spec, Region | Unreduced) and launch.symbol not in seen:
                             seen.add(launch.symbol)
                             yield f"{name} {number} {dtype}", launch
 
 
 def ptx_of(launch: Launch, architecture: str) -> str:
-    return units.compiled(launch.spec, launch.symbol, architecture).ptx.decode("ascii")
+    return units.compiled(launch.code, launch.symbol, architecture).ptx.decode("ascii")
 
 
 def assert_clean(where: str, launch: Launch, ptx: str) -> None:
-    functions = functions_of(launch.spec)
+    functions = functions_of(launch.spec.region if isinstance(launch.spec, Unreduced) else launch.spec)
+    arguments = len(launch.reads) + len(launch.writes) + sum(kind == "i64" for kind, _ in launch.given)
     assert ptx.startswith(".version") and f".visible .entry {launch.symbol}(" in ptx, where
     assert "NumbaEnv" not in ptx and not re.search(r"\.loc\b", ptx) and ".file" not in ptx and "/" not in ptx, where
-    assert len(re.findall(r"\.param \.u64", ptx)) == len(launch.reads) + len(launch.writes), where
+    assert len(re.findall(r"\.param \.u64", ptx)) == arguments, where
     if not functions & _CONTRACTED:
         assert not re.search(r"\b(?:fma|mad)\.\S*f(?:32|64)", ptx), f"{where} contracts"
     if not functions & _REDUCED:
@@ -162,3 +167,40 @@ def test_the_bytes_depend_neither_on_the_process_nor_on_the_order() -> None:
         for order, seed, cwd in (("forwards", "1", here), ("backwards", "2", "/"))
     ]
     assert texts[0] == texts[1] and texts[0].count(".visible .entry") >= 3
+
+
+def test_sizes_are_numbers_that_a_kernel_without_reductions_is_called_with() -> None:
+    def added(*shapes: tuple[int, ...]) -> Launch:
+        values = [Input(f"x{i}", Kind.DATA, TensorType(DType.BF16, s)).value for i, s in enumerate(shapes)]
+        [launch] = lower(Builder(name="here").node(OPS["add"], *values)) or []
+        return launch
+
+    one, other, odd = (added((rows, columns), (columns,)) for rows, columns in ((512, 64), (96, 2048), (512, 63)))
+    assert one.symbol == other.symbol != odd.symbol
+    assert one.given != other.given and len(one.given) == len(other.given)
+    assert units.geometry(one.spec) != units.geometry(other.spec)
+    wide = [added((rows, 1 << 20), (1 << 20,)) for rows in (1 << 12, 1 << 13)]  # i64 is divided by constants
+    assert wide[0].symbol == wide[1].symbol != one.symbol and all(kind == "i64" for kind, _ in wide[0].given)
+
+
+def test_indices_are_divided_by_sizes_that_are_not_known() -> None:
+    """The two intrinsics as LLVM compiles them for this processor."""
+    i32, module = llvm.IntType(32), llvm.Module()
+    number = lanes.type_of(DType.I32, 1)
+    for intrinsic in (groups.divided, groups.rest):
+        function = llvm.Function(module, llvm.FunctionType(i32, [i32] * 3), intrinsic._name)
+        builder = llvm.IRBuilder(function.append_basic_block())
+        signature, generate = intrinsic._defn(None, number, number, number)
+        builder.ret(generate(None, builder, signature, function.args))
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    machine = binding.Target.from_default_triple().create_target_machine()
+    with binding.create_mcjit_compiler(binding.parse_assembly(str(module)), machine) as engine:
+        engine.finalize_object()
+        kind = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_int32] * 3)
+        divided, rest = (kind(engine.get_function_address(name)) for name in ("divided", "rest"))
+        rng = np.random.default_rng(0)
+        for size in (1, 2, 3, 1000, (1 << 30) + 1, (1 << 31) - 1, *map(int, rng.integers(1, 1 << 31, 100))):
+            for x in {0, 1, size - 1, size, (1 << 31) - 1, *map(int, rng.integers(0, 1 << 31, 20))}:
+                quotient = divided(x, *magic_of(size))
+                assert (quotient, rest(x, quotient, size)) == divmod(x, size)

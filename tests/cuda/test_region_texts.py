@@ -18,7 +18,7 @@ from dslc.compiler.codegen.cuda import sweep
 from dslc.compiler.codegen.cuda.foreach import Foreach, foreach_source
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.picking import Picked, picked_source
-from dslc.compiler.codegen.cuda.regions import source_of
+from dslc.compiler.codegen.cuda.regions import Unreduced, sized, source_of
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.sweep import Sweep
 from dslc.compiler.codegen.cuda.units import geometry
@@ -44,7 +44,7 @@ def cases() -> list[Any]:
 def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
     """The node's outputs; None where a launch is of CUDA C++."""
     launches = lower(node)
-    if launches is None or not all(isinstance(x.spec, (Region, Sweep, Foreach, Picked)) for x in launches):
+    if launches is None or not all(isinstance(x.spec, (Region, Unreduced, Sweep, Foreach, Picked)) for x in launches):
         return None
     known: dict[Any, np.ndarray] = {
         v: simulator.memory(np.array(x).reshape(-1), v.type.dtype) for v, x in zip(node.inputs, xs)
@@ -59,7 +59,7 @@ def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
         memory = [m.view(simulator.numpy_type(d)) for m, d in zip(memory, _dtypes(launch), strict=True)]
         source = _source(launch)
         assert "None" not in source.text
-        simulator.run(source, geometry(launch.spec).grid[0], memory)
+        simulator.run(source, geometry(launch.spec).grid[0], memory, launch.given)
     return [simulator.values(known[v], v.type.dtype).reshape(v.type.ints) for v in node.outputs]
 
 
@@ -68,14 +68,14 @@ def _source(launch: Launch) -> Source:
         return foreach_source(launch.symbol, launch.spec)
     if isinstance(launch.spec, Picked):
         return picked_source(launch.symbol, launch.spec)
-    return source_of(launch.symbol, launch.spec)
+    return source_of(launch.symbol, launch.code)
 
 
 def _dtypes(launch: Launch) -> list[DType]:
     """Of the arguments."""
     if isinstance(launch.spec, Foreach | Picked):
         return [v.type.dtype for v in (*launch.reads, *launch.writes) if isinstance(v, Value)]
-    region = launch.spec.region if isinstance(launch.spec, Sweep) else launch.spec
+    region = launch.spec.region if isinstance(launch.spec, Sweep | Unreduced) else launch.spec
     partial = launch.spec.partial if isinstance(launch.spec, Sweep) else ()
     return [*(a.dtype for a in (*region.inputs, *region.outputs)), *partial]
 
@@ -194,8 +194,8 @@ def test_a_chain_has_the_bits_of_its_ops_one_by_one(dtype: DType) -> None:
             taken = [known[a] if isinstance(a, int) else as_expr(a) for a in args]
             known.append(builder.let(op.scalar(attrs, *taken), dtype))
         builder.store(0, known[-1])
-        region = builder.region()
-        simulator.run(source_of("k", region), geometry(region).grid[0], [*given, out])
+        launch = sized(Launch(builder.region(), (), ()))
+        simulator.run(source_of("k", launch.code), geometry(launch.spec).grid[0], [*given, out], launch.given)
         return out
 
     known = list(first)

@@ -1,4 +1,8 @@
-"""Regions without reductions as text: one vector of elements a thread, loads first, then the values, then stores."""
+"""Regions without reductions as text: one vector of elements a thread, loads first, then the values, then stores.
+
+Sizes, strides and offsets are numbers that the kernel is called with: regions that differ in these alone, as those of
+many layers do, share a kernel.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,15 @@ from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.stages import register_dtype, used_values
 from dslc.compiler.codegen.cuda.text import Index, Text, power_of_two
 from dslc.compiler.codegen.cuda.values import Reg, Values
+from dslc.compiler.codegen.launch import Given
 from dslc.compiler.codegen.region import Access, Bits, Fetch, Let, Region, dense
 from dslc.compiler.ir.types import DType
 
 
-def flat_source(name: str, region: Region, schedule: Flat) -> Source:
-    """The kernel's text."""
-    return _Printer(name, region, schedule).source()
+def flat_source(name: str, region: Region, schedule: Flat) -> tuple[Source, Given]:
+    """The kernel's text, and what it is called with behind its pointers."""
+    printer = _Printer(name, region, schedule)
+    return printer.source(), printer.text.given
 
 
 class _Printer:
@@ -34,11 +40,12 @@ class _Printer:
     def source(self) -> Source:
         text, threads = self.text, self.schedule.geometry.block[0]
         # from the end: sums that went through a tensor before have left its last part in the L2 cache
-        block = text.plus(text.times(text.here("block"), -1), self.schedule.geometry.grid[0] - 1)
+        last = text.number("last block", self.schedule.geometry.grid[0] - 1)
+        block = text.plus(text.times(text.here("block"), -1), last)
         item = text.plus(text.times(block, threads), text.here("thread"))
         self.first = text.times(item, self.vector)
         full = self.schedule.geometry.grid[0] * threads * self.vector == self.schedule.count
-        self.mask = None if full else text.below(self.first, self.schedule.count)
+        self.mask = None if full else text.below(self.first, text.number("count", self.schedule.count))
         known = self._loaded()
         for stage in self.region.stages:
             for let in stage.lets:
@@ -59,8 +66,10 @@ class _Printer:
             known.append(self._load(number, access) if number in used else None)
         if self.region.index in used:
             counted = self.text.ramp(self.first, self.vector, 1)
-            count = math.prod(self.given.inner)
-            along = self.text.known(self.text.divmod(counted, count)[1] if self.given.outer else counted)
+            along = counted
+            if self.given.outer:
+                along = self.text.divmod(counted, self.text.divisor("inner", math.prod(self.given.inner)))[1]
+            along = self.text.known(along)
             known.append(Reg(self.text.set(self.text.call("to", (DType.I64,), along)), DType.I64))
         else:
             known.append(None)
@@ -71,7 +80,7 @@ class _Printer:
         """The elements' index along an axis."""
         text = self.text
         if not self.whole:
-            found = text.unravel(text.ramp(self.first, self.vector, 1), self.sizes)[axis]
+            found = self._unravel(text.ramp(self.first, self.vector, 1))[axis]
         elif axis == len(self.sizes) - 1:
             found = text.ramp(self._unraveled()[axis], self.vector, 1)
         else:
@@ -81,8 +90,20 @@ class _Printer:
     def _unraveled(self) -> list[Index]:
         """The indices of the vector's first element."""
         if self._indices is None:
-            self._indices = self.text.unravel(self.first, self.sizes)
+            self._indices = self._unravel(self.first)
         return self._indices
+
+    def _unravel(self, x: Index) -> list[Index]:
+        return self.text.unravel(x, [self.text.divisor(f"size {axis}", size) for axis, size in enumerate(self.sizes)])
+
+    def _offset(self, access: Access) -> Index:
+        return self.text.number("offset", access.offset) if access.offset else 0
+
+    def _strides(self, access: Access) -> list[Index]:
+        return [
+            stride if stride in (0, 1) else self.text.number(f"stride {axis}", stride)
+            for axis, stride in enumerate(access.strides)
+        ]
 
     def _bits(self, let: Bits, known: list[Reg | None]) -> Reg:
         text, given = self.text, [known[n] for n in (let.seed, let.step, let.row)]
@@ -122,7 +143,7 @@ class _Printer:
                 reg, access = known[flag.value], self.region.outputs[flag.output]
                 assert reg is not None
                 found = reg.text if self.mask is None else self.text.call("and", (), reg.text, self.mask)
-                at = self.text.known(access.offset)
+                at = self.text.known(self._offset(access))
                 self.text.write(self.text.call("raise_flag", (), f"p{shift + flag.output}", at, found))
 
     def _place(self, access: Access, whole: bool = True) -> tuple[int, str]:
@@ -132,17 +153,21 @@ class _Printer:
         """
         text, wanted = self.text, self.vector
         if not any(access.strides):
-            return 1, text.known(access.offset)
+            return 1, text.known(self._offset(access))
         if access.strides == self.dense and access.repeat == 1:
-            first, vector = text.plus(self.first, access.offset), min(wanted, power_of_two(wanted, access.offset))
+            first, vector = (
+                text.plus(self.first, self._offset(access)),
+                min(wanted, power_of_two(wanted, access.offset)),
+            )
             vector = vector if whole else 1
             return vector, text.known(text.ramp(first, wanted // vector, vector))
         if access.repeat == 1 and (self.whole or wanted == 1):
-            first, stride = text.dot(access.offset, self._unraveled(), access.strides), access.strides[-1]
+            first, stride = text.dot(self._offset(access), self._unraveled(), self._strides(access)), access.strides[-1]
             if stride == 0 or wanted == 1:
                 return 1, text.known(first)
             vector = power_of_two(wanted, access.offset, *access.strides[:-1]) if stride == 1 and whole else 1
             return vector, text.known(text.ramp(first, wanted // vector, vector * stride))
-        each = text.unravel(text.ramp(self.first, wanted, 1), self.sizes)
-        each[-1] = text.divmod(each[-1], access.repeat)[0]
-        return 1, text.known(text.dot(access.offset, each, access.strides))
+        each = self._unravel(text.ramp(self.first, wanted, 1))
+        if access.repeat > 1:
+            each[-1] = text.divmod(each[-1], text.divisor("repeat", access.repeat))[0]
+        return 1, text.known(text.dot(self._offset(access), each, self._strides(access)))

@@ -8,7 +8,7 @@ from numba.cuda.extending import intrinsic
 from numba.cuda.typing import signature
 
 from dslc.compiler.codegen.cuda.functions import convert, device, tree
-from dslc.compiler.codegen.cuda.lanes import I32, count_of, dtype_of, packed, spread, type_of, unpacked
+from dslc.compiler.codegen.cuda.lanes import I32, I64, count_of, dtype_of, packed, spread, type_of, unpacked
 from dslc.compiler.ir.types import DType
 
 
@@ -58,6 +58,33 @@ def _index(builder: Any, name: str, x: Any, y: Any) -> Any:
         case "remainder":
             return builder.urem(x, y)
     return builder.icmp_signed("<", x, y)
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def divided(context: Any, x: Any, magic: Any, shift: Any) -> Any:
+    """Indices of i32 by a size, whose magic number and shift these are (``division.py``)."""
+
+    def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        lanes, by = unpacked(builder, values[0], x), builder.zext(values[1], I64)
+
+        def quotient(lane: Any) -> Any:
+            product = builder.mul(builder.zext(builder.add(lane, lane), I64), by)
+            return builder.lshr(builder.trunc(builder.lshr(product, I64(32)), I32), values[2])
+
+        return packed(builder, [quotient(lane) for lane in lanes])
+
+    return signature(x, x, magic, shift), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def rest(context: Any, x: Any, quotient: Any, size: Any) -> Any:
+    """What is left of indices of i32 that were divided: ``x - quotient * size``."""
+
+    def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+        pairs = zip(*(unpacked(builder, value, x) for value in values[:2]))
+        return packed(builder, [builder.sub(lane, builder.mul(whole, values[2])) for lane, whole in pairs])
+
+    return signature(x, x, quotient, size), generate
 
 
 def ramp(count: int, step: int) -> Any:

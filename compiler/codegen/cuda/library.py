@@ -30,7 +30,7 @@ def function_of(call: Call) -> Any:
             return memory.store(given[0], given[1], head == "store_if")
         case "raise_flag":
             return memory.raise_flag
-        case "thread" | "block" | "joined":
+        case "thread" | "block" | "joined" | "divided" | "rest":
             return getattr(groups, head)
         case "placed" | "chosen" | "pointer":
             return getattr(choose, head)(*given)

@@ -9,7 +9,7 @@ from typing import Final
 from dslc.compiler.codegen import classes, clipping, norms, pointwise, resample, rows, scans, updates
 from dslc.compiler.codegen.cuda import attention, contractions, drawing, foreach, indexing, ordering, picking, pooling
 from dslc.compiler.codegen.cuda.inside import computed_inside
-from dslc.compiler.codegen.cuda.regions import writes
+from dslc.compiler.codegen.cuda.regions import sized, writes
 from dslc.compiler.codegen.cuda.split import split
 from dslc.compiler.codegen.cuda.sweep import sweep
 from dslc.compiler.codegen.launch import Launch
@@ -47,7 +47,9 @@ def lower(node: Node) -> list[Launch] | None:
     else:
         found = _LOWERED.get(node.op.name)
         launches = None if found is None else found(node)
-    return launches if chain or launches is None else _prepared(node, launches)
+    if launches is None:
+        return None
+    return [sized(launch) for launch in (launches if chain else _prepared(node, launches))]
 
 
 def _prepared(node: Node, launches: list[Launch]) -> list[Launch]:

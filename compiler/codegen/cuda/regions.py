@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from dslc.compiler.codegen.cuda.flat import flat_source
 from dslc.compiler.codegen.cuda.schedule import Columns, Flat, Rows, Tiles, schedule
@@ -12,17 +14,52 @@ from dslc.compiler.codegen.cuda.team_columns import columns_source
 from dslc.compiler.codegen.cuda.team_rows import rows_source, sweep_source
 from dslc.compiler.codegen.cuda.tiles import tiles_source
 from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
+from dslc.compiler.codegen.launch import Given, Launch
 from dslc.compiler.codegen.region import Region
 from dslc.compiler.codegen.target import Geometry
 
 
-def source_of(symbol: str, spec: Region | Sweep) -> Source:
+@dataclass(frozen=True)
+class Unreduced:
+    """A region of the schedule ``Flat``, whose kernel is called with its sizes."""
+
+    region: Region
+
+    @property
+    def geometry(self) -> Geometry:
+        return schedule(self.region).geometry
+
+    @property
+    def code(self) -> Source:
+        return _printed(self.region)[0]
+
+    @property
+    def given(self) -> Given:
+        return _printed(self.region)[1]
+
+
+@lru_cache(4096)
+def _printed(region: Region) -> tuple[Source, Given]:
+    cut = schedule(region)
+    assert isinstance(cut, Flat)
+    return flat_source("k", region, cut)
+
+
+def sized(launch: Launch) -> Launch:
+    """The launch with the sizes of its region as arguments, where kernels take them."""
+    flat = isinstance(launch.spec, Region) and isinstance(schedule(launch.spec), Flat)
+    return replace(launch, spec=Unreduced(launch.spec)) if flat else launch
+
+
+def source_of(symbol: str, spec: Region | Sweep | Source) -> Source:
     """The text of the kernel."""
+    if isinstance(spec, Source):
+        return replace(spec, name=symbol, text=spec.text.replace(f"def {spec.name}(", f"def {symbol}(", 1))
     if isinstance(spec, Sweep):
         return sweep_source(symbol, spec)
     match schedule(spec):
         case Flat() as cut:
-            return flat_source(symbol, spec, cut)
+            return flat_source(symbol, spec, cut)[0]
         case Tiles() as cut:
             return tiles_source(symbol, spec, cut)
         case Columns() as cut:
@@ -43,14 +80,16 @@ def _(spec: Region) -> Geometry:
     return schedule(spec).geometry
 
 
-@geometry.register
-def _(spec: Sweep) -> Geometry:
+@geometry.register(Sweep)
+@geometry.register(Unreduced)
+def _(spec: Sweep | Unreduced) -> Geometry:
     return spec.geometry
 
 
 @compiled.register(Region)
+@compiled.register(Source)
 @compiled.register(Sweep)
-def _(spec: Region | Sweep, symbol: str, architecture: str) -> Compiled:
+def _(spec: Region | Sweep | Source, symbol: str, architecture: str) -> Compiled:
     from dslc.compiler.toolchain.numba_cuda import ptx_of
     from dslc.compiler.toolchain.nvjitlink import cubin_of
 

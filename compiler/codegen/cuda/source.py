@@ -27,7 +27,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``text`` defines constants and the function ``name`` of ``arguments`` pointers, for blocks of ``threads``.
+    """``text`` defines constants and the function ``name`` of ``arguments`` pointers and then ``numbers``, whose dtypes
+    these are, for blocks of ``threads``.
 
     ``resident``: how many blocks a multiprocessor shall have room for, which bounds the registers of a thread.
     """
@@ -38,3 +39,4 @@ class Source:
     threads: int
     calls: tuple[Call, ...]
     resident: int = 1
+    numbers: tuple[DType, ...] = ()

@@ -5,13 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeAlias
 
+from dslc.compiler.codegen.cuda.division import magic_of
 from dslc.compiler.codegen.cuda.source import Call, Parameter, Source
+from dslc.compiler.codegen.launch import Given
 from dslc.compiler.ir.types import DType
 
 #: The text of an index, or a number that is known now.
 Index: TypeAlias = "str | int"
+
+
+@dataclass(frozen=True, slots=True)
+class Divisor:
+    """A size that indices are divided by, not known now: it, its magic number and its shift (``division.py``)."""
+
+    size: str
+    magic: str
+    shift: str
 
 
 class Text:
@@ -22,15 +34,29 @@ class Text:
         self._lines: list[str] = []
         self._constants: dict[tuple[DType, str], str] = {}
         self._calls: dict[Call, None] = {}
+        self._given: dict[tuple[str, int], tuple[str, str]] = {}  # to the parameter, and the index that it is
         self._indent = 1
         self._count = 0
 
     def source(self, threads: int, resident: int = 1) -> Source:
         """The text, for blocks of ``threads`` of which a multiprocessor has room for ``resident``."""
         constants = [f"{name} = {dtype}({value})" for (dtype, value), name in self._constants.items()]
-        arguments = ", ".join(f"p{i}" for i in range(self.arguments))
+        arguments = ", ".join([*(f"p{i}" for i in range(self.arguments)), *(name for name, _ in self._given.values())])
         lines = [*constants, f"def {self.name}({arguments}):", *self._lines, ""]
-        return Source(self.name, "\n".join(lines), self.arguments, threads, tuple(self._calls), resident)
+        numbers = (self.index_dtype,) * len(self._given)
+        return Source(self.name, "\n".join(lines), self.arguments, threads, tuple(self._calls), resident, numbers)
+
+    @property
+    def given(self) -> Given:
+        """What the kernel is called with behind its pointers."""
+        return tuple((self.index_dtype.value, value) for _, value in self._given)
+
+    def number(self, role: str, value: int) -> str:
+        """An index that the kernel is called with; the same for the same role and value."""
+        if (role, value) not in self._given:
+            name = f"n{len(self._given)}"
+            self._given[role, value] = name, self.set(self.call("fill", (self.index_dtype, 1), name))
+        return self._given[role, value][1]
 
     def write(self, statement: str) -> None:
         self._lines.append("    " * self._indent + statement)
@@ -44,6 +70,13 @@ class Text:
             name = f"t{self._count}"
         self.write(f"{name} = {expression}")
         return name
+
+    def divisor(self, role: str, size: int) -> int | Divisor:
+        """A size that the kernel is called with; where indices are i64 the size itself, as only i32 is divided so."""
+        if self.wide:
+            return size
+        magic, shift = magic_of(size)
+        return Divisor(*(self.number(f"{role} {i}", n) for i, n in enumerate((size, magic, shift))))
 
     def call(self, head: str, parameters: Sequence[Parameter], *args: Index) -> str:
         """The text of a call."""
@@ -95,22 +128,27 @@ class Text:
             x, y = y, x
         return x if y == 0 else self.set(self.call("plus", (), x, y))
 
-    def times(self, x: Index, by: int) -> Index:
-        if isinstance(x, int):
+    def times(self, x: Index, by: Index) -> Index:
+        if isinstance(x, int) and isinstance(by, int):
             return x * by
+        if isinstance(x, int):
+            x, by = by, x
         if by in (0, 1):
             return x if by else 0
         return self.set(self.call("times", (), x, by))
 
-    def divmod(self, x: Index, by: int) -> tuple[Index, Index]:
+    def divmod(self, x: Index, by: int | Divisor) -> tuple[Index, Index]:
         """Quotient and remainder of an index that is not negative."""
+        if isinstance(by, Divisor):
+            quotient = self.set(self.call("divided", (), self.known(x), by.magic, by.shift))
+            return quotient, self.set(self.call("rest", (), self.known(x), quotient, by.size))
         if isinstance(x, int):
             return divmod(x, by)
         if by == 1:
             return x, 0
         return self.set(self.call("quotient", (), x, by)), self.set(self.call("remainder", (), x, by))
 
-    def unravel(self, x: Index, sizes: Sequence[int]) -> list[Index]:
+    def unravel(self, x: Index, sizes: Sequence[int | Divisor]) -> list[Index]:
         """The index along each axis of row-major number ``x``."""
         found: list[Index] = []
         for size in reversed(sizes[1:]):
@@ -118,13 +156,13 @@ class Text:
             found.append(along)
         return [x, *reversed(found)] if sizes else []
 
-    def dot(self, start: Index, indices: Sequence[Index], strides: Sequence[int]) -> Index:
+    def dot(self, start: Index, indices: Sequence[Index], strides: Sequence[Index]) -> Index:
         """``start`` plus the indices times the strides."""
         for index, stride in zip(indices, strides, strict=True):
             start = self.plus(start, self.times(index, stride))
         return start
 
-    def below(self, x: Index, end: int) -> str:
+    def below(self, x: Index, end: Index) -> str:
         return self.set(self.call("below", (), x, end))
 
     def ramp(self, x: Index, count: int, step: int) -> Index:
