@@ -11,8 +11,8 @@ from typing import Any, Protocol, TextIO
 
 from dslc.base.errors import ArtifactError, NumericError
 from dslc.runtime.train.config import Config
-from dslc.runtime.train.loop import Run
 from dslc.runtime.train.progress import reporter
+from dslc.runtime.train.run import Run
 from dslc.runtime.train.rundir import choose_run
 from dslc.runtime.train.setup import Trainable, plan_run
 from dslc.runtime.train.start import start_from

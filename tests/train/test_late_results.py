@@ -13,8 +13,9 @@ from fake_session import FakeSession
 from dslc.base.errors import NumericError
 from dslc.runtime.results import LateStepResult, StepResult
 from dslc.runtime.train.config import load_config
-from dslc.runtime.train.loop import LOG_NAME, train
+from dslc.runtime.train.loop import train
 from dslc.runtime.train.metrics import read_log
+from dslc.runtime.train.run import LOG_NAME
 
 
 class LateSession(FakeSession):

@@ -1,0 +1,38 @@
+"""Whether a checkpoint is one that a run can go on from, and going on from it."""
+
+from __future__ import annotations
+
+from dslc.base.errors import ArtifactError, InputError
+from dslc.runtime.train.checkpoint import Checkpoint
+from dslc.runtime.train.config import Config
+from dslc.runtime.train.setup import Plan, Trainable
+
+
+def refusal(config: Config, plan: Plan, interface: str, found: Checkpoint) -> str | None:
+    """Why a checkpoint cannot be gone on from; None when it can."""
+    there = found.position
+    if there.interface != interface:
+        return "it belongs to a model with another interface"
+    for name, old, new in (
+        ("train.seed", there.seed, config.train.seed),
+        ("the number of rows", there.rows, plan.train.rows),
+        ("the batch size", there.batch_size, plan.batch),
+    ):
+        if old != new:
+            return f"{name} was {old} and is now {new}, so the order of the data would be another"
+    if (there.epoch, there.batch) != divmod(there.step, plan.batches):
+        return f"{there.step} steps are not epoch {there.epoch}, batch {there.batch}"
+    return None
+
+
+def install(session: Trainable, found: Checkpoint) -> None:
+    """The session as the checkpoint holds it. ArtifactError R307 where it is of another model or optimizer."""
+    try:
+        session.restore(found.tensors, found.position.step)
+    except InputError as error:
+        raise ArtifactError(
+            "R307",
+            f"the checkpoint is of another model or optimizer: {error.message}",
+            place=str(found.path),
+            help="build the model of that run, or train anew without --resume",
+        ) from error

@@ -1,0 +1,305 @@
+"""One run of training: its state between two steps, and what is done after each.
+
+The order is: train a step, report, evaluate, log, save, look at signals.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from dslc.base.errors import EXIT_OK, DslcError, NumericError
+from dslc.base.failpoint import fail
+from dslc.base.publish import publish_bytes
+from dslc.base.version import VERSION
+from dslc.runtime.results import EvalResult, LateStepResult, StepResult
+from dslc.runtime.train.checkpoint import Checkpoint, Position
+from dslc.runtime.train.config import Config
+from dslc.runtime.train.events import Events, open_events
+from dslc.runtime.train.metrics import Log, RunningMeans
+from dslc.runtime.train.plot import curves, svg, terminal
+from dslc.runtime.train.progress import Reporter, epoch_line
+from dslc.runtime.train.resume import install, refusal
+from dslc.runtime.train.saver import Saver
+from dslc.runtime.train.setup import Plan, Trainable, run_evaluation
+from dslc.runtime.train.signals import StopRequest
+from dslc.runtime.train.stopping import Patience
+
+LOG_NAME: Final = "log.jsonl"
+PLOT_NAME: Final = "plot.svg"
+
+
+class Run:
+    """The state of a run between its steps."""
+
+    def __init__(self, config: Config, session: Trainable, plan: Plan, folder: Path, report: Reporter) -> None:
+        self.config = config
+        self.session = session
+        self.plan = plan
+        self.folder = folder
+        self.report = report
+        self.interface_digest: str = session.artifact.header["interface_sha256"]
+        self.saver = Saver(session, folder, config.save.keep, config.train.on_nan, report)
+        self.means = RunningMeans()
+        self.done = 0
+        self.skipped = 0
+        self.best: tuple[int, float] | None = None  # (step, value)
+        self.evaluated: dict[str, float] = {}
+        self.patience = Patience(config.train.stop)
+        self.log: Log
+        self.events: Events
+        self._plot_failed = False
+        self._unread: list[StepResult] = []  # steps that were made and not looked at yet
+        self._clock = 0.0  # monotonic seconds of training in this epoch, without evaluation and saving
+        self._clock_steps = 0
+
+    # Beginning
+
+    def begin(self, resume: bool) -> None:
+        if resume:
+            self.restore()
+        log_path = self.folder / LOG_NAME
+        self.log = Log(log_path, self.report.warn, after_step=self.done if resume else None)
+        self.events = open_events(self.folder, self.config.save.tensorboard, self.done)
+
+    def restore(self) -> None:
+        """Go on from the newest checkpoint that is sound. ArtifactError R307 when there is none."""
+        self._restore(
+            self.saver.store.newest(partial(refusal, self.config, self.plan, self.interface_digest), self.report.warn)
+        )
+
+    def _restore(self, found: Checkpoint) -> None:
+        there = found.position
+        old, new = there.config, self.config.training_values()
+        changed = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+        if changed:
+            self.report.warn(f"the configuration changed since the checkpoint: {', '.join(changed)}")
+        install(self.session, found)
+        self.done = there.step
+        self.skipped = there.skipped
+        self.means.restore(there.means)
+        self.patience.restore(there.stop_value, there.stop_stale)
+        self.saver.found(found)
+        if there.best_step is not None and there.best_value is not None:
+            self.best = (there.best_step, float.fromhex(there.best_value))
+        self.report.line(f"going on from {found.path}: {there.step} of {self.plan.total} steps")
+
+    # Stepping
+
+    def loop(self, stop: StopRequest) -> int:
+        """Train to the end of the run or until a signal; the exit code."""
+        plan = self.plan
+        self.report.start(plan.total, self.done, self.config.train.epochs)
+        with closing(plan.train.feed(plan.tasks(self.config, self.done), self.config.data.workers)) as feed:
+            while self.done < plan.total and not self.patience.used_up:
+                if stop.exit_code is not None:
+                    break
+                begun = time.monotonic()
+                to_due = self._steps_to_due()
+                taken = self._take(feed, min(self.session.steps_per_launch, to_due))
+                self._unread += taken
+                self.done += len(taken)
+                due = len(taken) == to_due
+                results = self._results(keep=0 if due else len(taken))
+                self._clock += time.monotonic() - begun
+                self._clock_steps += len(taken)
+                for result in results:
+                    self._look_at(result)
+                if due:
+                    self._after_step(results[-1])
+            for result in self._results(keep=0):
+                self._look_at(result)
+        return self._stopped(stop.exit_code) if stop.exit_code is not None else EXIT_OK
+
+    def _take(self, feed: Iterator[Mapping[str, Any]], count: int) -> list[StepResult]:
+        """The next steps, as many with one launch as a GPU takes."""
+        given = (self._given(next(feed), self.done + ahead) for ahead in range(count))
+        return self.session.train_steps(given) if count > 1 else [self.session.train_step(**next(given))]
+
+    def _given(self, arrays: Mapping[str, Any], step: int) -> dict[str, Any]:
+        fail("train.step")
+        return {**arrays, **self.plan.scalars_at(step), "lr": self.plan.lr_at(step)}
+
+    def _results(self, keep: int) -> list[StepResult]:
+        """The steps to look at now, waiting for them: all but the newest ``keep``, if a GPU still works on those."""
+        late = bool(self._unread) and isinstance(self._unread[-1], LateStepResult)
+        count = len(self._unread) - (keep if late else 0)
+        found, self._unread = self._unread[:count], self._unread[count:]
+        for result in found:
+            result.loss  # noqa: B018  # waits here, where the time counts
+        return found
+
+    def _look_at(self, result: StepResult) -> None:
+        if not result.skipped:  # else the loss scale was too high and is lower now: nothing that is to be averaged
+            if result.nonfinite is not None or not math.isfinite(result.loss):
+                self._nonfinite(result)
+            else:
+                self.means.add({"loss": result.loss, **result.metrics})
+        self.report.step(result.step + 1, result.step // self.plan.batches + 1, self.means.means(), self._rate())
+
+    def _steps_to_due(self) -> int:
+        """How many steps it is to the next that asks for more than its numbers: a log, an evaluation, a checkpoint."""
+        plan = self.plan
+        often = [plan.batches, plan.log_every, plan.save_every, *([] if plan.eval is None else [plan.eval_every])]
+        return min(plan.total - self.done, min(every - self.done % every for every in often))
+
+    def _after_step(self, result: StepResult) -> None:
+        """What is due after a step; ``result`` is that of the step."""
+        plan = self.plan
+        epoch, batch = divmod(self.done, plan.batches)
+        values = self.means.means()
+        last = self.done == plan.total
+        fresh_best = False
+        evaluated: dict[str, float] = {}
+        if plan.eval is not None and (self.done % plan.eval_every == 0 or last):
+            evaluated = self._evaluate()
+            fresh_best = self._is_best(evaluated)
+            self.patience.see(evaluated)
+        if self.done % plan.log_every == 0:
+            lr = plan.lr_at(self.done - 1)
+            taken = {"loss": result.loss, **result.metrics, "lr": lr, **_scaling(result)}
+            self.log.write("step", self.done, epoch, taken)
+            self.events.write("step", self.done, taken)
+        if batch == 0:
+            if plan.eval is None:
+                fresh_best = self._is_best(values)
+                self.patience.see(values)
+            self._end_of_epoch(epoch, {**values, **_scaling(result)}, evaluated)
+        last |= self.patience.used_up
+        if fresh_best or self.done % plan.save_every == 0 or last:
+            self.saver.save(self._position(), must=last)
+        if self.patience.used_up:
+            self.report.line(f"stopped after {self.done} of {plan.total} steps: {self.patience.why}")
+
+    def _end_of_epoch(self, epoch: int, values: Mapping[str, float], evaluated: Mapping[str, float]) -> None:
+        rate, seconds = self._rate(), self._clock
+        taken = {**values, "samples_per_s": rate, "seconds": seconds}
+        self.log.write("epoch", self.done, epoch, taken)
+        self.events.write("epoch", self.done, taken)
+        self.report.line(epoch_line(epoch, self.config.train.epochs, values, evaluated, rate, seconds))
+        self._draw()
+        self.means.clear()
+        self._clock, self._clock_steps = 0.0, 0
+
+    def _rate(self) -> float:
+        return self._clock_steps * self.plan.batch / self._clock if self._clock > 0 else 0.0
+
+    def _nonfinite(self, result: StepResult) -> None:
+        what = "the loss" if result.nonfinite is None else f"the gradient of `{result.nonfinite}`"
+        epoch = result.step // self.plan.batches
+        self.log.write("nonfinite", result.step + 1, epoch, {"of": result.nonfinite or "loss", "loss": result.loss})
+        self.skipped += 1
+        allowed = self.config.train.on_nan.skip
+        if self.skipped <= allowed:
+            self.report.warn(f"step {result.step}: {what} is not finite ({self.skipped} of {allowed} such steps)")
+            return
+        before = f"the last checkpoint is {self.saver.last}" if self.saver.last else "no checkpoint was written yet"
+        raise NumericError(
+            "R501",
+            f"{what} is not finite in step {result.step}; {before}",
+            place=result.nonfinite or "loss",
+            help="try a lower learning rate (--lr) or a warm-up; `on_nan: skip 10` goes on past ten such steps",
+        )
+
+    def _evaluation(self) -> EvalResult:
+        assert self.plan.eval is not None
+        return run_evaluation(self.session, self.plan.eval, self.config.data.workers, self.plan.eval_scalars)
+
+    def _evaluate(self) -> dict[str, float]:
+        found = self._evaluation()
+        self.evaluated = metrics_of(found)
+        epoch = self.done // self.plan.batches
+        self.log.write("eval", self.done, epoch, {**self.evaluated, "rows": found.rows})
+        self.events.write("eval", self.done, self.evaluated)
+        return self.evaluated
+
+    def _is_best(self, values: Mapping[str, float]) -> bool:
+        wanted = self.config.save.best
+        if wanted is None or wanted.metric not in values:
+            return False
+        value = values[wanted.metric]
+        if not wanted.better(value, None if self.best is None else self.best[1]):
+            return False
+        self.best = (self.done, value)
+        return True
+
+    # Saving
+
+    def _position(self) -> Position:
+        epoch, batch = divmod(self.done, self.plan.batches)
+        return Position(
+            step=self.done,
+            epoch=epoch,
+            batch=batch,
+            seed=self.config.train.seed,
+            rows=self.plan.train.rows,
+            batch_size=self.plan.batch,
+            interface=self.interface_digest,
+            dslc=VERSION,
+            skipped=self.skipped,
+            best_step=None if self.best is None else self.best[0],
+            best_value=None if self.best is None else self.best[1].hex(),
+            means=self.means.state(),
+            config=self.config.training_values(),
+            stop_value=self.patience.value,
+            stop_stale=self.patience.stale,
+        )
+
+    def _stopped(self, code: int) -> int:
+        """After a signal: save. What fails is told; the exit code stays the signal's."""
+        try:
+            self.saver.save(self._position(), must=True)
+        except DslcError as error:
+            self.report.warn(f"not saved: {error.message}")
+        else:
+            self.report.line(f"saved {self.saver.last}")
+        return code
+
+    def _draw(self) -> None:
+        """The curves so far, into the run's folder. A picture that cannot be written is told once."""
+        if not self.config.save.plot or self._plot_failed:
+            return
+        try:
+            publish_bytes(self.folder / PLOT_NAME, svg(curves(self.folder / LOG_NAME)).encode(), point="plot")
+        except (DslcError, OSError) as error:
+            self._plot_failed = True
+            self.report.warn(f"{PLOT_NAME} cannot be written: {getattr(error, 'message', error)}")
+
+    # The end
+
+    def close(self) -> None:
+        """Draw the curves a last time, on the terminal too."""
+        self.events.close()
+        self._draw()
+        self.report.plot(terminal(curves(self.folder / LOG_NAME)))
+
+    def publish(self, out_dir: Path) -> tuple[Path, dict[str, float]]:
+        """Save the best weights, else the last, and leave them in the session; with their metrics."""
+        wanted = self.config.save.best
+        chosen = None if self.best is None or wanted is None else self.saver.best(self.best[0])
+        which = "last" if chosen is None else f"best ({wanted})"
+        step = self.done
+        if chosen is not None:
+            install(self.session, chosen)
+            step = chosen.position.step
+        path, previous = self.saver.publish(out_dir)
+        kept = f"; those of before are in {previous.name}" if previous is not None else ""
+        self.report.line(f"published the {which} weights: {path}{kept}")
+        if self.plan.eval is None or (step == self.done and self.evaluated):
+            return path, self.evaluated
+        return path, metrics_of(self._evaluation())
+
+
+def metrics_of(found: EvalResult) -> dict[str, float]:
+    """The loss, if there is one, and the metrics."""
+    return {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
+
+
+def _scaling(result: StepResult) -> dict[str, float]:
+    """The loss scale of a step and how many were skipped until then, of a model that has one."""
+    return {} if result.loss_scale is None else {"loss_scale": int(result.loss_scale), "skipped": result.skipped_steps}
