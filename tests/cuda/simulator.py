@@ -237,8 +237,12 @@ class _Machine:
 
     def across(self, how: str, parts: int, width: int, slot: int, x: np.ndarray) -> np.ndarray:
         x = self._everywhere(x)
-        parted = x.reshape(x.shape[0], parts, width, x.shape[-1])
-        total = _tree(how, [parted[:, p] for p in range(parts)])
+        shape = x.shape
+        each, distance = x.reshape(shape[0], -1, 32, shape[-1]), 16
+        while distance >= width:
+            each = _COMBINE[how](each, each[:, :, np.arange(32) ^ distance])
+            distance //= 2
+        total = _tree(how, [each[:, w, :width] for w in range(each.shape[1])])
         return np.concatenate([total] * parts, axis=1)
 
     def _everywhere(self, x: np.ndarray) -> np.ndarray:

@@ -91,6 +91,7 @@ LONG: list[tuple[str, list[tuple[int, ...]], dict[str, Any], int]] = [
     ("max", [(150_000,)], {"over": (0,), "keep": False}, 2),
     ("sum", [(1500, 100)], {"over": (0,), "keep": False}, 2),
     ("sum", [(1511, 100)], {"over": (0,), "keep": False}, 3),
+    ("sum", [(3600, 60)], {"over": (0,), "keep": False}, 2),  # in parts of several pieces
     ("mean", [(3, 300, 200)], {"over": (1,), "keep": False}, 2),
     ("batchnorm", [(16, 6, 40, 40), (6,), (6,), (6,), (6,)], {"eps": 1e-5, "momentum": 0.1}, 5),
     ("batchnorm_grad", [(16, 6, 40, 40), (6,), (6,), (6,), (16, 6, 40, 40)], {}, 3),
@@ -122,7 +123,8 @@ def test_few_long_rows_are_shared_out(
 
 
 @pytest.mark.parametrize(
-    ("shape", "over", "count"), [((1500, 100), (0,), 2), ((1511, 100), (0,), 3), ((6, 60_000), (1,), 2)]
+    ("shape", "over", "count"),
+    [((1500, 100), (0,), 2), ((3600, 60), (0,), 2), ((1511, 100), (0,), 3), ((6, 60_000), (1,), 2)],
 )
 def test_sums_of_parts_write_what_they_add_up(shape: tuple[int, ...], over: tuple[int, ...], count: int) -> None:
     xs = drawn(np.random.default_rng(0), shape, shape)

@@ -30,6 +30,7 @@ from dslc.compiler.codegen.cuda.stages import identity
 from dslc.compiler.ir.types import DType
 
 _SHARED: Final = 3  # the address space
+_WARP: Final = 32
 _EVERY: Final = I32(-1)  # all threads of a warp
 
 
@@ -50,12 +51,7 @@ def group(how: str, width: int) -> Any:
     def typed(x: Any) -> tuple[Any, Any]:
         def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
             lanes = unpacked(builder, values[0], x)
-            distance = width // 2
-            while distance:
-                others = [_shuffled(builder, lane, distance) for lane in lanes]
-                lanes = [combine(builder, how, dtype_of(x), a, b) for a, b in zip(lanes, others)]
-                distance //= 2
-            return packed(builder, lanes)
+            return packed(builder, _butterflies(builder, how, dtype_of(x), lanes, width // 2))
 
         return signature(x, x), generate
 
@@ -96,29 +92,36 @@ def running(how: str, width: int, count: int, exclusive: int) -> Any:
 
 
 def across(how: str, parts: int, width: int, slot: int) -> Any:
-    """Each lane combined over the threads t, t + width, ... of a block of ``parts * width``, through shared memory.
+    """Each lane combined over the threads t, t + width, ... of a block of ``parts * width``, whole warps of it.
 
-    ``slot`` names the memory; no two calls of a kernel share one.
+    Within a warp by butterflies, then over the warps through shared memory. ``slot`` names the memory; no two calls of
+    a kernel share one.
     """
+    assert parts * width % _WARP == 0 and _WARP % width == 0
 
     def typed(x: Any) -> tuple[Any, Any]:
-        dtype, count = dtype_of(x), count_of(x)
+        dtype, count, warps = dtype_of(x), count_of(x), parts * width // _WARP
         type = llvm_type(dtype) if dtype is not DType.B1 else I8
 
         def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = unpacked(builder, values[0], x)
-            memory = _shared(builder, f"shared_{slot}", ir.ArrayType(type, count * parts * width))
+            lanes = _butterflies(builder, how, dtype, unpacked(builder, values[0], x), _WARP // 2, width)
+            if warps == 1:
+                return packed(builder, lanes)
+            memory = _shared(builder, f"shared_{slot}", ir.ArrayType(type, count * warps * width))
             here = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
-            for i, lane in enumerate(lanes):
-                builder.store(lane, builder.gep(memory, [I32(0), builder.add(here, I32(i * parts * width))]))
+            column, warp = builder.and_(here, I32(width - 1)), builder.lshr(here, I32(5))
+
+            def at(i: int, warp: Any) -> Any:
+                line = builder.mul(builder.add(warp, I32(i * warps)), I32(width))
+                return builder.gep(memory, [I32(0), builder.add(line, column)])
+
+            with builder.if_then(builder.icmp_unsigned("<", builder.and_(here, I32(_WARP - 1)), I32(width))):
+                for i, lane in enumerate(lanes):
+                    builder.store(lane, at(i, warp))
             device(builder, "llvm.nvvm.barrier0", ir.VoidType())
-            first = builder.urem(here, I32(width))
             found = []
             for i in range(count):
-                partial = [
-                    builder.load(builder.gep(memory, [I32(0), builder.add(first, I32((i * parts + p) * width))]))
-                    for p in range(parts)
-                ]
+                partial = [builder.load(at(i, I32(w))) for w in range(warps)]
                 found.append(tree(builder, how, dtype, partial))
             return packed(builder, found)
 
@@ -153,12 +156,7 @@ def warps(how: str, count: int, slot: int) -> Any:
                 place = builder.add(builder.select(there, member, I32(0)), I32(i * count))
                 value = builder.load(builder.gep(memory, [I32(0), place]))
                 found.append(value if width == count else builder.select(there, value, nothing))
-            distance = width // 2
-            while distance:
-                others = [_shuffled(builder, value, distance) for value in found]
-                found = [combine(builder, how, dtype, a, b) for a, b in zip(found, others)]
-                distance //= 2
-            return packed(builder, found)
+            return packed(builder, _butterflies(builder, how, dtype, found, width // 2))
 
         return signature(x, x), generate
 
@@ -213,6 +211,16 @@ def _shared(builder: Any, name: str, type: Any) -> Any:
     memory.initializer = ir.Constant(type, ir.Undefined)
     memory.align = 16
     return memory
+
+
+def _butterflies(builder: Any, how: str, dtype: DType, lanes: list[Any], first: int, last: int = 1) -> list[Any]:
+    """Each lane combined with those of the threads whose numbers differ in the bits ``first`` down to ``last``."""
+    distance = first
+    while distance >= last:
+        others = [_shuffled(builder, lane, distance) for lane in lanes]
+        lanes = [combine(builder, how, dtype, a, b) for a, b in zip(lanes, others)]
+        distance //= 2
+    return lanes
 
 
 def _shuffled(builder: Any, lane: Any, distance: int, up: bool = False) -> Any:

@@ -31,6 +31,9 @@ _HELD: Final = 32  # elements that a thread holds of one argument
 _DRAWN: Final = 8  # elements of a thread that one random draw serves
 _MAX_TEAM: Final = 1024
 _LONG_TEAM: Final = 512  # threads for rows that do not fit
+_FEW: Final = 1 << 20  # elements of columns that lie in a cache, as partial sums do
+_BUSY: Final = 132  # blocks of a GPU at work
+_NARROW: Final = 4  # threads whose vectors fill two sectors of memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,8 +241,12 @@ def _columns(region: Region) -> Columns:
         width *= 2
     if has_scans(region):
         return Columns(region.rows // line, line, vector, 1, width, 1, length)
+    lines = region.rows // line
+    if region.rows * length <= _FEW:  # in a cache: threads count more than long stretches of memory
+        while width > _NARROW and _THREADS // width < length and lines * -(-line // (width * vector)) < _BUSY:
+            width //= 2
     parts = _THREADS // width
     while parts > 1 and parts * width > WARP and parts >= 2 * length:
         parts //= 2
     held = max(1, min(16 // vector, -(-length // parts)))
-    return Columns(region.rows // line, line, vector, held, width, parts, -(-length // (parts * held)))
+    return Columns(lines, line, vector, held, width, parts, -(-length // (parts * held)))

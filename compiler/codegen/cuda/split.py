@@ -22,6 +22,7 @@ from typing import Any, Final, TypeAlias
 
 from dslc.compiler.codegen.cuda.schedule import Columns, Flat, Tiles, schedule
 from dslc.compiler.codegen.cuda.stages import dtypes_of, read_by, register_dtype, substituted, used_values
+from dslc.compiler.codegen.cuda.text import power_of_two
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region import (
     Access,
@@ -44,6 +45,7 @@ _ENOUGH: Final = 264  # blocks that keep a large GPU busy
 _WANTED: Final = 528  # blocks after a split
 _WORTH: Final = 1 << 17  # elements below which more launches cost more than they save
 _VECTOR: Final = 8  # elements; no vector has more
+_PIECE: Final = (4, 64)  # elements of columns that a part has side by side, least and most
 _LEAST: Final = {True: 64, False: 2048}  # elements of a part: of columns, of rows
 
 
@@ -63,12 +65,22 @@ def split(launch: Launch, conflicts: Iterable[tuple[Value, Value]], scratch: int
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Inner axis ``axis`` in ``parts`` of ``size``, and a smaller part of ``rest`` behind them."""
+    """Inner axis ``axis`` in ``parts`` of ``size``, and a smaller part of ``rest`` behind them.
+
+    A part is a stretch of the axis, or, where the parts are equal, several pieces of ``piece`` elements, of which the
+    parts have one after the other in turn. Then all blocks together go through memory from its beginning to its end,
+    and leave in the L2 cache what a kernel that begins at the end reads first.
+    """
 
     axis: int
     parts: int
     size: int
     rest: int
+    piece: int
+
+    @property
+    def interleaved(self) -> bool:
+        return self.piece < self.size
 
     @property
     def count(self) -> int:
@@ -88,7 +100,7 @@ def _cut(region: Region) -> _Cut | None:
     if most < 2:
         return None
     exact = [
-        _Cut(axis, parts, size // parts, 0)
+        _Cut(axis, parts, size // parts, 0, _piece(region, axis, size // parts, columns))
         for axis, size in enumerate(region.inner)
         for parts in range(2, min(most, size) + 1)
         if size % (parts * _whole(region, axis, columns)) == 0
@@ -100,7 +112,15 @@ def _cut(region: Region) -> _Cut | None:
     size, whole_vectors = region.inner[axis], _whole(region, axis, columns)
     step = -(-size // min(most, size))
     step = -(-step // whole_vectors) * whole_vectors
-    return _Cut(axis, size // step, step, size % step) if step < size else None
+    return _Cut(axis, size // step, step, size % step, step) if step < size else None
+
+
+def _piece(region: Region, axis: int, size: int, columns: bool) -> int:
+    """Elements that a part has side by side: few, but enough that a block reads long stretches of memory."""
+    if not columns:
+        return 1 if axis < len(region.inner) - 1 else size
+    piece = power_of_two(size, _PIECE[1])
+    return piece if piece >= _PIECE[0] else size
 
 
 def _whole(region: Region, axis: int, columns: bool) -> int:
@@ -230,14 +250,17 @@ class _Splitter:
         partial = [self._scratch(region.rows * cut.count, register_dtype(self.dtypes[r.value])) for r in stage.reduces]
         spans = [(cut.parts, cut.size, 0)] + ([(1, cut.rest, cut.parts)] if cut.rest else [])
         for parts, size, first in spans:
-            inner = [size if a == cut.axis else s for a, s in enumerate(region.inner)]
+            piece = cut.piece if parts > 1 else size
+            inner = [*region.inner[: cut.axis], size // piece, piece, *region.inner[cut.axis + 1 :]]
             new = _New((parts, *region.outer), inner)
 
-            def part(access: Access, size: int = size, first: int = first) -> Access:
-                stride = access.strides[self.split + cut.axis]
-                return replace(
-                    access, strides=(stride * size, *access.strides), offset=access.offset + stride * cut.size * first
-                )
+            def part(access: Access, parts: int = parts, first: int = first, piece: int = piece) -> Access:
+                at = self.split + cut.axis
+                before, stride, behind = access.strides[:at], access.strides[at], access.strides[at + 1 :]
+                within = (stride * piece * parts, stride) if cut.interleaved else (stride * piece, stride)
+                step = stride * (piece if cut.interleaved else cut.size)
+                offset = access.offset + stride * cut.size * first
+                return replace(access, strides=(step, *before, *within, *behind), offset=offset)
 
             known: dict[int, Expr] = {}
             self._element_stage(new, number, known, part)

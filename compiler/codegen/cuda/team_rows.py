@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 from dslc.compiler.codegen.cuda.schedule import WARP, Rows
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.stages import STEP, identity
 from dslc.compiler.codegen.cuda.sweep import Sweep
-from dslc.compiler.codegen.cuda.teams import Teams
+from dslc.compiler.codegen.cuda.teams import RESIDENT, Teams
 from dslc.compiler.codegen.cuda.text import Index
 from dslc.compiler.codegen.cuda.values import Reg
 from dslc.compiler.codegen.region import Access, Region, Scan
 from dslc.compiler.ir.types import DType
-
-_RESIDENT: Final = 1024  # threads of a multiprocessor: enough to load the next rows while others are reduced
 
 
 def rows_source(name: str, region: Region, schedule: Rows) -> Source:
@@ -35,10 +32,6 @@ class _Rows(Teams):
 
     def threads(self) -> int:
         return self.schedule.team * self.schedule.teams
-
-    def resident(self) -> int:
-        wide = any(access.dtype is DType.F64 for access in (*self.region.inputs, *self.region.outputs))
-        return 1 if wide else max(1, _RESIDENT // self.threads())
 
     @property
     def covers(self) -> int:
@@ -99,7 +92,7 @@ class _Sweep(_Rows):
         self.sweep, self.own = sweep, len(sweep.region.outputs)
 
     def resident(self) -> int:
-        return max(1, _RESIDENT // self.threads()) if self.sweep.kept_bytes else 1
+        return max(1, RESIDENT // self.threads()) if self.sweep.kept_bytes else 1
 
     def source(self) -> Source:
         text, cut, [*stages, last] = self.text, self.schedule, self.region.stages

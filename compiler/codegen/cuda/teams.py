@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from typing import Final
 
 from dslc.compiler.codegen.cuda.schedule import needs_wide_index
 from dslc.compiler.codegen.cuda.source import Source
@@ -17,6 +18,8 @@ from dslc.compiler.codegen.cuda.text import Index, Text, power_of_two
 from dslc.compiler.codegen.cuda.values import Reg, Values
 from dslc.compiler.codegen.region import Access, Fetch, Let, Region, Scan, Stage, dense
 from dslc.compiler.ir.types import DType
+
+RESIDENT: Final = 1024  # threads of a multiprocessor: enough to load while others are reduced
 
 
 class Teams(ABC):
@@ -70,7 +73,8 @@ class Teams(ABC):
 
     def resident(self) -> int:
         """Blocks that a multiprocessor shall have room for."""
-        return 1
+        wide = any(access.dtype is DType.F64 for access in (*self.region.inputs, *self.region.outputs))
+        return 1 if wide else max(1, RESIDENT // self.threads())
 
     @abstractmethod
     def numbers(self, chunk: Index) -> Index:
@@ -177,10 +181,7 @@ class Teams(ABC):
         if self.chunks != 1:
             carry = self.carries.pop(0)
             found = self.text.set(self.text.call(step, (), carry, found))
-            groups = self.held * self.vector // self.lanes
-            total = self.total(
-                scan.combine, self.text.set(self.text.call("fold", (scan.combine, groups, self.lanes), value))
-            )
+            total = self.total(scan.combine, self._folded(scan.combine, value))
             self.text.set(self.text.call(step, (), carry, total), carry)
         return Reg(found, combined_dtype(scan.combine, reg.dtype))
 
@@ -217,7 +218,7 @@ class Teams(ABC):
         if self.chunks != 1:
             for reduce in stage.reduces:
                 dtype = self.dtypes[reduce.value]
-                sums.append(Reg(self._start(reduce.combine, dtype, self.held * self.vector), dtype))
+                sums.append(Reg(self._start(reduce.combine, dtype, self.lanes), dtype))
         self.carries = [
             self._start(let.combine, self.dtypes[let.value], self.lanes)
             for let in stage.lets
@@ -230,7 +231,7 @@ class Teams(ABC):
             for i, reduce in enumerate(stage.reduces):
                 reg = known[reduce.value]
                 assert reg is not None
-                value = self._only(reg, reduce.combine)
+                value = self._folded(reduce.combine, self._only(reg, reduce.combine))
                 if self.chunks == 1:
                     sums.append(Reg(value, reg.dtype))
                 else:
@@ -251,6 +252,11 @@ class Teams(ABC):
         there = self.text.call("each", (self.vector,), self.mask)
         return self.text.set(self.text.call("select", (), there, reg.text, zero))
 
+    def _folded(self, combine: str, value: str) -> str:
+        """The thread's elements of each of its rows combined: a chunk at a time, which takes few registers."""
+        groups = self.held * self.vector // self.lanes
+        return self.text.set(self.text.call("fold", (combine, groups, self.lanes), value))
+
     def _totals(self, stage: Stage, sums: list[Reg]) -> list[Reg | None]:
         """Over all elements of the rows; equal reductions of a stage go through the threads together."""
         found: list[Reg | None] = [None] * len(sums)
@@ -260,8 +266,7 @@ class Teams(ABC):
         for (combine, held), members in kinds.items():
             for first in range(0, len(members), 2):
                 pair = members[first : first + 2]
-                groups = self.held * self.vector // self.lanes
-                own = [self.text.set(self.text.call("fold", (combine, groups, self.lanes), sums[i].text)) for i in pair]
+                own = [sums[i].text for i in pair]
                 if len(pair) == 1:
                     totals = [self.total(combine, own[0])]
                 else:
