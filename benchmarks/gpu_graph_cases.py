@@ -103,7 +103,7 @@ class _Part:
         )
         names = [step.__name__ for step in PIPELINE]  # type: ignore[attr-defined]
         for step in PIPELINE[names.index("decompose") : names.index("select")]:
-            program = step(program, Build(target="sm_90", provider="own", gather=True))
+            program = step(program, Build(target="sm_90", provider="own"))
         content = contents(program.graph)
         found = []
         for node in program.graph.nodes:

@@ -27,8 +27,7 @@ class Options:
     """Build options. ``sizes``: entry family (train, eval, predict) -> dim -> the values to build.
 
     ``bulk``: the most kernels that a GPU is given at once, 0 for one launch and one wait each; None for all of a step.
-    ``streams``: on how many streams of a GPU kernels may run, 1 or 2. ``gather``: on a GPU one launch for many small
-    tensors, dropout within its neighbours' kernels, and cheap values computed again by who reads them.
+    ``streams``: on how many streams of a GPU kernels may run, 1 or 2.
     ``steps_per_launch``: how many training steps a GPU is given at once, where they come together.
     ``target``: names joined by commas; an artifact holds the programs of each. ``precision`` overrides the file's
     compute and parameter types at once. ``mirror``: ``auto`` (values may be computed again in the backward pass where
@@ -43,7 +42,6 @@ class Options:
     fuse: bool = True
     bulk: int | None = None
     streams: int = 1
-    gather: bool = False
     steps_per_launch: int = 1
     mirror: str | int = "auto"
 
@@ -163,7 +161,6 @@ def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
         "bulk": "all" if options.bulk is None else options.bulk,
         "steps_per_launch": options.steps_per_launch,
         "streams": options.streams,
-        **({"gather": True} if options.gather else {}),
         "mirror": options.mirror,
         "sizes": {
             family: {dim: list(values) for dim, values in dims.items()} for family, dims in options.sizes.items()

@@ -115,7 +115,6 @@ def build_options(checked: Checked, options: Options, layout: StateLayout, targe
         mirror="never" if options.mirror == "never" else "auto",
         mirror_words=checked.mirror,
         streams=options.streams,
-        gather=options.gather,
         budget=None if (budget := budget_of(checked, options)) is None else budget - layout.bytes,
         train=entries.train_spec(checked, asked.loss_scale),
         state=layout.offsets,

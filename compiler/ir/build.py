@@ -107,8 +107,7 @@ class Build:
     ``state_bytes`` bytes, the same for all entries. ``mirror``: whether values may be computed again in the backward
     pass (``auto``, ``never``), of nodes in ``mirror_words`` as that says (``always`` or ``never``); ``budget``:
     the bytes that a program's io and work may take, as far as that can bring it there. ``streams`` of a GPU that nodes
-    may run on; ``gather``: whether its launches for many small tensors become one, dropout a step of others, and cheap
-    values are computed again by who reads them."""
+    may run on."""
 
     target: str = "cpu"
     provider: str = "reference"
@@ -118,7 +117,6 @@ class Build:
     mirror_words: Mapping[Origin, str] = field(default_factory=_nowhere_said)
     budget: int | None = None
     streams: int = 1
-    gather: bool = False
     train: TrainSpec | None = None
     state: Mapping[str, int] = field(default_factory=_nowhere)
     state_bytes: int = 0

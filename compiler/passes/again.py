@@ -10,8 +10,7 @@ After::
     %8, %9 = fused_sums %dy, %x, %mean, %scale, %bias, %invstd {where(relu((x - mean) * scale + bias) <= 0, ...), ...}
 
 Small inputs, of a row or a channel, may come in new. Steps are cheap ones alone: a kernel waits for memory with a few
-of them beside, but not with a tanh. The bits stay. GPUs alone, with the build option ``gather``; linear in nodes and
-reads.
+of them beside, but not with a tanh. The bits stay. GPUs alone, linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _CHEAP: Final = frozenset(
 
 def again(program: Program, build: Build) -> Program:
     """The pass."""
-    if build.target == "cpu" or not (build.fuse and build.gather):
+    if build.target == "cpu" or not build.fuse:
         return program
     return dataclasses.replace(program, graph=again_graph(program.graph))
 

@@ -11,7 +11,7 @@ After::
     %5 = fused %x, %bias, %seed, %step, %row, %r {dropout(gelu(x + bias)) + r} : bf16[64, 4096]  # sum forward
 
 What makes dropout's input joins it where nobody else reads that, and what reads its result where nobody else does. The
-bits stay. GPUs alone, with the build option ``gather``; linear in nodes and reads.
+bits stay. GPUs alone, linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dslc.compiler.passes.bodies import body_of, draws, is_pointwise, with_value
 
 def dropped(program: Program, build: Build) -> Program:
     """The pass."""
-    if build.target == "cpu" or not (build.fuse and build.gather):
+    if build.target == "cpu" or not build.fuse:
         return program
     return dataclasses.replace(program, graph=dropped_graph(program.graph))
 

@@ -33,7 +33,7 @@ def fuse(program: Program, build: Build) -> Program:
     """The pass; nothing when ``build.fuse`` is off. Deterministic. Running it twice changes nothing more."""
     if not build.fuse:
         return program
-    return dataclasses.replace(program, graph=group_updates(fuse_graph(program.graph), build.gather))
+    return dataclasses.replace(program, graph=group_updates(fuse_graph(program.graph), build.target != "cpu"))
 
 
 def fuse_graph(graph: Graph) -> Graph:

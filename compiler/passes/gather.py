@@ -13,8 +13,8 @@ After::
     %9 = pick %6, %7 {place=(0, 2, 3), source=(0, 1, 1)} : b1[3]  # nonfinite update
 
 Steps that ``group.py`` has joined become one launch, too. Casts join where there is a backward pass, which keeps most
-of their results anyhow; a large one stays alone. GPUs alone, where a launch costs more than such a tensor, and with the
-build option ``gather``. The bits stay. Linear in nodes and reads.
+of their results anyhow; a large one stays alone. GPUs alone, where a launch costs more than such a tensor. The bits
+stay. Linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST: Final = 1024  # elements of what is picked
 
 def gather(program: Program, build: Build) -> Program:
     """The pass."""
-    if build.target == "cpu" or not (build.fuse and build.gather):
+    if build.target == "cpu" or not build.fuse:
         return program
     return dataclasses.replace(program, graph=gather_graph(program.graph))
 

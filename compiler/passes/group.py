@@ -14,8 +14,8 @@ After::
         {each=..., step="sgd_momentum_update"} : ..., b1[2]  # "c1.bias and 1 more" update
 
 Updates join that have the same op, attributes, rate and step, none of which needs another one's result. A large
-parameter keeps its own: it is worth a launch, and its gradient's memory is free again at once. With the build option
-``gather`` a gradient that was cast from 16 bits is read as it was. The bits are those of the nodes. Linear in nodes.
+parameter keeps its own: it is worth a launch, and its gradient's memory is free again at once. On a GPU a
+gradient that was cast from 16 bits is read as it was. The bits are those of the nodes. Linear in nodes.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ After::
 
 So it is with a plain ``sum`` or ``sum_to``, as of a bias's gradient, which becomes such sums. Where nobody else wants
 the value, or it is cheaper to compute anew, ``absorb`` has had its say. The bits stay, up to the order of a sum. GPUs
-alone, with the build option ``gather``; linear in nodes and reads.
+alone, linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MUCH: Final = 8  # nodes
 
 def keep(program: Program, build: Build) -> Program:
     """The pass."""
-    if build.target == "cpu" or not (build.fuse and build.gather):
+    if build.target == "cpu" or not build.fuse:
         return program
     return dataclasses.replace(program, graph=keep_graph(program.graph))
 

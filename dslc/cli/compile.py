@@ -37,7 +37,7 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
     from dslc.compiler.options import Options
 
     known = ("target", "precision", "sizes", "providers", "fuse", "name", "bulk", "streams", "mirror",
-             "gather", "steps_per_launch")  # fmt: skip
+             "steps_per_launch")  # fmt: skip
     for key, value in build.items():
         if key not in known:
             from dslc.dsl.diagnostics import did_you_mean
@@ -46,7 +46,7 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
             _refuse(f"`{key}` is no build option", key, f"did you mean `{close}`?" if close else ", ".join(known))
         if key == "streams" and value not in ("auto", 1, "1", 2, "2"):
             _refuse(f"kernels run on one stream or two, not `streams: {value}`", key, "write streams: 2")
-        if key in ("fuse", "gather") and not isinstance(value, bool):
+        if key == "fuse" and not isinstance(value, bool):
             _refuse(f"`{key}` is true or false, not `{value}`", key, f"write {key}: true")
         if key in ("target", "precision", "providers", "name") and not isinstance(value, str):
             _refuse(f"`{key}` is a name, not `{value}`", key, f"write {key}: NAME")
@@ -59,7 +59,6 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
         fuse=build.get("fuse", True),
         bulk=_bulk(build.get("bulk", "auto")),
         streams=2 if build.get("streams") in (2, "2") else 1,
-        gather=build.get("gather", False),
         steps_per_launch=_steps(build.get("steps_per_launch", 1)),
         mirror=_mirror(build.get("mirror", "auto")),
     )

@@ -107,11 +107,6 @@ def test_bulk_and_streams_stand_in_the_header(dslc: Callable, project: Path) -> 
     assert dslc("build").code == 0
     assert dslc("info", "build/net", "--json").json["options"]["streams"] == 2
     assert dslc("verify", "build/net", "--rebuild", "net.nn").code == 0
-    assert "gather" not in dslc("info", "build/net", "--json").json["options"]
-    assert dslc("build", "--gather").code == 0
-    assert dslc("info", "build/net", "--json").json["options"]["gather"] is True
-    (project / "dslc.yaml").write_text("model: net.nn\nbuild: {gather: 2}\n")
-    assert "`gather` is true or false" in dslc("build").err
     (project / "dslc.yaml").write_text("model: net.nn\nbuild: {streams: 4}\n")
     ran = dslc("build")
     assert ran.code == 2 and "one stream or two" in ran.err and "write streams: 2" in ran.err

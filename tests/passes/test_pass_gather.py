@@ -97,11 +97,10 @@ def test_matrices_are_no_vectors() -> None:
     assert np.array_equal(evaluate(graph, feeds_of(graph, 1))["y"].shape, (8, 2))
 
 
-def test_it_is_an_option() -> None:
+def test_it_is_for_gpus() -> None:
     graph = cast_all(parameters((3, 4), (5,)))
     program = Program("train_step", {}, graph, target="sm_90")
     build = Build(target="sm_90", provider="own")
-    assert gather.gather(program, build) is program
-    asked = replace(build, gather=True)
-    assert names(gather.gather(program, asked).graph).count("casts") == 1
-    assert gather.gather(replace(program, target="cpu"), replace(asked, target="cpu")).graph is graph
+    assert names(gather.gather(program, build).graph).count("casts") == 1
+    assert gather.gather(program, replace(build, fuse=False)) is program
+    assert gather.gather(replace(program, target="cpu"), replace(build, target="cpu")).graph is graph

@@ -44,13 +44,6 @@ _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
 )
 @click.option("--streams", metavar="1|2|auto", help="How many streams of a GPU kernels run on; auto: one.")
 @click.option(
-    "--gather",
-    is_flag=True,
-    default=None,
-    help="On a GPU, one launch for many small tensors, dropout in its neighbours' kernels, cheap values computed again "
-    "by who reads them; not the default yet.",
-)
-@click.option(
     "--mirror",
     metavar="auto|never|SIZE",
     help="Compute values again in the backward pass: where it costs next to nothing (auto, the default), never, or so "
@@ -71,7 +64,6 @@ def command(
     bulk: str | None,
     steps_per_launch: str | None,
     streams: str | None,
-    gather: bool | None,
     defines: tuple[str, ...],
     size: tuple[str, ...],
     report: str | None,
@@ -92,7 +84,6 @@ def command(
         "mirror": mirror,
         "bulk": bulk,
         "streams": streams,
-        "gather": gather,
         "steps_per_launch": steps_per_launch,
     }
     chosen = {option: value for option, value in flags.items() if value is not None}

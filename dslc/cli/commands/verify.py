@@ -66,7 +66,6 @@ def options_again(recorded: Mapping[str, Any], name: str) -> Options:
             "mirror": recorded["mirror"],
             "bulk": recorded.get("bulk", "all"),
             "streams": recorded.get("streams", 1),
-            "gather": recorded.get("gather", False),
             "steps_per_launch": recorded.get("steps_per_launch", 1),
         },
         name=name,
