@@ -18,7 +18,8 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.ops.registry import meanings
 from dslc.compiler.pipeline import build
 from dslc.runtime import measure
-from dslc.runtime.session import Session, load
+from dslc.runtime.load import load
+from dslc.runtime.session import Session
 
 
 def _arguments() -> argparse.Namespace:

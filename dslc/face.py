@@ -39,9 +39,9 @@ def load(
     a step, or 0 for one launch and one synchronisation each; ``steps_per_launch``: how many steps of ``train_steps`` it
     is given with one launch; None as it was built. Raises DslcError.
     """
-    from dslc.runtime import session
+    from dslc.runtime.load import load
 
-    return session.load(
+    return load(
         path,
         device=device,
         weights=weights,
@@ -101,7 +101,7 @@ class Importable:
     ) -> Session:
         """A new Session of this artifact, with the options of ``dslc.load``. R308 when its interface has changed."""
         from dslc.runtime.artifact import read_artifact
-        from dslc.runtime.session import start
+        from dslc.runtime.load import start
 
         artifact = read_artifact(os.path.join(self._folder, f"{self._name}.dslc"), digest=digest)
         if artifact.header["interface_sha256"] != self._digest:

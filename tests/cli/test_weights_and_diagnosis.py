@@ -89,7 +89,7 @@ def test_find_nan_names_the_node_and_the_line(dslc: Callable, project: Path) -> 
 def test_the_first_result_that_is_not_finite_is_found_wherever_it_is(dslc: Callable, project: Path) -> None:
     """Each op whose result is poisoned is the one that is named; without poison the step is that of train_step."""
     from dslc.face import load, reference_meanings
-    from dslc.runtime import session as sessions
+    from dslc.runtime import load as loading
 
     assert dslc("build", "--providers", "reference").code == 0
     path = project / "build/net/net.dslc"
@@ -115,7 +115,7 @@ def test_the_first_result_that_is_not_finite_is_found_wherever_it_is(dslc: Calla
 
     poison = -1
     table = {name: noted(name, meaning) for name, meaning in meanings.items()}
-    with sessions.load(path, weights="init", meanings=table) as session:
+    with loading.load(path, weights="init", meanings=table) as session:
         ops.clear()
         session.find_nonfinite(lr=0.1, **data)
         order = list(ops)
@@ -123,7 +123,7 @@ def test_the_first_result_that_is_not_finite_is_found_wherever_it_is(dslc: Calla
     named = 0
     for number in range(1, len(order) + 1):
         poison = -1
-        with sessions.load(path, weights="init", meanings=table) as session:
+        with loading.load(path, weights="init", meanings=table) as session:
             ops.clear()
             poison = number
             found = session.find_nonfinite(lr=0.1, **data)

@@ -186,8 +186,8 @@ def test_peaks_of_other_gpus(machine: Callable[..., FakeDriver]) -> None:
 
 
 def test_random_inputs_are_in_range(tmp_path: Path) -> None:
+    from dslc.runtime.load import load
     from dslc.runtime.measure import program_of, random_inputs
-    from dslc.runtime.session import load
 
     path, _ = write_gpu_line(tmp_path, targets=("cpu",))
     with load(path, weights="init", meanings=line_model.MEANINGS) as session:

@@ -16,7 +16,8 @@ from dslc.base.errors import InputError
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda import dlpack
 from dslc.runtime.cuda.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
-from dslc.runtime.session import Session, load
+from dslc.runtime.load import load
+from dslc.runtime.session import Session
 
 FEATURES = line_model.FEATURES
 

@@ -20,7 +20,7 @@ from dslc.base.errors import ArtifactError, DslcError, InputError
 from dslc.runtime.artifact import read_artifact
 from dslc.runtime.container import Blob
 from dslc.runtime.cuda import device as devices
-from dslc.runtime.session import load
+from dslc.runtime.load import load
 
 Machine = Callable[..., FakeDriver]
 ROWS, FEATURES = line_model.BATCH, line_model.FEATURES

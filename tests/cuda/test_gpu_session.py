@@ -29,7 +29,8 @@ from dslc.base.errors import (
     WeightsMissing,
 )  # fmt: skip
 from dslc.runtime.cuda import device as devices
-from dslc.runtime.session import Session, load
+from dslc.runtime.load import load
+from dslc.runtime.session import Session
 
 
 @pytest.mark.parametrize("bulk", [None, 0, 1, 15, "all"])

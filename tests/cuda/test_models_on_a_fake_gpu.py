@@ -19,7 +19,8 @@ from dslc.compiler.ops import registry
 from dslc.compiler.options import Options
 from dslc.runtime.artifact import Artifact
 from dslc.runtime.cuda import device as devices
-from dslc.runtime.session import Session, load
+from dslc.runtime.load import load
+from dslc.runtime.session import Session
 
 MODEL = """nn 1
 dim B in 1..64 = 4

@@ -16,7 +16,8 @@ from dslc.compiler.layout import layout_state
 from dslc.compiler.ops.registry import meanings
 from dslc.compiler.options import Options
 from dslc.compiler.passes.autodiff import autodiff
-from dslc.runtime.session import Session, load
+from dslc.runtime.load import load
+from dslc.runtime.session import Session
 
 
 def held(case: Case, path: Path, target: str = "cpu", provider: str = "auto") -> None:

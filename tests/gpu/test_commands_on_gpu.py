@@ -19,7 +19,7 @@ from launcher import why_not
 from dslc.base.errors import EnvironmentFault
 from dslc.runtime import measure
 from dslc.runtime.cuda import cudnn
-from dslc.runtime.session import load
+from dslc.runtime.load import load
 
 MADE = Path(__file__).resolve().parents[2] / ".gpu"
 MLP = MADE / "build" / "mlp" / "mlp.dslc"

@@ -22,7 +22,7 @@ from launcher import why_not
 
 import dslc
 from dslc.base.errors import DeviceLostError, OutOfMemory
-from dslc.runtime import session as sessions
+from dslc.runtime import load as loading
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.arrays import DeviceArray
 from dslc.runtime.dtypes import numpy_dtype
@@ -44,7 +44,7 @@ def path(name: str) -> Path:
 
 
 def load(name: str, device: str = "gpu", **options: Any) -> Session:
-    return sessions.load(path(name), device=device, **{"weights": "init", "seed": 3, **options})
+    return loading.load(path(name), device=device, **{"weights": "init", "seed": 3, **options})
 
 
 def batch(session: Session, step: int, rows: int | None = None) -> dict[str, np.ndarray]:
@@ -289,7 +289,7 @@ def test_a_process_ends_without_closing(name: str) -> None:
     ran = run(
         """
         import sys
-        from dslc.runtime.session import load
+        from dslc.runtime.load import load
         session = load(sys.argv[1], device="gpu", weights="init")
         kept = session.weights
         print(session)
@@ -306,7 +306,7 @@ def test_a_lost_gpu_is_told_with_what_came_first(name: str) -> None:
         from contextlib import suppress
         from dslc.base.errors import DeviceLostError
         from dslc.runtime.cuda.driver import Arguments
-        from dslc.runtime.session import load
+        from dslc.runtime.load import load
         session = load(sys.argv[1], device="gpu", weights="init")
         [lane] = session._backend._lanes
         launch = next(s for plan in session._backend.contexts[0].values() for bound in plan._of_slot.values()
@@ -339,7 +339,7 @@ def test_a_forked_child_is_refused(name: str) -> None:
         import os, sys, warnings
         warnings.simplefilter("ignore")
         import dslc
-        from dslc.runtime.session import load
+        from dslc.runtime.load import load
         session = load(sys.argv[1], device="gpu", weights="init")
         child = os.fork()
         if not child:

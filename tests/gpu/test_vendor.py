@@ -16,7 +16,7 @@ from launcher import Gpu, why_not
 from vendor_cases import Contraction
 
 from dslc.base.errors import EnvironmentFault
-from dslc.runtime import session as sessions
+from dslc.runtime import load as loading
 from dslc.runtime.cuda import cudnn
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.libraries import Libraries
@@ -46,7 +46,7 @@ pytestmark = [
 
 
 def load(name: str, provider: str, **options: Any) -> Session:
-    return sessions.load(FOLDER / f"{name}.{provider}.dslc", device="gpu", **{"weights": "init", "seed": 3, **options})
+    return loading.load(FOLDER / f"{name}.{provider}.dslc", device="gpu", **{"weights": "init", "seed": 3, **options})
 
 
 def batch(session: Session, step: int) -> dict[str, np.ndarray]:

@@ -29,7 +29,7 @@ from dslc.compiler.pipeline import build
 from dslc.runtime.artifact import read_artifact
 from dslc.runtime.cpu import objects
 from dslc.runtime.cpu.native import CommandList, Team, thread_count
-from dslc.runtime.session import load as load_alone
+from dslc.runtime.load import load as load_alone
 
 MODEL = """\
 nn 1
@@ -56,7 +56,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 import hashlib, json
 import numpy as np
-from dslc.runtime.session import load
+from dslc.runtime.load import load
 session = load(sys.argv[1], weights="init", seed=3)
 rng = np.random.default_rng(0)
 image = rng.standard_normal((70, 1, 12, 12)).astype(np.float32)

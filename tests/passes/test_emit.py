@@ -23,9 +23,9 @@ from dslc.compiler.ops.registry import meanings
 from dslc.compiler.passes.runner import run_passes
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.dsl.span import Source, Span
+from dslc.runtime.load import load
 from dslc.runtime.plan import Copy, Plan, Reference
 from dslc.runtime.plan_check import check
-from dslc.runtime.session import load
 
 
 def _graph(path: str = "/some/where/m.nn") -> Graph:

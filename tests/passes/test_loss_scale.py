@@ -32,8 +32,9 @@ from dslc.face import reference_meanings
 from dslc.runtime import tensorfile
 from dslc.runtime.artifact import Artifact
 from dslc.runtime.header import GOOD_STEPS, LOSS_SCALE, SCALING, SKIPPED_STEPS
+from dslc.runtime.load import start
 from dslc.runtime.results import StepResult
-from dslc.runtime.session import Session, start
+from dslc.runtime.session import Session
 
 MODEL = """nn 1
 dim B in 1..64 = 8

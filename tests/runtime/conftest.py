@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from line_model import MEANINGS, write_line
 
-from dslc.runtime.session import Session, load
+from dslc.runtime.load import load
+from dslc.runtime.session import Session
 
 
 @pytest.fixture

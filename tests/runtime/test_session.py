@@ -11,7 +11,8 @@ from line_model import BATCH, FEATURES, MEANINGS, OUTPUTS, write_line
 
 from dslc.base.errors import DslcError, InputError, OutOfMemory, WeightsMissing
 from dslc.runtime import memory
-from dslc.runtime.session import Session, load
+from dslc.runtime.load import load
+from dslc.runtime.session import Session
 
 Open = Callable[..., Session]
 

@@ -16,8 +16,9 @@ import pytest
 from line_model import BATCH, FEATURES, MEANINGS, write_line
 
 from dslc.base.errors import DslcError
+from dslc.runtime.load import load
 from dslc.runtime.pool import Pool
-from dslc.runtime.session import Session, load
+from dslc.runtime.session import Session
 
 Open = Callable[..., Session]
 THREADS = 8
@@ -190,7 +191,7 @@ import os, sys, threading
 sys.path.insert(0, sys.argv[2])
 import numpy as np
 from line_model import MEANINGS
-from dslc.runtime.session import load
+from dslc.runtime.load import load
 session = load(sys.argv[1], weights="init", meanings=MEANINGS)
 x = np.ones((1, 3), np.float32)
 session.predict(x=x)

@@ -16,7 +16,8 @@ from line_model import MEANINGS, OUTPUTS
 
 from dslc.base.errors import ArtifactError, DslcError, DslcWarning, InputError, WeightsMissing
 from dslc.runtime import tensorfile
-from dslc.runtime.session import Session, load
+from dslc.runtime.load import load
+from dslc.runtime.session import Session
 from dslc.runtime.state import State
 
 Open = Callable[..., Session]

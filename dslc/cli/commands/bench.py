@@ -111,7 +111,7 @@ def _opened(
     from dslc.cli.requests import requested
     from dslc.compiler.pipeline import build
     from dslc.runtime.artifact import Artifact
-    from dslc.runtime.session import start
+    from dslc.runtime.load import start
 
     target = asked.get("target") or _target_of(device)
     request = requested(model, target=target, precision=asked.get("precision"), defines=defines, size=size)

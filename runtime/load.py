@@ -1,0 +1,91 @@
+"""``load``: from the file of an artifact to a Session that is ready to run."""
+
+from __future__ import annotations
+
+import os
+
+from dslc.runtime.artifact import Artifact, read_artifact
+from dslc.runtime.opening import ALL_AT_ONCE, check_options
+from dslc.runtime.session import MeaningsSource, Session, WeightsSource
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    device: str = "auto",
+    weights: WeightsSource = None,
+    seed: int = 0,
+    contexts: int = 1,
+    verify: str = "all",
+    digest: str | None = None,
+    meanings: MeaningsSource = None,
+    bulk: int | str | None = None,
+    steps_per_launch: int | None = None,
+) -> Session:
+    """Load an artifact and make it ready to run.
+
+    ``device``: ``"cpu"``, ``"gpu"`` (the first one), ``"gpu:1"``, or ``"auto"``: a GPU where the artifact holds code
+    for one that is here, else the CPU.
+    ``weights``: a safetensors file; ``"init"`` for initial values drawn from ``seed``; None for ``NAME.safetensors``
+    beside the artifact when it is there, else no weights (``predict`` then raises WeightsMissing). ``contexts``: how
+    many calls may run at the same time; each takes memory of its own. ``verify="code"`` skips the digests of weights.
+    ``digest="sha256:..."`` pins the artifact. ``meanings``: the ops' numpy meanings, or what gives them, for artifacts
+    of the reference provider. ``bulk``: how many instructions a GPU is given at once, ``"all"`` of a step, or 0 for one
+    launch and one synchronisation each, whatever the build said; for comparisons. ``steps_per_launch``: how many steps
+    of ``train_steps`` a GPU is given with one launch, whatever the build said; each takes memory for its inputs. Raises
+    ArtifactError (R3xx), EnvironmentFault (R2xx), OutOfMemory (R401) and InputError (R105, for an option out of range).
+    """
+    return start(
+        read_artifact(path, digest=digest),
+        os.path.dirname(os.fspath(path)) or ".",
+        device=device,
+        weights=weights,
+        seed=seed,
+        contexts=contexts,
+        verify=verify,
+        meanings=meanings,
+        bulk=bulk,
+        steps_per_launch=steps_per_launch,
+    )
+
+
+def start(
+    artifact: Artifact,
+    folder: str,
+    *,
+    device: str,
+    weights: WeightsSource,
+    seed: int,
+    contexts: int,
+    verify: str,
+    meanings: MeaningsSource,
+    bulk: int | str | None = None,
+    steps_per_launch: int | None = None,
+) -> Session:
+    """``load`` for an artifact that has been read from ``folder``."""
+    bulk = ALL_AT_ONCE if bulk == "all" else bulk
+    given = {"bulk": bulk, "steps_per_launch": steps_per_launch}
+    check_options(
+        device=device, seed=seed, contexts=contexts, verify=verify, **{n: v for n, v in given.items() if v is not None}
+    )
+    session = Session(
+        artifact,
+        device=device,
+        seed=seed,
+        contexts=contexts,
+        verify_weights=verify == "all",
+        meanings=meanings,
+        bulk=None if bulk is None else int(bulk),
+        steps_per_launch=steps_per_launch,
+    )
+    try:
+        if weights is None:
+            session.weights.load_beside(folder, session.name)
+        elif weights == "init":
+            session.initialise()
+        else:
+            session.weights.load(weights)
+    except BaseException:
+        session.close()
+        raise
+    return session
