@@ -101,6 +101,12 @@ LONG: list[tuple[str, list[tuple[int, ...]], dict[str, Any], int]] = [
     ("transpose", [(130, 200)], {"perm": (1, 0)}, 1),  # in tiles
     ("transpose", [(3, 67, 5, 61)], {"perm": (2, 3, 0, 1)}, 1),
     ("transpose", [(2, 96, 64)], {"perm": (0, 2, 1)}, 1),
+    (
+        "pad",  # of the last axis and another one
+        [(40, 31, 3)],
+        {"low": (0, 2, 1), "high": (0, 1, 4), "interior": (0, 0, 0), "value": 0.5},
+        1,
+    ),
     ("layernorm", [(2, 150_000), (150_000,), (150_000,)], {"axis": 1, "eps": 1e-5}, 5),
     ("softmax", [(3, 60_000)], {"axis": 1}, 5),
 ]

@@ -16,12 +16,12 @@ from typing import Final
 from dslc.compiler.codegen import pointwise
 from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants, register_sized
 from dslc.compiler.codegen.launch import Given, Launch
-from dslc.compiler.codegen.region import Access, RegionBuilder
+from dslc.compiler.codegen.region import Access, RegionBuilder, dense
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
-from dslc.compiler.ir.scalar import call, select
+from dslc.compiler.ir.scalar import as_expr, call, select
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import int_attr
+from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
 
 _THREADS: Final = 128
 _EACH: Final = 8  # elements of a line a thread
@@ -121,9 +121,33 @@ def scatter_add(node: Node) -> list[Launch]:
     return [Launch(b.region(), node.inputs, node.outputs)]
 
 
+def pad(node: Node) -> list[Launch]:
+    """In one launch where the last axis is padded, as for channels up to a vector: every element of the result is one
+    of the input or the filler. Other pads copy whole vectors into what was filled."""
+    [x], [out] = node.input_types, node.types
+    low, high, interior = (int_tuple(node.attrs, name) for name in ("low", "high", "interior"))
+    if any(interior) or not any((*low[-1:], *high[-1:])):
+        return pointwise.pad(node)
+    padded = [axis for axis in range(x.rank) if low[axis] or high[axis]]
+    strides = dense(x.ints)
+    source = Access(x.dtype, tuple(0 if axis in padded else stride for axis, stride in enumerate(strides)))
+    b = RegionBuilder(out.ints, (), [source], [Access(out.dtype, dense(out.ints))], indices=padded)
+    b.row()
+    there, place = as_expr(True), as_expr(0)
+    for axis in padded:
+        along = b.let(b.along(axis) - low[axis], DType.I64)
+        inside = b.let(call("and", along >= 0, along < x.ints[axis]), DType.B1)
+        there = inside if axis == padded[0] else b.let(call("and", there, inside), DType.B1)
+        place = place + along * strides[axis]
+    found = b.fetch(0, b.let(place, DType.I64), there)
+    b.store(0, b.let(select(there, found, float_attr(node.attrs, "value")), x.dtype))
+    return [Launch(b.region(), node.inputs, node.outputs)]
+
+
 LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     "gather_rows": gather_rows,
     "scatter_rows_add": scatter_rows_add,
     "gather": gather,
     "scatter_add": scatter_add,
+    "pad": pad,
 }
