@@ -31,6 +31,8 @@ def cases() -> Iterator[tuple[str, str, list[Launch], int]]:
         small = one // 4 + prod(image) // 4  # values, and a byte for the place of each
         yield "maxpool_fwd b256 64ch 112px", dtype.value, maxpool(dtype, image), one + small
         yield "maxpool_bwd b256 64ch 112px", dtype.value, maxpool_grad(dtype, image), one + small
+        image = (256, 224, 224, 3)
+        yield "pad to 8 channels, b256 224px", dtype.value, padded(dtype, image), prod(image) // 3 * 11 * dtype.itemsize
         table, ids = (50257, 768), 16384
         moved = (ids + table[0]) * table[1] * dtype.itemsize + 4 * ids
         yield "embedding_bwd 50257x768, 16384 ids", dtype.value, embedding_grad(dtype, table, ids), moved
@@ -184,6 +186,13 @@ def maxpool_grad(dtype: Any, image: tuple[int, ...]) -> list[Launch]:
     attrs, part = dict(y.producer.attrs), _Part()
     dy, places = part.input(dtype, y.type.ints), part.input(place.type.dtype, place.type.ints)
     return part.launches(part.op("maxpool_grad_last", dy, places, size=image[1:3], **attrs))
+
+
+def padded(dtype: Any, image: tuple[int, ...]) -> list[Launch]:
+    """An image whose channels become 8."""
+    part = _Part()
+    x, none = part.input(dtype, image), (0, 0, 0, 0)
+    return part.launches(part.op("pad", x, low=none, high=(0, 0, 0, 8 - image[3]), interior=none, value=0.0))
 
 
 def embedding_grad(dtype: Any, table: tuple[int, int], ids: int) -> list[Launch]:

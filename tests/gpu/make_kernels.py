@@ -35,6 +35,10 @@ EVERY = {"f32": 1, "bf16": 2, "f64": 6, "f16": 6}
 LARGE: list[tuple[str, list[tuple[int, ...]], dict[str, Any]]] = [
     ("sum", [(400_003,)], {"over": (0,), "keep": False}),
     ("sum", [(2503, 256)], {"over": (0,), "keep": False}),
+    ("sum", [(3600, 60)], {"over": (0,), "keep": False}),  # parts of several pieces
+    ("sum", [(25_088, 64)], {"over": (0,), "keep": False}),
+    ("max", [(700, 20)], {"over": (0,), "keep": False}),  # few threads along a line, many down it
+    ("pad", [(40, 31, 3)], {"low": (0, 2, 1), "high": (0, 1, 4), "interior": (0, 0, 0), "value": 0.5}),
     ("max", [(3, 70_001)], {"over": (1,), "keep": False}),
     ("softmax", [(50, 5000)], {"axis": 1}),
     ("softmax", [(5, 40_000)], {"axis": 1}),
