@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from dslc.compiler.codegen import classes, clipping, norms, pointwise, resample, rows, scans, updates
+from dslc.compiler.codegen import classes, clipping, interpolation, norms, pointwise, pools, rows, scans, updates
 from dslc.compiler.codegen.cpu import (
     attentions,
     constants,
@@ -18,9 +18,9 @@ from dslc.compiler.codegen.cpu import (
     pooling,
     random,
 )
+from dslc.compiler.codegen.cpu.arithmetic import can_print
 from dslc.compiler.codegen.cpu.code import SUPPORTED, VECTOR_BYTES
 from dslc.compiler.codegen.cpu.objects import tasks
-from dslc.compiler.codegen.cpu.values import can_print
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region import Region
 from dslc.compiler.codegen.spread import can_spread, spread
@@ -32,7 +32,8 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **rows.LOWERED,
     **norms.LOWERED,
     **scans.LOWERED,
-    **resample.LOWERED,
+    **pools.LOWERED,
+    **interpolation.LOWERED,
     **updates.LOWERED,
     **foreach.LOWERED,
     **correlate.LOWERED,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import DslcError, EnvironmentFault
-from dslc.runtime.cuda.driver import Arguments
+from dslc.runtime.cuda.arguments import Arguments
 from dslc.runtime.cuda.graph import Bulk, Join, Launch, LibraryCall, Mark, Move, Placed, Step, fill_steps
 from dslc.runtime.plan import (
     BulkBegin,

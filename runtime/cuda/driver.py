@@ -1,79 +1,29 @@
-"""The CUDA driver's calls that the runtime makes, each checked: a return code other than success becomes a DslcError.
+"""The CUDA driver's calls that the runtime makes, each under a name of its own.
 
 The one place that imports ``cuda.bindings.driver``, when the first GPU is asked for. Handles are the bindings' own
-objects and are only passed on; device memory is ints. After a sticky error every call raises DeviceLostError with the
-first one, and calls that only let go of something do nothing: the context is dead and takes all of it along.
+objects and are only passed on; device memory is ints. How a call is checked: ``checked_calls.py``.
 """
 
 from __future__ import annotations
 
-import ctypes
-import math
-import struct
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from dslc.base.errors import DslcError, EnvironmentFault
 from dslc.runtime.cuda import faults
-from dslc.runtime.cuda.waiting import comes_true, patience
+from dslc.runtime.cuda.arguments import Arguments
+from dslc.runtime.cuda.checked_calls import CheckedCalls
+from dslc.runtime.cuda.waiting import patience
 
 _NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: apart from the legacy default stream
 _TIMING_OFF: Final = 2  # CU_EVENT_DISABLE_TIMING
 _HOST_MEMORY: Final = 1  # CU_MEMORYTYPE_HOST
 _DEVICE_MEMORY: Final = 2  # CU_MEMORYTYPE_DEVICE
-_PACK: Final = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d", "pointer": "<Q"}
 
 
-class Arguments:
-    """A kernel's arguments as the driver reads them: an array of pointers, one to each value's 8 bytes.
-
-    ``values``: (i32 | i64 | f32 | f64 | pointer, value). Keep it until the launch, or the graph's node, is made.
-    """
-
-    __slots__ = ("_pointers", "_values", "address", "count")
-
-    def __init__(self, values: Sequence[tuple[str, int | float]]) -> None:
-        raw = b"".join(struct.pack(_PACK[kind], value).ljust(8, b"\0") for kind, value in values)
-        self._values = ctypes.create_string_buffer(raw, len(raw) + 8)
-        first = ctypes.addressof(self._values)
-        self._pointers = (ctypes.c_void_p * (len(values) + 1))(*(first + 8 * i for i in range(len(values))))
-        self.address = ctypes.addressof(self._pointers)
-        self.count = len(values)
-
-
-class Driver:
-    """Checked calls on ``binding``: ``cuda.bindings.driver``, or what tests put in its place.
-
-    ``patience``: seconds after which work that the host waits for counts as hung, DeviceLostError R208; inf for none.
-    """
-
-    def __init__(self, binding: Any, patience: float = math.inf) -> None:
-        self._binding = binding
-        self.patience = patience
-        self.lost: DslcError | None = None  # the sticky error that ended it all
-
-    def _call(self, name: str, *args: Any) -> Any:
-        if self.lost is not None:
-            raise faults.again(self.lost, name)
-        answer = getattr(self._binding, name)(*args)
-        if answer[0]:
-            raise self._fault(name, int(answer[0]))
-        return answer[1] if len(answer) == 2 else answer[1:]
-
-    def _let_go(self, name: str, *args: Any) -> None:
-        if self.lost is None:
-            self._call(name, *args)
-
-    def _fault(self, name: str, code: int) -> DslcError:
-        words = []
-        for ask in ("cuGetErrorName", "cuGetErrorString"):
-            failed, word = getattr(self._binding, ask)(self._binding.CUresult(code))
-            words.append("unknown" if failed or word is None else word.decode("ascii", "replace"))
-        error = faults.fault(name, code, *words)
-        if code in faults.STICKY:
-            self.lost = error
-        return error
+class Driver(CheckedCalls):
+    """Every call that the runtime makes of the driver."""
 
     # Devices and contexts
 
@@ -214,25 +164,6 @@ class Driver:
 
     def done(self, event: Any) -> bool:
         return self._ready("cuEventQuery", event)
-
-    def _ready(self, query: str, work: Any) -> bool:
-        if self.lost is not None:
-            raise faults.again(self.lost, query)
-        code = getattr(self._binding, query)(work)[0]
-        if int(code) == faults.NOT_READY:
-            return False
-        if code:
-            raise self._fault(query, int(code))
-        return True
-
-    def _await(self, wait: str, query: str, work: Any) -> None:
-        """Wait for an event or a stream: in the driver, which never gives up, only where patience has no end."""
-        if self.patience == math.inf:
-            self._call(wait, work)
-            return
-        if not comes_true(lambda: self._ready(query, work), self.patience):
-            self.lost = faults.hung(wait, self.patience)
-            raise self.lost
 
     def elapsed(self, start: Any, end: Any) -> float:
         """Milliseconds between two events with timing."""

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dslc.base.errors import DslcError
 
 if TYPE_CHECKING:
+    from dslc.runtime.cuda.arguments import Arguments
     from dslc.runtime.cuda.device import Device
-    from dslc.runtime.cuda.driver import Arguments
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,8 +12,9 @@ from fake_driver import FakeDriver
 
 from dslc.base.errors import DeviceLostError, DslcError, EnvironmentFault, ForkError, InputError, OutOfMemory
 from dslc.runtime.cuda import device as devices
+from dslc.runtime.cuda.arguments import Arguments
 from dslc.runtime.cuda.device import Device
-from dslc.runtime.cuda.driver import Arguments, Driver
+from dslc.runtime.cuda.driver import Driver
 
 
 @pytest.mark.parametrize(

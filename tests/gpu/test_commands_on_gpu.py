@@ -64,7 +64,7 @@ def test_a_kernel_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     code = """
         import sys, time
         from dslc.base.errors import DslcError
-        from dslc.runtime.cuda.driver import Arguments
+        from dslc.runtime.cuda.arguments import Arguments
         from dslc.runtime.measure import program_of, random_inputs
         from dslc.runtime.session import load
         PTX = b'''.version 8.0

@@ -305,7 +305,7 @@ def test_a_lost_gpu_is_told_with_what_came_first(name: str) -> None:
         import sys
         from contextlib import suppress
         from dslc.base.errors import DeviceLostError
-        from dslc.runtime.cuda.driver import Arguments
+        from dslc.runtime.cuda.arguments import Arguments
         from dslc.runtime.load import load
         session = load(sys.argv[1], device="gpu", weights="init")
         [lane] = session._backend._lanes

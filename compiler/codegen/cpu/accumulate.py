@@ -7,8 +7,8 @@ from typing import Any
 
 from llvmlite import ir
 
-from dslc.compiler.codegen.cpu.code import I1, I64, Code, lane_type, wide
-from dslc.compiler.codegen.cpu.values import Reg, Values
+from dslc.compiler.codegen.cpu.code import I1, I64, Code, Reg, lane_type, wide
+from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.codegen.region import Combine
 from dslc.compiler.ir.types import DType
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from llvmlite import ir
@@ -49,6 +50,14 @@ def memory_type(dtype: DType) -> Any:
 def wide(type: Any, lanes: int) -> Any:
     """A vector type; the type itself for one lane."""
     return type if lanes == 1 else ir.VectorType(type, lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class Reg:
+    """A vector (or one value) and its dtype, which alone knows the sign of integers."""
+
+    value: Any
+    dtype: DType
 
 
 class Code:

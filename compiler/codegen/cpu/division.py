@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from llvmlite import ir
 
 if TYPE_CHECKING:
+    from dslc.compiler.codegen.cpu.code import Reg
     from dslc.compiler.codegen.cpu.functions import Functions
-    from dslc.compiler.codegen.cpu.values import Reg, Values
+    from dslc.compiler.codegen.cpu.values import Values
 
 
 def floats(f: Functions, x: Any, y: Any, rest: bool) -> Any:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
-from dslc.compiler.codegen.cpu.code import I32, I64, Code
+from dslc.compiler.codegen.cpu.code import I32, I64, Code, Reg
 from dslc.compiler.codegen.cpu.objects import emit, tasks
-from dslc.compiler.codegen.cpu.values import Reg, Values
+from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType

@@ -1,6 +1,6 @@
 """Pooling over images: vectors of output pixels, tap by tap; the gradient of maxpool scatters.
 
-What this file does not do (no images, many taps, the gradient of avgpool) are the regions of ``resample.py``.
+What this file does not do (no images, many taps, the gradient of avgpool) are the regions of ``codegen/pools.py``.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Final, Literal
 
 from llvmlite import ir
 
-from dslc.compiler.codegen import resample
-from dslc.compiler.codegen.cpu.code import I1, I8, I64, POINTER, VOID, Code, lane_type
+from dslc.compiler.codegen import pools
+from dslc.compiler.codegen.cpu.code import I1, I8, I64, POINTER, VOID, Code, Reg, lane_type
 from dslc.compiler.codegen.cpu.correlate import paired
 from dslc.compiler.codegen.cpu.objects import emit, tasks
 from dslc.compiler.codegen.cpu.tiles import lanes_of
-from dslc.compiler.codegen.cpu.values import Reg, Values
+from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.codegen.cpu.windows import Fetcher, Window
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
@@ -171,7 +171,7 @@ def _planes(node: Node) -> int:
 def maxpool(node: Node) -> list[Launch]:
     window = _pool_window(node, node.input_types[0].ints[2:], node.types[0].ints[2:]) if _images(node) else None
     if window is None or window.taps > _MAX_TAPS:
-        return resample.maxpool(node)
+        return pools.maxpool(node)
     spec = Pool("max", node.types[0].dtype, node.types[1].dtype, _planes(node), window, 1)
     return [Launch(spec, node.inputs, node.outputs)]
 
@@ -179,14 +179,14 @@ def maxpool(node: Node) -> list[Launch]:
 def avgpool(node: Node) -> list[Launch]:
     window = _pool_window(node, node.input_types[0].ints[2:], node.types[0].ints[2:]) if _images(node) else None
     if window is None or window.taps > _MAX_TAPS:
-        return resample.avgpool(node)
+        return pools.avgpool(node)
     spec = Pool("mean", node.types[0].dtype, DType.U8, _planes(node), window, window.taps)
     return [Launch(spec, node.inputs, node.outputs)]
 
 
 def maxpool_grad(node: Node) -> list[Launch]:
     if not _images(node):
-        return resample.maxpool_grad(node)
+        return pools.maxpool_grad(node)
     window = _pool_window(node, node.types[0].ints[2:], node.input_types[0].ints[2:])
     dy, place = node.input_types
     return [Launch(Scatter(dy.dtype, place.dtype, _planes(node), window), node.inputs, node.outputs)]

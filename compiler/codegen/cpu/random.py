@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from dslc.compiler.codegen.cpu.code import I32, I64, Code, wide
+from dslc.compiler.codegen.cpu.code import I32, I64, Code, Reg, wide
 from dslc.compiler.codegen.cpu.functions import Functions
 from dslc.compiler.codegen.cpu.objects import emit, tasks
-from dslc.compiler.codegen.cpu.values import Reg, Values
+from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.codegen.random import LOWERED, Draw
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.philox import KEY_STEPS, MULTIPLIERS, ROUNDS

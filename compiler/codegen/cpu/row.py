@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from llvmlite import ir
 
 from dslc.compiler.codegen.cpu.accumulate import Accumulator, Running
-from dslc.compiler.codegen.cpu.code import I8, VECTOR_BYTES, Code, lane_type
-from dslc.compiler.codegen.cpu.values import Reg, Values
+from dslc.compiler.codegen.cpu.code import I8, VECTOR_BYTES, Code, Reg, lane_type
+from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.codegen.region import Access, Fetch, Let, Region, Scan, Stage
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType

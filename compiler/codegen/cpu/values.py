@@ -3,45 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from llvmlite import ir
 
-from dslc.compiler.codegen.cpu import division
-from dslc.compiler.codegen.cpu.code import I1, I64, SUPPORTED, VECTOR_BYTES, Code, lane_type, memory_type, suffix, wide
-from dslc.compiler.codegen.cpu.functions import Functions
+from dslc.compiler.codegen.cpu.arithmetic import apply
+from dslc.compiler.codegen.cpu.code import I64, VECTOR_BYTES, Code, Reg, lane_type, memory_type, suffix, wide
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
-_COMPARISONS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
-_FLOAT_ONLY: Final = frozenset(
-    {"div", "exp", "expm1", "log", "log1p", "sin", "cos", "tanh", "erf", "sqrt", "floor", "round"}
-)
-_ANY_NUMBER: Final = frozenset({"add", "sub", "mul", "min", "max", "neg", "abs", "sign", "pow", "floordiv", "mod"})
 _WIDEST_STRIDE: Final = 4  # that is read as whole vectors
-_LOGIC: Final = frozenset({"and", "or", "not", "select", "arg", "const"})
-
-
-@dataclass(frozen=True, slots=True)
-class Reg:
-    """A vector (or one value) and its dtype, which alone knows the sign of integers."""
-
-    value: Any
-    dtype: DType
-
-
-def can_print(expr: Expr, dtypes: list[DType]) -> bool:
-    """Whether the tree, whose arguments have these dtypes, has only what this file prints."""
-    function = expr.function
-    if function in _LOGIC:
-        return all(can_print(a, dtypes) for a in expr.args) and (
-            function != "arg" or expr.index >= len(dtypes) or dtypes[expr.index] in SUPPORTED
-        )
-    if function in _COMPARISONS or function in _ANY_NUMBER:
-        return all(can_print(a, dtypes) for a in expr.args)
-    floats = all(d.is_float for d in dtypes)
-    return function in _FLOAT_ONLY and floats and all(can_print(a, dtypes) for a in expr.args)
 
 
 class Values:
@@ -232,23 +203,7 @@ class Values:
         numbers = known[1:] if expr.function == "select" else known
         near = next((k.dtype for k in numbers if k is not None), hint)
         regs = [k if k is not None else self._tree(a, args, near) for a, k in zip(expr.args, known)]
-        return self._apply(expr.function, regs)
-
-    def _apply(self, function: str, regs: list[Reg]) -> Reg:
-        b, dtype = self.b, regs[-1].dtype
-        xs = [r.value for r in regs]
-        assert all(r.dtype is dtype for r in (regs[1:] if function == "select" else regs)), f"{function} of {regs}"
-        if function == "select":
-            return Reg(b.select(*xs), dtype)
-        if function in ("and", "or"):
-            return Reg((b.and_ if function == "and" else b.or_)(*xs), dtype)
-        if function == "not":
-            return Reg(b.not_(xs[0]), dtype)
-        if function in _COMPARISONS:
-            return Reg(self.compare(_COMPARISONS[function], regs[0], regs[1]), DType.B1)
-        if dtype.is_float:
-            return Reg(self._float(function, xs), dtype)
-        return Reg(self._integer(function, regs), dtype)
+        return apply(self, expr.function, regs)
 
     def compare(self, sign: str, x: Reg, y: Reg) -> Any:
         """An i1 for each lane; with nan false, but for !=."""
@@ -262,62 +217,4 @@ class Values:
 
     def combine(self, how: str, x: Reg, y: Reg) -> Reg:
         """x + y, x * y, the greater or the lesser; nan where either is."""
-        return self._apply({"sum": "add", "prod": "mul"}.get(how, how), [x, y])
-
-    def _float(self, function: str, xs: list[Any]) -> Any:
-        b = self.b
-        simple = {"add": b.fadd, "sub": b.fsub, "mul": b.fmul, "div": b.fdiv}
-        if function in simple:
-            return simple[function](*xs)
-        functions = Functions(self.code, xs[0].type)
-        if function == "pow":
-            return functions.pow(*xs)
-        if function in ("floordiv", "mod"):
-            return division.floats(functions, xs[0], xs[1], function == "mod")
-        if function in ("min", "max"):
-            x, y = xs
-            first = b.fcmp_ordered("<" if function == "min" else ">", x, y)
-            return b.select(b.or_(first, functions.is_nan(x)), x, y)
-        if function == "sign":
-            zero = functions.const(0.0)
-            one = functions.copysign(functions.const(1.0), xs[0])
-            return b.select(b.fcmp_unordered("ueq", xs[0], zero), xs[0], one)
-        return functions.named()[function](xs[0])
-
-    def _integer(self, function: str, regs: list[Reg]) -> Any:
-        b, xs, dtype = self.b, [r.value for r in regs], regs[0].dtype
-        simple = {"add": b.add, "sub": b.sub, "mul": b.mul}
-        if function in simple:
-            return simple[function](*xs)
-        if function in ("min", "max"):
-            return b.select(self.compare("<" if function == "min" else ">", *regs), *xs)
-        if function == "pow":
-            return self._integer_power(*regs)
-        if function in ("floordiv", "mod"):
-            return division.integers(self, regs[0], regs[1], function == "mod")
-        zero = self.const(0, dtype)
-        if function == "neg":
-            return b.sub(zero.value, xs[0])
-        negative = self.compare("<", regs[0], zero)
-        if function == "abs":
-            return b.select(negative, b.sub(zero.value, xs[0]), xs[0])
-        assert function == "sign", f"no integer {function}"
-        positive = self.compare(">", regs[0], zero)
-        one, minus = (
-            self.const(1, dtype).value,
-            ir.Constant(zero.value.type, [-1] * self.lanes if self.lanes > 1 else -1),
-        )
-        return b.select(positive, one, b.select(negative, minus, zero.value))
-
-    def _integer_power(self, x: Reg, y: Reg) -> Any:
-        """By squares, one for each bit of ``y``, which is not negative; what does not fit is lost."""
-        b, base = self.b, x.value
-        zero, found = self.const(0, y.dtype).value, self.const(1, x.dtype).value
-        for bit in range(8 * y.dtype.itemsize - (0 if self.unsigned(y.dtype) else 1)):
-            here = b.icmp_unsigned("!=", b.and_(y.value, self.const(1 << bit, y.dtype).value), zero)
-            found = b.select(here, b.mul(found, base), found)
-            base = b.mul(base, base)
-        return found
-
-
-__all__ = ["I1", "Reg", "Values", "can_print"]
+        return apply(self, {"sum": "add", "prod": "mul"}.get(how, how), [x, y])

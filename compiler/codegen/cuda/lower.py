@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen import classes, clipping, norms, pointwise, resample, rows, scans, updates
+from dslc.compiler.codegen import classes, clipping, interpolation, norms, pointwise, pools, rows, scans, updates
 from dslc.compiler.codegen.cuda import attention, contractions, drawing, foreach, indexing, ordering, picking, pooling
 from dslc.compiler.codegen.cuda.inside import computed_inside
 from dslc.compiler.codegen.cuda.regions import sized, writes
@@ -22,7 +22,8 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **rows.LOWERED,
     **norms.LOWERED,
     **scans.LOWERED,
-    **resample.LOWERED,
+    **pools.LOWERED,
+    **interpolation.LOWERED,
     **classes.LOWERED,
     **updates.LOWERED,
     **foreach.LOWERED,

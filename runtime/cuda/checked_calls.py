@@ -1,0 +1,67 @@
+"""Calls of the CUDA driver, each checked: a return code other than success becomes a DslcError.
+
+After a sticky error every call raises DeviceLostError with the first one, and calls that only let go of something do
+nothing: the context is dead and takes all of it along.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from dslc.base.errors import DslcError
+from dslc.runtime.cuda import faults
+from dslc.runtime.cuda.waiting import comes_true
+
+
+class CheckedCalls:
+    """Checked calls on ``binding``: ``cuda.bindings.driver``, or what tests put in its place.
+
+    ``patience``: seconds after which work that the host waits for counts as hung, DeviceLostError R208; inf for none.
+    """
+
+    def __init__(self, binding: Any, patience: float = math.inf) -> None:
+        self._binding = binding
+        self.patience = patience
+        self.lost: DslcError | None = None  # the sticky error that ended it all
+
+    def _call(self, name: str, *args: Any) -> Any:
+        if self.lost is not None:
+            raise faults.again(self.lost, name)
+        answer = getattr(self._binding, name)(*args)
+        if answer[0]:
+            raise self._fault(name, int(answer[0]))
+        return answer[1] if len(answer) == 2 else answer[1:]
+
+    def _let_go(self, name: str, *args: Any) -> None:
+        if self.lost is None:
+            self._call(name, *args)
+
+    def _fault(self, name: str, code: int) -> DslcError:
+        words = []
+        for ask in ("cuGetErrorName", "cuGetErrorString"):
+            failed, word = getattr(self._binding, ask)(self._binding.CUresult(code))
+            words.append("unknown" if failed or word is None else word.decode("ascii", "replace"))
+        error = faults.fault(name, code, *words)
+        if code in faults.STICKY:
+            self.lost = error
+        return error
+
+    def _ready(self, query: str, work: Any) -> bool:
+        if self.lost is not None:
+            raise faults.again(self.lost, query)
+        code = getattr(self._binding, query)(work)[0]
+        if int(code) == faults.NOT_READY:
+            return False
+        if code:
+            raise self._fault(query, int(code))
+        return True
+
+    def _await(self, wait: str, query: str, work: Any) -> None:
+        """Wait for an event or a stream: in the driver, which never gives up, only where patience has no end."""
+        if self.patience == math.inf:
+            self._call(wait, work)
+            return
+        if not comes_true(lambda: self._ready(query, work), self.patience):
+            self.lost = faults.hung(wait, self.patience)
+            raise self.lost
