@@ -13,7 +13,7 @@ from dslc.compiler.codegen.cuda.vendor import VendorConv, VendorGemm
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.target import target_of
 from dslc.compiler.ir.graph import Attr, Kind, Node, Value
-from dslc.compiler.ir.program import Place, Program, Side
+from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.runtime.artifact import write_artifact
@@ -176,8 +176,7 @@ class _PlanMaker:
         self.memory = program.memory
         self.buffers: dict[Buffer, int] = {}
         self.names: dict[str, int] = {}
-        self.events = 0
-        self.joins: dict[tuple[int, int], int] = {}  # (until, stream) -> the event that the last side records
+        self.events: dict[Node, int] = {}  # recorded behind a node
         self.kernels = kernels
         self.native = set(program.kernels)
         self.target = target_of(program.target, program.vendor)
@@ -193,25 +192,26 @@ class _PlanMaker:
                 inputs.append(Port(source.name, "data", self._buffer(place, source.value.type)))
         instructions: list[Instruction] = []
         work: list[Work] = []
-        for time, node in enumerate(self.schedule):
-            instructions += self._joins(time)
+        waited_for = {other for others in self.program.waits.values() for other in others}
+        ends = self._ends()
+        for node in self.schedule:
+            stream = self.program.streams.get(node, 0)
             made: list[Instruction] = []
             if node in self.native:
                 made = self._launches(node)
             elif not node.op.view:
                 made = [self._reference(node)]
+            if stream:
+                made = [replace(i, stream=stream) for i in made if isinstance(i, Kernel | Gemm | GraphOp)]
+            instructions += [EventWait(self.events[n], stream) for n in self.program.waits.get(node, ())]
             if made:
                 cost = node.op.cost(node)
-                side = self.program.sides.get(node)
-                if side is not None:
-                    instructions += self._fork(side)
-                    made = [replace(i, stream=side.stream) for i in made if isinstance(i, Kernel | Gemm | GraphOp)]
                 work.append(Work(len(instructions), node.op.name, cost.flops, cost.bytes))
                 instructions += made
-                if side is not None:
-                    self.joins[side.until, side.stream] = self.events
-                    instructions.append(EventRecord(self._event(), side.stream))
-        instructions += self._joins(len(self.schedule))
+            if node in waited_for or ends.get(stream) is node:
+                self.events[node] = len(self.events)
+                instructions.append(EventRecord(self.events[node], stream))
+        instructions += [EventWait(self.events[node], 0) for node in ends.values()]
         for move in self.memory.moves:
             work.append(Work(len(instructions), "copy", 0, 2 * move.type.bytes))
             source_buffer, target = (self._buffer(p, move.type) for p in (move.source, move.target))
@@ -231,18 +231,9 @@ class _PlanMaker:
             work=tuple(work),
         )
 
-    def _event(self) -> int:
-        self.events += 1
-        return self.events - 1
-
-    def _fork(self, side: Side) -> list[Instruction]:
-        """The side's stream waits for all that stream 0 has done so far."""
-        event = self._event()
-        return [EventRecord(event, 0), EventWait(event, side.stream)]
-
-    def _joins(self, time: int) -> list[Instruction]:
-        """Stream 0 waits for the sides that end before the node at ``time``: on each stream, for the last of them."""
-        return [EventWait(event, 0) for (until, _), event in self.joins.items() if until == time]
+    def _ends(self) -> dict[int, Node]:
+        """Of each stream but 0, its last node."""
+        return {self.program.streams[node]: node for node in self.schedule if node in self.program.streams}
 
     def _launches(self, node: Node) -> list[Instruction]:
         found: list[Instruction] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from dslc.base.errors import BuildError
 from dslc.compiler.check.model import Checked
@@ -27,7 +27,7 @@ class Options:
     """Build options. ``sizes``: entry family (train, eval, predict) -> dim -> the values to build.
 
     ``bulk``: the most kernels that a GPU is given at once, 0 for one launch and one wait each; None for all of a step.
-    ``streams``: on how many streams of a GPU kernels may run, 1 or 2.
+    ``streams``: on how many streams of a GPU kernels may run; ``auto``: as many as are best by the model of its time.
     ``steps_per_launch``: how many training steps a GPU is given at once, where they come together.
     ``target``: names joined by commas; an artifact holds the programs of each. ``precision`` overrides the file's
     compute and parameter types at once. ``mirror``: ``auto`` (values may be computed again in the backward pass where
@@ -41,7 +41,7 @@ class Options:
     name: str | None = None
     fuse: bool = True
     bulk: int | None = None
-    streams: int = 1
+    streams: int | Literal["auto"] = 1
     steps_per_launch: int = 1
     mirror: str | int = "auto"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from dslc.compiler.ir.function import Optimizer
 from dslc.compiler.ir.graph import Origin
@@ -116,7 +116,7 @@ class Build:
     mirror: str = "auto"
     mirror_words: Mapping[Origin, str] = field(default_factory=_nowhere_said)
     budget: int | None = None
-    streams: int = 1
+    streams: int | Literal["auto"] = 1
     train: TrainSpec | None = None
     state: Mapping[str, int] = field(default_factory=_nowhere)
     state_bytes: int = 0

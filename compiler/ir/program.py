@@ -54,15 +54,6 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
-    """A node that runs on another stream than 0: it begins behind all that stands before it in the schedule, and
-    stream 0 waits for it before the node at ``until`` (the length of the schedule: before the moves)."""
-
-    stream: int
-    until: int
-
-
-@dataclass(frozen=True, slots=True)
 class Mirrored:
     """What the mirror pass came to: the nodes that compute something again, and of the program before and after it,
     fused and scheduled, the most bytes alive at once and the modelled seconds."""
@@ -89,7 +80,9 @@ class Program:
     ``target``: what it is built for, ``cpu`` or an architecture as ``sm_90``. ``kernels``: the nodes that run as
     kernels of our own. ``scratch``: bytes of each block that a node's kernels want for themselves while they run.
     ``vendor``: contractions on a GPU are calls of its maker's libraries, where these have them. ``mirrored``: what is
-    computed again rather than kept; None where nothing is. ``sides``: the nodes that run beside others.
+    computed again rather than kept; None where nothing is. ``streams``: on which stream of a GPU a node runs, where
+    that is not 0; the nodes of a stream follow each other in the order of the schedule. ``waits``: nodes of other
+    streams that have ended before a node begins. Stream 0 waits for all others before the moves.
     """
 
     entry: str
@@ -99,7 +92,8 @@ class Program:
     scratch: Mapping[Node, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
     choices: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     schedule: tuple[Node, ...] | None = None
-    sides: Mapping[Node, Side] = field(default_factory=lambda: MappingProxyType({}))
+    streams: Mapping[Node, int] = field(default_factory=lambda: MappingProxyType({}))
+    waits: Mapping[Node, tuple[Node, ...]] = field(default_factory=lambda: MappingProxyType({}))
     bulks: tuple[tuple[int, int], ...] | None = None
     memory: MemoryPlan | None = None
     target: str = "cpu"

@@ -17,7 +17,7 @@ from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Place, Program
 from dslc.compiler.ir.text import format_node, numbering
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify_streams import verify_sides
+from dslc.compiler.ir.verify_streams import verify_streams
 
 _NEIGHBOURS = 5
 
@@ -94,7 +94,7 @@ def verify_program(program: Program, build: Build) -> None:
         if program.schedule is None:
             raise VerifyError("memory is planned before the order is known")
         _Replay(program.graph, program.schedule, program.memory, build, program.scratch).run()
-        verify_sides(program.schedule, program.sides, program.memory, program.scratch, partial(_fault, program.graph))
+        verify_streams(program, partial(_fault, program.graph))
 
 
 def _verify_schedule(graph: Graph, schedule: Sequence[Node]) -> None:

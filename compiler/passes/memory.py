@@ -11,7 +11,8 @@ Before: a schedule. After: ``program.memory``; for instance, in a chain ``a = co
 - A view lies on what it views. Parameters, buffers and optimizer slots lie where the build says.
 - The new value of a state is computed right onto the state when the last reader of the old value is earlier, or is the
   computing op itself and allows it; otherwise a move at the end copies it.
-- Everything else shares the work region by lifetime (``offsets.py``); so does the scratch memory of kernels.
+- Everything else shares the work region by lifetime (``offsets.py``); so does the scratch memory of kernels. On several
+  streams a lifetime ends where all later nodes follow those that touch the value.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Move, Place, Program
 from dslc.compiler.passes.offsets import Buffer, assign
+from dslc.compiler.passes.overlap import HappensBefore
 from dslc.compiler.passes.schedule import contents
 
 # The step block: what every entry may have, then lr and the float arguments by name, 8 bytes each.
@@ -72,22 +74,21 @@ class _Planner:
     def __init__(self, program: Program, schedule: tuple[Node, ...], build: Build) -> None:
         self.graph = graph = program.graph
         self.scratch = program.scratch
-        self.sides = program.sides
+        self.happens = HappensBefore(schedule, program.streams, program.waits)
         self.schedule = schedule
         self.build = build
         self.content = contents(graph)
         self.end = len(schedule)  # the time of the moves
-        self.time = {node: t for t, node in enumerate(schedule)}
-        self.last: dict[Value, int] = {}
-        for time, node in enumerate(schedule):
-            for value in (*node.inputs, *node.outputs):
-                self.last[self.content[value]] = time
-        for node, side in program.sides.items():  # what it touches is in use until it is waited for
-            for value in (*node.inputs, *node.outputs):
-                content = self.content[value]
-                self.last[content] = max(self.last[content], side.until)
-        for value in graph.roots:
-            self.last[self.content[value]] = self.end
+        self.users: dict[Value, list[Node]] = {}
+        self.last: dict[Value, int] = {}  # in use until all later nodes follow those that touch it
+        for node in schedule:
+            until = self.happens.until[node] - 1
+            for content in dict.fromkeys(self.content[v] for v in (*node.inputs, *node.outputs)):
+                self.last[content] = max(self.last.get(content, 0), until)
+                if not node.op.view:
+                    self.users.setdefault(content, []).append(node)
+        self.kept = {self.content[value] for value in graph.roots}
+        self.last.update(dict.fromkeys(self.kept, self.end))
         self.places: dict[Value, Place] = {}  # by content
         self.io_bytes = STEP_BLOCK
         self.results: dict[str, Place] = {}
@@ -158,8 +159,13 @@ class _Planner:
         """Whether ``new`` may be computed onto the bytes of ``old``, which its other readers have seen before."""
         node = new.producer
         assert isinstance(node, Node)
-        last = self.last.get(old, -1)
-        return last < self.time[node] or (last == self.time[node] and self._allows(node, old, new))
+        return self._is_last(node, old) and self._allows(node, old, new)
+
+    def _is_last(self, node: Node, old: Value) -> bool:
+        """Whether nobody wants ``old`` when the node has ended, and all others that touch it have when it begins."""
+        return old not in self.kept and all(
+            user is node or self.happens.before(user, node) for user in self.users.get(old, ())
+        )
 
     def _allows(self, node: Node, old: Value, new: Value) -> bool:
         """Whether the op may write output ``new`` over its input ``old``."""
@@ -202,23 +208,25 @@ class _Planner:
                 if new in self.places:
                     continue
                 size = _aligned(new.type.bytes)
-                stretch = self._inherited(node, new, time, holds, taken) if size else None
+                stretch = self._inherited(node, new, holds, taken) if size else None
                 if stretch is None:
                     stretch = _Work(size, time, time, [])
                     stretches.append(stretch)
                 stretch.values.append(new)
-                stretch.end = self.last[new]
+                stretch.end = max(stretch.end, self.last[new])
                 holds[new] = stretch
-            until = self.sides[node].until - 1 if node in self.sides else time
+            until = self.happens.until[node] - 1
             stretches += [_Work(_aligned(size), time, until, [], node) for size in self.scratch.get(node, ())]
         return stretches
 
-    def _inherited(self, node: Node, new: Value, time: int, holds: dict[Value, _Work], taken: set[int]) -> _Work | None:
+    def _inherited(self, node: Node, new: Value, holds: dict[Value, _Work], taken: set[int]) -> _Work | None:
         """The stretch of an input that dies here and that this output may overwrite."""
         for i in sorted(i for i, o in node.op.inplace if o == new.index and i < len(node.inputs)):
             value = node.inputs[i]
             old = self.content[value]
-            if old in holds and self.last[old] == time and i not in taken and self._allows(node, old, new):
+            if old not in holds or self.users[old][-1] is not node or i in taken:
+                continue
+            if self._allows(node, old, new) and self._is_last(node, old):
                 taken.update(j for j, v in enumerate(node.inputs) if self.content[v] is old)
                 return holds[old]
         return None

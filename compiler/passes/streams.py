@@ -1,34 +1,49 @@
-"""Nodes that run beside others: on a second stream of a GPU, from where they stand in the order until they are joined.
+"""Which nodes run beside others: the streams of a GPU, and who waits for whom.
 
 Before, one after another on stream 0::
 
     conv_wgrad c2, conv_dgrad c2, relu_grad b1, conv_wgrad c1, conv_dgrad c1, ..., sgd_update c2.weight
 
-After, ``program.sides``: each weight's gradient on stream 1, behind all that stands before it, and beside what stands
-behind it, until stream 0 waits for it::
+After, ``program.streams`` and ``program.waits``, for instance::
 
-    stream 0   conv_dgrad c2, relu_grad b1 | conv_dgrad c1, ...                | sgd_update c2.weight
-    stream 1   conv_wgrad c2               | conv_wgrad c1                     |
+    stream 0   conv_wgrad c2, sgd_update c2.weight |  conv_wgrad c1, ...
+    stream 1   conv_dgrad c2, relu_grad b1         |  conv_dgrad c1, ...
 
-Stream 0 waits for a node before its first reader, and at the latest where the next such node begins: so what both read
-is kept a little longer, and no more. A node goes aside where the roofline model has work for stream 0 in the meantime:
-products, whose last blocks leave much of a GPU idle. Memory is planned afterwards, and knows which lives overlap; the
-bits stay. The CPU shares work out by itself.
+A list schedule (Graham 1969): the nodes in their order, each on the stream where it ends first by the roofline model
+(``overlap.py``), a wait counted as half a launch, and on the stream of what it reads where that is no later. A node
+waits for what it reads and, where it writes a state, for the other readers of the old value, as far as that does not
+follow from other waits. So gradients of weights, branches, and updates go beside the rest where that hides a launch.
+
+By the model a node begins later than some on other streams have ended, for which it need not wait. Where that gives
+back enough bytes it waits for them all the same: it costs nothing by the model. Memory is planned afterwards, and knows
+what may run at the same time; the bits stay. ``auto`` takes the number of streams with the least modelled time. Without
+a gain all stay on stream 0. The CPU shares work out by itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from bisect import bisect_right
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final
 
-from dslc.compiler.cost import CONTRACTIONS, MACHINES, seconds
+from dslc.compiler.cost import MACHINES, Machine, roof
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value
-from dslc.compiler.ir.program import Program, Side
+from dslc.compiler.ir.program import Program
+from dslc.compiler.passes.overlap import Busy
 from dslc.compiler.passes.schedule import contents
 
-#: Of a node's modelled time: how much other work there must be until it is read.
-_BESIDE: Final = 0.5
+#: What ``auto`` chooses from.
+AUTO: Final = (2, 3, 4)
+#: The part of the modelled time that streams must save at least.
+_GAIN: Final = 0.002
+#: A wait, in launches.
+_WAIT: Final = 0.5
+#: The part of all computed bytes that must come free for a wait of its own.
+_FREED: Final = 0.001
+_MOST_EVENTS: Final = 60_000  # of a plan
 
 
 def streams(program: Program, build: Build) -> Program:
@@ -36,35 +51,136 @@ def streams(program: Program, build: Build) -> Program:
     assert program.schedule is not None, "streams are assigned on a schedule"
     if build.target == "cpu" or build.streams == 1:
         return program
-    order = program.schedule
     machine = MACHINES[build.target]
-    begun = [0.0]
-    for node in order:
-        begun.append(begun[-1] + seconds(node, machine))
-    read = first_reads(program.graph, order)
-    chosen: list[tuple[int, int]] = []
-    for time, node in enumerate(order):
-        if node.op.name not in CONTRACTIONS:
-            continue
-        end = read[node]
-        own = begun[time + 1] - begun[time]
-        if begun[end] - begun[time + 1] >= _BESIDE * own:
-            chosen.append((time, end))
-    sides: dict[Node, Side] = {}
-    for (time, end), following in zip(chosen, [*(t for t, _ in chosen[1:]), len(order)]):
-        until = min(end, following)
-        if until > time + 1 and begun[until] - begun[time + 1] >= _BESIDE * (begun[time + 1] - begun[time]):
-            sides[order[time]] = Side(1, until)
-    return dataclasses.replace(program, sides=sides)
+    counts = AUTO if build.streams == "auto" else (int(build.streams),)
+    plans = [_ListSchedule(program.graph, program.schedule, machine, count) for count in counts]
+    best = min(plans, key=lambda plan: plan.seconds)
+    alone = sum(machine.launch + max(roof(node, machine)) for node in program.schedule if not node.op.view)
+    if best.seconds > (1 - _GAIN) * alone or len(best.waits) > _MOST_EVENTS:
+        return program
+    return dataclasses.replace(program, streams=best.streams, waits=best.waits)
 
 
-def first_reads(graph: Graph, order: tuple[Node, ...]) -> dict[Node, int]:
-    """Of each node: the place in the order of the first node that reads its bytes; the end where none does, or where
-    they are a result."""
+def followed(graph: Graph, order: tuple[Node, ...]) -> dict[Node, tuple[Node, ...]]:
+    """Of each node that is no view: whom it must follow, each once: those whose results it reads, and where its result
+    is the new value of a state, those before it that read the old one."""
     content = contents(graph)
-    first: dict[Value, int] = {}
-    for time in range(len(order) - 1, -1, -1):
-        if not order[time].op.view:
-            for value in order[time].inputs:
-                first[content[value]] = time
-    return {node: min((first.get(v, len(order)) for v in node.outputs), default=len(order)) for node in order}
+    states = {content[value]: source.value for source, value in graph.updates}
+    readers: dict[Value, list[Node]] = {source.value: [] for source, _ in graph.updates}
+    found: dict[Node, tuple[Node, ...]] = {}
+    for node in order:
+        if node.op.view:
+            continue
+        others = [content[v].producer for v in node.inputs]
+        others += [reader for v in node.outputs if v in states for reader in readers[states[v]]]
+        found[node] = tuple(dict.fromkeys(n for n in others if isinstance(n, Node) and n is not node))
+        for read in dict.fromkeys(content[v] for v in node.inputs):
+            if read in readers:
+                readers[read].append(node)
+    return found
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What was put on a stream so far: nodes, when each ends, and how many bytes nobody reads any more when the first n
+    have ended. ``seen``: how many nodes of each stream have ended when its last node has."""
+
+    seen: list[int]
+    nodes: list[Node]
+    ends: list[float]
+    freed: list[int]
+
+
+class _ListSchedule:
+    """Streams and waits for at most ``count`` streams, and the modelled ``seconds`` until all have ended."""
+
+    def __init__(self, graph: Graph, order: tuple[Node, ...], machine: Machine, count: int) -> None:
+        self.streams: dict[Node, int] = {}
+        self.waits: dict[Node, tuple[Node, ...]] = {}
+        self._all = [_Stream([0] * count, [], [], [0]) for _ in range(count)]
+        self._place: dict[Node, tuple[int, int]] = {}  # stream, and number on it
+        self._seen: dict[Node, list[int]] = {}
+        follows, freed = followed(graph, order), _freed(graph, order)
+        enough = _FREED * sum(freed.values())
+        busy = Busy()
+        wait = _WAIT * machine.launch
+        for node, others in follows.items():
+            work = max(roof(node, machine))
+            found: list[tuple[float, int, int, float, list[Node]]] = []
+            for number, stream in enumerate(self._all):
+                waits = self._waits(number, others)
+                begin = max((stream.ends[-1] if stream.ends else 0.0, *(self._end(n) + wait for n in waits)))
+                end = busy.end(begin + machine.launch, work) + wait * len(waits)
+                found.append((end, len(waits), number, begin, waits))
+                if not stream.nodes:
+                    break  # the others are empty, too
+            _, _, number, begin, waits = min(found)
+            seen = self._joined(number, waits)
+            for other, stream in enumerate(self._all):
+                ended = bisect_right(stream.ends, begin)
+                if other != number and stream.freed[ended] - stream.freed[seen[other]] > enough:
+                    waits = self._needed([*waits, stream.nodes[ended - 1]])
+                    seen = self._joined(number, waits)
+            self._put(node, number, busy.add(begin + machine.launch, work), waits, seen, freed.get(node, 0))
+        self.seconds = max((s.ends[-1] for s in self._all if s.ends), default=0.0)
+
+    def _end(self, node: Node) -> float:
+        stream, number = self._place[node]
+        return self._all[stream].ends[number]
+
+    def _waits(self, number: int, others: Iterable[Node]) -> list[Node]:
+        """Those of ``others`` that a node on this stream must wait for: the last of each other stream that has not
+        ended anyway, or because of another wait."""
+        seen = self._all[number].seen
+        latest: dict[int, Node] = {}
+        for node in others:
+            stream, place = self._place[node]
+            if stream != number and place >= max(seen[stream], self._number(latest.get(stream)) + 1):
+                latest[stream] = node
+        return self._needed([*latest.values()])
+
+    def _needed(self, waits: list[Node]) -> list[Node]:
+        """Those of ``waits`` that have not ended whenever another of them has."""
+
+        def follows(node: Node, other: Node) -> bool:
+            stream, number = self._place[node]
+            return node is not other and self._seen[other][stream] > number
+
+        return [node for node in waits if not any(follows(node, other) for other in waits)]
+
+    def _number(self, node: Node | None) -> int:
+        return -1 if node is None else self._place[node][1]
+
+    def _joined(self, number: int, waits: Iterable[Node]) -> list[int]:
+        """How many nodes of each stream have ended when a node begins."""
+        seen = self._all[number].seen
+        for node in waits:
+            seen = list(map(max, seen, self._seen[node]))
+        return seen
+
+    def _put(self, node: Node, number: int, end: float, waits: list[Node], seen: list[int], freed: int) -> None:
+        stream = self._all[number]
+        self._place[node] = number, len(stream.nodes)
+        stream.nodes.append(node)
+        stream.ends.append(end)
+        stream.freed.append(stream.freed[-1] + freed)
+        stream.seen = self._seen[node] = [*seen[:number], len(stream.nodes), *seen[number + 1 :]]
+        if number:
+            self.streams[node] = number
+        if waits:
+            self.waits[node] = tuple(waits)
+
+
+def _freed(graph: Graph, order: tuple[Node, ...]) -> dict[Node, int]:
+    """Bytes of computed values that each node is the last in the order to read."""
+    content = contents(graph)
+    kept = {content[value] for value in graph.roots}
+    last: dict[Value, Node] = {}
+    for node in order:
+        if not node.op.view:
+            last.update((content[value], node) for value in node.inputs)
+    found: dict[Node, int] = {}
+    for value, node in last.items():
+        if value not in kept and isinstance(value.producer, Node):
+            found[node] = found.get(node, 0) + value.type.bytes
+    return found

@@ -19,6 +19,7 @@ from dslc.compiler.cost import CONTRACTIONS, MACHINES, roof
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Program
 from dslc.compiler.ops.fused import steps
+from dslc.compiler.passes.overlap import HappensBefore, timeline
 from dslc.compiler.passes.schedule import contents
 from dslc.dsl.span import Span
 
@@ -114,31 +115,21 @@ class Facts:
 
     @cached_property
     def work(self) -> list[Work]:
-        """The nodes that do work, in order. Each stream's nodes follow each other; one that runs beside others begins
-        when the stream before it has come so far."""
-        machine, native = MACHINES[self.program.target], set(self.program.kernels)
-        clock: dict[int, float] = {}
+        """The nodes that do work, in order."""
+        program = self.program
+        machine, native = MACHINES[program.target], set(program.kernels)
         found: list[Work] = []
-        joins: dict[int, list[int]] = defaultdict(list)  # until -> streams
         for time, node in enumerate(self.schedule):
-            for stream in joins.pop(time, ()):
-                clock[0] = max(clock.get(0, 0.0), clock[stream])
             if node.op.view:
                 continue
-            side = self.program.sides.get(node)
-            stream = 0 if side is None else side.stream
-            if side is not None:
-                joins[side.until].append(stream)
             moving, arithmetic = roof(node, machine)
             seconds = machine.launch + max(moving, arithmetic)
-            begin = max(clock.get(stream, 0.0), clock.get(0, 0.0) if side is not None else 0.0)
-            clock[stream] = begin + seconds
             cost = node.op.cost(node)
             bound = max((machine.launch, "launch"), (moving, "memory"), (arithmetic, "arithmetic"))[1]
             found.append(
-                Work(self.step_of[time], stream, what(node), node.name or node.op.name, self.line(node),
-                     node.phase.value, self._runs(node, native), cost.flops, cost.bytes, seconds,
-                     max(moving, arithmetic), bound, begin)
+                Work(self.step_of[time], program.streams.get(node, 0), what(node), node.name or node.op.name,
+                     self.line(node), node.phase.value, self._runs(node, native), cost.flops, cost.bytes, seconds,
+                     max(moving, arithmetic), bound, self._times[node][0])
             )  # fmt: skip
         return found
 
@@ -151,7 +142,16 @@ class Facts:
     @cached_property
     def seconds(self) -> float:
         """When the last node ends, by the roofline model."""
-        return max((w.begin + w.seconds for w in self.work), default=0.0)
+        return max((end for _, end in self._times.values()), default=0.0)
+
+    @cached_property
+    def _times(self) -> dict[Node, tuple[float, float]]:
+        program = self.program
+        return timeline(self.schedule, program.streams, program.waits, MACHINES[program.target])
+
+    @cached_property
+    def _happens(self) -> HappensBefore:
+        return HappensBefore(self.schedule, self.program.streams, self.program.waits)
 
     @cached_property
     def blocks(self) -> list[Block]:
@@ -167,7 +167,7 @@ class Facts:
                 if place.region == "work" and content[value] is value and value.type.bytes:
                     end = self._step(last[value])
                     found.append(Block(name, str(value.type), line, step, end, place.offset, value.type.bytes))
-            until = self.program.sides[node].until - 1 if node in self.program.sides else time
+            until = self._happens.until[node] - 1
             for place, size in zip(self.memory.scratch.get(node, ()), self.program.scratch.get(node, ())):
                 found.append(Block(f"scratch of {name}", "", line, step, self._step(until), place.offset, size))
         for move in self.memory.moves:
@@ -196,13 +196,13 @@ class Facts:
 
     @cached_property
     def _last(self) -> dict[Value, int]:
-        """Of each value that is no view: the time of its last use."""
+        """Of each value that is no view: the time of its last use, or of the last node that may run beside that."""
         content = self._content
         last: dict[Value, int] = {}
-        for time, node in enumerate(self.schedule):
-            side = self.program.sides.get(node)
+        for node in self.schedule:
+            until = self._happens.until[node] - 1
             for value in (*node.inputs, *node.outputs):
-                last[content[value]] = max(last.get(content[value], 0), time if side is None else side.until)
+                last[content[value]] = max(last.get(content[value], 0), until)
         for value in self.program.graph.roots:
             last[content[value]] = len(self.schedule)
         return last

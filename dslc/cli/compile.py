@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from dslc.base.errors import ArtifactError, BuildError, ResourceError
 from dslc.cli.options import byte_count
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 
 _LARGEST_BULK: Final = 1 << 20  # instructions; more than a plan may hold
+
+_MOST_STREAMS: Final = 8
 
 REPORT: Final = "report.html"  # beside an artifact
 
@@ -44,8 +46,6 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
 
             close = did_you_mean(key, known)
             _refuse(f"`{key}` is no build option", key, f"did you mean `{close}`?" if close else ", ".join(known))
-        if key == "streams" and value not in ("auto", 1, "1", 2, "2"):
-            _refuse(f"kernels run on one stream or two, not `streams: {value}`", key, "write streams: 2")
         if key == "fuse" and not isinstance(value, bool):
             _refuse(f"`{key}` is true or false, not `{value}`", key, f"write {key}: true")
         if key in ("target", "precision", "providers", "name") and not isinstance(value, str):
@@ -58,7 +58,7 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
         name=name if name is not None else build.get("name"),
         fuse=build.get("fuse", True),
         bulk=_bulk(build.get("bulk", "auto")),
-        streams=2 if build.get("streams") in (2, "2") else 1,
+        streams=_streams(build.get("streams", 1)),
         steps_per_launch=_steps(build.get("steps_per_launch", 1)),
         mirror=_mirror(build.get("mirror", "auto")),
     )
@@ -72,6 +72,16 @@ def _mirror(value: object) -> str | int:
     if isinstance(count, bool) or not isinstance(count, int) or count <= 0:
         _refuse(f"`mirror: {value}` is not known", "mirror", "write mirror: auto, never, or a budget: 20 GiB")
     return count
+
+
+def _streams(value: object) -> int | Literal["auto"]:
+    """``auto``, or a number of streams, as a number or as text."""
+    if value == "auto":
+        return "auto"
+    number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= _MOST_STREAMS:
+        _refuse(f"kernels run on 1 to {_MOST_STREAMS} streams, not `streams: {value}`", "streams", "write streams: 2")
+    return number
 
 
 def _steps(value: object) -> int:

@@ -42,7 +42,11 @@ _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
     metavar="N",
     help="How many training steps a GPU is given with one launch, for small models; 1 by default.",
 )
-@click.option("--streams", metavar="1|2|auto", help="How many streams of a GPU kernels run on; auto: one.")
+@click.option(
+    "--streams",
+    metavar="N|auto",
+    help="On how many streams of a GPU kernels may run, 1 to 8; auto: the number of least modelled time; 1 by default.",
+)
 @click.option(
     "--mirror",
     metavar="auto|never|SIZE",

@@ -1,0 +1,132 @@
+"""When nodes on several streams begin and end, by the roofline model, and who has ended before whom.
+
+The machine is one that works for one node at a time: a node waits for its launch, during which others may work, and
+then needs the machine for as long as it takes to move its bytes or to do its arithmetic. So what streams gain is that
+the launches of some lie beside the work of others; nothing runs faster for them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+
+from dslc.compiler.cost import Machine, roof
+from dslc.compiler.ir.graph import Node
+
+
+class Busy:
+    """The stretches of time in which the machine works, disjoint and in order."""
+
+    def __init__(self) -> None:
+        self.begins: list[float] = []
+        self.ends: list[float] = []
+
+    def end(self, begin: float, work: float) -> float:
+        """When ``work`` seconds of it are done at the earliest, in what is idle from ``begin`` on."""
+        return self._filled(begin, work)[2]
+
+    def add(self, begin: float, work: float) -> float:
+        """As ``end``, and from then on it is busy with that."""
+        first, behind, end = self._filled(begin, work)
+        if work:
+            low = min(begin, self.begins[first]) if first < behind else begin
+            self.begins[first:behind] = [low]
+            self.ends[first:behind] = [end]
+        return end
+
+    def _filled(self, begin: float, work: float) -> tuple[int, int, float]:
+        """The stretches that touch what is filled, as a range, and where the filling ends."""
+        first = bisect_right(self.begins, begin)
+        if first and self.ends[first - 1] >= begin:
+            first -= 1
+        at, now, left = first, begin, work
+        while at < len(self.begins):
+            gap = max(0.0, self.begins[at] - now)
+            if gap > left:
+                break
+            left -= gap
+            now = max(now, self.ends[at])
+            at += 1
+        return first, at, now + left
+
+
+def timeline(
+    order: Sequence[Node],
+    streams: Mapping[Node, int],
+    waits: Mapping[Node, tuple[Node, ...]],
+    machine: Machine,
+) -> dict[Node, tuple[float, float]]:
+    """Modelled seconds at which each node that is no view begins and ends."""
+    busy = Busy()
+    free: dict[int, float] = {}
+    times: dict[Node, tuple[float, float]] = {}
+    for node in order:
+        if node.op.view:
+            continue
+        stream = streams.get(node, 0)
+        begin = max((free.get(stream, 0.0), *(times[other][1] for other in waits.get(node, ()))))
+        free[stream] = busy.add(begin + machine.launch, max(roof(node, machine)))
+        times[node] = (begin, free[stream])
+    return times
+
+
+class HappensBefore:
+    """Which nodes have ended before another begins: by their streams, on each of which they follow each other in the
+    order of the schedule, and by what they wait for. Views do nothing, and are on no stream.
+
+    ``until``: of each node, the first time from which on all nodes follow it.
+    """
+
+    def __init__(
+        self, order: Sequence[Node], streams: Mapping[Node, int], waits: Mapping[Node, tuple[Node, ...]]
+    ) -> None:
+        self.time = {node: time for time, node in enumerate(order)}
+        self.streams = streams
+        if not streams:
+            self.until = {node: time + 1 for node, time in self.time.items()}
+            return
+        count = 1 + max(streams.values())
+        self._seen: dict[Node, tuple[int, ...]] = {}  # of each stream, the last time that has ended before the node
+        ends = [(-1,) * count] * count
+        for node in order:
+            if node.op.view:
+                continue
+            stream = streams.get(node, 0)
+            seen = ends[stream]
+            for other in waits.get(node, ()):
+                seen = tuple(map(max, seen, self.ended(other)))
+            self._seen[node] = seen
+            ends[stream] = self.ended(node)
+        self.until = self._until(order, count)
+
+    def ended(self, node: Node) -> tuple[int, ...]:
+        """Of each stream, the last time that has ended when the node has."""
+        stream, seen = self.streams.get(node, 0), self._seen[node]
+        return (*seen[:stream], self.time[node], *seen[stream + 1 :])
+
+    def before(self, first: Node, second: Node) -> bool:
+        """Whether ``first`` has ended when ``second``, which is no view, begins."""
+        if not self.streams:
+            return self.time[first] < self.time[second]
+        return self.time[first] <= self._seen[second][self.streams.get(first, 0)]
+
+    def _until(self, order: Sequence[Node], count: int) -> dict[Node, int]:
+        # of each stream, what all nodes of other streams from a time on have seen of it: it only grows with time
+        least = [[len(order)] * (len(order) + 1) for _ in range(count)]
+        for time in range(len(order) - 1, -1, -1):
+            seen = self._seen.get(order[time])
+            own = self.streams.get(order[time], 0)
+            for stream, row in enumerate(least):
+                row[time] = row[time + 1] if seen is None or stream == own else min(row[time + 1], seen[stream])
+        until: dict[Node, int] = {}
+        at = [0] * count
+        for time, node in enumerate(order):
+            if node.op.view:
+                until[node] = time + 1
+                continue
+            stream = self.streams.get(node, 0)
+            at[stream] = max(at[stream], time + 1)
+            while least[stream][at[stream]] < time:
+                at[stream] += 1
+            until[node] = at[stream]
+        return until
