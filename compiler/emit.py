@@ -19,21 +19,8 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.runtime.artifact import write_artifact
 from dslc.runtime.container import Blob
 from dslc.runtime.header import AS_PARAM, LOSS_SCALE
-from dslc.runtime.plan import (
-    Buffer,
-    Copy,
-    EventRecord,
-    EventWait,
-    Gemm,
-    GraphOp,
-    Instruction,
-    Kernel,
-    Plan,
-    Port,
-    Reference,
-    Scalar,
-    Work,
-)
+from dslc.runtime.instructions import Copy, EventRecord, EventWait, Gemm, GraphOp, Instruction, Kernel, Reference
+from dslc.runtime.plan import Buffer, Plan, Port, Scalar, Work
 
 if TYPE_CHECKING:
     from dslc.compiler.layout import StateLayout

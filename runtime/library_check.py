@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from dslc.runtime.plan import Buffer, Gemm, GraphOp
+from dslc.runtime.instructions import Gemm, GraphOp
+from dslc.runtime.plan import Buffer
 
 _ALIGNMENT: Final = 16  # bytes; what cuDNN takes for granted
 _SUMS: Final = {"f64": "f64"}  # dtype -> what products of it are added in; all others in f32

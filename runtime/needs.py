@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from dslc.runtime.dtypes import ITEMSIZE
-from dslc.runtime.plan import Gemm, GraphOp, Kernel, Reference, accesses
+from dslc.runtime.instructions import Gemm, GraphOp, Kernel, Reference, accesses
 
 if TYPE_CHECKING:
     from dslc.runtime.context import Loaded

@@ -15,9 +15,7 @@ from typing import Final, NoReturn
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.dtypes import ITEMSIZE
-from dslc.runtime.library_check import gemm_fault, graph_fault
-from dslc.runtime.plan import (
-    Buffer,
+from dslc.runtime.instructions import (
     BulkBegin,
     BulkEnd,
     Collective,
@@ -29,10 +27,11 @@ from dslc.runtime.plan import (
     GraphOp,
     Instruction,
     Kernel,
-    Plan,
     Reference,
     accesses,
 )
+from dslc.runtime.library_check import gemm_fault, graph_fault
+from dslc.runtime.plan import Buffer, Plan
 from dslc.runtime.plan_schema import STEP_BLOCK, THREADS
 
 CODE_KINDS: Final = ("ptx", "cubin", "object")

@@ -81,7 +81,7 @@ def state_bytes(artifact: Artifact) -> dict[str, int]:
 
 def largest_buffers(plan: Plan, count: int) -> list[tuple[int, str, str]]:
     """The largest stretches of the work region: (bytes, type, what first writes them)."""
-    from dslc.runtime.plan import accesses
+    from dslc.runtime.instructions import accesses
 
     writer: dict[int, str] = {}
     for instruction in plan.instructions:

@@ -13,9 +13,9 @@ from dslc.runtime.backend import OnDevice
 from dslc.runtime.context import Loaded
 from dslc.runtime.cpu.executor import BoundPlan, Meanings
 from dslc.runtime.header import WRITERS
+from dslc.runtime.instructions import Kernel, Reference
 from dslc.runtime.memory import available_bytes, block, ensure_free, out_of_memory
 from dslc.runtime.needs import named_buffers
-from dslc.runtime.plan import Kernel, Reference
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,7 +17,8 @@ from dslc.base.errors import ArtifactError, EnvironmentFault
 from dslc.runtime.backend import Measured
 from dslc.runtime.cpu.timing import machine_roof
 from dslc.runtime.dtypes import name_of, numpy_dtype
-from dslc.runtime.plan import Buffer, BulkBegin, BulkEnd, Copy, Fill, Kernel, Plan, Reference, accesses
+from dslc.runtime.instructions import BulkBegin, BulkEnd, Copy, Fill, Kernel, Reference, accesses
+from dslc.runtime.plan import Buffer, Plan
 from dslc.runtime.scalars import StepBlock
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
     from dslc.runtime.cpu.native import CommandList
     from dslc.runtime.cpu.objects import Objects
-    from dslc.runtime.plan import Instruction
+    from dslc.runtime.instructions import Instruction
 
 Array: TypeAlias = "NDArray[Any]"
 Meaning: TypeAlias = Callable[[Sequence[Array], Mapping[str, Any]], Sequence[Array]]

@@ -233,7 +233,7 @@ def _state(device: Device, size: int, resources: ExitStack) -> DeviceState:
 
 def _bulk_of(artifact: Artifact, program: Loaded) -> int | None:
     """The bulks of a plan that names none are what the build was asked for; None for one that names them."""
-    from dslc.runtime.plan import BulkBegin
+    from dslc.runtime.instructions import BulkBegin
 
     if any(isinstance(i, BulkBegin) for i in program.plan.instructions):
         return None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from dslc.base.errors import DslcError, EnvironmentFault
 from dslc.runtime.cuda.arguments import Arguments
 from dslc.runtime.cuda.graph import Bulk, Join, Launch, LibraryCall, Mark, Move, Placed, Step, fill_steps
-from dslc.runtime.plan import (
+from dslc.runtime.instructions import (
     BulkBegin,
     BulkEnd,
     Copy,
@@ -21,9 +21,9 @@ from dslc.runtime.plan import (
     GraphOp,
     Instruction,
     Kernel,
-    Plan,
     accesses,
 )
+from dslc.runtime.plan import Plan
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.lane import Lane

@@ -25,7 +25,8 @@ from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
 from dslc.runtime.cuda.timing import peaks, stopwatch
 from dslc.runtime.cuda.transfers import DeviceOutputs, Results, RunResults, in_rows, input_bytes, view_of
 from dslc.runtime.dtypes import ITEMSIZE, numpy_dtype
-from dslc.runtime.plan import Buffer, Plan, results
+from dslc.runtime.instructions import results
+from dslc.runtime.plan import Buffer, Plan
 from dslc.runtime.plan_schema import STEP_BLOCK
 from dslc.runtime.scalars import StepBlock
 

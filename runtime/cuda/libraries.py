@@ -15,7 +15,8 @@ from dslc.base.errors import DslcWarning, EnvironmentFault
 from dslc.runtime.cuda import cublaslt, cudnn
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.prepared import Prepared
-from dslc.runtime.plan import Buffer, Gemm, GraphOp
+from dslc.runtime.instructions import Gemm, GraphOp
+from dslc.runtime.plan import Buffer
 
 #: Enqueues a library's kernels on the stream that it is given.
 Call: TypeAlias = Callable[[Any], None]

@@ -9,7 +9,7 @@ import pytest
 
 from dslc.base.schema import ListOf, Record, Row
 from dslc.runtime import container, header, plan_schema
-from dslc.runtime.plan import INSTRUCTIONS
+from dslc.runtime.instructions import INSTRUCTIONS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "artifact.md").read_text()
 

@@ -10,13 +10,11 @@ import pytest
 from small_artifact import WHERE
 
 from dslc.base.errors import ArtifactError
-from dslc.runtime.plan import (
+from dslc.runtime.instructions import (
     INSTRUCTIONS,
-    Buffer,
     BulkBegin,
     BulkEnd,
     Collective,
-    Constant,
     Copy,
     EventRecord,
     EventWait,
@@ -25,13 +23,10 @@ from dslc.runtime.plan import (
     GraphOp,
     Instruction,
     Kernel,
-    Plan,
-    Port,
     Reference,
-    Scalar,
-    Work,
     accesses,
 )
+from dslc.runtime.plan import Buffer, Constant, Plan, Port, Scalar, Work
 from dslc.runtime.plan_check import BlobInfo, check
 
 BUFFERS = (

@@ -15,7 +15,8 @@ from fake_driver import FakeDriver, fake_cubin
 
 from dslc.runtime.artifact import Artifact, Blob, write_artifact
 from dslc.runtime.dtypes import numpy_name
-from dslc.runtime.plan import Buffer, BulkBegin, BulkEnd, Kernel, Plan, Reference
+from dslc.runtime.instructions import BulkBegin, BulkEnd, Kernel, Reference
+from dslc.runtime.plan import Buffer, Plan
 
 
 def _line_model() -> ModuleType:

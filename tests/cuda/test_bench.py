@@ -17,7 +17,8 @@ from dslc.runtime.backend import Measured
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda import timing
 from dslc.runtime.cuda.device import Device
-from dslc.runtime.plan import Buffer, Copy, Kernel, Plan, Work
+from dslc.runtime.instructions import Copy, Kernel
+from dslc.runtime.plan import Buffer, Plan, Work
 
 MODEL = """nn 1
 dim B in 1..64 = 8

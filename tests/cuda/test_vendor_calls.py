@@ -25,7 +25,8 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.channels_last import to_first, to_last
 from dslc.compiler.options import Options
-from dslc.runtime.plan import Gemm, GraphOp, Plan
+from dslc.runtime.instructions import Gemm, GraphOp
+from dslc.runtime.plan import Plan
 from dslc.runtime.plan_check import BlobInfo, check
 
 MODELS = Path(__file__).parents[1] / "models"

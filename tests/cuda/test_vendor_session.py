@@ -34,8 +34,9 @@ from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.graph import Bulk, LibraryCall
 from dslc.runtime.cuda.libraries import Libraries
+from dslc.runtime.instructions import Gemm, GraphOp, Kernel, Reference
 from dslc.runtime.load import load
-from dslc.runtime.plan import Buffer, Gemm, GraphOp, Kernel, Plan, Reference
+from dslc.runtime.plan import Buffer, Plan
 from dslc.runtime.session import Session
 
 MODEL = """nn 1

@@ -24,7 +24,8 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import VerifyError, verify_program
 from dslc.compiler.ops.registry import ops
 from dslc.runtime.cpu.executor import BoundPlan
-from dslc.runtime.plan import Plan, Reference
+from dslc.runtime.instructions import Reference
+from dslc.runtime.plan import Plan
 
 OPS = ops()
 LIMIT = 300  # programs of a normal run

@@ -20,7 +20,7 @@ from dslc.runtime import load as loading
 from dslc.runtime.cuda import cudnn
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.libraries import Libraries
-from dslc.runtime.plan import Gemm, GraphOp
+from dslc.runtime.instructions import Gemm, GraphOp
 from dslc.runtime.session import Session
 
 FOLDER = ROOT / "vendor"

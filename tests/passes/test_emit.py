@@ -23,8 +23,9 @@ from dslc.compiler.ops.registry import meanings
 from dslc.compiler.passes.runner import run_passes
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.dsl.span import Source, Span
+from dslc.runtime.instructions import Copy, Reference
 from dslc.runtime.load import load
-from dslc.runtime.plan import Copy, Plan, Reference
+from dslc.runtime.plan import Plan
 from dslc.runtime.plan_check import check
 
 

@@ -30,7 +30,8 @@ from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.streams import followed, streams
 from dslc.runtime.cuda.graph import Mark, dependencies
 from dslc.runtime.dtypes import numpy_dtype
-from dslc.runtime.plan import Copy, EventRecord, EventWait, Plan
+from dslc.runtime.instructions import Copy, EventRecord, EventWait
+from dslc.runtime.plan import Plan
 
 MODEL = """nn 1
 dim B in 1..64 = 4

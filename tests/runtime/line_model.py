@@ -15,7 +15,8 @@ import numpy as np
 
 from dslc.runtime.artifact import Blob, write_artifact
 from dslc.runtime.dtypes import ITEMSIZE
-from dslc.runtime.plan import Buffer, Constant, Plan, Port, Reference, Scalar
+from dslc.runtime.instructions import Reference
+from dslc.runtime.plan import Buffer, Constant, Plan, Port, Scalar
 
 FEATURES, OUTPUTS, BATCH = 3, 2, 4
 STEP_BLOCK = 256

@@ -11,8 +11,8 @@ from line_model import PlanMaker
 from dslc.base.errors import DslcError, EnvironmentFault
 from dslc.runtime.batches import Cut, cut
 from dslc.runtime.cpu.executor import BoundPlan
+from dslc.runtime.instructions import BulkBegin, BulkEnd, Copy, EventRecord, Fill
 from dslc.runtime.memory import block
-from dslc.runtime.plan import BulkBegin, BulkEnd, Copy, EventRecord, Fill
 
 
 def bind(maker: PlanMaker, meanings: Any = None, **options: Any) -> BoundPlan:

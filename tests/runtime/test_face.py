@@ -16,8 +16,8 @@ import dslc
 from dslc.base.errors import BuildError, DslcError
 from dslc.compiler.importable import check_artifact_name, face_files
 from dslc.runtime.artifact import Blob, read_artifact, write_artifact
+from dslc.runtime.instructions import Copy, Fill
 from dslc.runtime.load import load
-from dslc.runtime.plan import Copy, Fill
 
 Golden = Any
 HERE = os.path.dirname(__file__)

@@ -17,7 +17,7 @@ from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
-from dslc.runtime.plan import Gemm, GraphOp
+from dslc.runtime.instructions import Gemm, GraphOp
 
 #: Bytes that an algorithm may work in, and some to align them: one block a call, all calls in the same bytes.
 WORKSPACE: Final = (32 << 20) + 256
