@@ -68,6 +68,20 @@ def test_unet_images_are_the_same_for_the_same_numbers(example: Callable[[str], 
     assert drawn[0] == drawn[1]
 
 
+def test_inception_learns_the_digits(dslc_process: Callable, example: Callable[[str], Path]) -> None:
+    folder = example("inception")
+    digits = EXAMPLES / "digits" / "digits.npz"
+    data = [
+        f"data.{part}.{name}={digits}:{array}_{letter}"
+        for part, array in (("train", "train"), ("eval", "test"))
+        for name, letter in (("image", "x"), ("label", "y"))
+    ]
+    flags = [word for each in data for word in ("--set", each)]
+    found = trained(dslc_process, "-D", "width=2", "--size", "B=32", "--epochs", "2", *flags)
+    assert found["accuracy"] > 0.3, "a guess among ten is right by 0.1"
+    assert (folder / "build" / "inception" / "inception.safetensors").exists()
+
+
 def test_charlm_learns_and_writes_text(dslc_process: Callable, example: Callable[[str], Path]) -> None:
     example("charlm")
     said = script("make_data.py", 20_000, 5_000)
