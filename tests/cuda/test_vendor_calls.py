@@ -18,13 +18,13 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda import vendor
 from dslc.compiler.codegen.cuda.vendor import LEAST_WORK, WORKSPACE, VendorConv, VendorGemm, vendor_call
 from dslc.compiler.codegen.launch import Launch, Scratch
-from dslc.compiler.emit import plan_of
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.channels_last import to_first, to_last
 from dslc.compiler.options import Options
+from dslc.compiler.plan_maker import plan_of
 from dslc.runtime.instructions import Gemm, GraphOp
 from dslc.runtime.plan import Plan
 from dslc.runtime.plan_check import BlobInfo, check

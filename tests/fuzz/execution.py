@@ -10,7 +10,6 @@ from interpreter import Arrays, kind_is_state
 
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import Checked
-from dslc.compiler.emit import output_port, plan_of
 from dslc.compiler.ir.build import Build, Pass, Precision
 from dslc.compiler.ir.graph import Graph, Kind, Value
 from dslc.compiler.ir.program import Place, Program
@@ -21,6 +20,7 @@ from dslc.compiler.ops.registry import meanings
 from dslc.compiler.options import Options
 from dslc.compiler.passes.runner import run_passes
 from dslc.compiler.passes.schedule import contents
+from dslc.compiler.plan_maker import output_port, plan_of
 from dslc.runtime import plan_check
 from dslc.runtime.cpu.executor import BoundPlan
 from dslc.runtime.dtypes import numpy_dtype

@@ -12,7 +12,7 @@ from random_graphs import build_for, graph_of, input_of
 from test_every_pass import ALL
 
 from dslc.base.cache import Cache
-from dslc.compiler.emit import emit_artifact, output_port, plan_of, where
+from dslc.compiler.emit import emit_artifact
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase
 from dslc.compiler.ir.op import OPS, Builder
@@ -21,6 +21,7 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.layout import StateLayout, StateTensor
 from dslc.compiler.ops.registry import meanings
 from dslc.compiler.passes.runner import run_passes
+from dslc.compiler.plan_maker import output_port, plan_of, where
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.dsl.span import Source, Span
 from dslc.runtime.instructions import Copy, Reference

@@ -14,7 +14,6 @@ import pytest
 from random_graphs import assert_same_bits, build_for, evaluate, feeds_of, graph_of, input_of, random_graph
 from test_pass_memory import executed
 
-from dslc.compiler.emit import plan_of
 from dslc.compiler.ir.build import Build, ParamSpec, Precision, TrainSpec
 from dslc.compiler.ir.graph import Graph, Input, Kind
 from dslc.compiler.ir.op import OPS, Builder
@@ -29,6 +28,7 @@ from dslc.compiler.passes.precision import precision
 from dslc.compiler.passes.runner import pass_name, run_passes
 from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.simplify import simplify
+from dslc.compiler.plan_maker import plan_of
 
 ALL = (autodiff, precision, simplify, fuse, schedule, memory)
 

@@ -20,7 +20,6 @@ from random_graphs import (
 )
 
 from dslc.base.errors import DslcError
-from dslc.compiler.emit import plan_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase
 from dslc.compiler.ir.op import OPS, Builder
@@ -34,6 +33,7 @@ from dslc.compiler.passes.memory import memory, scalar_offsets
 from dslc.compiler.passes.offsets import Buffer, assign, lower_bound
 from dslc.compiler.passes.schedule import peak, schedule
 from dslc.compiler.passes.simplify import simplify_graph
+from dslc.compiler.plan_maker import plan_of
 from dslc.runtime.cpu.executor import BoundPlan
 from dslc.runtime.plan import Plan
 

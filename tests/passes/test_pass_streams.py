@@ -16,7 +16,6 @@ from random_graphs import build_for, graph_of, input_of, random_graph
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.cost import MACHINES
-from dslc.compiler.emit import plain_attr, plan_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
@@ -28,6 +27,7 @@ from dslc.compiler.passes.memory import memory
 from dslc.compiler.passes.overlap import HappensBefore, timeline
 from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.streams import followed, streams
+from dslc.compiler.plan_maker import plain_attr, plan_of
 from dslc.runtime.cuda.graph import Mark, dependencies
 from dslc.runtime.dtypes import numpy_dtype
 from dslc.runtime.instructions import Copy, EventRecord, EventWait
