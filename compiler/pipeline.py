@@ -28,6 +28,7 @@ from dslc.compiler.passes.autodiff import autodiff
 from dslc.compiler.passes.beside import beside
 from dslc.compiler.passes.decompose import decompose
 from dslc.compiler.passes.dropped import dropped
+from dslc.compiler.passes.epilogue import epilogue
 from dslc.compiler.passes.fuse import fuse
 from dslc.compiler.passes.gather import gather
 from dslc.compiler.passes.join import join
@@ -43,7 +44,7 @@ from dslc.compiler.passes.streams import streams
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
-_FUSING: Final[tuple[Pass, ...]] = (fuse, gather, join, absorb, again, keep, dropped, beside)
+_FUSING: Final[tuple[Pass, ...]] = (fuse, epilogue, gather, join, absorb, again, keep, dropped, beside)
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 
 

@@ -23,6 +23,7 @@ FAMILIES: Final = (
     "class_losses",
     "clip_norm",
     "constant",
+    "contraction",
     "conv",
     "conv_layers",
     "convert",

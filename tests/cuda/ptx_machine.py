@@ -158,6 +158,14 @@ class _Thread:
             return _word(simulator.bf16_bits(np.maximum(*(simulator.bf16_values(_pair(v)) for v in x))))
         return _bits(np.maximum(_float(x[0]), _float(x[1])))
 
+    def _min(self, words: list[str], x: list[int]) -> int:
+        assert words[1:] == ["NaN", "f32"]
+        return _bits(np.minimum(_float(x[0]), _float(x[1])))
+
+    def _div(self, words: list[str], x: list[int]) -> int:
+        assert words[1:] == ["rn", "f32"]
+        return _bits(np.float32(_float(x[0]) / _float(x[1])))
+
     def _neg(self, words: list[str], x: list[int]) -> int:
         return x[0] ^ (1 << 31)
 

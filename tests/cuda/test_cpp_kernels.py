@@ -64,7 +64,7 @@ def read(operand: Operand, data: np.ndarray, index: dict[str, np.ndarray]) -> np
     return np.where(inside, flat[np.where(inside, offset, 0)], 0)
 
 
-@pytest.mark.parametrize(("name", "number", "dtype"), cases(contractions.LOWERED, 4))
+@pytest.mark.parametrize(("name", "number", "dtype"), cases(contractions.PROBLEMS, 4))
 def test_a_description_means_what_the_op_does(name: str, number: int, dtype: str) -> None:
     node, xs = node_of(name, number, dtype)
     launches = contractions.LOWERED[name](node) if node.types[0].bytes else []
@@ -110,7 +110,7 @@ def test_classes_of_pixels_make_the_gradient_of_any_convolution(seed: int) -> No
     op = OPS["conv_dgrad_last" if last else "conv_dgrad"]
     node = Builder(name="here").node(op, *values_of([np.float32(dy), np.float32(w)]), **geometry)
     [wanted] = apply(op, [dy, w], node.attrs)
-    launches = [x for x in contractions.conv_dgrad(node) or [] if isinstance(x.spec, Contract)]
+    launches = [x for x in contractions.product(node) if isinstance(x.spec, Contract)]
     if not launches:
         assert not np.any(wanted), "zeros are filled in"
         return
@@ -181,6 +181,6 @@ def test_a_kernel_compiles_for_both_architectures(name: str, number: int, dtype:
 def test_a_large_product_keeps_its_sums_in_registers() -> None:
     shape = np.zeros((1024, 1024), np.float32)
     node = Builder(name="here").node(OPS["matmul"], *values_of([shape, shape]), transpose_a=False, transpose_b=False)
-    launch, *_ = contractions.matmul(node) or []
+    launch, *_ = contractions.product(node)
     text = units.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
     assert "ld.shared.v4.f32" in text and ".local" not in text

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import gcd, prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants, register_sized
+from dslc.compiler.codegen.cuda.epilogue import NOTHING, Epilogue
 from dslc.compiler.codegen.cuda.places import GROUPS, Group, Problem
 from dslc.compiler.codegen.launch import Given
 from dslc.compiler.codegen.target import Geometry
@@ -75,10 +76,12 @@ Choice = tuple[Tile, float, int]
 
 @dataclass(frozen=True)
 class Contract:
-    """The kernel ``k(a, b, c, numbers)`` for any types and strides; sums in f32, in f64 for f64."""
+    """The kernel ``k(a, b, others..., c, numbers)`` for any types and strides; sums in f32, in f64 for f64.
+    ``epilogue`` (of f32 or f64 alone): what becomes of a sum, with the others, before it is written."""
 
     problem: Problem
     tile: Tile
+    epilogue: Epilogue | None = None
 
     @property
     def geometry(self) -> Geometry:
@@ -87,8 +90,9 @@ class Contract:
 
     @cached_property
     def _printed(self) -> tuple[Code, Given]:
-        text, numbers = self.problem.text(self.tile.depth)
         kept = f"using SUM = {C_TYPES[self.problem.a.dtype.computed]};\n"
+        finished = partial(_finished, self.epilogue, dtype=self.problem.c.dtype)
+        text, numbers = self.problem.text(self.tile.depth, finished)
         return Code("contract.cu", text + kept + self.tile.text()), numbers.given
 
     @property
@@ -135,11 +139,13 @@ class Mma:
 
 @dataclass(frozen=True)
 class Parts:
-    """The kernel ``k(parts, c, numbers)``: the sum of ``count`` parts of ``elements`` each."""
+    """The kernel ``k(parts, others..., c, numbers)``: the sum of ``count`` parts of ``elements`` each. ``epilogue`` as
+    that of ``Contract``."""
 
     dtype: DType
     elements: int
     count: int
+    epilogue: Epilogue | None = None
 
     @property
     def lanes(self) -> int:
@@ -159,22 +165,27 @@ class Parts:
     def geometry(self) -> Geometry:
         return Geometry((_up(self.elements // self.lanes * self.down, _THREADS), 1, 1), (_THREADS, 1, 1))
 
-    @property
-    def _numbers(self) -> Numbers:
+    @cached_property
+    def _printed(self) -> tuple[Code, Given]:
         numbers = Numbers(PARTS=self.count)
         numbers.add("ELEMENTS", self.elements, "i64")
-        return numbers
-
-    @property
-    def given(self) -> Given:
-        return self._numbers.given
+        finished = _finished(self.epilogue, numbers, self.dtype)
+        text = f"using SUM = {C_TYPES[self.dtype.computed]};\nusing C = {C_TYPES[self.dtype]};\n"
+        text += constants(THREADS=_THREADS, LANES=self.lanes, DOWN=self.down)
+        return Code("parts.cu", text + numbers.text() + finished), numbers.given
 
     @property
     def code(self) -> Code:
-        text = f"using SUM = {C_TYPES[self.dtype.computed]};\nusing C = {C_TYPES[self.dtype]};\n"
-        return Code(
-            "parts.cu", text + constants(THREADS=_THREADS, LANES=self.lanes, DOWN=self.down) + self._numbers.text()
-        )
+        return self._printed[0]
+
+    @property
+    def given(self) -> Given:
+        return self._printed[1]
+
+
+def _finished(epilogue: Epilogue | None, numbers: Numbers, dtype: DType) -> str:
+    """What the kernels say of a sum that is ready."""
+    return NOTHING if epilogue is None else epilogue.text(numbers, dtype)
 
 
 register_sized(Contract)
@@ -182,8 +193,9 @@ register_sized(Mma)
 register_sized(Parts)
 
 
-def contract(problems: Sequence[Problem]) -> tuple[list[Contract | Mma], bool]:
-    """The kernels of sums that fill one result together; True when a and b have changed places in them.
+def contract(problems: Sequence[Problem], epilogue: Epilogue | None = None) -> tuple[list[Contract | Mma], bool]:
+    """The kernels of sums that fill one result together; True when a and b have changed places in them. ``epilogue``
+    (of f32 or f64 alone) is left to who adds up the parts where the sum is divided.
 
     The one with most products says which tile and division all have; so their code is one where they are of one form.
     """
@@ -198,7 +210,9 @@ def contract(problems: Sequence[Problem]) -> tuple[list[Contract | Mma], bool]:
     tile, split = (_quickest if small else _tiled)(longest, choices)
     kept = longest.c.dtype if split == 1 else longest.c.dtype.computed
     divided = [replace(p, split=split, c=replace(p.c, dtype=kept)) for p in problems]
-    return [Mma(p, tile) if fast else Contract(p, tile) for p in divided], swapped
+    assert epilogue is None or not fast
+    own = epilogue if split == 1 else None
+    return [Mma(p, tile) if fast else Contract(p, tile, own) for p in divided], swapped
 
 
 def _quickest(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, int]:

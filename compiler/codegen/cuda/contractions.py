@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from itertools import product as points
 from math import gcd, prod
 from typing import Final, TypeAlias
 
 from dslc.compiler.codegen import pointwise
 from dslc.compiler.codegen.cuda.contract import Parts, contract
+from dslc.compiler.codegen.cuda.epilogue import Epilogue
 from dslc.compiler.codegen.cuda.places import Axes, Group, Operand, Problem, Window, problem
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 from dslc.compiler.ops.channels_last import first_type
+from dslc.compiler.ops.contraction import apart
 
 Argument: TypeAlias = Value | Scratch
 
 
-def matmul(node: Node) -> list[Launch] | None:
+def matmul(node: Node) -> list[Problem]:
     """Leading axes broadcast; each is an axis of z, but rows of a stack that meets one matrix are one long m."""
     [a, b], [c] = node.input_types, node.types
     ta, tb = bool_attr(node.attrs, "transpose_a"), bool_attr(node.attrs, "transpose_b")
@@ -35,7 +37,7 @@ def matmul(node: Node) -> list[Launch] | None:
     axes: dict[Group, Axes] = {"z": stack, "m": [("row", rows)], "n": [("col", cols)], "k": [("sum", inner)]}
     if b.rank == 2 and not ta:
         axes |= {"z": [], "m": [*stack, ("row", rows)]}
-    return _launches(node, [problem(axes, _operand(a, a_strides), _operand(b, b_strides), _operand(c, c_strides))])
+    return [problem(axes, _operand(a, a_strides), _operand(b, b_strides), _operand(c, c_strides))]
 
 
 def _stack(t: TensorType, rank: int) -> list[tuple[str, int]]:
@@ -118,7 +120,7 @@ class _Convolution:
         return self.weights([0] * len(self.taps), [1] * len(self.taps))
 
 
-def conv(node: Node) -> list[Launch] | None:
+def conv(node: Node) -> list[Problem]:
     """Rows are images and pixels of the result."""
     x, w = node.input_types
     g = _Convolution(node, x, w, node.types[0])
@@ -128,16 +130,16 @@ def conv(node: Node) -> list[Launch] | None:
         "n": [("o", g.outputs)],
         "k": g.reading("c", g.inputs, g.taps),
     }
-    return _launches(node, [problem(axes, g.windows(), g.all_taps, g.outputs_at())])
+    return [problem(axes, g.windows(), g.all_taps, g.outputs_at())]
 
 
-def conv_dgrad(node: Node) -> list[Launch] | None:
+def conv_dgrad(node: Node) -> list[Problem]:
     """Rows are images and pixels of the input. With a stride, pixels whose places differ by multiples of it meet the
     same taps: each such class is a sum of its own, over these taps alone."""
     y, w = node.input_types
     g = _Convolution(node, node.types[0], w, y)
-    classes = product(*(range(min(stride, size)) for stride, size in zip(g.stride, g.space)))
-    return _launches(node, [_class(g, places) for places in classes])
+    classes = points(*(range(min(stride, size)) for stride, size in zip(g.stride, g.space)))
+    return [_class(g, places) for places in classes]
 
 
 def _class(g: _Convolution, places: Sequence[int]) -> Problem:
@@ -169,7 +171,7 @@ def _class(g: _Convolution, places: Sequence[int]) -> Problem:
     return problem(axes, _operand(g.y, strides, windows, start), g.weights(first, every), x)
 
 
-def conv_wgrad(node: Node) -> list[Launch] | None:
+def conv_wgrad(node: Node) -> list[Problem]:
     """The sum runs over images and pixels of the result."""
     x, y = node.input_types
     g = _Convolution(node, x, node.types[0], y)
@@ -179,30 +181,11 @@ def conv_wgrad(node: Node) -> list[Launch] | None:
         "n": [("o", g.outputs)],
         "k": [("b", g.batch), *g.axes("y", g.count)],
     }
-    return _launches(node, [problem(axes, g.windows(), g.outputs_at(), g.all_taps)])
+    return [problem(axes, g.windows(), g.outputs_at(), g.all_taps)]
 
 
-def _launches(node: Node, problems: Sequence[Problem]) -> list[Launch]:
-    """Problems that fill the node's result together; zeros for sums of nothing. ``a`` reads the first input."""
-    if not any(p.count("k") for p in problems):
-        return pointwise.filled(node, 0.0)
-    return launched(problems, node.inputs[0], node.inputs[1], node.outputs[0], 0)
-
-
-def launched(problems: Sequence[Problem], a: Argument, b: Argument, c: Argument, block: int) -> list[Launch]:
-    """The launches of sums of products of arguments; their parts, where they are divided, go to scratch block
-    ``block``."""
-    out = problems[0].c.dtype
-    specs, swapped = contract(problems)
-    reads = (b, a) if swapped else (a, b)
-    split, kept, elements = specs[0].problem.split, specs[0].problem.c.dtype, problems[0].c.elements
-    if split == 1:
-        return [Launch(spec, reads, (c,)) for spec in specs]
-    parts = Scratch(block, split * elements * kept.itemsize)
-    return [*(Launch(spec, reads, (parts,)) for spec in specs), Launch(Parts(out, elements, split), (parts,), (c,))]
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
+#: The problems that fill a node's result together; ``a`` is its first input.
+PROBLEMS: Final[Mapping[str, Callable[[Node], list[Problem]]]] = {
     "matmul": matmul,
     "conv": conv,
     "conv_dgrad": conv_dgrad,
@@ -210,4 +193,56 @@ LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     "conv_last": conv,
     "conv_dgrad_last": conv_dgrad,
     "conv_wgrad_last": conv_wgrad,
+}
+
+
+def product(node: Node) -> list[Launch]:
+    return _product(node, node.outputs[0], 0)
+
+
+def contraction(node: Node) -> list[Launch]:
+    """The steps are taken where the sums are written; by a launch of their own where C++ does not know them, or nothing
+    is summed."""
+    first, behind = apart(node)
+    problems, others, epilogue = PROBLEMS[first.op.name](first), node.inputs[2:], Epilogue.of(behind)
+    if epilogue is not None and any(p.count("k") for p in problems):
+        return launched(problems, node.inputs[0], node.inputs[1], node.outputs[0], 0, epilogue, others)
+    whole = Scratch(0, first.types[0].bytes)
+    [steps] = pointwise.pointwise(behind)
+    return [*_product(first, whole, 1), Launch(steps.spec, (whole, *others), node.outputs)]
+
+
+def _product(node: Node, result: Argument, block: int) -> list[Launch]:
+    """Zeros for sums of nothing."""
+    problems = PROBLEMS[node.op.name](node)
+    if not any(p.count("k") for p in problems):
+        return [Launch(x.spec, (), (result,)) for x in pointwise.filled(node, 0.0)]
+    return launched(problems, node.inputs[0], node.inputs[1], result, block)
+
+
+def launched(
+    problems: Sequence[Problem],
+    a: Argument,
+    b: Argument,
+    c: Argument,
+    block: int,
+    epilogue: Epilogue | None = None,
+    others: Sequence[Argument] = (),
+) -> list[Launch]:
+    """The launches of sums of products of arguments; their parts, where they are divided, go to scratch block
+    ``block``. ``epilogue``: what becomes of the sums, with ``others``."""
+    out = problems[0].c.dtype
+    specs, swapped = contract(problems, epilogue)
+    reads = (b, a) if swapped else (a, b)
+    split, kept, elements = specs[0].problem.split, specs[0].problem.c.dtype, problems[0].c.elements
+    if split == 1:
+        return [Launch(spec, (*reads, *others), (c,)) for spec in specs]
+    parts = Scratch(block, split * elements * kept.itemsize)
+    whole = Launch(Parts(out, elements, split, epilogue), (parts, *others), (c,))
+    return [*(Launch(spec, reads, (parts,)) for spec in specs), whole]
+
+
+LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
+    **dict.fromkeys(PROBLEMS, product),
+    "contraction": contraction,
 }

@@ -7,7 +7,7 @@ the kernel is called with, so one kernel serves all problems of a form.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Final, Literal, TypeAlias
@@ -116,8 +116,9 @@ class Problem:
             return False
         return all(x % length == 0 for x in (operand.start, *(x.stride for x in (*own[:-1], *others))))
 
-    def text(self, depth: int) -> tuple[str, Numbers]:
-        """The types A, B, C, the functions that the kernels find places by, and the numbers that these are given."""
+    def text(self, depth: int, epilogue: Callable[[Numbers], str] = lambda numbers: "") -> tuple[str, Numbers]:
+        """The types A, B, C, the functions that the kernels find places by, and the numbers that these are given.
+        ``epilogue``: what else the kernel calls, by its numbers."""
         index = "i32" if max(self.a.elements, self.b.elements, self.c.elements * self.split) <= _SMALL else "i64"
         numbers = Numbers(M=self.count("m"), N=self.count("n"), K=self.count("k"), PART=self.part(depth))
         numbers.add("TOTAL", self.c.elements, index)
@@ -125,6 +126,7 @@ class Problem:
             _finders("a", self.a, self, "m", numbers, index),
             _finders("b", self.b, self, "n", numbers, index),
             _place(self, numbers, index),
+            epilogue(numbers),
         ]
         lines = [
             *(f"using {n} = {C_TYPES[o.dtype]};\n" for n, o in (("A", self.a), ("B", self.b), ("C", self.c))),

@@ -5,7 +5,8 @@
 // A block computes ROWS x COLS of c. DEPTH values of k at a time go to shared memory, two buffers in turns; a thread keeps
 // TALL x WIDE sums in registers, in order of k. The text in front of this file says how places are found by the numbers s:
 //   a_row(s, z, m), a_step(s, k), a_place(s, row, step), -1 where that counts as zero, and the same of b;
-//   c_place(s, z, m, n).
+//   c_place(s, z, m, n);
+//   FINISHED(at, x), what becomes of the sum x of place ``at`` before it is written, by OTHERS, more tensors.
 
 constexpr int THREADS = (ROWS / TALL) * (COLS / WIDE);
 constexpr int PAD = 4;
@@ -15,7 +16,7 @@ template <int SIDE> struct Tile {
   static_assert(SIDE * DEPTH % THREADS == 0 && THREADS % DEPTH == 0 && (THREADS % SIDE == 0 || SIDE % THREADS == 0), "");
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict__ a, const B *__restrict__ b, C *__restrict__ c,
+extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict__ a, const B *__restrict__ b, OTHERS C *__restrict__ c,
                                                                   NUMBERS) {
   const Numbers s = GIVEN;
   __shared__ alignas(16) SUM tile_a[2][DEPTH][ROWS + PAD];
@@ -98,7 +99,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
 #pragma unroll
     for (int j = 0; j < WIDE; ++j) {
       const int n = n_first + col(j);
-      if (m < s.M && n < s.N) store(c + part * s.TOTAL + c_place(s, z, m, n), sums[i][j]);
+      if (m < s.M && n < s.N) {
+        const INDEX at = c_place(s, z, m, n);
+        store(c + part * s.TOTAL + at, FINISHED(at, sums[i][j]));
+      }
     }
   }
 }

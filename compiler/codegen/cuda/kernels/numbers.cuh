@@ -45,6 +45,20 @@ __device__ __forceinline__ void store(f16 *to, float x, float y) {
 __device__ __forceinline__ float fused(float x, float y, float z) { return __fmaf_rn(x, y, z); }
 __device__ __forceinline__ double fused(double x, double y, double z) { return __fma_rn(x, y, z); }
 
+// nan where either is, as numpy has them.
+__device__ __forceinline__ float lesser(float x, float y) {
+  float z;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+__device__ __forceinline__ float greater(float x, float y) {
+  float z;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+  return z;
+}
+__device__ __forceinline__ double lesser(double x, double y) { return x < y || x != x ? x : y; }
+__device__ __forceinline__ double greater(double x, double y) { return x > y || x != x ? x : y; }
+
 __device__ __forceinline__ int wide(int x) { return x; }
 __device__ __forceinline__ long long wide(long long x) { return x; }
 __device__ __forceinline__ void store(int *to, int x) { *to = x; }

@@ -1,9 +1,10 @@
 // c[e] = sum over p of parts[p, e]: what the parts of a divided sum come to. A thread sums LANES elements of every DOWN-th
-// part, in order; then DOWN threads' sums are added, the upper half to the lower half until one is left.
+// part, in order; then DOWN threads' sums are added, the upper half to the lower half until one is left. FINISHED(at, x) is
+// what becomes of the sum x of place ``at`` before it is written, by OTHERS, more tensors.
 
 constexpr int ACROSS = THREADS / DOWN;
 
-extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const SUM *__restrict__ parts, C *__restrict__ c, NUMBERS) {
+extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const SUM *__restrict__ parts, OTHERS C *__restrict__ c, NUMBERS) {
   const Numbers s = GIVEN;
   const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
   const long long e = (blockIdx.x * (long long)ACROSS + across) * LANES;
@@ -33,6 +34,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const SUM *__restri
   if (down || e >= s.ELEMENTS) return;
   Lanes<C, LANES> whole;
 #pragma unroll
-  for (int i = 0; i < LANES; ++i) store(whole.x + i, sums[i]);
+  for (int i = 0; i < LANES; ++i) store(whole.x + i, FINISHED(e + i, sums[i]));
   whole.write(c + e);
 }
