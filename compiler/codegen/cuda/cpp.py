@@ -6,6 +6,7 @@ that costs nothing, so that one kernel serves many layers.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -100,10 +101,14 @@ class Numbers:
         return f"struct Numbers {{\n{members}}};\n#define NUMBERS {', '.join(listed)}\n#define GIVEN {{{names}}}\n"
 
 
+_INCLUDE: Final = re.compile(r'^#include "(\w+\.cuh)"\n', re.MULTILINE)
+
+
 @cache
 def kernel_text(name: str) -> str:
-    """A file of ``kernels/``."""
-    return (files("dslc.compiler.codegen.cuda") / "kernels" / name).read_text(encoding="utf-8")
+    """A file of ``kernels/``, with those that it includes, each a line ``#include "NAME"``."""
+    text = (files("dslc.compiler.codegen.cuda") / "kernels" / name).read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda found: kernel_text(found[1]), text)
 
 
 def source_of(spec: CppKernel | Code, symbol: str) -> str:

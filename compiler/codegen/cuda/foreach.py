@@ -17,7 +17,7 @@ from dslc.compiler.codegen.cuda.schedule import vector_of
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.stages import register_dtype, used_values
 from dslc.compiler.codegen.cuda.text import Index, Text
-from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
+from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry, printed
 from dslc.compiler.codegen.cuda.values import Reg, Values
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region import Access, Let, Region, RegionBuilder
@@ -153,11 +153,7 @@ def _(spec: Foreach) -> Geometry:
 
 @compiled.register
 def _(spec: Foreach, symbol: str, architecture: str) -> Compiled:
-    from dslc.compiler.toolchain.numba_cuda import ptx_of
-    from dslc.compiler.toolchain.nvjitlink import cubin_of
-
-    ptx = ptx_of(foreach_source(symbol, spec), architecture)
-    return Compiled(ptx, cubin_of(ptx, architecture))
+    return printed(foreach_source(symbol, spec), architecture)
 
 
 @dataclass(frozen=True)

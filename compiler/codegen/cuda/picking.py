@@ -7,7 +7,7 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.text import Text
-from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
+from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry, printed
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
@@ -51,11 +51,7 @@ def _(spec: Picked) -> Geometry:
 
 @compiled.register
 def _(spec: Picked, symbol: str, architecture: str) -> Compiled:
-    from dslc.compiler.toolchain.numba_cuda import ptx_of
-    from dslc.compiler.toolchain.nvjitlink import cubin_of
-
-    ptx = ptx_of(picked_source(symbol, spec), architecture)
-    return Compiled(ptx, cubin_of(ptx, architecture))
+    return printed(picked_source(symbol, spec), architecture)
 
 
 def pick(node: Node) -> list[Launch]:

@@ -13,7 +13,7 @@ from dslc.compiler.codegen.cuda.sweep import Sweep
 from dslc.compiler.codegen.cuda.team_columns import columns_source
 from dslc.compiler.codegen.cuda.team_rows import rows_source, sweep_source
 from dslc.compiler.codegen.cuda.tiles import tiles_source
-from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
+from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry, printed
 from dslc.compiler.codegen.launch import Given, Launch
 from dslc.compiler.codegen.region import Region
 from dslc.compiler.codegen.target import Geometry
@@ -90,8 +90,4 @@ def _(spec: Sweep | Unreduced) -> Geometry:
 @compiled.register(Source)
 @compiled.register(Sweep)
 def _(spec: Region | Sweep | Source, symbol: str, architecture: str) -> Compiled:
-    from dslc.compiler.toolchain.numba_cuda import ptx_of
-    from dslc.compiler.toolchain.nvjitlink import cubin_of
-
-    ptx = ptx_of(source_of(symbol, spec), architecture)
-    return Compiled(ptx, cubin_of(ptx, architecture))
+    return printed(source_of(symbol, spec), architecture)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any
 
+from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.toolchain.bundle import bundle
 
@@ -31,6 +32,15 @@ def geometry(spec: Any) -> Geometry:
 def compiled(spec: Any, symbol: str, architecture: str) -> Compiled:
     """The kernel's code, under the name ``symbol``, for an architecture as ``sm_90``."""
     raise TypeError(f"no code for {type(spec).__name__}")
+
+
+def printed(source: Source, architecture: str) -> Compiled:
+    """The code of a text that Numba compiles."""
+    from dslc.compiler.toolchain.numba_cuda import ptx_of
+    from dslc.compiler.toolchain.nvjitlink import cubin_of
+
+    ptx = ptx_of(source, architecture)
+    return Compiled(ptx, cubin_of(ptx, architecture))
 
 
 def kernel_code(symbol: str, spec: Any, architecture: str) -> bytes:

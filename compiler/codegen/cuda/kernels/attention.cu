@@ -9,37 +9,15 @@
 // 16-byte chunks permuted, so that eight rows of one chunk are in eight different banks for ldmatrix. Rows that do not exist
 // are zeros. The text in front says the sizes.
 
+#include "tensor_cores.cuh"
+
 constexpr int ROWS = WARPS * TALL * 16, THREADS = WARPS * 32, CHUNKS = D / 8;
 constexpr int OWN = MODE == 0 ? 1 : 2; // tensors whose rows stay
 constexpr int OWN_TILE = ROWS * D * 2, TILE = OTHERS * D * 2, STAGE = 2 * TILE + (MODE == 2 ? 8 * OTHERS : 0); // bytes
 constexpr float LOG2_E = 0x1.715476p+0f, FACTOR = SCALE * LOG2_E;
 
-__device__ __forceinline__ unsigned shared_address(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
-
-__device__ __forceinline__ void copy_async(unsigned to, const void *from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0));
-}
-
 __device__ __forceinline__ void copy_word(unsigned to, const void *from, bool valid) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid ? 4 : 0));
-}
-
-template <bool TURNED> __device__ __forceinline__ void load_matrices(unsigned (&r)[4], unsigned from) {
-  if constexpr (TURNED)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(from));
-  else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(from));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." MMA_TYPE "." MMA_TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-               "{%0, %1, %2, %3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 __device__ __forceinline__ unsigned pair(float low, float high) {

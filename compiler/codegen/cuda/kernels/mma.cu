@@ -6,34 +6,11 @@
 // rows of one chunk are in eight different banks for ldmatrix. The text in front of this file says how places are found by
 // the numbers s, as for contract.cu: a_row(s, z, m), a_step(s, k), a_place(s, row, step), -1 where that counts as zero.
 
+#include "tensor_cores.cuh"
+
 constexpr int WARPS_N = COLS / WIDE, THREADS = (ROWS / TALL) * WARPS_N * 32;
 constexpr int CHUNK = 8; // elements of 16 bytes
 constexpr int STAGE_A = ROWS * DEPTH, STAGE_B = COLS * DEPTH;
-
-__device__ __forceinline__ unsigned shared_address(const void *p) { return (unsigned)__cvta_generic_to_shared(p); }
-
-__device__ __forceinline__ void copy_async(unsigned to, const void *from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0));
-}
-
-// Four 8x8 matrices, one row of one of them a lane.
-template <bool TURNED> __device__ __forceinline__ void load_matrices(unsigned (&r)[4], unsigned from) {
-  if constexpr (TURNED)
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(from));
-  else
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(from));
-}
-
-__device__ __forceinline__ void multiply(float (&d)[4], const unsigned (&a)[4], unsigned b0, unsigned b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." MMA_TYPE "." MMA_TYPE ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-               "{%0, %1, %2, %3};"
-               : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 // Where chunk `chunk` of row `row` of a tile with rows of LENGTH elements lies, in bytes.
 template <int LENGTH> __device__ __forceinline__ int chunk_at(int row, int chunk) {
