@@ -5,36 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import numpy as np
-
 from dslc.compiler.codegen.cuda.source import Source
+from dslc.compiler.ir.types import DType
 
-#: Constructors for a text's constants; Python has no literals of these types.
-_CONSTANTS = {
-    "f32": lambda text: np.float32(float.fromhex(text)),
-    "f64": lambda text: np.float64(float.fromhex(text)),
-    "i64": np.int64,
-    "i32": np.int32,
-    "i16": np.int16,
-    "i8": np.int8,
-    "u8": np.uint8,
-}
 _COMMENT = re.compile(r"//[^\n]*")
 _ENVIRONMENT = re.compile(r"^\.common \.global [^\n]*_ZN08NumbaEnv[^\n]*\n", re.MULTILINE)
 _ENTRY = re.compile(r"\.visible \.entry (\w+)\(")
-
-
-def namespace(source: Source, functions: Any) -> dict[str, Any]:
-    """What the text may name: its constants' constructors and its functions. No builtins but ``range``."""
-    return {**_CONSTANTS, **{c.name: functions(c) for c in source.calls}, "__builtins__": {"range": range}}
-
-
-def function_of(source: Source, functions: Any) -> Any:
-    """The Python function that the text defines, over ``functions(call)``."""
-    names = namespace(source, functions)
-    code = compile(source.text, source.name, "exec", dont_inherit=True)
-    exec(code, names)  # noqa: S102 - Numba compiles functions; the text is made of our templates, names and numbers
-    return names[source.name]
 
 
 def ptx_of(source: Source, architecture: str) -> bytes:
@@ -42,21 +18,43 @@ def ptx_of(source: Source, architecture: str) -> bytes:
     from numba.cuda import types
     from numba.cuda.compiler import compile as compile_function
 
-    from dslc.compiler.codegen.cuda import lanes, library
-
-    number = int(architecture.removeprefix("sm_"))
-    numbers = [lanes.type_of(dtype, 1) for dtype in source.numbers]
-    signature = types.void(*[lanes.POINTER] * source.arguments, *numbers)
+    kinds = {DType.I32: types.int32, DType.I64: types.int64}
+    pointers = [types.CPointer(types.uint8)] * source.arguments
     text, _ = compile_function(
-        function_of(source, library.function_of),
-        signature,
-        cc=divmod(number, 10),
+        _function_of(source),
+        types.void(types.StarArgTuple.from_types((*pointers, *(kinds[dtype] for dtype in source.numbers)))),
+        cc=divmod(int(architecture.removeprefix("sm_")), 10),
         device=False,
         abi="numba",
         output="ptx",
         launch_bounds=(source.threads, source.resident) if source.resident > 1 else source.threads,
     )
     return _clean(text, source.name).encode("ascii")
+
+
+def _function_of(source: Source) -> Any:
+    """The kernel for Numba: a function of its arguments that calls one intrinsic, which is all of the text.
+
+    Numba takes a millisecond or two for each call of a function that it compiles, and texts call dozens.
+    """
+    from numba.cuda import types
+    from numba.cuda.extending import intrinsic
+    from numba.cuda.typing import signature
+
+    from dslc.compiler.codegen.cuda.body import write_body
+
+    @intrinsic  # type: ignore[untyped-decorator]
+    def body(context: Any) -> Any:
+        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
+            write_body(source, builder)
+            return context.get_dummy_value()
+
+        return signature(types.none), generate
+
+    def kernel(*arguments: Any) -> None:
+        body()
+
+    return kernel
 
 
 def _clean(text: str, name: str) -> str:

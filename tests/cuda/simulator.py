@@ -20,7 +20,6 @@ from dslc.compiler.ir import scalar
 from dslc.compiler.ir.special import erf
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.philox import halves
-from dslc.compiler.toolchain.numba_cuda import function_of
 from dslc.runtime.dtypes import name_of
 
 _NUMPY = {
@@ -29,6 +28,11 @@ _NUMPY = {
 }  # fmt: skip
 _COMBINE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
 _BLOCKS = 64  # at once
+#: Constructors of a text's constants.
+_CONSTANTS = {
+    "f32": lambda text: np.float32(float.fromhex(text)), "f64": lambda text: np.float64(float.fromhex(text)),
+    "i64": np.int64, "i32": np.int32, "i16": np.int16, "i8": np.int8, "u8": np.uint8,
+}  # fmt: skip
 
 
 def numpy_type(dtype: DType) -> Any:
@@ -72,7 +76,9 @@ def run(source: Source, grid: int, arguments: Sequence[np.ndarray], given: Given
     """Launches ``grid`` blocks on arrays: of one dimension, in the order of the arguments; ``given``: by value."""
     assert len(arguments) == source.arguments and [kind for kind, _ in given] == [d.value for d in source.numbers]
     machine = _Machine(source, arguments)
-    kernel = function_of(source, machine.function)
+    names = {**_CONSTANTS, **{c.name: machine.function(c) for c in source.calls}, "__builtins__": {"range": range}}
+    exec(source.text, names)  # noqa: S102 - the text is of the compiler's templates
+    kernel = names[source.name]
     for first in range(0, grid, _BLOCKS):
         machine.blocks = np.arange(first, min(grid, first + _BLOCKS))
         with np.errstate(all="ignore"):

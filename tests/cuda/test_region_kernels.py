@@ -20,8 +20,9 @@ from llvmlite import binding
 from llvmlite import ir as llvm
 from sample_nodes import OPS, SAMPLES, node_of
 
-from dslc.compiler.codegen.cuda import groups, lanes, units
+from dslc.compiler.codegen.cuda import groups, units
 from dslc.compiler.codegen.cuda.division import magic_of
+from dslc.compiler.codegen.cuda.lanes import Lanes
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.regions import Unreduced, source_of
 from dslc.compiler.codegen.cuda.schedule import Rows, schedule
@@ -184,14 +185,12 @@ def test_sizes_are_numbers_that_a_kernel_without_reductions_is_called_with() -> 
 
 
 def test_indices_are_divided_by_sizes_that_are_not_known() -> None:
-    """The two intrinsics as LLVM compiles them for this processor."""
+    """The two functions as LLVM compiles them for this processor."""
     i32, module = llvm.IntType(32), llvm.Module()
-    number = lanes.type_of(DType.I32, 1)
-    for intrinsic in (groups.divided, groups.rest):
-        function = llvm.Function(module, llvm.FunctionType(i32, [i32] * 3), intrinsic._name)
+    for writer in (groups.divided, groups.rest):
+        function = llvm.Function(module, llvm.FunctionType(i32, [i32] * 3), writer.__name__)
         builder = llvm.IRBuilder(function.append_basic_block())
-        signature, generate = intrinsic._defn(None, number, number, number)
-        builder.ret(generate(None, builder, signature, function.args))
+        builder.ret(writer(builder, *(Lanes(DType.I32, [argument]) for argument in function.args)).value)
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
     machine = binding.Target.from_default_triple().create_target_machine()

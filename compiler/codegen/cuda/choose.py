@@ -1,4 +1,4 @@
-"""Which of several groups of arguments a block works at, as intrinsics for Numba: tables of constants, pointers."""
+"""Which of several groups of arguments a block works at, as LLVM IR: tables of constants, pointers."""
 
 from __future__ import annotations
 
@@ -8,71 +8,52 @@ from itertools import accumulate
 from typing import Any, Final
 
 from llvmlite import ir
-from numba.cuda import types
-from numba.cuda.extending import intrinsic
-from numba.cuda.typing import signature
 
-from dslc.compiler.codegen.cuda.lanes import I8, I32, POINTER, packed, type_of
+from dslc.compiler.codegen.cuda.lanes import I8, I32, Lanes, Writer
 from dslc.compiler.ir.types import DType
 
 _CONSTANT: Final = 4  # the address space
 
 
-def placed(*counts: int) -> Any:
+def placed(*counts: int) -> Writer:
     """``placed(x)``: the group that x belongs to, and its number there, where groups have ``counts`` numbers each."""
     groups = [group for group, count in enumerate(counts) for _ in range(count)]
     starts = [0, *accumulate(counts)][: len(counts)]
 
-    def typed(x: Any) -> tuple[Any, Any]:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            group = _looked_up(builder, groups, I8 if len(counts) <= 128 else I32, values[0])
-            return packed(builder, [group, builder.sub(values[0], _looked_up(builder, starts, I32, group))])
+    def write(builder: Any, x: Lanes) -> Lanes:
+        group = _looked_up(builder, groups, I8 if len(counts) <= 128 else I32, x.value)
+        return Lanes(DType.I32, [group, builder.sub(x.value, _looked_up(builder, starts, I32, group))])
 
-        return signature(type_of(DType.I32, 2), types.int32), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return write
 
 
-def chosen(*numbers: int) -> Any:
+def chosen(*numbers: int) -> Writer:
     """``chosen(x)``: number x of them."""
-
-    def typed(x: Any) -> tuple[Any, Any]:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            return _looked_up(builder, numbers, I32, values[0])
-
-        return signature(types.int32, types.int32), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return lambda builder, x: Lanes(DType.I32, [_looked_up(builder, numbers, I32, x.value)])
 
 
-def pointer(first: int, step: int, count: int, total: int) -> Any:
-    """``pointer(x)``: argument ``first + x * step`` of the kernel's ``total``, of ``count`` such.
+def pointer(first: int, step: int, count: int, total: int) -> Writer:
+    """``pointer(x)``: argument ``first + x * step`` of the kernel's ``total``, of ``count`` such."""
 
-    It takes them from the function itself: Numba needs seconds for a call with a hundred arguments.
-    """
+    def write(builder: Any, x: Lanes) -> Any:
+        function = builder.function
+        pointers = function.args[-total:][first::step][:count]
+        assert len(pointers) == count
+        whole = function.append_basic_block("whole")
+        blocks = [function.append_basic_block(f"take{i}") for i in range(count)]
+        switch = builder.switch(x.value, blocks[0])
+        for i, block in enumerate(blocks):
+            if i:
+                switch.add_case(I32(i), block)
+            builder.position_at_end(block)
+            builder.branch(whole)
+        builder.position_at_end(whole)
+        found = builder.phi(pointers[0].type)
+        for value, block in zip(pointers, blocks):
+            found.add_incoming(value, block)
+        return found
 
-    def typed(x: Any) -> tuple[Any, Any]:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            function = builder.function
-            pointers = function.args[-total:][first::step][:count]
-            assert len(pointers) == count
-            whole = function.append_basic_block("whole")
-            blocks = [function.append_basic_block(f"take{i}") for i in range(count)]
-            switch = builder.switch(values[0], blocks[0])
-            for i, block in enumerate(blocks):
-                if i:
-                    switch.add_case(I32(i), block)
-                builder.position_at_end(block)
-                builder.branch(whole)
-            builder.position_at_end(whole)
-            found = builder.phi(pointers[0].type)
-            for value, block in zip(pointers, blocks):
-                found.add_incoming(value, block)
-            return found
-
-        return signature(POINTER, x), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return write
 
 
 def _looked_up(builder: Any, numbers: Sequence[int], type: Any, at: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What the threads of a block tell each other, as intrinsics for Numba: reductions, scans, transposes.
+"""What the threads of a block tell each other, as LLVM IR: reductions, scans, transposes.
 
 All threads of a block run through the same statements, so shuffles and barriers see all of them. Every reduction is a
 tree whose form depends on its parameters alone; all threads get the same bits.
@@ -6,26 +6,13 @@ tree whose form depends on its parameters alone; all threads get the same bits.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from llvmlite import ir
-from numba.cuda import types
-from numba.cuda.extending import intrinsic
-from numba.cuda.typing import signature
 
 from dslc.compiler.codegen.cuda.functions import combine, device, tree
-from dslc.compiler.codegen.cuda.lanes import (
-    I8,
-    I32,
-    I64,
-    count_of,
-    dtype_of,
-    llvm_type,
-    packed,
-    spread,
-    type_of,
-    unpacked,
-)  # fmt: skip
+from dslc.compiler.codegen.cuda.lanes import I8, I32, I64, Lanes, Writer, llvm_type
 from dslc.compiler.codegen.cuda.stages import identity
 from dslc.compiler.ir.types import DType
 
@@ -34,64 +21,46 @@ _WARP: Final = 32
 _EVERY: Final = I32(-1)  # all threads of a warp
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def barrier(context: Any) -> Any:
+def barrier(builder: Any) -> None:
     """No thread of the block goes on before all are here."""
-
-    def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-        device(builder, "llvm.nvvm.barrier0", ir.VoidType())
-        return context.get_dummy_value()
-
-    return signature(types.none), generate
+    device(builder, "llvm.nvvm.barrier0", ir.VoidType())
 
 
-def group(how: str, width: int) -> Any:
+def group(how: str, width: int) -> Writer:
     """Each lane combined over groups of ``width`` neighbouring threads of a warp, by butterflies."""
-
-    def typed(x: Any) -> tuple[Any, Any]:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = unpacked(builder, values[0], x)
-            return packed(builder, _butterflies(builder, how, dtype_of(x), lanes, width // 2))
-
-        return signature(x, x), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return lambda builder, x: Lanes(x.dtype, _butterflies(builder, how, x.dtype, x.values, width // 2))
 
 
-def running(how: str, width: int, count: int, exclusive: int) -> Any:
+def running(how: str, width: int, count: int, exclusive: int) -> Writer:
     """Each of ``count`` lanes combined with all before it, in its thread and in the threads before it of a group of
     ``width``; ``exclusive``: only with those before it."""
 
-    def typed(x: Any) -> tuple[Any, Any]:
-        dtype = dtype_of(x)
+    def write(builder: Any, x: Lanes) -> Lanes:
+        dtype = x.dtype
+        lanes = x.spread(count)
+        for i in range(1, count):
+            lanes = [*lanes[:i], combine(builder, how, dtype, lanes[i - 1], lanes[i]), *lanes[i + 1 :]]
+        nothing = lanes[0].type(identity(how, dtype))
+        member = builder.urem(device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32), I32(width))
+        total, distance = lanes[-1], 1
+        while distance < width:  # Hillis and Steele
+            other = _shuffled(builder, total, distance, up=True)
+            reached = builder.icmp_unsigned(">=", member, I32(distance))
+            total = combine(builder, how, dtype, builder.select(reached, other, nothing), total)
+            distance *= 2
+        if width > 1:
+            first = builder.icmp_unsigned("==", member, I32(0))
+            before = builder.select(first, nothing, _shuffled(builder, total, 1, up=True))
+        else:
+            before = nothing
+        if exclusive:
+            lanes = [nothing, *lanes[:-1]]
+        return Lanes(x.dtype, [combine(builder, how, dtype, before, lane) for lane in lanes])
 
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = spread(unpacked(builder, values[0], x), count)
-            for i in range(1, count):
-                lanes = [*lanes[:i], combine(builder, how, dtype, lanes[i - 1], lanes[i]), *lanes[i + 1 :]]
-            nothing = lanes[0].type(identity(how, dtype))
-            member = builder.urem(device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32), I32(width))
-            total, distance = lanes[-1], 1
-            while distance < width:  # Hillis and Steele
-                other = _shuffled(builder, total, distance, up=True)
-                reached = builder.icmp_unsigned(">=", member, I32(distance))
-                total = combine(builder, how, dtype, builder.select(reached, other, nothing), total)
-                distance *= 2
-            if width > 1:
-                first = builder.icmp_unsigned("==", member, I32(0))
-                before = builder.select(first, nothing, _shuffled(builder, total, 1, up=True))
-            else:
-                before = nothing
-            if exclusive:
-                lanes = [nothing, *lanes[:-1]]
-            return packed(builder, [combine(builder, how, dtype, before, lane) for lane in lanes])
-
-        return signature(type_of(dtype, count), x), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return write
 
 
-def across(how: str, parts: int, width: int, slot: int) -> Any:
+def across(how: str, parts: int, width: int, slot: int) -> Writer:
     """Each lane combined over the threads t, t + width, ... of a block of ``parts * width``, whole warps of it.
 
     Within a warp by butterflies, then over the warps through shared memory. ``slot`` names the memory; no two calls of
@@ -99,109 +68,97 @@ def across(how: str, parts: int, width: int, slot: int) -> Any:
     """
     assert parts * width % _WARP == 0 and _WARP % width == 0
 
-    def typed(x: Any) -> tuple[Any, Any]:
-        dtype, count, warps = dtype_of(x), count_of(x), parts * width // _WARP
+    def write(builder: Any, x: Lanes) -> Lanes:
+        dtype, count, warps = x.dtype, x.count, parts * width // _WARP
         type = llvm_type(dtype) if dtype is not DType.B1 else I8
+        lanes = _butterflies(builder, how, dtype, x.values, _WARP // 2, width)
+        if warps == 1:
+            return Lanes(x.dtype, lanes)
+        memory = _shared(builder, f"shared_{slot}", ir.ArrayType(type, count * warps * width))
+        here = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
+        column, warp = builder.and_(here, I32(width - 1)), builder.lshr(here, I32(5))
 
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = _butterflies(builder, how, dtype, unpacked(builder, values[0], x), _WARP // 2, width)
-            if warps == 1:
-                return packed(builder, lanes)
-            memory = _shared(builder, f"shared_{slot}", ir.ArrayType(type, count * warps * width))
-            here = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
-            column, warp = builder.and_(here, I32(width - 1)), builder.lshr(here, I32(5))
+        def at(i: int, warp: Any) -> Any:
+            line = builder.mul(builder.add(warp, I32(i * warps)), I32(width))
+            return builder.gep(memory, [I32(0), builder.add(line, column)])
 
-            def at(i: int, warp: Any) -> Any:
-                line = builder.mul(builder.add(warp, I32(i * warps)), I32(width))
-                return builder.gep(memory, [I32(0), builder.add(line, column)])
+        with builder.if_then(builder.icmp_unsigned("<", builder.and_(here, I32(_WARP - 1)), I32(width))):
+            for i, lane in enumerate(lanes):
+                builder.store(lane, at(i, warp))
+        device(builder, "llvm.nvvm.barrier0", ir.VoidType())
+        found = []
+        for i in range(count):
+            partial = [builder.load(at(i, I32(w))) for w in range(warps)]
+            found.append(tree(builder, how, dtype, partial))
+        return Lanes(x.dtype, found)
 
-            with builder.if_then(builder.icmp_unsigned("<", builder.and_(here, I32(_WARP - 1)), I32(width))):
-                for i, lane in enumerate(lanes):
-                    builder.store(lane, at(i, warp))
-            device(builder, "llvm.nvvm.barrier0", ir.VoidType())
-            found = []
-            for i in range(count):
-                partial = [builder.load(at(i, I32(w))) for w in range(warps)]
-                found.append(tree(builder, how, dtype, partial))
-            return packed(builder, found)
-
-        return signature(x, x), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return write
 
 
-def warps(how: str, count: int, slot: int) -> Any:
+def warps(how: str, count: int, slot: int) -> Writer:
     """Each lane, the same in all threads of a warp, combined over the ``count`` warps of a block by butterflies.
 
     ``slot`` as in ``across``.
     """
 
-    def typed(x: Any) -> tuple[Any, Any]:
-        dtype, lanes_of = dtype_of(x), count_of(x)
+    def write(builder: Any, x: Lanes) -> Lanes:
+        dtype, lanes_of = x.dtype, x.count
+        lanes = x.values
+        memory = _shared(builder, f"shared_{slot}", ir.ArrayType(llvm_type(dtype), lanes_of * count))
+        here = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
+        lane, warp = builder.and_(here, I32(31)), builder.lshr(here, I32(5))
+        with builder.if_then(builder.icmp_unsigned("==", lane, I32(0))):
+            for i, value in enumerate(lanes):
+                builder.store(value, builder.gep(memory, [I32(0), builder.add(warp, I32(i * count))]))
+        device(builder, "llvm.nvvm.barrier0", ir.VoidType())
+        width = 1 << (count - 1).bit_length()
+        member = builder.and_(lane, I32(width - 1))
+        there = builder.icmp_unsigned("<", member, I32(count))
+        found, nothing = [], lanes[0].type(identity(how, dtype))
+        for i in range(lanes_of):
+            place = builder.add(builder.select(there, member, I32(0)), I32(i * count))
+            value = builder.load(builder.gep(memory, [I32(0), place]))
+            found.append(value if width == count else builder.select(there, value, nothing))
+        return Lanes(x.dtype, _butterflies(builder, how, dtype, found, width // 2))
 
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = unpacked(builder, values[0], x)
-            memory = _shared(builder, f"shared_{slot}", ir.ArrayType(llvm_type(dtype), lanes_of * count))
-            here = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
-            lane, warp = builder.and_(here, I32(31)), builder.lshr(here, I32(5))
-            with builder.if_then(builder.icmp_unsigned("==", lane, I32(0))):
-                for i, value in enumerate(lanes):
-                    builder.store(value, builder.gep(memory, [I32(0), builder.add(warp, I32(i * count))]))
-            device(builder, "llvm.nvvm.barrier0", ir.VoidType())
-            width = 1 << (count - 1).bit_length()
-            member = builder.and_(lane, I32(width - 1))
-            there = builder.icmp_unsigned("<", member, I32(count))
-            found, nothing = [], lanes[0].type(identity(how, dtype))
-            for i in range(lanes_of):
-                place = builder.add(builder.select(there, member, I32(0)), I32(i * count))
-                value = builder.load(builder.gep(memory, [I32(0), place]))
-                found.append(value if width == count else builder.select(there, value, nothing))
-            return packed(builder, _butterflies(builder, how, dtype, found, width // 2))
-
-        return signature(x, x), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return write
 
 
-def turned(size: int, vector: int, threads: int, slot: int) -> Any:
+def turned(size: int, vector: int, threads: int, slot: int) -> Writer:
     """Lanes of a square of ``size`` by ``size`` elements, turned: what a thread has of columns for what it has of rows.
 
     Vector q = thread, thread + threads, ... of the square is ``vector`` neighbours of row q // (size / vector). Rows in
     shared memory are one element longer than the square's, so that a warp finds few of its lanes in one bank.
     """
 
-    def typed(x: Any) -> tuple[Any, Any]:
-        dtype = dtype_of(x)
+    def write(builder: Any, x: Lanes) -> Lanes:
+        dtype = x.dtype
         memory_type = I8 if dtype is DType.B1 else llvm_type(dtype)
+        lanes = x.values
+        memory = _shared(builder, f"shared_{slot}", ir.ArrayType(memory_type, size * (size + 1)))
+        thread = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
+        places = []
+        for number in range(len(lanes) // vector):
+            q = builder.add(thread, I32(number * threads))
+            row, column = builder.udiv(q, I32(size // vector)), builder.urem(q, I32(size // vector))
+            places.append((row, builder.mul(column, I32(vector))))
 
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = unpacked(builder, values[0], x)
-            memory = _shared(builder, f"shared_{slot}", ir.ArrayType(memory_type, size * (size + 1)))
-            thread = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
-            places = []
-            for number in range(len(lanes) // vector):
-                q = builder.add(thread, I32(number * threads))
-                row, column = builder.udiv(q, I32(size // vector)), builder.urem(q, I32(size // vector))
-                places.append((row, builder.mul(column, I32(vector))))
+        def at(row: Any, column: Any) -> Any:
+            return builder.gep(memory, [I32(0), builder.add(builder.mul(row, I32(size + 1)), column)])
 
-            def at(row: Any, column: Any) -> Any:
-                return builder.gep(memory, [I32(0), builder.add(builder.mul(row, I32(size + 1)), column)])
+        for n, lane in enumerate(lanes):
+            row, column = places[n // vector]
+            held = builder.zext(lane, I8) if dtype is DType.B1 else lane
+            builder.store(held, at(row, builder.add(column, I32(n % vector))))
+        device(builder, "llvm.nvvm.barrier0", ir.VoidType())
+        found = []
+        for n in range(len(lanes)):
+            row, column = places[n // vector]
+            lane = builder.load(at(builder.add(column, I32(n % vector)), row))
+            found.append(builder.icmp_unsigned("!=", lane, I8(0)) if dtype is DType.B1 else lane)
+        return Lanes(x.dtype, found)
 
-            for n, lane in enumerate(lanes):
-                row, column = places[n // vector]
-                held = builder.zext(lane, I8) if dtype is DType.B1 else lane
-                builder.store(held, at(row, builder.add(column, I32(n % vector))))
-            device(builder, "llvm.nvvm.barrier0", ir.VoidType())
-            found = []
-            for n in range(len(lanes)):
-                row, column = places[n // vector]
-                lane = builder.load(at(builder.add(column, I32(n % vector)), row))
-                found.append(builder.icmp_unsigned("!=", lane, I8(0)) if dtype is DType.B1 else lane)
-            return packed(builder, found)
-
-        return signature(x, x), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return write
 
 
 def _shared(builder: Any, name: str, type: Any) -> Any:
@@ -213,14 +170,14 @@ def _shared(builder: Any, name: str, type: Any) -> Any:
     return memory
 
 
-def _butterflies(builder: Any, how: str, dtype: DType, lanes: list[Any], first: int, last: int = 1) -> list[Any]:
+def _butterflies(builder: Any, how: str, dtype: DType, lanes: Sequence[Any], first: int, last: int = 1) -> list[Any]:
     """Each lane combined with those of the threads whose numbers differ in the bits ``first`` down to ``last``."""
-    distance = first
+    found, distance = list(lanes), first
     while distance >= last:
-        others = [_shuffled(builder, lane, distance) for lane in lanes]
-        lanes = [combine(builder, how, dtype, a, b) for a, b in zip(lanes, others)]
+        others = [_shuffled(builder, lane, distance) for lane in found]
+        found = [combine(builder, how, dtype, a, b) for a, b in zip(found, others)]
         distance //= 2
-    return lanes
+    return found
 
 
 def _shuffled(builder: Any, lane: Any, distance: int, up: bool = False) -> Any:

@@ -1,4 +1,4 @@
-"""The scalar functions of lanes as intrinsics for Numba: arithmetic, comparisons, conversions, rounding.
+"""The scalar functions of lanes as LLVM IR: arithmetic, comparisons, conversions, rounding.
 
 Sums, products and quotients are libdevice's ``*_rn`` functions, which nothing contracts to ``fma``; exp, log and their
 kin are libdevice's accurate ones. Integers wrap. A lane meets a scalar by repeating it.
@@ -10,21 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from llvmlite import ir
-from numba.cuda.extending import intrinsic
-from numba.cuda.typing import signature
 
-from dslc.compiler.codegen.cuda.lanes import (
-    F32,
-    I32,
-    I64,
-    count_of,
-    dtype_of,
-    llvm_type,
-    packed,
-    spread,
-    type_of,
-    unpacked,
-)  # fmt: skip
+from dslc.compiler.codegen.cuda.lanes import F32, I32, I64, Lanes, Writer, llvm_type
 from dslc.compiler.ir.scalar import FUNCTIONS
 from dslc.compiler.ir.types import DType
 
@@ -214,39 +201,18 @@ def _saturated(builder: Any, x: Any, new: DType) -> Any:
     return builder.trunc(found, llvm_type(new))
 
 
-def lifted(arity: int, result: Callable[..., DType], lane: Callable[..., Any]) -> Any:
-    """An intrinsic of ``arity`` arguments that applies ``lane(builder, dtypes, *lanes)`` to each lane of them.
+def scalar_function(name: str) -> Writer:
+    """``name`` of ``scalar.FUNCTIONS``, of each lane; a single lane meets all of the others."""
 
-    ``result``: the dtype of the result from those of the arguments.
-    """
+    def write(builder: Any, *args: Lanes) -> Lanes:
+        assert len(args) == FUNCTIONS[name]
+        dtype, count = args[-1].dtype, max(x.count for x in args)
+        found = [apply(builder, name, dtype, *lanes) for lanes in zip(*(x.spread(count) for x in args))]
+        return Lanes(DType.B1 if name in _COMPARISONS else dtype, found)
 
-    def lift(*args: Any) -> tuple[Any, Any]:
-        dtypes = [dtype_of(a) for a in args]
-        count = max(count_of(a) for a in args)
-
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = [spread(unpacked(builder, v, t), count) for v, t in zip(values, args)]
-            return packed(builder, [lane(builder, dtypes, *each) for each in zip(*lanes)])
-
-        return signature(type_of(result(*dtypes), count), *args), generate
-
-    match arity:
-        case 1:
-            return intrinsic(lambda context, x: lift(x))
-        case 2:
-            return intrinsic(lambda context, x, y: lift(x, y))
-    return intrinsic(lambda context, x, y, z: lift(x, y, z))
+    return write
 
 
-def scalar_function(name: str) -> Any:
-    """``name`` of ``scalar.FUNCTIONS`` as an intrinsic."""
-    return lifted(
-        FUNCTIONS[name],
-        lambda *dtypes: DType.B1 if name in _COMPARISONS else dtypes[-1],
-        lambda builder, dtypes, *xs: apply(builder, name, dtypes[-1], *xs),
-    )
-
-
-def conversion(dtype: DType) -> Any:
+def conversion(dtype: DType) -> Writer:
     """``cast`` to a dtype that registers hold."""
-    return lifted(1, lambda old: dtype, lambda builder, dtypes, x: convert(builder, x, dtypes[0], dtype))
+    return lambda builder, x: Lanes(dtype, [convert(builder, lane, x.dtype, dtype) for lane in x.values])

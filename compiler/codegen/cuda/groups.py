@@ -1,50 +1,35 @@
-"""Where a thread is, arithmetic of indices, and lanes put together, as intrinsics for Numba."""
+"""Where a thread is, arithmetic of indices, and lanes put together, as LLVM IR."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from numba.cuda.extending import intrinsic
-from numba.cuda.typing import signature
-
 from dslc.compiler.codegen.cuda.functions import convert, device, tree
-from dslc.compiler.codegen.cuda.lanes import I32, I64, count_of, dtype_of, packed, spread, type_of, unpacked
+from dslc.compiler.codegen.cuda.lanes import I32, I64, Lanes, Writer
 from dslc.compiler.ir.types import DType
 
 
-def _place(register: str) -> Any:
-    @intrinsic  # type: ignore[untyped-decorator]
-    def place(context: Any) -> Any:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            return device(builder, f"llvm.nvvm.read.ptx.sreg.{register}.x", I32)
-
-        return signature(type_of(DType.I32, 1)), generate
-
-    return place
+def _place(register: str) -> Writer:
+    return lambda builder: Lanes(DType.I32, [device(builder, f"llvm.nvvm.read.ptx.sreg.{register}.x", I32)])
 
 
 thread = _place("tid")  # in the block: i32
 block = _place("ctaid")  # in the grid: i32
 
 
-def index_function(name: str) -> Any:
+def index_function(name: str) -> Writer:
     """plus, times, quotient, remainder, below of indices of i32 or i64, the second one possibly an int.
 
     Numbers are not negative and results fit.
     """
 
-    def typed(x: Any, y: Any) -> tuple[Any, Any]:
-        dtype, count = dtype_of(x), max(count_of(x), count_of(y))
+    def write(builder: Any, x: Lanes, y: Lanes) -> Lanes:
+        count = max(x.count, y.count)
+        ys = [convert(builder, lane, y.dtype, x.dtype) for lane in y.spread(count)]
+        found = [_index(builder, name, *pair) for pair in zip(x.spread(count), ys)]
+        return Lanes(DType.B1 if name == "below" else x.dtype, found)
 
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            ys = [convert(builder, lane, dtype_of(y), dtype) for lane in unpacked(builder, values[1], y)]
-            pairs = zip(spread(unpacked(builder, values[0], x), count), spread(ys, count))
-            return packed(builder, [_index(builder, name, *pair) for pair in pairs])
-
-        result = DType.B1 if name == "below" else dtype
-        return signature(type_of(result, count), x, y), generate
-
-    return intrinsic(lambda context, x, y: typed(x, y))
+    return write
 
 
 def _index(builder: Any, name: str, x: Any, y: Any) -> Any:
@@ -60,116 +45,63 @@ def _index(builder: Any, name: str, x: Any, y: Any) -> Any:
     return builder.icmp_signed("<", x, y)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def divided(context: Any, x: Any, magic: Any, shift: Any) -> Any:
+def divided(builder: Any, x: Lanes, magic: Lanes, shift: Lanes) -> Lanes:
     """Indices of i32 by a size, whose magic number and shift these are (``division.py``)."""
+    by = builder.zext(magic.value, I64)
 
-    def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-        lanes, by = unpacked(builder, values[0], x), builder.zext(values[1], I64)
+    def quotient(lane: Any) -> Any:
+        product = builder.mul(builder.zext(builder.add(lane, lane), I64), by)
+        return builder.lshr(builder.trunc(builder.lshr(product, I64(32)), I32), shift.value)
 
-        def quotient(lane: Any) -> Any:
-            product = builder.mul(builder.zext(builder.add(lane, lane), I64), by)
-            return builder.lshr(builder.trunc(builder.lshr(product, I64(32)), I32), values[2])
-
-        return packed(builder, [quotient(lane) for lane in lanes])
-
-    return signature(x, x, magic, shift), generate
+    return Lanes(x.dtype, [quotient(lane) for lane in x.values])
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def rest(context: Any, x: Any, quotient: Any, size: Any) -> Any:
+def rest(builder: Any, x: Lanes, quotient: Lanes, size: Lanes) -> Lanes:
     """What is left of indices of i32 that were divided: ``x - quotient * size``."""
-
-    def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-        pairs = zip(*(unpacked(builder, value, x) for value in values[:2]))
-        return packed(builder, [builder.sub(lane, builder.mul(whole, values[2])) for lane, whole in pairs])
-
-    return signature(x, x, quotient, size), generate
+    pairs = zip(x.values, quotient.values, strict=True)
+    return Lanes(x.dtype, [builder.sub(lane, builder.mul(whole, size.value)) for lane, whole in pairs])
 
 
-def ramp(count: int, step: int) -> Any:
+def ramp(count: int, step: int) -> Writer:
     """``count`` numbers x, x + step, ... for each lane of x, side by side."""
 
-    def typed(x: Any) -> tuple[Any, Any]:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = unpacked(builder, values[0], x)
-            return packed(
-                builder, [builder.add(n, n.type(i * step), flags=("nsw",)) for n in lanes for i in range(count)]
-            )
+    def write(builder: Any, x: Lanes) -> Lanes:
+        steps = range(0, count * step, step) if step else [0] * count
+        return Lanes(x.dtype, [builder.add(lane, lane.type(i), flags=("nsw",)) for lane in x.values for i in steps])
 
-        return signature(type_of(dtype_of(x), count * count_of(x)), x), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return write
 
 
-def fill(dtype: DType, count: int) -> Any:
+def fill(dtype: DType, count: int) -> Writer:
     """``count`` lanes of one number."""
-
-    def typed(x: Any) -> tuple[Any, Any]:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            return packed(builder, [convert(builder, values[0], dtype_of(x), dtype)] * count)
-
-        return signature(type_of(dtype, count), x), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return lambda builder, x: Lanes(dtype, [convert(builder, x.value, x.dtype, dtype)] * count)
 
 
-def each(count: int) -> Any:
+def each(count: int) -> Writer:
     """Every lane ``count`` times, side by side."""
-
-    def typed(x: Any) -> tuple[Any, Any]:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            return packed(builder, [lane for lane in unpacked(builder, values[0], x) for _ in range(count)])
-
-        return signature(type_of(dtype_of(x), count * count_of(x)), x), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return lambda builder, x: Lanes(x.dtype, [lane for lane in x.values for _ in range(count)])
 
 
-def tile(times: int, count: int) -> Any:
+def tile(times: int, count: int) -> Writer:
     """``count`` lanes, or one that is repeated, ``times`` times one after the other."""
-
-    def typed(x: Any) -> tuple[Any, Any]:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            return packed(builder, spread(unpacked(builder, values[0], x), count) * times)
-
-        return signature(type_of(dtype_of(x), count * times), x), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return lambda builder, x: Lanes(x.dtype, x.spread(count) * times)
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def joined(context: Any, x: Any, y: Any) -> Any:
+def joined(builder: Any, x: Lanes, y: Lanes) -> Lanes:
     """The lanes of x, then those of y."""
-
-    def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-        return packed(builder, [*unpacked(builder, values[0], x), *unpacked(builder, values[1], y)])
-
-    return signature(type_of(dtype_of(x), count_of(x) + count_of(y)), x, y), generate
+    return Lanes(x.dtype, [*x.values, *y.values])
 
 
-def part(number: int) -> Any:
+def part(number: int) -> Writer:
     """The first (0) or second (1) half of the lanes."""
-
-    def typed(x: Any) -> tuple[Any, Any]:
-        count = count_of(x) // 2
-
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            return packed(builder, unpacked(builder, values[0], x)[number * count :][:count])
-
-        return signature(type_of(dtype_of(x), count), x), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return lambda builder, x: Lanes(x.dtype, x.values[number * (x.count // 2) :][: x.count // 2])
 
 
-def fold(how: str, groups: int, count: int) -> Any:
+def fold(how: str, groups: int, count: int) -> Writer:
     """``groups`` of ``count`` lanes (or one lane, repeated) combined: half the groups with the other half, to one."""
 
-    def typed(x: Any) -> tuple[Any, Any]:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = spread(unpacked(builder, values[0], x), groups * count)
-            return packed(builder, [tree(builder, how, dtype_of(x), lanes[i::count]) for i in range(count)])
+    def write(builder: Any, x: Lanes) -> Lanes:
+        lanes = x.spread(groups * count)
+        return Lanes(x.dtype, [tree(builder, how, x.dtype, lanes[i::count]) for i in range(count)])
 
-        return signature(type_of(dtype_of(x), count), x), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return write

@@ -12,11 +12,9 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba.cuda.extending import intrinsic
-from numba.cuda.typing import signature
 
 from dslc.compiler.codegen.cuda.functions import device
-from dslc.compiler.codegen.cuda.lanes import F32, F64, I16, I32, count_of, packed, spread, type_of, unpacked
+from dslc.compiler.codegen.cuda.lanes import F32, F64, I16, I32, Lanes, Writer
 from dslc.compiler.ir.types import DType
 
 
@@ -55,55 +53,42 @@ def from_half(builder: Any, bits: Any, dtype: DType) -> Any:
     return builder.bitcast(builder.shl(builder.zext(bits, I32), I32(16)), F32)
 
 
-def words_of(builder: Any, value: Any, type: Any, dtype: DType, count: int) -> list[Any]:
+def words_of(builder: Any, x: Lanes, dtype: DType, count: int) -> list[Any]:
     """``count`` lanes of a value that holds bf16 or f16, two in a word, as they are known or packed anew."""
-    known, words = getattr(value, "halves", (None, []))
+    known, words = x.halves
     if known is dtype and len(words) == (count + 1) // 2:
         return list(words)
-    lanes = spread(unpacked(builder, value, type), count)
+    lanes = x.spread(count)
     lanes = [*lanes, lanes[-1]] if count % 2 else lanes
     return [_packed_halves(builder, *pair, dtype) for pair in zip(lanes[::2], lanes[1::2])]
 
 
-def of_words(builder: Any, words: Sequence[Any], dtype: DType, count: int) -> Any:
+def of_words(builder: Any, words: Sequence[Any], dtype: DType, count: int) -> Lanes:
     """The lanes of words, which remember them."""
     lanes = [lane for word in words for lane in from_halves(builder, word, dtype)][:count]
-    vector = packed(builder, lanes)
-    if count > 1:
-        vector.halves = dtype, list(words)
-    return vector
+    return Lanes(DType.F32, lanes, (dtype, words) if count > 1 else (None, ()))
 
 
-def rounding(dtype: DType) -> Any:
+def rounding(dtype: DType) -> Writer:
     """Rounding to bf16 or f16 (ties to even), of f32 or f64; the result is f32."""
 
-    def typed(x: Any) -> tuple[Any, Any]:
-        count = count_of(x)
+    def write(builder: Any, x: Lanes) -> Lanes:
+        lanes = [*x.values, x.values[-1]] if x.count % 2 else x.values
+        words = [to_halves(builder, *pair, dtype) for pair in zip(lanes[::2], lanes[1::2])]
+        return of_words(builder, words, dtype, x.count)
 
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = unpacked(builder, values[0], x)
-            lanes = [*lanes, lanes[-1]] if count % 2 else lanes
-            words = [to_halves(builder, *pair, dtype) for pair in zip(lanes[::2], lanes[1::2])]
-            return of_words(builder, words, dtype, count)
-
-        return signature(type_of(DType.F32, count), x), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return write
 
 
-def half(function: str, dtype: DType) -> Any:
+def half(function: str, dtype: DType) -> Writer:
     """add, sub, mul, min or max of f32 that are bf16 or f16 exactly, rounded to it; the result is f32."""
 
-    def typed(x: Any, y: Any) -> tuple[Any, Any]:
-        count = max(count_of(x), count_of(y))
+    def write(builder: Any, x: Lanes, y: Lanes) -> Lanes:
+        count = max(x.count, y.count)
+        pairs = zip(*(words_of(builder, each, dtype, count) for each in (x, y)))
+        return of_words(builder, [_combined(builder, function, dtype, *pair) for pair in pairs], dtype, count)
 
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            pairs = zip(*(words_of(builder, v, t, dtype, count) for v, t in zip(values, (x, y))))
-            return of_words(builder, [_combined(builder, function, dtype, *pair) for pair in pairs], dtype, count)
-
-        return signature(type_of(DType.F32, count), x, y), generate
-
-    return intrinsic(lambda context, x, y: typed(x, y))
+    return write
 
 
 def _combined(builder: Any, function: str, dtype: DType, x: Any, y: Any) -> Any:

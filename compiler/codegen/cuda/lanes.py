@@ -1,19 +1,16 @@
-"""Values of a GPU thread as Numba types: ``Lanes``, a few values side by side, and what one value of them is.
+"""Values of a GPU thread as LLVM values: ``Lanes``, a few of a dtype side by side.
 
-A printed kernel handles several elements in each thread. Written out one by one they would make long texts that Numba
-compiles slowly, and Numba would never load 16 bytes at once. So a value of n elements is one variable of the type
-``Lanes(dtype, n)``, an LLVM vector; one of a single element is a Numba scalar. Functions of lanes are intrinsics that
-write the LLVM IR of each lane (``library.py`` lists them).
+A printed kernel handles several elements in each thread. A value of n elements is one variable of its text, so texts
+stay short; the functions that the text calls write the LLVM IR of each lane (``library.py`` lists them).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from llvmlite import ir
-from numba.cuda import types
-from numba.cuda.extending import core_models, register_model
 
 from dslc.compiler.ir.types import DType
 
@@ -25,17 +22,6 @@ I64: Final = ir.IntType(64)
 F32: Final = ir.FloatType()
 F64: Final = ir.DoubleType()
 
-_SCALARS: Final[dict[DType, Any]] = {
-    DType.F64: types.float64,
-    DType.F32: types.float32,
-    DType.I64: types.int64,
-    DType.I32: types.int32,
-    DType.I16: types.int16,
-    DType.I8: types.int8,
-    DType.U8: types.uint8,
-    DType.B1: types.boolean,
-}
-_DTYPES: Final = {t: d for d, t in _SCALARS.items()}
 _LLVM: Final[dict[DType, Any]] = {
     DType.F64: F64,
     DType.F32: F32,
@@ -46,36 +32,38 @@ _LLVM: Final[dict[DType, Any]] = {
     DType.U8: I8,
     DType.B1: I1,
 }
-#: The types of pointers: bytes, whatever lies there.
-POINTER: Final = types.CPointer(types.uint8)
 
 
-class Lanes(types.Type):  # type: ignore[misc]
-    """``count`` > 1 values of a dtype that registers hold: all but bf16 and f16, which are f32 there."""
+@dataclass(frozen=True, slots=True)
+class Lanes:
+    """``values`` of a dtype that registers hold: all but bf16 and f16, which are f32 there.
 
-    def __init__(self, dtype: DType, count: int) -> None:
-        self.dtype, self.count = dtype, count
-        super().__init__(name=f"Lanes({dtype}, {count})")
+    ``halves``: the words of two bf16 or f16 that the values came from, and which of the two, where that is known.
+    """
+
+    dtype: DType
+    values: Sequence[Any]
+    halves: tuple[DType | None, Sequence[Any]] = (None, ())
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+    @property
+    def value(self) -> Any:
+        """The only one."""
+        [value] = self.values
+        return value
+
+    def spread(self, count: int) -> list[Any]:
+        """``count`` values of one or as many."""
+        assert self.count in (1, count), f"{self.count} lanes where {count} are wanted"
+        return list(self.values) * (count // self.count)
 
 
-@register_model(Lanes)
-class _LanesModel(core_models.PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, manager: Any, type: Lanes) -> None:
-        super().__init__(manager, type, ir.VectorType(_LLVM[type.dtype], type.count))
-
-
-def type_of(dtype: DType, count: int) -> Any:
-    """The Numba type of ``count`` values."""
-    return _SCALARS[dtype] if count == 1 else Lanes(dtype, count)
-
-
-def dtype_of(type: Any) -> DType:
-    """The dtype of lanes or of a scalar."""
-    return type.dtype if isinstance(type, Lanes) else _DTYPES[types.unliteral(type)]
-
-
-def count_of(type: Any) -> int:
-    return type.count if isinstance(type, Lanes) else 1
+#: Writes the IR of a call: (builder, argument, ...) -> result. Pointers are LLVM values, all else ``Lanes``; None where
+#: there is no result.
+Writer: TypeAlias = Callable[..., Any]
 
 
 def llvm_type(dtype: DType) -> Any:
@@ -83,26 +71,11 @@ def llvm_type(dtype: DType) -> Any:
     return _LLVM[dtype]
 
 
-def unpacked(builder: Any, value: Any, type: Any) -> list[Any]:
-    """The lanes as LLVM values. Those of a vector that was packed here are known; nothing is written for them."""
-    if not isinstance(type, Lanes):
-        return [value]
-    known: list[Any] | None = getattr(value, "lanes", None)
-    return known or [builder.extract_element(value, I32(i)) for i in range(type.count)]
-
-
-def packed(builder: Any, lanes: Sequence[Any]) -> Any:
-    """One LLVM value of them."""
-    if len(lanes) == 1:
-        return lanes[0]
-    vector = ir.Constant(ir.VectorType(lanes[0].type, len(lanes)), ir.Undefined)
-    for i, lane in enumerate(lanes):
-        vector = builder.insert_element(vector, lane, I32(i))
-    vector.lanes = list(lanes)
+def vector_of(builder: Any, values: Sequence[Any]) -> Any:
+    """An LLVM vector of several values; a value on its own as it is."""
+    if len(values) == 1:
+        return values[0]
+    vector = ir.Constant(ir.VectorType(values[0].type, len(values)), ir.Undefined)
+    for i, value in enumerate(values):
+        vector = builder.insert_element(vector, value, I32(i))
     return vector
-
-
-def spread(lanes: list[Any], count: int) -> list[Any]:
-    """``count`` lanes of one or as many."""
-    assert len(lanes) in (1, count), f"{len(lanes)} lanes where {count} are wanted"
-    return lanes * (count // len(lanes))

@@ -1,4 +1,4 @@
-"""The functions that printed kernels call, by ``Call``, as intrinsics for Numba."""
+"""The functions that printed kernels call, by ``Call``, as functions that write LLVM IR."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from dslc.compiler.ir.scalar import FUNCTIONS
 
 
 @cache
-def function_of(call: Call) -> Any:
-    """The intrinsic; the same object for the same call, so that Numba types it once."""
+def writer_of(call: Call) -> Any:
+    """The ``Writer`` of the IR of a call (``lanes.py``)."""
     head = call.head
     given: tuple[Any, ...] = call.parameters
     if head in FUNCTIONS:
@@ -25,9 +25,9 @@ def function_of(call: Call) -> Any:
         case "half":
             return halves.half(*given)
         case "load" | "load_if":
-            return memory.load(given[0], given[1], head == "load_if")
+            return memory.load(*given)
         case "store" | "store_if":
-            return memory.store(given[0], given[1], head == "store_if")
+            return memory.store(*given)
         case "raise_flag":
             return memory.raise_flag
         case "thread" | "block" | "joined" | "divided" | "rest":

@@ -1,4 +1,4 @@
-"""Loads and stores of lanes as intrinsics: 16 bytes at once where neighbours are asked for, else one by one.
+"""Loads and stores of lanes as LLVM IR: 16 bytes at once where neighbours are asked for, else one by one.
 
 Pointers are to global memory. Elements are addressed by their numbers; ``at`` is the number of the first of ``vector``
 neighbours, or several such numbers as lanes. bf16 and f16 become f32 on the way in and are rounded on the way out; a b1
@@ -11,9 +11,6 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from llvmlite import ir
-from numba.cuda import types
-from numba.cuda.extending import intrinsic
-from numba.cuda.typing import signature
 
 from dslc.compiler.codegen.cuda.halves import from_half, of_words, to_half, words_of
 from dslc.compiler.codegen.cuda.lanes import (
@@ -23,13 +20,10 @@ from dslc.compiler.codegen.cuda.lanes import (
     I16,
     I32,
     I64,
-    count_of,
-    dtype_of,
+    Lanes,
+    Writer,
     llvm_type,
-    packed,
-    spread,
-    type_of,
-    unpacked,
+    vector_of,
 )  # fmt: skip
 from dslc.compiler.ir.types import DType
 
@@ -42,89 +36,60 @@ def register_dtype(dtype: DType) -> DType:
     return DType.F32 if dtype in _HALVES else dtype
 
 
-def load(dtype: DType, vector: int, masked: bool) -> Any:
+def load(dtype: DType, vector: int) -> Writer:
     """``load(p, at[, mask])``: lanes, those of each number of ``at`` side by side; 0 where the mask is false."""
 
-    def typed(p: Any, at: Any, *mask: Any) -> tuple[Any, Any]:
-        count = count_of(at)
+    def write(builder: Any, p: Any, at: Lanes, mask: Lanes | None = None) -> Lanes:
+        raw: list[Any] = []
+        for place, wanted in zip(at.values, [None] * at.count if mask is None else mask.spread(at.count)):
+            raw += _guarded(builder, wanted, lambda: _load(builder, p, place, dtype, vector))  # noqa: B023
+        if dtype in _HALVES and vector > 1:
+            return of_words(builder, raw, dtype, vector * at.count)
+        return Lanes(register_dtype(dtype), [lane for x in raw for lane in _from_memory(builder, x, dtype)])
 
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            places = unpacked(builder, values[1], at)
-            masks = spread(unpacked(builder, values[2], mask[0]), count) if masked else [None] * count
-            raw: list[Any] = []
-            for place, wanted in zip(places, masks):
-                raw += _guarded(builder, wanted, lambda: _load(builder, values[0], place, dtype, vector))  # noqa: B023
-            if dtype in _HALVES and vector > 1:
-                return of_words(builder, raw, dtype, vector * count)
-            return packed(builder, [lane for x in raw for lane in _from_memory(builder, x, dtype)])
-
-        return signature(type_of(register_dtype(dtype), vector * count), p, at, *mask), generate
-
-    if masked:
-        return intrinsic(lambda context, p, at, mask: typed(p, at, mask))
-    return intrinsic(lambda context, p, at: typed(p, at))
+    return write
 
 
-def store(dtype: DType, vector: int, masked: bool) -> Any:
+def store(dtype: DType, vector: int) -> Writer:
     """``store(p, at, value[, mask])``; a value of one lane is repeated."""
 
-    def typed(p: Any, at: Any, value: Any, *mask: Any) -> tuple[Any, Any]:
-        count = count_of(at)
-        assert dtype_of(value) is register_dtype(dtype), f"{value} as {dtype}"
+    def write(builder: Any, p: Any, at: Lanes, value: Lanes, mask: Lanes | None = None) -> None:
+        assert value.dtype is register_dtype(dtype), f"{value.dtype} as {dtype}"
+        lanes = value.spread(vector * at.count)
+        halves = dtype in _HALVES and vector > 1
+        words = words_of(builder, value, dtype, vector * at.count) if halves else []
+        masks = [None] * at.count if mask is None else mask.spread(at.count)
+        for i, (place, wanted) in enumerate(zip(at.values, masks)):
+            mine = lanes[i * vector : (i + 1) * vector], words[i * vector // 2 : (i + 1) * vector // 2]
+            if wanted is None:
+                _store(builder, p, place, dtype, *mine)
+                continue
+            with builder.if_then(wanted):
+                _store(builder, p, place, dtype, *mine)
 
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            places = unpacked(builder, values[1], at)
-            lanes = spread(unpacked(builder, values[2], value), vector * count)
-            halves = dtype in _HALVES and vector > 1
-            words = words_of(builder, values[2], value, dtype, vector * count) if halves else []
-            masks = spread(unpacked(builder, values[3], mask[0]), count) if masked else [None] * count
-            for i, (place, wanted) in enumerate(zip(places, masks)):
-                mine = lanes[i * vector : (i + 1) * vector], words[i * vector // 2 : (i + 1) * vector // 2]
-                if wanted is None:
-                    _store(builder, values[0], place, dtype, *mine)
-                    continue
-                with builder.if_then(wanted):
-                    _store(builder, values[0], place, dtype, *mine)
-            return context.get_dummy_value()
-
-        return signature(types.none, p, at, value, *mask), generate
-
-    if masked:
-        return intrinsic(lambda context, p, at, value, mask: typed(p, at, value, mask))
-    return intrinsic(lambda context, p, at, value: typed(p, at, value))
+    return write
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def raise_flag(context: Any, p: Any, at: Any, found: Any) -> Any:
+def raise_flag(builder: Any, p: Any, at: Lanes, found: Lanes) -> None:
     """Writes 1 to the byte ``at`` where any lane is true."""
-
-    def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-        anywhere: Any = I1(0)
-        for lane in unpacked(builder, values[2], found):
-            anywhere = builder.or_(anywhere, lane)
-        with builder.if_then(anywhere, likely=False):
-            builder.store(I8(1), _address(builder, values[0], values[1], I8), align=1)
-        return context.get_dummy_value()
-
-    return signature(types.none, p, at, found), generate
+    anywhere: Any = I1(0)
+    for lane in found.values:
+        anywhere = builder.or_(anywhere, lane)
+    with builder.if_then(anywhere, likely=False):
+        builder.store(I8(1), _address(builder, p, at.value, I8), align=1)
 
 
-def prefetch(dtype: DType) -> Any:
+def prefetch(dtype: DType) -> Writer:
     """``prefetch(p, at, mask)``: what lies at elements ``at``, each with 16 bytes behind it, comes to the L2 cache."""
 
-    def typed(p: Any, at: Any, mask: Any) -> tuple[Any, Any]:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            places = unpacked(builder, values[1], at)
-            asm = ir.InlineAsm(ir.FunctionType(ir.VoidType(), [I64]), "prefetch.global.L2 [$0];", "l", True)
-            for place, wanted in zip(places, spread(unpacked(builder, values[2], mask), len(places))):
-                address = _address(builder, values[0], place, _memory_type(dtype))
-                with builder.if_then(wanted):
-                    builder.call(asm, [builder.ptrtoint(address, I64)])
-            return context.get_dummy_value()
+    def write(builder: Any, p: Any, at: Lanes, mask: Lanes) -> None:
+        asm = ir.InlineAsm(ir.FunctionType(ir.VoidType(), [I64]), "prefetch.global.L2 [$0];", "l", True)
+        for place, wanted in zip(at.values, mask.spread(at.count)):
+            address = _address(builder, p, place, _memory_type(dtype))
+            with builder.if_then(wanted):
+                builder.call(asm, [builder.ptrtoint(address, I64)])
 
-        return signature(types.none, p, at, mask), generate
-
-    return intrinsic(lambda context, p, at, mask: typed(p, at, mask))
+    return write
 
 
 def _guarded(builder: Any, wanted: Any, lanes: Callable[[], list[Any]]) -> list[Any]:
@@ -199,7 +164,7 @@ def _store_words(builder: Any, address: Any, dtype: DType, lanes: list[Any], wor
         parts = _joined(builder, [_to_memory(builder, lane, dtype) for lane in lanes], size)
     else:
         parts = lanes
-    value = packed(builder, parts)
+    value = vector_of(builder, parts)
     builder.store(value, builder.bitcast(address, ir.PointerType(value.type, _GLOBAL)), align=size * count)
 
 

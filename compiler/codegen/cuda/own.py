@@ -1,16 +1,13 @@
-"""What a thread keeps for itself in shared memory, as intrinsics for Numba: more than its registers hold."""
+"""What a thread keeps for itself in shared memory, as LLVM IR: more than its registers hold."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from llvmlite import ir
-from numba.cuda import types
-from numba.cuda.extending import intrinsic
-from numba.cuda.typing import signature
 
 from dslc.compiler.codegen.cuda.functions import device
-from dslc.compiler.codegen.cuda.lanes import I8, I32, llvm_type, packed, spread, type_of, unpacked
+from dslc.compiler.codegen.cuda.lanes import I8, I32, Lanes, Writer, llvm_type, vector_of
 from dslc.compiler.ir.types import DType
 
 _SHARED: Final = 3  # the address space
@@ -18,37 +15,30 @@ _NAME: Final = "kept"
 _WORD: Final = 16  # bytes: neighbouring threads have neighbouring words, so that no two meet in a bank
 
 
-def keep(dtype: DType, count: int, threads: int, first: int) -> Any:
+def keep(dtype: DType, count: int, threads: int, first: int) -> Writer:
     """``keep(value)`` puts ``count`` lanes ``first`` bytes behind the beginning, for a block of ``threads``."""
 
-    def typed(x: Any) -> tuple[Any, Any]:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes = spread(unpacked(builder, values[0], x), count)
-            for i, place in enumerate(_places(builder, dtype, count, threads, first)):
-                word = packed(builder, lanes[i * place.count : (i + 1) * place.count])
-                builder.store(word, place.pointer, align=place.bytes)
-            return context.get_dummy_value()
+    def write(builder: Any, x: Lanes) -> None:
+        lanes = x.spread(count)
+        for i, place in enumerate(_places(builder, dtype, count, threads, first)):
+            word = vector_of(builder, lanes[i * place.count : (i + 1) * place.count])
+            builder.store(word, place.pointer, align=place.bytes)
 
-        return signature(types.none, x), generate
-
-    return intrinsic(lambda context, x: typed(x))
+    return write
 
 
-def kept(dtype: DType, count: int, threads: int, first: int) -> Any:
+def kept(dtype: DType, count: int, threads: int, first: int) -> Writer:
     """What ``keep`` with these parameters has put there."""
 
-    def typed() -> tuple[Any, Any]:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            lanes: list[Any] = []
-            for place in _places(builder, dtype, count, threads, first):
-                word = builder.load(place.pointer, align=place.bytes)
-                several = range(place.count) if place.count > 1 else ()
-                lanes += [builder.extract_element(word, I32(i)) for i in several] or [word]
-            return packed(builder, lanes)
+    def write(builder: Any) -> Lanes:
+        lanes: list[Any] = []
+        for place in _places(builder, dtype, count, threads, first):
+            word = builder.load(place.pointer, align=place.bytes)
+            several = range(place.count) if place.count > 1 else ()
+            lanes += [builder.extract_element(word, I32(i)) for i in several] or [word]
+        return Lanes(dtype, lanes)
 
-        return signature(type_of(dtype, count)), generate
-
-    return intrinsic(lambda context: typed())
+    return write
 
 
 class _Place:

@@ -1,37 +1,32 @@
-"""Random bits of a thread's elements, as an intrinsic for Numba: the numbers of ``ops/philox.py``, eight to a draw."""
+"""Random bits of a thread's elements, as LLVM IR: the numbers of ``ops/philox.py``, eight to a draw."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from numba.cuda.extending import intrinsic
-from numba.cuda.typing import signature
-
-from dslc.compiler.codegen.cuda.lanes import I32, I64, packed, type_of
+from dslc.compiler.codegen.cuda.lanes import I32, I64, Lanes, Writer
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.philox import KEY_STEPS, MULTIPLIERS, ROUNDS
 
 _EACH: Final = 8  # elements of a draw
 
 
-def bits(count: int, key: int, row_elements: int) -> Any:
+def bits(count: int, key: int, row_elements: int) -> Writer:
     """``bits(seed, step, row, first)``: 16 random bits, as i32, of each of ``count`` neighbours (1, 2, 4 or 8) from
     number ``first`` on of a tensor whose first row has number ``row`` in the whole batch."""
     assert count in (1, 2, 4, 8)
 
-    def typed(seed: Any, step: Any, row: Any, first: Any) -> tuple[Any, Any]:
-        def generate(context: Any, builder: Any, sig: Any, values: Any) -> Any:
-            given_seed, turn, given_row, begin = (v if v.type == I64 else builder.zext(v, I64) for v in values)
-            number = builder.add(builder.mul(given_row, I64(row_elements)), begin)
-            mixed = builder.xor(given_seed, I64(key - (1 << 64) if key >> 63 else key))
-            draw, place = builder.lshr(number, I64(3)), builder.trunc(builder.and_(number, I64(_EACH - 1)), I32)
-            words = _draw(builder, draw, turn, mixed)
-            after = _beyond(builder, place, count, lambda: _draw(builder, builder.add(draw, I64(1)), turn, mixed))
-            return packed(builder, _taken(builder, [*words, *after], place, count))
+    def write(builder: Any, *given: Lanes) -> Lanes:
+        wide = (x.value if x.dtype is DType.I64 else builder.zext(x.value, I64) for x in given)
+        seed, turn, row, begin = wide
+        number = builder.add(builder.mul(row, I64(row_elements)), begin)
+        mixed = builder.xor(seed, I64(key - (1 << 64) if key >> 63 else key))
+        draw, place = builder.lshr(number, I64(3)), builder.trunc(builder.and_(number, I64(_EACH - 1)), I32)
+        words = _draw(builder, draw, turn, mixed)
+        after = _beyond(builder, place, count, lambda: _draw(builder, builder.add(draw, I64(1)), turn, mixed))
+        return Lanes(DType.I32, _taken(builder, [*words, *after], place, count))
 
-        return signature(type_of(DType.I32, count), seed, step, row, first), generate
-
-    return intrinsic(lambda context, seed, step, row, first: typed(seed, step, row, first))
+    return write
 
 
 def _draw(builder: Any, draw: Any, turn: Any, mixed: Any) -> list[Any]:
