@@ -1,40 +1,54 @@
 """How long a node takes by the roofline model: the longer of moving its bytes and doing its arithmetic, and a launch.
 
-    seconds = launch + max(bytes / bandwidth, operations / rate)
+    seconds = launch + start + max(bytes / (bandwidth * part), operations / (rate * part))
 
-(Williams, Waterman and Patterson 2009.) Each tensor that a node reads or writes moves once; views cost nothing. It is a
-model for comparing two plans of one program, not a promise: no node reaches its roof.
+(Williams, Waterman and Patterson 2009.) Each tensor that a node reads or writes moves once; views cost nothing. No
+kernel reaches its roof: the parts that kernels of a kind reach, and what each takes beside (``start``), were measured.
+It is a model for comparing two plans of one program, not a promise.
 
 The figures are of the machine that each target stands for. sm_90: an H200, measured: a copy of 8.6 GB moves 4.3 TB/s,
 products of 8192 x 8192 bf16 matrices run at 790 TFLOP/s; f32 by NVIDIA's data sheet (67 TFLOP/s); a kernel inside a
 CUDA graph costs 1.1 us beside its work. sm_80 (A100, 80 GB) and sm_100 (B200): 0.9 of the bandwidth and 0.8 of the
-matrix rate of their data sheets, which is what the H200 reaches of its own. cpu: two cores of a Zen 4, measured: a copy
-moves 20 GB/s, sgemm does 175 GFLOP/s, pointwise code about 10 G operations a second, a kernel costs 2 us to start.
+matrix rate of their data sheets, which is what the H200 reaches of its own; their kernels are taken to reach the parts
+that the H200's do. cpu: two cores of a Zen 4, measured: a copy moves 20 GB/s, sgemm does 175 GFLOP/s, pointwise code
+about 10 G operations a second, a kernel costs 2 us to start.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from dslc.compiler.ir.graph import Attr, Node
 from dslc.compiler.ir.op import OPS, Pointwise
-from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.types import DType, TensorType
 
 #: Ops whose arithmetic is products of matrices.
 CONTRACTIONS: Final = frozenset(
-    {"matmul", "sdpa", "sdpa_grad"}
+    {"matmul", "sdpa", "sdpa_grad", "contraction"}
     | {f"{name}{layout}" for name in ("conv", "conv_dgrad", "conv_wgrad") for layout in ("", "_last")}
 )
 _BODIES: Final = ("fused", "fused_sums")
+_TILE: Final = 128  # columns of a product that a block of a GPU makes
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """What kernels of a kind reach of the roof: parts of the bandwidth and of the arithmetic rate, and the seconds that
+    each takes beside its work and a launch."""
+
+    bandwidth: float = 1.0
+    arithmetic: float = 1.0
+    start: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
     """Bytes a second; operations a second of matrix products in 16, 32 and 64 bits, and of everything else; seconds to
-    start a kernel."""
+    start a kernel. ``reached``: by kind of kernel (``kind``); what is not in it reaches the roof."""
 
     bandwidth: float
     matrix16: float
@@ -42,18 +56,76 @@ class Machine:
     matrix64: float
     scalar: float
     launch: float
+    reached: Mapping[str, Reached] = field(default_factory=dict)
 
     def matrix(self, dtype: DType) -> float:
         """The rate of products of matrices of this dtype."""
         return {2: self.matrix16, 4: self.matrix32}.get(dtype.itemsize, self.matrix64)
 
+    def arithmetic(self, kind: str) -> float:
+        """Operations a second that kernels of a kind reach, which are no products."""
+        return self.scalar * self.reached.get(kind, _ROOF).arithmetic
+
+
+_ROOF: Final = Reached()
+
+#: Fitted to the times of each kernel of ResNet-50 training steps, bf16, 256 and 32 images, on one H200 on 2026-11-22
+#: (``dslc bench ARTIFACT --entry train_step --json``, built with ``--providers vendor --mirror never``), least sum of
+#: absolute differences by kind; 1.5 us of each time are of measuring kernels one by one.
+_VENDOR: Final = MappingProxyType({
+    "product": Reached(0.95, 0.95, 4e-6),
+    "gradient": Reached(0.95, 0.95, 4e-6),
+    "weight gradient": Reached(0.85, 0.85, 4e-6),
+    "attention": Reached(0.9, 0.3, 4e-6),
+    "elements": Reached(1.05, 0.105, 1.2e-6),
+    "sums": Reached(1.0, 0.12, 11e-6),
+    "windows": Reached(0.2, 1.0, 2e-6),
+    "copies": Reached(0.8, 1.0, 0.6e-6),
+    "updates": Reached(1.1, 1.0, 2.6e-6),
+})  # fmt: skip
+#: Of own products, the same GPU: their times over the 53 convolutions of ResNet-50 beside the library's, 256 images
+#: (``benchmarks/gpu_contractions.py``; 2026-11-21).
+_OWN: Final = MappingProxyType({
+    **_VENDOR,
+    "product": Reached(0.7, 0.65, 4e-6),
+    "gradient": Reached(0.6, 0.5, 4e-6),
+    "weight gradient": Reached(0.55, 0.48, 6e-6),
+})  # fmt: skip
 
 MACHINES: Final = {
     "cpu": Machine(20e9, 175e9, 175e9, 87e9, 10e9, 2e-6),
-    "sm_80": Machine(1.8e12, 250e12, 19.5e12, 9.7e12, 19.5e12, 1.1e-6),
-    "sm_90": Machine(4.3e12, 790e12, 67e12, 34e12, 67e12, 1.1e-6),
-    "sm_100": Machine(7.2e12, 1800e12, 80e12, 40e12, 80e12, 1.1e-6),
+    "sm_80": Machine(1.8e12, 250e12, 19.5e12, 9.7e12, 19.5e12, 1.1e-6, _VENDOR),
+    "sm_90": Machine(4.3e12, 790e12, 67e12, 34e12, 67e12, 1.1e-6, _VENDOR),
+    "sm_100": Machine(7.2e12, 1800e12, 80e12, 40e12, 80e12, 1.1e-6, _VENDOR),
 }
+
+
+def machine_of(target: str, provider: str = "vendor") -> Machine:
+    """The machine of a target with the kernels of a provider (``vendor``; any other: own products)."""
+    machine = MACHINES[target]
+    return machine if provider == "vendor" or target == "cpu" else replace(machine, reached=_OWN)
+
+
+_KINDS: Final = {
+    "conv": "product", "conv_last": "product", "matmul": "product",
+    "conv_dgrad": "gradient", "conv_dgrad_last": "gradient",
+    "conv_wgrad": "weight gradient", "conv_wgrad_last": "weight gradient",
+    "sdpa": "attention", "sdpa_grad": "attention",
+    "fused": "elements", "fused_sums": "sums", "sum": "sums", "sum_to": "sums", "mean": "sums",
+    "transpose": "copies", "concat": "copies", "slice": "copies", "pad": "copies", "expand": "copies",
+}  # fmt: skip
+
+
+def kind(node: Node) -> str:
+    """By which kind of kernel a node runs, as in ``Machine.reached``."""
+    name = node.op.name
+    if name == "contraction":
+        name = str(node.attrs["product"])
+    if name in _KINDS:
+        return _KINDS[name]
+    if isinstance(node.op, Pointwise):
+        return "elements"
+    return "windows" if "pool" in name else "updates" if name.endswith("_update") else "rest"
 
 
 def moved(node: Node) -> int:
@@ -74,9 +146,39 @@ def roof(node: Node, machine: Machine) -> tuple[float, float]:
     return moved(node) / machine.bandwidth, arithmetic
 
 
+def work(node: Node, machine: Machine) -> float:
+    """Seconds of one node beside its launch; its sizes are ints."""
+    if node.op.view:
+        return 0.0
+    moving, arithmetic = roof(node, machine)
+    reached = machine.reached.get(kind(node), _ROOF)
+    if reached is not _ROOF and node.op.name in CONTRACTIONS:
+        arithmetic /= _filled(node)
+    return reached.start + max(moving / reached.bandwidth, arithmetic / reached.arithmetic)
+
+
 def seconds(node: Node, machine: Machine) -> float:
     """Modelled time of one node, whose sizes are ints."""
-    return 0.0 if node.op.view else machine.launch + max(roof(node, machine))
+    return 0.0 if node.op.view else machine.launch + work(node, machine)
+
+
+def kernel_seconds(kind: str, bytes: int, operations: int, machine: Machine) -> float:
+    """Modelled time of one kernel of a kind, no product, that moves so many bytes and does so many operations."""
+    reached = machine.reached.get(kind, _ROOF)
+    moving, arithmetic = bytes / machine.bandwidth, operations / machine.scalar
+    return machine.launch + reached.start + max(moving / reached.bandwidth, arithmetic / reached.arithmetic)
+
+
+def _filled(node: Node) -> float:
+    """The part of a product's tiles that its columns fill: 64 channels are half of a tile."""
+    result, second = _elements(node.types[0]), _elements(node.inputs[1].type)
+    rows = node.op.cost(node).flops // 2 // max(1, second)
+    columns = max(1, result // max(1, rows))
+    return columns / (-(-columns // _TILE) * _TILE)
+
+
+def _elements(type: TensorType) -> int:
+    return type.bytes // type.dtype.itemsize
 
 
 def total_seconds(nodes: Iterable[Node], machine: Machine) -> float:

@@ -1,51 +1,132 @@
-"""What a proposal would come to, without making it: bytes alive level by level, and modelled seconds.
+"""What it comes to when values are not kept, without making it: bytes alive level by level, and modelled seconds.
 
 A node's level is the longest way from an input; a value is alive from its producer's level to that of its last reader.
 That is the default order of the schedule with all nodes of a level at once. A pointwise value whose readers are
 pointwise and of its phase will be inside a fused kernel, and counts as nothing.
+
+Values are dropped one after another, each at the price of the levels that it touches and of those of its sources, which
+are needed longer: ``Lifetimes.drop``, and ``undo`` where it does not pay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from dslc.compiler.cost import Machine
 from dslc.compiler.ir.graph import Node, Phase, Value
 from dslc.compiler.ir.op import Pointwise
-from dslc.compiler.passes.mirror_recipes import Recipe
+from dslc.compiler.passes.mirror_recipes import Recipe, recipe_of
 from dslc.compiler.passes.mirror_rule import Choice, Facts
 from dslc.compiler.passes.schedule import contents, levels
 
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """Most bytes alive at once, and the seconds that computing again takes."""
-
-    peak: int
-    seconds: float
+#: Values in a row, each computed from the one before, that a drop may move: a longer chain is left as it is.
+_LONGEST: Final = 64
 
 
-class Estimator:
-    """Levels and lifetimes of a graph as it stands, against which proposals are held."""
+class Skyline:
+    """Numbers in a row to which a number is added from one place to another; their maximum. Both n log n."""
 
-    def __init__(self, facts: Facts, machine: Machine) -> None:
+    def __init__(self, count: int) -> None:
+        self.leaves = 1 << max(0, count - 1).bit_length()
+        self.more = [0] * (2 * self.leaves)  # for all leaves below
+        self.most = [0] * (2 * self.leaves)
+
+    def add(self, first: int, last: int, amount: int) -> None:
+        """To the places ``first`` to ``last``, both included."""
+        more, most = self.more, self.most
+        low, high = first + self.leaves, last + self.leaves + 1
+        ends = (low, high - 1)
+        while low < high:
+            if low & 1:
+                more[low] += amount
+                most[low] += amount
+                low += 1
+            if high & 1:
+                high -= 1
+                more[high] += amount
+                most[high] += amount
+            low >>= 1
+            high >>= 1
+        for at in ends:
+            at >>= 1
+            while at:
+                left, right = most[2 * at], most[2 * at + 1]
+                most[at] = more[at] + (left if left > right else right)
+                at >>= 1
+
+    @property
+    def top(self) -> int:
+        """The largest number."""
+        return self.most[1]
+
+    def peak(self) -> int:
+        """The first place of the largest number."""
+        at = 1
+        while at < self.leaves:
+            at = 2 * at if self.most[2 * at] >= self.most[2 * at + 1] else 2 * at + 1
+        return at - self.leaves
+
+    def __getitem__(self, place: int) -> int:
+        at, found = place + self.leaves, 0
+        while at:
+            found += self.more[at]
+            at >>= 1
+        return found
+
+
+@dataclass(slots=True)
+class _Stay:
+    """The levels at which a value is in memory: from ``start`` to ``end``, and, computed again, from ``back`` to
+    ``last``, where it takes memory of its own if it is a ``copy``. A first one behind the last one: not at all."""
+
+    start: int
+    end: int
+    back: int = 1
+    last: int = 0
+    copy: bool = False
+
+
+class Lifetimes:
+    """The values of a graph over its levels, of which some are dropped."""
+
+    def __init__(self, facts: Facts, machine: Machine, most: Choice) -> None:
+        """``most``: what may be dropped at all."""
         self.facts = facts
         self.machine = machine
+        self.most = most
         graph = facts.graph
         self.level = self._when()
         self.content = contents(graph)
-        self.top = max(self.level.values(), default=0) + 1
+        self.until = self._until()
+        self.sky = Skyline(max(self.level.values(), default=0) + 2)
+        self.known: dict[Value, Recipe] = {}
+        self.seconds = 0.0
+        self.users: dict[Value, dict[Value, None]] = {}  # by source: the dropped values that are computed from it
+        self.stays: dict[Value, _Stay] = {}
         self.forward_end: dict[Value, int] = {}
-        self.end: dict[Value, int] = {}
+        self.end: dict[Value, int] = {}  # without what recipes need
+        views = [v for v in facts.wanted if v in most.dropped and self.content[v] is not v]
+        dropped_views = {*views}
         for node in graph.nodes:
             at = self.level[node]
             for value in node.inputs:
                 content = self.content[value]
-                self.end[content] = max(self.end.get(content, 0), at)
                 if node.phase is Phase.FORWARD:
                     self.forward_end[content] = max(self.forward_end.get(content, 0), at)
-        self.values = [v for n in graph.nodes if not n.op.view for v in n.outputs if self._in_memory(n, v)]
+                elif value in dropped_views:
+                    continue  # a dropped view's readers are its recipe's
+                self.end[content] = max(self.end.get(content, 0), at)
+        for node in graph.nodes:
+            for value in () if node.op.view else node.outputs:
+                if self._in_memory(node, value):
+                    stay = _Stay(self.level[node], max(self.level[node], self.end.get(value, 0)))
+                    self.stays[value] = stay
+                    self.sky.add(stay.start, stay.end, facts.bytes[value])
+        self._changed: list[tuple[Value, Recipe | None]] = []
+        self._moved: list[tuple[Value, _Stay]] = []
+        self.drop(views)
 
     def _when(self) -> dict[Node, int]:
         """The level of each node; of one inside a later node's kernel, that node's."""
@@ -57,6 +138,15 @@ class Estimator:
                 )
         return level
 
+    def _until(self) -> dict[Node, int]:
+        """The level at which a node has read its inputs for the last time; of a view, that of its readers."""
+        until: dict[Node, int] = {}
+        for node in reversed(self.facts.graph.nodes):
+            until[node] = self.level[node]
+            if node.op.view:
+                until[node] = max((until[r] for r in self.facts.readers.get(node.out, ())), default=until[node])
+        return until
+
     def _in_memory(self, node: Node, value: Value) -> bool:
         if value in self.facts.kept_anyway:
             return False
@@ -65,48 +155,117 @@ class Estimator:
             r.phase is not node.phase or not isinstance(r.op, Pointwise) for r in readers
         )
 
-    def of(self, choice: Choice, known: Mapping[Value, Recipe]) -> Estimate:
-        """The proposal's estimate."""
-        ends = self._ends(known)
-        change = [0] * (self.top + 2)
-        for value in self.values:
-            made = value.producer
-            assert isinstance(made, Node)
-            start, size = self.level[made], self.facts.bytes[value]
-            if value in choice.dropped:
-                end = max(start, self.forward_end.get(value, 0))
-            else:
-                end = max(start, self.end.get(value, 0), ends.get(value, (0, 0))[1])
-            change[start] += size
-            change[end + 1] -= size
-        for value, recipe in known.items():
-            if recipe.in_memory and not recipe.only_views:
-                back, last = ends[value]
-                change[back] += self.facts.bytes[value]
-                change[last + 1] -= self.facts.bytes[value]
-        alive = most = 0
-        for step in change:
-            alive += step
-            most = max(most, alive)
-        return Estimate(most, sum(r.seconds(self.facts, self.machine) for r in known.values()))
+    def drop(self, values: Iterable[Value]) -> bool:
+        """Drops values, in the order of the forward pass; False where a chain would be too long: ``undo`` then."""
+        self._changed, self._moved = [], []
+        fresh = dict.fromkeys(values)
+        for value in fresh:
+            self._renew(value)
+        users = dict.fromkeys(u for v in fresh for u in self.users.get(v, ()) if u not in fresh)
+        for user in users:  # may now be computed from what these come of
+            self._renew(user)
+        beside = [
+            s for v in (*fresh, *users) for s in self.known[v].sources if s in self.known and self.known[s].beside
+        ]
+        for source in dict.fromkeys(beside):
+            self._renew(source)
+        return self._settle([*fresh, *users, *beside])
 
-    def _ends(self, known: Mapping[Value, Recipe]) -> dict[Value, tuple[int, int]]:
-        """Of values that come back to memory: the levels of their first and last readers. Of what recipes read: (0, the
-        level until which it must be there)."""
-        found: dict[Value, tuple[int, int]] = {}
-        for value, recipe in reversed(list(known.items())):
-            first, last = found.get(value, (self.top, 0))
-            until = max([self.level[r] for r in recipe.inline], default=0)
-            if recipe.in_memory:
-                at = [self.level[r] for r in recipe.in_memory]
-                first, last = min([*at, first]), max([*at, last])
-                found[value] = (first, last)
-                until = max(until, last if recipe.only_views else first)
-            for source in recipe.sources:
-                if source in known:
-                    begin, end = found.get(source, (self.top, 0))
-                    found[source] = (min(begin, until), max(end, until))
-                else:
-                    content = self.content[source]
-                    found[content] = (0, max(found.get(content, (0, 0))[1], until))
-        return found
+    def _renew(self, value: Value) -> None:
+        old = self.known.get(value)
+        self._changed.append((value, old))
+        if old is not None:
+            self._leave(value)
+        is_source = bool(self.users.get(value))
+        self._enter(recipe_of(self.facts, self._dropped, self.known, value, self.machine, is_source=is_source))
+
+    def _dropped(self, value: Value) -> bool:
+        return value in self.known or (value in self.most.dropped and value not in self.facts.wanted)
+
+    def _enter(self, recipe: Recipe) -> None:
+        self.known[recipe.value] = recipe
+        self.seconds += recipe.seconds
+        for source in recipe.sources:
+            self.users.setdefault(source, {})[recipe.value] = None
+            self.users.setdefault(self.content[source], {})[recipe.value] = None
+
+    def _leave(self, value: Value) -> None:
+        recipe = self.known.pop(value)
+        self.seconds -= recipe.seconds
+        for source in recipe.sources:
+            self.users[source].pop(value, None)
+            self.users[self.content[source]].pop(value, None)
+
+    def _settle(self, values: list[Value]) -> bool:
+        """Moves the ends of the values and of all that they are computed from."""
+        steps = 0
+        todo = list(reversed(values))
+        for value in values:
+            todo += self.known[value].sources
+        while todo:
+            value = todo.pop()
+            value = value if value in self.known else self.content[value]
+            old = self.stays.get(value)
+            if old is None:
+                if value not in self.known:
+                    continue  # an input
+                old = _Stay(0, -1)
+            new = self._stay(value, old)
+            if new == old:
+                continue
+            self._moved.append((value, old))
+            self._shift(value, old, new)
+            if value in self.known and (new.back, new.last) != (old.back, old.last):
+                steps += 1
+                todo += self.known[value].sources
+            if steps > _LONGEST + len(values):
+                return False
+        return True
+
+    def _stay(self, value: Value, old: _Stay) -> _Stay:
+        needs = [self._need(user, value) for user in self.users.get(value, ())]
+        recipe = self.known.get(value)
+        if recipe is None:
+            return _Stay(old.start, max(old.start, self.end.get(value, 0), *(last for _, last in needs), 0))
+        end = max(old.start, self.forward_end.get(value, 0)) if old.end >= old.start else old.end
+        needs += [(self.level[r], self.until[r]) for r in recipe.in_memory]
+        if not needs:
+            return _Stay(old.start, end)
+        return _Stay(
+            old.start, end, min(first for first, _ in needs), max(last for _, last in needs), not recipe.only_views
+        )
+
+    def _need(self, user: Value, source: Value) -> tuple[int, int]:
+        """The levels from and to which a dropped value's recipe needs a source."""
+        recipe, stay = self.known[user], self.stays.get(user)
+        at = [self.level[r] for r in recipe.inline]
+        if stay is not None and stay.back <= stay.last:
+            at.append(stay.back)
+            if recipe.only_views:
+                at.append(stay.last)
+        return (min(at), max(at)) if at else (self.level[recipe.in_memory[0]], 0)
+
+    def _shift(self, value: Value, old: _Stay, new: _Stay) -> None:
+        size = self.facts.bytes[value]
+        self.stays[value] = new
+        if (old.start, old.end) != (new.start, new.end):
+            self._add(old.start, old.end, -size)
+            self._add(new.start, new.end, size)
+        if old.copy:
+            self._add(old.back, old.last, -size)
+        if new.copy:
+            self._add(new.back, new.last, size)
+
+    def _add(self, first: int, last: int, size: int) -> None:
+        if first <= last:
+            self.sky.add(first, last, size)
+
+    def undo(self) -> None:
+        """Takes the last ``drop`` back."""
+        for value, old in reversed(self._moved):
+            self._shift(value, self.stays[value], old)
+        for value, recipe in reversed(self._changed):
+            self._leave(value)
+            if recipe is not None:
+                self._enter(recipe)
+        self._moved, self._changed = [], []

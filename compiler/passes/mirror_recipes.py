@@ -19,10 +19,10 @@ pass.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from dslc.compiler.cost import Machine, operations
+from dslc.compiler.cost import MACHINES, Machine, kernel_seconds, operations, seconds
 from dslc.compiler.ir.graph import Graph, Node, Phase, Value
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.passes.mirror_rule import Choice, Facts, is_inline
@@ -32,7 +32,8 @@ from dslc.compiler.passes.mirror_rule import Choice, Facts, is_inline
 class Recipe:
     """``nodes``: what computes the value, in order; ``sources``: the values in memory that these read; ``in_memory``:
     the nodes of later phases that want it there, ``inline``: those that compute it for themselves; ``beside``: a kernel
-    of the backward pass that reads the sources anyhow may write it (``beside.py``)."""
+    of the backward pass that reads the sources anyhow writes it (``beside.py``); ``seconds``: modelled time that all of
+    it takes more than keeping the value."""
 
     value: Value
     nodes: tuple[Node, ...]
@@ -40,26 +41,61 @@ class Recipe:
     in_memory: tuple[Node, ...]
     inline: tuple[Node, ...]
     beside: bool
+    seconds: float
 
     @property
     def only_views(self) -> bool:
         """Whether the value lies in memory anyway, and nothing has to be computed."""
         return all(n.op.view for n in self.nodes)
 
-    def seconds(self, facts: Facts, machine: Machine) -> float:
-        """Modelled time that it takes more than keeping the value."""
-        if self.only_views:
-            return 0.0
-        arithmetic = sum(operations(n) for n in self.nodes if not n.op.view) / machine.scalar
-        read, size = _large(facts, self.sources), facts.bytes[self.value]
-        spent = 0.0
-        if self.in_memory:
-            alone = machine.launch + max((read + size) / machine.bandwidth, arithmetic)
-            spent += size / machine.bandwidth if self.beside else alone
-        if self.inline:  # kernels that wait for memory read the sources in place of the value; on a CPU they compute
-            spent += max(0, read - size) / machine.bandwidth
-            spent += arithmetic if machine.scalar < machine.bandwidth else 0.0
-        return spent
+
+def recipes(facts: Facts, choice: Choice, machine: Machine = MACHINES["cpu"]) -> dict[Value, Recipe]:
+    """The recipe of each dropped value that a later phase reads, in the order of the forward pass."""
+    known: dict[Value, Recipe] = {}
+    for node in facts.forward:
+        for value in node.outputs:
+            if value in choice.dropped and value in facts.wanted:
+                known[value] = recipe_of(facts, choice.dropped.__contains__, known, value, machine)
+                for source in known[value].sources:
+                    if source in known and known[source].beside:
+                        known[source] = recipe_of(
+                            facts, choice.dropped.__contains__, known, source, machine, is_source=True
+                        )
+    return known
+
+
+def recipe_of(
+    facts: Facts,
+    dropped: Callable[[Value], bool],
+    known: Mapping[Value, Recipe],
+    value: Value,
+    machine: Machine,
+    *,
+    is_source: bool = False,
+) -> Recipe:
+    """The cheapest recipe of a dropped value: one copy for all that read it, or, where ``facts.beside``, each pointwise
+    reader computes it for itself, and a kernel of the backward pass writes it for the rest. ``is_source``: something
+    else is computed from it, before such a kernel could have run."""
+    nodes, sources = _closure(dropped, known, value)
+    readers = tuple(facts.wanted[value])
+    if all(n.op.view for n in nodes):
+        return Recipe(value, tuple(nodes), tuple(sources), readers, (), False, 0.0)
+    inline = tuple(r for r in readers if is_inline(r, value))
+    light = [n for n in nodes if isinstance(n.op, Pointwise)]
+    read, size = _large(facts, sources), facts.bytes[value]
+    count = sum(operations(n) for n in light)
+    by_itself = sum(seconds(n, machine) for n in nodes if not isinstance(n.op, Pointwise))
+    copy = by_itself + (kernel_seconds("elements", read + size, count, machine) if light else 0.0)
+    one_kernel = len(light) == len(nodes) and read <= 2 * size
+    if one_kernel and inline and (facts.beside or len(inline) == len(readers)):
+        arithmetic = count / machine.arithmetic("elements")
+        each = len(inline) * (max(0, read - size) / machine.bandwidth + arithmetic)
+        rest = tuple(r for r in readers if r not in inline)
+        if rest:
+            each += copy if is_source else min(copy, size / machine.bandwidth + arithmetic)
+        if each < copy:
+            return Recipe(value, tuple(nodes), tuple(sources), rest, inline, bool(rest) and not is_source, each)
+    return Recipe(value, tuple(nodes), tuple(sources), readers, (), False, copy)
 
 
 def _large(facts: Facts, values: Sequence[Value]) -> int:
@@ -67,33 +103,9 @@ def _large(facts: Facts, values: Sequence[Value]) -> int:
     return sum(facts.bytes[v] for v in values if facts.bytes[v] > facts.small)
 
 
-def recipes(facts: Facts, choice: Choice) -> dict[Value, Recipe]:
-    """The recipe of each dropped value that a later phase reads, in the order of the forward pass."""
-    found: dict[Value, Recipe] = {}
-    for node in facts.forward:
-        for value in node.outputs:
-            if value in choice.dropped and value in facts.wanted:
-                found[value] = _recipe(facts, choice, found, value)
-    for source in {v for recipe in found.values() for v in recipe.sources if v in found}:
-        found[source] = replace(found[source], beside=False)  # wanted before that kernel runs
-    return found
-
-
-def _recipe(facts: Facts, choice: Choice, known: Mapping[Value, Recipe], value: Value) -> Recipe:
-    nodes, sources = _closure(choice, known, value)
-    readers = facts.wanted[value]
-    one_kernel = all(isinstance(n.op, Pointwise) for n in nodes)
-    inline: tuple[Node, ...] = ()
-    if one_kernel and _large(facts, sources) <= 2 * facts.bytes[value]:
-        inline = tuple(r for r in readers if is_inline(r, value))
-    if len(inline) < len(readers) and not facts.beside:
-        inline = ()  # it lies in memory anyway
-    in_memory = tuple(r for r in readers if r not in inline)
-    beside = facts.beside and one_kernel and (bool(inline) or all(map(facts.read_by_elements, sources)))
-    return Recipe(value, tuple(nodes), tuple(sources), in_memory, inline, beside)
-
-
-def _closure(choice: Choice, known: Mapping[Value, Recipe], value: Value) -> tuple[list[Node], list[Value]]:
+def _closure(
+    dropped: Callable[[Value], bool], known: Mapping[Value, Recipe], value: Value
+) -> tuple[list[Node], list[Value]]:
     """The nodes between memory and a dropped value, in order, and what they read there."""
     nodes: list[Node] = []
     sources: dict[Value, None] = {}
@@ -103,7 +115,7 @@ def _closure(choice: Choice, known: Mapping[Value, Recipe], value: Value) -> tup
     while stack:
         node, inputs = stack[-1]
         for read in inputs:
-            if read not in choice.dropped or (read in known and known[read].in_memory):
+            if not dropped(read) or (read in known and known[read].in_memory):
                 sources[read] = None
             elif isinstance(read.producer, Node) and read.producer not in seen:
                 seen.add(read.producer)

@@ -10,8 +10,9 @@ inputs on. Where keeping a node's results would free at least as many bytes of w
 Nodes that read the same tensor are also looked at together. An input that the backward pass needs for itself counts on
 neither side: it is there anyway.
 
-Two limits make proposals of it: ``depth``, how many values in a row may each be computed from the one before (a long
-chain is there as a whole when its last value is wanted), and ``allowed``, the values that may be dropped at all.
+What comes out is the most that may be dropped; ``mirror_choice.py`` picks from it what is worth its time. A product
+may be computed again, too, where that takes no longer than a pointwise op of two tensors of its size, as a 1x1
+convolution to many channels; so Echo's words "never a convolution" are a matter of the model here.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from dslc.compiler.cost import Machine, kernel_seconds, kind, seconds
 from dslc.compiler.ir.graph import Graph, Node, Origin, Phase, Value
 from dslc.compiler.ir.op import Pointwise
 
@@ -38,10 +40,19 @@ class Choice:
 class Facts:
     """A training graph as the rule sees it: readers, the values that the backward pass reads, what is cheap."""
 
-    def __init__(self, graph: Graph, words: Mapping[Origin, str] | None = None, *, beside: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        words: Mapping[Origin, str] | None = None,
+        *,
+        beside: bool = False,
+        machine: Machine | None = None,
+    ) -> None:
         """``words``: ``always`` or ``never`` for the nodes of which the source says so. ``beside``: kernels of the
-        backward pass may write what is computed again from what they read."""
+        backward pass may write what is computed again from what they read. ``machine``: by whose times products are
+        cheap; without it none is."""
         self.graph = graph
+        self.machine = machine
         self.beside = beside
         self.words = words or {}
         self.readers = graph.readers()
@@ -67,18 +78,23 @@ class Facts:
         """Whether keeping a value takes memory that is worth a thought."""
         return self.bytes[value] > self.small and value not in self.kept_anyway
 
-    def read_by_elements(self, value: Value) -> bool:
-        """Whether a pointwise node of a later phase reads a value, or there is nothing to read."""
-        later = (r for r in self.readers.get(value, ()) if r.phase is not Phase.FORWARD)
-        return self.bytes[value] <= self.small or any(isinstance(r.op, Pointwise) for r in later)
-
     def stands_alone(self, value: Value) -> bool:
         """Whether a dropped value comes back to memory: not every reader can compute it for itself."""
         return any(not is_inline(r, value) for r in self.wanted.get(value, ()))
 
     def may(self, node: Node) -> bool:
         """Whether a node may be computed again."""
-        return node.op.mirror and self.words.get((node.name, node.span)) != "never"
+        return (node.op.mirror or self._cheap(node)) and self.words.get((node.name, node.span)) != "never"
+
+    def _cheap(self, node: Node) -> bool:
+        """Whether a node is a product that takes no longer than a pointwise op of two tensors like its result."""
+        if self.machine is None or kind(node) != "product":
+            return False
+        return seconds(node, self.machine) <= kernel_seconds("elements", 3 * node.types[0].bytes, 0, self.machine)
+
+    def is_new(self, value: Value) -> bool:
+        """Whether a value is kept for nothing but what is computed again from it."""
+        return self.counts(value) and value not in self.wanted
 
     @cached_property
     def always(self) -> frozenset[Value]:
@@ -91,22 +107,20 @@ class Facts:
         return frozenset(v for v in self.wanted if isinstance(v.producer, Node) and self.may(v.producer))
 
 
-def propose(facts: Facts, allowed: frozenset[Value], depth: int) -> Choice:
-    """Echo's rule with its two limits. Linear in nodes and reads."""
-    return _Peel(facts, allowed, depth).run()
+def propose(facts: Facts, allowed: frozenset[Value]) -> Choice:
+    """Echo's rule for the values that are allowed to be dropped. Linear in nodes and reads."""
+    return _Peel(facts, allowed).run()
 
 
 class _Peel:
     """The walk. ``left``: how many nodes still read a value in order to be computed again."""
 
-    def __init__(self, facts: Facts, allowed: frozenset[Value], depth: int) -> None:
+    def __init__(self, facts: Facts, allowed: frozenset[Value]) -> None:
         self.facts = facts
         self.allowed = allowed
-        self.limit = depth
         self.dropped: set[Value] = set()
         self.left: dict[Value, int] = {}
         self.freed: dict[Value, int] = {}  # of a dropped value: what is only kept for it
-        self.depth: dict[Value, int] = {}
         self.steps: dict[Value, int] = {}
         self.kept: set[Node] = set()  # nodes whose results a group keeps
         self.useful = self._useful()
@@ -139,8 +153,7 @@ class _Peel:
         return Choice(frozenset(self.dropped))
 
     def _is_new(self, value: Value) -> bool:
-        """Whether a value would be kept only for what is computed again."""
-        return self.facts.counts(value) and value not in self.dropped and value not in self.facts.wanted
+        return self.facts.is_new(value) and value not in self.dropped
 
     def _results(self, node: Node) -> list[Value]:
         """What must be there of a node, computed again or kept."""
@@ -151,16 +164,11 @@ class _Peel:
         results = self._results(node)
         if any(v in self.facts.wanted and v not in self.allowed for v in results):
             return True
-        depth, steps = self._reach(node)
-        return steps > MAX_STEPS or depth + any(map(self.facts.stands_alone, results)) > self.limit
+        return self._steps_of(node) > MAX_STEPS
 
-    def _reach(self, node: Node) -> tuple[int, int]:
-        """How many dropped values in a row a node hangs on, and how many nodes lie between it and memory."""
-        steps = 1
-        for value in node.inputs:
-            if value in self.dropped:
-                steps += self.steps[value]
-        return max((self.depth[v] for v in node.inputs if v in self.dropped), default=0), steps
+    def _steps_of(self, node: Node) -> int:
+        """How many nodes lie between a node's results and memory."""
+        return 1 + sum(self.steps[v] for v in node.inputs if v in self.dropped)
 
     def _taken_by(self, nodes: list[Node]) -> int:
         """Bytes of the nodes' results."""
@@ -200,13 +208,11 @@ class _Peel:
 
     def _drop(self, node: Node) -> None:
         freed = self._freed_by([node])
-        depth, steps = self._reach(node)
+        steps = self._steps_of(node)
         for value in self._results(node):
-            alone = self.facts.stands_alone(value)
             self.dropped.add(value)
             self.freed[value] = freed
-            self.depth[value] = depth + alone
-            self.steps[value] = 0 if alone else steps
+            self.steps[value] = 0 if self.facts.stands_alone(value) else steps
 
 
 def is_inline(reader: Node, value: Value) -> bool:

@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 from dslc.compiler.codegen.cuda.vendor import vendor_call
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.cost import CONTRACTIONS, MACHINES, roof
+from dslc.compiler.cost import CONTRACTIONS, MACHINES, machine_of, roof
+from dslc.compiler.cost import seconds as modelled
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Program
 from dslc.compiler.ops.fused import steps
@@ -117,13 +118,14 @@ class Facts:
     def work(self) -> list[Work]:
         """The nodes that do work, in order."""
         program = self.program
-        machine, native = MACHINES[program.target], set(program.kernels)
+        machine = machine_of(program.target, "vendor" if program.vendor else "own")
+        native = set(program.kernels)
         found: list[Work] = []
         for time, node in enumerate(self.schedule):
             if node.op.view:
                 continue
             moving, arithmetic = roof(node, machine)
-            seconds = machine.launch + max(moving, arithmetic)
+            seconds = modelled(node, machine)
             cost = node.op.cost(node)
             bound = max((machine.launch, "launch"), (moving, "memory"), (arithmetic, "arithmetic"))[1]
             found.append(

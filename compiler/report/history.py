@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.target import target_of
+from dslc.compiler.cost import MACHINES
 from dslc.compiler.ir.graph import Graph, Node, Origin, Phase
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
@@ -210,14 +211,14 @@ def _not_mirrored(programs: Mapping[str, Program], chosen: Wanted, said: Sequenc
     before = _before(programs, "mirror")
     if before is None or not any(n.phase is Phase.BACKWARD for n in before.graph.nodes):
         return
-    facts, after = MirrorFacts(before.graph), programs["mirror"]
+    facts, after = MirrorFacts(before.graph, machine=MACHINES[before.target]), programs["mirror"]
     again = {(n.name, n.op.name) for n in after.graph.nodes if n.phase is Phase.MIRROR}
     for node in _part(before.graph, chosen):
         kept = [v for v in node.outputs if v in facts.wanted]
         if not kept or (node.name, node.op.name) in again:
             continue
-        if not node.op.mirror:
-            why = f"`{node.op.name}` is never computed again, it costs too much"
+        if not facts.may(node):
+            why = f"`{node.op.name}` is not computed again, it costs too much"
         elif said:
             why = said[0]
         elif after.mirrored is None:

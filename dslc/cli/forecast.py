@@ -78,7 +78,7 @@ def all_sizes(checked: Checked, wanted: Mapping[str, list[int]]) -> list[dict[st
 
 def forecast(checked: Checked, options: Options, sizes: Mapping[str, int]) -> Forecast:
     """The plan of a training step, or of a prediction where there is none, at these sizes."""
-    from dslc.compiler.cost import MACHINES, total_seconds
+    from dslc.compiler.cost import machine_of, total_seconds
     from dslc.compiler.layout import layout_state
     from dslc.compiler.options import precision_of
     from dslc.compiler.pipeline import compile_entry
@@ -88,7 +88,7 @@ def forecast(checked: Checked, options: Options, sizes: Mapping[str, int]) -> Fo
     plan = program.memory
     assert plan is not None and program.schedule is not None
     state = layout_state(checked, precision_of(checked, options).params).bytes
-    seconds = total_seconds(program.schedule, MACHINES[program.target])
+    seconds = total_seconds(program.schedule, machine_of(program.target, options.provider))
     again = 0 if program.mirrored is None else program.mirrored.nodes
     mirror = options.mirror if isinstance(options.mirror, str) else size_text(options.mirror)
     return Forecast(dict(sizes), mirror, state, plan.io_bytes, plan.work_bytes, plan.lower_bound, seconds, again)

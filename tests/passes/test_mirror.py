@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections import Counter
@@ -12,6 +11,7 @@ import pytest
 from random_graphs import UNARY, assert_same_bits, build_for, evaluate, feeds_of, graph_of, input_of
 from test_pass_memory import executed
 
+from dslc.compiler.cost import MACHINES
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
@@ -22,15 +22,16 @@ from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.passes.autodiff import differentiate
 from dslc.compiler.passes.fuse import fuse
 from dslc.compiler.passes.memory import memory
-from dslc.compiler.passes.mirror import _Judge, mirror_against
+from dslc.compiler.passes.mirror import mirror_against
+from dslc.compiler.passes.mirror_choice import Chooser
+from dslc.compiler.passes.mirror_estimate import Lifetimes
 from dslc.compiler.passes.mirror_recipes import recipes, with_copies
-from dslc.compiler.passes.mirror_rule import Facts, propose
+from dslc.compiler.passes.mirror_rule import Choice, Facts, propose
 from dslc.compiler.passes.runner import run_passes
 from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.simplify import simplify_graph
 
 B = Builder(name="a")
-ANY_DEPTH = 1 << 30
 
 
 def mirror(program: Program, build: Build) -> Program:
@@ -54,9 +55,9 @@ def _training(inputs: list[Input], result: Value, wrt: Sequence[Input]) -> Graph
     )
 
 
-def _mirrored(graph: Graph, depth: int = ANY_DEPTH) -> Graph:
+def _mirrored(graph: Graph) -> Graph:
     facts = Facts(graph)
-    return with_copies(graph, recipes(facts, propose(facts, facts.candidates, depth)))
+    return with_copies(graph, recipes(facts, propose(facts, facts.candidates)))
 
 
 def _copied(graph: Graph) -> Counter[str]:
@@ -188,7 +189,7 @@ def test_any_choice_keeps_every_bit(fuzz_count: Callable[[int], int], fuzz_seed:
         graph = simplify_graph(_random_training(rng, rng.randint(1, 25)))
         facts = Facts(graph)
         allowed = frozenset(v for v in sorted(facts.candidates, key=lambda v: v.producer.name) if rng.random() < 0.8)
-        after = with_copies(graph, recipes(facts, propose(facts, allowed, rng.choice([1, 2, 3, ANY_DEPTH]))))
+        after = with_copies(graph, recipes(facts, propose(facts, allowed)))
         verify_graph(after)
         copied += _copied(after)
         assert _working(simplify_graph(after)) == _working(after), "copies are merged back"
@@ -257,18 +258,62 @@ def test_auto_takes_what_costs_next_to_nothing() -> None:
 
 
 def test_what_takes_longer_than_allowed_does_not_stand_in_the_way() -> None:
-    x, w = input_of("x", Kind.DATA, 4096, 8), _params((8, 4096), (4096, 8), (8, 8), (8, 8))
-    wide = B(OPS["tanh"], B(OPS["gelu"], _linear(x.value, w[0]), approximate=True))
-    value = _linear(wide, w[1])
-    for param in w[2:]:
+    x, w = input_of("x", Kind.DATA, 4096, 8), _params((8, 4096), (4096, 512), (512, 512), (512, 1 << 14))
+    value = _linear(x.value, w[0])
+    for param in w[1:]:
         value = _linear(B(OPS["gelu"], value, approximate=True), param)
-    graph = _training([x, *w], value, w)
-    program, build = Program("train_step", {}, graph, target="sm_90"), build_for(graph, target="sm_90")
-    judge = _Judge(program, build, Facts(graph), (fuse,), (schedule, memory))
-    whole = judge.proposal(math.inf).known
-    cost = sorted(recipe.seconds(judge.facts, judge.machine) for recipe in whole.values())
-    assert len(cost) >= 3 and cost[-1] > 10 * (cost[0] + cost[1])
-    assert len(judge.proposal(1.01 * (cost[0] + cost[1])).known) == 2
+    graph = _training([x, *w], B(OPS["tanh"], value), w)  # most is alive at the wide result
+    machine = MACHINES["sm_90"]
+    facts = Facts(graph)
+    chooser = Chooser(facts, machine)
+    cost = sorted(_costs(facts, chooser.choose().choice))
+    assert len(cost) == 3 and cost[-1] > 1.5 * (cost[0] + cost[1])
+    cheap = _costs(facts, chooser.choose(seconds=1.01 * (cost[0] + cost[1])).choice)
+    assert sorted(cheap) == cost[:2]
+
+
+def _costs(facts: Facts, choice: Choice) -> list[float]:
+    return [recipe.seconds for recipe in recipes(facts, choice, MACHINES["sm_90"]).values() if recipe.seconds]
+
+
+def test_lifetimes_follow_each_value_that_is_dropped_and_taken_back(fuzz_count: Callable[[int], int]) -> None:
+    rng = random.Random(1)
+    for _ in range(fuzz_count(300)):
+        graph = simplify_graph(_random_training(rng, rng.randint(1, 30)))
+        facts = Facts(graph, beside=rng.random() < 0.5)
+        machine, most = MACHINES["sm_90"], propose(facts, facts.candidates)
+        lives = Lifetimes(facts, machine, most)
+        may = [v for v in facts.wanted if v in most.dropped]
+        for value in rng.sample(may, k=len(may)):
+            if value in lives.known:
+                continue
+            before = _seen(lives)
+            lives.drop([value])
+            if rng.random() < 0.4:
+                lives.undo()
+                assert _seen(lives) == before
+        between = most.dropped - facts.wanted.keys()
+        again = recipes(facts, Choice(frozenset(lives.known) | between), machine)
+        assert {v: r.nodes for v, r in again.items()} == {v: r.nodes for v, r in lives.known.items()}
+        assert lives.seconds == pytest.approx(sum(r.seconds for r in again.values()))
+        assert [lives.sky[i] for i in range(lives.sky.leaves)] == _summed(lives)
+
+
+def _seen(lives: Lifetimes) -> object:
+    known = {v: (r.nodes, r.sources, r.beside) for v, r in lives.known.items()}
+    return known, [lives.sky[i] for i in range(lives.sky.leaves)], lives.sky.top
+
+
+def _summed(lives: Lifetimes) -> list[int]:
+    """The bytes at each level, added up anew."""
+    found = [0] * lives.sky.leaves
+    for value, stay in lives.stays.items():
+        size = lives.facts.bytes[value]
+        for level in range(stay.start, stay.end + 1):
+            found[level] += size
+        for level in range(stay.back, stay.last + 1):
+            found[level] += size * stay.copy
+    return found
 
 
 @pytest.mark.parametrize("word", ["always", "never"])

@@ -1,0 +1,117 @@
+"""Which of the values that may be computed again are: most bytes a second first, as a knapsack is filled.
+
+``mirror_rule.py`` says what may be dropped at all; what would be kept for several of these alone makes one item of
+them, as the x of ``tanh(x + y1), tanh(x + y2), ...``. An item's price is the modelled seconds that computing it again
+takes, over the bytes that are then free where most are alive. The cheapest item goes first, and is held against
+lifetimes and price as they are by then: it is taken where it frees something there and no place rises above the top.
+What is not alive there waits for the top to move elsewhere.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from dslc.compiler.cost import Machine
+from dslc.compiler.ir.graph import Value
+from dslc.compiler.passes.mirror_estimate import Lifetimes
+from dslc.compiler.passes.mirror_rule import Choice, Facts, propose
+
+_ROUNDS: Final = 4  # looks at what did not help before
+_DEARER: Final = 1.25  # than before: others go first
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A choice, the bytes that are then alive at once by the estimate, and the seconds that it takes."""
+
+    choice: Choice
+    peak: int
+    seconds: float
+
+
+class Chooser:
+    """A training graph and what may be dropped of it."""
+
+    def __init__(self, facts: Facts, machine: Machine) -> None:
+        self.facts = facts
+        self.machine = machine
+        self.most = propose(facts, facts.candidates)
+        self.position = {v: i for i, v in enumerate(facts.wanted)}
+
+    def choose(self, *, seconds: float = math.inf, peak: int = -1) -> Estimate:
+        """Drops values until the estimate is below ``peak`` bytes, or all that helps within ``seconds``. What the
+        source asks for is dropped in any case, and counts."""
+        lives = Lifetimes(self.facts, self.machine, self.most)
+        lives.drop(self._in_order(self.facts.always & self.most.dropped))
+        waiting = self._priced(lives)
+        for _ in range(_ROUNDS):
+            before = len(waiting)
+            waiting = self._round(lives, waiting, seconds, peak)
+            if len(waiting) in (0, before) or lives.sky.top <= peak:
+                break
+        between = self.most.dropped - self.facts.wanted.keys()
+        return Estimate(Choice(frozenset(lives.known) | between), lives.sky.top, lives.seconds)
+
+    def _in_order(self, values: Iterable[Value]) -> list[Value]:
+        return sorted(values, key=self.position.__getitem__)
+
+    def _round(
+        self, lives: Lifetimes, items: list[tuple[float, int, tuple[Value, ...]]], seconds: float, peak: int
+    ) -> list[tuple[float, int, tuple[Value, ...]]]:
+        """Takes of the items what helps; gives the others."""
+        waiting = []
+        heapq.heapify(items)
+        while items and lives.sky.top > peak:
+            price, number, values = heapq.heappop(items)
+            at, top, spent = lives.sky.peak(), lives.sky.top, lives.seconds
+            fits = lives.drop(values) and lives.seconds <= seconds
+            freed = top - lives.sky[at]
+            if not fits or freed <= 0 or lives.sky.top > top:
+                lives.undo()
+                waiting.append((price, number, values))
+                continue
+            now = (lives.seconds - spent) / freed
+            if items and now > max(items[0][0], _DEARER * price):
+                lives.undo()
+                heapq.heappush(items, (now, number, values))
+        return waiting + items
+
+    def _priced(self, lives: Lifetimes) -> list[tuple[float, int, tuple[Value, ...]]]:
+        """Items with what each costs a byte if it alone is dropped, and a number that no other has."""
+        items = []
+        for number, values in enumerate(self._items(lives)):
+            spent = lives.seconds
+            lives.drop(values)
+            price = (lives.seconds - spent) / sum(self.facts.bytes[v] for v in values)
+            lives.undo()
+            items.append((price, number, values))
+        return items
+
+    def _items(self, lives: Lifetimes) -> list[tuple[Value, ...]]:
+        """The values that may be dropped, together where something would be kept for several of them alone."""
+        values = [v for v in self.facts.wanted if v in self.most.dropped and v not in lives.known]
+        for_them: dict[Value, list[Value]] = {}
+        for value in values:
+            lives.drop([value])
+            for source in lives.known[value].sources:
+                if self.facts.is_new(source):
+                    for_them.setdefault(source, []).append(value)
+            lives.undo()
+        group: dict[Value, Value] = {v: v for v in values}
+
+        def first(value: Value) -> Value:
+            while group[value] is not value:
+                group[value] = value = group[group[value]]
+            return value
+
+        for together in for_them.values():
+            for value in together[1:]:
+                group[first(value)] = first(together[0])
+        found: dict[Value, list[Value]] = {}
+        for value in values:
+            found.setdefault(first(value), []).append(value)
+        return [tuple(members) for members in found.values()]
