@@ -40,11 +40,12 @@ from dslc.compiler.passes.precision import precision
 from dslc.compiler.passes.runner import Keep, PassReport, pass_name, run_passes
 from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.simplify import simplify
+from dslc.compiler.passes.slope import slope
 from dslc.compiler.passes.streams import streams
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
-_FUSING: Final[tuple[Pass, ...]] = (fuse, epilogue, gather, join, absorb, again, keep, dropped, beside)
+_FUSING: Final[tuple[Pass, ...]] = (fuse, epilogue, slope, gather, join, absorb, again, keep, dropped, beside)
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 
 

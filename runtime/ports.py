@@ -80,10 +80,9 @@ class _Ports:
                 self._tensor("outputs", index, port, results[port.name])
             case "flags":
                 buffer, count = self.plan.buffers[port.buffer], len(self.header["state"]["forward_order"])
-                if port.name != "nonfinite" or buffer.dtype != "u8" or buffer.shape != (count,):
-                    self._refuse(
-                        "outputs", index, f"the flags are `nonfinite`, u8[{count}], not {port.name!r} {buffer}"
-                    )
+                if port.name != "nonfinite" or buffer.dtype not in ("u8", "b1") or buffer.shape != (count,):
+                    wanted = f"u8[{count}] or b1[{count}]"
+                    self._refuse("outputs", index, f"the flags are `nonfinite`, {wanted}, not {port.name!r} {buffer}")
             case "metric":
                 if port.name.removeprefix("metric.") not in self.train["metrics"]:
                     self._refuse("outputs", index, f"{port.name!r} is no metric")

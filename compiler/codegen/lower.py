@@ -6,7 +6,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from dslc.compiler.codegen import classes, clipping, interpolation, norms, pointwise, pools, rows, scans, updates
+from dslc.compiler.codegen import (
+    classes,
+    clipping,
+    cross_entropy,
+    interpolation,
+    norms,
+    pointwise,
+    pools,
+    rows,
+    scans,
+    updates,
+)
 from dslc.compiler.codegen.cpu import (
     attentions,
     constants,
@@ -42,6 +53,7 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **contractions.LOWERED,
     **attentions.LOWERED,
     **classes.LOWERED,
+    **cross_entropy.LOWERED,
     **clipping.LOWERED,
     **indexing.LOWERED,
     **order.LOWERED,

@@ -162,6 +162,40 @@ class SoftmaxCrossEntropyGrad(Op):
         return _rows(axes, int_attr(node.attrs, "axis"), (True,)) if axes[1] == axes[2] == axes[3] else None
 
 
+class SoftmaxCrossEntropyBoth(Op):
+    """softmax_cross_entropy_both(logits, target, dy): the loss, and the gradient of the logits by that of the loss, dy.
+
+    Attributes as of ``softmax_cross_entropy``, and ``dy`` in place of the input where that is one number everywhere. A
+    pass makes it.
+    """
+
+    name = "softmax_cross_entropy_both"
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        loss, _ = softmax_cross_entropy.infer(types[:2], attrs)
+        assert list(types[2:]) == ([] if "dy" in attrs else [loss]), "dy is an input or an attribute"
+        return loss, types[0]
+
+    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+        raise NoGradient("fusion comes after differentiation")
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        loss, lse = softmax_cross_entropy.meaning(xs[:2], attrs)
+        dy = xs[2] if len(xs) > 2 else np.full_like(loss, attrs["dy"])
+        return loss, *softmax_cross_entropy_grad.meaning([*xs[:2], lse, dy], attrs)
+
+    def cost(self, node: Node) -> Cost:
+        return Cost(10 * prod(node.input_types[0].ints), _moved(node))
+
+    def index_range(self, node: Node, index: int) -> tuple[int, Size] | None:
+        return _class_range(node, index)
+
+    def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+        if len(axes) > 2 and axes[1] != axes[2]:
+            return None
+        return _rows(axes, int_attr(node.attrs, "axis"), (False, True))
+
+
 class Nll(Op):
     """nll(log_probs, target): ``-log_probs[target]`` along ``axis``, one value per target.
 
@@ -280,6 +314,7 @@ class InTopK(Op):
 
 softmax_cross_entropy = register(SoftmaxCrossEntropy())
 softmax_cross_entropy_grad = register(SoftmaxCrossEntropyGrad())
+softmax_cross_entropy_both = register(SoftmaxCrossEntropyBoth())
 nll = register(Nll())
 nll_grad = register(NllGrad())
 in_top_k = register(InTopK())

@@ -12,9 +12,9 @@ After::
     %1, %2 = casts %w1, %w2 {dtype=bf16} : bf16[64, 64, 1, 1], bf16[64, 256, 1, 1]  # "a.conv and 1 more" forward
     %9 = pick %6, %7 {place=(0, 2, 3), source=(0, 1, 1)} : b1[3]  # nonfinite update
 
-Steps that ``group.py`` has joined become one launch, too. Casts join where there is a backward pass, which keeps most
-of their results anyhow; a large one stays alone. GPUs alone, where a launch costs more than such a tensor. The bits
-stay. Linear in nodes and reads.
+Steps that ``group.py`` has joined become one launch, too, and flags are not cast to the bytes that they are. Casts join
+where there is a backward pass, which keeps most of their results anyhow; a large one stays alone. GPUs alone, where a
+launch costs more than such a tensor. The bits stay. Linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -65,9 +65,11 @@ def gather_graph(graph: Graph) -> Graph:
             )  # fmt: skip
         if fresh is not node and node.outputs[0] not in new:
             new.update(zip(node.outputs, fresh.outputs))
-    if not new:
-        return graph
-    return with_values(graph, new)
+    flags = graph.outputs.get("nonfinite")
+    if flags is not None and isinstance(flags.producer, Node) and flags.producer.op.name == "cast":
+        [bits] = flags.producer.inputs  # the same bytes
+        new[flags] = new.get(bits, bits)
+    return with_values(graph, new) if new else graph
 
 
 def _groups(graph: Graph) -> list[list[Node]]:

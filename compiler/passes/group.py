@@ -14,8 +14,9 @@ After::
         {each=..., step="sgd_momentum_update"} : ..., b1[2]  # "c1.bias and 1 more" update
 
 Updates join that have the same op, attributes, rate and step, none of which needs another one's result. A large
-parameter keeps its own: it is worth a launch, and its gradient's memory is free again at once. On a GPU a
-gradient that was cast from 16 bits is read as it was. The bits are those of the nodes. Linear in nodes.
+parameter keeps its own: it is worth a launch, and its gradient's memory is free again at once. On a GPU it joins, too,
+where all parameters together are few bytes, and a gradient that was cast from 16 bits is read as it was. The bits are
+those of the nodes. Linear in nodes.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from dslc.compiler.ir.graph import Graph, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.multi_update import MAX_PARAMS, joined
+from dslc.compiler.ops.multi_update import MAX_PARAMS, joined, member, parted
 from dslc.compiler.ops.optim import Update
 
 _HALF: Final = (DType.BF16, DType.F16)
 _MOVES: Final = ("reshape", "transpose")  # whose results have the elements of their input
 SMALL: Final = 1 << 20  # bytes of a parameter that joins others, at most
+FEW: Final = 1 << 24  # bytes of all parameters that join on a GPU, however large one of them is
 
 
-def group_updates(graph: Graph, narrow: bool = False) -> Graph:
-    """The graph with such nodes; ``narrow``: which read gradients of 16 bits. Deterministic. Running it twice changes
-    nothing more."""
+def group_updates(graph: Graph, on_gpu: bool = False) -> Graph:
+    """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
     new: dict[Value, Value] = {}
-    for members in _groups(graph, narrow):
+    for members in _groups(graph, on_gpu):
         nodes, more = [n for n, _ in members], len(members) - 1
         name = f"{nodes[0].name} and {more} more" if more else nodes[0].name
         whole = joined(nodes, name, [grad for _, grad in members])
@@ -52,17 +53,18 @@ def group_updates(graph: Graph, narrow: bool = False) -> Graph:
     return _renamed(graph, new) if new else graph
 
 
-def _groups(graph: Graph, narrow: bool) -> list[list[tuple[Node, Value]]]:
+def _groups(graph: Graph, on_gpu: bool) -> list[list[tuple[Node, Value]]]:
     """Nodes that join and the gradients that they read, two or more each, or one with a gradient of 16 bits."""
     groups: dict[Hashable, list[tuple[Node, Value]]] = {}
     behind: set[Value] = set()  # what an update has gone into
+    most = FEW if on_gpu and _bytes_of_all(graph) <= FEW else SMALL
     for node in graph.nodes:
         if any(v in behind for v in node.inputs):
             behind.update(node.outputs)
         elif isinstance(node.op, Update):
             behind.update(node.outputs)
-            alone = node if node.types[0].bytes > SMALL else None
-            grad = _before_cast(node.inputs[1]) if narrow else None
+            alone = node if node.types[0].bytes > most else None
+            grad = _before_cast(node.inputs[1]) if on_gpu else None
             if not node.op.layerwise and (grad or not alone):
                 grad = grad or node.inputs[1]
                 kind = (node.types[0].dtype, grad.type.dtype)
@@ -70,6 +72,18 @@ def _groups(graph: Graph, narrow: bool) -> list[list[tuple[Node, Value]]]:
                 groups.setdefault(key, []).append((node, grad))
     cut = [members[i : i + MAX_PARAMS] for members in groups.values() for i in range(0, len(members), MAX_PARAMS)]
     return [members for members in cut if len(members) > 1 or members[0][1].type.dtype in _HALF]
+
+
+def _bytes_of_all(graph: Graph) -> int:
+    """Of the parameters that are updated, those of nodes that have joined, too."""
+    found = 0
+    for node in graph.nodes:
+        if isinstance(node.op, Update):
+            found += node.types[0].bytes
+        elif node.op.name == "multi_update":
+            states, _, _ = parted(node.input_types, member(node.attrs)[0])
+            found += sum(own[0].bytes for own in states)
+    return found
 
 
 def _before_cast(grad: Value) -> Value | None:

@@ -67,9 +67,15 @@ def _in_top_k(logits: Any, target: Any, *, axis: int, top: int) -> Any:
     return right
 
 
+def _both(x: Any, t: Any, *dys: Any, dy: float = 0.0, **attrs: Any) -> Any:
+    loss, lse = _cross_entropy(x, t, **attrs)
+    return loss, _cross_entropy_grad(x, t, lse, dys[0] if dys else np.full_like(loss, dy), **attrs)
+
+
 def _class_samples() -> dict[str, list[Sample]]:
     found: dict[str, list[Sample]] = {
-        op: [] for op in ("softmax_cross_entropy", "softmax_cross_entropy_grad", "nll", "nll_grad", "in_top_k")
+        name: []
+        for name in (*(f"softmax_cross_entropy{of}" for of in ("", "_grad", "_both")), "nll", "nll_grad", "in_top_k")
     }
     cases: list[tuple[tuple[int, ...], int, float, int | None, str]] = [
         ((4, 5), 1, 0.0, None, "int32"),
@@ -95,6 +101,10 @@ def _class_samples() -> dict[str, list[Sample]]:
         found["softmax_cross_entropy_grad"].append(
             Sample([x, t, lse, rng.uniform(-1, 1, rest)], smooth, differentiable=(), reference=_cross_entropy_grad)
         )
+        found["softmax_cross_entropy_both"] += [
+            Sample([x, t, rng.uniform(-1, 1, rest)], smooth, differentiable=(), reference=_both),
+            Sample([x, t], smooth | {"dy": 0.25}, differentiable=(), reference=_both),
+        ]
         found["nll"].append(Sample([Spec(shape), target], attrs, reference=_nll))
         found["nll_grad"].append(Sample([target, Spec(rest)], attrs | {"classes": shape[axis]}, reference=_nll_grad))
         for top in {1, min(2, shape[axis]), shape[axis]}:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from random_graphs import graph_of
 
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value
@@ -10,7 +11,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.multi_update import MAX_PARAMS
-from dslc.compiler.passes.group import SMALL, group_updates
+from dslc.compiler.passes.group import FEW, SMALL, group_updates
 from dslc.compiler.plan_maker import plain_attr
 
 F32 = DType.F32
@@ -66,14 +67,14 @@ def run(graph: Graph) -> dict[str, np.ndarray]:
     return {**{n: known[v] for n, v in graph.outputs.items()}, **{i.name: known[v] for i, v in graph.updates}}
 
 
-def checked(graph: Graph, narrow: bool = False) -> Graph:
+def checked(graph: Graph, on_gpu: bool = False) -> Graph:
     """The grouped graph: sound, of the same bits, and not grouped further."""
-    grouped = group_updates(graph, narrow)
+    grouped = group_updates(graph, on_gpu)
     verify_graph(grouped)
     before, after = run(graph), run(grouped)
     assert before.keys() == after.keys()
     assert all(before[n].tobytes() == after[n].tobytes() for n in before)
-    assert group_updates(grouped, narrow) is grouped
+    assert group_updates(grouped, on_gpu) is grouped
     return grouped
 
 
@@ -115,6 +116,18 @@ def test_large_parameters_and_single_ones_stay_alone() -> None:
     assert group_updates(graph) is graph
 
 
+@pytest.mark.parametrize("most", [FEW, SMALL])
+def test_on_a_gpu_large_ones_join_where_all_are_few_bytes(most: int) -> None:
+    steps = Steps()
+    sizes = [4, SMALL // 4 + 1, most // 4 - 2 * (SMALL // 4 + 1) - 8, SMALL // 4 + 1, 4]
+    sizes = sizes if most == FEW else [*sizes[:2], FEW // 4, *sizes[3:]]
+    for size in sizes:
+        steps.add(size)
+    found = names(checked(steps.graph(), on_gpu=True))
+    assert found.count("multi_update") == 1 and found.count("sgd_momentum_update") == (0 if most == FEW else 3)
+    assert "concat" not in found if most == FEW else "concat" in found
+
+
 def test_a_step_that_needs_another_ones_result_does_not_join_it() -> None:
     steps = Steps()
     first = steps.add(4)
@@ -137,7 +150,7 @@ def test_many_are_cut_into_nodes_of_a_bounded_number() -> None:
 def test_a_gradient_of_16_bits_is_read_as_it_is() -> None:
     """Large parameters too: the cast is a part of their step."""
     steps, halves = Steps(), []
-    for shape in [(3, 4), (5,), (SMALL // 4 + 1,)]:
+    for shape in [(3, 4), (5,), (FEW // 4 + 1,)]:
         halves.append(Input(f"half{len(halves)}", Kind.DATA, TensorType(DType.F16, shape[::-1])))
         b = Builder(phase=Phase.UPDATE)
         wide = b(OPS["cast"], halves[-1].value, dtype=F32)
@@ -146,7 +159,7 @@ def test_a_gradient_of_16_bits_is_read_as_it_is() -> None:
     steps.add(7)
     steps.add(7)
     steps.inputs += halves
-    graph = checked(steps.graph(), narrow=True)
+    graph = checked(steps.graph(), on_gpu=True)
     joined = [n for n in graph.nodes if n.op.name == "multi_update"]
     assert [(len(n.inputs) - 2) // 3 for n in joined] == [2, 1, 2]
     assert [n.inputs[-3].type.dtype for n in joined] == [DType.F16, DType.F16, F32]

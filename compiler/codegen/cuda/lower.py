@@ -6,7 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen import classes, clipping, interpolation, norms, pointwise, pools, rows, scans, updates
+from dslc.compiler.codegen import (
+    classes,
+    clipping,
+    cross_entropy,
+    interpolation,
+    norms,
+    pointwise,
+    pools,
+    rows,
+    scans,
+    updates,
+)
 from dslc.compiler.codegen.cuda import attention, contractions, drawing, foreach, indexing, ordering, picking, pooling
 from dslc.compiler.codegen.cuda.inside import computed_inside
 from dslc.compiler.codegen.cuda.regions import sized, writes
@@ -25,6 +36,7 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **pools.LOWERED,
     **interpolation.LOWERED,
     **classes.LOWERED,
+    **cross_entropy.LOWERED,
     **updates.LOWERED,
     **foreach.LOWERED,
     **picking.LOWERED,

@@ -1,0 +1,116 @@
+"""A cross entropy gives its gradient at once: the logits are read by one launch, and their sums of exponentials never
+go to memory.
+
+Before::
+
+    %1, %2 = softmax_cross_entropy %x, %label {...} : f32[64], f32[64]  # loss forward
+    %3 = full {dtype=f32, shape=(64,), value=0.015625} : f32[64]  # loss backward
+    %4 = softmax_cross_entropy_grad %x, %label, %2, %3 {...} : f32[64, 10]  # loss backward
+
+After::
+
+    %1, %4 = softmax_cross_entropy_both %x, %label {..., dy=0.015625} : f32[64], f32[64, 10]  # loss backward
+
+Where the gradient of the loss is not one number everywhere it is an input; it must not come of the loss. The bits stay.
+GPUs alone; linear in nodes but for short walks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ops.cross_entropy import softmax_cross_entropy_both as both
+from dslc.compiler.passes.bodies import with_values
+
+_FAR: Final = 64  # nodes that a gradient of the loss is made of, at most
+
+
+def slope(program: Program, build: Build) -> Program:
+    """The pass."""
+    if build.target == "cpu" or not build.fuse:
+        return program
+    return dataclasses.replace(program, graph=slope_graph(program.graph))
+
+
+def slope_graph(graph: Graph) -> Graph:
+    """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
+    pairs = _pairs(graph)
+    if not pairs:
+        return graph
+    new: dict[Value, Value] = {}
+    done = {pair.slope for pair in pairs.values()}
+    for first in graph.nodes:
+        for node in (*pairs[first].late, first) if first in pairs else (first,):
+            if node in done:
+                continue
+            done.add(node)
+            current = tuple(new.get(v, v) for v in node.inputs)
+            if node in pairs:
+                grad = pairs[node].slope
+                dy = new.get(grad.inputs[3], grad.inputs[3])
+                new.update(zip((node.outputs[0], grad.out), _joined(node, grad, current, dy).outputs))
+                continue
+            fresh = node.with_inputs(current)
+            if fresh is not node:
+                new.update(zip(node.outputs, fresh.outputs))
+    return with_values(graph, new)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pair:
+    """The gradient of a loss, and what it needs that stands behind the loss, in order."""
+
+    slope: Node
+    late: tuple[Node, ...]
+
+
+def _pairs(graph: Graph) -> dict[Node, _Pair]:
+    """By the losses."""
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    readers, roots = graph.readers(), set(graph.roots)
+    found: dict[Node, _Pair] = {}
+    for grad in graph.nodes:
+        if grad.op.name != "softmax_cross_entropy_grad":
+            continue
+        loss = grad.inputs[2].producer
+        if not isinstance(loss, Node) or loss.op.name != "softmax_cross_entropy" or loss in found:
+            continue
+        if loss.inputs != grad.inputs[:2] or loss.outputs[1] in roots or readers[loss.outputs[1]] != [grad]:
+            continue
+        late = _late(grad.inputs[3], loss, position)
+        if dict(loss.attrs) == dict(grad.attrs) and late is not None:
+            found[loss] = _Pair(grad, late)
+    return found
+
+
+def _late(dy: Value, loss: Node, position: dict[Node, int]) -> tuple[Node, ...] | None:
+    """What the loss's gradient is made of behind the loss; None where that is the loss itself, or much."""
+    found: set[Node] = set()
+    stack = [dy.producer]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, Node) or node in found or position[node] < position[loss]:
+            continue
+        if node is loss or len(found) == _FAR:
+            return None
+        found.add(node)
+        stack += [v.producer for v in node.inputs]
+    return tuple(sorted(found, key=position.__getitem__))
+
+
+def _joined(loss: Node, grad: Node, inputs: tuple[Value, ...], dy: Value) -> Node:
+    attrs: dict[str, Attr] = dict(loss.attrs)
+    made = dy.producer
+    if isinstance(made, Node) and made.op.name == "full" and isinstance(made.attrs["value"], int | float):
+        attrs["dy"] = float(made.attrs["value"])
+    else:
+        inputs = (*inputs, dy)
+    types = (loss.types[0], grad.types[0])
+    return Node(
+        both, inputs, types, attrs,
+        name=grad.name, span=grad.span, phase=grad.phase, origins=origins_of((loss, grad)),
+    )  # fmt: skip
