@@ -19,7 +19,8 @@ With a loss scale (``loss_scale.py``) the 1.0 is the scale, gradients are unscal
 which one is not finite changes nothing but the scale.
 
 Reverse accumulation over the nodes between the parameters and the loss. Gradients of a value with several readers are
-added in the order of the readers, the last first, so the sum does not depend on anything but the graph.
+added in the order of the readers, the last first, so the sum does not depend on anything but the graph. Those of its
+parts, each read once, are put behind each other rather than added up with zeros around them (``parts.py``).
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.clip_norm import clip_by_global_norm, clip_by_value
 from dslc.compiler.passes.loss_scale import Scaling, Verdict
+from dslc.compiler.passes.parts import total
 
 
 def autodiff(program: Program, build: Build) -> Program:
@@ -73,9 +75,9 @@ def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value |
             reached.update(v for v in node.outputs if v.type.dtype.is_float)
     if loss not in reached:
         return {}
-    gradients = {loss: _one(loss) if seed is None else seed}
+    terms = {loss: [_one(loss) if seed is None else seed]}  # of each value's gradient
     for node in reversed(between):
-        dys = [gradients.get(v) for v in node.outputs]
+        dys = [total(terms[v]) if v in terms else None for v in node.outputs]
         if all(dy is None for dy in dys):
             continue
         builder = Builder(name=node.name, span=node.span, phase=Phase.BACKWARD)
@@ -91,10 +93,8 @@ def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value |
         assert len(found) == len(node.inputs), f"{node.op.name} gives {len(found)} gradients"
         for value, gradient in zip(node.inputs, found):
             if gradient is not None and value in reached and value.type.dtype.is_float:
-                fitting = _sum_to(builder, gradient, value.type)
-                before = gradients.get(value)
-                gradients[value] = fitting if before is None else builder(OPS["add"], before, fitting)
-    return {v: gradients[v] for v in wrt if v in gradients}
+                terms.setdefault(value, []).append(_sum_to(builder, gradient, value.type))
+    return {v: total(terms[v]) for v in wrt if v in terms}
 
 
 def _one(loss: Value) -> Value:

@@ -1,0 +1,92 @@
+"""The sum of the gradients that several readers of a value give it, some of which read a part of it each.
+
+The gradient of a part has zeros around it (``pad``). Fifty steps that read a slice each would be fifty tensors of the
+size of the whole, added up::
+
+    %3 = pad %1 {high=(0, 3), ...} : [2, 4]
+    %4 = pad %2 {low=(0, 1), high=(0, 2), ...} : [2, 4]
+    %5 = add %3, %4 : [2, 4]
+
+Parts that lie behind each other become one, with zeros around all of them, or none::
+
+    %3 = concat %1, %2 {axis=1} : [2, 2]
+    %4 = pad %3 {high=(0, 2), ...} : [2, 4]
+
+The sum is the same: each element is one part's and zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ops.attrs import float_attr, ints_attr
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A term that is zeros but for a tensor that lies in it along one axis. ``number``: which of the terms it is."""
+
+    value: Value
+    axis: int
+    start: int
+    padding: Node
+    number: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + self.value.type.ints[self.axis]
+
+
+def total(terms: Sequence[Value]) -> Value:
+    """The sum of tensors of one type, at least one, in their order but for parts put together. n log n in terms."""
+    if len(terms) == 1:
+        return terms[0]
+    parts = [part for i, term in enumerate(terms) if (part := _part(term, i)) is not None]
+    left: list[Value | None] = [*terms]
+    for run in _runs(parts):
+        first, *others = sorted(part.number for part in run)
+        left[first] = _together(run)
+        for number in others:
+            left[number] = None
+    result, *more = (term for term in left if term is not None)
+    for term in more:
+        made = term.producer
+        b = Builder(name=made.name, span=made.span, phase=made.phase) if isinstance(made, Node) else Builder()
+        result = b(OPS["add"], result, term)
+    return result
+
+
+def _part(term: Value, number: int) -> _Part | None:
+    node = term.producer
+    if not isinstance(node, Node) or node.op.name != "pad" or float_attr(node.attrs, "value") != 0:
+        return None
+    low, high, interior = (ints_attr(node.attrs, name) for name in ("low", "high", "interior"))
+    axes = [axis for axis, padded in enumerate(zip(low, high)) if any(padded)]
+    if len(axes) != 1 or any(interior) or not node.inputs[0].type.elements:
+        return None
+    return _Part(node.inputs[0], axes[0], low[axes[0]], node, number)
+
+
+def _runs(parts: Sequence[_Part]) -> list[list[_Part]]:
+    """Two or more parts that lie behind each other along their axis, nothing between them and no element twice."""
+    ending: dict[tuple[int, int], list[list[_Part]]] = {}  # axis and end -> the runs that end there
+    for part in sorted(parts, key=lambda p: p.start):
+        before = ending.get((part.axis, part.start))
+        run = before.pop() if before else []
+        run.append(part)
+        ending.setdefault((part.axis, part.stop), []).append(run)
+    return [run for runs in ending.values() for run in runs if len(run) > 1]
+
+
+def _together(run: Sequence[_Part]) -> Value:
+    """The parts as one, with the zeros around it that are left."""
+    first, last = run[0], run[-1]
+    b = Builder().at(first.padding, first.padding.phase)
+    whole = b(OPS["concat"], *(part.value for part in run), axis=first.axis)
+    low, high = (ints_attr(p.padding.attrs, side) for p, side in ((first, "low"), (last, "high")))
+    if not any((*low, *high)):
+        return whole
+    return b(OPS["pad"], whole, low=low, high=high, interior=(0,) * len(low), value=0.0)
