@@ -50,4 +50,4 @@ docs: $(VENV)/.installed ## make the pages of docs/ that come from tables in the
 	$(BIN)/python docs/generate.py
 
 clean: ## remove what builds and runs made (not the virtual environment)
-	rm -rf examples/*/build examples/*/runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	rm -rf examples/*/build examples/*/runs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .gpu dist

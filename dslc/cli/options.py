@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeGuard, TypeVar
 
 import click
 
@@ -12,6 +12,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PRECISION_HELP: Final = "Compute in f32, f64 or, on GPUs, bf16 or f16."
 
+_SOURCE: Final = re.compile(r".*\.nn(:.*)?", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _BYTES = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?P<unit>B|KiB|MiB|GiB|GB)", re.ASCII)
 _UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "GB": 10**9}
@@ -54,6 +55,11 @@ def byte_count(text: str) -> int | None:
     return None if match is None else int(float(match["number"]) * _UNITS[match["unit"]])
 
 
+def names_source(text: str | None) -> TypeGuard[str]:
+    """Whether an argument that may be an artifact is a model's text: ``FILE.nn`` or ``FILE.nn:MODEL``."""
+    return text is not None and _SOURCE.fullmatch(text) is not None
+
+
 def define_option(f: F) -> F:
     """-D, for arguments of the model."""
     return click.option(
@@ -70,3 +76,16 @@ def size_option(f: F) -> F:
         metavar="[ENTRY:]DIM=SIZE",
         help="Build for this size of a dim; ENTRY is train, eval or predict. Repeatable.",
     )(f)
+
+
+def source_options(target_help: str) -> Callable[[F], F]:
+    """What a FILE is compiled for, of a command that takes an artifact too: --target, --precision, --providers, -D,
+    --size."""
+
+    def add(f: F) -> F:
+        f = define_option(size_option(f))
+        f = click.option("--providers", metavar="NAME", help="FILE: as in `dslc build`.")(f)
+        f = click.option("--precision", metavar="NAME", help="FILE: as in `dslc build`.")(f)
+        return click.option("--target", metavar="NAME", help=f"FILE: {target_help}.")(f)
+
+    return add

@@ -7,9 +7,20 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+_DEEP = """nn 1
+dim B in 1..4096 = 512
+block wide(x: [B, D]) -> [B, D] { return x |> linear(D) |> gelu }
+model M(x: [B, 64]) -> [B, 4] {
+  for i in 0..12 { x = x |> wide }
+  return x |> linear(4) as head
+}
+train M(t: [B, 4]) { loss = mse(output, t); optimizer = sgd(lr=0.1) }
+"""
 
 
 @dataclass(frozen=True)
@@ -53,3 +64,11 @@ def dslc_process() -> Callable[..., Ran]:
         return Ran(found.returncode, found.stdout, found.stderr)
 
     return call
+
+
+@pytest.fixture
+def deep_net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """``net.nn`` in the working folder: a model whose step needs about 3 MiB, which a budget may halve."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.nn").write_text(_DEEP)
+    return tmp_path / "net.nn"

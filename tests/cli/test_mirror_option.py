@@ -8,23 +8,6 @@ from typing import Any
 
 import pytest
 
-MODEL = """nn 1
-dim B in 1..4096 = 512
-block wide(x: [B, D]) -> [B, D] { return x |> linear(D) |> gelu }
-model M(x: [B, 64]) -> [B, 4] {
-  for i in 0..12 { x = x |> wide }
-  return x |> linear(4) as head
-}
-train M(t: [B, 4]) { loss = mse(output, t); optimizer = sgd(lr=0.1) }
-"""
-
-
-@pytest.fixture
-def net(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "net.nn").write_text(MODEL)
-    return tmp_path / "net.nn"
-
 
 def _built(dslc: Callable[..., Any], *args: object) -> dict[str, Any]:
     ran = dslc("build", "net.nn", "--providers", "reference", "--json", *args)
@@ -32,7 +15,7 @@ def _built(dslc: Callable[..., Any], *args: object) -> dict[str, Any]:
     return next(p for p in ran.json["programs"] if p["entry"] == "train_step")
 
 
-def test_a_budget_is_met_by_computing_again(net: Path, dslc: Callable[..., Any]) -> None:
+def test_a_budget_is_met_by_computing_again(deep_net: Path, dslc: Callable[..., Any]) -> None:
     plain = _built(dslc, "--mirror", "never")
     assert plain["mirrored"] is None and _built(dslc)["mirrored"] is None, "a small net is left alone"
     step = _built(dslc, "--mirror", "2.5MiB")
@@ -48,19 +31,19 @@ def test_a_budget_is_met_by_computing_again(net: Path, dslc: Callable[..., Any])
     )
 
 
-def test_a_budget_that_is_not_met_says_so(net: Path, dslc: Callable[..., Any]) -> None:
+def test_a_budget_that_is_not_met_says_so(deep_net: Path, dslc: Callable[..., Any]) -> None:
     ran = dslc("build", "net.nn", "--providers", "reference", "--mirror", "1 MiB")
     assert ran.code == 6 and "E0402" in ran.err and "(after mirroring)" in ran.err
     largest = ran.err.rpartition("B=")[2].strip()
     assert _built(dslc, "--mirror", "1 MiB", "--size", f"B={largest}")["mirrored"] is not None
-    net.write_text(MODEL + "budget { memory = 2 MiB }\n")
+    deep_net.write_text(deep_net.read_text() + "budget { memory = 2 MiB }\n")
     assert _built(dslc)["mirrored"] is not None
     ran = dslc("build", "net.nn", "--providers", "reference", "--mirror", "never")
     assert ran.code == 6 and "(after mirroring)" not in ran.err
 
 
 @pytest.mark.parametrize("word", ["lots", "0", "-1 GiB", "20 GG", "true"])
-def test_other_words_are_refused(word: str, net: Path, dslc: Callable[..., Any]) -> None:
+def test_other_words_are_refused(word: str, deep_net: Path, dslc: Callable[..., Any]) -> None:
     ran = dslc("build", "net.nn", "--mirror", word)
     assert ran.code == 2 and "E0603" in ran.err and "auto, never, or a budget" in ran.err
     Path("dslc.yaml").write_text(f"model: net.nn\nbuild: {{mirror: {word}}}\n")

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import statistics
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK
+from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, EnvironmentFault
 from dslc.cli.app import Command
-from dslc.cli.options import define_option, size_option, sizes
+from dslc.cli.options import names_source, sizes, source_options
 from dslc.cli.output import emit, size_text
 from dslc.runtime.measure import ENTRIES
 
@@ -19,23 +18,18 @@ if TYPE_CHECKING:
     from dslc.runtime.measure import Steps
     from dslc.runtime.session import Session
 
-_SOURCE: Final = re.compile(r".*\.nn(:.*)?", re.DOTALL)
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 20
 
 
 @click.command(cls=Command)
 @click.argument("model", metavar="[ARTIFACT|FILE[:MODEL]]", required=False)
 @click.option("--entry", type=click.Choice(ENTRIES), help="What to time; default: train_step, else predict.")
-@click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto.")
+@click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto: a GPU, if there is one.")
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=3.0, metavar="N", help="Time steps so long; 3.")
 @click.option("--top", type=click.IntRange(0, 10000), default=12, metavar="N", help="Show the N longest rows; 12.")
 @click.option("--against", metavar="FILE", help="Compare with what --json wrote earlier; exit 1 when slower.")
 @click.option("--tolerance", type=click.FloatRange(0, 10), default=0.05, metavar="X", help="Allow so much more; 0.05.")
-@click.option("--target", metavar="NAME", help="FILE: build for this target; default: that of the device.")
-@click.option("--precision", metavar="NAME", help="FILE: as in `dslc build`.")
-@click.option("--providers", metavar="NAME", help="FILE: as in `dslc build`.")
-@define_option
-@size_option
+@source_options("build for this target; default: that of the device")
 def command(
     model: str | None,
     entry: str | None,
@@ -102,7 +96,7 @@ def _opened(
     from dslc.face import load, reference_meanings
 
     asked = {name: value for name, value in building.items() if value is not None}
-    if model is None or not _SOURCE.fullmatch(model):
+    if not names_source(model):
         for name in (*asked, *(["D"] if defines else [])):
             raise click.UsageError(f"--{name} is for models that are built here: give FILE.nn")
         return load(find_artifact(model), device=device, weights="init")
@@ -125,19 +119,26 @@ def _opened(
 
 
 def _target_of(device: str) -> str:
-    """The target to build for where none is named. What is wrong with the device's name is told when it is opened."""
+    """The target to build for where none is named; of ``auto`` that of a GPU, if there is one that can be used. What is
+    wrong with a device that is named is told when it is opened."""
     from dslc.runtime.opening import check_options
 
     check_options(device=device)
-    if not device.startswith("gpu"):
+    if device == "cpu":
         return "cpu"
     from dslc.compiler.codegen.target import ARCHITECTURES
     from dslc.runtime.cuda import device as devices
     from dslc.runtime.targets import choose_target
 
-    gpu = devices.device(devices.index_of(device))
+    auto = device == "auto"
+    try:
+        gpu = devices.device(0 if auto else devices.index_of(device))
+    except EnvironmentFault:
+        if not auto:
+            raise
+        return "cpu"
     found = choose_target(ARCHITECTURES, gpu.capability)
-    return found.target if found is not None else next(iter(ARCHITECTURES))
+    return found.target if found is not None else "cpu" if auto else next(iter(ARCHITECTURES))
 
 
 def _single(wanted: dict[str, dict[str, list[int]]], entry: str) -> dict[str, int]:

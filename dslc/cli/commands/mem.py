@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -18,21 +17,15 @@ from dslc.cli.artifacts import (
     state_bytes,
 )
 from dslc.cli.forecast import budget_bytes
-from dslc.cli.options import define_option, pairs, size_option, sizes
+from dslc.cli.options import names_source, pairs, sizes, source_options
 from dslc.cli.output import emit, size_text, table
-
-_SOURCE: Final = re.compile(r".*\.nn(:.*)?", re.DOTALL)
 
 
 @click.command(cls=Command)
 @click.argument("artifact", metavar="[ARTIFACT|FILE[:MODEL]]", required=False)
 @click.option("--top", type=click.IntRange(0, 1000), default=5, metavar="N", help="Show the N largest buffers; 5.")
 @click.option("--budget", metavar="SIZE|GPU", help="FILE: the largest batch that fits into 20GiB, or an H100.")
-@click.option("--target", metavar="NAME", help="FILE: plan for this target.")
-@click.option("--precision", metavar="NAME", help="FILE: as in `dslc build`.")
-@click.option("--providers", metavar="NAME", help="FILE: as in `dslc build`.")
-@define_option
-@size_option
+@source_options("plan for this target")
 def command(
     artifact: str | None,
     top: int,
@@ -50,7 +43,7 @@ def command(
     and its time by a model of the machine. Nothing else is compiled, and no GPU is needed.
     """
     building = {"target": target, "precision": precision, "providers": providers}
-    if artifact is not None and _SOURCE.fullmatch(artifact):
+    if names_source(artifact):
         _foreseen(artifact, {key: value for key, value in building.items() if value is not None}, budget, defines, size)
     elif budget is not None or defines or size or any(building.values()):
         raise click.UsageError("an artifact is built: --budget, --size and the like go with a FILE.nn")
