@@ -26,6 +26,7 @@ from dslc.compiler.passes.absorb import absorb
 from dslc.compiler.passes.again import again
 from dslc.compiler.passes.autodiff import autodiff
 from dslc.compiler.passes.beside import beside
+from dslc.compiler.passes.bitmasks import bitmasks
 from dslc.compiler.passes.decompose import decompose
 from dslc.compiler.passes.dropped import dropped
 from dslc.compiler.passes.epilogue import epilogue
@@ -45,7 +46,7 @@ from dslc.compiler.passes.streams import streams
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
-_FUSING: Final[tuple[Pass, ...]] = (fuse, epilogue, slope, gather, join, absorb, again, keep, dropped, beside)
+_FUSING: Final[tuple[Pass, ...]] = (fuse, epilogue, slope, gather, join, absorb, again, keep, bitmasks, dropped, beside)
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 
 

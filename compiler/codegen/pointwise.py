@@ -13,7 +13,7 @@ from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import Expr, argument, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
-from dslc.compiler.ops.fused import expanded, results_of
+from dslc.compiler.ops.fused import expanded, packed_inputs, results_of
 from dslc.compiler.ops.stochastic import ALL, kept_share
 
 _MAX_LITERAL = 64  # values written into the code
@@ -23,17 +23,31 @@ def pointwise(node: Node) -> list[Launch]:
     """A pointwise node, or a ``fused`` one: every step is a value of its dtype."""
     steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
     shape = node.types[0].ints
-    inputs = [Access(v.type.dtype, broadcast_strides(v.type.ints, shape)) for v in node.inputs]
-    builder = RegionBuilder(shape, (), inputs, [Access(t.dtype, dense(shape)) for t in node.types])
+    bits = packed_inputs(node.attrs) if node.op.name == "fused" else ()
+    inputs = [
+        packed(shape) if i in bits else Access(v.type.dtype, broadcast_strides(v.type.ints, shape))
+        for i, v in enumerate(node.inputs)
+    ]
+    places = results_of(node.attrs, len(node.inputs) + len(steps))
+    made = [steps[place - len(node.inputs)].op.name if place >= len(node.inputs) else "" for place in places]
+    outputs = [
+        packed(shape) if name == "pack_bits" else Access(t.dtype, dense(shape)) for name, t in zip(made, node.types)
+    ]
+    builder = RegionBuilder(shape, (), inputs, outputs)
     builder.row()
     values = [builder.input(i) for i in range(len(node.inputs))]
     known: dict[Value, Expr] = dict(zip(node.inputs, values))
     for step in steps:
         values.append(step_value(builder, step, [known[v] for v in step.inputs]))
         known[step.out] = values[-1]
-    for number, place in enumerate(results_of(node.attrs, len(values))):
+    for number, place in enumerate(places):
         builder.store(number, values[place])
     return [Launch(builder.region(), node.inputs, node.outputs)]
+
+
+def packed(shape: Sequence[int]) -> Access:
+    """A dense tensor of b1 as bits."""
+    return Access(DType.B1, dense(shape), bits=True)
 
 
 def step_value(builder: RegionBuilder, step: Node, inputs: Sequence[Expr]) -> Expr:
@@ -42,6 +56,8 @@ def step_value(builder: RegionBuilder, step: Node, inputs: Sequence[Expr]) -> Ex
         return builder.let(as_expr(_number(step.attrs["value"])), step.types[0].dtype)
     if step.op.name == "dropout":
         return _dropout(builder, step, *inputs)
+    if step.op.name in ("pack_bits", "unpack_bits"):  # a matter of how the argument lies in memory
+        return inputs[0]
     assert isinstance(step.op, Pointwise)
     return builder.let(step.op.scalar(step.attrs, *inputs), step.types[0].dtype)
 
@@ -170,6 +186,16 @@ def literal(node: Node) -> list[Launch] | None:
     return [Launch(builder.region(), (), node.outputs)]
 
 
+def bits(node: Node) -> list[Launch]:
+    """``pack_bits`` or ``unpack_bits`` alone: a copy."""
+    packs = node.op.name == "pack_bits"
+    shape = (node.input_types if packs else node.types)[0].ints
+    source, target = Access(DType.B1, dense(shape)), packed(shape)
+    if not packs:
+        source, target = target, source
+    return [Launch(copy(shape, source, target), node.inputs, node.outputs)]
+
+
 #: Lowered by these; pointwise ops and ``fused`` besides.
 LOWERED: Mapping[str, Any] = {
     "full": full,
@@ -181,3 +207,5 @@ LOWERED: Mapping[str, Any] = {
     "pad": pad,
     "literal": literal,
 }
+#: On GPUs alone.
+BITS: Mapping[str, Any] = {"pack_bits": bits, "unpack_bits": bits}

@@ -38,13 +38,15 @@ class Access:
 
     A stride of 0 repeats; any other view (transposed, sliced, reversed) is a matter of strides and offset. Along the
     last outer axis ``repeat`` neighbours share an element: its index counts divided by ``repeat``, rounded down; that
-    is for inputs of regions without inner axes.
+    is for inputs of regions without inner axes. ``bits``: of b1, element i is bit ``i % 8`` of byte ``i // 8``; strides
+    that are not 0 or 1 are multiples of 8, as is the size where the stride is 1. For GPUs.
     """
 
     dtype: DType
     strides: tuple[int, ...]
     offset: int = 0
     repeat: int = 1
+    bits: bool = False
 
 
 @dataclass(frozen=True, slots=True)

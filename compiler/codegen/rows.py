@@ -13,10 +13,11 @@ from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
-from dslc.compiler.ops.fused import expanded
+from dslc.compiler.ops.fused import expanded, packed_inputs
 from dslc.compiler.ops.fused_sums import full_shape
 
-#: Of an argument: "x" like the whole tensor, "row" without the inner axes, "along" the inner axes alone, or strides.
+#: Of an argument: "x" like the whole tensor, "bits" so too, of b1 as bits, "row" without the inner axes, "along" the
+#: inner axes alone, or strides.
 Kind = str | tuple[int, ...]
 
 
@@ -52,9 +53,10 @@ class Rows:
             return Access(type.dtype, dense([self.shape[a] for a in self.kept]) + inner)
         if kind == "along":
             return Access(type.dtype, (0,) * len(self.kept) + dense([self.shape[a] for a in self.over]))
-        strides = dense(self.shape) if kind == "x" else kind
+        strides = dense(self.shape) if kind in ("x", "bits") else kind
         assert not isinstance(strides, str)
-        return Access(type.dtype, tuple(strides[a] for a in (*self.kept, *self.over)))
+        dtype, bits = (DType.B1, True) if kind == "bits" else (type.dtype, False)
+        return Access(dtype, tuple(strides[a] for a in (*self.kept, *self.over)), bits=bits)
 
     def input(self, number: int) -> Expr:
         return self.b.input(number)
@@ -281,7 +283,10 @@ def in_top_k(node: Node) -> list[Launch]:
 def fused_sums(node: Node) -> list[Launch]:
     """One element stage: the steps, then all sums."""
     shape = full_shape(node)
-    reads = [broadcast_strides(t.ints, shape) for t in node.input_types]
+    bits = packed_inputs(node.attrs)
+    reads: list[Kind] = [
+        "bits" if i in bits else broadcast_strides(t.ints, shape) for i, t in enumerate(node.input_types)
+    ]
     over = int_tuple(node.attrs, "over")
     summed = int_tuple(node.attrs, "summed")
     whole = int_tuple(node.attrs, "kept") if "kept" in node.attrs else ()

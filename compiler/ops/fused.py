@@ -78,6 +78,11 @@ def results_of(attrs: Mapping[str, Any], count: int) -> Sequence[int]:
     return results
 
 
+def packed_inputs(attrs: Mapping[str, Any]) -> set[int]:
+    """The numbers of the inputs that are bits, eight elements in a byte."""
+    return {read[0] for name, read, _ in steps(attrs) if name == "unpack_bits"}
+
+
 def expanded(inputs: Sequence[Value], attrs: Attrs) -> list[Node]:
     """The body as nodes that read ``inputs``."""
     b = Builder()

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Cost, NoGradient, Op, broadcast, register
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import int_tuple, ints_attr
-from dslc.compiler.ops.fused import expanded, steps
+from dslc.compiler.ops.fused import expanded, packed_inputs, steps
 from dslc.compiler.ops.lazy import np
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
+
+_T = TypeVar("_T")
 
 
 class FusedSums(Op):
@@ -32,7 +34,7 @@ class FusedSums(Op):
         known = list(types)
         for name, inputs, step_attrs in steps(attrs):
             known.extend(OPS[name].infer([known[i] for i in inputs], step_attrs))
-        shape, over = broadcast([t.shape for t in types]), ints_attr(attrs, "over")
+        shape, over = broadcast([t.shape for t in _plain(types, attrs)]), ints_attr(attrs, "over")
         kept = tuple(size for axis, size in enumerate(shape) if axis not in over)
         sums = tuple(TensorType(known[i].dtype, kept) for i in ints_attr(attrs, "summed"))
         return (*sums, *(TensorType(known[i].dtype, shape) for i in _kept(attrs)))
@@ -44,7 +46,7 @@ class FusedSums(Op):
         known = list(xs)
         for name, inputs, step_attrs in steps(attrs):
             known.extend(OPS[name].meaning([known[i] for i in inputs], step_attrs))
-        shape = np.broadcast_shapes(*(x.shape for x in xs))
+        shape = np.broadcast_shapes(*(x.shape for x in _plain(xs, attrs)))
         wide = (np.broadcast_to(known[i], shape) for i in attrs["summed"])
         sums = [np.sum(x, axis=tuple(attrs["over"]), dtype=x.dtype) for x in wide]
         return [*sums, *(known[i] for i in _kept(attrs))]
@@ -63,6 +65,13 @@ def _kept(attrs: Mapping[str, Any]) -> tuple[int, ...]:
     return int_tuple(attrs, "kept") if "kept" in attrs else ()
 
 
+def _plain(inputs: Sequence[_T], attrs: Mapping[str, Any]) -> list[_T]:
+    """Those inputs that are not bits."""
+    packed = packed_inputs(attrs)
+    return [x for i, x in enumerate(inputs) if i not in packed]
+
+
 def full_shape(node: Node) -> tuple[int, ...]:
-    """What the inputs broadcast to."""
-    return TensorType(node.types[0].dtype, broadcast([t.shape for t in node.input_types])).ints
+    """What the inputs broadcast to, but those that are bits."""
+    types = _plain(node.input_types, node.attrs)
+    return TensorType(node.types[0].dtype, broadcast([t.shape for t in types])).ints

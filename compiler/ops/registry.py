@@ -18,6 +18,7 @@ FAMILIES: Final = (
     "adaptive_pool",
     "attention",
     "batchnorm",
+    "bits",
     "broadcast",
     "channels_last",
     "class_losses",

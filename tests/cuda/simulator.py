@@ -295,6 +295,31 @@ class _Machine:
     def store_if(self, dtype: DType, vector: int, p: Any, at: Any, value: Any, mask: Any) -> None:
         self.store(dtype, vector, p, at, value, mask)
 
+    def load_bits(self, vector: int, p: int, at: Any, mask: Any = None) -> np.ndarray:
+        places, there = self._places(vector, at, mask)
+        assert np.all(np.asarray(at) % vector == 0), "bits that do not begin a word"
+        array = self.memory[p].view(np.uint8)
+        assert np.all((places >= 0) & (places < 8 * len(array)) | ~there), "a load outside of its array"
+        word = array[np.where(there, places // 8, 0)] if len(array) else np.uint8(0)
+        return ((word >> (places % 8).astype(np.uint8)) & 1 & there) != 0
+
+    def load_bits_if(self, vector: int, p: int, at: Any, mask: Any) -> np.ndarray:
+        return self.load_bits(vector, p, at, mask)
+
+    def store_bits(self, vector: int, p: int, at: Any, value: Any, mask: Any = None) -> None:
+        places, there = self._places(vector, at, mask)
+        assert np.all(np.asarray(at) % vector == 0), "bits that do not begin a word"
+        array = self.memory[p].view(np.uint8)
+        assert np.all((places >= 0) & (places < 8 * len(array)) | ~there), "a store outside of its array"
+        shape = (len(self.blocks), self.threads, places.shape[-1])
+        places, value, there = (np.broadcast_to(x, shape).reshape(-1, 8) for x in (places, value, there))
+        written = places[there[:, 0], 0] // 8
+        assert len(np.unique(written)) == len(written), "two threads write one element"
+        array[written] = np.packbits(value[there[:, 0]], axis=-1, bitorder="little")[:, 0]
+
+    def store_bits_if(self, vector: int, p: int, at: Any, value: Any, mask: Any) -> None:
+        self.store_bits(vector, p, at, value, mask)
+
     def keep(self, dtype: DType, count: int, threads: int, first: int, x: np.ndarray) -> None:
         assert threads == self.threads and x.shape[-1] in (1, count)
         self.own[dtype, count, first] = self._everywhere(_spread(x, count)).copy()

@@ -32,6 +32,19 @@ def _keeping(shape: tuple[int, ...], over: tuple[int, ...]) -> Sample:
     return Sample([Spec(shape), Spec(shape)], attrs, differentiable=(), reference=reference)
 
 
+def _asking(shape: tuple[int, ...], over: tuple[int, ...]) -> Sample:
+    """One of the inputs is bits."""
+
+    def reference(x: Any, y: Any, bits: Any, **attrs: Any) -> Any:
+        chosen = np.where(np.unpackbits(bits, bitorder="little").reshape(shape), x, y)
+        return np.sum(chosen, axis=over), chosen
+
+    body = (("unpack_bits", (2,), (("shape", shape),)), ("where", (3, 0, 1), ()))
+    bits = Spec((int(np.prod(shape)) // 8,), "uint8", 0, 255)
+    attrs = {"body": body, "summed": (4,), "over": over, "kept": (4,)}
+    return Sample([Spec(shape), Spec((shape[-1],)), bits], attrs, differentiable=(), reference=reference)
+
+
 SAMPLES: dict[str, list[Sample]] = {
     "fused_sums": [
         _sample((3, 5, 4), (4,), (0, 1)),
@@ -45,6 +58,10 @@ SAMPLES: dict[str, list[Sample]] = {
         _keeping((3, 5, 8), (0, 1)),
         _keeping((2, 3, 5), (0, 2)),
         _keeping((7, 300), (1,)),
+        _asking((5, 3, 16), (0, 1)),
+        _asking((4, 40), (1,)),
+        _asking((3, 5, 8), (0, 2)),
+        _asking((700, 24), (0,)),
         Sample(
             [Spec((4, 6))],
             {"body": (), "summed": (0,), "over": (1,)},

@@ -118,15 +118,12 @@ class _Printer:
         _, place = self._place(access, whole=False)
         at = text.plus(text.set(text.call("to", (text.index_dtype,), index.text)), place)
         mask = text.both(None if wanted is None else wanted.text, self.mask)
-        masks = () if mask is None else (mask,)
-        found = text.call("load_if" if masks else "load", (access.dtype, 1), f"p{fetch.input}", at, *masks)
+        found = text.load(access, 1, f"p{fetch.input}", text.known(at), mask)
         return Reg(text.set(found), access.dtype)
 
     def _load(self, number: int, access: Access) -> Reg:
         vector, at = self._place(access)
-        masks = () if self.mask is None else (self.mask,)
-        found = self.text.call("load_if" if masks else "load", (access.dtype, vector), f"p{number}", at, *masks)
-        return Reg(self.text.set(found), access.dtype)
+        return Reg(self.text.set(self.text.load(access, vector, f"p{number}", at, self.mask)), access.dtype)
 
     def _written(self, known: list[Reg | None]) -> None:
         shift = len(self.region.inputs)
@@ -135,10 +132,7 @@ class _Printer:
                 reg, access = known[store.value], self.region.outputs[store.output]
                 assert reg is not None and register_dtype(access.dtype) is reg.held
                 vector, at = self._place(access)
-                masks = () if self.mask is None else (self.mask,)
-                head = "store_if" if masks else "store"
-                pointer = f"p{shift + store.output}"
-                self.text.write(self.text.call(head, (access.dtype, vector), pointer, at, reg.text, *masks))
+                self.text.store(access, vector, f"p{shift + store.output}", at, reg.text, self.mask)
             for flag in stage.raises:
                 reg, access = known[flag.value], self.region.outputs[flag.output]
                 assert reg is not None

@@ -28,6 +28,10 @@ def writer_of(call: Call) -> Any:
             return memory.load(*given)
         case "store" | "store_if":
             return memory.store(*given)
+        case "load_bits" | "load_bits_if":
+            return memory.load_bits(*given)
+        case "store_bits" | "store_bits_if":
+            return memory.store_bits(*given)
         case "raise_flag":
             return memory.raise_flag
         case "thread" | "block" | "joined" | "divided" | "rest":

@@ -30,6 +30,7 @@ from dslc.compiler.ir.op import Pointwise
 
 _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **pointwise.LOWERED,
+    **pointwise.BITS,
     **rows.LOWERED,
     **norms.LOWERED,
     **scans.LOWERED,

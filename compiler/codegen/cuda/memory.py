@@ -8,6 +8,7 @@ is a byte, true where it is not 0.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, Final
 
 from llvmlite import ir
@@ -68,6 +69,43 @@ def store(dtype: DType, vector: int) -> Writer:
                 _store(builder, p, place, dtype, *mine)
 
     return write
+
+
+def load_bits(vector: int) -> Writer:
+    """As ``load`` for lanes of b1 that are bits, eight in a byte; ``at`` counts elements, ``vector`` is 8, 16 or 32."""
+
+    def write(builder: Any, p: Any, at: Lanes, mask: Lanes | None = None) -> Lanes:
+        lanes: list[Any] = []
+        for place, wanted in zip(at.values, [None] * at.count if mask is None else mask.spread(at.count)):
+            address = _bits_address(builder, p, place, vector)
+            [word] = _guarded(builder, wanted, lambda: [builder.load(address, align=vector // 8)])  # noqa: B023
+            lanes += [builder.trunc(builder.lshr(word, word.type(i)), I1) for i in range(vector)]
+        return Lanes(DType.B1, lanes)
+
+    return write
+
+
+def store_bits(vector: int) -> Writer:
+    """As ``store``, for what ``load_bits`` reads."""
+
+    def write(builder: Any, p: Any, at: Lanes, value: Lanes, mask: Lanes | None = None) -> None:
+        lanes, type = value.spread(vector * at.count), ir.IntType(vector)
+        masks = [None] * at.count if mask is None else mask.spread(at.count)
+        for n, (place, wanted) in enumerate(zip(at.values, masks)):
+            word = type(0)
+            for i, lane in enumerate(lanes[n * vector : (n + 1) * vector]):
+                word = builder.or_(word, builder.shl(builder.zext(lane, type), type(i)))
+            address = _bits_address(builder, p, place, vector)
+            with builder.if_then(wanted) if wanted is not None else nullcontext():
+                builder.store(word, address, align=vector // 8)
+
+    return write
+
+
+def _bits_address(builder: Any, p: Any, at: Any, vector: int) -> Any:
+    """Of the word that holds bits ``at`` to ``at + vector``, a multiple of that."""
+    byte = _address(builder, p, builder.ashr(at, at.type(3)), I8)
+    return builder.bitcast(byte, ir.PointerType(ir.IntType(vector), _GLOBAL))
 
 
 def raise_flag(builder: Any, p: Any, at: Lanes, found: Lanes) -> None:

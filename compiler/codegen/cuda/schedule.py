@@ -22,6 +22,7 @@ from dslc.compiler.codegen.cuda.stages import has_scans, register_dtype, used_va
 from dslc.compiler.codegen.cuda.text import power_of_two
 from dslc.compiler.codegen.region import Access, Bits, Fetch, Let, Region, collapsed
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ops.bits import BYTE
 
 WARP: Final = 32
 TILE: Final = 64
@@ -140,8 +141,10 @@ def has_columns(region: Region) -> bool:
 
 def vector_of(region: Region) -> int:
     """Elements of 16 bytes, before any size has a say."""
-    sizes = [a.dtype.itemsize for a in (*region.inputs, *region.outputs) if any(a.strides)] or [4]
-    return max(16 // max(sizes), min(16 // min(sizes), 32 // max(sizes)))
+    arguments = [a for a in (*region.inputs, *region.outputs) if any(a.strides)]
+    sizes = [a.dtype.itemsize for a in arguments if not a.bits] or [4]
+    vector = max(16 // max(sizes), min(16 // min(sizes), 32 // max(sizes)))
+    return max(vector, BYTE) if any(a.bits for a in arguments) else vector
 
 
 def needs_wide_index(region: Region) -> bool:
@@ -169,6 +172,8 @@ def _tiles(region: Region) -> Tiles | None:
     counted = any(region.index in used_values(s) or s.raises for s in region.stages)
     plain = all(isinstance(let, Let) for s in region.stages for let in s.lets)
     if len(flat.outer) < 2 or flat.indices or counted or not plain or any(a.repeat > 1 for a in flat.inputs):
+        return None
+    if any(a.bits for a in (*flat.inputs, *flat.outputs)):
         return None
     turned = [turned_axis(a) for a in flat.inputs]
     axes = {axis for axis in turned if axis is not None}

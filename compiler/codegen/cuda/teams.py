@@ -130,17 +130,13 @@ class Teams(ABC):
                 self.known[number] = self._load(number, vector, at, self.guard)
 
     def _load(self, number: int, vector: int, at: str, mask: str | None) -> Reg:
-        dtype = self._access(number).dtype
-        if mask is None:
-            return Reg(self.text.set(self.text.call("load", (dtype, vector), f"p{number}", at)), dtype)
-        return Reg(self.text.set(self.text.call("load_if", (dtype, vector), f"p{number}", at, mask)), dtype)
+        access = self._access(number)
+        return Reg(self.text.set(self.text.load(access, vector, f"p{number}", at, mask)), access.dtype)
 
     def _store(self, output: int, vector: int, at: str, reg: Reg, mask: str | None) -> None:
-        dtype, pointer = self.region.outputs[output].dtype, f"p{len(self.region.inputs) + output}"
-        assert register_dtype(dtype) is reg.held
-        masked = () if mask is None else (mask,)
-        head = "store_if" if masked else "store"
-        self.text.write(self.text.call(head, (dtype, vector), pointer, at, reg.text, *masked))
+        access = self.region.outputs[output]
+        assert register_dtype(access.dtype) is reg.held
+        self.text.store(access, vector, f"p{len(self.region.inputs) + output}", at, reg.text, mask)
 
     def _lets(self, stage: Stage, known: list[Reg | None], numbers: Index | None, reached: str | None) -> None:
         """Appends the stage's values; ``numbers``: of an element stage."""

@@ -11,7 +11,9 @@ from typing import TypeAlias
 from dslc.compiler.codegen.cuda.division import magic_of
 from dslc.compiler.codegen.cuda.source import Call, Parameter, Source
 from dslc.compiler.codegen.launch import Given
+from dslc.compiler.codegen.region import Access
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.bits import BYTE
 
 #: The text of an index, or a number that is known now.
 Index: TypeAlias = "str | int"
@@ -83,6 +85,20 @@ class Text:
         call = Call(head, tuple(parameters))
         self._calls[call] = None
         return f"{call.name}({', '.join(str(a) for a in args)})"
+
+    def load(self, access: Access, vector: int, pointer: str, at: str, mask: str | None) -> str:
+        """The text of ``vector`` neighbours at each number of ``at``."""
+        return self._moved("load", access, vector, (pointer, at), mask)
+
+    def store(self, access: Access, vector: int, pointer: str, at: str, value: str, mask: str | None) -> None:
+        """Writes what ``load`` would read."""
+        self.write(self._moved("store", access, vector, (pointer, at, value), mask))
+
+    def _moved(self, head: str, access: Access, vector: int, args: tuple[str, ...], mask: str | None) -> str:
+        parameters: tuple[Parameter, ...] = (vector,) if access.bits else (access.dtype, vector)
+        assert not access.bits or vector % BYTE == 0, "single bits have no place of their own"
+        head += "_bits" * access.bits + "_if" * (mask is not None)
+        return self.call(head, parameters, *args, *(() if mask is None else (mask,)))
 
     def constant(self, value: float | int | bool, dtype: DType) -> str:
         """A constant of a dtype that registers hold."""

@@ -1,0 +1,75 @@
+"""Bits in place of values that are only compared: the same results, and which nodes read what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from random_graphs import evaluate
+from test_pass_decompose import _feeds, _graph
+
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, order
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ops.constant import constant
+from dslc.compiler.passes import again, bitmasks, keep
+from dslc.compiler.passes.absorb import absorb_graph
+from dslc.compiler.passes.again import again_graph
+from dslc.compiler.passes.bitmasks import bitmasks_graph
+from dslc.compiler.passes.decompose import decompose_graph
+from dslc.compiler.passes.fuse import fuse_graph
+from dslc.compiler.passes.keep import keep_graph
+from dslc.compiler.passes.layout import layout_graph
+from dslc.compiler.passes.simplify import simplify_graph
+
+
+def names(node: Node) -> list[str]:
+    return [name for name, _, _ in node.attrs.get("body", ())]  # type: ignore[union-attr,misc]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_gradients_of_a_block_read_bits(last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a block is compared with zero by sums that also write what they add up."""
+    for module in (again, bitmasks, keep):
+        monkeypatch.setattr(module, "SMALL", 128)
+    graph = simplify_graph(decompose_graph(layout_graph(_graph(tmp_path, "f32"), lambda node: last)))
+    before = keep_graph(again_graph(absorb_graph(fuse_graph(graph))))
+    found = bitmasks_graph(before)
+    verify_graph(found)
+    assert bitmasks_graph(found) is found
+    asking = [n for n in found.nodes if "unpack_bits" in names(n)]
+    packing = [n for n in found.nodes if "pack_bits" in names(n)]
+    assert asking and packing and any("kept" in n.attrs for n in asking)
+    assert len(found.nodes) == len(before.nodes)
+    feeds = _feeds(graph)
+    wanted, got = evaluate(before, feeds), evaluate(found, feeds)
+    assert wanted.keys() == got.keys() and all(np.array_equal(got[k], v, equal_nan=True) for k, v in wanted.items())
+
+
+@pytest.mark.parametrize(
+    ("shape", "also", "asked"),
+    [((4, 6, 16), False, True), ((4, 6, 16), True, False), ((3, 5, 7), False, False), ((300, 2, 4), False, True)],
+)
+def test_only_what_is_compared_and_nothing_more(
+    shape: tuple[int, ...], also: bool, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where the node reads the value for something else, too, nor where bytes would not be whole."""
+    monkeypatch.setattr(bitmasks, "SMALL", 0)
+    b = Builder(name="layer")
+    x, dy = (Input(n, Kind.DATA, TensorType(DType.F32, shape)) for n in ("x", "dy"))
+    y = b(OPS["relu"], b(OPS["add"], x.value, x.value))
+    zero = constant(b, 0.0, y)
+    dx = b(OPS["where"], b(OPS["le"], y, zero), zero, b(OPS["mul"], dy.value, y) if also else dy.value)
+    # what both read stands between them, so that they are two nodes
+    between = b(OPS["sum"], y, over=(0, 1, 2), keep=False)
+    results = {"dx": b(OPS["mul"], dx, between), "y": y}
+    graph = fuse_graph(Graph((x, dy), order([*results.values()]), results))
+    found = bitmasks_graph(graph)
+    verify_graph(found)
+    assert any("unpack_bits" in names(n) for n in found.nodes) == asked
+    feeds = {"x": np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)}
+    feeds["x"][0, 0, 0], feeds["dy"] = np.nan, np.ones(shape, np.float32)
+    wanted, got = evaluate(graph, feeds), evaluate(found, feeds)
+    assert all(np.array_equal(got[k], v, equal_nan=True) for k, v in wanted.items())
