@@ -9,26 +9,20 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
+from injecting import Call, Injector, child, kill, passed
 from publishing import NAMES, content, publish
 
 from dslc.base import publish as module
 from dslc.base.errors import ResourceError
 from dslc.base.publish import TEMP, folder_lock, publish_bytes, publish_files, sweep
 
-SCRIPT = str(Path(__file__).parent / "publishing.py")
+SCRIPT = Path(__file__).parent / "publishing.py"
 KINDS = ("one", "stream", "many")
-
-
-def child(kind: str, folder: Path, *tags: str, log: Path, failpoint: str) -> int:
-    env = dict(os.environ, DSLC_FAILPOINT=failpoint, DSLC_FAILPOINT_LOG=str(log))
-    command = [sys.executable, SCRIPT, kind, str(folder), *tags]
-    return subprocess.run(command, env=env, check=False, capture_output=True).returncode
 
 
 def prepared(folder: Path) -> Path:
@@ -54,20 +48,16 @@ def temps(folder: Path) -> list[str]:
 
 def points(kind: str, tmp_path: Path) -> list[str]:
     """Every point that a publication passes, as NAME:N."""
-    log = tmp_path / "trace"
-    log.unlink(missing_ok=True)
-    assert child(kind, prepared(tmp_path / "traced"), "new", log=log, failpoint="trace") == 0
-    return [":".join(line.split()[:2]) for line in log.read_text().splitlines()]
+    assert child(SCRIPT, (kind, prepared(tmp_path / "traced"), "new"), tmp_path / "trace", "trace") == 0
+    return passed(tmp_path / "trace")
 
 
 def kill_sweep(kind: str, tmp_path: Path) -> tuple[int, list[str]]:
     """(kills that fired, the points after which something was broken)."""
     fired, broken = 0, []
     for point in points(kind, tmp_path):
-        folder, log = prepared(tmp_path / "killed"), tmp_path / "log"
-        log.unlink(missing_ok=True)
-        code = child(kind, folder, "new", log=log, failpoint=f"{point}:kill")
-        assert code == -9 and log.read_text().split() == [*point.split(":"), "kill"], point
+        folder = prepared(tmp_path / "killed")
+        kill(SCRIPT, (kind, folder, "new"), tmp_path / "log", point)
         fired += 1
         if not whole(folder):
             broken.append(point)
@@ -91,29 +81,10 @@ def test_the_kill_sweep_can_fail(tmp_path: Path) -> None:
     assert fired == 3 and "naive.write:2" in broken
 
 
-CALLS: tuple[tuple[Any, str], ...] = (
+CALLS: tuple[Call, ...] = (
     (os, "open"), (os, "write"), (os, "fsync"), (os, "replace"), (os, "unlink"), (os, "scandir"), (os, "stat"),
     (os, "fstat"), (os, "fstatvfs"), (fcntl, "flock"), (os, "ftruncate"), (os, "pwrite"),
 )  # fmt: skip
-
-
-class Injector:
-    """Raises ``error`` at the n-th of the system calls of a publication; ``fired`` proves it."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, number: int, error: int) -> None:
-        self.left, self.error, self.fired = number, error, ""
-        for owner, name in CALLS:
-            patch.setattr(owner, name, self.wrapped(name, getattr(owner, name)))
-
-    def wrapped(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def inject(*args: Any, **options: Any) -> Any:
-            self.left -= 1
-            if self.left == 0:
-                self.fired = name
-                raise OSError(self.error, os.strerror(self.error))
-            return call(*args, **options)
-
-        return inject
 
 
 def error_sweep(kind: str, tmp_path: Path, error: int) -> tuple[int, list[str]]:
@@ -123,7 +94,7 @@ def error_sweep(kind: str, tmp_path: Path, error: int) -> tuple[int, list[str]]:
         folder = prepared(tmp_path / "failing")
         raised: Exception | None = None
         with pytest.MonkeyPatch.context() as patch:
-            injector = Injector(patch, number, error)
+            injector = Injector(patch, CALLS, number, error)
             try:
                 publish(kind, folder, "new")
             except (ResourceError, OSError) as caught:
@@ -177,8 +148,7 @@ def test_failpoints_raise_and_are_proven(action: str, tmp_path: Path) -> None:
     """In a real process: the error comes out as R402, the temp is gone, the log says that it fired."""
     for point in ("publish.write:1", "publish.fsync:1", "publish.rename:1"):
         folder, log = prepared(tmp_path / "out"), tmp_path / "log"
-        log.unlink(missing_ok=True)
-        assert child("one", folder, "new", log=log, failpoint=f"{point}:{action}") == 1
+        assert child(SCRIPT, ("one", folder, "new"), log, f"{point}:{action}") == 1
         assert log.read_text().split() == [*point.split(":"), action]
         assert (folder / "net.dslc").read_bytes() == content("old") and not temps(folder)
 
@@ -284,7 +254,7 @@ def test_the_sweeper_spares_the_living(tmp_path: Path) -> None:
 def test_two_writers_leave_one_of_the_two(tmp_path: Path) -> None:
     folder = prepared(tmp_path / "out")
     tags = [["aaa"] * 20, ["bbb"] * 20]
-    rivals = [subprocess.Popen([sys.executable, SCRIPT, "many", str(folder), *t]) for t in tags]
+    rivals = [subprocess.Popen([sys.executable, str(SCRIPT), "many", str(folder), *t]) for t in tags]
     reads = 0
     while any(r.poll() is None for r in rivals):
         seen = (folder / "net.dslc").read_bytes()
@@ -316,7 +286,7 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
         "    try: p.publish(kind, Path(sys.argv[1]), 'new')\n"
         "    except ResourceError as e: print(e.code)\n"
     )
-    command = [sys.executable, "-B", "-c", script, str(folder), str(Path(SCRIPT).parent)]
+    command = [sys.executable, "-B", "-c", script, str(folder), str(SCRIPT.parent)]
     if os.geteuid() == 0:
         for parent in [folder, *folder.parents][:4]:
             parent.chmod(0o755)

@@ -5,21 +5,18 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import subprocess
-import sys
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from cache_use import KEYS, RUNS, Naive, payload
+from injecting import Call, Injector, child, kill, passed
 
 from dslc.base.cache import Cache
 from dslc.base.cache_entry import LOCK
 from dslc.base.errors import DslcWarning
 
-SCRIPT = str(Path(__file__).parent / "cache_use.py")
+SCRIPT = Path(__file__).parent / "cache_use.py"
 
 
 def prepared(folder: Path, kind: str) -> Path:
@@ -35,23 +32,14 @@ def prepared(folder: Path, kind: str) -> Path:
     return folder
 
 
-def child(kind: str, folder: Path, log: Path, failpoint: str) -> int:
-    """``use`` in a process of its own, which may be killed."""
-    log.unlink(missing_ok=True)
-    env = dict(os.environ, DSLC_FAILPOINT=failpoint, DSLC_FAILPOINT_LOG=str(log))
-    return subprocess.run([sys.executable, SCRIPT, kind, str(folder)], env=env, capture_output=True).returncode
-
-
 def kill_sweep(kind: str, tmp_path: Path) -> tuple[int, list[str]]:
     """(kills that fired, the points after which something was broken)."""
     log = tmp_path / "log"
-    assert child(kind, prepared(tmp_path / "cache", kind), log, "trace") == 0
-    points = [":".join(line.split()[:2]) for line in log.read_text().splitlines()]
+    assert child(SCRIPT, (kind, prepared(tmp_path / "cache", kind)), log, "trace") == 0
     fired, broken = 0, []
-    for point in points:
+    for point in passed(log):
         folder = prepared(tmp_path / "cache", kind)
-        code = child(kind, folder, log, f"{point}:kill")
-        assert code == -9 and log.read_text().split() == [*point.split(":"), "kill"], point
+        kill(SCRIPT, (kind, folder), log, point)
         fired += 1
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -75,30 +63,11 @@ def test_the_kill_sweep_can_fail(tmp_path: Path) -> None:
     assert fired == 4 and any("wrong bytes" in text for text in broken)
 
 
-CALLS: tuple[tuple[Any, str], ...] = (
+CALLS: tuple[Call, ...] = (
     (os, "open"), (os, "read"), (os, "write"), (os, "fsync"), (os, "replace"), (os, "unlink"), (os, "scandir"),
     (os, "listdir"), (os, "stat"), (os, "fstat"), (os, "fstatvfs"), (os, "utime"), (os, "mkdir"),
     (os, "ftruncate"), (os, "pwrite"), (fcntl, "flock"),
 )  # fmt: skip
-
-
-class Injector:
-    """Raises ``error`` at the n-th of the system calls; ``fired`` proves it."""
-
-    def __init__(self, patch: pytest.MonkeyPatch, number: int, error: int) -> None:
-        self.left, self.error, self.fired = number, error, ""
-        for owner, name in CALLS:
-            patch.setattr(owner, name, self.wrapped(name, getattr(owner, name)))
-
-    def wrapped(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def inject(*args: Any, **options: Any) -> Any:
-            self.left -= 1
-            if self.left == 0:
-                self.fired = name
-                raise OSError(self.error, os.strerror(self.error))
-            return call(*args, **options)
-
-        return inject
 
 
 def error_sweep(kind: str, tmp_path: Path, error: int) -> tuple[int, list[str]]:
@@ -109,7 +78,7 @@ def error_sweep(kind: str, tmp_path: Path, error: int) -> tuple[int, list[str]]:
         folder = prepared(tmp_path / "cache", kind)
         with warnings.catch_warnings(record=True) as caught, pytest.MonkeyPatch.context() as patch:
             warnings.simplefilter("always")
-            injector = Injector(patch, number, error)
+            injector = Injector(patch, CALLS, number, error)
             try:
                 got = RUNS[kind](folder)
             except OSError as raised:
