@@ -85,7 +85,8 @@ class Adam(CheckedOptimizer):
     """adam(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0): Adam (Kingma and Ba 2015).
 
     Steps by the running mean of the gradient over the root of that of its square, both corrected for their start at 0.
-    Weight decay is added to the gradient; ``adamw`` decays the parameters themselves.
+    Weight decay is added to the gradient; ``adamw`` decays the parameters themselves. The square of a gradient beyond
+    1.8e19 is infinite in f32: its element does not move from then on.
     """
 
     name = "adam"

@@ -47,6 +47,22 @@ def trained(name: str, named: dict[str, Any], dtype: type = np.float64) -> list[
     return history
 
 
+def test_a_gradient_whose_square_overflows_stops_its_element_alone() -> None:
+    o = OPTIMIZERS["adam"]
+    p, slots = np.zeros(2, np.float32), [np.zeros(2, np.float32)] * 2
+    b = Builder()
+    for step, gradient in enumerate(([2e19, 1.0], [1.0, 1.0], [1.0, 1.0])):
+        arrays = [p, np.array(gradient, np.float32), *slots, np.array(0.1, np.float32), np.array(step)]
+        values = values_of(arrays)
+        outputs = o.update(
+            lambda op, *inputs, **attrs: b.node(op, *inputs, **attrs).outputs,
+            o.defaults, values[0], values[1], values[2:-2], values[-2], values[-1],
+        )  # fmt: skip
+        p, *slots, flag = run(outputs, dict(zip(values, arrays)))
+        assert not flag and p[0] == 0 and p[1] == pytest.approx(-0.1 * (step + 1))
+    assert np.isinf(slots[1][0]) and np.isfinite(slots[1][1])
+
+
 def expected(rule: Callable[[Any], Any]) -> list[np.ndarray]:
     """The same by ``rule``: a generator that takes (p, g, rate) and gives the new p, in plain f64 arithmetic."""
     rng = np.random.default_rng(1)
