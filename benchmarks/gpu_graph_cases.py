@@ -21,8 +21,8 @@ def cases() -> Iterator[tuple[str, str, list[Launch], int]]:
     for dtype in (DType.BF16, DType.F32):
         for image in IMAGES:
             size, shown = image[0] * image[1] * image[2] ** 2 * dtype.itemsize, "b{} {}ch {}px".format(*image)
-            yield f"bn_add_relu_fwd {shown}", dtype.value, batchnorm(dtype, *image), 3 * size
-            yield f"bn_add_relu_bwd {shown}", dtype.value, batchnorm_grad(dtype, *image), 4 * size
+            yield f"bn_add_relu_fwd {shown}", dtype.value, block_end(dtype, *image, "FORWARD"), 3 * size
+            yield f"bn_add_relu_bwd {shown}", dtype.value, block_end(dtype, *image, "BACKWARD"), 4 * size
         rows = (256 << 20) // (4096 * dtype.itemsize)
         yield "gelu_dropout_add_fwd", dtype.value, gelu_dropout_add(dtype, rows, 4096), 3 * 256 << 20
         yield "gelu_dropout_add_bwd", dtype.value, gelu_dropout_add_grad(dtype, rows, 4096), 3 * 256 << 20
@@ -90,7 +90,8 @@ class _Part:
     def update(self, old: Any, new: Any) -> None:
         self.updates.append((next(i for i in self.inputs if i.value is old), new))
 
-    def launches(self, *results: Any) -> list[Launch]:
+    def launches(self, *results: Any, phase: str | None = None) -> list[Launch]:
+        """Of all nodes, or of those of a phase."""
         from dslc.compiler.codegen.cuda.lower import lower
         from dslc.compiler.ir.build import Build
         from dslc.compiler.ir.graph import Graph, order
@@ -109,6 +110,8 @@ class _Part:
         content = contents(program.graph)
         found = []
         for node in program.graph.nodes:
+            if phase is not None and node.phase.name != phase:
+                continue
             launches = [] if node.op.view else lower(node)
             assert launches is not None, node.op.name
             for launch in launches:
@@ -124,30 +127,27 @@ def _image(dtype: Any, batch: int, channels: int, side: int) -> tuple[tuple[int,
     return (batch, channels, side, side), ""
 
 
-def batchnorm(dtype: Any, batch: int, channels: int, side: int) -> list[Launch]:
-    """relu(batchnorm(x) + r), with the running statistics."""
-    from dslc.compiler.ir.types import DType
-
-    part, (shape, last) = _Part(), _image(dtype, batch, channels, side)
-    x, r = part.input(dtype, shape), part.input(dtype, shape)
-    weight, bias, mean, var = (part.input(DType.F32, (channels,), "BUFFER") for _ in range(4))
-    y, *running, batch_mean, invstd = part.op("batchnorm" + last, x, weight, bias, mean, var, eps=1e-5, momentum=0.1)
-    part.update(mean, running[0])
-    part.update(var, running[1])
-    return part.launches(part.op("relu", part.op("add", y, r)), batch_mean, invstd)
-
-
-def batchnorm_grad(dtype: Any, batch: int, channels: int, side: int) -> list[Launch]:
-    """Gradients in x, r, weight and bias of relu(batchnorm(x) + r)."""
+def block_end(dtype: Any, batch: int, channels: int, side: int, phase: str) -> list[Launch]:
+    """y = relu(batchnorm(x) + r) with the running statistics, and the gradients in x, r, weight and bias: the launches
+    of one phase of a graph of both."""
+    from dslc.compiler.ir.graph import Phase
     from dslc.compiler.ir.types import DType
     from dslc.compiler.ops.constant import constant
 
     part, (shape, last) = _Part(), _image(dtype, batch, channels, side)
-    x, y, dy = (part.input(dtype, shape) for _ in range(3))
-    weight, mean, invstd = (part.input(DType.F32, (channels,), "BUFFER") for _ in range(3))
+    x, r, dy = (part.input(dtype, shape) for _ in range(3))
+    weight, bias, mean, var = (part.input(DType.F32, (channels,), "BUFFER") for _ in range(4))
+    normed, *running, batch_mean, invstd = part.op(
+        "batchnorm" + last, x, weight, bias, mean, var, eps=1e-5, momentum=0.1
+    )
+    part.update(mean, running[0])
+    part.update(var, running[1])
+    y = part.op("relu", part.op("add", normed, r))
+    part.b.phase = Phase.BACKWARD
     zero = constant(part.b, 0.0, y)
     dz = part.op("where", part.op("le", y, zero), zero, dy)
-    return part.launches(*part.op("batchnorm_grad" + last, x, weight, mean, invstd, dz), dz)
+    grads = part.op("batchnorm_grad" + last, x, weight, batch_mean, invstd, dz)
+    return part.launches(y, *grads, dz, phase=phase)
 
 
 def _dropped(part: _Part, x: Any) -> Callable[[Any], Any]:
