@@ -228,36 +228,6 @@ class Classes:
         return value if self.ignore is None else select(call("eq", self.place, self.ignore), 0.0, value)
 
 
-def softmax_cross_entropy(node: Node) -> list[Launch]:
-    rows = _along(node, ["x", "row"], ["row", "row"])
-    smoothing = float_attr(node.attrs, "smoothing")
-    x, classes = rows.input(0), Classes(rows, rows.input(1))
-    top = rows.extreme("max", x)
-    below = rows.sum(call("exp", x - top))
-    own = rows.sum(select(classes.hit(), x, 0.0))
-    every = rows.sum(x) if smoothing else None
-    rows.b.row()
-    lse = rows.let(call("log", below) + top)
-    loss = (lse - own) * (1 - smoothing)
-    if every is not None:
-        loss = loss + (lse - every / float(rows.count)) * smoothing
-    rows.store(0, classes.checked(rows.let(loss)))
-    rows.store(1, lse)
-    return rows.launch()
-
-
-def softmax_cross_entropy_grad(node: Node) -> list[Launch]:
-    rows = _along(node, ["x", "row", "row", "row"], ["x"])
-    smoothing = float_attr(node.attrs, "smoothing")
-    x, lse, dy = rows.input(0), rows.input(2), rows.input(3)
-    classes = Classes(rows, rows.input(1))
-    rows.b.element()
-    slope = rows.let(call("exp", x - lse) - smoothing / rows.count)
-    slope = rows.let(select(classes.hit(), slope - (1 - smoothing), slope))
-    rows.store(0, classes.checked(slope * dy))
-    return rows.launch()
-
-
 def nll(node: Node) -> list[Launch]:
     rows = _along(node, ["x", "row"], ["row"])
     classes = Classes(rows, rows.input(1))
@@ -323,8 +293,6 @@ LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
     "log_softmax": log_softmax,
     "log_softmax_grad": log_softmax_grad,
     "logsumexp": logsumexp,
-    "softmax_cross_entropy": softmax_cross_entropy,
-    "softmax_cross_entropy_grad": softmax_cross_entropy_grad,
     "nll": nll,
     "in_top_k": in_top_k,
 }
