@@ -1,8 +1,8 @@
 """When nodes on several streams begin and end, by the roofline model, and who has ended before whom.
 
-The machine is one that works for one node at a time: a node waits for its launch, during which others may work, and
-then needs the machine for as long as it takes to move its bytes or to do its arithmetic. So what streams gain is that
-the launches of some lie beside the work of others; nothing runs faster for them.
+The machine is one that works for one node at a time: a node waits for its launch and starts, during which others may
+work, and then needs the machine for as long as it takes to move its bytes or to do its arithmetic. So what streams gain
+is that the launches and starts of some lie beside the work of others; nothing runs faster for them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from dslc.compiler.cost import Machine, roof
+from dslc.compiler.cost import Machine, Reached, kind, work
 from dslc.compiler.ir.graph import Node
 
 
@@ -50,6 +50,12 @@ class Busy:
         return first, at, now + left
 
 
+def halves(node: Node, machine: Machine) -> tuple[float, float]:
+    """Seconds in which a node leaves the machine to others, and seconds in which it needs it; their sum is its time."""
+    starting = machine.reached.get(kind(node), Reached()).start
+    return machine.launch + starting, work(node, machine) - starting
+
+
 def timeline(
     order: Sequence[Node],
     streams: Mapping[Node, int],
@@ -65,7 +71,8 @@ def timeline(
             continue
         stream = streams.get(node, 0)
         begin = max((free.get(stream, 0.0), *(times[other][1] for other in waits.get(node, ()))))
-        free[stream] = busy.add(begin + machine.launch, max(roof(node, machine)))
+        waiting, working = halves(node, machine)
+        free[stream] = busy.add(begin + waiting, working)
         times[node] = (begin, free[stream])
     return times
 

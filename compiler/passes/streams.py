@@ -28,11 +28,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from dslc.compiler.cost import MACHINES, Machine, roof
+from dslc.compiler.cost import Machine, machine_of, total_seconds
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.program import Program
-from dslc.compiler.passes.overlap import Busy
+from dslc.compiler.passes.overlap import Busy, halves
 from dslc.compiler.passes.schedule import contents
 
 #: What ``auto`` chooses from.
@@ -51,12 +51,11 @@ def streams(program: Program, build: Build) -> Program:
     assert program.schedule is not None, "streams are assigned on a schedule"
     if build.target == "cpu" or build.streams == 1:
         return program
-    machine = MACHINES[build.target]
+    machine = machine_of(build.target, build.provider)
     counts = AUTO if build.streams == "auto" else (int(build.streams),)
     plans = [_ListSchedule(program.graph, program.schedule, machine, count) for count in counts]
     best = min(plans, key=lambda plan: plan.seconds)
-    alone = sum(machine.launch + max(roof(node, machine)) for node in program.schedule if not node.op.view)
-    if best.seconds > (1 - _GAIN) * alone or len(best.waits) > _MOST_EVENTS:
+    if best.seconds > (1 - _GAIN) * total_seconds(program.schedule, machine) or len(best.waits) > _MOST_EVENTS:
         return program
     return dataclasses.replace(program, streams=best.streams, waits=best.waits)
 
@@ -105,12 +104,12 @@ class _ListSchedule:
         busy = Busy()
         wait = _WAIT * machine.launch
         for node, others in follows.items():
-            work = max(roof(node, machine))
+            waiting, working = halves(node, machine)
             found: list[tuple[float, int, int, float, list[Node]]] = []
             for number, stream in enumerate(self._all):
                 waits = self._waits(number, others)
                 begin = max((stream.ends[-1] if stream.ends else 0.0, *(self._end(n) + wait for n in waits)))
-                end = busy.end(begin + machine.launch, work) + wait * len(waits)
+                end = busy.end(begin + waiting, working) + wait * len(waits)
                 found.append((end, len(waits), number, begin, waits))
                 if not stream.nodes:
                     break  # the others are empty, too
@@ -121,7 +120,7 @@ class _ListSchedule:
                 if other != number and stream.freed[ended] - stream.freed[seen[other]] > enough:
                     waits = self._needed([*waits, stream.nodes[ended - 1]])
                     seen = self._joined(number, waits)
-            self._put(node, number, busy.add(begin + machine.launch, work), waits, seen, freed.get(node, 0))
+            self._put(node, number, busy.add(begin + waiting, working), waits, seen, freed.get(node, 0))
         self.seconds = max((s.ends[-1] for s in self._all if s.ends), default=0.0)
 
     def _end(self, node: Node) -> float:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from dslc.compiler.codegen.cuda.vendor import vendor_call
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.cost import CONTRACTIONS, MACHINES, machine_of, roof
+from dslc.compiler.cost import CONTRACTIONS, Machine, machine_of, roof
 from dslc.compiler.cost import seconds as modelled
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Program
@@ -118,7 +118,7 @@ class Facts:
     def work(self) -> list[Work]:
         """The nodes that do work, in order."""
         program = self.program
-        machine = machine_of(program.target, "vendor" if program.vendor else "own")
+        machine = self._machine
         native = set(program.kernels)
         found: list[Work] = []
         for time, node in enumerate(self.schedule):
@@ -147,9 +147,13 @@ class Facts:
         return max((end for _, end in self._times.values()), default=0.0)
 
     @cached_property
+    def _machine(self) -> Machine:
+        return machine_of(self.program.target, "vendor" if self.program.vendor else "own")
+
+    @cached_property
     def _times(self) -> dict[Node, tuple[float, float]]:
         program = self.program
-        return timeline(self.schedule, program.streams, program.waits, MACHINES[program.target])
+        return timeline(self.schedule, program.streams, program.waits, self._machine)
 
     @cached_property
     def _happens(self) -> HappensBefore:

@@ -15,7 +15,7 @@ from random_graphs import build_for, graph_of, input_of, random_graph
 
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
-from dslc.compiler.cost import MACHINES
+from dslc.compiler.cost import machine_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
@@ -188,7 +188,7 @@ COUNTS = (2, 3, 4, "auto")
 def seconds(program: Program) -> float:
     """When the last node ends by the model."""
     assert program.schedule is not None
-    times = timeline(program.schedule, program.streams, program.waits, MACHINES[program.target])
+    times = timeline(program.schedule, program.streams, program.waits, machine_of(program.target, "own"))
     return max(end for _, end in times.values())
 
 
