@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dslc.compiler.ir.graph import Value
+
+if TYPE_CHECKING:
+    from dslc.compiler.codegen.target import Geometry
 
 #: What a kernel is called with by value, behind its buffers: ("i32" | "i64" | "f32" | "f64", value) each.
 Given: TypeAlias = tuple[tuple[str, int | float], ...]
@@ -20,17 +25,23 @@ class Scratch:
     bytes: int
 
 
-@runtime_checkable
-class Shared(Protocol):
+class Shared(ABC):
     """A description of a launch whose code serves launches of other sizes, too."""
 
     @property
+    @abstractmethod
     def code(self) -> Any:
         """The description of the code: data whose ``repr`` says all."""
 
     @property
+    @abstractmethod
     def given(self) -> Given:
         """What this launch gives it."""
+
+    @property
+    @abstractmethod
+    def geometry(self) -> Geometry:
+        """How the kernel is launched."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,7 @@ class Launch:
         """The scratch blocks among the arguments."""
         return tuple(x for x in (*self.reads, *self.writes) if isinstance(x, Scratch))
 
-    @property
+    @cached_property
     def code(self) -> Any:
         """The description of the kernel's code."""
         return self.spec.code if isinstance(self.spec, Shared) else self.spec
@@ -59,7 +70,7 @@ class Launch:
         """The arguments by value, behind the buffers."""
         return self.spec.given if isinstance(self.spec, Shared) else ()
 
-    @property
+    @cached_property
     def symbol(self) -> str:
         """``k_`` and a digest of the code's description."""
         return "k_" + hashlib.sha256(repr(self.code).encode()).hexdigest()[:24]

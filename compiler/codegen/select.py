@@ -1,15 +1,16 @@
 """Which nodes run as kernels of our own, and which through their numpy meanings.
 
-Before: a graph. After: ``program.kernels``, the nodes that run as kernels. The provider decides: ``reference`` takes
-none, ``auto`` all there are, ``own`` refuses a program in which one is missing, with the list of them. ``vendor`` is
-``auto`` with NVIDIA's libraries for contractions on GPUs. A GPU has no reference: there every node must have a kernel.
+Before: a graph. After: ``program.kernels``, the nodes that run as kernels, with their launches. The provider decides:
+``reference`` takes none, ``auto`` all there are, ``own`` refuses a program in which one is missing, with the list of
+them. ``vendor`` is ``auto`` with NVIDIA's libraries for contractions on GPUs. A GPU has no reference: there every node
+must have a kernel.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.launch import Launch
@@ -28,9 +29,8 @@ def select(program: Program, build: Build) -> Program:
     target = target_of(program.target, vendor)
     working = [n for n in program.graph.nodes if not n.op.view]
     launches = {n: found for n in working if (found := target.lower(n)) is not None}
-    kernels = tuple(launches)
-    if len(kernels) < len(working) and (build.provider == "own" or not cpu):
-        missing = missing_ops(working, kernels)
+    if len(launches) < len(working) and (build.provider == "own" or not cpu):
+        missing = missing_ops(working, launches)
         listed = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
         raise BuildError(
             "E0603",
@@ -41,7 +41,7 @@ def select(program: Program, build: Build) -> Program:
             else "build with --target cpu, or write the model without these ops",
         )
     scratch = {n: blocks for n, found in launches.items() if (blocks := _blocks(found))}
-    return dataclasses.replace(program, kernels=kernels, scratch=scratch, vendor=vendor)
+    return dataclasses.replace(program, kernels=launches, scratch=scratch, vendor=vendor)
 
 
 def _blocks(launches: Sequence[Launch]) -> tuple[int, ...]:
@@ -51,7 +51,6 @@ def _blocks(launches: Sequence[Launch]) -> tuple[int, ...]:
     return tuple(sizes[i] for i in range(len(sizes)))
 
 
-def missing_ops(working: list[Node], kernels: tuple[Node, ...]) -> list[str]:
+def missing_ops(working: Iterable[Node], kernels: Container[Node]) -> list[str]:
     """The names of the ops that have no kernel, most frequent first."""
-    chosen = set(kernels)
-    return [name for name, _ in Counter(n.op.name for n in working if n not in chosen).most_common()]
+    return [name for name, _ in Counter(n.op.name for n in working if n not in kernels).most_common()]

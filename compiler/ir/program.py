@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.types import TensorType
@@ -78,17 +78,18 @@ class Program:
     """``graph`` and then the decisions of the planners: None or empty until the pass ran.
 
     ``target``: what it is built for, ``cpu`` or an architecture as ``sm_90``. ``kernels``: the nodes that run as
-    kernels of our own. ``scratch``: bytes of each block that a node's kernels want for themselves while they run.
-    ``vendor``: contractions on a GPU are calls of its maker's libraries, where these have them. ``mirrored``: what is
-    computed again rather than kept; None where nothing is. ``streams``: on which stream of a GPU a node runs, where
-    that is not 0; the nodes of a stream follow each other in the order of the schedule. ``waits``: nodes of other
-    streams that have ended before a node begins. Stream 0 waits for all others before the moves.
+    kernels, each with its launches (``codegen/launch.py``). ``scratch``: bytes of each block that a node's kernels want
+    for themselves while they run. ``vendor``: contractions on a GPU are calls of its maker's libraries, where these
+    have them. ``mirrored``: what is computed again rather than kept; None where nothing is. ``streams``: on which
+    stream of a GPU a node runs, where that is not 0; the nodes of a stream follow each other in the order of the
+    schedule. ``waits``: nodes of other streams that have ended before a node begins. Stream 0 waits for all others
+    before the moves.
     """
 
     entry: str
     sizes: Mapping[str, int]
     graph: Graph
-    kernels: tuple[Node, ...] = ()
+    kernels: Mapping[Node, Sequence[Any]] = field(default_factory=lambda: MappingProxyType({}))
     scratch: Mapping[Node, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
     choices: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     schedule: tuple[Node, ...] | None = None

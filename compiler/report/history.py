@@ -14,7 +14,6 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from dslc.base.errors import BuildError
-from dslc.compiler.codegen.target import target_of
 from dslc.compiler.cost import MACHINES
 from dslc.compiler.ir.graph import Graph, Node, Origin, Phase
 from dslc.compiler.ir.op import Pointwise
@@ -171,7 +170,6 @@ def _inputs(program: Program, chosen: Wanted) -> Iterable[str]:
 
 def _endings(program: Program, chosen: Wanted) -> Iterable[Ending]:
     facts = Facts(program)
-    target = target_of(program.target, program.vendor)
     work = {w.step: w for w in facts.work}
     for time, node in enumerate(facts.schedule):
         if not any(map(chosen, _origins(node))):
@@ -187,7 +185,7 @@ def _endings(program: Program, chosen: Wanted) -> Iterable[Ending]:
             continue
         runs: tuple[str, ...] = (told.where,)
         if told.where == "kernel":
-            runs = tuple(launch.symbol for launch in target.lower(node) or ())
+            runs = tuple(launch.symbol for launch in program.kernels[node])
         yield Ending(_told(node), node.name, node.phase.value, step, told.stream, places, runs, told.flops, told.bytes,
                      told.seconds, told.bound)  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -28,6 +29,7 @@ def toolchain(targets: Collection[str] = ("cpu",)) -> dict[str, str]:
     return found
 
 
+@cache
 def _installed(package: str) -> str:
     try:
         return version(package)

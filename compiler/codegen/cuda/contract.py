@@ -8,10 +8,10 @@ from functools import cached_property, partial
 from math import gcd, prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants, register_sized
+from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants
 from dslc.compiler.codegen.cuda.epilogue import NOTHING, Epilogue
 from dslc.compiler.codegen.cuda.places import GROUPS, Group, Problem
-from dslc.compiler.codegen.launch import Given
+from dslc.compiler.codegen.launch import Given, Shared
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
 
@@ -75,7 +75,7 @@ Choice = tuple[Tile, float, int]
 
 
 @dataclass(frozen=True)
-class Contract:
+class Contract(Shared):
     """The kernel ``k(a, b, others..., c, numbers)`` for any types and strides; sums in f32, in f64 for f64.
     ``epilogue`` (of f32 or f64 alone): what becomes of a sum, with the others, before it is written."""
 
@@ -105,7 +105,7 @@ class Contract:
 
 
 @dataclass(frozen=True)
-class Mma:
+class Mma(Shared):
     """The kernel ``k(a, b, c, numbers)`` on tensor cores: a and b bf16 or f16, each contiguous in runs of 8; sums in
     f32."""
 
@@ -138,7 +138,7 @@ class Mma:
 
 
 @dataclass(frozen=True)
-class Parts:
+class Parts(Shared):
     """The kernel ``k(parts, others..., c, numbers)``: the sum of ``count`` parts of ``elements`` each. ``epilogue`` as
     that of ``Contract``."""
 
@@ -186,11 +186,6 @@ class Parts:
 def _finished(epilogue: Epilogue | None, numbers: Numbers, dtype: DType) -> str:
     """What the kernels say of a sum that is ready."""
     return NOTHING if epilogue is None else epilogue.text(numbers, dtype)
-
-
-register_sized(Contract)
-register_sized(Mma)
-register_sized(Parts)
 
 
 def contract(problems: Sequence[Problem], epilogue: Epilogue | None = None) -> tuple[list[Contract | Mma], bool]:

@@ -14,7 +14,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from dslc.compiler.codegen.cuda.division import magic_of
 from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
-from dslc.compiler.codegen.launch import Given, Shared
+from dslc.compiler.codegen.launch import Given
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
 
@@ -56,13 +56,6 @@ class Code:
 
     def head(self) -> str:
         return self.text
-
-
-class Sized(Shared, Protocol):
-    """A description of a launch whose code is a ``Code``."""
-
-    @property
-    def geometry(self) -> Geometry: ...
 
 
 class Numbers:
@@ -134,8 +127,3 @@ def register(kind: type[CppKernel]) -> None:
     """Makes a class of descriptions known to the target."""
     geometry.register(kind)(lambda spec: spec.geometry)
     compiled.register(kind)(_compiled)
-
-
-def register_sized(kind: type[Sized]) -> None:
-    """The same for one whose code is compiled on its own."""
-    geometry.register(kind)(lambda spec: spec.geometry)

@@ -9,8 +9,8 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen import random
-from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants, register, register_sized
-from dslc.compiler.codegen.launch import Given, Launch, Scratch
+from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants, register
+from dslc.compiler.codegen.launch import Given, Launch, Scratch, Shared
 from dslc.compiler.codegen.random import Draw
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
@@ -24,7 +24,7 @@ _MODES: Final = ("uniform", "normal", "dropout")
 
 
 @dataclass(frozen=True)
-class Drawn:
+class Drawn(Shared):
     """The kernel of a ``Draw``, its numbers behind its arguments."""
 
     draw: Draw
@@ -59,9 +59,6 @@ class Drawn:
         text = f"#define MODE {_MODES.index(d.kind)}\n#define STEPPED {int(d.stepped)}\n"
         text += f"using T = {C_TYPES[d.dtype]};\nusing WIDE = {C_TYPES[d.dtype.computed]};\n"
         return Code("draw.cu", text + self._numbers.text())
-
-
-register_sized(Drawn)
 
 
 def _lower(function: Callable[[Node], list[Launch] | None], node: Node) -> list[Launch] | None:

@@ -14,8 +14,8 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen import pointwise
-from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants, register_sized
-from dslc.compiler.codegen.launch import Given, Launch
+from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.launch import Given, Launch, Shared
 from dslc.compiler.codegen.region import Access, RegionBuilder, dense
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
@@ -28,7 +28,7 @@ _EACH: Final = 8  # elements of a line a thread
 
 
 @dataclass(frozen=True)
-class ScatterAdd:
+class ScatterAdd(Shared):
     """``k(rows, ids, table, numbers)``: ``outer`` tables of ``count`` lines of ``inner`` elements; ``length`` rows for
     each."""
 
@@ -59,9 +59,6 @@ class ScatterAdd:
         text += constants(THREADS=_THREADS, EACH=each, HAS_NAN=int(self.dtype.is_float))
         nan = "store(to, SUM(__uint_as_float(0x7FC00000u)))" if self.dtype.is_float else ""
         return Code("scatter.cu", text + f"__device__ __forceinline__ void put_nan(T *to) {{ {nan}; }}\n")
-
-
-register_sized(ScatterAdd)
 
 
 def gather_rows(node: Node) -> list[Launch]:

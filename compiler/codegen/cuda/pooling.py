@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final, Literal
 
-from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants, register_sized
+from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants
 from dslc.compiler.codegen.cuda.text import power_of_two
-from dslc.compiler.codegen.launch import Given, Launch
+from dslc.compiler.codegen.launch import Given, Launch, Shared
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType, TensorType
@@ -25,7 +25,7 @@ Three = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Pool:
+class Pool(Shared):
     """``image`` and ``count``: sizes of the spatial axes of the larger and the smaller side, ``planes`` of each.
 
     With channels first ``channels`` is 1 and a plane an image's channel; with channels last, a plane is an image.
@@ -94,9 +94,6 @@ class Pool:
         text += constants(LANES=self.lanes, BACK=int(self.back)) + self._numbers.text()
         text += "".join(f"__device__ constexpr int {n}[3] = {{{', '.join(map(str, v))}}};\n" for n, v in axes.items())
         return Code("pool.cu", text)
-
-
-register_sized(Pool)
 
 
 def _lower(node: Node, mode: Mode, image: TensorType, out: TensorType, place: DType) -> list[Launch] | None:

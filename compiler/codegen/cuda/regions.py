@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property
 
 from dslc.compiler.codegen.cuda.flat import flat_source
 from dslc.compiler.codegen.cuda.schedule import Columns, Flat, Rows, Tiles, schedule
@@ -14,13 +14,13 @@ from dslc.compiler.codegen.cuda.team_columns import columns_source
 from dslc.compiler.codegen.cuda.team_rows import rows_source, sweep_source
 from dslc.compiler.codegen.cuda.tiles import tiles_source
 from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry, printed
-from dslc.compiler.codegen.launch import Given, Launch
+from dslc.compiler.codegen.launch import Given, Launch, Shared
 from dslc.compiler.codegen.region import Region
 from dslc.compiler.codegen.target import Geometry
 
 
 @dataclass(frozen=True)
-class Unreduced:
+class Unreduced(Shared):
     """A region of the schedule ``Flat``, whose kernel is called with its sizes."""
 
     region: Region
@@ -31,18 +31,17 @@ class Unreduced:
 
     @property
     def code(self) -> Source:
-        return _printed(self.region)[0]
+        return self._printed[0]
 
     @property
     def given(self) -> Given:
-        return _printed(self.region)[1]
+        return self._printed[1]
 
-
-@lru_cache(4096)
-def _printed(region: Region) -> tuple[Source, Given]:
-    cut = schedule(region)
-    assert isinstance(cut, Flat)
-    return flat_source("k", region, cut)
+    @cached_property
+    def _printed(self) -> tuple[Source, Given]:
+        cut = schedule(self.region)
+        assert isinstance(cut, Flat)
+        return flat_source("k", self.region, cut)
 
 
 def sized(launch: Launch) -> Launch:
@@ -80,9 +79,8 @@ def _(spec: Region) -> Geometry:
     return schedule(spec).geometry
 
 
-@geometry.register(Sweep)
-@geometry.register(Unreduced)
-def _(spec: Sweep | Unreduced) -> Geometry:
+@geometry.register
+def _(spec: Sweep) -> Geometry:
     return spec.geometry
 
 

@@ -10,6 +10,7 @@ from functools import singledispatch
 from typing import Any
 
 from dslc.compiler.codegen.cuda.source import Source
+from dslc.compiler.codegen.launch import Shared
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.toolchain.bundle import bundle
 
@@ -26,6 +27,11 @@ class Compiled:
 def geometry(spec: Any) -> Geometry:
     """How the kernel that ``spec`` describes is launched."""
     raise TypeError(f"no geometry for {type(spec).__name__}")
+
+
+@geometry.register
+def _(spec: Shared) -> Geometry:
+    return spec.geometry
 
 
 @singledispatch
