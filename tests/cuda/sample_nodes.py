@@ -28,7 +28,7 @@ for _path in sorted((Path(__file__).parent.parent / "ops").glob("samples_*.py"))
     SAMPLES.update(importlib.import_module(_path.stem).SAMPLES)
 TOLERANCE = {"f32": (2e-5, 2e-6), "f64": (1e-12, 1e-13), "bf16": (2**-7, 1e-6), "f16": (2**-10, 1e-6)}
 #: Ops of several steps that round in between: probabilities, slopes and values of steps are of 16 bits, too.
-STEPS = ("sdpa", "sdpa_grad", "fused_sums")
+STEPS = ("sdpa", "sdpa_grad", "fused_sums", "contraction")
 
 
 def tolerance(name: str, dtype: str) -> tuple[float, float]:
