@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 from dslc.base.errors import ArtifactError, BuildError, ResourceError
 from dslc.cli.options import byte_count
 from dslc.cli.origins import placed
+from dslc.cli.output import note
+from dslc.cli.progress import build_progress
 from dslc.cli.sources import as_argument
 from dslc.runtime.header import MOST_STEPS_PER_LAUNCH
 
@@ -140,51 +142,52 @@ def project_root(config: Config) -> Path:
     return config.path.parent if config.path is not None else Path()
 
 
+def artifact_path(config: Config) -> Path:
+    """Where the configuration's artifact lies, or would."""
+    return _place(config, check_config(config), options_of(config.build))
+
+
 def artifact_of(config: Config) -> Path:
-    """Build the configuration's artifact where it is stale, and give its path."""
-    return build_config(config)[0]
-
-
-def build_config(config: Config, progress: Progress | None = None) -> tuple[Path, BuildResult | None]:
-    """The path of the configuration's artifact, and what was built; None when the one that is there is up to date."""
+    """The path of the configuration's artifact, built where it is stale; a line on stderr says so, and why."""
     checked, options = check_config(config), options_of(config.build)
     with placed(config):
-        return build_if_stale(checked, options, project_root(config) / "build", progress)
+        path = _place(config, checked, options)
+        why = _stale(path, checked, options)
+        if why is None:
+            return path
+        with build_progress() as progress:
+            path, built = publish(checked, options, path.parent.parent, progress=progress)
+    note(f"built {path} in {built.seconds:.2f} s{why and f', since {why}'}")
+    return path
 
 
-def build_if_stale(
-    checked: Checked, options: Options, out: Path, progress: Progress | None = None
-) -> tuple[Path, BuildResult | None]:
-    """The path of the artifact in ``out``, and what was built; None when the one that is there is up to date."""
+def _place(config: Config, checked: Checked, options: Options) -> Path:
     from dslc.compiler.naming import artifact_name
 
     options.check()  # also where nothing is built: an unknown target is no reason to run what is there
     name = artifact_name(checked, options.name)
-    path = out / name / f"{name}.dslc"
-    if _is_fresh(path, name, checked, options):
-        return path, None
-    return publish(checked, options, out, progress=progress)
+    return project_root(config) / "build" / name / f"{name}.dslc"
 
 
-def _is_fresh(path: Path, name: str, checked: Checked, options: Options) -> bool:
+def _stale(path: Path, checked: Checked, options: Options) -> str | None:
+    """Why the artifact that is there is not what a build would make, "" where there is none; None where it is."""
     from dslc.compiler.options import recorded_options
     from dslc.compiler.toolchain.versions import toolchain
     from dslc.runtime.artifact import read_artifact
 
     if not (path.with_name("__init__.py").exists() and path.with_name("__init__.pyi").exists()):
-        return False
+        return ""
     try:
         header = read_artifact(path).header
     except ArtifactError:
-        return False  # missing, damaged, or of another version: to be built
-    wanted = {
-        "name": name,
-        "model": checked.name,
-        "source_sha256": checked.digest,
-        "toolchain": toolchain(options.targets),
-        "options": recorded_options(checked, options),
-    }
-    return all(header[key] == value for key, value in wanted.items())
+        return ""  # missing, damaged, or of another version
+    if (header["name"], header["model"], header["source_sha256"]) != (path.stem, checked.name, checked.digest):
+        return "the model has changed"
+    if header["toolchain"] != toolchain(options.targets):
+        return "the one there is of other compilers"
+    there, wanted = header["options"], recorded_options(checked, options)
+    other = sorted(name for name in {*there, *wanted} if there.get(name) != wanted.get(name))
+    return f"the one there is of other options ({', '.join(other)})" if other else None
 
 
 def publish(

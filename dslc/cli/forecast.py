@@ -87,7 +87,8 @@ def forecast(checked: Checked, options: Options, sizes: Mapping[str, int]) -> Fo
     program, _ = compile_entry(checked, entry, sizes, options)
     plan = program.memory
     assert plan is not None and program.schedule is not None
-    state = layout_state(checked, precision_of(checked, options).params).bytes
+    precision = precision_of(checked, options)
+    state = layout_state(checked, precision.params, precision.loss_scale).bytes
     seconds = total_seconds(program.schedule, machine_of(program.target, options.provider))
     again = 0 if program.mirrored is None else program.mirrored.nodes
     mirror = options.mirror if isinstance(options.mirror, str) else size_text(options.mirror)

@@ -10,6 +10,7 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+TARGET_HELP: Final = "cpu, or a GPU's architecture, as sm_90; several with commas, as cpu,sm_90."
 PRECISION_HELP: Final = "Compute in f32, f64 or, on GPUs, bf16 or f16."
 
 _SOURCE: Final = re.compile(r".*\.nn(:.*)?", re.DOTALL)
@@ -78,12 +79,13 @@ def size_option(f: F) -> F:
     )(f)
 
 
-def source_options(target_help: str) -> Callable[[F], F]:
+def source_options(target_help: str, size_help: str) -> Callable[[F], F]:
     """What a FILE is compiled for, of a command that takes an artifact too: --target, --precision, --providers, -D,
     --size."""
 
     def add(f: F) -> F:
-        f = define_option(size_option(f))
+        f = click.option("--size", "size", multiple=True, metavar="DIM=SIZE", help=f"{size_help} Repeatable.")(f)
+        f = define_option(f)
         f = click.option("--providers", metavar="NAME", help="FILE: as in `dslc build`.")(f)
         f = click.option("--precision", metavar="NAME", help="FILE: as in `dslc build`.")(f)
         return click.option("--target", metavar="NAME", help=f"FILE: {target_help}.")(f)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dslc.base.errors import DataError
-from dslc.cli.options import PRECISION_HELP, define_option, pairs, size_option, sizes
+from dslc.cli.options import PRECISION_HELP, TARGET_HELP, define_option, pairs, size_option, sizes
 
 if TYPE_CHECKING:
     from dslc.runtime.train.config import Config
@@ -38,7 +38,7 @@ def _with(f: F, training: bool) -> F:
             click.option("--model", metavar="FILE[:MODEL]", help="The model to use."),
             *(only_training if training else ()),
             click.option("--seed", metavar="N", help="Seed of weights, order and random draws."),
-            click.option("--target", metavar="NAME", help="Build for this target."),
+            click.option("--target", metavar="NAME", help=TARGET_HELP),
             click.option("--precision", metavar="NAME", help=PRECISION_HELP),
             define_option,
             size_option,

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from dslc.base.words import size_text
+
 
 def test_sizes_side_by_side(deep_net: Path, dslc: Callable[..., Any]) -> None:
     ran = dslc("mem", "net.nn", "--size", "B=64,512", "--budget", "2MiB", "--json")
@@ -40,6 +42,9 @@ def test_the_largest_batch_fits_and_the_next_does_not(deep_net: Path, dslc: Call
         totals = [row["total"] for row in ran.json["sizes"]][column::2]
         assert totals[0] <= 2**20 < totals[1], name
     assert dslc("mem", "net.nn", "--budget", "1 KiB", "--json").json["largest"] == {"never": None, "mirrored": None}
+    least = dslc("mem", "net.nn", "--size", "B=1", "--json").json["sizes"][0]
+    said = f"none\nB=1 takes {size_text(least['total'])}, of which {size_text(least['state'])} is state"
+    assert said in dslc("mem", "net.nn", "--budget", "1 KiB").out
     assert "largest B within 74.5 GiB: 4,096" in dslc("mem", "net.nn", "--budget", "h100").out
 
 

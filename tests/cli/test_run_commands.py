@@ -76,12 +76,23 @@ def test_a_change_of_the_source_is_built_again(dslc: Callable, project: Path) ->
     assert dslc("train", "--epochs", "1").code == 0
     (project / "net.nn").write_text(MODEL.replace("linear(16)", "linear(17)"))
     ran = dslc("train", "--epochs", "1")
-    assert ran.code == 0 and "built" in ran.err
+    assert ran.code == 0 and "s, since the model has changed" in ran.err
     ran = dslc("train", "--epochs", "1", "--size", "B=16")
-    assert ran.code == 0 and "built" in ran.err
+    assert ran.code == 0 and "s, since the one there is of other options (sizes)" in ran.err
     (project / "net.nn").write_text(MODEL)
     ran = dslc("eval")  # the weights that are there belong to the other model
     assert ran.code == 5 and "error[R305]" in ran.err and "fc.weight" in ran.err
+
+
+def test_looking_at_an_artifact_replaces_none(dslc: Callable, project: Path) -> None:
+    ran = dslc("info")
+    assert ran.code == 0 and "built build/net/net.dslc" in ran.err, "there was none"
+    assert dslc("build", "--providers", "reference").code == 0
+    for command in ("info", "mem"):
+        ran = dslc(command, "--json")
+        assert ran.code == 0 and {p["provider"] for p in ran.json["programs"]} == {"reference"}
+    ran = dslc("bench", "--seconds", "0.1", "--json")
+    assert ran.code == 0 and dslc("info", "--json").json["options"]["providers"] == "auto"
 
 
 def test_the_same_seed_gives_the_same_weights(dslc: Callable, project: Path) -> None:

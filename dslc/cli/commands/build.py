@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from dslc.cli.app import Command
-from dslc.cli.options import PRECISION_HELP, define_option, size_option
+from dslc.cli.options import PRECISION_HELP, TARGET_HELP, define_option, size_option
 from dslc.cli.output import emit, size_text, table
 from dslc.cli.progress import build_progress
 
@@ -24,7 +24,7 @@ _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
 @click.argument("model", metavar="[FILE[:MODEL]]", required=False)
 @click.option("--name", metavar="NAME", help="Name of the artifact and its Python module.")
 @click.option("-o", "out", metavar="FOLDER", help="Publish into FOLDER/NAME; default: build.")
-@click.option("--target", metavar="NAME", help="Build for this target.")
+@click.option("--target", metavar="NAME", help=TARGET_HELP)
 @click.option("--precision", metavar="NAME", help=PRECISION_HELP)
 @click.option(
     "--providers",

@@ -23,11 +23,12 @@ from dslc.cli.output import emit, size_text, table
 def command(artifact: str | None, weights: bool) -> None:
     """Show what an artifact holds.
 
-    ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml. Safe on files of unknown origin.
+    ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml, as it lies there. Safe on files of unknown
+    origin.
     """
     from dslc.runtime.artifact import read_artifact
 
-    path = find_artifact(artifact)
+    path = find_artifact(artifact, as_it_is=True)
     found = read_artifact(path)
     header = found.header
     interface, train = header["interface"], header["interface"]["train"]

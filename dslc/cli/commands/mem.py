@@ -25,7 +25,7 @@ from dslc.cli.output import emit, size_text, table
 @click.argument("artifact", metavar="[ARTIFACT|FILE[:MODEL]]", required=False)
 @click.option("--top", type=click.IntRange(0, 1000), default=5, metavar="N", help="Show the N largest buffers; 5.")
 @click.option("--budget", metavar="SIZE|GPU", help="FILE: the largest batch that fits into 20GiB, or an H100.")
-@source_options("plan for this target")
+@source_options("plan for this target", "FILE: sizes of a dim, as B=64,128.")
 def command(
     artifact: str | None,
     top: int,
@@ -38,9 +38,9 @@ def command(
 ) -> None:
     """Show planned memory; of a model, foresee it by size.
 
-    ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml. Of a FILE, the plan is made for each size
-    of --size, as B=64,128,256, as it is and with values computed again in the backward pass: what a step would take,
-    and its time by a model of the machine. Nothing else is compiled, and no GPU is needed.
+    ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml, as it lies there. Of a FILE, the plan is
+    made for each size of --size, as B=64,128,256, as it is and with values computed again in the backward pass: what a
+    step would take, and its time by a model of the machine. Nothing else is compiled, and no GPU is needed.
     """
     building = {"target": target, "precision": precision, "providers": providers}
     if names_source(artifact):
@@ -71,6 +71,11 @@ def _foreseen(
         plain, mirrored = (("none" if n is None else f"{n:,}") for n in most.values())
         name = checked.batch.name
         lines += ["", f"largest {name} within {size_text(limit)}: {plain}; with values computed again: {mirrored}"]
+        if most["mirrored"] is None:
+            *_, least = forecast.both(checked, options, {**found[0].sizes, name: checked.batch.low}, limit)
+            lines.append(
+                f"{name}={checked.batch.low} takes {size_text(least.total)}, of which {size_text(least.state)} is state"
+            )
     data = {"model": checked.name, "sizes": [f.as_json() for f in found], "budget": limit, "largest": most}
     emit(data, "\n".join(lines))
 
@@ -78,7 +83,7 @@ def _foreseen(
 def _planned(artifact: str | None, top: int) -> None:
     from dslc.runtime.artifact import read_artifact
 
-    path = find_artifact(artifact)
+    path = find_artifact(artifact, as_it_is=True)
     found = read_artifact(path)
     programs = found.all_programs()
     state = found.header["state"]["bytes"]

@@ -9,8 +9,7 @@ import click
 
 from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, NumericError
 from dslc.cli.app import Command
-from dslc.cli.output import emit, note, settings
-from dslc.cli.progress import build_progress
+from dslc.cli.output import emit, settings
 from dslc.cli.settings import config_options, read_config
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def command(
     published as build/NAME/NAME.safetensors; those of the run before become NAME.previous.safetensors. With --weights
     of another model, --map and --partial take what fits.
     """
-    from dslc.cli.compile import build_config
+    from dslc.cli.compile import artifact_of
     from dslc.face import load
     from dslc.runtime.train import diagnose
     from dslc.runtime.train.diagnose import overfit_one_batch
@@ -58,10 +57,7 @@ def command(
     config = read_config(**flags, start={"weights": weights, "map": name_map(renames), "partial": partial or None})
     require_data(config, training=True)
     require_weights(None if resume else config.start.weights)
-    with build_progress() as progress:
-        path, built = build_config(config, progress)
-    if built is not None:
-        note(f"built {path} in {built.seconds:.2f} s")
+    path = artifact_of(config)
     with load(path, device=device, weights="init", seed=config.train.seed) as session:
         # With --json, stdout holds the result alone.
         console = sys.stderr if settings().json else sys.stdout

@@ -20,7 +20,7 @@ _FILES = {"list": 1, "diff": 2, "convert": 2}
 
 @click.command(cls=Command)
 @click.argument("action", metavar="list|diff|convert", type=click.Choice(list(_FILES)))
-@click.argument("files", nargs=-1, required=True, metavar="FILE")
+@click.argument("files", nargs=-1, required=True, metavar="FILE [FILE]")
 @click.option(
     "--map", "renames", multiple=True, metavar="OLD=NEW", help="Convert: another name, or beginning of names."
 )
