@@ -189,7 +189,7 @@ def seconds(program: Program) -> float:
     """When the last node ends by the model."""
     assert program.schedule is not None
     times = timeline(program.schedule, program.streams, program.waits, machine_of(program.target, "own"))
-    return max(end for _, end in times.values())
+    return max((end for _, end in times.values()), default=0.0)
 
 
 @pytest.mark.parametrize("count", COUNTS)
