@@ -20,6 +20,15 @@ from dslc.cli.manual import Argument
 
 HERE: Final = Path(__file__).resolve().parent
 
+#: Variables that commands and Python read; those of fields stand in config.md.
+ENVIRONMENT: Final = (
+    ("DSLC_CACHE_DIR", "The folder of compiled kernels, else $XDG_CACHE_HOME/dslc, else ~/.cache/dslc; off: none."),
+    ("DSLC_CACHE_MIB", "How large that may become; 1024."),
+    ("DSLC_THREADS", "Threads of a CPU; by default as many as there are processors. The bits are the same."),
+    ("DSLC_GPU_TIMEOUT", "Seconds after which a GPU counts as hung; 600, or off."),
+    ("NO_COLOR", "No colour on a terminal, if it is set."),
+)
+
 
 def commands_page() -> str:
     """docs/commands.md from the commands' own help."""
@@ -28,6 +37,8 @@ def commands_page() -> str:
 
     lines = ["# Commands", ""]
     lines += ["Options of every command, before or behind its name:", "", *_options(app), ""]
+    lines += ["Variables of the environment:", "", "| variable | |", "|---|---|"]
+    lines += [*(f"| `{name}` | {text} |" for name, text in ENVIRONMENT), ""]
     for section in SECTIONS:
         names = [name for name, entry in COMMANDS.items() if entry.section == section]
         if names:

@@ -7,9 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 
+from dslc.cli.app import app
+from dslc.cli.table import COMMANDS
 from dslc.runtime.train.config import load_config
+from dslc.runtime.train.fields import FIELDS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -27,6 +31,54 @@ def test_links_lead_somewhere() -> None:
     for page in pages:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page}: {target}"
+
+
+PAGES = [
+    *ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.md"), *ROOT.glob("benchmarks/*.md"),
+    *ROOT.glob("dslc/base/pages/*.md"),
+]  # fmt: skip
+#: Options of other programs, and of scripts, that pages name.
+OTHERS = {"--update-golden", "--strict", "--upgrade", "--length", "--temperature", "--torch", "--modes", "--rounds",
+          "--only"}  # fmt: skip
+
+
+def test_every_option_that_a_page_names_is_there() -> None:
+    """Of the command that it stands behind, where it stands behind one. docs/commands.md has all of them."""
+    with click.Context(app) as context:
+        commands = {name: app.get_command(context, name) for name in COMMANDS}
+    options = {
+        n: {o for p in c.params for o in p.opts} | {"-h", "--help"} for n, c in commands.items() if c is not None
+    }
+    known = set().union(*options.values(), OTHERS, {"--version"})
+    wrong: list[str] = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        wrong += [f"{page.name}: {o}" for o in re.findall(r"(?<![\w-])--[a-z][a-z-]*", text) if o not in known]
+        for command, rest in re.findall(r"\bdslc ([a-z]+)((?: [^`\n|;&#>]*)?)", text):
+            given = re.findall(r"(?<![\w-])--?[A-Za-z][a-z-]*", rest) if command in options else []
+            wrong += [f"{page.name}: dslc {command} {o}" for o in given if o not in options[command]]
+    assert not wrong
+
+
+def test_every_path_and_variable_that_a_page_names_is_there() -> None:
+    texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
+    folders = "dsl|compiler|runtime|dslc|tests|docs|examples|benchmarks"
+    for page, text in texts.items():
+        for path in re.findall(rf"`((?:{folders})/[\w./-]+)`", text):
+            assert (ROOT / path).exists(), f"{page}: {path}"
+    sources = [path for floor in ("dsl", "compiler", "runtime", "dslc/base", "dslc/cli")
+               for path in (ROOT / floor).rglob("*.py")]  # fmt: skip
+    read = {name for path in sources for name in re.findall(r"\bDSLC_[A-Z_]+[A-Z]\b", path.read_text(encoding="utf-8"))}
+    named = set(re.findall(r"\bDSLC_[A-Z_]+[A-Z]\b", "".join(texts.values())))
+    fields = {field.variable for field in FIELDS if not field.open}
+    ours = {"DSLC_SEED", "DSLC_SOAK", "DSLC_FAILPOINT", "DSLC_FAILPOINT_LOG"}  # of the tests
+    assert read - ours <= named <= read | fields | ours
+
+
+def test_the_readme_names_every_command() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    missing = [name for name in COMMANDS if not re.search(rf"`(dslc )?{name}\b", readme)]
+    assert not missing
 
 
 def test_the_configurations_of_config_md_are_read(tmp_path: Path) -> None:
