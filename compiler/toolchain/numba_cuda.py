@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, Final
 
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.ir.types import DType
 
+WITHOUT_WAIT: Final = ("sm_80",)  # architectures that launch no kernel before those that it follows are done
 _COMMENT = re.compile(r"//[^\n]*")
 _ENVIRONMENT = re.compile(r"^\.common \.global [^\n]*_ZN08NumbaEnv[^\n]*\n", re.MULTILINE)
 _ENTRY = re.compile(r"\.visible \.entry (\w+)\(")
@@ -29,7 +30,16 @@ def ptx_of(source: Source, architecture: str) -> bytes:
         output="ptx",
         launch_bounds=(source.threads, source.resident) if source.resident > 1 else source.threads,
     )
-    return _clean(text, source.name).encode("ascii")
+    text = _clean(text, source.name)
+    return (waiting(text) if architecture not in WITHOUT_WAIT else text).encode("ascii")
+
+
+def waiting(text: str) -> str:
+    """PTX whose entry begins with a wait for the kernels before, so that the device may launch it while they end."""
+    body = text.index("\n{\n", text.index(".entry")) + 3
+    while text.startswith(("\t.", "."), body):  # declarations
+        body = text.index("\n", body) + 1
+    return f"{text[:body]}\tgriddepcontrol.wait;\n{text[body:]}"
 
 
 def _function_of(source: Source) -> Any:

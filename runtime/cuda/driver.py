@@ -232,6 +232,14 @@ class Driver(CheckedCalls):
         node.kernelParams = args.address
         return self._call("cuGraphAddKernelNode", graph, list(after), len(after), node)
 
+    def let_begin_early(self, graph: Any, before: Any, kernel: Any) -> None:
+        """Has a kernel follow another one, which it waits for by itself: it is launched when all blocks of that one
+        are over, before all that they wrote is there."""
+        edge = self._binding.CUgraphEdgeData()
+        edge.from_port = self._binding.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
+        edge.type = self._binding.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+        self._call("cuGraphAddDependencies", graph, [before], [kernel], [edge], 1)
+
     def add_copy(self, graph: Any, after: Sequence[Any], target: int, source: int, size: int, context: Any) -> Any:
         node = self._binding.CUDA_MEMCPY3D()
         kind = self._binding.CUmemorytype(_DEVICE_MEMORY)

@@ -2,7 +2,8 @@
 
 A step is one kernel launch, copy, fill or library's call with addresses and sizes worked out. Its order among others
 follows from the plan's streams and events: behind the step before it on its stream, and behind what its stream waited
-for.
+for. A kernel behind one other kernel is launched while that ends, and waits by itself until its results are there
+(programmatic dependent launch), which hides what a launch takes.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
-    """A kernel with its arguments. ``where``: the node's name and line, for messages."""
+    """A kernel with its arguments. ``where``: the node's name and line, for messages. ``waits``: its code begins with a
+    wait for the kernel before, so that it may be launched while that one ends."""
 
     function: Any
     grid: tuple[int, int, int]
@@ -30,6 +32,7 @@ class Launch:
     shared: int
     args: Arguments
     where: str
+    waits: bool = False
 
     def add(self, device: Device, graph: Any, after: Sequence[Any]) -> Any:
         return device.driver.add_kernel(graph, after, self.function, self.grid, self.block, self.shared, self.args)
@@ -154,6 +157,11 @@ def dependencies(placed: Sequence[Placed]) -> tuple[list[Step], list[tuple[int, 
     return steps, after
 
 
+def may_begin_early(step: Step, before: Step) -> bool:
+    """Whether a step may be launched while the one that it follows ends."""
+    return isinstance(step, Launch) and step.waits and isinstance(before, Launch)
+
+
 class Bulk:
     """Steps that are submitted with one launch of a CUDA graph."""
 
@@ -168,7 +176,11 @@ class Bulk:
             nodes: list[Any] = []
             for step, after in zip(self.steps, self.after, strict=True):
                 try:
-                    nodes.append(step.add(device, graph, [nodes[i] for i in after]))
+                    if len(after) == 1 and may_begin_early(step, self.steps[after[0]]):
+                        nodes.append(step.add(device, graph, []))
+                        driver.let_begin_early(graph, nodes[after[0]], nodes[-1])
+                    else:
+                        nodes.append(step.add(device, graph, [nodes[i] for i in after]))
                 except DslcError as error:
                     error.place = f"{step.where}: {error.place}"
                     raise

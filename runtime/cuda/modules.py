@@ -14,6 +14,7 @@ from dslc.runtime.cuda.device import Device
 _SHARED_WITHOUT_ASKING: Final = 48 << 10  # bytes of dynamic shared memory that any kernel may take
 _CUDA_MACHINE: Final = 190  # EM_CUDA
 _SECTION_HEADER: Final = 64
+_WAIT: Final = b"griddepcontrol.wait;"
 _NO_BITS: Final = 8  # SHT_NOBITS: a section without bytes in the file
 
 
@@ -48,6 +49,11 @@ def check_ptx(data: bytes | memoryview, place: str) -> None:
         raise ArtifactError("R301", "PTX that is no plain text", place=place, help="build the artifact again")
 
 
+def _ptx_of(cubin: str) -> str:
+    """The name of the PTX beside a cubin."""
+    return cubin.removesuffix(".cubin") + ".ptx"
+
+
 class Modules:
     """The code of one target on one device, whose context is current in every call but the constructor.
 
@@ -65,6 +71,7 @@ class Modules:
         self._modules: dict[str, Any] = {}
         self._functions: dict[tuple[str, str], Any] = {}
         self._shared: dict[tuple[str, str], int] = {}
+        self._waits: dict[str, bool] = {}
         self.compilations = 0
         self.seconds = 0.0
 
@@ -90,8 +97,15 @@ class Modules:
             raise
         return self._functions[key]
 
+    def waits(self, blob: str) -> bool:
+        """Whether a kernel's code waits by itself for the kernel that was launched before it, as its PTX says."""
+        if blob not in self._waits:
+            ptx = self._blobs.get(_ptx_of(blob))
+            self._waits[blob] = ptx is not None and _WAIT in bytes(ptx)
+        return self._waits[blob]
+
     def _module(self, blob: str) -> Any:
-        name = blob.removesuffix(".cubin") + ".ptx" if self._through_ptx else blob
+        name = _ptx_of(blob) if self._through_ptx else blob
         if name in self._modules:
             return self._modules[name]
         if name not in self._blobs:

@@ -103,6 +103,7 @@ class FakeDriver:
         self.capability, self.total, self.devices = capability, total, devices
         self.calls: Counter[str] = Counter()
         self.log: list[str] = []
+        self.early = 0  # edges of graphs between kernels, the later of which may begin early
         self.fail_at: int | None = None  # the number of the call that fails, from 1
         self.fail_with = INVALID
         self.fired = 0
@@ -558,6 +559,17 @@ class FakeDriver:
         block = (node.blockDimX, node.blockDimY, node.blockDimZ)
         run = self._kernel(node.func, grid, block, node.sharedMemBytes, node.kernelParams)
         return self._node(graph, after, count, run, "kernel")
+
+    def do_cuGraphAddDependencies(self, graph: Any, of: Any, to: Any, edges: Any, count: int) -> tuple[()]:
+        nodes = self._get(graph, dict)
+        [before], [node], [edge] = ([int(x) for x in of], [nodes[int(x)] for x in to], edges)
+        assert count == 1 and before in nodes and nodes[before].kind == node.kind == "kernel"
+        assert (int(edge.from_port), int(edge.type)) == (1, 1), (
+            "when the blocks are over, for a kernel that waits by itself"
+        )
+        node.after = (*node.after, before)
+        self.early += 1
+        return ()
 
     def do_cuGraphAddMemcpyNode(self, graph: Any, after: Any, count: int, node: Any, context: Any) -> Any:
         assert int(node.srcMemoryType) == int(node.dstMemoryType) == 2 and node.Height == node.Depth == 1

@@ -110,6 +110,7 @@ def write_gpu_line(
     targets: Sequence[str] = ("sm_90",),
     bulks: bool = False,
     ptx: bool = True,
+    waits: bool = False,
     mix: bool = False,
     name: str = "line",
     options: Mapping[str, Any] | None = None,
@@ -144,6 +145,7 @@ def write_gpu_line(
                     blobs.append(Blob(step.blob, "cubin", fake_cubin(int(target[3:].rstrip("a")), step.symbol)))
                     if ptx:
                         text = f".version 9.0\n.target {target}\n.visible .entry {step.symbol}(\n".encode()
+                        text += b"griddepcontrol.wait;\n" if waits else b""
                         blobs.append(Blob(step.blob.removesuffix("cubin") + "ptx", "ptx", text))
     header = line_model.header(programs, row_independent=not mix, name=name)
     header["required_features"] = sorted({"reference" if t == "cpu" else "cuda" for t in targets})

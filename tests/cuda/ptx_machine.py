@@ -87,6 +87,8 @@ class _Thread:
                 continue
             if words[0] == "ret":
                 return
+            if words[0] == "griddepcontrol":  # nothing runs beside
+                continue
             if words[0] == "bra":
                 at = program.labels[operands[0]]
             elif words[0] in ("ld", "st"):

@@ -167,6 +167,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
            const float *__restrict__ delta, const T *__restrict__ dy, T *__restrict__ dk, T *__restrict__ dv) {
   const T *const own[OWN] = {k, v}, *const other[2] = {q, dy};
 #endif
+  wait_for_those_before();
   extern __shared__ __align__(128) unsigned char memory[];
   const unsigned own_tiles = shared_address(memory), stages = own_tiles + OWN * OWN_TILE;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;

@@ -42,6 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
 #pragma unroll
   for (int i = 0; i < OWN_B; ++i) rows_b[i] = b_row(s, z, min(n_first + side_b(i), s.N - 1));
 
+  wait_for_those_before();
   SUM held_a[COUNT_A], held_b[COUNT_B];
   auto fetch = [&](int k) {
 #pragma unroll

@@ -37,6 +37,7 @@ extern "C" __global__ void KERNEL(
 #endif
     T *__restrict__ y, NUMBERS) {
   const Numbers s = GIVEN;
+  wait_for_those_before();
   constexpr int EACH = MODE == 2 ? 8 : 4;
 #if STEPPED
   const unsigned long long turn = (unsigned long long)*step, first = (unsigned long long)(*row * s.ROW_ELEMENTS);

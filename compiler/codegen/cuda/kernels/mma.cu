@@ -55,6 +55,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
 #pragma unroll
   for (int i = 0; i < OWN_B; ++i) rows_b[i] = b_row(s, z, min(n_first + BringB::side(i), s.N - 1));
 
+  wait_for_those_before();
   auto bring = [&](int stage, int k) {
     PlaceA step_a;
     PlaceB step_b;

@@ -45,6 +45,13 @@ __device__ __forceinline__ void store(f16 *to, float x, float y) {
 __device__ __forceinline__ float fused(float x, float y, float z) { return __fmaf_rn(x, y, z); }
 __device__ __forceinline__ double fused(double x, double y, double z) { return __fma_rn(x, y, z); }
 
+// Waits for the kernel before this one, since the device may have launched this one ahead. Nothing is read or written earlier.
+__device__ __forceinline__ void wait_for_those_before() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 // nan where either is, as numpy has them.
 __device__ __forceinline__ float lesser(float x, float y) {
   float z;

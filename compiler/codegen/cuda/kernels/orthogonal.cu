@@ -51,6 +51,7 @@ __device__ void put_missing(const double *vectors, double *row, int before) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const float *__restrict__ x, T *__restrict__ y, double *vectors) {
+  wait_for_those_before();
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   for (int i = warp; i < N; i += THREADS / 32) {
     double *row = vectors + (long long)i * M;

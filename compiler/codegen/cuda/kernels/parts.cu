@@ -6,6 +6,7 @@ constexpr int ACROSS = THREADS / DOWN;
 
 extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const SUM *__restrict__ parts, OTHERS C *__restrict__ c, NUMBERS) {
   const Numbers s = GIVEN;
+  wait_for_those_before();
   const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
   const long long e = (blockIdx.x * (long long)ACROSS + across) * LANES;
   SUM sums[LANES] = {};

@@ -66,6 +66,7 @@ extern "C" __global__ void KERNEL(const X *__restrict__ x, const Y *__restrict__
 extern "C" __global__ void KERNEL(const X *__restrict__ x, X *__restrict__ y, NUMBERS) {
 #endif
   const Numbers s = GIVEN;
+  wait_for_those_before();
   Spot spot;
   if (!found(s, spot)) return;
   const int own[3] = {s.OWN0, s.OWN1, s.OWN2};

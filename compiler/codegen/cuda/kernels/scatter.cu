@@ -8,6 +8,7 @@ __device__ __forceinline__ long long id_of(const I *ids, int length, int outer, 
 extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict__ rows, const I *__restrict__ ids, T *__restrict__ table,
                                                                   NUMBERS) {
   const Numbers s = GIVEN;
+  wait_for_those_before();
   const int outer = blockIdx.x / s.LENGTH, own = blockIdx.x % s.LENGTH;
   const long long id = id_of(ids, s.LENGTH, outer, own);
   T *lines = table + (long long)outer * s.COUNT * s.INNER;

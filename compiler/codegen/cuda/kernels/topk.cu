@@ -27,6 +27,7 @@ __device__ __forceinline__ void first_of_warp(KEY &held, int &place) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const T *__restrict__ x, T *__restrict__ values, int *__restrict__ places) {
+  wait_for_those_before();
   const long long before = blockIdx.x / AFTER, after = blockIdx.x % AFTER;
   const T *line = x + before * COUNT * AFTER + after;
   __shared__ KEY keys[THREADS / 32];
