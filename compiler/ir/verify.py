@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
+from dslc.compiler.ir.graph import Attrs, Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.intervals import Ownership
-from dslc.compiler.ir.op import Mismatch
+from dslc.compiler.ir.op import Mismatch, Op
 from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Place, Program
 from dslc.compiler.ir.text import format_node, numbering
 from dslc.compiler.ir.types import DType, TensorType
@@ -38,11 +38,28 @@ def _fault(graph: Graph, node: Node | None, why: str) -> VerifyError:
     return VerifyError(f"{node.op.name} {node.name}: {why}\n" + "\n".join(lines))
 
 
-def verify_graph(graph: Graph) -> None:
-    """Every value stands before its readers, every type is what its op infers, updates fit their states.
+class Inferred:
+    """What ops infer, kept from one graph to the next: most nodes of a pass are those of the pass before it."""
+
+    def __init__(self) -> None:
+        # the op and the attributes by identity, which they keep for as long as they stand here
+        self._known: dict[tuple[int, int, tuple[TensorType, ...]], tuple[Op, Attrs, tuple[TensorType, ...]]] = {}
+
+    def types(self, node: Node) -> tuple[TensorType, ...]:
+        """The node's types by its op. Raises Mismatch."""
+        key = id(node.op), id(node.attrs), node.input_types
+        if key not in self._known:
+            self._known[key] = node.op, node.attrs, tuple(node.op.infer(node.input_types, node.attrs))
+        return self._known[key][2]
+
+
+def verify_graph(graph: Graph, inferred: Inferred | None = None) -> None:
+    """Every value stands before its readers, every type is what its op infers, updates fit their states. ``inferred``:
+    that of the graphs before.
 
     Raises VerifyError naming the node and its neighbours. Linear in nodes.
     """
+    inferred = inferred or Inferred()
     known: set[Value] = set()
     names: set[str] = set()
     for source in graph.inputs:
@@ -55,7 +72,7 @@ def verify_graph(graph: Graph) -> None:
             if value not in known:
                 raise _fault(graph, node, f"input {i} is not computed before it is read")
         try:
-            types = tuple(node.op.infer(node.input_types, node.attrs))
+            types = inferred.types(node)
         except Mismatch as mismatch:
             raise _fault(graph, node, f"does not fit its inputs: {mismatch.why}") from mismatch
         if types != node.types:

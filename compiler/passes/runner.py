@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from dslc.compiler.cost import moved
 from dslc.compiler.ir.build import Build, Pass
 from dslc.compiler.ir.program import Program
-from dslc.compiler.ir.verify import VerifyError, verify_graph, verify_program
+from dslc.compiler.ir.verify import Inferred, VerifyError, verify_graph, verify_program
 
 #: Takes a pass's name and the program behind it.
 Keep: TypeAlias = Callable[[str, Program], object]
@@ -75,7 +75,8 @@ def _run(
     until: str | None,
     keep: Keep | None,
 ) -> tuple[Program, tuple[PassReport, ...]]:
-    verify_graph(program.graph)
+    inferred = Inferred()
+    verify_graph(program.graph, inferred)
     if keep is not None:
         keep("input", program)
     reports: list[PassReport] = []
@@ -88,7 +89,7 @@ def _run(
         done = time.perf_counter()
         try:
             if program.graph is not before.graph:
-                verify_graph(program.graph)
+                verify_graph(program.graph, inferred)
             verify_program(program, build)
         except VerifyError as error:
             raise VerifyError(f"after {name}: {error}") from error
