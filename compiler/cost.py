@@ -31,7 +31,7 @@ CONTRACTIONS: Final = frozenset(
     {"matmul", "sdpa", "sdpa_grad", "contraction"}
     | {f"{name}{layout}" for name in ("conv", "conv_dgrad", "conv_wgrad") for layout in ("", "_last")}
 )
-_BODIES: Final = ("fused", "fused_sums")
+_BODIES: Final = ("fused", "fused_sums", "finished_sums")
 _TILE: Final = 128  # columns of a product that a block of a GPU makes
 
 

@@ -30,6 +30,7 @@ from dslc.compiler.passes.bitmasks import bitmasks
 from dslc.compiler.passes.decompose import decompose
 from dslc.compiler.passes.dropped import dropped
 from dslc.compiler.passes.epilogue import epilogue
+from dslc.compiler.passes.finish import finish
 from dslc.compiler.passes.fuse import fuse
 from dslc.compiler.passes.gather import gather
 from dslc.compiler.passes.join import join
@@ -46,7 +47,9 @@ from dslc.compiler.passes.streams import streams
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
-_FUSING: Final[tuple[Pass, ...]] = (fuse, epilogue, slope, gather, join, absorb, again, keep, bitmasks, dropped, beside)
+_FUSING: Final[tuple[Pass, ...]] = (
+    fuse, epilogue, slope, gather, join, absorb, again, keep, bitmasks, finish, dropped, beside
+)  # fmt: skip
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 
 

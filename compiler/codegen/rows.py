@@ -14,7 +14,7 @@ from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
 from dslc.compiler.ops.fused import expanded, packed_inputs
-from dslc.compiler.ops.fused_sums import full_shape
+from dslc.compiler.ops.fused_sums import finish_of, full_shape, parted
 
 #: Of an argument: "x" like the whole tensor, "bits" so too, of b1 as bits, "row" without the inner axes, "along" the
 #: inner axes alone, or strides.
@@ -251,20 +251,20 @@ def in_top_k(node: Node) -> list[Launch]:
 
 
 def fused_sums(node: Node) -> list[Launch]:
-    """One element stage: the steps, then all sums."""
+    """One element stage: the steps, then all sums; and what becomes of them, where that is a part of the node."""
     shape = full_shape(node)
     bits = packed_inputs(node.attrs)
-    reads: list[Kind] = [
-        "bits" if i in bits else broadcast_strides(t.ints, shape) for i, t in enumerate(node.input_types)
-    ]
+    wide, late = parted(node.inputs, node.attrs)
+    reads: list[Kind] = ["bits" if i in bits else broadcast_strides(v.type.ints, shape) for i, v in enumerate(wide)]
+    reads += ["row" if v.type.rank else broadcast_strides((), shape) for v in late]
     over = int_tuple(node.attrs, "over")
     summed = int_tuple(node.attrs, "summed")
     whole = int_tuple(node.attrs, "kept") if "kept" in node.attrs else ()
-    rows = Rows(node, shape, over, reads, [*["row"] * len(summed), *["x"] * len(whole)])
-    known = [rows.input(i) for i in range(len(node.inputs))]
-    values = list(node.inputs)
+    rows = Rows(node, shape, over, reads, [*["row"] * (len(node.outputs) - len(whole)), *["x"] * len(whole)])
+    known = [rows.input(i) for i in range(len(wide))]
+    values = list(wide)
     rows.b.element()
-    for step in expanded(node.inputs, node.attrs):
+    for step in expanded(wide, node.attrs):
         known.append(pointwise.step_value(rows.b, step, [known[values.index(v)] for v in step.inputs]))
         values.append(step.out)
     for number, i in enumerate(whole):
@@ -272,13 +272,25 @@ def fused_sums(node: Node) -> list[Launch]:
     kept = [rows.let(known[i], values[i].type.dtype) for i in summed]
     sums = [rows.b.reduce("sum", value) for value in kept]
     rows.b.row()
-    for number, total in enumerate(sums):
-        rows.store(number, total)
+    for number, result in enumerate(_finished(rows, sums) if "finish" in node.attrs else sums):
+        rows.store(number, result)
     return rows.launch()
+
+
+def _finished(rows: Rows, sums: list[Expr]) -> list[Expr]:
+    """What becomes of the sums of ``finished_sums``."""
+    node, steps = rows.node, finish_of(rows.node)
+    _, late = parted(node.inputs, node.attrs)
+    first = len(node.inputs) - len(late)
+    known = [*sums, *(rows.input(first + i) for i in range(len(late)))]
+    for step, (_, read, _) in zip(steps, node.attrs["finish"]):  # type: ignore[arg-type]
+        known.append(pointwise.step_value(rows.b, step, [known[i] for i in read]))
+    return [known[i] for i in int_tuple(node.attrs, "results")]
 
 
 LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
     "fused_sums": fused_sums,
+    "finished_sums": fused_sums,
     "sum": total,
     "prod": total,
     "norm": norm,

@@ -298,4 +298,6 @@ def _overlap(a: Place, a_size: int, b: Place, b_size: int) -> bool:
 
 
 def _same_elements(a: TensorType, b: TensorType) -> bool:
-    return a.shape == b.shape and a.dtype.itemsize == b.dtype.itemsize
+    """Whether element i of one belongs to element i of the other; axes of size 1 do not matter."""
+    shapes = ([size for size in t.shape if size != 1] for t in (a, b))
+    return next(shapes) == next(shapes) and a.dtype.itemsize == b.dtype.itemsize

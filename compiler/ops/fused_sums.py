@@ -1,12 +1,13 @@
-"""``fused_sums``: several sums over the same axes of what pointwise steps compute. Passes make it."""
+"""``fused_sums``: several sums over the same axes of what pointwise steps compute; ``finished_sums``: with what becomes
+of them. Passes make them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from dslc.compiler.ir.graph import Attrs, Node, Value
+from dslc.compiler.ir.graph import Attrs, Input, Kind, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Cost, NoGradient, Op, broadcast, register
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import int_tuple, ints_attr
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
 _T = TypeVar("_T")
+MAX_LATE: Final = 16
+MAX_RESULTS: Final = 16
+_MAX_INPUTS: Final = 64
 
 
 class FusedSums(Op):
@@ -58,7 +62,58 @@ class FusedSums(Op):
         return Cost(flops + elements * len(ints_attr(node.attrs, "summed")), moved)
 
 
+class FinishedSums(Op):
+    """finished_sums(x0, ..., v0, ...): the results of pointwise steps behind sums, as statistics of a batch.
+
+    As ``fused_sums`` of the inputs but the last ``late`` ones, with the attributes ``body``, ``summed`` and ``over``,
+    without ``kept``. The steps of the attribute ``finish`` count these sums, then the late inputs, which have the shape
+    of a sum or none, then themselves; ``results``: the numbers of the outputs.
+    """
+
+    name = "finished_sums"
+    # a sum's inputs have been read when what becomes of it is written
+    inplace = tuple((i, o) for i in range(_MAX_INPUTS) for o in range(MAX_RESULTS))
+
+    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
+        wide, late = parted(types, attrs)
+        known = [*fused_sums.infer(wide, attrs), *late]
+        for name, inputs, step_attrs in steps({"body": attrs["finish"]}):
+            known.extend(OPS[name].infer([known[i] for i in inputs], step_attrs))
+        return tuple(known[i] for i in ints_attr(attrs, "results"))
+
+    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
+        raise NoGradient("fusion comes after differentiation")
+
+    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
+        wide, late = parted(xs, attrs)
+        known = [*fused_sums.meaning(wide, attrs), *late]
+        for name, inputs, step_attrs in steps({"body": attrs["finish"]}):
+            known.extend(OPS[name].meaning([known[i] for i in inputs], step_attrs))
+        return [known[i] for i in attrs["results"]]
+
+    def cost(self, node: Node) -> Cost:
+        wide, _ = parted(node.inputs, node.attrs)
+        flops = sum(step.op.cost(step).flops for step in expanded(wide, node.attrs))
+        moved = sum(t.bytes for t in (*node.input_types, *node.types))
+        return Cost(flops + prod(full_shape(node)) * len(ints_attr(node.attrs, "summed")), moved)
+
+
 fused_sums = register(FusedSums())
+finished_sums = register(FinishedSums())
+
+
+def parted(inputs: Sequence[_T], attrs: Mapping[str, Any]) -> tuple[Sequence[_T], Sequence[_T]]:
+    """What is summed, and what comes to the sums."""
+    count = len(inputs) - attrs.get("late", 0)
+    return inputs[:count], inputs[count:]
+
+
+def finish_of(node: Node) -> list[Node]:
+    """The steps behind the sums as nodes; the first values that they read are the sums."""
+    wide, late = parted(node.inputs, node.attrs)
+    types = fused_sums.infer([v.type for v in wide], node.attrs)
+    sums = [Input(f"sum{i}", Kind.DATA, t).value for i, t in enumerate(types)]
+    return expanded([*sums, *late], {"body": node.attrs["finish"]})
 
 
 def _kept(attrs: Mapping[str, Any]) -> tuple[int, ...]:
@@ -73,5 +128,5 @@ def _plain(inputs: Sequence[_T], attrs: Mapping[str, Any]) -> list[_T]:
 
 def full_shape(node: Node) -> tuple[int, ...]:
     """What the inputs broadcast to, but those that are bits."""
-    types = _plain(node.input_types, node.attrs)
+    types = _plain(parted(node.input_types, node.attrs)[0], node.attrs)
     return TensorType(node.types[0].dtype, broadcast([t.shape for t in types])).ints

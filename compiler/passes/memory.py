@@ -24,6 +24,7 @@ from dslc.base.errors import DslcError
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Move, Place, Program
+from dslc.compiler.ir.types import TensorType
 from dslc.compiler.passes.offsets import Buffer, assign
 from dslc.compiler.passes.overlap import HappensBefore
 from dslc.compiler.passes.schedule import contents
@@ -53,6 +54,12 @@ def scalar_offsets(names: list[str]) -> dict[str, int]:
             help="make some of them constants: `const NAME = ...`",
         )
     return {**_FIXED_SCALARS, **{name: _FIRST_SLOT + _SLOT * i for i, name in enumerate(others)}}
+
+
+def _alike(a: TensorType, b: TensorType) -> bool:
+    """Whether element i of one may lie where element i of the other does, whatever axes of size 1 they have."""
+    shapes = ([size for size in t.shape if size != 1] for t in (a, b))
+    return next(shapes) == next(shapes) and a.dtype.itemsize == b.dtype.itemsize
 
 
 def _aligned(size: int) -> int:
@@ -170,13 +177,7 @@ class _Planner:
     def _allows(self, node: Node, old: Value, new: Value) -> bool:
         """Whether the op may write output ``new`` over its input ``old``."""
         read = [i for i, v in enumerate(node.inputs) if self.content[v] is old]
-        itemsize = new.type.dtype.itemsize
-        return all(
-            (i, new.index) in node.op.inplace
-            and node.inputs[i].type.shape == new.type.shape
-            and node.inputs[i].type.dtype.itemsize == itemsize
-            for i in read
-        )
+        return all((i, new.index) in node.op.inplace and _alike(node.inputs[i].type, new.type) for i in read)
 
     def _in_state(self, value: Value) -> bool:
         place = self.places.get(self.content[value])

@@ -45,6 +45,20 @@ def _asking(shape: tuple[int, ...], over: tuple[int, ...]) -> Sample:
     return Sample([Spec(shape), Spec((shape[-1],)), bits], attrs, differentiable=(), reference=reference)
 
 
+def _finished(shape: tuple[int, ...], over: tuple[int, ...]) -> Sample:
+    """A mean and what comes of it, a scalar and a vector."""
+    kept = tuple(size for axis, size in enumerate(shape) if axis not in over)
+
+    def reference(x: Any, rate: Any, old: Any, **attrs: Any) -> Any:
+        total = np.sum(x * x, axis=over)
+        return old + total * rate, total, np.maximum(total * rate, old)
+
+    finish = (("mul", (0, 1), ()), ("add", (2, 3), ()), ("maximum", (3, 2), ()))
+    attrs = {"body": (("mul", (0, 0), ()),), "summed": (1,), "over": over}
+    attrs |= {"late": 2, "finish": finish, "results": (4, 0, 5)}
+    return Sample([Spec(shape), Spec(()), Spec(kept)], attrs, differentiable=(), reference=reference)
+
+
 SAMPLES: dict[str, list[Sample]] = {
     "fused_sums": [
         _sample((3, 5, 4), (4,), (0, 1)),
@@ -68,5 +82,12 @@ SAMPLES: dict[str, list[Sample]] = {
             differentiable=(),
             reference=lambda x, **a: np.sum(x, 1),
         ),
-    ]
+    ],
+    "finished_sums": [
+        _finished((5, 6, 8), (0, 1)),
+        _finished((2, 3, 5), (0, 2)),
+        _finished((900, 7), (0,)),
+        _finished((4, 300), (1,)),
+        _finished((6,), (0,)),
+    ],
 }

@@ -1,0 +1,103 @@
+"""What becomes of sums is computed by the kernel that adds them up: the statistics of a batch.
+
+Before::
+
+    %2, %3 = fused_sums %x, %rm {...} : f32[64], f32[64]  # bn forward
+    %4, %5, %6 = fused %2, %3, %w, %rm {...} : f32[64], f32[64], f32[64]  # bn forward
+
+After::
+
+    %4, %5, %6 = finished_sums %x, %rm, %w, %rm {..., finish=..., late=2, results=...} : f32[64], f32[64], f32[64]
+
+So a launch for a few numbers is gone. Of a node that reads sums everything else that it reads must be there before
+them, and all of it have their shape. The bits stay. GPUs alone; linear in nodes and reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.fused import MAX_STEPS, expanded, results_of
+from dslc.compiler.ops.fused_sums import MAX_LATE, MAX_RESULTS, finished_sums
+from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered, with_values
+
+_HALVES = (DType.BF16, DType.F16)  # a kernel of rows keeps such values in f32 on the way
+
+
+def finish(program: Program, build: Build) -> Program:
+    """The pass."""
+    if build.target == "cpu" or not build.fuse:
+        return program
+    return dataclasses.replace(program, graph=finish_graph(program.graph))
+
+
+def finish_graph(graph: Graph) -> Graph:
+    """The graph with such sums. Running it twice changes nothing more."""
+    behind = _behind(graph)
+    if not behind:
+        return graph
+    taken = {node: sums for sums, node in behind.items()}
+    wanted = {v for n in graph.nodes for v in n.inputs if v.producer is not taken.get(n)} | {*graph.roots}
+    new: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if node in taken:
+            continue
+        if node in behind:
+            _finish(node, behind[node], wanted, new)
+            continue
+        fresh = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
+        if fresh is not node:
+            new.update(zip(node.outputs, fresh.outputs))
+    return with_values(graph, new)
+
+
+def _behind(graph: Graph) -> dict[Node, Node]:
+    """Sums -> the pointwise node that is computed with them."""
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    readers = graph.readers()
+    found: dict[Node, Node] = {}
+    taken: set[Node] = set()
+    for sums in graph.nodes:
+        if sums.op.name != "fused_sums" or "kept" in sums.attrs:
+            continue
+        for node in dict.fromkeys(r for v in sums.outputs for r in readers.get(v, ())):
+            if node not in taken and _fits(sums, node, position):
+                found[sums] = node
+                taken.add(node)
+                break
+    return found
+
+
+def _fits(sums: Node, node: Node, position: dict[Node, int]) -> bool:
+    shape = sums.types[0].shape
+    if not is_pointwise(node) or node.phase is not sums.phase or any(t.shape != shape for t in node.types):
+        return False
+    late = [v for v in node.inputs if v.producer is not sums]
+    there = all(not isinstance(v.producer, Node) or position[v.producer] < position[sums] for v in late)
+    few = len(late) <= MAX_LATE and len(node.outputs) + len(sums.outputs) <= MAX_RESULTS
+    if not there or not few or len(body_of(node)) > MAX_STEPS or any(v.type.shape not in (shape, ()) for v in late):
+        return False
+    steps = expanded(node.inputs, {"body": body_of(node)})
+    return not any(v.type.dtype in _HALVES for step in steps for v in (*step.inputs, step.out))
+
+
+def _finish(sums: Node, node: Node, wanted: set[Value], new: dict[Value, Value]) -> None:
+    """One node for both; ``new`` learns its results. ``wanted``: what others read."""
+    late = list(dict.fromkeys(v for v in node.inputs if v.producer is not sums))
+    count = len(sums.outputs) + len(late)
+    number = {v: i for i, v in enumerate((*sums.outputs, *late))}
+    read = [number[v] for v in node.inputs]
+    body: tuple[Attr, ...] = tuple(renumbered(body_of(node), read, count))
+    places = results_of(node.attrs, len(node.inputs) + len(body)) if node.op.name == "fused" else (len(node.inputs),)
+    results = {v: placed(place, read, count) for v, place in zip(node.outputs, places, strict=True)}
+    results |= {v: number[v] for v in sums.outputs if v in wanted}
+    attrs = {**sums.attrs, "late": len(late), "finish": body, "results": tuple(results.values())}
+    whole = Node(
+        finished_sums, tuple(new.get(v, v) for v in (*sums.inputs, *late)), tuple(v.type for v in results), attrs,
+        name=sums.name, span=sums.span, phase=sums.phase, origins=origins_of((sums, node)),
+    )  # fmt: skip
+    new.update(zip(results, whole.outputs))

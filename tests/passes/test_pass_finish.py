@@ -1,0 +1,66 @@
+"""Sums and what becomes of them in one node: the same bits, and statistics written over the old ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from random_graphs import assert_same_bits, evaluate, feeds_of
+from test_pass_decompose import _feeds, _graph
+
+from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
+from dslc.compiler.ir.graph import Graph, Input, Kind, order
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ops.fused_sums import fused_sums
+from dslc.compiler.options import Options
+from dslc.compiler.passes.absorb import absorb_graph
+from dslc.compiler.passes.decompose import decompose_graph
+from dslc.compiler.passes.finish import finish_graph
+from dslc.compiler.passes.fuse import fuse_graph
+from dslc.compiler.passes.join import join_graph
+from dslc.compiler.passes.layout import layout_graph
+from dslc.compiler.passes.simplify import simplify_graph
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_statistics_come_with_the_sums(last: bool, tmp_path: Path) -> None:
+    graph = simplify_graph(decompose_graph(layout_graph(_graph(tmp_path, "f32"), lambda node: last)))
+    before = absorb_graph(join_graph(fuse_graph(graph)))
+    found = finish_graph(before)
+    verify_graph(found)
+    assert finish_graph(found) is found
+    finished = [n for n in found.nodes if n.op.name == "finished_sums"]
+    assert finished and len(found.nodes) == len(before.nodes) - len(finished)
+    feeds = _feeds(graph)
+    assert_same_bits(evaluate(before, feeds), evaluate(found, feeds))
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_not_where_something_comes_later(early: bool) -> None:
+    """Two sums, of which the later one may have what reads both."""
+    x = Input("x", Kind.DATA, TensorType(DType.F32, (40, 8)))
+    b = Builder(name="layer")
+    attrs = {"body": (), "summed": (0,), "over": (0,)}
+    first = b.node(fused_sums, x.value, **attrs).outputs[0]
+    second = b.node(fused_sums, b(OPS["neg"], x.value), **attrs).outputs[0]
+    results = {"y": b(OPS["add"], first, second), "z": b(OPS["neg"], first if early else second)}
+    graph = Graph((x,), order([*results.values()]), results)
+    found = finish_graph(graph)
+    verify_graph(found)
+    assert [n.op.name for n in found.nodes].count("finished_sums") == (2 if early else 1)
+    feeds = feeds_of(graph, 0)
+    assert_same_bits(evaluate(graph, feeds), evaluate(found, feeds))
+
+
+def test_running_statistics_are_written_in_place(tmp_path: Path) -> None:
+    """No copy of theirs is left at the end of the step."""
+    _graph(tmp_path, "f32")
+    [source] = tmp_path.glob("*.nn")
+    checked = check_file(source)
+    sizes = {d.name: d.default for d in checked.dims}
+    program, _ = pipeline.compile_entry(checked, "train_step", sizes, Options(target="sm_90", provider="own"))
+    assert any(n.op.name == "finished_sums" for n in program.graph.nodes)
+    assert program.memory is not None and program.memory.moves == ()
