@@ -74,8 +74,6 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            if "--json" in args:  # read by the command elsewhere, but here there is none
-                ctx.find_root().obj.json = True
             from difflib import get_close_matches
 
             close = get_close_matches(args[0], COMMANDS, 1)
@@ -101,7 +99,6 @@ app = Commands(
         click.Option(
             ["--version"],
             is_flag=True,
-            is_eager=True,
             expose_value=False,
             callback=_print_version,
             help="Print the version.",
@@ -134,9 +131,10 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: object, *
 
 
 def _guarded(args: Sequence[str] | None, options: Settings) -> int:
+    given = list(sys.argv[1:] if args is None else args)
     try:
         # Not app.main(): it turns a closed pipe and an interrupt into exit code 1, which here means a difference.
-        with app.make_context("dslc", list(sys.argv[1:] if args is None else args), obj=options) as ctx:
+        with app.make_context("dslc", given, obj=options) as ctx:
             result = app.invoke(ctx)
         return result if isinstance(result, int) else EXIT_OK
     except click.exceptions.Exit as done:
@@ -148,6 +146,7 @@ def _guarded(args: Sequence[str] | None, options: Settings) -> int:
         refused.__cause__ = error
         return _user_error(refused, options)
     except click.ClickException as error:
+        options.json |= "--json" in given  # which may stand behind what was refused, and was not read then
         _usage_error(error, options)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):

@@ -63,7 +63,7 @@ def test_start_takes_less_than_0_2_seconds(command: list[str]) -> None:
 
 def test_version(dslc: Callable) -> None:
     assert dslc("--version").out == f"dslc {__version__}\n"
-    assert dslc("--json", "--version").json == {"dslc": __version__}
+    assert dslc("--json", "--version").json == dslc("--version", "--json").json == {"dslc": __version__}
 
 
 def test_an_unknown_command_names_the_nearest(dslc: Callable) -> None:
@@ -71,6 +71,7 @@ def test_an_unknown_command_names_the_nearest(dslc: Callable) -> None:
     assert ran.code == 2 and "did you mean `dslc explain`?" in ran.err and not ran.out
     assert dslc("--json", "explan").json["errors"][0]["code"] == "usage"
     assert dslc("explan", "--json").json["errors"][0]["help"] == "dslc --help"
+    assert dslc("train", "--epoch", "3", "--json").json["errors"][0]["help"] == "dslc train --help"
     assert dslc("explain", "E9999", "--json").json["errors"][0]["help"] == "dslc explain --help"
 
 
