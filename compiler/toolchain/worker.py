@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import traceback
 from typing import Any
@@ -20,6 +21,7 @@ from dslc.compiler.toolchain.specs import decode
 
 def main() -> None:
     """Until stdin ends. Stdout is for answers alone: what else writes there goes to stderr."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # where the parent was killed, nobody is to hear of it
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     known = sys.stdin.readline().strip() == sources_digest()

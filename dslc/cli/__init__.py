@@ -7,6 +7,12 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """Entry point of ``dslc`` and ``python -m dslc``."""
-    from dslc.cli.app import run
+    from dslc.base.errors import EXIT_SIGINT
 
-    raise SystemExit(run())
+    try:
+        from dslc.cli.app import run
+
+        code = run()
+    except KeyboardInterrupt:  # before it has begun, or at its very end: no traceback for that either
+        code = EXIT_SIGINT
+    raise SystemExit(code)

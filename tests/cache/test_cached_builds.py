@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -202,3 +203,14 @@ def test_closing_ends_the_workers() -> None:
     processes = [w._process for w in crew._workers]
     crew.close()
     assert all(p.poll() is not None for p in processes)
+
+
+def test_a_worker_whose_parent_was_killed_says_nothing() -> None:
+    command = [sys.executable, "-c", crew_module._START, str(Path(crew_module.__file__).parents[3])]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, **pipes) as worker:
+        assert worker.stdin is not None and worker.stdout is not None and worker.stderr is not None
+        worker.stdout.close()
+        worker.stdin.write(b"digest\n")
+        worker.stdin.close()
+        assert worker.stderr.read() == b"" and worker.wait() == -signal.SIGPIPE

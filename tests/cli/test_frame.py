@@ -124,6 +124,19 @@ def test_a_reader_that_goes_away_is_no_bug(args: list[str]) -> None:
     assert process.returncode == app.EXIT_PIPE == 141 and said == ""
 
 
+def test_an_interrupt_before_it_has_begun_leaves_no_traceback() -> None:
+    # what is imported first for a command is where the interrupt comes
+    text = (
+        "import builtins, sys\nreal = builtins.__import__\n"
+        "def interrupted(name, *args, **named):\n"
+        "    if name == 'dslc.cli.output': raise KeyboardInterrupt\n"
+        "    return real(name, *args, **named)\n"
+        "builtins.__import__ = interrupted\nfrom dslc.cli import main\nmain()\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 130 and ran.stderr == ""
+
+
 def test_explain_lists_and_prints(dslc: Callable) -> None:
     assert dslc("explain", "--json").json["codes"] == CODES
     ran = dslc("explain", "e0301")
