@@ -16,8 +16,9 @@ follow from other waits. So gradients of weights, branches, and updates go besid
 
 By the model a node begins later than some on other streams have ended, for which it need not wait. Where that gives
 back enough bytes it waits for them all the same: it costs nothing by the model. Memory is planned afterwards, and knows
-what may run at the same time; the bits stay. ``auto`` takes the number of streams with the least modelled time. Without
-a gain all stay on stream 0. The CPU shares work out by itself.
+what may run at the same time; the bits stay. Where more bytes would be held than may be, it waits at the cost of time.
+``auto`` takes the number of streams with the least modelled time. Without a gain all stay on stream 0. The CPU shares
+work out by itself.
 """
 
 from __future__ import annotations
@@ -37,12 +38,17 @@ from dslc.compiler.passes.schedule import contents
 
 #: What ``auto`` chooses from.
 AUTO: Final = (2, 3, 4)
-#: The part of the modelled time that streams must save at least.
+#: The part of the modelled time that streams must save at least, and one more of them.
 _GAIN: Final = 0.002
+_GAIN_OF_MORE: Final = 0.01
 #: A wait, in launches.
 _WAIT: Final = 0.5
 #: The part of all computed bytes that must come free for a wait of its own.
 _FREED: Final = 0.001
+#: How much more memory streams may take, where no budget is asked for: a part of what one takes, or up to what is
+#: little on any GPU.
+_MORE: Final = 0.01
+_SMALL: Final = 512 << 20
 _MOST_EVENTS: Final = 60_000  # of a plan
 
 
@@ -53,8 +59,10 @@ def streams(program: Program, build: Build) -> Program:
         return program
     machine = machine_of(build.target, build.provider)
     counts = AUTO if build.streams == "auto" else (int(build.streams),)
-    plans = [_ListSchedule(program.graph, program.schedule, machine, count) for count in counts]
-    best = min(plans, key=lambda plan: plan.seconds)
+    tables = _Tables(program, program.schedule, limited=build.budget is not None)
+    plans = [_ListSchedule(tables, machine, count) for count in counts]
+    least = min(plan.seconds for plan in plans)
+    best = next(plan for plan in plans if plan.seconds <= (1 + _GAIN_OF_MORE) * least)
     if best.seconds > (1 - _GAIN) * total_seconds(program.schedule, machine) or len(best.waits) > _MOST_EVENTS:
         return program
     return dataclasses.replace(program, streams=best.streams, waits=best.waits)
@@ -90,20 +98,43 @@ class _Stream:
     freed: list[int]
 
 
+class _Tables:
+    """Of each node that is no view: whom it ``follows``; the bytes that are ``freed`` when it has ended, of computed
+    values that it is the last in the order to read and of its scratch memory; and those ``alive`` while it runs,
+    where one runs after another. ``enough`` bytes are worth a wait; more than ``most`` are not to be held."""
+
+    def __init__(self, program: Program, order: tuple[Node, ...], *, limited: bool) -> None:
+        content = contents(program.graph)
+        kept = {content[value] for value in program.graph.roots}
+        self.follows = followed(program.graph, order)
+        last = {content[value]: node for node in self.follows for value in node.inputs}
+        self.freed = {node: sum(program.scratch.get(node, ())) for node in self.follows}
+        for value, node in last.items():
+            if value not in kept and isinstance(value.producer, Node):
+                self.freed[node] += value.type.bytes
+        self.alive: dict[Node, int] = {}
+        total = 0
+        for node in self.follows:
+            total += sum(v.type.bytes for v in node.outputs if v not in kept) + sum(program.scratch.get(node, ()))
+            self.alive[node] = total
+            total -= self.freed[node]
+        peak = max(self.alive.values(), default=0)
+        self.most = peak if limited else max(_SMALL, int((1 + _MORE) * peak))
+        self.enough = _FREED * sum(self.freed.values())
+
+
 class _ListSchedule:
     """Streams and waits for at most ``count`` streams, and the modelled ``seconds`` until all have ended."""
 
-    def __init__(self, graph: Graph, order: tuple[Node, ...], machine: Machine, count: int) -> None:
+    def __init__(self, tables: _Tables, machine: Machine, count: int) -> None:
         self.streams: dict[Node, int] = {}
         self.waits: dict[Node, tuple[Node, ...]] = {}
         self._all = [_Stream([0] * count, [], [], [0]) for _ in range(count)]
         self._place: dict[Node, tuple[int, int]] = {}  # stream, and number on it
         self._seen: dict[Node, list[int]] = {}
-        follows, freed = followed(graph, order), _freed(graph, order)
-        enough = _FREED * sum(freed.values())
         busy = Busy()
         wait = _WAIT * machine.launch
-        for node, others in follows.items():
+        for node, others in tables.follows.items():
             waiting, working = halves(node, machine)
             found: list[tuple[float, int, int, float, list[Node]]] = []
             for number, stream in enumerate(self._all):
@@ -114,14 +145,26 @@ class _ListSchedule:
                 if not stream.nodes:
                     break  # the others are empty, too
             _, _, number, begin, waits = min(found)
-            seen = self._joined(number, waits)
-            for other, stream in enumerate(self._all):
-                ended = bisect_right(stream.ends, begin)
-                if other != number and stream.freed[ended] - stream.freed[seen[other]] > enough:
-                    waits = self._needed([*waits, stream.nodes[ended - 1]])
-                    seen = self._joined(number, waits)
-            self._put(node, number, busy.add(begin + waiting, working), waits, seen, freed.get(node, 0))
+            begin, waits = self._freeing(tables, tables.alive[node], number, begin, waits)
+            self._put(node, number, busy.add(begin + waiting, working), waits, tables.freed[node])
         self.seconds = max((s.ends[-1] for s in self._all if s.ends), default=0.0)
+
+    def _freeing(
+        self, tables: _Tables, alive: int, number: int, begin: float, waits: list[Node]
+    ) -> tuple[float, list[Node]]:
+        """When a node that takes ``alive`` bytes with all before it begins, and what it waits for, so that what others
+        hold is free: where that costs nothing, or where it must be."""
+        own = self._all[number]
+        for place, other in enumerate(self._all):
+            if other is own:
+                continue
+            seen = self._joined(number, waits)
+            held = [s.freed[-1] - s.freed[n] for s, n in zip(self._all, seen) if s is not own]
+            ended = len(other.ends) if alive + sum(held) > tables.most else bisect_right(other.ends, begin)
+            if other.freed[ended] - other.freed[seen[place]] > tables.enough:
+                waits = self._needed([*waits, other.nodes[ended - 1]])
+                begin = max(begin, other.ends[ended - 1])
+        return begin, waits
 
     def _end(self, node: Node) -> float:
         stream, number = self._place[node]
@@ -157,8 +200,8 @@ class _ListSchedule:
             seen = list(map(max, seen, self._seen[node]))
         return seen
 
-    def _put(self, node: Node, number: int, end: float, waits: list[Node], seen: list[int], freed: int) -> None:
-        stream = self._all[number]
+    def _put(self, node: Node, number: int, end: float, waits: list[Node], freed: int) -> None:
+        stream, seen = self._all[number], self._joined(number, waits)
         self._place[node] = number, len(stream.nodes)
         stream.nodes.append(node)
         stream.ends.append(end)
@@ -168,18 +211,3 @@ class _ListSchedule:
             self.streams[node] = number
         if waits:
             self.waits[node] = tuple(waits)
-
-
-def _freed(graph: Graph, order: tuple[Node, ...]) -> dict[Node, int]:
-    """Bytes of computed values that each node is the last in the order to read."""
-    content = contents(graph)
-    kept = {content[value] for value in graph.roots}
-    last: dict[Value, Node] = {}
-    for node in order:
-        if not node.op.view:
-            last.update((content[value], node) for value in node.inputs)
-    found: dict[Node, int] = {}
-    for value, node in last.items():
-        if value not in kept and isinstance(value.producer, Node):
-            found[node] = found.get(node, 0) + value.type.bytes
-    return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
@@ -229,7 +230,7 @@ def test_streams_never_lose_by_the_model(compiled: Compiled) -> None:
     alone = seconds(compiled(1)[0])
     found = {count: seconds(compiled(count)[0]) for count in COUNTS}
     assert all(each < alone for each in found.values())
-    assert found["auto"] == min(found.values())
+    assert found["auto"] <= 1.01 * min(found.values())
 
 
 def test_one_stream_has_no_waits_and_no_events(compiled: Compiled) -> None:
@@ -298,3 +299,34 @@ def test_until_is_where_all_follow(fuzz_count: Callable[[int], int], fuzz_seed: 
             follow = [happens.before(node, other) for other in order[i + 1 :]]
             unordered = [j for j, follows in enumerate(follow, i + 1) if not follows]
             assert happens.until[node] == max(unordered, default=i) + 1
+
+
+def test_streams_take_little_memory_where_it_is_much() -> None:
+    checked = check_file(Path(__file__).parents[2] / "examples/resnet/resnet.nn", "ResNet50")
+    planned = []
+    for count in (1, "auto"):
+        options = Options(
+            target="sm_90", provider="vendor", precision="bf16", streams=count, mirror="never",  # type: ignore[arg-type]
+            sizes={"train": {"B": (32,)}},
+        )  # fmt: skip
+        program, _ = pipeline.compile_entry(checked, "train_step", {"B": 32}, options)
+        assert program.memory is not None and bool(program.streams) == (count != 1)
+        planned.append(program.memory.work_bytes)
+    assert planned[1] <= 1.02 * planned[0]
+
+
+def test_linear_in_nodes() -> None:
+    taken = {}
+    for length in (1000, 4000):
+        x, b = input_of("x", Kind.DATA, 64), Builder()
+        ends = [x.value, x.value]
+        for i in range(length):
+            ends[i % 2] = b(OPS["mul"], ends[i % 2], ends[(i // 7) % 2])
+        graph = graph_of([x], {"result.y": b(OPS["add"], *ends)})
+        program = Program("predict", {}, graph, schedule=graph.nodes, target="sm_90")
+        start = time.process_time()
+        found = streams(program, Build(target="sm_90", streams=4))
+        HappensBefore(graph.nodes, found.streams, found.waits)
+        taken[length] = time.process_time() - start
+        assert found.streams
+    assert taken[4000] < 8 * taken[1000] + 0.1
