@@ -17,8 +17,8 @@ follow from other waits. So gradients of weights, branches, and updates go besid
 By the model a node begins later than some on other streams have ended, for which it need not wait. Where that gives
 back enough bytes it waits for them all the same: it costs nothing by the model. Memory is planned afterwards, and knows
 what may run at the same time; the bits stay. Where more bytes would be held than may be, it waits at the cost of time.
-``auto`` takes the number of streams with the least modelled time. Without a gain all stay on stream 0. The CPU shares
-work out by itself.
+``auto`` takes the number of streams with the least modelled time. Without a gain, or where a budget has no room for
+them, all stay on stream 0. The CPU shares work out by itself.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from dslc.compiler.cost import Machine, machine_of, total_seconds
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.program import Program
+from dslc.compiler.passes.memory import memory
 from dslc.compiler.passes.overlap import Busy, halves
 from dslc.compiler.passes.schedule import contents
 
@@ -65,7 +66,13 @@ def streams(program: Program, build: Build) -> Program:
     best = next(plan for plan in plans if plan.seconds <= (1 + _GAIN_OF_MORE) * least)
     if best.seconds > (1 - _GAIN) * total_seconds(program.schedule, machine) or len(best.waits) > _MOST_EVENTS:
         return program
-    return dataclasses.replace(program, streams=best.streams, waits=best.waits)
+    found = dataclasses.replace(program, streams=best.streams, waits=best.waits)
+    return found if build.budget is None or _bytes(memory(found, build)) <= build.budget else program
+
+
+def _bytes(program: Program) -> int:
+    assert program.memory is not None
+    return program.memory.io_bytes + program.memory.work_bytes
 
 
 def followed(graph: Graph, order: tuple[Node, ...]) -> dict[Node, tuple[Node, ...]]:

@@ -315,6 +315,19 @@ def test_streams_take_little_memory_where_it_is_much() -> None:
     assert planned[1] <= 1.02 * planned[0]
 
 
+def test_a_budget_without_room_for_streams_has_none(compiled: Compiled) -> None:
+    program, build = compiled(4)
+    assert program.memory is not None and program.streams
+    plain = replace(program, streams={}, waits={}, memory=None)
+    need = program.memory.io_bytes + program.memory.work_bytes
+    assert streams(plain, replace(build, budget=need)).streams
+    assert not streams(plain, replace(build, budget=1)).streams
+    for budget in range(need // 2, need, need // 16):
+        found = memory(streams(plain, replace(build, budget=budget)), build)
+        assert found.memory is not None
+        assert not found.streams or found.memory.io_bytes + found.memory.work_bytes <= budget
+
+
 def test_linear_in_nodes() -> None:
     taken = {}
     for length in (1000, 4000):
