@@ -14,6 +14,7 @@ from dslc.compiler import entries
 from dslc.compiler.budget import check_budget
 from dslc.compiler.check.model import Checked
 from dslc.compiler.codegen.select import select
+from dslc.compiler.codegen.weigh import weigh
 from dslc.compiler.emit import emit_artifact
 from dslc.compiler.interface import interface
 from dslc.compiler.ir.build import Build, LossScale, Pass, Precision
@@ -51,11 +52,12 @@ _FUSING: Final[tuple[Pass, ...]] = (
     fuse, epilogue, slope, gather, join, absorb, again, keep, bitmasks, finish, dropped, beside
 )  # fmt: skip
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
+_TRYING: Final[tuple[Pass, ...]] = (weigh, schedule, streams, memory)
 
 
 def mirror(program: Program, build: Build) -> Program:
     """Computes values again in the backward pass where the passes behind then need fewer bytes."""
-    return mirror_against(program, build, _FUSING, _PLANNING)
+    return mirror_against(program, build, _FUSING, _TRYING)
 
 
 PIPELINE: Final[tuple[Pass, ...]] = (

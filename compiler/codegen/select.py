@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.launch import Launch
@@ -29,8 +29,16 @@ def select(program: Program, build: Build) -> Program:
     target = target_of(program.target, vendor)
     working = [n for n in program.graph.nodes if not n.op.view]
     launches = {n: found for n in working if (found := target.lower(n)) is not None}
-    if len(launches) < len(working) and (build.provider == "own" or not cpu):
-        missing = missing_ops(working, launches)
+    refuse_missing(program, build, working, launches)
+    scratch = {n: blocks for n, found in launches.items() if (blocks := blocks_of(found))}
+    return dataclasses.replace(program, kernels=launches, scratch=scratch, vendor=vendor)
+
+
+def refuse_missing(program: Program, build: Build, working: Sequence[Node], kernels: Collection[Node]) -> None:
+    """Raises BuildError E0603 where not all of the working nodes have kernels, and must have them."""
+    cpu = program.target == "cpu"
+    if len(kernels) < len(working) and (build.provider == "own" or not cpu):
+        missing = missing_ops(working, kernels)
         listed = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
         raise BuildError(
             "E0603",
@@ -40,11 +48,9 @@ def select(program: Program, build: Build) -> Program:
             if cpu
             else "build with --target cpu, or write the model without these ops",
         )
-    scratch = {n: blocks for n, found in launches.items() if (blocks := _blocks(found))}
-    return dataclasses.replace(program, kernels=launches, scratch=scratch, vendor=vendor)
 
 
-def _blocks(launches: Sequence[Launch]) -> tuple[int, ...]:
+def blocks_of(launches: Sequence[Launch]) -> tuple[int, ...]:
     """The bytes of a node's scratch blocks, by number."""
     sizes = {x.number: x.bytes for launch in launches for x in launch.scratch}
     assert sorted(sizes) == list(range(len(sizes))), "scratch blocks are counted from 0"

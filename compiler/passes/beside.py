@@ -11,7 +11,7 @@ After, where nothing that %9 needs comes of %7::
     %8, %9 = fused %dy, %x, ..., %scale, %bias {..., relu(x * scale + bias)} : bf16[8, 14, 14, 64], bf16[8, 14, 14, 64]
     %10 = conv_wgrad_last %9, %dz {...} : bf16[64, 3, 3, 64]  # b.conv backward
 
-So it costs one write, and no launch. The bits stay. GPUs alone, and only under a budget; linear in nodes and reads.
+So it costs one write, and no launch. The bits stay. GPUs alone; linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ def beside(program: Program, build: Build) -> Program:
 
 
 def writes_beside(build: Build) -> bool:
-    """Whether kernels take copies in: where a budget asks for few bytes. Readers of such a value then compute it for
-    themselves, which on a GPU may take longer than the bytes that it spares say."""
-    return build.target != "cpu" and build.fuse and build.budget is not None
+    """Whether kernels take copies in."""
+    return build.target != "cpu" and build.fuse
 
 
 def beside_graph(graph: Graph) -> Graph:

@@ -46,6 +46,7 @@ AUTO_BYTES: Final = 256 << 20
 AUTO_PART: Final = 0.05
 _TRIES: Final = 3
 _NEAR: Final = 0.1  # of the allowed time: as good as met
+_SLACK: Final = 0.1  # of what was too much
 _ALL: Final = 0.9  # of an allowance that is not used up: more of it gives nothing
 _BUDGET_TRIES: Final = 6
 
@@ -60,7 +61,8 @@ def mirror_against(program: Program, build: Build, fusing: Sequence[Pass], plann
     ):
         return program
     machine = machine_of(build.target, build.provider)
-    facts = Facts(graph, build.mirror_words, beside=writes_beside(build), machine=machine)
+    absorbs = build.fuse and build.target != "cpu"
+    facts = Facts(graph, build.mirror_words, beside=writes_beside(build), absorbs=absorbs, machine=machine)
     if sum(facts.bytes[v] for v in facts.candidates) <= (
         AUTO_BYTES if build.budget is None and not facts.always else 0
     ):
@@ -133,9 +135,9 @@ class _Judge:
             over = made.seconds - plain.seconds - allowed
             if over <= 0 and made.peak < (plain if best is None else best).peak:
                 best = made
-            if abs(over) <= _NEAR * allowed or (over < 0 and found.seconds < _ALL * allowance):
+            if -_NEAR * allowed <= over <= 0 or (over < 0 and found.seconds < _ALL * allowance):
                 break
-            allowance = found.seconds - over
+            allowance = found.seconds - over - max(0.0, _SLACK * over)
         if best is None or plain.peak - best.peak <= max(AUTO_BYTES, AUTO_PART * plain.peak):
             return self.asked()
         return self.taken(best)
@@ -151,15 +153,18 @@ class _Judge:
         if self.plain.planned <= budget:
             return self.asked()
         best: _Trial = self.plain
-        peak = budget - (self.plain.planned - self.plain.peak)
+        beside = self.plain.planned - self.plain.peak
+        peak = budget - beside
         for _ in range(_BUDGET_TRIES):
             found = self.chooser.choose(peak=peak)
             made = self.trial(found.choice)
-            if made.planned < best.planned:
-                best = made
-            if made.planned <= budget or found.peak > peak:
+            over = made.peak + beside - budget
+            if over <= 0 or found.peak > peak:  # as good as it gets: it is worth a plan
+                best = min(best, made, key=lambda trial: trial.planned)
+                over = made.planned - budget
+            if over <= 0 or found.peak > peak:
                 break
-            peak = found.peak - (made.planned - budget)
+            peak = found.peak - over
         return self.asked() if best is self.plain else self.taken(best)
 
     def taken(self, found: _Trial) -> Program:

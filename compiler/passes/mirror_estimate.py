@@ -18,7 +18,7 @@ from dslc.compiler.cost import Machine
 from dslc.compiler.ir.graph import Node, Phase, Value
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.passes.mirror_recipes import Recipe, recipe_of
-from dslc.compiler.passes.mirror_rule import Choice, Facts
+from dslc.compiler.passes.mirror_rule import Choice, Facts, is_inline
 from dslc.compiler.passes.schedule import contents, levels
 
 #: Values in a row, each computed from the one before, that a drop may move: a longer chain is left as it is.
@@ -127,15 +127,20 @@ class Lifetimes:
         self._changed: list[tuple[Value, Recipe | None]] = []
         self._moved: list[tuple[Value, _Stay]] = []
         self.drop(views)
+        self.drop([v for v in facts.wanted if v in most.dropped and v not in self.known and self._absorbed(v)])
 
     def _when(self) -> dict[Node, int]:
-        """The level of each node; of one inside a later node's kernel, that node's."""
+        """The level of each node; of a view, or what is inside a later node's kernel, that node's; what the backward
+        pass makes of values of the forward pass alone comes just before it is read."""
         level = levels(self.facts.graph)
         for node in reversed(self.facts.graph.nodes):
-            if node.phase is not Phase.FORWARD and not any(self._in_memory(node, v) for v in node.outputs):
-                level[node] = min(
-                    (level[r] for v in node.outputs for r in self.facts.readers.get(v, ())), default=level[node]
-                )
+            if node.phase is Phase.FORWARD:
+                continue
+            first = min((level[r] for v in node.outputs for r in self.facts.readers.get(v, ())), default=level[node])
+            if node.op.view or not any(self._in_memory(node, v) for v in node.outputs):
+                level[node] = first
+            elif all(v.producer.phase is Phase.FORWARD for v in node.inputs if isinstance(v.producer, Node)):
+                level[node] = max(level[node], first - 1)
         return level
 
     def _until(self) -> dict[Node, int]:
@@ -170,6 +175,13 @@ class Lifetimes:
         for source in dict.fromkeys(beside):
             self._renew(source)
         return self._settle([*fresh, *users, *beside])
+
+    def _absorbed(self, value: Value) -> bool:
+        """Whether no memory goes to a value by fusion alone."""
+        if not self.facts.absorbs or any(not is_inline(r, value) for r in self.facts.wanted[value]):
+            return False
+        recipe = recipe_of(self.facts, self._dropped, self.known, value, self.machine)
+        return not recipe.in_memory and recipe.seconds == 0.0
 
     def _renew(self, value: Value) -> None:
         old = self.known.get(value)

@@ -88,14 +88,23 @@ def recipe_of(
     copy = by_itself + (kernel_seconds("elements", read + size, count, machine) if light else 0.0)
     one_kernel = len(light) == len(nodes) and read <= 2 * size
     if one_kernel and inline and (facts.beside or len(inline) == len(readers)):
-        arithmetic = count / machine.arithmetic("elements")
-        each = len(inline) * (max(0, read - size) / machine.bandwidth + arithmetic)
+        each = 0.0
+        if read > size or not facts.absorbs:
+            arithmetic = count / machine.arithmetic("elements")
+            each = len(inline) * (max(0, read - size) / machine.bandwidth + arithmetic)
         rest = tuple(r for r in readers if r not in inline)
         if rest:
-            each += copy if is_source else min(copy, size / machine.bandwidth + arithmetic)
+            each += copy if is_source else min(copy, _written_beside(size, max(0, read - size), count, machine))
         if each < copy:
             return Recipe(value, tuple(nodes), tuple(sources), rest, inline, bool(rest) and not is_source, each)
     return Recipe(value, tuple(nodes), tuple(sources), readers, (), False, copy)
+
+
+def _written_beside(size: int, read: int, count: int, machine: Machine) -> float:
+    """What it takes a kernel like the gradient of what is computed again, of two tensors of ``size`` bytes, to write it
+    beside its own result, and to read so many bytes more for it."""
+    alone = kernel_seconds("elements", 3 * size, count, machine)
+    return kernel_seconds("elements", 4 * size + read, 2 * count, machine) - alone
 
 
 def _large(facts: Facts, values: Sequence[Value]) -> int:

@@ -46,12 +46,15 @@ class Facts:
         words: Mapping[Origin, str] | None = None,
         *,
         beside: bool = False,
+        absorbs: bool = False,
         machine: Machine | None = None,
     ) -> None:
         """``words``: ``always`` or ``never`` for the nodes of which the source says so. ``beside``: kernels of the
-        backward pass may write what is computed again from what they read. ``machine``: by whose times products are
-        cheap; without it none is."""
+        backward pass may write what is computed again from what they read. ``absorbs``: fusion has kernels compute for
+        themselves what spares a read, whatever is chosen here. ``machine``: by whose times products are cheap; without
+        it none is."""
         self.graph = graph
+        self.absorbs = absorbs
         self.machine = machine
         self.beside = beside
         self.words = words or {}

@@ -73,12 +73,11 @@ def _expanded(value: Value) -> Value:
     return BACK(OPS["expand"], row, shape=(ROWS, WIDTH))
 
 
-def test_a_cpu_and_an_unfused_build_have_none_nor_one_without_a_budget() -> None:
+def test_a_cpu_and_an_unfused_build_have_none() -> None:
     program = Program("train_step", {}, _step(dy))
-    assert beside(program, Build(budget=1)) is program
-    assert beside(program, Build(target="sm_90", budget=1, fuse=False)) is program
-    assert beside(program, Build(target="sm_90")) is program
-    assert _two_results(beside(program, Build(target="sm_90", budget=1)).graph)
+    assert beside(program, Build()) is program
+    assert beside(program, Build(target="sm_90", fuse=False)) is program
+    assert _two_results(beside(program, Build(target="sm_90")).graph)
 
 
 def test_every_bit_is_kept(fuzz_count: Callable[[int], int], fuzz_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
