@@ -45,6 +45,27 @@ def _asking(shape: tuple[int, ...], over: tuple[int, ...]) -> Sample:
     return Sample([Spec(shape), Spec((shape[-1],)), bits], attrs, differentiable=(), reference=reference)
 
 
+def _of_many(shape: tuple[int, ...], bits: bool) -> Sample:
+    """More vectors than a thread has registers for at full width."""
+
+    def reference(x: Any, y: Any, a: Any, b: Any, c: Any, d: Any, *packed: Any, **attrs: Any) -> Any:
+        scaled = (x - a) * b + c
+        if bits:
+            scaled = np.where(np.unpackbits(packed[0], bitorder="little").reshape(shape), scaled, y)
+        return np.sum(scaled, axis=0), np.sum(scaled * y * d, axis=0)
+
+    count = 6 + bits
+    body: list[Any] = [("sub", (0, 2), ()), ("mul", (count, 3), ()), ("add", (count + 1, 4), ())]
+    if bits:
+        body += [("unpack_bits", (6,), (("shape", shape),)), ("where", (count + 3, count + 2, 1), ())]
+    last = count + len(body) - 1
+    body += [("mul", (last, 1), ()), ("mul", (last + 1, 5), ())]
+    packed = [Spec((int(np.prod(shape)) // 8,), "uint8", 0, 255)] if bits else []
+    specs = [Spec(shape), Spec(shape), *[Spec((shape[-1],))] * 4, *packed]
+    attrs = {"body": tuple(body), "summed": (last, last + 2), "over": (0,)}
+    return Sample(specs, attrs, differentiable=(), reference=reference)
+
+
 def _finished(shape: tuple[int, ...], over: tuple[int, ...]) -> Sample:
     """A mean and what comes of it, a scalar and a vector."""
     kept = tuple(size for axis, size in enumerate(shape) if axis not in over)
@@ -72,6 +93,8 @@ SAMPLES: dict[str, list[Sample]] = {
         _keeping((3, 5, 8), (0, 1)),
         _keeping((2, 3, 5), (0, 2)),
         _keeping((7, 300), (1,)),
+        _of_many((50, 24), False),
+        _of_many((50, 24), True),
         _asking((5, 3, 16), (0, 1)),
         _asking((4, 40), (1,)),
         _asking((3, 5, 8), (0, 2)),

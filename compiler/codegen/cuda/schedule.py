@@ -32,6 +32,7 @@ _HELD: Final = 32  # elements that a thread holds of one argument
 _DRAWN: Final = 8  # elements of a thread that one random draw serves
 _MAX_TEAM: Final = 1024
 _LONG_TEAM: Final = 512  # threads for rows that do not fit
+_CROWDED: Final = 12  # halves of vectors of 8, beyond which 64 registers are too few
 _FEW: Final = 1 << 20  # elements of columns that lie in a cache, as partial sums do
 _BUSY: Final = 132  # blocks of a GPU at work
 _NARROW: Final = 4  # threads whose vectors fill two sectors of memory
@@ -226,7 +227,9 @@ def _rows(region: Region) -> Rows:
     wide = any(a.dtype.itemsize == 8 for a in (*region.inputs, *region.outputs))
     if team <= (_MAX_TEAM // 2 if wide else _MAX_TEAM):
         return Rows(region.rows, vector, -(-vectors // team), team, 1, 1)
-    return Rows(region.rows, vector, held // 2 or 1, _LONG_TEAM, 1, -(-vectors // (_LONG_TEAM * (held // 2 or 1))))
+    loaded = sum(any(a.strides[len(region.outer) :]) for a in region.inputs)
+    held = held if loaded == 1 else held // 2 or 1
+    return Rows(region.rows, vector, held, _LONG_TEAM, 1, -(-vectors // (_LONG_TEAM * held)))
 
 
 def _teams(team: int, rows: int) -> int:
@@ -238,9 +241,23 @@ def _teams(team: int, rows: int) -> int:
     return most
 
 
+def _vectors(region: Region) -> int:
+    """How many vectors of its rows a thread has in registers: in f32 what belongs to the rows and their sums, and half
+    as wide what it loads and writes, which counts half."""
+    split = len(region.outer)
+    moved = [a for a in (*region.inputs, *region.outputs) if moves(a, split, split + len(region.inner))]
+    used = {n for stage in region.stages if stage.element for n in used_values(stage)}
+    owned = [a for n, a in enumerate(region.inputs) if n in used and a not in moved and moves(a, split - 1, split)]
+    sums = max(len(stage.reduces) for stage in region.stages)
+    return 2 * (len(owned) + sums) + len(moved)
+
+
 def _columns(region: Region) -> Columns:
     line, length = region.outer[-1], math.prod(region.inner)
     vector = min(vector_of(region), power_of_two(line))
+    crowded = vector == BYTE and _vectors(region) > _CROWDED
+    bits = any(a.bits for a in (*region.inputs, *region.outputs))
+    vector //= 2 if crowded and not bits else 1
     width = 1
     while width < WARP and width * vector < line:
         width *= 2
@@ -253,5 +270,5 @@ def _columns(region: Region) -> Columns:
     parts = _THREADS // width
     while parts > 1 and parts * width > WARP and parts >= 2 * length:
         parts //= 2
-    held = max(1, min(16 // vector, -(-length // parts)))
+    held = max(1, min(1 if crowded and bits else 16 // vector, -(-length // parts)))
     return Columns(lines, line, vector, held, width, parts, -(-length // (parts * held)))

@@ -46,7 +46,7 @@ _WANTED: Final = 528  # blocks after a split
 _WORTH: Final = 1 << 17  # elements below which more launches cost more than they save
 _VECTOR: Final = 8  # elements; no vector has more
 _PIECE: Final = (4, 64)  # elements of columns that a part has side by side, least and most
-_LEAST: Final = {True: 64, False: 2048}  # elements of a part: of columns, of rows
+_LEAST: Final = {True: 16, False: 2048}  # elements of a part: of columns, of rows
 
 
 def split(launch: Launch, conflicts: Iterable[tuple[Value, Value]], scratch: int) -> list[Launch]:
