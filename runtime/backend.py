@@ -109,6 +109,10 @@ class Bound(Protocol):
 class DeviceBound(Bound, Protocol):
     """A plan that takes and gives arrays of its device."""
 
+    def inputs_of(self, count: int) -> Mapping[str, NDArray[Any]]:
+        """Where the inputs of the first ``count`` steps of a run are written, in host memory: axis 0 counts them."""
+        ...
+
     def place(self, name: str, array: OnDevice, row: int = 0) -> None:
         """An input, or its rows from ``row`` on, for the run that was begun; the host's is not read then."""
         ...

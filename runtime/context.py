@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -70,22 +70,33 @@ class Context:
                 if piece.rows < piece.size and array.shape[1:] == view.shape[1:]:
                     self._fill_up(bound, name, view, array, piece)
                     continue
-            if array.shape != view.shape:
-                raise InputError(
-                    "R105",
-                    f"`{name}` has the shape {list(array.shape)}, {program} was built for {list(view.shape)}",
-                    place=f"{program.entry}({name}=...)",
-                    help="build the artifact with this size (--size), or give the size that was built",
-                )
+            _check_shape(program, name, array.shape, view.shape)
             if isinstance(array, np.ndarray):
                 np.copyto(view, array, casting="no")
             else:
                 cast("DeviceBound", bound).place(name, array)
+        self._load_constants(program, bound)
+        return bound
+
+    def feed_steps(
+        self, program: Loaded, arrays: Mapping[str, NDArray[Any]], scalars: Sequence[Mapping[str, int | float]]
+    ) -> DeviceBound:
+        """``feed`` for the first steps of a run, one for each of ``scalars``; ``arrays`` hold the inputs of all."""
+        bound = cast("DeviceBound", self._bound[program])
+        for step, values in enumerate(scalars):
+            bound.begin(step)
+            bound.set_scalars(values)
+        for name, view in bound.inputs_of(len(scalars)).items():
+            _check_shape(program, name, arrays[name].shape[1:], view.shape[1:])
+            np.copyto(view, arrays[name], casting="no")
+        self._load_constants(program, bound)
+        return bound
+
+    def _load_constants(self, program: Loaded, bound: Bound) -> None:
         if self._last is not program:
             self._last = None  # until the constants are whole
             bound.load_constants()
             self._last = program
-        return bound
 
     @staticmethod
     def _fill_up(bound: Bound, name: str, view: NDArray[Any], array: NDArray[Any] | OnDevice, piece: Cut) -> None:
@@ -98,3 +109,14 @@ class Context:
             return
         view[: piece.rows] = array
         view[piece.rows :] = array[-1:]
+
+
+def _check_shape(program: Loaded, name: str, given: tuple[int, ...], built: tuple[int, ...]) -> None:
+    """InputError R105 where an input has not the program's shape."""
+    if given != built:
+        raise InputError(
+            "R105",
+            f"`{name}` has the shape {list(given)}, {program} was built for {list(built)}",
+            place=f"{program.entry}({name}=...)",
+            help="build the artifact with this size (--size), or give the size that was built",
+        )

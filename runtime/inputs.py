@@ -252,9 +252,17 @@ def check_ranges(call: str, arrays: Mapping[str, NDArray[Any] | OnDevice], tenso
             _check_range(call, tensor, array, tensor.range)
 
 
+def in_range(array: NDArray[Any], range: tuple[int, int] | None) -> bool:
+    """Whether all values are, from the first number on and below the second."""
+    if range is None or not array.size:
+        return True
+    low, high = range
+    return bool(low <= np.minimum.reduce(array, None) <= np.maximum.reduce(array, None) < high)
+
+
 def _check_range(call: str, tensor: Tensor, array: NDArray[Any], range: tuple[int, int]) -> None:
     low, high = range
-    if array.size and not low <= np.minimum.reduce(array, None) <= np.maximum.reduce(array, None) < high:
+    if not in_range(array, range):
         bad = (array < low) | (array >= high)
         at = np.unravel_index(int(bad.argmax()), array.shape)
         value = array[at]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
@@ -153,21 +153,22 @@ class Session:
         """
         self._alive("train_steps")
         call = self._train_step
-        each = call.unstacked(self._backend.adopt("train_steps", stacked)) if batches is None else batches
+        stack = call.stacked(self._backend.adopt("train_steps", stacked)) if batches is None else None
         with self._pool.exclusive() as context:
             self._ready_to_train(context, "train_steps")
-            queue, first = StepQueue(call, context, self._state, self.steps_per_launch), self._step
+            adopt = partial(self._backend.adopt, "train_step")
+            queue = StepQueue(call, context, self._state, self.steps_per_launch, self._step, adopt, self._step_scalars)
             try:
                 try:
-                    for given in each:
-                        lr, row, inputs = call.parted(given)
-                        arrays, arguments, program = call.check(self._backend.adopt("train_step", inputs))
-                        scalars = self._step_scalars(first + queue.count, call.rows(program), row)
-                        queue.add(program, arrays, scalars | {"lr": call.rate(lr)} | arguments)
+                    if stack is None:
+                        for given in batches or ():
+                            queue.add(given)
+                    else:
+                        queue.add_all(stack)
                 finally:
                     queue.flush()
             finally:
-                self._step = first + len(queue.results)
+                self._step = queue.first + len(queue.results)
             return queue.results
 
     def find_nonfinite(

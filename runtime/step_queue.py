@@ -1,30 +1,43 @@
-"""Training steps that are given one by one and run as many together as a context takes."""
+"""Training steps that are given one by one, or as arrays of many, and run as many together as a context takes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from dslc.runtime.results import StepResult
 
 if TYPE_CHECKING:
     from dslc.runtime.backend import DeviceBound
-    from dslc.runtime.calls.call import Arrays
+    from dslc.runtime.calls.stack import Stack
     from dslc.runtime.calls.train_step import TrainStep
     from dslc.runtime.context import Context, Loaded
     from dslc.runtime.state import State
 
+#: The numbers of a step by its own number, its rows, and the row it was given.
+StepScalars: TypeAlias = "Callable[[int, int, Any], dict[str, int | float]]"
+
 
 class StepQueue:
-    """Steps on their way into a run of ``context``, at most ``together``. ``results`` are those of the steps that were
-    started, in order."""
+    """Steps on their way into a run of ``context``, at most ``together``; ``first`` is the number of the first one.
+    ``results`` are those of the steps that were started, in order."""
 
-    def __init__(self, call: TrainStep, context: Context, state: State, together: int) -> None:
+    def __init__(
+        self,
+        call: TrainStep,
+        context: Context,
+        state: State,
+        together: int,
+        first: int,
+        adopt: Callable[[Mapping[str, object]], Mapping[str, object]],
+        scalars: StepScalars,
+    ) -> None:
         self._call, self._context, self._state = call, context, state
-        self._together = together
+        self._together, self._adopt, self._scalars = together, adopt, scalars
         self._bound: DeviceBound | None = None
         self._program: Loaded | None = None
         self._waiting: list[int] = []  # the numbers of steps whose inputs are in place
+        self.first = first
         self.results: list[StepResult] = []
 
     @property
@@ -32,9 +45,12 @@ class StepQueue:
         """How many steps were given."""
         return len(self.results) + len(self._waiting)
 
-    def add(self, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float]) -> None:
-        """Take a step, whose inputs are copied before this returns; it is started, with those before it, when they are
-        enough."""
+    def add(self, given: Mapping[str, object]) -> None:
+        """Take what a step is given by name, whose inputs are copied before this returns; it is started, with those
+        before it, when they are enough. InputError R105."""
+        lr, row, inputs = self._call.parted(given)
+        arrays, arguments, program = self._call.check(self._adopt(inputs))
+        scalars = self._numbers(self._call.rows(program), self.count, lr, row, arguments)
         if self._together == 1:
             self.results.append(self._call.run(self._context, program, arrays, scalars, self._state))
             return
@@ -45,6 +61,39 @@ class StepQueue:
         self._waiting.append(int(scalars["step"]))
         if len(self._waiting) == self._together:
             self.flush()
+
+    def add_all(self, stack: Stack) -> None:
+        """Take all steps of a stack, each input of as many as run together with one copy."""
+        before = self.count
+        while (at := self.count - before) < stack.steps:
+            if not self._add_run(stack, at):
+                self.add(stack.of(at))
+
+    def _add_run(self, stack: Stack, at: int) -> bool:
+        """Start as many steps as run together, from number ``at`` of the stack on; False where they are to be given one
+        by one."""
+        count, call = self._together, self._call
+        if count == 1 or self._waiting or at + count > stack.steps:
+            return False
+        _, _, program = call.check(call.parted(stack.of(at))[2])
+        arrays = call.part(stack, at, count)
+        if arrays is None:
+            return False
+        scalars, rows = [], call.rows(program)
+        for step in range(count):
+            lr, row, numbers = call.parted(stack.numbers_of(at + step))
+            scalars.append(self._numbers(rows, self.count + step, lr, row, call.arguments(numbers)))
+        self._program, self._bound = program, self._context.feed_steps(program, arrays, scalars)
+        self._waiting = [int(each["step"]) for each in scalars]
+        self.flush()
+        return True
+
+    def _numbers(
+        self, rows: int, number: int, lr: float | None, row: int | None, arguments: Mapping[str, float]
+    ) -> dict[str, int | float]:
+        """The scalars of a step, by its rows and its number in this queue."""
+        scalars = self._scalars(self.first + number, rows, row)
+        return {**scalars, "lr": self._call.rate(lr), **arguments}
 
     def flush(self) -> None:
         """Start the steps that wait. The state is torn if this raises halfway."""

@@ -69,8 +69,11 @@ class Call:
             present = [t for t in self.tensors if t.name in given]
             arrays, dims = check_inputs(self.call, given, present, self.bounds)
             self._like = Accepted.of(given, present, dims)
-        arguments = {n: number(self.call, n, given[n]) if n in given else v for n, v in self.defaults.items()}
-        return arrays, arguments, dims
+        return arrays, self.arguments(given), dims
+
+    def arguments(self, given: Mapping[str, object]) -> dict[str, float]:
+        """The float arguments, with defaults filled in."""
+        return {n: number(self.call, n, given[n]) if n in given else v for n, v in self.defaults.items()}
 
     @cached_property
     def bounds(self) -> tuple[Dim, ...]:

@@ -13,12 +13,15 @@ from dslc.base.errors import InputError
 from dslc.runtime.backend import LateOutputs, OnDevice
 from dslc.runtime.batches import Cut
 from dslc.runtime.calls.call import Arrays, Call, number, unbounded
+from dslc.runtime.calls.stack import Stack
 from dslc.runtime.header import LEAST_SCALE
-from dslc.runtime.inputs import as_array, check_names
+from dslc.runtime.inputs import as_array, check_names, in_range
 from dslc.runtime.interface import Dim, Interface
 from dslc.runtime.results import LateStepResult, StepResult
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from dslc.runtime.backend import Bound, Outputs
     from dslc.runtime.context import Context, Loaded
     from dslc.runtime.state import State
@@ -104,9 +107,9 @@ class TrainStep(Call):
         """The result of a step whose runs may not be over."""
         return LateStepResult(step, partial(_step_result, runs, step, state.forward_order))
 
-    def unstacked(self, given: Mapping[str, object]) -> Iterator[dict[str, object]]:
-        """What each step is given, of arrays that hold those of all steps one after the other, and of numbers, which
-        hold for all of them or are one a step. InputError R105 for arrays of different lengths."""
+    def stacked(self, given: Mapping[str, object]) -> Stack:
+        """Arrays that hold the inputs of all steps one after the other, and numbers, which hold for all of them or are
+        one a step. InputError R105 for arrays of different lengths."""
         check_names(self.call, list(given), [t.name for t in self.tensors if t.name not in self.optional],
                     [*self.optional, *self.defaults, "lr", "row"])  # fmt: skip
         arrays = {t.name: as_array(self.call, t, given[t.name]) for t in self.tensors if t.name in given}
@@ -124,9 +127,14 @@ class TrainStep(Call):
                     "R105", f"`{name}` is for {length} steps, and `{next(iter(lengths))}` for {steps}",
                     place=f"{self.call}s({name}=...)", help="give as many of each",
                 )  # fmt: skip
-        for i in range(steps):
-            of_step = {n: a.at(i) if isinstance(a, OnDevice) else a[i] for n, a in arrays.items()}
-            yield {**numbers, **{n: v[i] for n, v in several.items()}, **of_step}
+        return Stack(steps, arrays, several, {n: v for n, v in numbers.items() if n not in several})
+
+    def part(self, stack: Stack, first: int, count: int) -> dict[str, NDArray[Any]] | None:
+        """The arrays of so many steps, the first of which was checked: they differ from it in their values alone. None
+        where they cannot be taken together, or a value is out of its range."""
+        arrays = stack.part(first, count)
+        ranged = [t for t in self.tensors if t.range is not None and arrays is not None and t.name in arrays]
+        return arrays if arrays is not None and all(in_range(arrays[t.name], t.range) for t in ranged) else None
 
 
 def _step_result(runs: Sequence[Outputs], step: int, forward_order: Sequence[str]) -> StepResult:

@@ -129,6 +129,14 @@ class DevicePlan:
     def inputs(self) -> Mapping[str, NDArray[Any]]:
         return self._views[id(self._slot)][self._frame]
 
+    def inputs_of(self, count: int) -> Mapping[str, NDArray[Any]]:
+        found = {}
+        for name, first in self._views[id(self._slot)][0].items():
+            all_steps = (count, *first.shape)
+            strides = (self._lane.frame, *first.strides)
+            found[name] = np.lib.stride_tricks.as_strided(first, all_steps, strides)
+        return found
+
     def set_scalars(self, values: Mapping[str, int | float]) -> None:
         self._step_block.write(self._slot.inputs, self._frame * self._lane.frame, values)
 

@@ -104,6 +104,30 @@ def test_steps_before_a_wrong_one_are_taken(pair: Callable[..., Pair]) -> None:
     assert equal(*one.both(lambda s: s.state_tensors()))
 
 
+@pytest.mark.parametrize("bad", [0, 5, 9])
+def test_a_value_out_of_its_range_ends_arrays_of_many_steps_where_it_stands(
+    pair: Callable[..., Pair], bad: int
+) -> None:
+    one = pair(options={"steps_per_launch": 4})
+    given = stacked(10)
+    given["target"] = given["target"].copy()
+    given["target"][bad, 1] = 10
+    for session in (one.gpu, one.cpu):
+        with pytest.raises(InputError, match="10 classes"):
+            session.train_steps(**given)
+        assert session.step == bad
+    assert equal(*one.both(lambda s: s.state_tensors()))
+    assert equal(*one.both(lambda s: s.train_steps(**stacked(6), lr=[0.1 * i for i in range(6)])))
+
+
+def test_arrays_of_many_steps_may_lie_as_they_like(pair: Callable[..., Pair]) -> None:
+    one = pair(options={"steps_per_launch": 4})
+    given = {n: np.repeat(x, 2, 0)[::2] for n, x in stacked(8).items()}
+    given["x"] = np.ascontiguousarray(given["x"].transpose(2, 0, 1)).transpose(1, 2, 0)
+    assert equal(*one.both(lambda s: s.train_steps(**given)))
+    assert one.gpu.step == 8
+
+
 def test_wrong_arguments(pair: Callable[..., Pair]) -> None:
     one = pair(options={"steps_per_launch": 2})
     good = stacked(4)

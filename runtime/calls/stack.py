@@ -1,0 +1,41 @@
+"""What many training steps are given as arrays that hold the inputs of all of them, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dslc.runtime.backend import OnDevice
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Stack:
+    """``arrays``: inputs with one more axis in front, the steps. ``several``: numbers, one a step; ``numbers``: those
+    of all steps."""
+
+    steps: int
+    arrays: dict[str, NDArray[Any] | OnDevice]
+    several: dict[str, list[object]]
+    numbers: dict[str, object]
+
+    def of(self, step: int) -> dict[str, object]:
+        """What a step is given by name."""
+        found = self.numbers_of(step)
+        for name, array in self.arrays.items():
+            found[name] = array.at(step) if isinstance(array, OnDevice) else array[step]
+        return found
+
+    def numbers_of(self, step: int) -> dict[str, object]:
+        return {**self.numbers, **{name: values[step] for name, values in self.several.items()}}
+
+    def part(self, first: int, count: int) -> dict[str, NDArray[Any]] | None:
+        """The arrays of so many steps; None where there are fewer, or one lies on the device."""
+        if first + count > self.steps:
+            return None
+        found = {n: a[first : first + count] for n, a in self.arrays.items() if isinstance(a, np.ndarray)}
+        return found if len(found) == len(self.arrays) else None
