@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 def find_artifact(text: str | None, *, as_it_is: bool = False) -> Path:
-    """``build/lenet``, ``build/lenet/lenet.dslc``; None: that of ./dslc.yaml, built where it is stale, or with
-    ``as_it_is`` only where there is none."""
+    """``build/lenet``, ``build/lenet/lenet.dslc``; None: that of ./dslc.yaml, as it was built last, and anew where the
+    model has changed; with ``as_it_is`` only where there is none."""
     if text is None:
         from dslc.cli.compile import artifact_of, artifact_path
         from dslc.cli.settings import default_config
 
         config = default_config("name an artifact: build/NAME")
         path = artifact_path(config)
-        return path if as_it_is and path.exists() else artifact_of(config)
+        return path if as_it_is and path.exists() else artifact_of(config, as_built=True)
     path = Path(text)
     return path / f"{path.resolve().name}.dslc" if path.is_dir() else path
 

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
@@ -147,17 +148,23 @@ def artifact_path(config: Config) -> Path:
     return _place(config, check_config(config), options_of(config.build))
 
 
-def artifact_of(config: Config) -> Path:
-    """The path of the configuration's artifact, built where it is stale; a line on stderr says so, and why."""
+def artifact_of(config: Config, *, as_built: bool = False) -> Path:
+    """The path of the configuration's artifact, built where it is stale; a line on stderr says so, and why.
+
+    ``as_built``: what is there is taken, whatever options it was built with, as long as it is of this model.
+    """
     checked, options = check_config(config), options_of(config.build)
     with placed(config):
         path = _place(config, checked, options)
-        why = _stale(path, checked, options)
-        if why is None:
+        stale = _stale(path, checked, options)
+        if stale is None:
+            return path
+        if as_built and stale.same_model:
+            note(f"{path} is taken as it is, {stale.why}; `dslc build` makes it anew")
             return path
         with build_progress() as progress:
             path, built = publish(checked, options, path.parent.parent, progress=progress)
-    note(f"built {path} in {built.seconds:.2f} s{why and f', since {why}'}")
+    note(f"built {path} in {built.seconds:.2f} s{stale.why and f', since the one there was {stale.why}'}")
     return path
 
 
@@ -169,25 +176,34 @@ def _place(config: Config, checked: Checked, options: Options) -> Path:
     return project_root(config) / "build" / name / f"{name}.dslc"
 
 
-def _stale(path: Path, checked: Checked, options: Options) -> str | None:
-    """Why the artifact that is there is not what a build would make, "" where there is none; None where it is."""
+@dataclass(frozen=True)
+class _Stale:
+    """``why`` an artifact is not what a build would make; empty where there is none that can be read."""
+
+    why: str = ""
+    same_model: bool = False
+
+
+def _stale(path: Path, checked: Checked, options: Options) -> _Stale | None:
     from dslc.compiler.options import recorded_options
     from dslc.compiler.toolchain.versions import toolchain
     from dslc.runtime.artifact import read_artifact
 
     if not (path.with_name("__init__.py").exists() and path.with_name("__init__.pyi").exists()):
-        return ""
+        return _Stale()
     try:
         header = read_artifact(path).header
     except ArtifactError:
-        return ""  # missing, damaged, or of another version
+        return _Stale()  # missing, damaged, or of another version
     if (header["name"], header["model"], header["source_sha256"]) != (path.stem, checked.name, checked.digest):
-        return "the model has changed"
-    if header["toolchain"] != toolchain(options.targets):
-        return "the one there is of other compilers"
+        return _Stale("built before the model was changed")
     there, wanted = header["options"], recorded_options(checked, options)
     other = sorted(name for name in {*there, *wanted} if there.get(name) != wanted.get(name))
-    return f"the one there is of other options ({', '.join(other)})" if other else None
+    if other:
+        return _Stale(f"built with other options ({', '.join(other)})", same_model="args" not in other)
+    if header["toolchain"] != toolchain(options.targets):
+        return _Stale("built by other compilers")
+    return None
 
 
 def publish(

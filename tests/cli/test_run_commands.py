@@ -76,23 +76,29 @@ def test_a_change_of_the_source_is_built_again(dslc: Callable, project: Path) ->
     assert dslc("train", "--epochs", "1").code == 0
     (project / "net.nn").write_text(MODEL.replace("linear(16)", "linear(17)"))
     ran = dslc("train", "--epochs", "1")
-    assert ran.code == 0 and "s, since the model has changed" in ran.err
+    assert ran.code == 0 and "s, since the one there was built before the model was changed" in ran.err
     ran = dslc("train", "--epochs", "1", "--size", "B=16")
-    assert ran.code == 0 and "s, since the one there is of other options (sizes)" in ran.err
+    assert ran.code == 0 and "s, since the one there was built with other options (sizes)" in ran.err
     (project / "net.nn").write_text(MODEL)
     ran = dslc("eval")  # the weights that are there belong to the other model
     assert ran.code == 5 and "error[R305]" in ran.err and "fc.weight" in ran.err
 
 
-def test_looking_at_an_artifact_replaces_none(dslc: Callable, project: Path) -> None:
+def test_what_was_built_with_other_options_stays(dslc: Callable, project: Path) -> None:
     ran = dslc("info")
     assert ran.code == 0 and "built build/net/net.dslc" in ran.err, "there was none"
+    assert dslc("train", "--epochs", "1").code == 0
     assert dslc("build", "--providers", "reference").code == 0
-    for command in ("info", "mem"):
-        ran = dslc(command, "--json")
-        assert ran.code == 0 and {p["provider"] for p in ran.json["programs"]} == {"reference"}
-    ran = dslc("bench", "--seconds", "0.1", "--json")
-    assert ran.code == 0 and dslc("info", "--json").json["options"]["providers"] == "auto"
+    for command in (["info"], ["mem"], ["predict", "data.npz:x", "-o", "y.npy"], ["bench", "--seconds", "0.1"]):
+        ran = dslc(*command)
+        said = "taken as it is, built with other options (providers)" in ran.err
+        assert ran.code == 0 and said == (command[0] in ("predict", "bench")), ran.err
+        assert {p["provider"] for p in dslc("info", "--json").json["programs"]} == {"reference"}
+    (project / "net.nn").write_text(MODEL.replace("linear(16)", "linear(17)"))
+    assert dslc("info").err == ""
+    ran = dslc("bench", "--seconds", "0.1")
+    assert ran.code == 0 and "since the one there was built before the model was changed" in ran.err
+    assert {p["provider"] for p in dslc("info", "--json").json["programs"]} == {"auto"}
 
 
 def test_the_same_seed_gives_the_same_weights(dslc: Callable, project: Path) -> None:

@@ -48,7 +48,9 @@ def _check_name(name: str) -> None:
     problem = module_name_problem(name)
     if problem is None:
         return
-    help = f"take another, as `{name}_net`" if name.isidentifier() else "use letters, digits and `_`, no leading digit"
+    other = f"{name}_net"
+    good = module_name_problem(other) is None
+    help = f"take another, as `{other}`" if good else "use letters of ASCII, digits and `_`, no leading digit"
     raise BuildError("E0604", f"`{name[:80]}` {problem}", place=name, help=help)
 
 
