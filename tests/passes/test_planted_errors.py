@@ -5,10 +5,11 @@ What is an error is decided byte by byte and pair by pair of nodes by a judge th
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -36,6 +37,7 @@ MODELS = {
     "examples/charlm/charlm.nn": ({"B": 1, "T": 8}, {"layers": "1", "heads": "2", "d": "8"}),
     "examples/vae/vae.nn": ({"B": 2}, {"latent": "2"}),
 }
+PARTS = 10 if os.environ.get("DSLC_SOAK") == "1" else 1
 Finished: TypeAlias = tuple[str, Program, Build]
 
 
@@ -62,11 +64,13 @@ def _random(rng: random.Random, count: int) -> Iterator[Finished]:
         yield "random", memory(streams(replace(ordered, scratch=blocks), build), build), build
 
 
-def test_every_planted_error_is_found(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
-    rng = random.Random(fuzz_seed)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_planted_error_is_found(part: int, fuzz_seed: int) -> None:
+    rng = random.Random(10 * fuzz_seed + part)
     found: Counter[str] = Counter()
     harmless: Counter[str] = Counter()
-    programs = [*_random(rng, fuzz_count(400)), *_of_models(rng, fuzz_count(40))]
+    programs = [*_random(rng, 40), *_of_models(rng, 4)]
     on_streams = 0
     for name, program, build in programs:
         assert is_sound(program, build), name
@@ -88,7 +92,7 @@ def test_every_planted_error_is_found(fuzz_count: Callable[[int], int], fuzz_see
         f"{found.total()} errors in {len(programs)} programs, {on_streams} on several streams, all found: {dict(found)}"
     )
     print(f"{harmless.total()} changes were none: {dict(harmless)}")
-    assert found.total() >= fuzz_count(5000) and on_streams >= len(programs) / 4
+    assert found.total() >= 500 and on_streams >= len(programs) / 4
     assert all(found[error.__name__] >= 3 for error in ERRORS), "each kind was there"
 
 
