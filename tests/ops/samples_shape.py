@@ -160,7 +160,11 @@ SAMPLES: dict[str, list[Sample]] = {
         Sample([Spec((*s, 3)), Spec(s, "int32", 0, 4)], {"count": 5}, reference=scattered)
         for s in ((4,), (2, 5), (), (0,), (17,))
     ]
-    + [Sample([Spec((6,)), Spec((6,), "int32", 0, 2)], {"count": 3}, reference=scattered)],
+    + [Sample([Spec((6,)), Spec((6,), "int32", 0, 2)], {"count": 3}, reference=scattered)]
+    + [  # many of each id, more than a block puts in order, and few
+        Sample([Spec((n, m)), Spec((n,), "int32", 0, most)], {"count": 12}, differentiable=(), reference=scattered)
+        for n, m, most in ((2500, 2, 1), (300, 130, 9), (40, 1030, 11))
+    ],
     "one_hot": [
         Sample(
             [Spec(s, "int32", 0, 3)],

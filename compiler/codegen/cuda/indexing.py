@@ -15,7 +15,7 @@ from typing import Final
 
 from dslc.compiler.codegen import pointwise
 from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants
-from dslc.compiler.codegen.launch import Given, Launch, Shared
+from dslc.compiler.codegen.launch import Given, Launch, Scratch, Shared
 from dslc.compiler.codegen.region import Access, RegionBuilder, dense
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
@@ -25,23 +25,63 @@ from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
 
 _THREADS: Final = 128
 _EACH: Final = 8  # elements of a line a thread
+_MANY_THREADS: Final = 1024  # of one block that goes through all ids
+_MOST: Final = 1024  # rows of an id that a block puts in order
+_PLACES: Final = """struct Places {
+  int *counts, *starts, *ranks, *places, *lost;
+};
+__device__ __forceinline__ Places places_of(int *work, int count, int length) {
+  int *starts = work + count, *ranks = starts + count, *places = ranks + length;
+  return {work, starts, ranks, places, places + length};
+}
+"""
+
+
+@dataclass(frozen=True)
+class ScatterPlaces(Shared):
+    """``k(ids, work, numbers)``: where the rows of each id are, of ``length`` ids below ``count``, by one block."""
+
+    ids: DType
+    length: int
+    count: int
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((1, 1, 1), (_MANY_THREADS, 1, 1))
+
+    @property
+    def work_bytes(self) -> int:
+        """Of i32 of ``work``."""
+        return 4 * (2 * self.count + 2 * self.length + 1)
+
+    @property
+    def _numbers(self) -> Numbers:
+        return Numbers(LENGTH=self.length, COUNT=self.count)
+
+    @property
+    def given(self) -> Given:
+        return self._numbers.given
+
+    @property
+    def code(self) -> Code:
+        text = f"using I = {C_TYPES[self.ids]};\n" + _PLACES + self._numbers.text()
+        return Code("scatter_places.cu", text + constants(THREADS=_MANY_THREADS))
 
 
 @dataclass(frozen=True)
 class ScatterAdd(Shared):
-    """``k(rows, ids, table, numbers)``: ``outer`` tables of ``count`` lines of ``inner`` elements; ``length`` rows for
-    each."""
+    """``k(rows, ids, work, table, numbers)``: a table of ``count`` lines of ``inner`` elements, ``length`` rows for it;
+    ``work``: what ``ScatterPlaces`` makes."""
 
     dtype: DType
     ids: DType
-    outer: int
     length: int
     count: int
     inner: int
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((self.outer * self.length, 1, 1), (_THREADS, 1, 1))
+        return Geometry((self.length, 1, 1), (_THREADS, 1, 1))
 
     @property
     def _numbers(self) -> Numbers:
@@ -54,9 +94,9 @@ class ScatterAdd(Shared):
     @property
     def code(self) -> Code:
         each = min(_EACH, -(-self.inner // _THREADS))
-        text = f"using T = {C_TYPES[self.dtype]};\nusing I = {C_TYPES[self.ids]};\n"
+        text = f"using T = {C_TYPES[self.dtype]};\nusing I = {C_TYPES[self.ids]};\n" + _PLACES
         text += f"using SUM = {C_TYPES[self.dtype.computed]};\n" + self._numbers.text()
-        text += constants(THREADS=_THREADS, EACH=each, HAS_NAN=int(self.dtype.is_float))
+        text += constants(THREADS=_THREADS, EACH=each, MOST=_MOST, HAS_NAN=int(self.dtype.is_float))
         nan = "store(to, SUM(__uint_as_float(0x7FC00000u)))" if self.dtype.is_float else ""
         return Code("scatter.cu", text + f"__device__ __forceinline__ void put_nan(T *to) {{ {nan}; }}\n")
 
@@ -79,8 +119,17 @@ def scatter_rows_add(node: Node) -> list[Launch] | None:
     (rows, ids), [out] = node.input_types, node.types
     if rows.dtype.computed not in (DType.F32, DType.F64, DType.I32, DType.I64):
         return None
-    spec = ScatterAdd(rows.dtype, ids.dtype, 1, prod(ids.ints), int_attr(node.attrs, "count"), prod(out.ints[1:]))
-    return [*pointwise.filled(node, 0), *([Launch(spec, node.inputs, node.outputs)] if spec.length else [])]
+    length, count = prod(ids.ints), int_attr(node.attrs, "count")
+    if not length:
+        return pointwise.filled(node, 0)
+    places = ScatterPlaces(ids.dtype, length, count)
+    adds = ScatterAdd(rows.dtype, ids.dtype, length, count, prod(out.ints[1:]))
+    work = Scratch(0, places.work_bytes)
+    return [
+        *pointwise.filled(node, 0),
+        Launch(places, node.inputs[1:], (work,)),
+        Launch(adds, (*node.inputs, work), node.outputs),
+    ]
 
 
 def gather(node: Node) -> list[Launch]:
