@@ -22,8 +22,9 @@ _LEVELS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 
 def machine_level(offered: Iterable[str]) -> str:
-    """The best of the offered levels that this machine has. EnvironmentFault R202 when it has none."""
-    import llvmlite.binding as llvm
+    """The best of the offered levels that this machine has. EnvironmentFault R202 when it has none, R205 without
+    llvmlite."""
+    llvm = _llvm()
 
     architecture, features = platform.machine(), llvm.get_host_cpu_features()
     listed = list(offered)
@@ -41,6 +42,16 @@ def machine_level(offered: Iterable[str]) -> str:
     return fitting[-1]
 
 
+def _llvm() -> Any:
+    try:
+        import llvmlite.binding
+    except ImportError as error:
+        raise EnvironmentFault(
+            "R205", "kernels of a CPU are loaded through llvmlite, which is not installed", help="pip install llvmlite"
+        ) from error
+    return llvmlite.binding
+
+
 class Objects:
     """An object in executable memory; keep it as long as its kernels may run. ``driver``: where ``dslc_run2`` begins.
 
@@ -48,8 +59,7 @@ class Objects:
     """
 
     def __init__(self, data: bytes, symbols: Iterable[str]) -> None:
-        import llvmlite.binding as llvm
-
+        llvm = _llvm()
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
         builder = llvm.JITLibraryBuilder().add_object_img(data).add_current_process()

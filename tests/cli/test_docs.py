@@ -38,7 +38,7 @@ PAGES = [
     *ROOT.glob("dslc/base/pages/*.md"),
 ]  # fmt: skip
 #: Options of other programs, and of scripts, that pages name.
-OTHERS = {"--update-golden", "--strict", "--upgrade", "--length", "--temperature", "--torch", "--modes", "--rounds",
+OTHERS = {"--no-deps", "--update-golden", "--strict", "--upgrade", "--length", "--temperature", "--torch", "--modes", "--rounds",
           "--only"}  # fmt: skip
 
 

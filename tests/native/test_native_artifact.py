@@ -304,3 +304,9 @@ def test_a_wrong_number_of_threads_is_refused(value: str, monkeypatch: pytest.Mo
     monkeypatch.setenv("DSLC_THREADS", value)
     with pytest.raises(InputError, match="R105"):
         thread_count()
+
+
+def test_without_llvmlite_it_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
+    with pytest.raises(EnvironmentFault, match=r"(?s)R205.*pip install llvmlite"):
+        load_alone(built(folder, provider="own"), device="cpu", weights="init")
