@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 
 from dslc.base.errors import BuildError
 from dslc.compiler.check.model import Checked
 
 
-def largest_fitting(low: int, high: int, fits: Callable[[int], bool]) -> int | None:
-    """The largest value in low..high that fits, for a need that grows with the value; None when ``low`` does not."""
-    if not fits(low):
-        return None
-    while low < high:
-        middle = (low + high + 1) // 2
-        if fits(middle):
-            low = middle
+def largest_fitting(low: int, high: int, need: Callable[[int], int], limit: int) -> int | None:
+    """The largest value in low..high whose need is no more than ``limit``, for a need that grows with the value, about
+    as a straight line; None when that of ``low`` is more."""
+    least, most = need(low), need(high)
+    if least > limit or most <= limit:
+        return None if least > limit else high
+    for step in count():
+        if high - low <= 1:
+            break
+        # on the straight line; by halves now and then, as it may be none
+        along = (limit - least) * (high - low) // (most - least) if step % 3 < 2 else (high - low) // 2
+        middle = min(low + max(along, 1), high - 1)
+        if (found := need(middle)) <= limit:
+            low, least = middle, found
         else:
-            high = middle - 1
+            high, most = middle, found
     return low
 
 
@@ -39,7 +46,7 @@ def check_budget(
         return
     help = "raise the budget, or make the model smaller"
     if checked.batch is not None and built is not None and built > checked.batch.low:
-        found = largest_fitting(checked.batch.low, built - 1, lambda size: need_of(size) <= budget)
+        found = largest_fitting(checked.batch.low, built - 1, need_of, budget)
         name = checked.batch.name
         if found is not None:
             help = f"the largest {name} that fits is {found}: --size {name}={found}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
@@ -38,9 +38,9 @@ from dslc.compiler.passes.join import join
 from dslc.compiler.passes.keep import keep
 from dslc.compiler.passes.layout import layout
 from dslc.compiler.passes.memory import memory
-from dslc.compiler.passes.mirror import mirror_against
+from dslc.compiler.passes.mirror import mirror_against, plans
 from dslc.compiler.passes.precision import precision
-from dslc.compiler.passes.runner import Keep, PassReport, pass_name, run_passes
+from dslc.compiler.passes.runner import Keep, PassReport, no_collection, pass_name, run_passes
 from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.simplify import simplify
 from dslc.compiler.passes.slope import slope
@@ -60,9 +60,8 @@ def mirror(program: Program, build: Build) -> Program:
     return mirror_against(program, build, _FUSING, _TRYING)
 
 
-PIPELINE: Final[tuple[Pass, ...]] = (
-    autodiff, precision, layout, decompose, simplify, mirror, *_FUSING, *_PLANNING
-)  # fmt: skip
+_LOWERING: Final[tuple[Pass, ...]] = (autodiff, precision, layout, decompose, simplify)
+PIPELINE: Final[tuple[Pass, ...]] = (*_LOWERING, mirror, *_FUSING, *_PLANNING)
 
 Progress = Callable[[str, int, int], None]
 
@@ -158,6 +157,22 @@ def compile_entry(
     return run_passes(program, build, PIPELINE, until=after, keep=keep)
 
 
+def foresee(
+    checked: Checked, entry: str, sizes: Sizes, options: Options, mirrors: Sequence[str | int]
+) -> list[Program]:
+    """The program that ``compile_entry`` would plan for each value of ``Options.mirror``, without its kernels, and not
+    verified: much faster. For the first of the options' targets."""
+    options.check()
+    target, asked = options.targets[0], precision_of(checked, options)
+    layout = layout_state(checked, asked.params, asked.loss_scale)
+    builds = [build_options(checked, replace(options, mirror=each), layout, target) for each in mirrors]
+    program = replace(cut(checked, entry, sizes, asked.loss_scale), target=target)
+    with no_collection():
+        for step in _LOWERING:
+            program = step(program, builds[0])
+        return plans(program, builds, _FUSING, _TRYING)
+
+
 def build(
     checked: Checked, options: Options, progress: Progress | None = None, cache: Cache | None = None
 ) -> BuildResult:
@@ -240,11 +255,12 @@ def _need(layout: StateLayout, programs: Iterable[Program]) -> int:
 
 
 def _need_at(checked: Checked, options: Options, layout: StateLayout, batch: int) -> int:
-    """As ``_need``, for another size of the batch dim."""
+    """As ``_need``, for another size of the batch dim, with as many values computed again as there can be."""
     assert checked.batch is not None
     family = "predict" if checked.train is None else "train"
     sizes = {**options.sizes, family: {**options.sizes.get(family, {}), checked.batch.name: (batch,)}}
     smaller = replace(options, sizes=sizes)
     largest = ("predict",) if checked.train is None else ("accumulate_step", "train_step")
     wanted = [(e, s) for e, s in entry_sizes(checked, smaller) if e in largest]
-    return _need(layout, [compile_entry(checked, e, s, smaller)[0] for e, s in wanted])
+    mirror = "never" if options.mirror == "never" else 1  # byte
+    return _need(layout, [p for e, s in wanted for p in foresee(checked, e, s, smaller, (mirror,))])

@@ -53,43 +53,75 @@ _BUDGET_TRIES: Final = 6
 
 def mirror_against(program: Program, build: Build, fusing: Sequence[Pass], planning: Sequence[Pass]) -> Program:
     """The pass; ``fusing`` and ``planning`` are those behind it, the last of which plans memory. Linear in nodes."""
-    graph = program.graph
+    plain = Trial(program, build, fusing, planning)
+    found = _best(plain, build)
+    return program if found is plain else _taken(plain, found)
+
+
+def plans(program: Program, builds: Sequence[Build], fusing: Sequence[Pass], planning: Sequence[Pass]) -> list[Program]:
+    """For each build, which differ in what they say of mirroring alone, the program that the pass and those behind it
+    make; what they share is made once."""
+    plain = Trial(program, builds[0], fusing, planning)
+    planned: list[Program] = []
+    for build in builds:
+        found = _best(plain, build)
+        mirrored = None if found is plain else _taken(plain, found).mirrored
+        planned.append(dataclasses.replace(found.planned, mirrored=mirrored))
+    return planned
+
+
+def _best(plain: Trial, build: Build) -> Trial:
+    """The trial that a build wants, the plain one where nothing is to be computed again."""
+    graph = plain.program.graph
     if (
         build.mirror == "never"
-        or program.mirrored is not None
+        or plain.program.mirrored is not None
         or not any(n.phase is Phase.BACKWARD for n in graph.nodes)
     ):
-        return program
-    machine = machine_of(build.target, build.provider)
+        return plain
     absorbs = build.fuse and build.target != "cpu"
-    facts = Facts(graph, build.mirror_words, beside=writes_beside(build), absorbs=absorbs, machine=machine)
+    facts = Facts(graph, build.mirror_words, beside=writes_beside(build), absorbs=absorbs, machine=plain.machine)
     if sum(facts.bytes[v] for v in facts.candidates) <= (
         AUTO_BYTES if build.budget is None and not facts.always else 0
     ):
-        return program
-    judge = _Judge(program, build, facts, fusing, planning)
-    found = judge.automatic() if build.budget is None else judge.within(build.budget)
-    return program if found is None else found
+        return plain
+    judge = _Judge(plain, facts)
+    return judge.automatic() if build.budget is None else judge.within(build.budget)
 
 
-class _Trial:
-    """What the passes behind make of a graph, as far as it is asked for."""
+def _taken(plain: Trial, found: Trial) -> Program:
+    """The plain program with the graph of a trial."""
+    graph = found.program.graph
+    count = sum(n.phase is Phase.MIRROR for n in graph.nodes)
+    report = Mirrored(count, plain.peak, found.peak, plain.seconds, found.seconds)
+    return dataclasses.replace(plain.program, graph=graph, mirrored=report)
 
-    def __init__(self, judge: _Judge, graph: Graph) -> None:
-        self.judge = judge
-        self.graph = graph
+
+class Trial:
+    """What the passes behind make of a program, as far as it is asked for."""
+
+    def __init__(self, program: Program, build: Build, fusing: Sequence[Pass], planning: Sequence[Pass]) -> None:
+        self.program = program
+        self.build = build
+        self.fusing = fusing
+        self.planning = planning
+        self.machine = machine_of(build.target, build.provider)
+
+    def of(self, graph: Graph) -> Trial:
+        """The same of another graph."""
+        return Trial(dataclasses.replace(self.program, graph=graph), self.build, self.fusing, self.planning)
 
     @cached_property
     def fused(self) -> Program:
-        program = dataclasses.replace(self.judge.program, graph=self.graph)
-        for step in self.judge.fusing:
-            program = step(program, self.judge.build)
+        program = self.program
+        for step in self.fusing:
+            program = step(program, self.build)
         return program
 
     @cached_property
     def seconds(self) -> float:
         """Modelled time."""
-        return total_seconds(self.fused.graph.nodes, self.judge.machine)
+        return total_seconds(self.fused.graph.nodes, self.machine)
 
     @cached_property
     def peak(self) -> int:
@@ -97,79 +129,64 @@ class _Trial:
         return scheduled(self.fused.graph)[1]
 
     @cached_property
-    def planned(self) -> int:
-        """Bytes of io and work, kernels' scratch with them."""
+    def planned(self) -> Program:
+        """With its plan of memory."""
         program = self.fused
-        for step in self.judge.planning:
-            program = step(program, self.judge.build)
-        assert program.memory is not None
-        return program.memory.io_bytes + program.memory.work_bytes
+        for step in self.planning:
+            program = step(program, self.build)
+        return program
+
+    @property
+    def bytes(self) -> int:
+        """Those of io and work, kernels' scratch with them."""
+        memory = self.planned.memory
+        assert memory is not None
+        return memory.io_bytes + memory.work_bytes
 
 
 class _Judge:
-    def __init__(
-        self, program: Program, build: Build, facts: Facts, fusing: Sequence[Pass], planning: Sequence[Pass]
-    ) -> None:
-        self.program = program
-        self.build = build
+    def __init__(self, plain: Trial, facts: Facts) -> None:
+        self.plain = plain
         self.facts = facts
-        self.fusing = fusing
-        self.planning = planning
-        self.machine = machine_of(build.target, build.provider)
-        self.chooser = Chooser(facts, self.machine)
-        self.plain = _Trial(self, program.graph)
+        self.chooser = Chooser(facts, plain.machine)
 
-    def trial(self, choice: Choice) -> _Trial:
-        return _Trial(self, with_copies(self.program.graph, recipes(self.facts, choice, self.machine)))
+    def trial(self, choice: Choice) -> Trial:
+        return self.plain.of(with_copies(self.facts.graph, recipes(self.facts, choice, self.plain.machine)))
 
-    def automatic(self) -> Program | None:
-        """The program of the fewest bytes in the time that ``auto`` allows; None where none is worth it."""
+    def asked(self) -> Trial:
+        """What the source asks for and no more."""
+        return self.trial(self.chooser.choose(seconds=0.0).choice) if self.facts.always else self.plain
+
+    def automatic(self) -> Trial:
+        """The fewest bytes in the time that ``auto`` allows, if that is worth it."""
         plain, allowed = self.plain, AUTO_SHARE * self.plain.seconds
-        best: _Trial | None = None
-        allowance = allowed
+        best, allowance = plain, allowed
         for _ in range(_TRIES):
             found = self.chooser.choose(seconds=allowance)
-            if not found.choice.dropped:
-                break
             made = self.trial(found.choice)
             over = made.seconds - plain.seconds - allowed
-            if over <= 0 and made.peak < (plain if best is None else best).peak:
+            if over <= 0 and made.peak < best.peak:
                 best = made
             if -_NEAR * allowed <= over <= 0 or (over < 0 and found.seconds < _ALL * allowance):
                 break
             allowance = found.seconds - over - max(0.0, _SLACK * over)
-        if best is None or plain.peak - best.peak <= max(AUTO_BYTES, AUTO_PART * plain.peak):
-            return self.asked()
-        return self.taken(best)
+        return best if plain.peak - best.peak > max(AUTO_BYTES, AUTO_PART * plain.peak) else self.asked()
 
-    def asked(self) -> Program | None:
-        """The program of what the source asks for and no more; None where it asks for nothing."""
-        if not self.facts.always:
-            return None
-        return self.taken(self.trial(self.chooser.choose(seconds=0.0).choice))
-
-    def within(self, budget: int) -> Program | None:
-        """The program of the least time that fits, or of the fewest bytes; None for the plain one."""
-        if self.plain.planned <= budget:
+    def within(self, budget: int) -> Trial:
+        """The least time that fits, or the fewest bytes."""
+        plain = self.plain
+        if plain.bytes <= budget:
             return self.asked()
-        best: _Trial = self.plain
-        beside = self.plain.planned - self.plain.peak
+        best, beside = plain, plain.bytes - plain.peak
         peak = budget - beside
-        for _ in range(_BUDGET_TRIES):
+        for left in reversed(range(_BUDGET_TRIES)):
             found = self.chooser.choose(peak=peak)
             made = self.trial(found.choice)
-            over = made.peak + beside - budget
-            if over <= 0 or found.peak > peak:  # as good as it gets: it is worth a plan
-                best = min(best, made, key=lambda trial: trial.planned)
-                over = made.planned - budget
-            if over <= 0 or found.peak > peak:
+            over, all_of_it = made.peak + beside - budget, found.peak > peak or not left
+            if over <= 0 or all_of_it:  # worth a plan
+                best = min(best, made, key=lambda trial: trial.bytes)
+                over = made.bytes - budget
+            if over <= 0 or all_of_it:
                 break
-            peak = found.peak - over
-        return self.asked() if best is self.plain else self.taken(best)
-
-    def taken(self, found: _Trial) -> Program:
-        """The program with the graph of a trial."""
-        graph, plain = found.graph, self.plain
-        count = sum(n.phase is Phase.MIRROR for n in graph.nodes)
-        report = Mirrored(count, plain.peak, found.peak, plain.seconds, found.seconds)
-        return dataclasses.replace(self.program, graph=graph, mirrored=report)
+            peak = found.peak - over if left > 1 else -1
+        return self.asked() if best is plain else best

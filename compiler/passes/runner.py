@@ -52,12 +52,12 @@ def run_passes(
     ``keep(name, program)`` gets the program after each pass, first the unchanged one as ``input``.
     Raises VerifyError, naming the pass, when a pass made something unsound, and whatever DslcError a pass raises.
     """
-    with _no_collection():
+    with no_collection():
         return _run(program, build, passes, until, keep)
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Passes make many objects and little garbage: looking for cycles all the time takes half of their time."""
     was_on = gc.isenabled()
     gc.disable()

@@ -3,8 +3,8 @@ again, and the largest batch that fits. Nothing is compiled but the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
@@ -76,29 +76,33 @@ def all_sizes(checked: Checked, wanted: Mapping[str, list[int]]) -> list[dict[st
     return [dict(zip(names, values)) for values in product(*choices)]
 
 
-def forecast(checked: Checked, options: Options, sizes: Mapping[str, int]) -> Forecast:
-    """The plan of a training step, or of a prediction where there is none, at these sizes."""
+def forecasts(
+    checked: Checked, options: Options, sizes: Mapping[str, int], mirrors: Sequence[str | int]
+) -> list[Forecast]:
+    """The plan of a training step, or of a prediction where there is none, at these sizes, for each way to mirror."""
     from dslc.compiler.cost import machine_of, total_seconds
     from dslc.compiler.layout import layout_state
     from dslc.compiler.options import precision_of
-    from dslc.compiler.pipeline import compile_entry
+    from dslc.compiler.pipeline import foresee
 
     entry = "predict" if checked.train is None else "train_step"
-    program, _ = compile_entry(checked, entry, sizes, options)
-    plan = program.memory
-    assert plan is not None and program.schedule is not None
-    precision = precision_of(checked, options)
-    state = layout_state(checked, precision.params, precision.loss_scale).bytes
-    seconds = total_seconds(program.schedule, machine_of(program.target, options.provider))
-    again = 0 if program.mirrored is None else program.mirrored.nodes
-    mirror = options.mirror if isinstance(options.mirror, str) else size_text(options.mirror)
-    return Forecast(dict(sizes), mirror, state, plan.io_bytes, plan.work_bytes, plan.lower_bound, seconds, again)
+    state = layout_state(checked, precision_of(checked, options).params).bytes
+    found = []
+    for mirror, program in zip(mirrors, foresee(checked, entry, sizes, options, mirrors)):
+        plan = program.memory
+        assert plan is not None and program.schedule is not None
+        seconds = total_seconds(program.schedule, machine_of(program.target, options.provider))
+        again = 0 if program.mirrored is None else program.mirrored.nodes
+        said = mirror if isinstance(mirror, str) else size_text(mirror)
+        found.append(
+            Forecast(dict(sizes), said, state, plan.io_bytes, plan.work_bytes, plan.lower_bound, seconds, again)
+        )
+    return found
 
 
 def both(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int | None) -> list[Forecast]:
     """The plan as it is, and with values computed again: by itself, or as far as the budget asks."""
-    mirrored = replace(options, mirror="auto" if budget is None else budget)
-    return [forecast(checked, each, sizes) for each in (replace(options, mirror="never"), mirrored)]
+    return forecasts(checked, options, sizes, ("never", "auto" if budget is None else budget))
 
 
 def largest(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int) -> dict[str, int | None]:
@@ -109,12 +113,13 @@ def largest(checked: Checked, options: Options, sizes: Mapping[str, int], budget
     assert checked.batch is not None
     batch = checked.batch
     found: dict[str, int | None] = {}
-    for name, each in (("never", replace(options, mirror="never")), ("mirrored", replace(options, mirror=budget))):
+    for name, mirror in (("never", "never"), ("mirrored", 1)):  # within one byte: as few as there can be
 
-        def fits(value: int, each: Options = each) -> bool:
-            return forecast(checked, each, {**sizes, batch.name: value}).total <= budget
+        def need(value: int, mirror: str | int = mirror) -> int:
+            [plan] = forecasts(checked, options, {**sizes, batch.name: value}, (mirror,))
+            return plan.total
 
-        found[name] = largest_fitting(found.get("never") or batch.low, batch.high, fits)
+        found[name] = largest_fitting(found.get("never") or batch.low, batch.high, need, budget)
     return found
 
 

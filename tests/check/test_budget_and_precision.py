@@ -28,17 +28,21 @@ def written(folder: Path, section: str = "", attr: str = "") -> Path:
     return path
 
 
-def test_largest_fitting() -> None:
+@pytest.mark.parametrize("power", [1.0, 0.5, 2.0])
+def test_largest_fitting(power: float) -> None:
     asked: list[int] = []
 
-    def fits(size: int) -> bool:
+    def need(size: int) -> int:
         asked.append(size)
-        return size <= 37
+        return 1000 + int(8 * size**power)
 
-    assert largest_fitting(1, 512, fits) == 37
-    assert len(asked) <= 12
-    assert largest_fitting(40, 512, fits) is None
-    assert largest_fitting(3, 3, fits) == 3
+    for limit in range(1000, 1000 + int(8 * 512**power), max(1, int(512**power) // 50)):
+        fitting = [size for size in range(1, 513) if need(size) <= limit]
+        asked.clear()
+        assert largest_fitting(1, 512, need, limit) == (fitting[-1] if fitting else None)
+        assert len(asked) <= (5 if power == 1.0 else 24)
+    assert largest_fitting(40, 512, need, need(39)) is None
+    assert largest_fitting(3, 3, need, need(3)) == 3
 
 
 def test_budget_names_the_largest_batch_and_that_batch_builds(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from dslc.compiler.codegen.select import select
 from dslc.compiler.codegen.weigh import weigh
 from dslc.compiler.layout import layout_state
 from dslc.compiler.options import Options, precision_of
-from dslc.compiler.pipeline import build_options, compile_entry
+from dslc.compiler.pipeline import build_options, compile_entry, foresee
 
 MODELS = Path(__file__).parents[1] / "models"
 
@@ -39,3 +40,15 @@ def test_a_missing_kernel_is_refused_as_by_selection(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("dslc.compiler.codegen.weigh._blocks", lambda node, *_: None)
     with pytest.raises(BuildError, match="E0603"):
         weigh(program, build)
+
+
+def test_what_is_foreseen_is_what_is_compiled() -> None:
+    checked = check_file(f"{MODELS / 'vae'}.nn")
+    options = Options(target="sm_90")
+    sizes = {d.name: d.default for d in checked.dims}
+    mirrors = ("never", "auto", 1)
+    for mirror, program in zip(mirrors, foresee(checked, "train_step", sizes, options, mirrors)):
+        compiled, _ = compile_entry(checked, "train_step", sizes, replace(options, mirror=mirror))
+        assert program.memory is not None and compiled.memory is not None
+        assert (program.memory.work_bytes, program.mirrored) == (compiled.memory.work_bytes, compiled.mirrored)
+    assert program.mirrored is not None, "one byte is not enough"
