@@ -100,9 +100,9 @@ class Pack:
                 whole = size - size % v.lanes
                 if whole:
                     with code.loop(whole, 0, v.lanes) as k:
-                        self._square(v, source, code.add(at, k), target, place, k, lanes, v.lanes)
+                        self._squares(v, source, code.add(at, k), target, place, k, lanes, v.lanes)
                 if size % v.lanes:
-                    self._square(v, source, code.add(at, whole), target, place, whole, lanes, size % v.lanes)
+                    self._squares(v, source, code.add(at, whole), target, place, whole, lanes, size % v.lanes)
             else:
                 with code.loop(size) as k:
                     here, there = code.add(at, code.mul(k, stride)), code.add(place, code.mul(k, self.panel))
@@ -121,18 +121,27 @@ class Pack:
 
         nest(at, place, inner)
 
-    def _square(
+    def _squares(
         self, v: Vectors, source: Any, at: Any, target: Any, place: Any, k: Any, lanes: int, depth: int
     ) -> None:
-        """``depth`` inner indices, at most a vector, of all lanes of a panel."""
+        """``depth`` inner indices, at most a vector, of all lanes of a panel. Whole squares share their code: printed
+        one by one they take long to compile."""
         code = v.code
-        for x in range(0, self.panel, v.lanes):
-            count = min(v.lanes, lanes - x)
-            rows = [v.load(source, code.add(at, (x + i) * self.lanes[1]), depth) for i in range(count)]
-            turned = v.transpose(rows + [v.zero] * (v.lanes - len(rows))) if rows else [v.zero] * v.lanes
+        whole = lanes - lanes % v.lanes
+
+        def square(x: Any, count: int) -> None:
+            below = code.add(at, code.mul(x, self.lanes[1]))
+            rows = [v.load(source, code.add(below, i * self.lanes[1]), depth) for i in range(count)]
+            turned = v.transpose(rows + [v.zero] * (v.lanes - count)) if rows else [v.zero] * v.lanes
+            beside = code.add(code.add(place, code.mul(k, self.panel)), x)
             for i in range(depth):
-                there = code.add(place, code.add(code.mul(code.add(k, i), self.panel), x))
-                v.store(turned[i], target, there)
+                v.store(turned[i], target, code.add(beside, i * self.panel))
+
+        if whole:
+            with code.loop(whole, 0, v.lanes) as x:
+                square(x, v.lanes)
+        for x in range(whole, self.panel, v.lanes):
+            square(x, max(0, lanes - x))
 
 
 @dataclass(frozen=True)
