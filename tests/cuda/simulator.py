@@ -228,7 +228,8 @@ class _Machine:
         turned = square.transpose(0, 2, 1).reshape(blocks, -1, threads, vector)
         return turned.transpose(0, 2, 1, 3).reshape(x.shape)
 
-    def warps(self, how: str, count: int, slot: int, x: np.ndarray) -> np.ndarray:
+    def warps(self, how: str, count: int, slot: int, turns: int, x: np.ndarray, turn: Any = 0) -> np.ndarray:
+        assert np.all((np.asarray(turn) >= 0) & (np.asarray(turn) < turns))
         x = self._everywhere(x)
         each = x.reshape(len(x), count, 32, x.shape[-1])
         assert np.array_equal(each, np.broadcast_to(each[:, :, :1], each.shape), equal_nan=True)

@@ -95,29 +95,38 @@ def across(how: str, parts: int, width: int, slot: int) -> Writer:
     return write
 
 
-def warps(how: str, count: int, slot: int) -> Writer:
+def warps(how: str, count: int, slot: int, turns: int) -> Writer:
     """Each lane, the same in all threads of a warp, combined over the ``count`` warps of a block by butterflies.
 
-    ``slot`` as in ``across``.
+    ``slot`` as in ``across``. In a loop it has ``turns`` places, and ``turn`` says which one: with two of them, and a
+    call in every round, nobody writes where another still reads of the round before, and no barrier is needed.
     """
 
-    def write(builder: Any, x: Lanes) -> Lanes:
+    def write(builder: Any, x: Lanes, turn: Lanes | None = None) -> Lanes:
         dtype, lanes_of = x.dtype, x.count
         lanes = x.values
-        memory = _shared(builder, f"shared_{slot}", ir.ArrayType(llvm_type(dtype), lanes_of * count))
+        memory = _shared(builder, f"shared_{slot}", ir.ArrayType(llvm_type(dtype), turns * lanes_of * count))
         here = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
         lane, warp = builder.and_(here, I32(31)), builder.lshr(here, I32(5))
+        base = I32(0)
+        if turn is not None:
+            [number] = turn.values
+            narrow = number if number.type == I32 else builder.trunc(number, I32)
+            base = builder.mul(narrow, I32(lanes_of * count))
+
+        def at(i: int, member: Any) -> Any:
+            return builder.gep(memory, [I32(0), builder.add(builder.add(base, member), I32(i * count))])
+
         with builder.if_then(builder.icmp_unsigned("==", lane, I32(0))):
             for i, value in enumerate(lanes):
-                builder.store(value, builder.gep(memory, [I32(0), builder.add(warp, I32(i * count))]))
+                builder.store(value, at(i, warp))
         device(builder, "llvm.nvvm.barrier0", ir.VoidType())
         width = 1 << (count - 1).bit_length()
         member = builder.and_(lane, I32(width - 1))
         there = builder.icmp_unsigned("<", member, I32(count))
         found, nothing = [], lanes[0].type(identity(how, dtype))
         for i in range(lanes_of):
-            place = builder.add(builder.select(there, member, I32(0)), I32(i * count))
-            value = builder.load(builder.gep(memory, [I32(0), place]))
+            value = builder.load(at(i, builder.select(there, member, I32(0))))
             found.append(value if width == count else builder.select(there, value, nothing))
         return Lanes(x.dtype, _butterflies(builder, how, dtype, found, width // 2))
 

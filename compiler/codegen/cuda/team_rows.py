@@ -79,8 +79,11 @@ class _Rows(Teams):
             text = self.text.set(self.text.call("group", (combine, min(team, WARP)), text))
         if team > WARP:
             self.slots += 1
-            text = self.text.set(self.text.call("warps", (combine, team // WARP, self.slots), text))
+            text = self.text.set(self._over_warps(combine, team // WARP, text))
         return text
+
+    def _over_warps(self, combine: str, count: int, text: str) -> str:
+        return self.text.call("warps", (combine, count, self.slots, 1), text)
 
 
 class _Sweep(_Rows):
@@ -90,6 +93,7 @@ class _Sweep(_Rows):
         partial = tuple(Access(d, (sweep.region.inner[0], 1)) for d in sweep.partial)
         super().__init__(name, replace(sweep.region, outputs=(*sweep.region.outputs, *partial)), sweep.cut)
         self.sweep, self.own = sweep, len(sweep.region.outputs)
+        self.step: Index = 0
 
     def resident(self) -> int:
         return max(1, RESIDENT // self.threads()) if self.sweep.kept_bytes else 1
@@ -99,6 +103,7 @@ class _Sweep(_Rows):
         team = self.team()
         sums = [self._zero(i, reduce.combine) for i, reduce in enumerate(last.reduces)]
         with text.loop(self.sweep.steps) as step:
+            self.step = step
             row = text.plus(team, text.times(step, self.sweep.teams))
             if self._waits:
                 self._announced(text.plus(row, self.sweep.teams))
@@ -121,10 +126,13 @@ class _Sweep(_Rows):
                     zero = text.constant(identity(reduce.combine, reg.held), reg.held)
                     value = text.set(text.call("select", (), self.guard, value, zero))
                 self._add(i, sums[i], text.call(STEP[reduce.combine], (), self._sum(i, sums[i]), value))
-            if self.slots:
-                text.write(text.call("barrier", ()))  # before the next row's sums take the shared memory
         self._partial(team, [text.set(self._sum(i, own)) for i, own in enumerate(sums)])
         return text.source(self.threads(), self.resident())
+
+    def _over_warps(self, combine: str, count: int, text: str) -> str:
+        """Rows take turns with the shared memory: warps that are done with one begin the next."""
+        turn = self.text.known(self.text.divmod(self.step, 2)[1])
+        return self.text.call("warps", (combine, count, self.slots, 2), text, turn)
 
     def _zero(self, number: int, combine: str) -> str | None:
         """Begins a sum; the name of the register that holds it, None where it lies in shared memory."""
