@@ -99,9 +99,9 @@ save:  {every: 1 epoch, keep: 2, best: highest accuracy}
 The keys under `data.train` are the inputs of the model and of its train section. A source is `file.npz:key`,
 `file.npy`, `file.csv:columns`, `file.bin:u16`, an idx file, or `folder/:image`, relative to the configuration.
 
-`build` may say `target`, `precision`, `sizes`, `name`, `fuse`, `providers`, `bulk`, `mirror`, `steps_per_launch` and
-`streams`. Durations are `N steps` or `N epochs`; a step is an update of the weights, however many micro-batches it
-takes.
+`build` may say `target` (one name, or several, as `[cpu, sm_90]`), `precision`, `sizes`, `name`, `fuse`, `providers`,
+`bulk`, `mirror`, `steps_per_launch` and `streams`. Durations are `N steps` or `N epochs`; a step is an update of the
+weights, however many micro-batches it takes.
 
 ## Schedules
 The base learning rate is the model's, or `train.base_lr`; `train.lr` is the factor on it in each step. `warmup` rises

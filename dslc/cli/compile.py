@@ -39,6 +39,7 @@ _PAGE: Final = b"<!doctype html>\n<!-- Written by dslc build -->"
 
 def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
     """The ``build:`` section of a configuration as the compiler's options. Raises BuildError E0603."""
+    from dslc.compiler.codegen.target import TARGETS
     from dslc.compiler.options import Options
 
     known = ("target", "precision", "sizes", "providers", "fuse", "name", "bulk", "streams", "mirror",
@@ -47,14 +48,16 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
         if key not in known:
             from dslc.dsl.diagnostics import did_you_mean
 
+            if key in TARGETS:  # of `{target: cpu,sm_90}`, in which YAML sees two entries
+                _refuse(f"`{key}` is no build option", key, f"write target: [{build.get('target', 'cpu')}, {key}]")
             close = did_you_mean(key, known)
             _refuse(f"`{key}` is no build option", key, f"did you mean `{close}`?" if close else ", ".join(known))
         if key == "fuse" and not isinstance(value, bool):
             _refuse(f"`{key}` is true or false, not `{value}`", key, f"write {key}: true")
-        if key in ("target", "precision", "providers", "name") and not isinstance(value, str):
+        if key in ("precision", "providers", "name") and not isinstance(value, str):
             _refuse(f"`{key}` is a name, not `{value}`", key, f"write {key}: NAME")
     return Options(
-        target=build.get("target", "cpu"),
+        target=_target(build.get("target", "cpu")),
         provider=build.get("providers", "auto"),
         precision=build.get("precision"),
         sizes=_sizes(build.get("sizes") or {}),
@@ -65,6 +68,15 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
         steps_per_launch=_steps(build.get("steps_per_launch", 1)),
         mirror=_mirror(build.get("mirror", "auto")),
     )
+
+
+def _target(value: object) -> str:
+    """Names joined by commas, or a list of them."""
+    listed = value if isinstance(value, list) else [value]
+    names = [name for name in listed if isinstance(name, str)]
+    if not names or len(names) < len(listed):
+        _refuse(f"`target` is a name, or a list of names, not `{value}`", "target", "write target: [cpu, sm_90]")
+    return ",".join(names)
 
 
 def _mirror(value: object) -> str | int:

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from dslc.cli.commands.verify import options_again
+from dslc.cli.compile import options_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options, recorded_options
+from dslc.runtime.train.config import load_config
 
 MODEL = """nn 1
 dim B in 1..64 = 8
@@ -158,6 +160,17 @@ def test_a_build_that_cannot_be_written_compiles_nothing(dslc: Callable, project
     monkeypatch.setattr("dslc.compiler.pipeline.build", None)  # would be a TypeError if it were called
     ran = dslc("build", "net.nn")
     assert ran.code == 6 and "error[R402]" in ran.err
+
+
+def test_targets_of_a_configuration(dslc: Callable, project: Path) -> None:
+    config = project / "dslc.yaml"
+    for text, names in (("[cpu, sm_90]", {"cpu", "sm_90"}), ('"cpu,sm_90"', {"cpu", "sm_90"}), ("sm_90", {"sm_90"})):
+        config.write_text(f"model: net.nn\nbuild: {{target: {text}}}\n")
+        assert set(options_of(load_config(config).build).targets) == names
+    for text in ("cpu,sm_90", "[]", "[cpu, 3]"):
+        config.write_text(f"model: net.nn\nbuild: {{target: {text}, precision: f32}}\n")
+        ran = dslc("build")
+        assert ran.code == 2 and "E0603" in ran.err and "write target: [cpu, sm_90]" in ran.err, ran.err
 
 
 def test_info_and_mem(dslc: Callable, project: Path) -> None:
