@@ -12,17 +12,29 @@ Parts that lie behind each other become one, with zeros around all of them, or n
     %3 = concat %1, %2 {axis=1} : [2, 2]
     %4 = pad %3 {high=(0, 2), ...} : [2, 4]
 
-The sum is the same: each element is one part's and zeros.
+The sum is the same: each element is one part's and zeros. And the products of a weight that many steps share, each of
+the size of the weight, become one product over all steps, where what is multiplied is less than they are::
+
+    %3 = matmul %h1, %d1 {transpose_a=true, ...} : [512, 512]
+    %4 = matmul %h2, %d2 {transpose_a=true, ...} : [512, 512]
+    %5 = add %3, %4 : [512, 512]
+
+    %3 = concat %h1, %h2 {axis=0} : [64, 512]
+    %4 = concat %d1, %d2 {axis=0} : [64, 512]
+    %5 = matmul %3, %4 {transpose_a=true, ...} : [512, 512]
+
+These are the same terms, added up within the product.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.op import OPS, Builder
-from dslc.compiler.ops.attrs import float_attr, ints_attr
+from dslc.compiler.ops.attrs import bool_attr, float_attr, ints_attr
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +63,35 @@ def total(terms: Sequence[Value]) -> Value:
         left[first] = _together(run)
         for number in others:
             left[number] = None
-    result, *more = (term for term in left if term is not None)
+    result, *more = _multiplied([term for term in left if term is not None])
     for term in more:
         made = term.producer
         b = Builder(name=made.name, span=made.span, phase=made.phase) if isinstance(made, Node) else Builder()
         result = b(OPS["add"], result, term)
     return result
+
+
+def _multiplied(terms: Sequence[Value]) -> list[Value]:
+    """The terms, of which products that fit are one, where the first stood."""
+    groups: dict[tuple[bool, bool], list[int]] = {}
+    for number, term in enumerate(terms):
+        node = term.producer
+        if isinstance(node, Node) and node.op.name == "matmul" and all(v.type.rank == 2 for v in node.inputs):
+            flags = bool_attr(node.attrs, "transpose_a"), bool_attr(node.attrs, "transpose_b")
+            groups.setdefault(flags, []).append(number)
+    result: list[Value | None] = [*terms]
+    for (ta, tb), numbers in groups.items():
+        nodes = [node for i in numbers if isinstance(node := terms[i].producer, Node)]
+        read = sum(prod(v.type.ints) for node in nodes for v in node.inputs)
+        if len(nodes) < 2 or read >= sum(prod(node.out.type.ints) for node in nodes):
+            continue
+        b = Builder().at(nodes[0], nodes[0].phase)
+        left, right = ([node.inputs[i] for node in nodes] for i in (0, 1))
+        both = (b(OPS["concat"], *left, axis=0 if ta else 1), b(OPS["concat"], *right, axis=1 if tb else 0))
+        for i in numbers:
+            result[i] = None
+        result[numbers[0]] = b(OPS["matmul"], *both, transpose_a=ta, transpose_b=tb)
+    return [term for term in result if term is not None]
 
 
 def _part(term: Value, number: int) -> _Part | None:

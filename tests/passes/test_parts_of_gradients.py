@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from random_graphs import assert_same_bits, evaluate, feeds_of, graph_of, input_of
 
 from dslc.compiler.ir.graph import Kind, Value
@@ -37,6 +38,35 @@ def test_slices_of_a_whole_become_one_concat() -> None:
     assert names.count("concat") == 1 and "pad" not in names
     feeds = feeds_of(graph, 1)
     np.testing.assert_array_equal(evaluate(graph, feeds)["result.g"], 2 * feeds["x"])
+
+
+@pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
+def test_products_of_a_shared_weight_become_one(transposed: tuple[bool, bool]) -> None:
+    ta, tb = transposed
+    b, inputs, terms = Builder(), [], []
+    for i in range(5):
+        inner = i % 2 + 1
+        left = input_of(f"a{i}", Kind.DATA, *((inner, 8) if ta else (8, inner)))
+        right = input_of(f"b{i}", Kind.DATA, *((8, inner) if tb else (inner, 8)))
+        inputs += [left, right]
+        terms.append(b(OPS["matmul"], left.value, right.value, transpose_a=ta, transpose_b=tb))
+    plain = terms[0]
+    for term in terms[1:]:
+        plain = b(OPS["add"], plain, term)
+    found = total(terms)
+    assert [n.op.name for n in graph_of(inputs, {"result.y": found}).nodes] == ["concat", "concat", "matmul"]
+    graph = graph_of(inputs, {"result.plain": plain, "result.total": found})
+    values = evaluate(graph, {name: np.round(4 * x) for name, x in feeds_of(graph, 2).items()})
+    np.testing.assert_array_equal(values["result.plain"], values["result.total"])
+
+
+def test_products_of_much_stay_apart() -> None:
+    b = Builder()
+    given = [input_of(f"x{i}", Kind.DATA, 50, 4) for i in range(4)]
+    terms = [b(OPS["matmul"], x.value, y.value, transpose_a=True, transpose_b=False)
+             for x, y in (given[:2], given[2:])]  # fmt: skip
+    names = [n.op.name for n in graph_of(given, {"result.y": total(terms)}).nodes]
+    assert names == ["matmul", "matmul", "add"]
 
 
 def test_what_is_no_plain_part_is_added() -> None:
