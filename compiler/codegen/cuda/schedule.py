@@ -33,7 +33,7 @@ _DRAWN: Final = 8  # elements of a thread that one random draw serves
 _MAX_TEAM: Final = 1024
 _LONG_TEAM: Final = 512  # threads for rows that do not fit
 _CROWDED: Final = 12  # halves of vectors of 8, beyond which 64 registers are too few
-_FEW: Final = 1 << 20  # elements of columns that lie in a cache, as partial sums do
+FEW: Final = 1 << 20  # elements of columns that lie in a cache, as partial sums do
 _BUSY: Final = 132  # blocks of a GPU at work
 _NARROW: Final = 4  # threads whose vectors fill two sectors of memory
 
@@ -264,7 +264,7 @@ def _columns(region: Region) -> Columns:
     if has_scans(region):
         return Columns(region.rows // line, line, vector, 1, width, 1, length)
     lines = region.rows // line
-    if region.rows * length <= _FEW:  # in a cache: threads count more than long stretches of memory
+    if region.rows * length <= FEW:  # in a cache: threads count more than long stretches of memory
         while width > _NARROW and _THREADS // width < length and lines * -(-line // (width * vector)) < _BUSY:
             width //= 2
     parts = _THREADS // width

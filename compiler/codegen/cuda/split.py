@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from dslc.compiler.codegen.cuda.schedule import Columns, Flat, Tiles, schedule
+from dslc.compiler.codegen.cuda.schedule import FEW, Columns, Flat, Tiles, schedule
 from dslc.compiler.codegen.cuda.stages import dtypes_of, read_by, register_dtype, substituted, used_values
 from dslc.compiler.codegen.cuda.text import power_of_two
 from dslc.compiler.codegen.launch import Launch, Scratch
@@ -42,6 +42,7 @@ from dslc.compiler.ir.types import DType
 
 _Place: TypeAlias = Callable[[Access], Access]
 _ENOUGH: Final = 264  # blocks that keep a large GPU busy
+_SOME: Final = 64  # blocks that are busy for no longer than a launch takes, where all is in a cache
 _WANTED: Final = 528  # blocks after a split
 _WORTH: Final = 1 << 17  # elements below which more launches cost more than they save
 _VECTOR: Final = 8  # elements; no vector has more
@@ -93,7 +94,8 @@ def _cut(region: Region) -> _Cut | None:
         return None
     whole = schedule(region)
     blocks = whole.geometry.grid[0]
-    if isinstance(whole, (Flat, Tiles)) or blocks >= _ENOUGH:
+    cached = isinstance(whole, Columns) and region.rows * length <= FEW
+    if isinstance(whole, (Flat, Tiles)) or blocks >= (_SOME if cached else _ENOUGH):
         return None
     columns = isinstance(whole, Columns)
     most = min(-(-_WANTED // blocks), length // _LEAST[columns])
