@@ -149,7 +149,7 @@ def device(index: int = 0) -> Device:
                     "R201",
                     f"there is no GPU {index}: {have}",
                     place=f'device="gpu:{index}"',
-                    help='look at `nvidia-smi`, or load with device="cpu"',
+                    help='look at `nvidia-smi`, or take the CPU: device="cpu", or --device cpu',
                 )
             machine.devices[index] = Device(found, index)
         return machine.devices[index]

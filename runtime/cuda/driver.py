@@ -303,7 +303,7 @@ def load_driver() -> Driver:
         raise EnvironmentFault(
             "R201",
             f"the package cuda-bindings cannot be imported: {error}",
-            help='pip install "cuda-bindings>=13,<14", or load with device="cpu"',
+            help='pip install "cuda-bindings>=13,<14", or take the CPU: device="cpu", or --device cpu',
         ) from error
     driver = Driver(binding, patience())
     try:
@@ -312,6 +312,6 @@ def load_driver() -> Driver:
         raise EnvironmentFault(
             "R201",
             f"no NVIDIA driver was found (libcuda): {error}",
-            help='install the driver, or load with device="cpu"',
+            help='install the driver, or take the CPU: device="cpu", or --device cpu',
         ) from error
     return driver

@@ -68,7 +68,10 @@ def fault(call: str, code: int, name: str, text: str) -> DslcError:
         )
     if code in _NO_GPU:
         return EnvironmentFault(
-            "R201", f"{_NO_GPU[code]}; {said}", place=call, help='look at `nvidia-smi`, or load with device="cpu"'
+            "R201",
+            f"{_NO_GPU[code]}; {said}",
+            place=call,
+            help='look at `nvidia-smi`, or take the CPU: device="cpu", or --device cpu',
         )
     if code in _WRONG_CODE:
         return EnvironmentFault(
