@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dslc.cli.compile import options_of
-from dslc.cli.forecast import Forecast, all_sizes, forecast
+from dslc.cli.forecast import Forecast, all_sizes, forecasts
 from dslc.compiler.check.model import Checked, check_file
 from dslc.compiler.ops.registry import meanings
 from dslc.compiler.options import Options
@@ -44,17 +44,12 @@ def _arguments() -> argparse.Namespace:
 
 def planned(checked: Checked, options: Options) -> dict[str, tuple[Options, Forecast]]:
     """Each variant's options and plan."""
-    sizes = all_sizes(checked, {})[0]
-
-    def of(mirror: str | int) -> tuple[Options, Forecast]:
-        chosen = replace(options, mirror=mirror)
-        return chosen, forecast(checked, chosen, sizes)
-
-    found = {"never": of("never"), "auto": of("auto")}
-    most, least = found["never"][1].total, of(1)[1].total
-    for share in ASKED:
-        budget = most - int(share * (most - least))
-        found[f"{budget / 1e6:,.0f} MB"] = of(budget)
+    [sizes] = all_sizes(checked, {})
+    plain, automatic, least = forecasts(checked, options, sizes, ("never", "auto", 1))
+    found = {"never": (replace(options, mirror="never"), plain), "auto": (replace(options, mirror="auto"), automatic)}
+    budgets = [plain.total - int(share * (plain.total - least.total)) for share in ASKED]
+    for budget, plan in zip(budgets, forecasts(checked, options, sizes, tuple(budgets))):
+        found[f"{budget / 1e6:,.0f} MB"] = (replace(options, mirror=budget), plan)
     return found
 
 
