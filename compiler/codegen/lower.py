@@ -37,6 +37,7 @@ from dslc.compiler.codegen.region import Region
 from dslc.compiler.codegen.spread import can_spread, spread
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ops.fused import has_bits
 
 _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **pointwise.LOWERED,
@@ -67,6 +68,8 @@ def lower(node: Node) -> list[Launch] | None:
         return None
     if not any(t.bytes for t in node.types):
         return []
+    if "body" in node.attrs and has_bits(node.attrs):
+        return None
     if isinstance(node.op, Pointwise) or node.op.name == "fused":
         if not all(can_print(expr, dtypes) for expr, dtypes in pointwise.trees(node)):
             return None

@@ -83,6 +83,11 @@ def packed_inputs(attrs: Mapping[str, Any]) -> set[int]:
     return {read[0] for name, read, _ in steps(attrs) if name == "unpack_bits"}
 
 
+def has_bits(attrs: Mapping[str, Any]) -> bool:
+    """Whether steps read or make bits, which kernels of GPUs do."""
+    return any(name in ("pack_bits", "unpack_bits") for name, _, _ in steps(attrs))
+
+
 def expanded(inputs: Sequence[Value], attrs: Attrs) -> list[Node]:
     """The body as nodes that read ``inputs``."""
     b = Builder()
