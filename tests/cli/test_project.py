@@ -25,6 +25,11 @@ def test_new_makes_a_project(dslc: Callable, tmp_path: Path, monkeypatch: pytest
     assert {"name": "model", "value": "spam.nn", "origin": "dslc.yaml:1:8"} in dslc("config", "--json").json["values"]
     again = dslc("new", tmp_path / "spam")
     assert again.code == 6 and "R403" in again.err
+    (tmp_path / "eggs").mkdir()
+    monkeypatch.chdir(tmp_path / "eggs")
+    here = dslc("new", ".")
+    assert here.code == 0 and "cd " not in here.out and Path("eggs.nn").exists()
+    assert dslc("check").code == 0
 
 
 @pytest.mark.parametrize("name", ["json", "class", "9lives", "a-b", "__x", "größe", "x" * 65, "numpy"])

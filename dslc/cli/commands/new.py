@@ -30,17 +30,16 @@ FILES: Final = {
 def command(path: str) -> None:
     """Make a project that trains at once.
 
-    NAME is the new folder, and the name of the model's file and module.
+    NAME is the new folder, and the name of the model's file and module; `.` is the one you are in, where it is empty.
     """
     folder = Path(path)
-    name = folder.name
+    name = folder.resolve().name
     _check_name(name)
     written = _write(folder, name)
+    there = [] if folder.resolve() == Path.cwd() else [f"  cd {folder}"]
     emit(
         {"folder": str(folder), "files": written},
-        "\n".join(
-            [f"made {folder}/", *(f"  {file}" for file in written), "", "next:", f"  cd {folder}", "  dslc train"]
-        ),
+        "\n".join([f"made {folder}/", *(f"  {file}" for file in written), "", "next:", *there, "  dslc train"]),
     )
 
 
