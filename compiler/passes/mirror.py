@@ -46,7 +46,7 @@ AUTO_BYTES: Final = 256 << 20
 AUTO_PART: Final = 0.05
 _TRIES: Final = 3
 _NEAR: Final = 0.1  # of the allowed time: as good as met
-_SLACK: Final = 0.1  # of what was too much
+_SLACK: Final = 0.02  # of the allowed time: what another try may miss it by
 _ALL: Final = 0.9  # of an allowance that is not used up: more of it gives nothing
 _BUDGET_TRIES: Final = 6
 
@@ -169,7 +169,7 @@ class _Judge:
                 best = made
             if -_NEAR * allowed <= over <= 0 or (over < 0 and found.seconds < _ALL * allowance):
                 break
-            allowance = found.seconds - over - max(0.0, _SLACK * over)
+            allowance = found.seconds - over - _SLACK * allowed
         return best if plain.peak - best.peak > max(AUTO_BYTES, AUTO_PART * plain.peak) else self.asked()
 
     def within(self, budget: int) -> Trial:

@@ -6,6 +6,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from random_graphs import UNARY, assert_same_bits, build_for, evaluate, feeds_of, graph_of, input_of
@@ -199,6 +200,33 @@ def test_any_choice_keeps_every_bit(fuzz_count: Callable[[int], int], fuzz_seed:
     assert copied["matmul"] == 0
 
 
+def test_products_that_are_cheap_are_computed_again_with_the_same_bits(
+    fuzz_count: Callable[[int], int], fuzz_seed: int
+) -> None:
+    rng = random.Random(fuzz_seed)
+    machine = replace(MACHINES["cpu"], matrix32=1e30, launch=0.0)
+    copied: Counter[str] = Counter()
+    for case in range(fuzz_count(300)):
+        graph = simplify_graph(_random_training(rng, rng.randint(5, 25)))
+        facts = Facts(graph, machine=machine)
+        after = with_copies(graph, recipes(facts, Chooser(facts, machine).choose().choice, machine))
+        verify_graph(after)
+        copied += _copied(after)
+        feeds = _feeds(graph, case)
+        assert_same_bits(evaluate(graph, feeds), evaluate(after, feeds))
+    assert copied["matmul"] > 5
+
+
+def test_a_product_is_computed_again_where_it_makes_much_of_little() -> None:
+    x, w = input_of("x", Kind.DATA, 1 << 18, 64), _params((64, 512), (512, 64), (64, 512))
+    wide = B(OPS["tanh"], _linear(x.value, w[0]))
+    out = B(OPS["tanh"], _linear(B(OPS["tanh"], _linear(wide, w[1])), w[2]))
+    facts = Facts(_training([x, *w], out, w), machine=MACHINES["sm_90"])
+    products = [n for n in facts.forward if n.op.name == "matmul"]
+    # f32: by the model 64 products an element take less than two reads, 512 do not
+    assert [facts.may(n) for n in products] == [True, False, True]
+
+
 def test_the_plan_is_never_larger(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
     rng = random.Random(fuzz_seed)
     smaller = 0
@@ -337,7 +365,7 @@ def test_linear_in_nodes(allowed: Callable[[float, float], bool]) -> None:
         mirror(Program("train_step", {}, graph), build)
         taken[layers] = time.process_time() - start
     assert taken[800] < 8 * taken[200] + 0.1
-    graph = _deep(800, rows=1 << 12)
+    graph = _deep(800, rows=1 << 14)
     start = time.process_time()
     mirror(Program("train_step", {}, graph), Build(target="sm_90"))
     spent = time.process_time() - start
