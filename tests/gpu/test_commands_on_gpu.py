@@ -66,7 +66,7 @@ def test_a_kernel_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         from dslc.base.errors import DslcError
         from dslc.runtime.cuda.arguments import Arguments
         from dslc.runtime.measure import program_of, random_inputs
-        from dslc.runtime.session import load
+        from dslc.runtime.load import load
         PTX = b'''.version 8.0
         .target sm_80
         .address_size 64
