@@ -54,17 +54,18 @@ def run(gpu: Gpu, case: dict[str, Any]) -> list[str]:
     gpu.wait()
     wrong = []
     for number, (buffer, address) in enumerate(zip(case["buffers"], addresses)):
-        data = gpu.download(address, buffer["bytes"] + len(GUARD))
+        # scratch may hold bytes that nobody has written, and initcheck would tell of a look at them
+        count = buffer["bytes"] if "before" in buffer or "after" in buffer else 0
+        data = gpu.download(address, count)
+        behind = gpu.download(address + buffer["bytes"], len(GUARD))
         gpu.free(address)
-        if not np.array_equal(data[buffer["bytes"] :], GUARD):
+        if not np.array_equal(behind, GUARD):
             wrong.append(f"{case['name']}: a write behind buffer {number}")
-        if "before" in buffer and not np.array_equal(
-            data[: buffer["bytes"]], STORE.array(buffer["before"]).reshape(-1).view(np.uint8)
-        ):
+        if "before" in buffer and not np.array_equal(data, STORE.array(buffer["before"]).reshape(-1).view(np.uint8)):
             wrong.append(f"{case['name']}: input {number} was written")
         if "after" in buffer:
             after = STORE.array(buffer["after"])
-            got = values(data[: buffer["bytes"]], buffer["dtype"]).reshape(after.shape)
+            got = values(data, buffer["dtype"]).reshape(after.shape)
             rtol, atol = case["close"]
             with np.errstate(all="ignore"):
                 far = ~np.isclose(got, after, rtol=rtol, atol=atol, equal_nan=True)
