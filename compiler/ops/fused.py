@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
+from dslc.compiler.ir.graph import Attr, Attrs, Input, Kind, Node, Value
 from dslc.compiler.ir.op import OPS, Builder, Cost, NoGradient, Op, register
 from dslc.compiler.ir.types import TensorType
 
@@ -48,7 +49,7 @@ class Fused(Op):
         return [known[i] for i in results_of(attrs, len(known))]
 
     def cost(self, node: Node) -> Cost:
-        flops = sum(step.op.cost(step).flops for step in expanded(node.inputs, node.attrs))
+        flops = _flops(node.attrs["body"], node.input_types)
         return Cost(flops, sum(t.bytes for t in (*node.input_types, *node.types)))
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
@@ -86,6 +87,12 @@ def packed_inputs(attrs: Mapping[str, Any]) -> set[int]:
 def has_bits(attrs: Mapping[str, Any]) -> bool:
     """Whether steps read or make bits, which kernels of GPUs do."""
     return any(name in ("pack_bits", "unpack_bits") for name, _, _ in steps(attrs))
+
+
+@lru_cache(4096)  # asked for a node many times, and for the same step in many layers
+def _flops(body: Attr, types: tuple[TensorType, ...]) -> int:
+    inputs = [Input("", Kind.DATA, type).value for type in types]
+    return sum(step.op.cost(step).flops for step in expanded(inputs, {"body": body}))
 
 
 def expanded(inputs: Sequence[Value], attrs: Attrs) -> list[Node]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import lru_cache
 
 from dslc.compiler.codegen.cuda.flat import flat_source
 from dslc.compiler.codegen.cuda.schedule import Columns, Flat, Rows, Tiles, schedule
@@ -31,17 +31,18 @@ class Unreduced(Shared):
 
     @property
     def code(self) -> Source:
-        return self._printed[0]
+        return _printed(self.region)[0]
 
     @property
     def given(self) -> Given:
-        return self._printed[1]
+        return _printed(self.region)[1]
 
-    @cached_property
-    def _printed(self) -> tuple[Source, Given]:
-        cut = schedule(self.region)
-        assert isinstance(cut, Flat)
-        return flat_source("k", self.region, cut)
+
+@lru_cache(4096)  # the programs of an artifact have most regions in common
+def _printed(region: Region) -> tuple[Source, Given]:
+    cut = schedule(region)
+    assert isinstance(cut, Flat)
+    return flat_source("k", region, cut)
 
 
 def sized(launch: Launch) -> Launch:
