@@ -157,7 +157,9 @@ def project_root(config: Config) -> Path:
 
 def artifact_path(config: Config) -> Path:
     """Where the configuration's artifact lies, or would."""
-    return _place(config, check_config(config), options_of(config.build))
+    checked, options = check_config(config), options_of(config.build)
+    with placed(config):
+        return _place(config, checked, options)
 
 
 def artifact_of(config: Config, *, as_built: bool = False) -> Path:
