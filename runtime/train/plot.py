@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from dslc.base.errors import DslcError
+from dslc.base.publish import publish_bytes
 from dslc.runtime.train.metrics import read_log
 
 Points: TypeAlias = list[tuple[float, float]]
 Curves: TypeAlias = "Mapping[str, Mapping[str, Points]]"  # metric -> "train" or "eval" -> (step, value)
 
+PLOT_NAME: Final = "plot.svg"
 _NOT_DRAWN: Final = ("kind", "step", "epoch", "rows", "seconds", "samples_per_s", "lr", "loss_scale", "skipped")
 _COLORS: Final = {"train": "#1f77b4", "eval": "#d62728"}
 _PANEL: Final = (360, 220)  # pixels
@@ -20,6 +23,26 @@ _MARGIN: Final = (56, 30, 14, 34)  # left, top, right, bottom
 _MOST_PANELS: Final = 12
 _MOST_POINTS: Final = 1000  # of a curve; others between are left out evenly
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
+
+
+class Picture:
+    """The curves of a run, drawn into its folder as they grow. What cannot be written is told once."""
+
+    def __init__(self, folder: Path, log: str, wanted: bool, warn: Callable[[str], None]) -> None:
+        self.folder, self.log, self.wanted, self.warn = folder, log, wanted, warn
+
+    def draw(self) -> None:
+        if not self.wanted:
+            return
+        try:
+            publish_bytes(self.folder / PLOT_NAME, svg(curves(self.folder / self.log)).encode(), point="plot")
+        except (DslcError, OSError) as error:
+            self.wanted = False
+            self.warn(f"{PLOT_NAME} cannot be written: {getattr(error, 'message', error)}")
+
+    def text(self) -> str:
+        """The same for a terminal."""
+        return terminal(curves(self.folder / self.log))
 
 
 def curves(log: Path) -> Curves:

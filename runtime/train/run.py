@@ -15,14 +15,13 @@ from typing import Any, Final
 
 from dslc.base.errors import EXIT_OK, DslcError, NumericError
 from dslc.base.failpoint import fail
-from dslc.base.publish import publish_bytes
 from dslc.base.version import VERSION
 from dslc.runtime.results import EvalResult, LateStepResult, StepResult
 from dslc.runtime.train.checkpoint import Checkpoint, Position
 from dslc.runtime.train.config import Config
 from dslc.runtime.train.events import Events, open_events
 from dslc.runtime.train.metrics import Log, RunningMeans
-from dslc.runtime.train.plot import curves, svg, terminal
+from dslc.runtime.train.plot import Picture
 from dslc.runtime.train.progress import Reporter, epoch_line
 from dslc.runtime.train.resume import install, refusal
 from dslc.runtime.train.saver import Saver
@@ -31,7 +30,6 @@ from dslc.runtime.train.signals import StopRequest
 from dslc.runtime.train.stopping import Patience
 
 LOG_NAME: Final = "log.jsonl"
-PLOT_NAME: Final = "plot.svg"
 
 
 class Run:
@@ -51,9 +49,9 @@ class Run:
         self.best: tuple[int, float] | None = None  # (step, value)
         self.evaluated: dict[str, float] = {}
         self.patience = Patience(config.train.stop)
+        self.picture = Picture(folder, LOG_NAME, config.save.plot, report.warn)
         self.log: Log
         self.events: Events
-        self._plot_failed = False
         self._unread: list[StepResult] = []  # steps that were made and not looked at yet
         self._clock = 0.0  # monotonic seconds of training in this epoch, without evaluation and saving
         self._clock_steps = 0
@@ -182,7 +180,7 @@ class Run:
         self.log.write("epoch", self.done, epoch, taken)
         self.events.write("epoch", self.done, taken)
         self.report.line(epoch_line(epoch, self.config.train.epochs, values, evaluated, rate, seconds))
-        self._draw()
+        self.picture.draw()
         self.means.clear()
         self._clock, self._clock_steps = 0.0, 0
 
@@ -260,23 +258,13 @@ class Run:
             self.report.line(f"saved {self.saver.last}")
         return code
 
-    def _draw(self) -> None:
-        """The curves so far, into the run's folder. A picture that cannot be written is told once."""
-        if not self.config.save.plot or self._plot_failed:
-            return
-        try:
-            publish_bytes(self.folder / PLOT_NAME, svg(curves(self.folder / LOG_NAME)).encode(), point="plot")
-        except (DslcError, OSError) as error:
-            self._plot_failed = True
-            self.report.warn(f"{PLOT_NAME} cannot be written: {getattr(error, 'message', error)}")
-
     # The end
 
     def close(self) -> None:
         """Draw the curves a last time, on the terminal too."""
         self.events.close()
-        self._draw()
-        self.report.plot(terminal(curves(self.folder / LOG_NAME)))
+        self.picture.draw()
+        self.report.plot(self.picture.text())
 
     def publish(self, out_dir: Path) -> tuple[Path, dict[str, float]]:
         """Save the best weights, else the last, and leave them in the session; with their metrics."""

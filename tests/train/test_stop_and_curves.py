@@ -145,7 +145,7 @@ def test_a_picture_that_cannot_be_written_is_told_once(project: Path, monkeypatc
             raise OSError(28, "No space left on device")
         publish_bytes(path, *rest, **more)
 
-    monkeypatch.setattr("dslc.runtime.train.run.publish_bytes", full)
+    monkeypatch.setattr("dslc.runtime.train.plot.publish_bytes", full)
     result, _, text = run(project)
     assert result.exit_code == 0 and text.count("plot.svg cannot be written") == 1
 
