@@ -111,7 +111,7 @@ _KINDS: Final = {
     "conv_dgrad": "gradient", "conv_dgrad_last": "gradient",
     "conv_wgrad": "weight gradient", "conv_wgrad_last": "weight gradient",
     "sdpa": "attention", "sdpa_grad": "attention",
-    "fused": "elements", "fused_sums": "sums", "sum": "sums", "sum_to": "sums", "mean": "sums",
+    "fused": "elements", "fused_sums": "sums", "finished_sums": "sums", "sum": "sums", "sum_to": "sums", "mean": "sums",
     "casts": "copies", "transpose": "copies", "concat": "copies", "slice": "copies", "pad": "copies",
     "expand": "copies",
 }  # fmt: skip
