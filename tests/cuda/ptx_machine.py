@@ -161,6 +161,8 @@ class _Thread:
         return _bits(np.maximum(_float(x[0]), _float(x[1])))
 
     def _min(self, words: list[str], x: list[int]) -> int:
+        if words[1] == "s32":
+            return min(_signed(v, 32) for v in x)
         assert words[1:] == ["NaN", "f32"]
         return _bits(np.minimum(_float(x[0]), _float(x[1])))
 

@@ -103,7 +103,7 @@ def test_who_looks_for_what_is_not_finite_is_a_launch_for_a_dtype(dtypes: tuple[
 
 def test_a_block_has_a_chunk_of_one_tensor() -> None:
     [spec] = launches_of(update("adam_update", SHAPES)[0])
-    assert spec.chunks == (1, 2, 1, 2, 1, 1) and units.geometry(spec).grid == (8, 1, 1)
+    assert spec.chunks == (1, 4, 1, 3, 1, 1) and units.geometry(spec).grid == (11, 1, 1)
 
 
 def test_the_code_holds_no_table_in_local_memory() -> None:

@@ -19,17 +19,19 @@ _BLOCKS: Final = 132  # multiprocessors of the largest device; a constant, so th
 _LEAST_DEPTH: Final = 128  # products a part, when a sum is divided
 _PARTS: Final = 64  # of a divided sum, at most
 _CHUNK: Final = 8  # 16-bit elements of one copy
+_SHARED: Final = 48 << 10  # bytes of shared memory that need no asking for
+_PAD: Final = 4  # elements behind each line of a tile
 _THREADS: Final = 128  # of a block that sums parts
-_MANY: Final = 1 << 16  # threads that keep a device busy
+_MOST_DOWN: Final = 32  # of these that share the parts of an element
+_MANY: Final = 1 << 15  # threads that keep a device busy
 
 _SMALL: Final = 1 << 26  # products of a problem whose time is that of steps waiting for memory
 
-#: A model of small problems without tensor cores, in microseconds, fitted to 954 runs of 22 of them on an H200.
-_ANSWER: Final = 0.56  # until memory answers, in each step
-_FETCH: Final = 0.017  # more, for a value of k
-_RATE: Final = 336_000.0  # products of a multiprocessor in a microsecond, for a share of 1
-_LAUNCH: Final = 1.6  # of adding up parts
-_BANDWIDTH: Final = 1.09e6  # bytes of parts in a microsecond
+#: A model of small problems without tensor cores, in microseconds, fitted to 3,400 runs of 22 of them on an H200.
+_MORE: Final = 0.15  # for each further block of a multiprocessor
+_WINDOWS: Final = 1.75  # times as long a step, where places of windows are worked out
+_LAUNCH: Final = 1.3  # of adding up parts
+_BANDWIDTH: Final = 9e6  # bytes of parts in a microsecond
 _SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
 _LEAST_PART: Final = 16  # products a part
 
@@ -37,7 +39,7 @@ _LEAST_PART: Final = 16  # products a part
 @dataclass(frozen=True, slots=True)
 class Tile:
     """What a block computes: rows x columns, of which a thread (a warp on tensor cores) takes tall x wide, in steps of
-    ``depth``, ``stages`` of which are in shared memory at a time."""
+    ``depth``, ``stages`` of which are in shared memory at a time; with one stage the next goes through registers."""
 
     rows: int
     cols: int
@@ -65,6 +67,18 @@ _TILES: Final = (
     (Tile(32, 32, 4, 4, 16), 0.4, 8),
     (Tile(32, 32, 4, 4, 32), 0.4, 8),
 )
+#: Those of small problems: microseconds of a block with no steps, of a step, and of each step of another block of the
+#: same multiprocessor.
+_SMALL_TILES: Final = (
+    (Tile(64, 64, 4, 8, 16, 3), 2.86, 0.57, 0.42),
+    (Tile(32, 64, 4, 4, 32, 3), 1.72, 0.87, 0.67),
+    (Tile(32, 64, 4, 4, 16, 4), 2.02, 0.46, 0.30),
+    (Tile(16, 128, 4, 4, 16, 4), 1.50, 0.60, 0.43),
+    (Tile(32, 32, 4, 4, 32, 1), 1.18, 0.97, 0.31),
+    (Tile(32, 32, 4, 4, 16, 4), 1.77, 0.36, 0.08),
+    (Tile(16, 64, 4, 4, 16, 4), 1.49, 0.53, 0.16),
+    (Tile(16, 32, 4, 4, 16, 4), 1.36, 0.50, 0.06),
+)
 _MMA_TILES: Final = (
     (Tile(128, 256, 64, 64, 64, 4), 1.0, 1),
     (Tile(128, 128, 64, 32, 64, 3), 0.85, 2),
@@ -90,10 +104,12 @@ class Contract(Shared):
 
     @cached_property
     def _printed(self) -> tuple[Code, Given]:
-        kept = f"using SUM = {C_TYPES[self.problem.a.dtype.computed]};\n"
+        kept = self.problem.a.dtype.computed
         finished = partial(_finished, self.epilogue, dtype=self.problem.c.dtype)
         text, numbers = self.problem.text(self.tile.depth, finished)
-        return Code("contract.cu", text + kept + self.tile.text()), numbers.given
+        head = f"using SUM = {C_TYPES[kept]};\n"
+        tile = replace(self.tile, stages=_stages(self.tile, kept))
+        return Code("contract.cu", head + text + tile.text()), numbers.given
 
     @property
     def code(self) -> Code:
@@ -155,11 +171,15 @@ class Parts(Shared):
     @property
     def down(self) -> int:
         """Threads that share the parts of an element: several where there are few elements."""
-        found = 1
-        for down in (8, 32):
-            if self.count >= 2 * down and self.elements // self.lanes * found < _MANY:
-                found = down
-        return found
+        down = 1
+        while down < _MOST_DOWN and self.count >= 4 * down and self.elements // self.lanes * down < _MANY:
+            down *= 2
+        return down
+
+    @property
+    def together(self) -> int:
+        """Parts that a thread has on their way at a time."""
+        return min(16, 1 << (_up(self.count, self.down) - 1).bit_length())
 
     @property
     def geometry(self) -> Geometry:
@@ -171,7 +191,7 @@ class Parts(Shared):
         numbers.add("ELEMENTS", self.elements, "i64")
         finished = _finished(self.epilogue, numbers, self.dtype)
         text = f"using SUM = {C_TYPES[self.dtype.computed]};\nusing C = {C_TYPES[self.dtype]};\n"
-        text += constants(THREADS=_THREADS, LANES=self.lanes, DOWN=self.down)
+        text += constants(THREADS=_THREADS, LANES=self.lanes, DOWN=self.down, TOGETHER=self.together)
         return Code("parts.cu", text + numbers.text() + finished), numbers.given
 
     @property
@@ -181,6 +201,12 @@ class Parts(Shared):
     @property
     def given(self) -> Given:
         return self._printed[1]
+
+
+def _stages(tile: Tile, kept: DType) -> int:
+    """As many of a tile's stages as shared memory holds without asking."""
+    bytes_of_one = tile.depth * (tile.rows + tile.cols + 2 * _PAD) * kept.itemsize
+    return min(tile.stages, _SHARED // bytes_of_one)
 
 
 def _finished(epilogue: Epilogue | None, numbers: Numbers, dtype: DType) -> str:
@@ -201,8 +227,10 @@ def contract(problems: Sequence[Problem], epilogue: Epilogue | None = None) -> t
     fast = all(map(_on_tensor_cores, problems))
     # f64: shared memory and registers for twice the bytes
     choices = _MMA_TILES if fast else _TILES[2:] if longest.a.dtype is DType.F64 else _TILES
-    small = not fast and prod(map(longest.count, GROUPS)) <= _SMALL
-    tile, split = (_quickest if small else _tiled)(longest, choices)
+    if not fast and prod(map(longest.count, GROUPS)) <= _SMALL:
+        tile, split = _quickest(longest)
+    else:
+        tile, split = _tiled(longest, choices)
     kept = longest.c.dtype if split == 1 else longest.c.dtype.computed
     divided = [replace(p, split=split, c=replace(p.c, dtype=kept)) for p in problems]
     assert epilogue is None or not fast
@@ -210,33 +238,33 @@ def contract(problems: Sequence[Problem], epilogue: Epilogue | None = None) -> t
     return [Mma(p, tile) if fast else Contract(p, tile, own) for p in divided], swapped
 
 
-def _quickest(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, int]:
+def _quickest(problem: Problem) -> tuple[Tile, int]:
     """The tile and the parts of the sum that take the least modelled time.
 
-    A block's steps follow each other: each takes the time to memory and back, or that of the arithmetic of the blocks
-    that share a multiprocessor. Many parts make few steps, and are added up by a launch of their own.
+    A block's steps follow each other, and other blocks of a multiprocessor take their share of its arithmetic. Many
+    parts make few steps, and are added up by a launch of their own.
     """
     m, n, k, z = (problem.count(g) for g in ("m", "n", "k", "z"))
 
-    def time(tile: Tile, share: float, held: int, split: int) -> float:
-        steps = replace(problem, split=split).part(tile.depth) // tile.depth
-        blocks = _up(m, tile.rows) * _up(n, tile.cols) * z * split
-        together = min(held, max(1.0, blocks / _BLOCKS))
-        step = max(_ANSWER + _FETCH * tile.depth, tile.rows * tile.cols * tile.depth * together / (_RATE * share))
+    windows = _WINDOWS if problem.a.windows or problem.b.windows else 1.0
+
+    def time(tile: Tile, start: float, step: float, beside: float, split: int) -> float:
+        steps = windows * (replace(problem, split=split).part(tile.depth) // tile.depth)
+        more = max(0.0, _up(m, tile.rows) * _up(n, tile.cols) * z * split / _BLOCKS - 1)
         adding = _LAUNCH + problem.c.elements * split * problem.c.dtype.computed.itemsize / _BANDWIDTH
-        return _up(blocks, held * _BLOCKS) * (steps + 1) * step + (adding if split > 1 else 0.0)
+        return start + steps * step + more * (_MORE + steps * beside) + (adding if split > 1 else 0.0)
 
     def divided(tile: Tile) -> set[int]:
         """So many parts that the last is not empty."""
         return {_up(k, replace(problem, split=s).part(tile.depth)) for s in _SPLITS if s * _LEAST_PART <= k} or {1}
 
     timed = (
-        (time(*choice, split), -i, -split, choice[0])
-        for i, choice in enumerate(choices)
+        (time(*choice, split), i, split, choice[0])
+        for i, choice in enumerate(_SMALL_TILES)
         for split in divided(choice[0])
     )
     _, _, split, tile = min(timed, key=lambda t: t[:3])
-    return tile, -split
+    return tile, split
 
 
 def _tiled(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, int]:

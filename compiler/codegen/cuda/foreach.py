@@ -29,7 +29,7 @@ from dslc.compiler.ops.multi_update import member, parted
 
 Argument = Value | Scratch
 _THREADS: Final = 256
-_LANES: Final = 16  # elements of a thread
+_LANES: Final = 8  # elements of a thread
 _ARGUMENTS: Final = 500  # of one kernel: all devices take 4 KB of pointers
 
 

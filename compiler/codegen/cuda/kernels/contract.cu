@@ -2,8 +2,9 @@
 // sum of strides, with coordinates that may fall outside of it and then count as zero. Matrix products and convolutions
 // with their gradients alike.
 //
-// A block computes ROWS x COLS of c. DEPTH values of k at a time go to shared memory, two buffers in turns; a thread keeps
-// TALL x WIDE sums in registers, in order of k. The text in front of this file says how places are found by the numbers s:
+// A block computes ROWS x COLS of c. DEPTH values of k at a time go to shared memory: by asynchronous copies, STAGES tiles in
+// flight, where they are stored as they are summed and STAGES is not 1; else through registers, two tiles in turns. A thread
+// keeps TALL x WIDE sums in registers, in order of k. The text in front of this file says how places are found by the numbers s:
 //   a_row(s, z, m), a_step(s, k), a_place(s, row, step), -1 where that counts as zero, and the same of b;
 //   c_place(s, z, m, n);
 //   FINISHED(at, x), what becomes of the sum x of place ``at`` before it is written, by OTHERS, more tensors.
@@ -16,11 +17,22 @@ template <int SIDE> struct Tile {
   static_assert(SIDE * DEPTH % THREADS == 0 && THREADS % DEPTH == 0 && (THREADS % SIDE == 0 || SIDE % THREADS == 0), "");
 };
 
+template <class X, class Y> constexpr bool same = false;
+template <class X> constexpr bool same<X, X> = true;
+
+// One element to shared memory, 0 where it is not there; done when its group is waited for.
+template <class T> __device__ __forceinline__ void copy_one(T *to, const T *from, bool there) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from),
+               "n"(sizeof(T)), "r"(there ? (int)sizeof(T) : 0));
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict__ a, const B *__restrict__ b, OTHERS C *__restrict__ c,
                                                                   NUMBERS) {
   const Numbers s = GIVEN;
-  __shared__ alignas(16) SUM tile_a[2][DEPTH][ROWS + PAD];
-  __shared__ alignas(16) SUM tile_b[2][DEPTH][COLS + PAD];
+  constexpr bool ASYNC = STAGES > 1 && same<A, SUM> && same<B, SUM>;
+  constexpr int BUFFERS = ASYNC ? STAGES : 2;
+  __shared__ alignas(16) SUM tile_a[BUFFERS][DEPTH][ROWS + PAD];
+  __shared__ alignas(16) SUM tile_b[BUFFERS][DEPTH][COLS + PAD];
   const int thread = threadIdx.x;
   const int tiles_m = (s.M + ROWS - 1) / ROWS;
   const int m_first = blockIdx.x % tiles_m * ROWS, n_first = blockIdx.x / tiles_m * COLS;
@@ -43,19 +55,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
   for (int i = 0; i < OWN_B; ++i) rows_b[i] = b_row(s, z, min(n_first + side_b(i), s.N - 1));
 
   wait_for_those_before();
-  SUM held_a[COUNT_A], held_b[COUNT_B];
-  auto fetch = [&](int k) {
+  SUM held_a[COUNT_A], held_b[COUNT_B]; // unless ASYNC
+  auto fetch = [&](int k, int buffer) {
 #pragma unroll
     for (int i = 0; i < COUNT_A; ++i) {
-      int at = k + deep_a(i);
-      INDEX place = at < k_last ? a_place(s, rows_a[i % OWN_A], a_step(s, at)) : INDEX(-1);
-      held_a[i] = place >= 0 ? wide(a[place]) : SUM(0);
+      const int at = k + deep_a(i);
+      const INDEX place = at < k_last ? a_place(s, rows_a[i % OWN_A], a_step(s, at)) : INDEX(-1);
+      if constexpr (ASYNC)
+        copy_one(&tile_a[buffer][deep_a(i)][side_a(i)], a + (place >= 0 ? place : 0), place >= 0);
+      else
+        held_a[i] = place >= 0 ? wide(a[place]) : SUM(0);
     }
 #pragma unroll
     for (int i = 0; i < COUNT_B; ++i) {
-      int at = k + deep_b(i);
-      INDEX place = at < k_last ? b_place(s, rows_b[i % OWN_B], b_step(s, at)) : INDEX(-1);
-      held_b[i] = place >= 0 ? wide(b[place]) : SUM(0);
+      const int at = k + deep_b(i);
+      const INDEX place = at < k_last ? b_place(s, rows_b[i % OWN_B], b_step(s, at)) : INDEX(-1);
+      if constexpr (ASYNC)
+        copy_one(&tile_b[buffer][deep_b(i)][side_b(i)], b + (place >= 0 ? place : 0), place >= 0);
+      else
+        held_b[i] = place >= 0 ? wide(b[place]) : SUM(0);
     }
   };
   auto put = [&](int buffer) {
@@ -70,12 +88,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
   auto row = [&](int i) { return i / 4 * (ROWS / TALL * 4) + down * 4 + i % 4; };
   auto col = [&](int j) { return j / 4 * (COLS / WIDE * 4) + across * 4 + j % 4; };
   SUM sums[TALL][WIDE] = {};
-  fetch(k_first);
-  put(0);
-  __syncthreads();
-  int buffer = 0;
-  for (int k = k_first; k < k_last; k += DEPTH) {
-    if (k + DEPTH < k_last) fetch(k + DEPTH);
+  const int tiles = (max(k_last - k_first, 0) + DEPTH - 1) / DEPTH; // 0 where a sum has no products
+  if constexpr (ASYNC) {
+#pragma unroll
+    for (int tile = 0; tile < STAGES - 1; ++tile) {
+      if (tile < tiles) fetch(k_first + tile * DEPTH, tile);
+      asm volatile("cp.async.commit_group;");
+    }
+  } else if (tiles) {
+    fetch(k_first, 0);
+    put(0);
+  }
+  for (int tile = 0; tile < tiles; ++tile) {
+    const int buffer = tile % BUFFERS, next = tile + BUFFERS - 1;
+    if constexpr (ASYNC) asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+    __syncthreads(); // the tile is there for all, and nobody reads the one whose place the next takes
+    if (next < tiles) fetch(k_first + next * DEPTH, next % BUFFERS);
+    if constexpr (ASYNC) asm volatile("cp.async.commit_group;");
 #pragma unroll
     for (int d = 0; d < DEPTH; ++d) {
       SUM left[TALL], right[WIDE];
@@ -88,10 +117,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
 #pragma unroll
         for (int j = 0; j < WIDE; ++j) sums[i][j] = fused(left[i], right[j], sums[i][j]);
     }
-    if (k + DEPTH < k_last) {
-      put(buffer ^ 1);
-      __syncthreads();
-      buffer ^= 1;
+    if constexpr (!ASYNC) {
+      if (next < tiles) put(next % BUFFERS);
     }
   }
 #pragma unroll
