@@ -74,7 +74,7 @@ class Node:
     """An op applied to values. ``name`` is the path in the model, ``span`` the place in the source. ``origins``: of a
     node that passes put together, those of all its parts; else empty."""
 
-    __slots__ = ("attrs", "inputs", "name", "op", "origins", "outputs", "phase", "span")
+    __slots__ = ("attrs", "inputs", "name", "op", "origins", "outputs", "phase", "span", "types")
 
     def __init__(
         self,
@@ -95,15 +95,12 @@ class Node:
         self.span = span
         self.phase = phase
         self.origins = origins
-        self.outputs = tuple(Value(self, i, t) for i, t in enumerate(types))
+        self.types = tuple(types)
+        self.outputs = tuple([Value(self, i, t) for i, t in enumerate(types)])
 
     @property
     def input_types(self) -> tuple[TensorType, ...]:
-        return tuple(v.type for v in self.inputs)
-
-    @property
-    def types(self) -> tuple[TensorType, ...]:
-        return tuple(v.type for v in self.outputs)
+        return tuple([v.type for v in self.inputs])
 
     @property
     def out(self) -> Value:

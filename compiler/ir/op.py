@@ -166,6 +166,8 @@ def _operations(expr: Expr) -> int:
 
 def broadcast(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
     """numpy's broadcasting of shapes; a symbolic size never counts as 1. Raises Mismatch E0301 naming the axes."""
+    if all(s == shapes[0] for s in shapes):
+        return shapes[0]
     rank = max(len(s) for s in shapes)
     result: list[Size] = []
     wrong: list[int] = []

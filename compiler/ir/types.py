@@ -44,11 +44,13 @@ class DType(enum.Enum):
         """What an op computes in inside: f32 for floats of 16 bits."""
         return DType.F32 if self in (DType.F16, DType.BF16) else self
 
+    __hash__ = object.__hash__  # in place of Enum's, which is Python's own code
+
     def __str__(self) -> str:
         return self.value
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TensorType:
     """A dense, row-major tensor."""
 
@@ -63,18 +65,25 @@ class TensorType:
     def elements(self) -> Size:
         return product(self.shape)
 
-    @property
+    @cached_property
     def ints(self) -> tuple[int, ...]:
         """The shape of a type without dims; an assertion otherwise."""
         assert all(isinstance(s, int) for s in self.shape), f"{self} still has dims"
         return self.shape  # type: ignore[return-value]
 
-    @property
+    @cached_property
     def bytes(self) -> int:
         """Bytes of a tensor of this type; its sizes must be ints."""
         count = prod(self.shape)
         assert isinstance(count, int), f"{self} still has dims"
         return count * self.dtype.itemsize
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.dtype, self.shape))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def bind(self, values: Mapping[str, int]) -> TensorType:
         return TensorType(self.dtype, tuple(bind(s, values) for s in self.shape))
