@@ -48,7 +48,7 @@ def test_help_imports_no_command_and_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("command", [["-m", "dslc", "--help"], ["-c", "import dslc"]], ids=["help", "import"])
-def test_start_takes_less_than_0_2_seconds(command: list[str]) -> None:
+def test_start_takes_less_than_0_2_seconds(command: list[str], allowed: Callable[[float, float], bool]) -> None:
     wall, cpu = [], []
     for _ in range(10):
         start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -58,7 +58,7 @@ def test_start_takes_less_than_0_2_seconds(command: list[str]) -> None:
         cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     print(f"median of 10: {statistics.median(wall):.3f} s, of it {statistics.median(cpu):.3f} s computing")
     # One process that waits for nothing: on an idle machine both are equal, on a busy one the second is what it costs.
-    assert statistics.median(cpu) <= 0.2
+    assert allowed(statistics.median(cpu), 0.2)
 
 
 def test_version(dslc: Callable) -> None:
