@@ -23,7 +23,7 @@ from functools import cached_property
 from typing import Final
 
 from dslc.compiler.cost import Machine, kernel_seconds, kind, seconds
-from dslc.compiler.ir.graph import Graph, Node, Origin, Phase, Value
+from dslc.compiler.ir.graph import Graph, Kind, Node, Origin, Phase, Value
 from dslc.compiler.ir.op import Pointwise
 
 MAX_STEPS: Final = 48  # nodes between two values in memory; a fused region holds 64
@@ -107,7 +107,19 @@ class Facts:
     @cached_property
     def candidates(self) -> frozenset[Value]:
         """Wanted values that may be computed again."""
-        return frozenset(v for v in self.wanted if isinstance(v.producer, Node) and self.may(v.producer))
+        wanted = (v for v in self.wanted if v not in self._of_weights)
+        return frozenset(v for v in wanted if isinstance(v.producer, Node) and self.may(v.producer))
+
+    @cached_property
+    def _of_weights(self) -> frozenset[Value]:
+        """What comes of parameters alone, as casts of them, which a GPU makes in one launch for all readers."""
+        found: set[Value] = set()
+        if self.absorbs:
+            found.update(i.value for i in self.graph.inputs if i.kind is Kind.PARAM)
+            for node in self.forward:
+                if node.inputs and found.issuperset(node.inputs):
+                    found.update(node.outputs)
+        return frozenset(found)
 
 
 def propose(facts: Facts, allowed: frozenset[Value]) -> Choice:
