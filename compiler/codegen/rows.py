@@ -268,7 +268,7 @@ def fused_sums(node: Node) -> list[Launch]:
         known.append(pointwise.step_value(rows.b, step, [known[values.index(v)] for v in step.inputs]))
         values.append(step.out)
     for number, i in enumerate(whole):
-        rows.b.store(len(summed) + number, known[i])
+        rows.b.store(len(node.outputs) - len(whole) + number, known[i])
     kept = [rows.let(known[i], values[i].type.dtype) for i in summed]
     sums = [rows.b.reduce("sum", value) for value in kept]
     rows.b.row()

@@ -1,5 +1,5 @@
-"""``fused_sums``: several sums over the same axes of what pointwise steps compute; ``finished_sums``: with what becomes
-of them. Passes make them."""
+"""``fused_sums``: several sums over the same axes of what pointwise steps compute, and what becomes of them. Passes
+make it."""
 
 from __future__ import annotations
 
@@ -30,72 +30,61 @@ class FusedSums(Op):
     The inputs broadcast to one shape, which what is summed has; the axes ``over`` fall away. A sum has the dtype of
     what is summed, so whoever sums 16-bit floats casts them first. With the attribute ``kept``, numbers of results of
     steps, these are outputs too, behind the sums.
+
+    With the attribute ``finish``, pointwise steps, what becomes of the sums stands in their place: the steps count the
+    sums, then the last ``late`` inputs, which have the shape of a sum or none and are not summed, then themselves;
+    ``results``: the numbers of the outputs.
     """
 
     name = "fused_sums"
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-        known = list(types)
-        for name, inputs, step_attrs in steps(attrs):
-            known.extend(OPS[name].infer([known[i] for i in inputs], step_attrs))
-        shape, over = broadcast([t.shape for t in _plain(types, attrs)]), ints_attr(attrs, "over")
-        kept = tuple(size for axis, size in enumerate(shape) if axis not in over)
-        sums = tuple(TensorType(known[i].dtype, kept) for i in ints_attr(attrs, "summed"))
-        return (*sums, *(TensorType(known[i].dtype, shape) for i in _kept(attrs)))
-
-    def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("fusion comes after differentiation")
-
-    def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        known = list(xs)
-        for name, inputs, step_attrs in steps(attrs):
-            known.extend(OPS[name].meaning([known[i] for i in inputs], step_attrs))
-        shape = np.broadcast_shapes(*(x.shape for x in _plain(xs, attrs)))
-        wide = (np.broadcast_to(known[i], shape) for i in attrs["summed"])
-        sums = [np.sum(x, axis=tuple(attrs["over"]), dtype=x.dtype) for x in wide]
-        return [*sums, *(known[i] for i in _kept(attrs))]
-
-    def cost(self, node: Node) -> Cost:
-        elements = prod(full_shape(node))
-        flops = sum(step.op.cost(step).flops for step in expanded(node.inputs, node.attrs))
-        moved = sum(t.bytes for t in (*node.input_types, *node.types))
-        return Cost(flops + elements * len(ints_attr(node.attrs, "summed")), moved)
-
-
-class FinishedSums(Op):
-    """finished_sums(x0, ..., v0, ...): the results of pointwise steps behind sums, as statistics of a batch.
-
-    As ``fused_sums`` of the inputs but the last ``late`` ones, with the attributes ``body``, ``summed`` and ``over``,
-    without ``kept``. The steps of the attribute ``finish`` count these sums, then the late inputs, which have the shape
-    of a sum or none, then themselves; ``results``: the numbers of the outputs.
-    """
-
-    name = "finished_sums"
-    # a sum's inputs have been read when what becomes of it is written
-    inplace = tuple((i, o) for i in range(_MAX_INPUTS) for o in range(MAX_RESULTS))
-
-    def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         wide, late = parted(types, attrs)
-        known = [*fused_sums.infer(wide, attrs), *late]
-        for name, inputs, step_attrs in steps({"body": attrs["finish"]}):
+        known = list(wide)
+        for name, inputs, step_attrs in steps(attrs):
             known.extend(OPS[name].infer([known[i] for i in inputs], step_attrs))
-        return tuple(known[i] for i in ints_attr(attrs, "results"))
+        shape, over = broadcast([t.shape for t in _plain(wide, attrs)]), ints_attr(attrs, "over")
+        each = tuple(size for axis, size in enumerate(shape) if axis not in over)
+        found = [TensorType(known[i].dtype, each) for i in ints_attr(attrs, "summed")]
+        if "finish" in attrs:
+            found += late
+            for name, inputs, step_attrs in steps({"body": attrs["finish"]}):
+                found.extend(OPS[name].infer([found[i] for i in inputs], step_attrs))
+            found = [found[i] for i in ints_attr(attrs, "results")]
+        return (*found, *(TensorType(known[i].dtype, shape) for i in _kept(attrs)))
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
         raise NoGradient("fusion comes after differentiation")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         wide, late = parted(xs, attrs)
-        known = [*fused_sums.meaning(wide, attrs), *late]
-        for name, inputs, step_attrs in steps({"body": attrs["finish"]}):
+        known = list(wide)
+        for name, inputs, step_attrs in steps(attrs):
             known.extend(OPS[name].meaning([known[i] for i in inputs], step_attrs))
-        return [known[i] for i in attrs["results"]]
+        shape = np.broadcast_shapes(*(x.shape for x in _plain(wide, attrs)))
+        summed = (np.broadcast_to(known[i], shape) for i in attrs["summed"])
+        found = [np.sum(x, axis=tuple(attrs["over"]), dtype=x.dtype) for x in summed]
+        if "finish" in attrs:
+            found += late
+            for name, inputs, step_attrs in steps({"body": attrs["finish"]}):
+                found.extend(OPS[name].meaning([found[i] for i in inputs], step_attrs))
+            found = [found[i] for i in attrs["results"]]
+        return [*found, *(known[i] for i in _kept(attrs))]
 
     def cost(self, node: Node) -> Cost:
         wide, _ = parted(node.inputs, node.attrs)
         flops = sum(step.op.cost(step).flops for step in expanded(wide, node.attrs))
         moved = sum(t.bytes for t in (*node.input_types, *node.types))
         return Cost(flops + prod(full_shape(node)) * len(ints_attr(node.attrs, "summed")), moved)
+
+
+class FinishedSums(FusedSums):
+    """finished_sums(x0, ..., v0, ...): ``fused_sums`` with ``finish`` and without ``kept``, whose results may be
+    written over the late inputs that they replace: the running statistics of a batch."""
+
+    name = "finished_sums"
+    # a sum's inputs have been read when what becomes of it is written
+    inplace = tuple((i, o) for i in range(_MAX_INPUTS) for o in range(MAX_RESULTS))
 
 
 fused_sums = register(FusedSums())
@@ -111,7 +100,8 @@ def parted(inputs: Sequence[_T], attrs: Mapping[str, Any]) -> tuple[Sequence[_T]
 def finish_of(node: Node) -> list[Node]:
     """The steps behind the sums as nodes; the first values that they read are the sums."""
     wide, late = parted(node.inputs, node.attrs)
-    types = fused_sums.infer([v.type for v in wide], node.attrs)
+    plain = {name: value for name, value in node.attrs.items() if name in ("body", "summed", "over")}
+    types = fused_sums.infer([v.type for v in wide], plain)
     sums = [Input(f"sum{i}", Kind.DATA, t).value for i, t in enumerate(types)]
     return expanded([*sums, *late], {"body": node.attrs["finish"]})
 

@@ -122,10 +122,11 @@ class _Norm:
         summed = (wide_dy, at + 2)
         sums = self.b.node(fused_sums, dy, x, middle, scale, body=body, summed=summed, over=self.over)
         d_bias, d_weight = sums.outputs
-        xhat = self.op("mul", self.op("sub", self.wide(x), middle), scale)
-        # count times what belongs there, so that no launch is needed for means of channels
-        sloped = self.op("sub", self.op("mul", self.wide(dy), float(self.count)), self.column(d_bias))
-        centred = self.op("sub", sloped, self.op("mul", xhat, self.column(d_weight)))
-        outer = self.column(self.op("mul", invstd, weight))  # the forward pass has it
-        dx = self.op("mul", self.op("mul", centred, outer), 1 / self.count)
+        # dy * outer - ((x - mean) * slope + shift): few operations and vectors of channels for each element
+        outer = self.op("mul", invstd, weight)  # the forward pass has it
+        slope = self.op("mul", self.op("mul", self.op("mul", d_weight, invstd), outer), 1 / self.count)
+        shift = self.op("mul", self.op("mul", d_bias, outer), 1 / self.count)
+        along = self.op("mul", self.op("sub", self.wide(x), middle), self.column(slope))
+        own = self.op("mul", self.wide(dy), self.column(outer))
+        dx = self.op("sub", own, self.op("add", along, self.column(shift)))
         return self.narrow(dx), d_weight, d_bias

@@ -21,8 +21,9 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused import MAX_STEPS, expanded, results_of
-from dslc.compiler.ops.fused_sums import MAX_LATE, MAX_RESULTS, finished_sums
+from dslc.compiler.ops.fused_sums import MAX_LATE, MAX_RESULTS, finished_sums, fused_sums
 from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered, with_values
 
 _HALVES = (DType.BF16, DType.F16)  # a kernel of rows keeps such values in f32 on the way
@@ -62,9 +63,9 @@ def _behind(graph: Graph) -> dict[Node, Node]:
     found: dict[Node, Node] = {}
     taken: set[Node] = set()
     for sums in graph.nodes:
-        if sums.op.name != "fused_sums" or "kept" in sums.attrs:
+        if sums.op.name != "fused_sums" or "finish" in sums.attrs:
             continue
-        for node in dict.fromkeys(r for v in sums.outputs for r in readers.get(v, ())):
+        for node in dict.fromkeys(r for v in _sums_of(sums) for r in readers.get(v, ())):
             if node not in taken and _fits(sums, node, position):
                 found[sums] = node
                 taken.add(node)
@@ -72,11 +73,16 @@ def _behind(graph: Graph) -> dict[Node, Node]:
     return found
 
 
+def _sums_of(node: Node) -> tuple[Value, ...]:
+    """The outputs but those that are kept."""
+    return node.outputs[: len(int_tuple(node.attrs, "summed"))]
+
+
 def _fits(sums: Node, node: Node, position: dict[Node, int]) -> bool:
     shape = sums.types[0].shape
     if not is_pointwise(node) or node.phase is not sums.phase or any(t.shape != shape for t in node.types):
         return False
-    late = [v for v in node.inputs if v.producer is not sums]
+    late = [v for v in node.inputs if v not in _sums_of(sums)]
     there = all(not isinstance(v.producer, Node) or position[v.producer] < position[sums] for v in late)
     few = len(late) <= MAX_LATE and len(node.outputs) + len(sums.outputs) <= MAX_RESULTS
     if not there or not few or len(body_of(node)) > MAX_STEPS or any(v.type.shape not in (shape, ()) for v in late):
@@ -87,17 +93,20 @@ def _fits(sums: Node, node: Node, position: dict[Node, int]) -> bool:
 
 def _finish(sums: Node, node: Node, wanted: set[Value], new: dict[Value, Value]) -> None:
     """One node for both; ``new`` learns its results. ``wanted``: what others read."""
-    late = list(dict.fromkeys(v for v in node.inputs if v.producer is not sums))
-    count = len(sums.outputs) + len(late)
-    number = {v: i for i, v in enumerate((*sums.outputs, *late))}
+    own = _sums_of(sums)
+    late = list(dict.fromkeys(v for v in node.inputs if v not in own))
+    count = len(own) + len(late)
+    number = {v: i for i, v in enumerate((*own, *late))}
     read = [number[v] for v in node.inputs]
     body: tuple[Attr, ...] = tuple(renumbered(body_of(node), read, count))
     places = results_of(node.attrs, len(node.inputs) + len(body)) if node.op.name == "fused" else (len(node.inputs),)
     results = {v: placed(place, read, count) for v, place in zip(node.outputs, places, strict=True)}
-    results |= {v: number[v] for v in sums.outputs if v in wanted}
+    results |= {v: number[v] for v in own if v in wanted}
+    kept = sums.outputs[len(own) :]
     attrs = {**sums.attrs, "late": len(late), "finish": body, "results": tuple(results.values())}
     whole = Node(
-        finished_sums, tuple(new.get(v, v) for v in (*sums.inputs, *late)), tuple(v.type for v in results), attrs,
+        fused_sums if kept else finished_sums, tuple(new.get(v, v) for v in (*sums.inputs, *late)),
+        tuple(v.type for v in (*results, *kept)), attrs,
         name=sums.name, span=sums.span, phase=sums.phase, origins=origins_of((sums, node)),
     )  # fmt: skip
-    new.update(zip(results, whole.outputs))
+    new.update(zip((*results, *kept), whole.outputs))
