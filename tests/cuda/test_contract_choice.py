@@ -6,7 +6,8 @@ import random
 
 import pytest
 
-from dslc.compiler.codegen.cuda.contract import Contract, contract
+from dslc.compiler.codegen.cuda import units
+from dslc.compiler.codegen.cuda.contract import Contract, Tile, contract
 from dslc.compiler.codegen.cuda.places import Operand, problem
 from dslc.compiler.ir.types import DType
 
@@ -35,6 +36,13 @@ def test_large_products_take_the_largest_tile_whole() -> None:
     assert chosen(512, 784, 8).problem.split == 1  # nothing to divide
     large = chosen(2048, 768, 768)  # too few blocks otherwise
     assert (large.tile.rows, large.tile.cols, large.problem.split) == (128, 128, 2)
+
+
+def test_a_tile_of_wide_numbers_fits_into_shared_memory() -> None:
+    assert chosen(64, 512, 512).tile == Tile(32, 64, 4, 4, 32, 3)
+    for m, n, k in ((64, 512, 512), (512, 512, 64), (64, 64, 64)):
+        found = chosen(m, n, k, DType.F64)
+        assert units.compiled(found.code, "k", "sm_90").cubin, "two tiles of 8 bytes are too much for some"
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.I32])

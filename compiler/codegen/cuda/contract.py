@@ -205,8 +205,12 @@ class Parts(Shared):
 
 def _stages(tile: Tile, kept: DType) -> int:
     """As many of a tile's stages as shared memory holds without asking."""
-    bytes_of_one = tile.depth * (tile.rows + tile.cols + 2 * _PAD) * kept.itemsize
-    return min(tile.stages, _SHARED // bytes_of_one)
+    return min(tile.stages, _room(tile, kept))
+
+
+def _room(tile: Tile, kept: DType) -> int:
+    """How many of a tile's stages shared memory holds without asking; a kernel needs two."""
+    return _SHARED // (tile.depth * (tile.rows + tile.cols + 2 * _PAD) * kept.itemsize)
 
 
 def _finished(epilogue: Epilogue | None, numbers: Numbers, dtype: DType) -> str:
@@ -261,6 +265,7 @@ def _quickest(problem: Problem) -> tuple[Tile, int]:
     timed = (
         (time(*choice, split), i, split, choice[0])
         for i, choice in enumerate(_SMALL_TILES)
+        if _room(choice[0], problem.a.dtype.computed) > 1
         for split in divided(choice[0])
     )
     _, _, split, tile = min(timed, key=lambda t: t[:3])
