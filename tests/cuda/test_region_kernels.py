@@ -26,6 +26,7 @@ from dslc.compiler.codegen.cuda.lanes import Lanes
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.regions import Unreduced, source_of
 from dslc.compiler.codegen.cuda.schedule import Rows, schedule
+from dslc.compiler.codegen.cuda.source import Call, Source
 from dslc.compiler.codegen.cuda.stages import functions_of
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.pointwise import copy
@@ -34,6 +35,7 @@ from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.scalar import call
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.toolchain import numba_cuda
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 #: Their accurate forms contract, widen or keep a table by themselves.
@@ -203,3 +205,26 @@ def test_indices_are_divided_by_sizes_that_are_not_known() -> None:
             for x in {0, 1, size - 1, size, (1 << 31) - 1, *map(int, rng.integers(0, 1 << 31, 20))}:
                 quotient = divided(x, *magic_of(size))
                 assert (quotient, rest(x, quotient, size)) == divmod(x, size)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def k(p0):\n    while thread():\n        pass\n",
+        "def k(p0):\n    t1 = thread() + 1\n",
+        "def k(p0):\n    t1 = p0.real\n",
+        "c0 = open('x')\ndef k(p0):\n    t1 = thread()\n",
+    ],
+)
+def test_a_text_is_made_of_assignments_calls_and_loops(text: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"no (statement|expression) of a kernel|is not a valid DType"):
+        numba_cuda.ptx_of(Source("k", text, 1, 32, (Call("thread"),)), "sm_90")
+
+
+def test_a_name_that_changes_in_a_loop_has_its_last_value_behind_it() -> None:
+    """Four turns of ``t = t + t``, which NVVM unrolls to a shift by four bits: the thread's number times 16."""
+    loop = "    for t2 in range(4):\n        t1 = plus(t1, t1)\n"
+    text = f"def k(p0):\n    t1 = thread()\n{loop}    store_i32_1(p0, t1, t1)\n"
+    calls = (Call("thread"), Call("plus"), Call("store", (DType.I32, 1)))
+    ptx = numba_cuda.ptx_of(Source("k", text, 1, 32, calls), "sm_90").decode("ascii")
+    assert re.search(r"shl\.b32\s+%r\d+, %r\d+, 4;|mul\.lo\.s32\s+%r\d+, %r\d+, 16;", ptx), ptx
