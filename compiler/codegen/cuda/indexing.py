@@ -25,34 +25,35 @@ from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
 
 _THREADS: Final = 128
 _EACH: Final = 8  # elements of a line a thread
-_MANY_THREADS: Final = 1024  # of one block that goes through all ids
 _MOST: Final = 1024  # rows of an id that a block puts in order
 _PLACES: Final = """struct Places {
-  int *counts, *starts, *ranks, *places, *lost;
+  int *counts, *starts, *ranks, *places, *lost, *total;
 };
 __device__ __forceinline__ Places places_of(int *work, int count, int length) {
   int *starts = work + count, *ranks = starts + count, *places = ranks + length;
-  return {work, starts, ranks, places, places + length};
+  return {work, starts, ranks, places, places + length, places + length + 1};
 }
 """
 
 
 @dataclass(frozen=True)
 class ScatterPlaces(Shared):
-    """``k(ids, work, numbers)``: where the rows of each id are, of ``length`` ids below ``count``, by one block."""
+    """``k(ids, work, numbers)``: step 0 to 3 of finding where the rows of each id are, of ``length`` ids below
+    ``count``."""
 
     ids: DType
     length: int
     count: int
+    step: int
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((1, 1, 1), (_MANY_THREADS, 1, 1))
+        return Geometry((-(-self.length // _THREADS), 1, 1), (_THREADS, 1, 1))
 
     @property
     def work_bytes(self) -> int:
         """Of i32 of ``work``."""
-        return 4 * (2 * self.count + 2 * self.length + 1)
+        return 4 * (2 * self.count + 2 * self.length + 2)
 
     @property
     def _numbers(self) -> Numbers:
@@ -65,7 +66,7 @@ class ScatterPlaces(Shared):
     @property
     def code(self) -> Code:
         text = f"using I = {C_TYPES[self.ids]};\n" + _PLACES + self._numbers.text()
-        return Code("scatter_places.cu", text + constants(THREADS=_MANY_THREADS))
+        return Code("scatter_places.cu", text + constants(THREADS=_THREADS, STEP=self.step))
 
 
 @dataclass(frozen=True)
@@ -122,12 +123,12 @@ def scatter_rows_add(node: Node) -> list[Launch] | None:
     length, count = prod(ids.ints), int_attr(node.attrs, "count")
     if not length:
         return pointwise.filled(node, 0)
-    places = ScatterPlaces(ids.dtype, length, count)
+    places = [ScatterPlaces(ids.dtype, length, count, step) for step in range(4)]
     adds = ScatterAdd(rows.dtype, ids.dtype, length, count, prod(out.ints[1:]))
-    work = Scratch(0, places.work_bytes)
+    work = Scratch(0, places[0].work_bytes)
     return [
         *pointwise.filled(node, 0),
-        Launch(places, node.inputs[1:], (work,)),
+        *(Launch(step, node.inputs[1:], (work,)) for step in places),
         Launch(adds, (*node.inputs, work), node.outputs),
     ]
 
