@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dslc.runtime.instructions import Instruction
     from dslc.runtime.plan import Plan
 
-_CONTRACTION: Final = re.compile(r"matmul|sdpa(_grad)?|conv(_dgrad|_wgrad)?(_last)?")
+_CONTRACTION: Final = re.compile(r"matmul|contraction|sdpa(_grad)?|conv(_dgrad|_wgrad)?(_last)?")
 _LINE: Final = re.compile(r"\S+:\d+")
 _BITS: Final = {"f64": 64, "f32": 32, "bf16": 16, "f16": 16}
 _LARGEST: Final = 64 << 20  # bytes of an earlier measurement
