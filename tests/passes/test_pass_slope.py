@@ -12,7 +12,7 @@ from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.passes.slope import slope_graph
 
 B, BACK = Builder(name="loss"), Builder(name="loss", phase=Phase.BACKWARD)
-X, SCALE = input_of("x", Kind.DATA, 8, 5), input_of("scale", Kind.DATA)
+X, OTHER, SCALE = input_of("x", Kind.DATA, 8, 5), input_of("z", Kind.DATA, 8, 5), input_of("scale", Kind.DATA)
 LABEL = B(OPS["full"], dtype=DType.I32, shape=(8,), value=3)
 ATTRS = {"axis": 1, "smoothing": 0.1}
 
@@ -31,7 +31,7 @@ def share() -> Value:
 
 
 def checked(**outputs: Value) -> Graph:
-    graph = graph_of([X, SCALE], outputs)
+    graph = graph_of([X, OTHER, SCALE], outputs)
     found = slope_graph(graph)
     verify_graph(found)
     feeds = feeds_of(graph, 2)
@@ -59,6 +59,14 @@ def test_what_the_gradient_of_the_loss_is_made_of_comes_first() -> None:
     assert names(found) == ["mean", "mul", "neg", "softmax_cross_entropy_both"]
 
 
+def test_a_gradient_that_comes_of_another_loss_reads_what_that_has_become() -> None:
+    loss, lse = entropy()
+    first = B.node(OPS["softmax_cross_entropy"], OTHER.value, LABEL, **ATTRS)
+    dx = BACK(OPS["softmax_cross_entropy_grad"], OTHER.value, LABEL, first.outputs[1], share(), **ATTRS)
+    found = checked(a=B(OPS["neg"], loss), b=grad(lse, BACK(OPS["mul"], share(), first.outputs[0])), c=dx)
+    assert names(found) == ["mul", "neg", "softmax_cross_entropy_both", "softmax_cross_entropy_both"]
+
+
 @pytest.mark.parametrize("why", ["of the loss", "read", "result", "attrs", "twice"])
 def test_what_stays_two(why: str) -> None:
     loss, lse = entropy()
@@ -74,5 +82,5 @@ def test_what_stays_two(why: str) -> None:
             outputs["dx"] = grad(lse, share(), smoothing=0.2)
         case "twice":
             outputs |= {"dx": grad(lse, share()), "z": grad(lse, BACK(OPS["neg"], share()))}
-    graph = graph_of([X, SCALE], outputs)
+    graph = graph_of([X, OTHER, SCALE], outputs)
     assert slope_graph(graph) is graph
