@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from dslc.compiler.cost import Machine, Reached, kind, work
 from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.program import Program
 
 
 class Busy:
@@ -75,6 +76,14 @@ def timeline(
         free[stream] = busy.add(begin + waiting, working)
         times[node] = (begin, free[stream])
     return times
+
+
+def finish(program: Program, machine: Machine) -> float:
+    """Modelled seconds until all nodes of a scheduled program have ended."""
+    assert program.schedule is not None, "what is not scheduled takes no time yet"
+    return max(
+        (end for _, end in timeline(program.schedule, program.streams, program.waits, machine).values()), default=0.0
+    )
 
 
 class HappensBefore:

@@ -80,9 +80,10 @@ def forecasts(
     checked: Checked, options: Options, sizes: Mapping[str, int], mirrors: Sequence[str | int]
 ) -> list[Forecast]:
     """The plan of a training step, or of a prediction where there is none, at these sizes, for each way to mirror."""
-    from dslc.compiler.cost import machine_of, total_seconds
+    from dslc.compiler.cost import machine_of
     from dslc.compiler.layout import layout_state
     from dslc.compiler.options import precision_of
+    from dslc.compiler.passes.overlap import finish
     from dslc.compiler.pipeline import foresee
 
     entry = "predict" if checked.train is None else "train_step"
@@ -91,7 +92,7 @@ def forecasts(
     for mirror, program in zip(mirrors, foresee(checked, entry, sizes, options, mirrors)):
         plan = program.memory
         assert plan is not None and program.schedule is not None
-        seconds = total_seconds(program.schedule, machine_of(program.target, options.provider))
+        seconds = finish(program, machine_of(program.target, options.provider))
         again = 0 if program.mirrored is None else program.mirrored.nodes
         said = mirror if isinstance(mirror, str) else size_text(mirror)
         found.append(

@@ -25,7 +25,7 @@ from dslc.compiler.ir.verify import verify_program
 from dslc.compiler.layout import layout_state
 from dslc.compiler.options import Options, precision_of
 from dslc.compiler.passes.memory import memory
-from dslc.compiler.passes.overlap import HappensBefore, timeline
+from dslc.compiler.passes.overlap import HappensBefore, finish
 from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.streams import followed, streams
 from dslc.compiler.plan_maker import plain_attr, plan_of
@@ -187,10 +187,7 @@ COUNTS = (2, 3, 4, "auto")
 
 
 def seconds(program: Program) -> float:
-    """When the last node ends by the model."""
-    assert program.schedule is not None
-    times = timeline(program.schedule, program.streams, program.waits, machine_of(program.target, "own"))
-    return max((end for _, end in times.values()), default=0.0)
+    return finish(program, machine_of(program.target, "own"))
 
 
 @pytest.mark.parametrize("count", COUNTS)
