@@ -41,7 +41,7 @@ class Options:
     name: str | None = None
     fuse: bool = True
     bulk: int | None = None
-    streams: int | Literal["auto"] = 1
+    streams: int | Literal["auto"] = "auto"
     steps_per_launch: int = 1
     mirror: str | int = "auto"
 

@@ -64,7 +64,7 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
         name=name if name is not None else build.get("name"),
         fuse=build.get("fuse", True),
         bulk=_bulk(build.get("bulk", "auto")),
-        streams=_streams(build.get("streams", 1)),
+        streams=_streams(build.get("streams", "auto")),
         steps_per_launch=_steps(build.get("steps_per_launch", 1)),
         mirror=_mirror(build.get("mirror", "auto")),
     )
