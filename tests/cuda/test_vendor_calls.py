@@ -152,7 +152,8 @@ def programs(model: str, size: int, provider: str = "vendor", **options: Any) ->
 
 
 @pytest.mark.parametrize(
-    ("model", "size", "options"), [("lenet.nn", 64, {}), ("resnet50.nn", 1, {"precision": "bf16"})]
+    ("model", "size", "options"),
+    [("lenet.nn", 64, {"streams": 1}), ("resnet50.nn", 1, {"precision": "bf16", "streams": 1})],
 )
 def test_plans_of_models(model: str, size: int, options: dict[str, Any]) -> None:
     program = programs(model, size, **options)
