@@ -81,6 +81,8 @@ def _may_be_asked(value: Value, node: Node) -> bool:
     elif node.op.name == "fused_sums":
         shape = full_shape(node)
         whole = _stretch(node, shape)
+        if value.type.dtype.itemsize > 2 and len(shape) - 1 in int_tuple(node.attrs, "over"):
+            return False  # a thread's vectors, and so the order of the sums, would be others
     else:
         return False
     return value.type.ints == shape and whole % BYTE == 0 and len(body_of(made)) + 3 <= MAX_STEPS

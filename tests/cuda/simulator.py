@@ -192,6 +192,12 @@ class _Machine:
     def part(self, number: int, x: np.ndarray) -> np.ndarray:
         return np.split(x, 2, axis=-1)[number]
 
+    def added(self, how: str, groups: int, count: int, total: np.ndarray, x: np.ndarray) -> np.ndarray:
+        x = _spread(np.asarray(x), groups * count)
+        for g in range(groups):
+            total = _COMBINE[how](total, x[..., g * count : (g + 1) * count])
+        return total
+
     def fold(self, how: str, groups: int, count: int, x: np.ndarray) -> np.ndarray:
         x = _spread(np.asarray(x), groups * count)
         return _tree(how, [x[..., i * count : (i + 1) * count] for i in range(groups)])
@@ -244,13 +250,10 @@ class _Machine:
 
     def across(self, how: str, parts: int, width: int, slot: int, x: np.ndarray) -> np.ndarray:
         x = self._everywhere(x)
-        shape = x.shape
-        each, distance = x.reshape(shape[0], -1, 32, shape[-1]), 16
-        while distance >= width:
-            each = _COMBINE[how](each, each[:, :, np.arange(32) ^ distance])
-            distance //= 2
-        total = _tree(how, [each[:, w, :width] for w in range(each.shape[1])])
-        return np.concatenate([total] * parts, axis=1)
+        each = x.reshape(x.shape[0], parts, width, x.shape[-1])
+        while each.shape[1] > 1:
+            each = _COMBINE[how](each[:, ::2], each[:, 1::2])
+        return np.concatenate([each[:, 0]] * parts, axis=1)
 
     def _everywhere(self, x: np.ndarray) -> np.ndarray:
         return np.broadcast_to(x, (len(self.blocks), self.threads, np.shape(x)[-1]))

@@ -14,7 +14,7 @@ import simulator
 from evaluation import apply, values_of
 from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, tolerance, wanted
 
-from dslc.compiler.codegen.cuda import sweep
+from dslc.compiler.codegen.cuda import schedule, sweep
 from dslc.compiler.codegen.cuda.foreach import Foreach, foreach_source
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.picking import Picked, picked_source
@@ -24,10 +24,10 @@ from dslc.compiler.codegen.cuda.sweep import Sweep
 from dslc.compiler.codegen.cuda.units import geometry
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region import Access, Region, RegionBuilder
-from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.graph import Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder, Pointwise
 from dslc.compiler.ir.scalar import as_expr
-from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.types import DType, TensorType
 
 
 def cases() -> list[Any]:
@@ -140,6 +140,39 @@ def test_sums_of_parts_write_what_they_add_up(shape: tuple[int, ...], over: tupl
     total, whole = simulated(node, xs) or []
     assert np.array_equal(whole, xs[0] * xs[1])
     np.testing.assert_allclose(total, np.sum(whole, axis=over, dtype=np.float64), rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(50, 24), (3000, 64), (700, 320), (5, 16)])
+def test_the_order_of_a_sum_is_of_sizes_and_dtypes_alone(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many vectors a thread has room for, and whether it reads bits: so it is with what stands around a sum."""
+    rng = np.random.default_rng(0)
+    xs = [simulator.held(x, DType.BF16) for x in drawn(rng, shape, shape, *[(shape[1],)] * 4)]
+    types = [TensorType(DType.BF16 if x.ndim == 2 else DType.F32, x.shape) for x in xs]
+    found = []
+    for few, bits in ((100, False), (0, False), (100, True), (0, True)):
+        monkeypatch.setattr(schedule, "_CROWDED", few)
+        schedule.schedule.cache_clear()
+        values = [Input(f"x{i}", Kind.DATA, t).value for i, t in enumerate(types)]
+        given, count = list(xs), 6 + bits
+        if bits:
+            values.append(Input("bits", Kind.DATA, TensorType(DType.U8, (xs[0].size // 8,))).value)
+            given.append(np.full(xs[0].size // 8, 255, np.uint8))
+        body: list[Any] = [
+            ("cast", (0,), (("dtype", DType.F32),)),
+            ("mul", (count, 3), ()),
+            ("add", (count + 1, 4), ()),
+        ]
+        if bits:
+            body += [("unpack_bits", (6,), (("shape", shape),)), ("where", (count + 3, count + 2, 5), ())]
+        last = count + len(body) - 1
+        body += [("mul", (last, 5), ())]
+        attrs: dict[str, Any] = {"body": tuple(body), "summed": (last, last + 1), "over": (0,)}
+        node = Builder(name="here").node(OPS["fused_sums"], *values, **attrs)
+        found.append(simulated(node, given) or [])
+    schedule.schedule.cache_clear()
+    assert found[0] and all(a.tobytes() == b.tobytes() for other in found for a, b in zip(found[0], other, strict=True))
 
 
 @pytest.mark.parametrize("rows", [69_632, 67_601])

@@ -41,7 +41,8 @@ def test_gradients_of_a_block_read_bits(last: bool, tmp_path: Path, monkeypatch:
     assert bitmasks_graph(found) is found
     asking = [n for n in found.nodes if "unpack_bits" in names(n)]
     packing = [n for n in found.nodes if "pack_bits" in names(n)]
-    assert asking and packing and any("kept" in n.attrs for n in asking)
+    # sums along rows of f32 would have another order
+    assert any("kept" in n.attrs for n in asking) == last == bool(packing)
     assert len(found.nodes) == len(before.nodes)
     feeds = _feeds(graph)
     wanted, got = evaluate(before, feeds), evaluate(found, feeds)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from llvmlite import ir
 
-from dslc.compiler.codegen.cuda.functions import combine, device, tree
+from dslc.compiler.codegen.cuda.functions import combine, device
 from dslc.compiler.codegen.cuda.lanes import I8, I32, I64, Lanes, Writer, llvm_type
 from dslc.compiler.codegen.cuda.stages import identity
 from dslc.compiler.ir.types import DType
@@ -63,33 +63,39 @@ def running(how: str, width: int, count: int, exclusive: int) -> Writer:
 def across(how: str, parts: int, width: int, slot: int) -> Writer:
     """Each lane combined over the threads t, t + width, ... of a block of ``parts * width``, whole warps of it.
 
-    Within a warp by butterflies, then over the warps through shared memory. ``slot`` names the memory; no two calls of
-    a kernel share one.
+    Parts join their neighbours, pairs theirs, and so on, whatever the width: within a warp by butterflies, then through
+    shared memory. ``slot`` names the memory; no two calls of a kernel share one.
     """
-    assert parts * width % _WARP == 0 and _WARP % width == 0
+    assert parts * width % _WARP == 0 and (_WARP % width == 0 or width % _WARP == 0)
 
     def write(builder: Any, x: Lanes) -> Lanes:
-        dtype, count, warps = x.dtype, x.count, parts * width // _WARP
+        dtype, count, lanes, stretch = x.dtype, x.count, x.values, max(width, _WARP)
         type = llvm_type(dtype) if dtype is not DType.B1 else I8
-        lanes = _butterflies(builder, how, dtype, x.values, _WARP // 2, width)
-        if warps == 1:
+        distance, left = width, parts * width // stretch
+        while distance < _WARP:
+            others = [_shuffled(builder, lane, distance) for lane in lanes]
+            lanes = [combine(builder, how, dtype, a, b) for a, b in zip(lanes, others)]
+            distance *= 2
+        if left == 1:
             return Lanes(x.dtype, lanes)
-        memory = _shared(builder, f"shared_{slot}", ir.ArrayType(type, count * warps * width))
+        memory = _shared(builder, f"shared_{slot}", ir.ArrayType(type, count * left * width))
         here = device(builder, "llvm.nvvm.read.ptx.sreg.tid.x", I32)
-        column, warp = builder.and_(here, I32(width - 1)), builder.lshr(here, I32(5))
+        column, group = builder.and_(here, I32(width - 1)), builder.lshr(here, I32(stretch.bit_length() - 1))
 
-        def at(i: int, warp: Any) -> Any:
-            line = builder.mul(builder.add(warp, I32(i * warps)), I32(width))
+        def at(i: int, group: Any) -> Any:
+            line = builder.mul(builder.add(group, I32(i * left)), I32(width))
             return builder.gep(memory, [I32(0), builder.add(line, column)])
 
         with builder.if_then(builder.icmp_unsigned("<", builder.and_(here, I32(_WARP - 1)), I32(width))):
             for i, lane in enumerate(lanes):
-                builder.store(lane, at(i, warp))
+                builder.store(lane, at(i, group))
         device(builder, "llvm.nvvm.barrier0", ir.VoidType())
         found = []
         for i in range(count):
-            partial = [builder.load(at(i, I32(w))) for w in range(warps)]
-            found.append(tree(builder, how, dtype, partial))
+            partial = [builder.load(at(i, I32(g))) for g in range(left)]
+            while len(partial) > 1:
+                partial = [combine(builder, how, dtype, a, b) for a, b in zip(partial[::2], partial[1::2])]
+            found += partial
         return Lanes(x.dtype, found)
 
     return write

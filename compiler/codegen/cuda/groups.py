@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dslc.compiler.codegen.cuda.functions import convert, device, tree
+from dslc.compiler.codegen.cuda.functions import combine, convert, device, tree
 from dslc.compiler.codegen.cuda.lanes import I32, I64, Lanes, Writer
 from dslc.compiler.ir.types import DType
 
@@ -95,6 +95,18 @@ def joined(builder: Any, x: Lanes, y: Lanes) -> Lanes:
 def part(number: int) -> Writer:
     """The first (0) or second (1) half of the lanes."""
     return lambda builder, x: Lanes(x.dtype, x.values[number * (x.count // 2) :][: x.count // 2])
+
+
+def added(how: str, groups: int, count: int) -> Writer:
+    """``total``, of ``count`` lanes, combined with ``groups`` of as many, one after the other."""
+
+    def write(builder: Any, total: Lanes, x: Lanes) -> Lanes:
+        found, lanes = total.spread(count), x.spread(groups * count)
+        for g in range(groups):
+            found = [combine(builder, how, x.dtype, a, b) for a, b in zip(found, lanes[g * count :])]
+        return Lanes(x.dtype, found)
+
+    return write
 
 
 def fold(how: str, groups: int, count: int) -> Writer:

@@ -143,9 +143,14 @@ def has_columns(region: Region) -> bool:
 def vector_of(region: Region) -> int:
     """Elements of 16 bytes, before any size has a say."""
     arguments = [a for a in (*region.inputs, *region.outputs) if any(a.strides)]
+    return max(_nominal(region), BYTE) if any(a.bits for a in arguments) else _nominal(region)
+
+
+def _nominal(region: Region) -> int:
+    """As ``vector_of``, whether there are bits or not."""
+    arguments = [a for a in (*region.inputs, *region.outputs) if any(a.strides)]
     sizes = [a.dtype.itemsize for a in arguments if not a.bits] or [4]
-    vector = max(16 // max(sizes), min(16 // min(sizes), 32 // max(sizes)))
-    return max(vector, BYTE) if any(a.bits for a in arguments) else vector
+    return max(16 // max(sizes), min(16 // min(sizes), 32 // max(sizes)))
 
 
 def needs_wide_index(region: Region) -> bool:
@@ -254,21 +259,23 @@ def _vectors(region: Region) -> int:
 
 def _columns(region: Region) -> Columns:
     line, length = region.outer[-1], math.prod(region.inner)
-    vector = min(vector_of(region), power_of_two(line))
-    crowded = vector == BYTE and _vectors(region) > _CROWDED
-    bits = any(a.bits for a in (*region.inputs, *region.outputs))
-    vector //= 2 if crowded and not bits else 1
+    vector = nominal = min(_nominal(region), power_of_two(line))
     width = 1
-    while width < WARP and width * vector < line:
+    while width < WARP and width * nominal < line:
         width *= 2
     if has_scans(region):
         return Columns(region.rows // line, line, vector, 1, width, 1, length)
     lines = region.rows // line
     if region.rows * length <= FEW:  # in a cache: threads count more than long stretches of memory
-        while width > _NARROW and _THREADS // width < length and lines * -(-line // (width * vector)) < _BUSY:
+        while width > _NARROW and _THREADS // width < length and lines * -(-line // (width * nominal)) < _BUSY:
             width //= 2
     parts = _THREADS // width
-    while parts > 1 and parts * width > WARP and parts >= 2 * length:
+    while parts > 1 and parts * width > 2 * WARP and parts >= 2 * length:
         parts //= 2
+    # so far of sizes and dtypes alone, as is the order of every sum; bits and crowds change the rows of a thread
+    bits = any(a.bits for a in (*region.inputs, *region.outputs))
+    crowded = nominal == BYTE and _vectors(region) > _CROWDED
+    vector = max(nominal, BYTE) if bits else nominal // 2 if crowded else nominal
+    width = width * nominal // vector
     held = max(1, min(1 if crowded and bits else 16 // vector, -(-length // parts)))
     return Columns(lines, line, vector, held, width, parts, -(-length // (parts * held)))

@@ -23,6 +23,10 @@ class _Columns(Teams):
         return self.schedule.width * self.schedule.parts
 
     @property
+    def ordered(self) -> bool:
+        return True
+
+    @property
     def covers(self) -> int:
         return self.schedule.parts * self.held * self.chunks
 

@@ -177,7 +177,7 @@ class Teams(ABC):
         if self.chunks != 1:
             carry = self.carries.pop(0)
             found = self.text.set(self.text.call(step, (), carry, found))
-            total = self.total(scan.combine, self._folded(scan.combine, value))
+            total = self.total(scan.combine, self._folded(scan.combine, value, self.held))
             self.text.set(self.text.call(step, (), carry, total), carry)
         return Reg(found, combined_dtype(scan.combine, reg.dtype))
 
@@ -211,10 +211,10 @@ class Teams(ABC):
 
     def _element_stage(self, stage: Stage) -> None:
         sums: list[Reg] = []
-        if self.chunks != 1:
+        if self.ordered:
             for reduce in stage.reduces:
                 dtype = self.dtypes[reduce.value]
-                sums.append(Reg(self._start(reduce.combine, dtype, self.lanes), dtype))
+                sums.append(Reg(self._start(reduce.combine, dtype, self.vector), dtype))
         self.carries = [
             self._start(let.combine, self.dtypes[let.value], self.lanes)
             for let in stage.lets
@@ -227,11 +227,12 @@ class Teams(ABC):
             for i, reduce in enumerate(stage.reduces):
                 reg = known[reduce.value]
                 assert reg is not None
-                value = self._folded(reduce.combine, self._only(reg, reduce.combine))
-                if self.chunks == 1:
-                    sums.append(Reg(value, reg.dtype))
+                value = self._only(reg, reduce.combine)
+                if self.ordered:
+                    total = self.text.call("added", (reduce.combine, self.held, self.vector), sums[i].text, value)
+                    self.text.set(total, sums[i].text)
                 else:
-                    self.text.set(self.text.call(STEP[reduce.combine], (), sums[i].text, value), sums[i].text)
+                    sums.append(Reg(value, reg.dtype))
         self.known += [None] * len(stage.lets)
         self.known += self._totals(stage, sums)
 
@@ -248,9 +249,14 @@ class Teams(ABC):
         there = self.text.call("each", (self.vector,), self.mask)
         return self.text.set(self.text.call("select", (), there, reg.text, zero))
 
-    def _folded(self, combine: str, value: str) -> str:
-        """The thread's elements of each of its rows combined: a chunk at a time, which takes few registers."""
-        groups = self.held * self.vector // self.lanes
+    @property
+    def ordered(self) -> bool:
+        """Whether a thread combines its vectors one after the other: however many it holds, the bits are the same."""
+        return self.chunks != 1
+
+    def _folded(self, combine: str, value: str, held: int) -> str:
+        """``held`` vectors combined for each of the thread's rows."""
+        groups = held * self.vector // self.lanes
         return self.text.set(self.text.call("fold", (combine, groups, self.lanes), value))
 
     def _totals(self, stage: Stage, sums: list[Reg]) -> list[Reg | None]:
@@ -262,7 +268,7 @@ class Teams(ABC):
         for (combine, held), members in kinds.items():
             for first in range(0, len(members), 2):
                 pair = members[first : first + 2]
-                own = [sums[i].text for i in pair]
+                own = [self._folded(combine, sums[i].text, 1 if self.ordered else self.held) for i in pair]
                 if len(pair) == 1:
                     totals = [self.total(combine, own[0])]
                 else:
