@@ -61,9 +61,10 @@ def mirror_against(program: Program, build: Build, fusing: Sequence[Pass], plann
 def plans(program: Program, builds: Sequence[Build], fusing: Sequence[Pass], planning: Sequence[Pass]) -> list[Program]:
     """For each build, which differ in what they say of mirroring alone, the program that the pass and those behind it
     make; what they share is made once."""
-    plain = Trial(program, builds[0], fusing, planning)
+    first = Trial(program, builds[0], fusing, planning)
     planned: list[Program] = []
     for build in builds:
+        plain = first.under(build)
         found = _best(plain, build)
         mirrored = None if found is plain else _taken(plain, found).mirrored
         planned.append(dataclasses.replace(found.planned, mirrored=mirrored))
@@ -100,7 +101,16 @@ def _taken(plain: Trial, found: Trial) -> Program:
 class Trial:
     """What the passes behind make of a program, as far as it is asked for."""
 
-    def __init__(self, program: Program, build: Build, fusing: Sequence[Pass], planning: Sequence[Pass]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        build: Build,
+        fusing: Sequence[Pass],
+        planning: Sequence[Pass],
+        fused: Program | None = None,
+    ) -> None:
+        """``fused``: the program after ``fusing``, where that is known."""
+        self._fused = fused
         self.program = program
         self.build = build
         self.fusing = fusing
@@ -111,8 +121,16 @@ class Trial:
         """The same of another graph."""
         return Trial(dataclasses.replace(self.program, graph=graph), self.build, self.fusing, self.planning)
 
+    def under(self, build: Build) -> Trial:
+        """The same for a build that differs in its budget alone, which only planning heeds."""
+        if build.budget == self.build.budget:
+            return self
+        return Trial(self.program, build, self.fusing, self.planning, self.fused)
+
     @cached_property
     def fused(self) -> Program:
+        if self._fused is not None:
+            return self._fused
         program = self.program
         for step in self.fusing:
             program = step(program, self.build)
