@@ -141,6 +141,20 @@ def open_backend(
     return CudaBackend(artifact, place.gpu, place.choice, every, contexts, bulk, steps)
 
 
+def bytes_on_gpus(artifact: Artifact, contexts: int = 1) -> dict[str, int]:
+    """Of each GPU target of an artifact: the bytes that a session of all its programs takes of the GPU, with as many
+    steps a launch as the build was asked for."""
+    from dslc.runtime.cuda.sizes import lane_sizes, session_bytes
+
+    found = {}
+    for target in dict.fromkeys(p.target for p in artifact.all_programs()):
+        if capability_of(target) is not None:
+            every = [p for listed in loaded_programs(artifact, target).values() for p in listed]
+            sizes = lane_sizes(every, _recorded_steps(artifact))
+            found[target] = session_bytes(artifact.header["state"]["bytes"], sizes, contexts)
+    return found
+
+
 def _recorded_steps(artifact: Artifact) -> int:
     """How many training steps a launch is to hold, as the build was asked."""
     recorded = artifact.header["options"].get("steps_per_launch", 1)

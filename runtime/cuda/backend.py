@@ -17,11 +17,11 @@ from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.executor import DevicePlan
-from dslc.runtime.cuda.lane import Lane, LaneSizes
+from dslc.runtime.cuda.lane import Lane
 from dslc.runtime.cuda.libraries import Libraries
 from dslc.runtime.cuda.modules import Modules
-from dslc.runtime.cuda.pool import size_class
-from dslc.runtime.cuda.transfers import has_frames, input_bytes, output_spans
+from dslc.runtime.cuda.sizes import lane_sizes, session_bytes
+from dslc.runtime.cuda.transfers import has_frames
 from dslc.runtime.memory import out_of_memory
 from dslc.runtime.needs import named_buffers
 from dslc.runtime.targets import Choice, capability_of
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 #: What a load leaves free, for graphs, code and the driver itself: the larger of a part of the need and some bytes.
 _SPARE_PART: Final = 0.05
 _SPARE_BYTES: Final = 256 << 20
-_FRAME: Final = 512  # bytes; frames begin at multiples, as blocks of the pool do
 
 
 class DeviceState:
@@ -98,9 +97,8 @@ class CudaBackend:
         self.name = str(device)
         self._device = device
         table = artifact.header["state"]
-        sizes = _lane_sizes(programs, steps)
-        blocks = [size for size in (table["bytes"], *sizes.device * contexts) if size]
-        self.bytes = sum(map(size_class, blocks))
+        sizes = lane_sizes(programs, steps)
+        self.bytes = session_bytes(table["bytes"], sizes, contexts)
         self.contexts: list[dict[Loaded, DevicePlan]] = []
         with device, ExitStack() as resources:
             _ensure_room(device, self.bytes, artifact, programs)
@@ -197,24 +195,6 @@ class CudaBackend:
             self._forgotten.detach()
             self._resources.close()
         self.contexts.clear()
-
-
-def _lane_sizes(programs: Sequence[Loaded], steps: int) -> LaneSizes:
-    """Programs overlay each other: one runs at a time. Micro-batches are runs of their own."""
-    training = [p for p in programs if has_frames(p.entry)]
-    if not training or any(p.entry == "accumulate_step" for p in training):
-        steps = 1
-    frame = -(-max((p.io_bytes for p in training), default=0) // _FRAME) * _FRAME
-    copied = max(input_bytes(p.plan) for p in programs)
-    results = [(output_spans(p.plan)[1], steps if has_frames(p.entry) else 1) for p in programs]
-    return LaneSizes(
-        io=max((p.io_bytes for p in programs if not has_frames(p.entry)), default=0),
-        work=max(p.work_bytes for p in programs),
-        frame=frame,
-        steps=steps,
-        inputs=max(copied, frame * steps),
-        outputs=max(size * count for size, count in results),
-    )
 
 
 def _state(device: Device, size: int, resources: ExitStack) -> DeviceState:

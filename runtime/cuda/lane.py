@@ -12,19 +12,19 @@ import ctypes
 import weakref
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
 from dslc.base.errors import DslcError
+from dslc.runtime.cuda.sizes import SLOTS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dslc.runtime.cuda.arrays import DeviceArray
     from dslc.runtime.cuda.device import Device
-
-SLOTS: Final = 2
+    from dslc.runtime.cuda.sizes import LaneSizes
 
 
 class Pending(Protocol):
@@ -76,24 +76,6 @@ class Counters:
     waits: int = 0
     bytes_in: int = 0
     bytes_out: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class LaneSizes:
-    """Bytes. ``io``: of entries that are not training steps; ``frame``: of one training step, of which each slot has
-    ``steps``, aligned for any kernel; ``inputs`` and ``outputs`` of each slot, pinned on the host."""
-
-    io: int
-    work: int
-    frame: int
-    steps: int
-    inputs: int
-    outputs: int
-
-    @property
-    def device(self) -> tuple[int, ...]:
-        """The blocks that a lane takes of the device."""
-        return tuple(size for size in (self.io, self.work, *(self.frame * self.steps,) * SLOTS) if size)
 
 
 class Lane:

@@ -30,6 +30,7 @@ from dslc.base.errors import (
 )  # fmt: skip
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.load import load
+from dslc.runtime.opening import bytes_on_gpus
 from dslc.runtime.session import Session
 
 
@@ -87,7 +88,8 @@ def test_bulk_0_is_one_launch_and_one_synchronisation_an_instruction(pair: Calla
 def test_a_load_takes_what_it_says_and_two_loads_the_same(pair: Callable[..., Pair]) -> None:
     one = pair(options={"contexts": 2})
     first = devices.memory_info("gpu")
-    assert first.used == one.gpu._backend.bytes == first.used  # type: ignore[attr-defined]
+    assert first.used == one.gpu._backend.bytes  # type: ignore[attr-defined]
+    assert {first.used} == set(bytes_on_gpus(one.gpu.artifact, contexts=2).values())
     with load(one.path, device="gpu:0", contexts=2):
         second = devices.memory_info("gpu")
         assert second.used == 2 * first.used and second.free == first.free - first.used

@@ -45,7 +45,7 @@ _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
 @click.option(
     "--streams",
     metavar="N|auto",
-    help="On how many streams of a GPU kernels may run, 1 to 8, or auto (the default): the number of least modelled time.",
+    help="On how many streams of a GPU kernels may run, 1 to 8; auto (the default): the number of least modelled time.",
 )
 @click.option(
     "--mirror",

@@ -27,6 +27,7 @@ def command(artifact: str | None, weights: bool) -> None:
     origin.
     """
     from dslc.runtime.artifact import read_artifact
+    from dslc.runtime.opening import bytes_on_gpus
 
     path = find_artifact(artifact, as_it_is=True)
     found = read_artifact(path)
@@ -50,7 +51,15 @@ def command(artifact: str | None, weights: bool) -> None:
             *([f"step       {train['accumulate']} micro-batches"] if "accumulate" in train else []),
         ]
     kinds = ", ".join(f"{kind} {size_text(count)}" for kind, count in state.items())
-    lines += [f"state      {size_text(header['state']['bytes'])} ({kinds})", ""]
+    taken = bytes_on_gpus(found)
+    lines += [
+        f"state      {size_text(header['state']['bytes'])} ({kinds})",
+        *(
+            f"session    {size_text(count)} of a GPU ({target}): state, work and io twice"
+            for target, count in taken.items()
+        ),
+        "",
+    ]
     lines.append(table(PROGRAM_HEAD, [program_row(p) for p in found.all_programs()], PROGRAM_RIGHT))
     if weights:
         rows = [
@@ -69,6 +78,7 @@ def command(artifact: str | None, weights: bool) -> None:
         "interface": interface,
         "state_bytes": header["state"]["bytes"],
         "state": header["state"]["tensors"],
+        "session_bytes": taken,
         "programs": [program_data(p) for p in found.all_programs()],
     }
     emit(data, "\n".join(lines))
