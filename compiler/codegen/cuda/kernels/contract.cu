@@ -21,7 +21,8 @@ template <class X, class Y> constexpr bool same = false;
 template <class X> constexpr bool same<X, X> = true;
 
 // One element to shared memory, 0 where it is not there; done when its group is waited for.
-template <class T> __device__ __forceinline__ void copy_one(T *to, const T *from, bool there) {
+// ``From`` is T where this runs; a kernel that is no template must know it for other types, too.
+template <class T, class From> __device__ __forceinline__ void copy_one(T *to, const From *from, bool there) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from),
                "n"(sizeof(T)), "r"(there ? (int)sizeof(T) : 0));
 }
