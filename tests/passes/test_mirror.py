@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import math
 import random
 import time
 from collections import Counter
@@ -357,13 +359,18 @@ def test_the_source_has_the_last_word(word: str) -> None:
 
 
 def test_linear_in_nodes(allowed: Callable[[float, float], bool]) -> None:
-    taken = {}
-    for layers in (200, 800):
-        graph = _deep(layers, rows=4)
-        build = build_for(graph, budget=1)
-        start = time.process_time()
-        mirror(Program("train_step", {}, graph), build)
-        taken[layers] = time.process_time() - start
+    taken = {200: math.inf, 800: math.inf}
+    gc.collect()
+    gc.freeze()  # what other tests have left would be looked through again and again
+    try:
+        for layers in (200, 800, 800, 200, 200):
+            graph = _deep(layers, rows=4)
+            build = build_for(graph, budget=1)
+            start = time.process_time()
+            mirror(Program("train_step", {}, graph), build)
+            taken[layers] = min(taken[layers], time.process_time() - start)
+    finally:
+        gc.unfreeze()
     assert taken[800] < 8 * taken[200] + 0.1
     graph = _deep(800, rows=1 << 14)
     start = time.process_time()
