@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -88,8 +89,24 @@ _MMA_TILES: Final = (
 Choice = tuple[Tile, float, int]
 
 
+class _Printed(Shared):
+    """Code and the numbers that it is given come from one look at the problem."""
+
+    @cached_property
+    @abstractmethod
+    def _printed(self) -> tuple[Code, Given]: ...
+
+    @property
+    def code(self) -> Code:
+        return self._printed[0]
+
+    @property
+    def given(self) -> Given:
+        return self._printed[1]
+
+
 @dataclass(frozen=True)
-class Contract(Shared):
+class Contract(_Printed):
     """The kernel ``k(a, b, others..., c, numbers)`` for any types and strides; sums in f32, in f64 for f64.
     ``epilogue`` (of f32 or f64 alone): what becomes of a sum, with the others, before it is written."""
 
@@ -111,17 +128,9 @@ class Contract(Shared):
         tile = replace(self.tile, stages=_stages(self.tile, kept))
         return Code("contract.cu", head + text + tile.text()), numbers.given
 
-    @property
-    def code(self) -> Code:
-        return self._printed[0]
-
-    @property
-    def given(self) -> Given:
-        return self._printed[1]
-
 
 @dataclass(frozen=True)
-class Mma(Shared):
+class Mma(_Printed):
     """The kernel ``k(a, b, c, numbers)`` on tensor cores: a and b bf16 or f16, each contiguous in runs of 8; sums in
     f32."""
 
@@ -144,17 +153,9 @@ class Mma(Shared):
         head = f'#define MMA_TYPE "{kind}"\n' + text + self.tile.text() + constants(WHOLE_LINES=whole)
         return Code("mma.cu", head), numbers.given
 
-    @property
-    def code(self) -> Code:
-        return self._printed[0]
-
-    @property
-    def given(self) -> Given:
-        return self._printed[1]
-
 
 @dataclass(frozen=True)
-class Parts(Shared):
+class Parts(_Printed):
     """The kernel ``k(parts, others..., c, numbers)``: the sum of ``count`` parts of ``elements`` each. ``epilogue`` as
     that of ``Contract``."""
 
@@ -193,14 +194,6 @@ class Parts(Shared):
         text = f"using SUM = {C_TYPES[self.dtype.computed]};\nusing C = {C_TYPES[self.dtype]};\n"
         text += constants(THREADS=_THREADS, LANES=self.lanes, DOWN=self.down, TOGETHER=self.together)
         return Code("parts.cu", text + numbers.text() + finished), numbers.given
-
-    @property
-    def code(self) -> Code:
-        return self._printed[0]
-
-    @property
-    def given(self) -> Given:
-        return self._printed[1]
 
 
 def _stages(tile: Tile, kept: DType) -> int:
