@@ -30,6 +30,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["DSLC_TEST_CACHE"] = tempfile.mkdtemp(prefix="dslc-cache-")
         config.add_cleanup(partial(shutil.rmtree, os.environ["DSLC_TEST_CACHE"], ignore_errors=True))
     os.environ["DSLC_CACHE_DIR"] = os.environ["DSLC_TEST_CACHE"]
+    # The commands that tests start run as users' do: with the bytecode of the last run, not compiled anew each time.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # A shell starts a background job with SIGINT ignored, and children inherit that: tests of signals need it heard.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

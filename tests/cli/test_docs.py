@@ -38,8 +38,8 @@ PAGES = [
     *ROOT.glob("dslc/base/pages/*.md"),
 ]  # fmt: skip
 #: Options of other programs, and of scripts, that pages name.
-OTHERS = {"--no-deps", "--update-golden", "--strict", "--upgrade", "--length", "--temperature", "--torch", "--modes",
-          "--rounds", "--only"}  # fmt: skip
+OTHERS = {"--no-deps", "--update-golden", "--strict", "--upgrade", "--length", "--temperature", "--torch", "--mode",
+          "--modes", "--rounds", "--only"}  # fmt: skip
 
 
 def test_every_option_that_a_page_names_is_there() -> None:
