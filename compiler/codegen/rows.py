@@ -272,7 +272,9 @@ def fused_sums(node: Node) -> list[Launch]:
     kept = [rows.let(known[i], values[i].type.dtype) for i in summed]
     sums = [rows.b.reduce("sum", value) for value in kept]
     rows.b.row()
-    for number, result in enumerate(_finished(rows, sums) if "finish" in node.attrs else sums):
+    if "finish" in node.attrs:
+        sums = _finished(rows, [rows.let(x, values[i].type.dtype) for x, i in zip(sums, summed)])
+    for number, result in enumerate(sums):
         rows.store(number, result)
     return rows.launch()
 

@@ -20,13 +20,10 @@ import dataclasses
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
 from dslc.compiler.ir.program import Program
-from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
-from dslc.compiler.ops.fused import MAX_STEPS, expanded, results_of
+from dslc.compiler.ops.fused import MAX_STEPS, results_of
 from dslc.compiler.ops.fused_sums import MAX_LATE, MAX_RESULTS, finished_sums, fused_sums
 from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered, with_values
-
-_HALVES = (DType.BF16, DType.F16)  # a kernel of rows keeps such values in f32 on the way
 
 
 def finish(program: Program, build: Build) -> Program:
@@ -85,10 +82,7 @@ def _fits(sums: Node, node: Node, position: dict[Node, int]) -> bool:
     late = [v for v in node.inputs if v not in _sums_of(sums)]
     there = all(not isinstance(v.producer, Node) or position[v.producer] < position[sums] for v in late)
     few = len(late) <= MAX_LATE and len(node.outputs) + len(sums.outputs) <= MAX_RESULTS
-    if not there or not few or len(body_of(node)) > MAX_STEPS or any(v.type.shape not in (shape, ()) for v in late):
-        return False
-    steps = expanded(node.inputs, {"body": body_of(node)})
-    return not any(v.type.dtype in _HALVES for step in steps for v in (*step.inputs, step.out))
+    return there and few and len(body_of(node)) <= MAX_STEPS and all(v.type.shape in (shape, ()) for v in late)
 
 
 def _finish(sums: Node, node: Node, wanted: set[Value], new: dict[Value, Value]) -> None:

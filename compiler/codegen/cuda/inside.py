@@ -1,8 +1,8 @@
 """Values inside an op of bf16 or f16 are f32.
 
 An op computes in f32 and rounds once, at its result. The launches that nodes become say the dtype of their tensors for
-every value, which is right for a chain of pointwise ops, where every value is an op's result. In the launches of any
-other op only what is stored is a result::
+every value, which is right for pointwise ops and for sums of what they make, where every value is an op's result. In
+the launches of any other op only what is stored is a result::
 
     e = exp(x - top) as bf16; sum(e) -> total        e = exp(x - top) as f32; sum(e) -> total
     y = e / total as bf16; store y                   y = e / total as bf16; store y

@@ -27,6 +27,7 @@ from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region import Region
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ops.fused_sums import FusedSums
 
 _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **pointwise.LOWERED,
@@ -67,15 +68,13 @@ def lower(node: Node) -> list[Launch] | None:
 
 
 def _prepared(node: Node, launches: list[Launch]) -> list[Launch]:
-    """The launches with f32 inside and long rows shared out; without those that have nothing to do."""
+    """The launches with f32 inside an op and long rows shared out; without those that have nothing to do."""
     conflicts = [
         (node.inputs[i], node.outputs[o]) for i, o in node.op.inplace if i < len(node.inputs) and o < len(node.outputs)
     ]
-    launches = [
-        replace(x, spec=computed_inside(x.spec)) if isinstance(x.spec, Region) else x
-        for x in launches
-        if not isinstance(x.spec, Region) or writes(x.spec)
-    ]
+    launches = [x for x in launches if not isinstance(x.spec, Region) or writes(x.spec)]
+    if not isinstance(node.op, FusedSums):  # whose values are results of ops
+        launches = [replace(x, spec=computed_inside(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
     blocks = {block for launch in launches for block in launch.scratch}
     swept = sweep(launches[0], launches[1], len(blocks)) if _regions(launches) == 2 == len(launches) else None
     prepared: list[Launch] = []
