@@ -22,7 +22,10 @@ HERE: Final = Path(__file__).resolve().parent
 
 #: Variables that commands and Python read; those of fields stand in config.md.
 ENVIRONMENT: Final = (
-    ("DSLC_CACHE_DIR", "The folder of compiled kernels, else $XDG_CACHE_HOME/dslc, else ~/.cache/dslc; off: none."),
+    (
+        "DSLC_CACHE_DIR",
+        "The folder of compiled kernels and builds, else $XDG_CACHE_HOME/dslc, else ~/.cache/dslc; off: none.",
+    ),
     ("DSLC_CACHE_MIB", "How large that may become; 1024."),
     ("DSLC_THREADS", "Threads of a CPU; by default as many as there are processors. The bits are the same."),
     ("DSLC_GPU_TIMEOUT", "Seconds after which a GPU counts as hung; 600, or off."),

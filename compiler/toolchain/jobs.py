@@ -6,7 +6,6 @@ give equal bytes, on any machine.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import import_module
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dslc.base.cache_entry import Field
+from dslc.compiler.toolchain.sources import digest_of
 from dslc.compiler.toolchain.versions import toolchain
 
 #: Kind -> module of the compiler, its function, and modules whose import makes all descriptions known to it.
@@ -21,7 +21,6 @@ COMPILERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "cpu_kernel": ("dslc.compiler.codegen.cpu.objects", "kernel_code", ("dslc.compiler.codegen.lower",)),
     "cuda_kernel": ("dslc.compiler.codegen.cuda.units", "kernel_code", ("dslc.compiler.codegen.cuda.lower",)),
 }
-_SOURCES: Final = (".py", ".cu", ".cuh")
 #: The folders whose sources decide what code is made of a description.
 _FOLDERS: Final = ("codegen", "ir", "ops", "toolchain")
 
@@ -55,10 +54,6 @@ def run_job(job: Job) -> bytes:
 
 @cache
 def sources_digest() -> str:
-    """SHA-256 over the sources of the code generators. A version's number would not do: sources change before it."""
+    """SHA-256 over the sources of the code generators."""
     root = Path(__file__).resolve().parent.parent
-    digest = hashlib.sha256()
-    for path in sorted(p for folder in _FOLDERS for p in (root / folder).rglob("*") if p.suffix in _SOURCES):
-        data = path.read_bytes()
-        digest.update(f"{path.relative_to(root)} {len(data)}\n".encode() + data)
-    return digest.hexdigest()
+    return digest_of(root / folder for folder in _FOLDERS)

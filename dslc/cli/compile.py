@@ -20,8 +20,8 @@ from dslc.runtime.header import MOST_STEPS_PER_LAUNCH
 
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
+    from dslc.compiler.finished import Finished
     from dslc.compiler.options import Options
-    from dslc.compiler.pipeline import BuildResult
     from dslc.runtime.train.config import Config
 
 Progress = Callable[[str, int, int], None]
@@ -29,8 +29,6 @@ Progress = Callable[[str, int, int], None]
 _LARGEST_BULK: Final = 1 << 20  # instructions; more than a plan may hold
 
 _MOST_STREAMS: Final = 8
-
-REPORT: Final = "report.html"  # beside an artifact
 
 #: How the files begin that a build writes.
 _FACE: Final = b'"""Written by `dslc build`'
@@ -221,19 +219,23 @@ def _stale(path: Path, checked: Checked, options: Options) -> _Stale | None:
 
 
 def publish(
-    checked: Checked, options: Options, out: Path, *, force: bool = False, progress: Progress | None = None
-) -> tuple[Path, BuildResult]:
+    checked: Checked,
+    options: Options,
+    out: Path,
+    *,
+    force: bool = False,
+    anew: bool = False,
+    progress: Progress | None = None,
+) -> tuple[Path, Finished]:
     """Build, and publish into ``out/NAME/``: the module, its stub, the report, and last the artifact. Weights are left
-    alone.
+    alone. ``anew``: run the passes, even where the cache has what they come to.
 
     Raises what the build raises; ResourceError R402 (cannot be written, before anything is compiled), R403 (the folder
     holds something else), R404 (another build is at work there).
     """
     from dslc.base.publish import folder_lock, publish_files
-    from dslc.compiler.importable import face_files
+    from dslc.compiler.finished import finished
     from dslc.compiler.naming import artifact_name
-    from dslc.compiler.pipeline import build
-    from dslc.compiler.report.page import report
 
     name = artifact_name(checked, options.name)
     folder = out / name
@@ -242,10 +244,8 @@ def publish(
         if not force:
             _check_owner(folder, name, checked.name)
         with folder_lock(folder) as lock:
-            result = build(checked, options, progress)
-            faces = {file: text.encode() for file, text in face_files(result.header).items()}
-            files = {**faces, REPORT: report(result, checked.graph).encode(), f"{name}.dslc": result.artifact}
-            publish_files(folder, files, commit=f"{name}.dslc", lock=lock)
+            result = finished(checked, options, progress, anew=anew)
+            publish_files(folder, result.files, commit=f"{name}.dslc", lock=lock)
     except BaseException:
         for empty in made:  # only what is still empty goes
             with suppress(OSError):
@@ -276,6 +276,7 @@ def _make(folder: Path) -> list[Path]:
 
 def _check_owner(folder: Path, name: str, model: str) -> None:
     """R403 unless the folder is empty, or holds an artifact of this model."""
+    from dslc.compiler.finished import REPORT
     from dslc.runtime.artifact import read_artifact
 
     beginnings = {"__init__.py": _FACE, "__init__.pyi": _FACE, REPORT: _PAGE}

@@ -36,7 +36,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "info": Entry("Look", "info", "Show what an artifact holds."),
     "mem": Entry("Look", "mem", "Show planned memory; of a model, foresee it by size."),
     "weights": Entry("Look", "weights", "List, compare or convert files of weights."),
-    "cache": Entry("Look", "cache", "Show or clear the cache of compiled kernels."),
+    "cache": Entry("Look", "cache", "Show or clear the cache of compiled kernels and builds."),
     "doctor": Entry("Look", "doctor", "Show what is installed here, and what dslc can do with it."),
     "config": Entry("Look", "config", "Print each value of the configuration and its origin."),
 }

@@ -58,6 +58,23 @@ def test_build_publishes_a_module(dslc: Callable, project: Path) -> None:
     assert out.stdout == "(5, 3)\n"
 
 
+def test_a_build_again_is_from_the_cache(dslc: Callable, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DSLC_CACHE_DIR", str(project / "cache"))
+    first = dslc("build", "net.nn", "--json").json
+    second = dslc("build", "net.nn", "-o", "elsewhere", "--json").json
+    assert (first["whole_from_cache"], second["whole_from_cache"]) == (False, True)
+    count = first["kernels"]["total"]
+    assert second["kernels"] == {"total": count, "compiled": 0, "cached": count}
+    kept = ("name", "bytes", "state_bytes", "nodes", "contractions", "programs")
+    assert {name: second[name] for name in kept} == {name: first[name] for name in kept}
+    for name in FILES:
+        assert (project / "build/net" / name).read_bytes() == (project / "elsewhere/net" / name).read_bytes()
+    assert "from the cache" in dslc("build", "net.nn").out.splitlines()[-1]
+    timed = dslc("build", "net.nn", "--report", "timed.html", "--json").json  # for which the passes ran
+    assert not timed["whole_from_cache"] and (project / "timed.html").exists()
+    assert dslc("verify", "build/net", "--rebuild", "net.nn").code == 0
+
+
 def test_build_text_and_options(dslc: Callable, project: Path) -> None:
     ran = dslc(
         "build", "net.nn", "--size", "B=16", "-D", "hidden=5", "-o", "out", "--name", "small", "--precision", "f64"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,7 +13,7 @@ from dslc.cli.output import emit, size_text, table
 from dslc.cli.progress import build_progress
 
 if TYPE_CHECKING:
-    from dslc.compiler.pipeline import BuildResult
+    from dslc.compiler.finished import Finished
 
 
 _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
@@ -93,134 +92,94 @@ def command(
     chosen = {option: value for option, value in flags.items() if value is not None}
     options = options_of({**request.build, **chosen}, name)
     folder = Path(out) if out is not None else request.root / "build"
+    anew = report is not None  # the seconds of passes that ran
     with placed(request.config), build_progress() as progress:
-        path, result = publish(request.checked, options, folder, force=force, progress=progress)
+        path, made = publish(request.checked, options, folder, force=force, anew=anew, progress=progress)
     if report is not None:
         from dslc.base.publish import publish_bytes
         from dslc.compiler.report.page import report as page
 
-        publish_bytes(Path(report), page(result, request.checked.graph, times=True).encode())
-    emit(_data(path, result), _text(path, result))
+        assert made.result is not None
+        publish_bytes(Path(report), page(made.result, request.checked.graph, times=True).encode())
+    emit(_data(path, made), _text(path, made))
 
 
-def _text(path: Path, result: BuildResult) -> str:
-    from dslc.cli.compile import REPORT
-
+def _text(path: Path, made: Finished) -> str:
+    facts = made.facts
     rows = [
         (
-            report.entry,
-            " ".join(f"{name}={value}" for name, value in report.sizes.items()),
-            f"{report.nodes:,}",
-            size_text(report.io_bytes),
-            size_text(report.work_bytes),
+            program["entry"],
+            " ".join(f"{name}={value}" for name, value in program["sizes"].items()),
+            f"{program['nodes']:,}",
+            size_text(program["io_bytes"]),
+            size_text(program["work_bytes"]),
         )
-        for report in result.reports
+        for program in facts["programs"]
     ]
-    state = result.header["state"]["bytes"]
+    whole = "" if made.result is not None else ", the same as a build before, from the cache"
     return "\n".join(
         [
             table(("entry", "sizes", "nodes", "io", "work"), rows, (2, 3, 4)),
-            *_how_it_runs(result),
-            *_mirrored(result),
-            f"report {path.with_name(REPORT)}",
-            f"state {size_text(state)}; built {path} ({size_text(len(result.artifact))}) in {result.seconds:.2f} s",
+            *_how_it_runs(made),
+            *_mirrored(facts["programs"]),
+            f"report {_report(path)}",
+            f"state {size_text(facts['state_bytes'])}; built {path} ({size_text(facts['bytes'])}) in "
+            f"{made.seconds:.2f} s{whole}",
         ]
     )
 
 
-def _how_it_runs(result: BuildResult) -> list[str]:
+def _how_it_runs(made: Finished) -> list[str]:
     """How many nodes have kernels, the ops that are left to numpy and so slower than they could be, and what was
     compiled."""
-    ours, rest = _nodes(result)
-    if not ours:
+    nodes = made.facts["nodes"]
+    if not nodes["kernels"]:
         return []
-    cached = result.kernels - result.cache.compiled
-    listed = f"; {rest.total():,} through numpy: {', '.join(sorted(rest))}" if rest else ""
+    listed = f"; {nodes['numpy']:,} through numpy: {', '.join(nodes['numpy_ops'])}" if nodes["numpy"] else ""
     return [
-        f"{ours:,} nodes run as kernels{listed}",
-        *_contractions(result),
-        f"kernels: {result.cache.compiled:,} compiled, {cached:,} from the cache",
+        f"{nodes['kernels']:,} nodes run as kernels{listed}",
+        *_contractions(made.facts["contractions"]),
+        f"kernels: {made.compiled:,} compiled, {made.facts['kernels'] - made.compiled:,} from the cache",
     ]
 
 
-def _mirrored(result: BuildResult) -> list[str]:
+def _mirrored(programs: list[dict[str, Any]]) -> list[str]:
     """What is computed again in the backward pass, and what that is worth."""
     return [
-        f"{report.entry}: {said.nodes:,} nodes compute again what would take "
-        f"{size_text(said.bytes_before - said.bytes_after)}, for {said.share:+.1%} of the step's modelled time"
-        for report in result.reports
-        if (said := report.mirrored) is not None
+        f"{program['entry']}: {said['nodes']:,} nodes compute again what would take "
+        f"{size_text(said['bytes_before'] - said['bytes_after'])}, for "
+        f"{said['seconds_after'] / said['seconds_before'] - 1:+.1%} of the step's modelled time"
+        for program in programs
+        if (said := program["mirrored"]) is not None
     ]
 
 
-def _contractions(result: BuildResult) -> list[str]:
+def _contractions(counted: dict[str, dict[str, int]]) -> list[str]:
     """Where products and convolutions run when libraries were asked for; nothing otherwise."""
-    calls, rest = _library_calls(result)
+    calls, rest = counted["libraries"], counted["own"]
     if not calls and not rest:
         return []
-    parts = [f"{count:,} {_LIBRARIES[name]}" for name, count in sorted(calls.items())]
+    parts = [f"{count:,} {_LIBRARIES[name]}" for name, count in calls.items()]
     if rest:
-        parts.append(f"{rest.total():,} own kernels: " + ", ".join(f"{c:,} {what}" for what, c in sorted(rest.items())))
+        parts.append(f"{sum(rest.values()):,} own kernels: " + ", ".join(f"{c:,} {what}" for what, c in rest.items()))
     return [f"contractions: {'; '.join(parts)}"]
 
 
-def _library_calls(result: BuildResult) -> tuple[Counter[str], Counter[str]]:
-    """Contractions by library, and those with kernels of our own by op and reason."""
-    from dslc.compiler.codegen.cuda.vendor import census
+def _report(path: Path) -> Path:
+    from dslc.compiler.finished import REPORT
 
-    return census(node for program in result.programs if program.vendor for node in program.kernels)
-
-
-def _nodes(result: BuildResult) -> tuple[int, Counter[str]]:
-    """How many nodes run as kernels, and how many of each op through numpy."""
-    rest: Counter[str] = Counter()
-    for program in result.programs:
-        ours = {*program.kernels}
-        rest.update(node.op.name for node in program.graph.nodes if not node.op.view and node not in ours)
-    return sum(len(program.kernels) for program in result.programs), rest
+    return path.with_name(REPORT)
 
 
-def _data(path: Path, result: BuildResult) -> dict[str, Any]:
-    from dslc.cli.compile import REPORT
-
-    ours, rest = _nodes(result)
-    calls, own = _library_calls(result)
+def _data(path: Path, made: Finished) -> dict[str, Any]:
+    """``whole_from_cache``: no pass ran; the passes' seconds are then of the build that was kept."""
+    total = made.facts["kernels"]
     return {
         "path": str(path),
-        "report": str(path.with_name(REPORT)),
-        "name": result.name,
-        "bytes": len(result.artifact),
-        "seconds": result.seconds,
-        "state_bytes": result.header["state"]["bytes"],
-        "nodes": {"kernels": ours, "numpy": rest.total(), "numpy_ops": dict(sorted(rest.items()))},
-        "contractions": {"libraries": dict(sorted(calls.items())), "own": dict(sorted(own.items()))},
-        "kernels": {
-            "total": result.kernels,
-            "compiled": result.cache.compiled,
-            "cached": result.kernels - result.cache.compiled,
-        },
-        "cache": result.cache.as_json(),
-        "programs": [
-            {
-                "entry": report.entry,
-                "sizes": dict(report.sizes),
-                "nodes": report.nodes,
-                "io_bytes": report.io_bytes,
-                "work_bytes": report.work_bytes,
-                "lower_bound": report.lower_bound,
-                "mirrored": None if report.mirrored is None else report.mirrored.as_json(),
-                "passes": [
-                    {
-                        "name": p.name,
-                        "seconds": p.seconds,
-                        "nodes_before": p.nodes_before,
-                        "nodes_after": p.nodes_after,
-                        "moved_before": p.moved_before,
-                        "moved_after": p.moved_after,
-                    }
-                    for p in report.passes
-                ],
-            }
-            for report in result.reports
-        ],
+        "report": str(_report(path)),
+        **made.facts,
+        "seconds": made.seconds,
+        "whole_from_cache": made.result is None,
+        "kernels": {"total": total, "compiled": made.compiled, "cached": total - made.compiled},
+        "cache": made.cache.as_json(),
     }

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @click.argument("action", metavar="[show|list|clear]", type=click.Choice(["show", "list", "clear"]), default="show")
 def command(action: str) -> None:
-    """Show or clear the cache of compiled kernels.
+    """Show or clear the cache of compiled kernels and builds.
 
     `list` names every entry, the one that goes first at the top; `clear` removes them all, which is always safe. The
     folder is $DSLC_CACHE_DIR, else $XDG_CACHE_HOME/dslc, else ~/.cache/dslc; DSLC_CACHE_DIR=off builds without it.
