@@ -93,7 +93,7 @@ def _not_built(artifact: Artifact, targets: Sequence[str], machine: str, target:
         "R202",
         f"the artifact is built for {', '.join(targets) or 'no target'}, not for {machine}",
         place=artifact.header["name"],
-        help=f"build it with --target {target}",
+        help=f"build it for that, too: dslc build --target {','.join(dict.fromkeys([*targets, target]))}",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from dslc.base.words import BYTE_UNITS
 from dslc.compiler.check.scope import ModuleScope, name_span
 from dslc.compiler.check.values import Problem
 from dslc.compiler.ir.function import FUNCTIONS
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
 
 FLOAT_TYPES: Final = ("f64", "f32", "tf32", "f16", "bf16")
-_UNITS: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "GB": 10**9}
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ def read_budget(scope: ModuleScope, expander: Expander) -> int | None:
         value = entry.value
         if entry.targets != ("memory",):
             raise Problem("E0113", f"`budget` knows no `{entry.targets[0]}`", entry.span, help="memory = 20 GiB")
-        if not isinstance(value, syntax.Number) or value.unit not in _UNITS or value.value <= 0:
+        if not isinstance(value, syntax.Number) or value.unit not in BYTE_UNITS or value.value <= 0:
             raise Problem("E0401", "a budget is an amount of memory", entry.span, help="memory = 20 GiB")
         if memory is not None:
             raise Problem("E0103", "`memory` stands twice in `budget`", entry.span, "again here")
-        memory = int(value.value * _UNITS[value.unit])
+        memory = int(value.value * BYTE_UNITS[value.unit])
     return memory
 
 

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+#: The units in which amounts of memory are given, and their bytes.
+BYTE_UNITS: Final = {
+    "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+}  # fmt: skip
+
 
 def size_text(count: int) -> str:
     """Bytes in binary units: ``1.5 MiB``."""

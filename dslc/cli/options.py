@@ -8,6 +8,8 @@ from typing import Any, Final, TypeGuard, TypeVar
 
 import click
 
+from dslc.base.words import BYTE_UNITS
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 TARGET_HELP: Final = "cpu, or a GPU's architecture, as sm_90; several with commas, as cpu,sm_90."
@@ -15,8 +17,7 @@ PRECISION_HELP: Final = "Compute in f32, f64 or, on GPUs, bf16 or f16."
 
 _SOURCE: Final = re.compile(r".*\.nn(:.*)?", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-_BYTES = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?P<unit>B|KiB|MiB|GiB|GB)", re.ASCII)
-_UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "GB": 10**9}
+_BYTES = re.compile(r"(?P<number>[0-9]{1,15}(?:\.[0-9]{1,6})?) ?(?P<unit>[A-Za-z]{1,3})", re.ASCII)
 _SIZE = re.compile(r"(?:(?P<entry>train|eval|predict):)?(?P<dim>[A-Za-z_]\w{0,63})=(?P<sizes>[0-9,_ ]+)", re.ASCII)
 
 
@@ -53,7 +54,9 @@ def sizes(texts: Sequence[str]) -> dict[str, dict[str, list[int]]]:
 def byte_count(text: str) -> int | None:
     """``20 GiB``, ``512MiB`` as bytes; None where it is no such amount."""
     match = _BYTES.fullmatch(text.strip())
-    return None if match is None else int(float(match["number"]) * _UNITS[match["unit"]])
+    if match is None or match["unit"] not in BYTE_UNITS:
+        return None
+    return int(float(match["number"]) * BYTE_UNITS[match["unit"]])
 
 
 def names_source(text: str | None) -> TypeGuard[str]:
