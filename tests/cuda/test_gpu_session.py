@@ -209,7 +209,7 @@ def test_which_device(tmp_path: Path, machine: Machine) -> None:
     machine(**kernels.driver(capability=(8, 0)))
     with pytest.raises(EnvironmentFault, match="built for sm_90, not for the Fake GPU, which is sm_80") as caught:
         load(gpu_only)
-    assert caught.value.code == "R202" and "--target sm_80" in str(caught.value.help)
+    assert caught.value.code == "R202" and "dslc build --target sm_90,sm_80" in str(caught.value.help)
     with pytest.warns(DslcWarning, match="which is sm_80"), load(both, **options) as session:
         assert session.device == "cpu"
     with pytest.raises(EnvironmentFault, match="built for sm_90, not for a CPU") as caught:
