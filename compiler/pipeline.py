@@ -49,7 +49,7 @@ from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
 _FUSING: Final[tuple[Pass, ...]] = (
-    fuse, epilogue, slope, gather, join, absorb, again, keep, bitmasks, finish, dropped, beside
+    fuse, epilogue, slope, gather, join, absorb, again, keep, bitmasks, dropped, finish, beside
 )  # fmt: skip
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 _TRYING: Final[tuple[Pass, ...]] = (weigh, schedule, streams, memory)

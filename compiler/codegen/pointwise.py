@@ -50,25 +50,29 @@ def packed(shape: Sequence[int]) -> Access:
     return Access(DType.B1, dense(shape), bits=True)
 
 
-def step_value(builder: RegionBuilder, step: Node, inputs: Sequence[Expr]) -> Expr:
-    """One pointwise op, or a constant, as the next value of a region, rounded to its dtype."""
+def step_value(builder: RegionBuilder, step: Node, inputs: Sequence[Expr], axes: Sequence[int] | None = None) -> Expr:
+    """One pointwise op, a constant or a dropout as the next value of a region, rounded to its dtype. ``axes``: those of
+    the step's result as the region has them, outer, then inner; by default in their order."""
     if step.op.name == "full":
         return builder.let(as_expr(_number(step.attrs["value"])), step.types[0].dtype)
     if step.op.name == "dropout":
-        return _dropout(builder, step, *inputs)
+        own = dense(step.types[0].ints)
+        return _dropout(builder, step, own if axes is None else [own[axis] for axis in axes], *inputs)
     if step.op.name in ("pack_bits", "unpack_bits"):  # a matter of how the argument lies in memory
         return inputs[0]
     assert isinstance(step.op, Pointwise)
     return builder.let(step.op.scalar(step.attrs, *inputs), step.types[0].dtype)
 
 
-def _dropout(builder: RegionBuilder, step: Node, x: Expr, seed: Expr, turn: Expr, row: Expr) -> Expr:
+def _dropout(
+    builder: RegionBuilder, step: Node, strides: Sequence[int], x: Expr, seed: Expr, turn: Expr, row: Expr
+) -> Expr:
     """The element times what keeps the mean, where its random bits say so."""
     dtype, least, scale = step.types[0].dtype, *kept_share(step)
     if least in (0, ALL):
         return builder.let(x if least == 0 else as_expr(0.0), dtype)
     attrs = step.attrs
-    drawn = builder.bits(int_attr(attrs, "key"), int_attr(attrs, "row_elements"), seed, turn, row)
+    drawn = builder.bits(int_attr(attrs, "key"), int_attr(attrs, "row_elements"), seed, turn, row, strides)
     return builder.let(select(drawn >= least, x * scale, 0.0), dtype)
 
 

@@ -21,7 +21,7 @@ hands a value on from element to element in row-major order, as running sums nee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal, TypeAlias
@@ -80,14 +80,16 @@ class Scan:
 @dataclass(frozen=True, slots=True)
 class Bits:
     """The next value: 16 random bits of the element, as i32, by Philox (``ops/philox.py``). ``seed``, ``step`` and
-    ``row`` are numbers of values of i64 that are the same for all elements; the element's number is its row-major one
-    in all axes, behind ``row`` rows of ``row_elements`` each. For regions without inner axes, on GPUs."""
+    ``row`` are numbers of values of i64 that are the same for all elements; the element's number is where an argument
+    of ``place`` has it, behind ``row`` rows of ``row_elements`` each. For element stages and regions without inner
+    axes, on GPUs."""
 
     key: int
     row_elements: int
     seed: int
     step: int
     row: int
+    place: Access
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,9 +219,10 @@ class RegionBuilder:
         self._lets.append(Scan(combine, value.index, exclusive))
         return self._next()
 
-    def bits(self, key: int, row_elements: int, seed: Expr, step: Expr, row: Expr) -> Expr:
-        """16 random bits of an element."""
-        self._lets.append(Bits(key, row_elements, seed.index, step.index, row.index))
+    def bits(self, key: int, row_elements: int, seed: Expr, step: Expr, row: Expr, strides: Sequence[int]) -> Expr:
+        """16 random bits of an element, whose number has these strides over outer, then inner axes."""
+        place = Access(DType.I64, tuple(strides))
+        self._lets.append(Bits(key, row_elements, seed.index, step.index, row.index, place))
         return self._next()
 
     def reduce(self, combine: Combine, value: Expr) -> Expr:
@@ -275,7 +278,8 @@ def broadcast_strides(shape: Sequence[int], wide: Sequence[int]) -> tuple[int, .
 def collapsed(region: Region) -> Region:
     """The same region with axes of size 1 dropped and neighbours merged where all arguments allow it. Axes whose index
     is a value stay as they are."""
-    accesses = (*region.inputs, *region.outputs)
+    drawn = [let.place for stage in region.stages for let in stage.lets if isinstance(let, Bits)]
+    accesses = (*region.inputs, *region.outputs, *drawn)
     split = len(region.outer)
     alone = set(region.indices)
     outer = _merged(region.outer, [a.strides[:split] for a in accesses], [a.repeat for a in accesses], alone)
@@ -283,15 +287,24 @@ def collapsed(region: Region) -> Region:
         region.inner, [a.strides[split:] for a in accesses], [1] * len(accesses), {a - split for a in alone}
     )
     merged = [replace(a, strides=o + i) for a, o, i in zip(accesses, outer.strides, inner.strides)]
-    count = len(region.inputs)
+    count, behind = len(region.inputs), len(region.inputs) + len(region.outputs)
+    places = dict(zip(drawn, merged[behind:]))
     placed = {**outer.places, **{split + k: len(outer.sizes) + v for k, v in inner.places.items()}}
     return replace(
         region,
         outer=outer.sizes,
         inner=inner.sizes,
         inputs=tuple(merged[:count]),
-        outputs=tuple(merged[count:]),
+        outputs=tuple(merged[count:behind]),
+        stages=tuple(_drawn_at(stage, places) for stage in region.stages) if drawn else region.stages,
         indices=tuple(placed[axis] for axis in region.indices),
+    )
+
+
+def _drawn_at(stage: Stage, places: Mapping[Access, Access]) -> Stage:
+    """The stage whose random bits have other places."""
+    return replace(
+        stage, lets=tuple(replace(x, place=places[x.place]) if isinstance(x, Bits) else x for x in stage.lets)
     )
 
 

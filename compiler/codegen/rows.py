@@ -265,7 +265,8 @@ def fused_sums(node: Node) -> list[Launch]:
     values = list(wide)
     rows.b.element()
     for step in expanded(wide, node.attrs):
-        known.append(pointwise.step_value(rows.b, step, [known[values.index(v)] for v in step.inputs]))
+        read = [known[values.index(v)] for v in step.inputs]
+        known.append(pointwise.step_value(rows.b, step, read, (*rows.kept, *over)))
         values.append(step.out)
     for number, i in enumerate(whole):
         rows.b.store(len(node.outputs) - len(whole) + number, known[i])

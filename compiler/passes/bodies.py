@@ -8,6 +8,7 @@ from typing import Final
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
 from dslc.compiler.ir.op import Pointwise
 
+_NEIGHBOURS: Final = 4  # elements, that a vector of f32 has
 _BODIES: Final = ("fused", "fused_sums")  # nodes with steps
 
 
@@ -18,7 +19,13 @@ def is_pointwise(node: Node) -> bool:
 
 def draws(node: Node) -> bool:
     """Whether a node is a dropout, or several steps with one among them."""
-    return node.op.name == "dropout" or (node.op.name == "fused" and "dropout" in names_of(node))
+    return node.op.name == "dropout" or (node.op.name in _BODIES and "dropout" in names_of(node))
+
+
+def has_neighbours(value: Value) -> bool:
+    """Whether a kernel of sums may draw for a value's elements: one draw serves several where a thread has neighbours
+    in a row."""
+    return value.type.rank > 0 and value.type.ints[-1] % _NEIGHBOURS == 0
 
 
 def names_of(node: Node) -> list[str]:

@@ -1,4 +1,4 @@
-"""Dropout becomes a step of the pointwise nodes around it: its mask is counted, not stored.
+"""Dropout becomes a step of the pointwise nodes and sums around it: its mask is counted, not stored.
 
 Before::
 
@@ -10,8 +10,15 @@ After::
 
     %5 = fused %x, %bias, %seed, %step, %row, %r {dropout(gelu(x + bias)) + r} : bf16[64, 4096]  # sum forward
 
-What makes dropout's input joins it where nobody else reads that, and what reads its result where nobody else does. The
-bits stay. GPUs alone, linear in nodes and reads.
+What makes dropout's input joins it where nobody else reads that, and what reads its result where nobody else does: a
+pointwise node, or sums as large as the result, with or without what they keep::
+
+    %6 = dropout %dy, %seed, %step, %row {p=0.1, ...} : bf16[64, 4096]  # drop backward
+    %7, %8 = fused_sums %x, %bias, %6 {gelu_grad(x + bias, %6), ..., kept=(...)} : bf16[4096], bf16[64, 4096]
+
+    %7, %8 = fused_sums %x, %bias, %dy, %seed, %step, %row {gelu_grad(x + bias, dropout(dy)), ..., kept=(...)}
+
+So a gradient and its sum over a bias take one pass over memory. The bits stay. GPUs alone, linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -22,8 +29,9 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS
+from dslc.compiler.ops.fused_sums import full_shape
 from dslc.compiler.passes.absorb import joined
-from dslc.compiler.passes.bodies import body_of, draws, is_pointwise, with_values
+from dslc.compiler.passes.bodies import body_of, draws, has_neighbours, is_pointwise, with_values
 
 
 def dropped(program: Program, build: Build) -> Program:
@@ -35,7 +43,7 @@ def dropped(program: Program, build: Build) -> Program:
 
 def dropped_graph(graph: Graph) -> Graph:
     """The graph where no dropout is left that may join. Running it twice changes nothing more."""
-    if not any(n.op.name == "dropout" for n in graph.nodes):
+    if not any(draws(n) for n in graph.nodes):
         return graph
     readers, roots = graph.readers(), set(graph.roots)
     new: dict[Value, Value] = {}
@@ -47,7 +55,7 @@ def dropped_graph(graph: Graph) -> Graph:
             made = value.producer
             if isinstance(made, Node) and value not in roots and readers[value] == [node]:
                 made = now.get(made, made)
-                steps = sum(len(body_of(n)) for n in (node, made, *taken.values()) if _has_body(n))
+                steps = sum(len(body_of(n)) for n in (node, made, *taken.values()))
                 if _joins(made, node, value) and steps <= MAX_STEPS:
                     taken[value] = made
         fresh = joined(node, current, taken, new) if taken else node.with_inputs(current)
@@ -60,12 +68,24 @@ def dropped_graph(graph: Graph) -> Graph:
 
 
 def _has_body(node: Node) -> bool:
-    return draws(node) or is_pointwise(node)
+    """Whether a node is steps that each give elements."""
+    return node.op.name != "fused_sums" and (draws(node) or is_pointwise(node))
 
 
 def _joins(made: Node, node: Node, value: Value) -> bool:
     """Whether ``made``, the maker of ``value``, becomes a part of ``node``: one of them is a dropout or holds one."""
-    if not (_has_body(made) and _has_body(node)) or len(made.outputs) > 1 or len(node.outputs) > 1:
+    if not _has_body(made) or len(made.outputs) > 1:
+        return False
+    if node.op.name == "fused_sums":
+        return (draws(made) or draws(node)) and "finish" not in node.attrs and _is_summed(value, made, node)
+    if not _has_body(node) or len(node.outputs) > 1:
         return False
     first = node.op.name != "dropout" or value is node.inputs[0]  # not its scalars
     return first and (draws(made) or draws(node)) and value.type.shape == node.types[0].shape
+
+
+def _is_summed(value: Value, made: Node, sums: Node) -> bool:
+    """Whether a value is as large as what is summed, and something else that is read then: by how that lies goes the
+    order of sums."""
+    read = {v.type.shape for v in (*sums.inputs, *made.inputs) if v is not value}
+    return value.type.ints == full_shape(sums) and value.type.shape in read and has_neighbours(value)

@@ -11,9 +11,9 @@ After::
     %2, %3, %1 = fused_sums %y, %d1, %d2, %x, ... {where(y <= 0, 0, d1 + d2), ..., kept=(...)} : f32[64], f32[64], ...
     %4 = fused %1, %x, %2, %3, ... {...} : bf16[8, 14, 14, 64]
 
-So it is with a plain ``sum`` or ``sum_to``, as of a bias's gradient, which becomes such sums. Where nobody else wants
-the value, or it is cheaper to compute anew, ``absorb`` has had its say. The bits stay, up to the order of a sum. GPUs
-alone, linear in nodes and reads.
+So it is with a dropout, and with a plain ``sum`` or ``sum_to``, as of a bias's gradient, which becomes such sums. Where
+nobody else wants the value, or it is cheaper to compute anew, ``absorb`` has had its say. The bits stay, up to the
+order of a sum. GPUs alone, linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.ops.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.absorb import joined
-from dslc.compiler.passes.bodies import body_of, is_pointwise, with_values
+from dslc.compiler.passes.bodies import body_of, has_neighbours, is_pointwise, with_values
 
 SMALL: Final = 1 << 16  # bytes of a value that is as well read
 _MUCH: Final = 8  # nodes
@@ -95,8 +95,9 @@ def _keeps(graph: Graph) -> dict[Node, _Keep]:
 
 
 def _fits(made: Node, sums: Node) -> bool:
-    """Whether the node is pointwise, and as large as what is summed."""
-    if not is_pointwise(made) or len(made.outputs) > 1 or made.types[0].bytes <= SMALL:
+    """Whether the node is pointwise or a dropout, and as large as what is summed."""
+    elements = is_pointwise(made) or (made.op.name == "dropout" and has_neighbours(made.out))
+    if not elements or len(made.outputs) > 1 or made.types[0].bytes <= SMALL:
         return False
     if sums.op.name != "fused_sums":
         return True

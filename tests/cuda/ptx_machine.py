@@ -1,7 +1,8 @@
 """Runs the PTX of a kernel, thread by thread: what the compiler made of a text, without a GPU.
 
-Registers hold bits. Of PTX it knows what kernels without shared memory are made of; an instruction beyond that is a
-KeyError. Memory is numpy arrays; an access outside of one, or at an odd place, is an error.
+Registers hold bits. Of PTX it knows what simple kernels are made of; an instruction beyond that is an AttributeError.
+Memory is numpy arrays; an access outside of one, or at an odd place, is an error. Threads of a block run from one
+barrier or exchange to the next, which all of them must come to.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import math
 import operator
 import re
 import struct
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import simulator
+
+_Running: TypeAlias = Generator[tuple[int, int], int, None]
 
 _WIDTH = re.compile(r"(\d+)(?:x2)?$")
 _STATEMENT = re.compile(r"(?:@(!?)(%p\d+)\s+)?([a-z][\w.:]*)\s*(.*);$")
@@ -27,8 +30,24 @@ def run(ptx: str, grid: int, threads: int, arguments: Sequence[np.ndarray], valu
     """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments; then ``values``."""
     program = _Program(ptx, arguments, values)
     for block in range(grid):
-        for thread in range(threads):
-            _Thread(program, block, thread).run()
+        program.clear()
+        _run_block([_Thread(program, block, thread).run() for thread in range(threads)])
+
+
+def _run_block(threads: list[_Running]) -> None:
+    """Each thread to its end, with what others give it."""
+    given: dict[int, int] = {}
+    first = True
+    while threads:
+        asked: dict[int, tuple[int, int]] = {}
+        for number, thread in enumerate(threads):
+            try:
+                asked[number] = next(thread) if first else thread.send(given[number])
+            except StopIteration:
+                continue
+        assert not asked or len(asked) == len(threads), "some threads wait and others are done"
+        given = {number: asked[number ^ lanes][0] for number, (_, lanes) in asked.items()}
+        threads, first = threads if asked else [], False
 
 
 def _width(type: str) -> int:
@@ -43,8 +62,15 @@ class _Program:
     """Statements, labels, and memory: array number n lies from n << 40 on."""
 
     def __init__(self, ptx: str, arguments: Sequence[np.ndarray], values: Sequence[int]) -> None:
-        self.memory = [np.zeros(0, np.uint8), *(a.view(np.uint8) for a in arguments)]
+        self.memory = [np.zeros(0, np.uint8)]
         self.symbols: dict[str, int] = {}
+        self.shared: list[np.ndarray] = []
+        for name, size in re.findall(r"\.shared \.align \d+ \.b8 (\w+)\[(\d+)\];", ptx):
+            self.symbols[name] = len(self.memory) << 40
+            self.shared.append(np.zeros(int(size), np.uint8))
+            self.memory.append(self.shared[-1])
+        first = len(self.memory)
+        self.memory += [a.view(np.uint8) for a in arguments]
         for name, size, numbers in re.findall(r"\.const \.align \d+ \.b8 (\w+)\[(\d+)\] = \{([^}]*)\}", ptx):
             self.symbols[name] = len(self.memory) << 40
             table = np.zeros(int(size), np.uint8)
@@ -52,7 +78,7 @@ class _Program:
             table[: len(given)] = given
             self.memory.append(table)
         for number in range(len(arguments)):
-            self.symbols[f"param_{number}"] = (1 + number) << 40
+            self.symbols[f"param_{number}"] = (first + number) << 40
         for place, value in enumerate(values, len(arguments)):
             self.symbols[f"param_{place}"] = value % (1 << 64)
         body = ptx[ptx.index("{\n", ptx.index(".entry")) :]
@@ -67,6 +93,11 @@ class _Program:
                 operands = [x.strip() for x in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+", found[4])]
                 self.statements.append((found[1] or "", found[2] or "", found[3].split("."), operands))
 
+    def clear(self) -> None:
+        """A new block's shared memory, in which nothing is known."""
+        for memory in self.shared:
+            memory[:] = 0xFF
+
     def place(self, address: int, size: int) -> np.ndarray:
         memory, offset = self.memory[address >> 40], address & ((1 << 40) - 1)
         assert offset % size == 0 and offset + size <= len(memory), "an access outside of its array, or at an odd place"
@@ -78,7 +109,8 @@ class _Thread:
         self.program, self.registers = program, dict[str, int]()
         self.special = {"%ctaid.x": block, "%tid.x": thread}
 
-    def run(self) -> None:
+    def run(self) -> _Running:
+        """Yields a value for another thread and which one, by its number's bits that differ: 0 at a barrier."""
         at, program = 0, self.program
         while True:
             negated, predicate, words, operands = program.statements[at]
@@ -91,6 +123,11 @@ class _Thread:
                 continue
             if words[0] == "bra":
                 at = program.labels[operands[0]]
+            elif words[0] == "bar":
+                yield 0, 0
+            elif words[0] == "shfl":
+                assert words[2] == "bfly" and operands[3:] == ["31", "-1"]
+                self.registers[operands[0]] = yield self.value(operands[1]), int(operands[2])
             elif words[0] in ("ld", "st"):
                 self._move(words, operands)
             else:
@@ -184,6 +221,12 @@ class _Thread:
 
     def _xor(self, words: list[str], x: list[int]) -> int:
         return x[0] ^ x[1]
+
+    def _bfi(self, words: list[str], x: list[int]) -> int:
+        """The low bits of the first in the second."""
+        own, other, place, count = x
+        mask = ((1 << count) - 1) << place
+        return (own << place & mask) | (other & ~mask)
 
     def _not(self, words: list[str], x: list[int]) -> int:
         return 1 - x[0] if words[-1] == "pred" else ~x[0]

@@ -171,7 +171,10 @@ class _Machine:
         assert first + (count - 1) * step < total == len(self.memory) and np.all(x < count)
         return first + np.asarray(x) * step
 
-    def bits(self, count: int, key: int, row_elements: int, seed: Any, step: Any, row: Any, first: Any) -> np.ndarray:
+    def bits(
+        self, count: int, key: int, row_elements: int, aligned: int, seed: Any, step: Any, row: Any, first: Any
+    ) -> np.ndarray:
+        assert np.all(first % aligned == 0)
         seed, step, start = (int(np.ravel(x)[0]) for x in (seed, step, row * row_elements))
         places = self.ramp(count, 1, first)
         return halves(start, int(places.max()) + 1, key=key, seed=seed, step=step)[places].astype(np.int64)

@@ -1,4 +1,5 @@
-"""Dropout as a step of a pointwise kernel: the same bits as by itself, whatever is the row and the vector."""
+"""Dropout as a step of a kernel of elements or of sums: the same bits as by itself, whatever is the row and the
+vector."""
 
 from __future__ import annotations
 
@@ -12,13 +13,16 @@ from test_region_texts import simulated
 
 from dslc.compiler.codegen.cuda import units
 from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops import registry
+from dslc.compiler.ops.philox import MULTIPLIERS
 from dslc.compiler.passes.dropped import dropped_graph
 from dslc.compiler.passes.fuse import fuse_graph
+from dslc.compiler.passes.keep import keep_graph
 
 registry.load_all()
 SCALARS = {"seed": 0x1234567890ABCDEF, "step": 7, "row": 3}
@@ -38,6 +42,18 @@ def net(dtype: DType, rows: int, columns: int, p: float = 0.25) -> Graph:
     attrs = {"p": p, "key": 0xFEDCBA9876543210, "row_elements": columns}
     drawn = b(OPS["dropout"], inner, *(s.value for s in scalars), **attrs)
     return _graph([x, r, bias, *scalars], b(OPS["add"], drawn, r.value))
+
+
+def gradient(dtype: DType, shape: tuple[int, ...], over: tuple[int, ...], p: float = 0.25) -> Graph:
+    """dx = (x + bias) * dropout(dy), and its sums."""
+    x, dy, bias = value("x", dtype, *shape), value("dy", dtype, *shape), value("bias", dtype, *shape[-1:])
+    scalars = [value(name, DType.I64) for name in SCALARS]
+    b = Builder(name="here", phase=Phase.BACKWARD)
+    attrs: dict[str, Any] = {"p": p, "key": 0xFEDCBA9876543210, "row_elements": int(np.prod(shape[1:]))}
+    drawn = b(OPS["dropout"], dy.value, *(s.value for s in scalars), **attrs)
+    body = (("add", (0, 1), ()), ("mul", (3, 2), ()))
+    sums = b.node(OPS["fused_sums"], x.value, bias.value, drawn, body=body, summed=(4,), over=over, kept=(4,))
+    return _graph([x, dy, bias, *scalars], *sums.outputs)
 
 
 def _graph(inputs: list[Input], *results: Value) -> Graph:
@@ -84,6 +100,84 @@ def test_the_bits_are_those_of_the_op(dtype: DType, shape: tuple[int, int]) -> N
     assert 0.1 < np.mean(other == r) < 0.9
 
 
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16, DType.F64])
+@pytest.mark.parametrize(
+    ("shape", "over"),
+    [
+        ((5, 64), (0,)),
+        ((700, 24), (0,)),
+        ((301, 20), (0,)),
+        ((7, 300), (1,)),
+        ((33, 4), (1,)),
+        ((3, 5, 8), (0, 1)),
+        ((2, 3, 20, 12), (0, 2, 3)),  # a row of sums is two stretches of a tensor
+        ((4, 6, 8), (0, 2)),
+        ((4, 6, 8), (1,)),
+        ((3600, 60), (0,)),  # in parts of several pieces
+        ((1511, 104), (0,)),  # in parts, and a smaller part
+        ((6, 60_000), (1,)),
+    ],
+)
+def test_sums_draw_for_themselves(dtype: DType, shape: tuple[int, ...], over: tuple[int, ...]) -> None:
+    graph = gradient(dtype, shape, over)
+    joined = dropped_graph(graph)
+    verify_graph(joined)
+    assert [n.op.name for n in joined.nodes] == ["fused_sums"] and dropped_graph(joined) is joined
+    assert len(joined.nodes[0].inputs) == 6
+    apart, together = run(graph), run(joined)
+    assert all(one.tobytes() == other.tobytes() for one, other in zip(apart, together, strict=True))
+    assert 0.1 < np.mean(together[1] == 0) < 0.5
+
+
+def test_sums_draw_across_their_rows() -> None:
+    """Nothing in memory is as large as what is dropped, and a thread's neighbours lie down the columns."""
+    x, bias = value("x", DType.F32, 8, 1), value("bias", DType.F32, 64)
+    scalars = [value(name, DType.I64) for name in SCALARS]
+    b = Builder(name="here")
+    attrs: dict[str, Any] = {"p": 0.25, "key": 77, "row_elements": 64}
+    drawn = b(OPS["dropout"], b(OPS["mul"], x.value, bias.value), *(s.value for s in scalars), **attrs)
+    graph = _graph([x, bias, *scalars], b(OPS["fused_sums"], drawn, body=(), summed=(0,), over=(0,)))
+    body = (("mul", (0, 1), ()), ("dropout", (5, 2, 3, 4), tuple(sorted(attrs.items()))))
+    given = [v.value for v in (x, bias, *scalars)]
+    whole = _graph([x, bias, *scalars], b(OPS["fused_sums"], *given, body=body, summed=(6,), over=(0,)))
+    [one], [other] = run(graph), run(whole)
+    np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)  # in another order: there are no columns to read
+    assert [n.op.name for n in dropped_graph(graph).nodes] == ["fused", "fused_sums"]
+
+
+@pytest.mark.parametrize("shape", [(40, 6), (40, 7)])
+def test_sums_of_narrow_rows_do_not_draw(shape: tuple[int, int]) -> None:
+    """A draw would serve one element or two."""
+    graph = gradient(DType.F32, shape, (0,))
+    assert dropped_graph(graph) is graph
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+def test_a_gradient_that_others_want_is_dropped_where_it_is_summed(dtype: DType) -> None:
+    """dy = where(x <= 0, 0, dz), dropped and kept for the products, and summed for the bias: one launch in place of
+    three, and one to add up parts."""
+    x, dz = value("x", dtype, 512, 256), value("dz", dtype, 512, 256)
+    scalars = [value(name, DType.I64) for name in SCALARS]
+    b = Builder(name="here", phase=Phase.BACKWARD)
+    zero = b(OPS["full"], shape=(), dtype=dtype, value=0.0)
+    dy = b(OPS["where"], b(OPS["le"], x.value, zero), zero, dz.value)
+    attrs: dict[str, Any] = {"p": 0.25, "key": 5, "row_elements": 256}
+    dropped = b(OPS["dropout"], dy, *(s.value for s in scalars), **attrs)
+    graph = fuse_graph(_graph([x, dz, *scalars], dropped, b(OPS["sum"], dropped, over=(0,), keep=False)))
+    joined = dropped_graph(keep_graph(graph))
+    verify_graph(joined)
+    assert [n.op.name for n in joined.nodes] == ["fused_sums"] and len(lower(joined.nodes[0]) or []) == 2
+    for one, other in zip(run(graph), run(joined), strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+@pytest.mark.parametrize("p", [0.0, 1.0])
+def test_all_or_nothing_in_sums(p: float) -> None:
+    graph = gradient(DType.F32, (5, 64), (0,), p)
+    for one, other in zip(run(graph), run(dropped_graph(graph)), strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
 @pytest.mark.parametrize("p", [0.0, 1.0])
 def test_all_or_nothing(p: float) -> None:
     graph = net(DType.F32, 4, 8, p)
@@ -122,6 +216,19 @@ def test_one_draw_serves_eight_elements() -> None:
     for dtype in (DType.BF16, DType.F32):
         [launch] = lower(_fused(dtype, 512, 1024)) or []
         assert units.geometry(launch.spec).grid == (512 * 1024 // (8 * 256), 1, 1)
-        ptx = units.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
-        products = re.findall(r"\bmul\.(?:lo\.s64|wide\.u32)", ptx)
-        assert ".local" not in ptx and 20 <= len(products) <= 22, "ten rounds of two, and none for a second draw"
+        assert _products(launch) == 20, "ten rounds of two, and none for a second draw"
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F32])
+def test_one_draw_serves_eight_elements_of_sums(dtype: DType) -> None:
+    """A thread has two vectors of eight at once."""
+    [node] = dropped_graph(gradient(dtype, (4096, 512), (0,))).nodes
+    launch, _ = lower(node) or []
+    assert _products(launch) == 40
+
+
+def _products(launch: Launch) -> int:
+    """Those by the numbers of Philox, in code without local memory."""
+    ptx = units.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
+    assert ".local" not in ptx
+    return sum(len(re.findall(rf"\bmul\.\S+\s[^;]*, {m - (1 << 32)};", ptx)) for m in MULTIPLIERS)

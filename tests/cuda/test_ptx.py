@@ -24,8 +24,9 @@ from dslc.compiler.ir.types import DType
 SHAPES = ((3, 5), (1,), (37,), (16,))
 
 
-def compared(node: Node, xs: list[np.ndarray], threads: int = 16) -> None:
-    """Every launch of the node by both, over the same memory; the other threads of a block have nothing to do."""
+def compared(node: Node, xs: list[np.ndarray], threads: int | None = 16) -> None:
+    """Every launch of the node by both, over the same memory, with ``threads`` of a block, of which the others have
+    nothing to do; None: with all."""
     known: dict[Any, np.ndarray] = {
         v: simulator.memory(np.array(x).reshape(-1), v.type.dtype) for v, x in zip(node.inputs, xs)
     }
@@ -35,13 +36,14 @@ def compared(node: Node, xs: list[np.ndarray], threads: int = 16) -> None:
         _compared(launch, known, threads)
 
 
-def _compared(launch: Launch, known: dict[Any, np.ndarray], threads: int) -> None:
+def _compared(launch: Launch, known: dict[Any, np.ndarray], threads: int | None) -> None:
     values = (*launch.reads, *launch.writes)
     memory = [known[v].view(simulator.numpy_type(d)) for v, d in zip(values, _dtypes(launch), strict=True)]
     copies = [m.copy() for m in memory]
     source, geometry = _source(launch), units.geometry(launch.spec)
     simulator.run(source, geometry.grid[0], memory, launch.given)
     ptx = units.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
+    threads = geometry.block[0] if threads is None else threads
     with np.errstate(all="ignore"):
         ptx_machine.run(ptx, geometry.grid[0], threads, copies, [int(value) for _, value in launch.given])
     for one, other in zip(memory, copies, strict=True):
@@ -80,6 +82,25 @@ def test_dropout_within_a_kernel(dtype: DType, shape: tuple[int, int]) -> None:
     feeds = test_drawn_masks.given(graph)
     names = {i.value: i.name for i in graph.inputs}
     compared(node, [feeds[names[v]] for v in node.inputs], threads=64)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "over"),
+    [
+        (DType.F32, (5, 24), (0,)),
+        (DType.BF16, (5, 24), (0,)),
+        (DType.F32, (3, 20), (0,)),
+        (DType.BF16, (3, 20), (0,)),
+        (DType.F32, (2, 3, 5, 4), (0, 2, 3)),
+    ],
+)
+def test_dropout_within_sums(dtype: DType, shape: tuple[int, ...], over: tuple[int, ...]) -> None:
+    """With sums over the threads of a block, in shared memory and by exchange."""
+    graph = test_drawn_masks.gradient(dtype, shape, over)
+    [node] = test_drawn_masks.dropped_graph(graph).nodes
+    feeds = test_drawn_masks.given(graph)
+    names = {i.value: i.name for i in graph.inputs}
+    compared(node, [feeds[names[v]] for v in node.inputs], threads=None)
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])

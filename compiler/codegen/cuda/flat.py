@@ -108,7 +108,8 @@ class _Printer:
     def _bits(self, let: Bits, known: list[Reg | None]) -> Reg:
         text, given = self.text, [known[n] for n in (let.seed, let.step, let.row)]
         names = [reg.text for reg in given if reg is not None]
-        found = text.call("bits", (self.vector, let.key, let.row_elements), *names, text.known(self.first))
+        vector, at = self._place(let.place)
+        found = text.call("bits", (vector, let.key, let.row_elements, vector), *names, at)
         return Reg(text.set(found), DType.I32)
 
     def _fetch(self, fetch: Fetch, known: list[Reg | None]) -> Reg:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
+
+from llvmlite import ir
 
 from dslc.compiler.codegen.cuda.lanes import I32, I64, Lanes, Writer
 from dslc.compiler.ir.types import DType
@@ -11,20 +14,29 @@ from dslc.compiler.ops.philox import KEY_STEPS, MULTIPLIERS, ROUNDS
 _EACH: Final = 8  # elements of a draw
 
 
-def bits(count: int, key: int, row_elements: int) -> Writer:
+def bits(count: int, key: int, row_elements: int, aligned: int) -> Writer:
     """``bits(seed, step, row, first)``: 16 random bits, as i32, of each of ``count`` neighbours (1, 2, 4 or 8) from
-    number ``first`` on of a tensor whose first row has number ``row`` in the whole batch."""
+    number ``first`` on, or from each of several numbers, of a tensor whose first row has number ``row`` in the whole
+    batch. ``aligned``: a power of two that divides these numbers."""
     assert count in (1, 2, 4, 8)
+    aligned = math.gcd(aligned, row_elements, _EACH)
 
     def write(builder: Any, *given: Lanes) -> Lanes:
-        wide = (x.value if x.dtype is DType.I64 else builder.zext(x.value, I64) for x in given)
-        seed, turn, row, begin = wide
-        number = builder.add(builder.mul(row, I64(row_elements)), begin)
+        *scalars, first = given
+        seed, turn, row = (x.value for x in scalars)
+        before = builder.mul(row, I64(row_elements))
         mixed = builder.xor(seed, I64(key - (1 << 64) if key >> 63 else key))
-        draw, place = builder.lshr(number, I64(3)), builder.trunc(builder.and_(number, I64(_EACH - 1)), I32)
-        words = _draw(builder, draw, turn, mixed)
-        after = _beyond(builder, place, count, lambda: _draw(builder, builder.add(draw, I64(1)), turn, mixed))
-        return Lanes(DType.I32, _taken(builder, [*words, *after], place, count))
+        found = []
+        for begin in first.values:
+            number = builder.add(before, begin if begin.type == I64 else builder.zext(begin, I64))
+            draw, place = builder.lshr(number, I64(3)), builder.trunc(builder.and_(number, I64(_EACH - 1)), I32)
+            words = _draw(builder, draw, turn, mixed)
+            if aligned < count:
+                words += _beyond(
+                    builder, place, count, lambda at=draw: _draw(builder, builder.add(at, I64(1)), turn, mixed)
+                )
+            found += _taken(builder, words, place, count, aligned)
+        return Lanes(DType.I32, found)
 
     return write
 
@@ -34,12 +46,16 @@ def _draw(builder: Any, draw: Any, turn: Any, mixed: Any) -> list[Any]:
     c = [half for x in (draw, turn) for half in _halves(builder, x)]
     k = _halves(builder, mixed)
     for _ in range(ROUNDS):
-        (low0, high0), (low1, high1) = (
-            _halves(builder, builder.mul(builder.zext(x, I64), I64(m))) for x, m in zip((c[0], c[2]), MULTIPLIERS)
-        )
+        (low0, high0), (low1, high1) = (_product(builder, x, m) for x, m in zip((c[0], c[2]), MULTIPLIERS))
         c = [builder.xor(builder.xor(high1, c[1]), k[0]), low1, builder.xor(builder.xor(high0, c[3]), k[1]), low0]
         k = [builder.add(x, I32(step - (1 << 32))) for x, step in zip(k, KEY_STEPS)]
     return c
+
+
+def _product(builder: Any, x: Any, factor: int) -> list[Any]:
+    """The halves of a product of 32 bits each. Said so: of a product of 64 bits ptxas adds up zeros."""
+    asm = ir.InlineAsm(ir.FunctionType(I64, [I32, I32]), "mul.wide.u32 $0, $1, $2;", "=l,r,r")
+    return _halves(builder, builder.call(asm, [x, I32(factor - (1 << 32))]))
 
 
 def _halves(builder: Any, x: Any) -> list[Any]:
@@ -61,18 +77,15 @@ def _beyond(builder: Any, place: Any, count: int, draw: Any) -> list[Any]:
     return found
 
 
-def _taken(builder: Any, words: list[Any], place: Any, count: int) -> list[Any]:
-    """Halves ``place``, ``place + 1``, ... of eight words."""
-    step = 2  # whole words first: by four, by two, by one
-    while step:
-        there = builder.icmp_unsigned("!=", builder.and_(place, I32(2 * step)), I32(0))
-        words = [builder.select(there, words[min(i + step, 7)], words[i]) for i in range(len(words))]
-        step //= 2
+def _taken(builder: Any, words: list[Any], place: Any, count: int, aligned: int) -> list[Any]:
+    """Halves ``place``, ``place + 1``, ... of the words, ``place`` being a multiple of ``aligned``."""
+    last = len(words) - 1
+    for step in (2, 1):  # whole words first
+        if 2 * step >= aligned:
+            there = builder.icmp_unsigned("!=", builder.and_(place, I32(2 * step)), I32(0))
+            words = [builder.select(there, words[min(i + step, last)], words[i]) for i in range(len(words))]
+    halves = [half for word in words for half in (builder.and_(word, I32(0xFFFF)), builder.lshr(word, I32(16)))]
+    if aligned > 1:
+        return halves[:count]
     odd = builder.icmp_unsigned("!=", builder.and_(place, I32(1)), I32(0))
-    found = []
-    for i in range(count):
-        low, high = builder.and_(words[i // 2], I32(0xFFFF)), builder.lshr(words[i // 2], I32(16))
-        after = builder.and_(words[i // 2 + 1], I32(0xFFFF))
-        own, next_ = (low, high) if i % 2 == 0 else (high, after)
-        found.append(builder.select(odd, next_, own))
-    return found
+    return [builder.select(odd, halves[i + 1], halves[i]) for i in range(count)]

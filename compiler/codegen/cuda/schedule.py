@@ -153,6 +153,11 @@ def _nominal(region: Region) -> int:
     return max(16 // max(sizes), min(16 // min(sizes), 32 // max(sizes)))
 
 
+def draws(region: Region) -> bool:
+    """Whether elements have random bits."""
+    return any(isinstance(let, Bits) for stage in region.stages for let in stage.lets)
+
+
 def needs_wide_index(region: Region) -> bool:
     """Whether a number of an element, of the region or of an argument, may pass i32."""
     if any(isinstance(let, Fetch) for stage in region.stages for let in stage.lets):
@@ -168,8 +173,7 @@ def needs_wide_index(region: Region) -> bool:
 
 def _flat(region: Region) -> Flat:
     count = region.rows * math.prod(region.inner)
-    drawn = any(isinstance(let, Bits) for stage in region.stages for let in stage.lets)
-    return Flat(count, min(_DRAWN if drawn else vector_of(region), power_of_two(count)))
+    return Flat(count, min(_DRAWN if draws(region) else vector_of(region), power_of_two(count)))
 
 
 def _tiles(region: Region) -> Tiles | None:
@@ -272,10 +276,11 @@ def _columns(region: Region) -> Columns:
     parts = _THREADS // width
     while parts > 1 and parts * width > 2 * WARP and parts >= 2 * length:
         parts //= 2
-    # so far of sizes and dtypes alone, as is the order of every sum; bits and crowds change the rows of a thread
+    # so far of sizes and dtypes alone, as is the order of every sum; bits, draws and crowds change a thread's rows
     bits = any(a.bits for a in (*region.inputs, *region.outputs))
+    drawn = draws(region) and line % _DRAWN == 0
     crowded = nominal == BYTE and _vectors(region) > _CROWDED
-    vector = max(nominal, BYTE) if bits else nominal // 2 if crowded else nominal
+    vector = max(nominal, BYTE) if bits or drawn else nominal // 2 if crowded else nominal
     width = width * nominal // vector
-    held = max(1, min(1 if crowded and bits else 16 // vector, -(-length // parts)))
+    held = max(1, min(1 if crowded and vector == BYTE else 16 // vector, -(-length // parts)))
     return Columns(lines, line, vector, held, width, parts, -(-length // (parts * held)))

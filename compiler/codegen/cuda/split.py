@@ -26,6 +26,7 @@ from dslc.compiler.codegen.cuda.text import power_of_two
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region import (
     Access,
+    Bits,
     Combine,
     Let,
     Raise,
@@ -134,11 +135,20 @@ def _can_split(region: Region, may_write: bool) -> bool:
     """Not where an element's number counts, nor where a stage that reduces writes elements over what is read later."""
     counted = region.index
     return bool(region.inner) and not region.indices and all(
-        all(isinstance(let, Let) for let in stage.lets)
+        all(isinstance(let, Let | Bits) for let in stage.lets)
         and counted not in used_values(stage)
         and (may_write or not (stage.element and stage.reduces and (stage.stores or stage.raises)))
         for stage in region.stages
     )  # fmt: skip
+
+
+def _renumbered(let: Any, value: Callable[[int], Expr]) -> Let | Bits:
+    """A value with ``value(n)`` for every value n that it reads."""
+    if isinstance(let, Bits):
+        seed, step, row = (value(n).index for n in (let.seed, let.step, let.row))
+        return replace(let, seed=seed, step=step, row=row)
+    assert isinstance(let, Let)
+    return replace(let, expr=substituted(let.expr, value))
 
 
 class _New:
@@ -163,6 +173,9 @@ class _New:
 
     def let(self, expr: Expr, dtype: DType) -> Expr:
         return self._add(lets=(*self.stages[-1].lets, Let(expr, dtype)))
+
+    def bits(self, bits: Bits) -> Expr:
+        return self._add(lets=(*self.stages[-1].lets, bits))
 
     def reduce(self, combine: Combine, value: Expr) -> Expr:
         return self._add(reduces=(*self.stages[-1].reduces, Reduce(combine, value.index)))
@@ -192,11 +205,7 @@ class _New:
     def _numbered(self, stage: Stage) -> Stage:
         return Stage(
             stage.element,
-            tuple(
-                replace(x, expr=substituted(x.expr, lambda n: argument(self._number(n))))
-                for x in stage.lets
-                if isinstance(x, Let)
-            ),
+            tuple(_renumbered(x, lambda n: argument(self._number(n))) for x in stage.lets),
             tuple(replace(r, value=self._number(r.value)) for r in stage.reduces),
             tuple(replace(x, value=self._number(x.value)) for x in stage.stores),
             tuple(replace(x, value=self._number(x.value)) for x in stage.raises),
@@ -330,8 +339,11 @@ class _Splitter:
             self._value(new, value, known, place)
         new.begin(True)
         for n, let in zip(numbers, stage.lets):
-            assert isinstance(let, Let)
-            known[n] = new.let(substituted(let.expr, known.__getitem__), let.dtype)
+            let = _renumbered(let, known.__getitem__)
+            if isinstance(let, Bits):
+                known[n] = new.bits(replace(let, place=place(let.place)))
+            else:
+                known[n] = new.let(let.expr, let.dtype)
         for n, reduce in zip(numbers[len(stage.lets) :], stage.reduces):
             known[n] = new.reduce(reduce.combine, known[reduce.value])
         for flag, written in ((False, stage.stores), (True, stage.raises)):

@@ -16,7 +16,7 @@ from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.stages import STEP, combined_dtype, dtypes_of, identity, register_dtype, used_values
 from dslc.compiler.codegen.cuda.text import Index, Text, power_of_two
 from dslc.compiler.codegen.cuda.values import Reg, Values
-from dslc.compiler.codegen.region import Access, Fetch, Let, Region, Scan, Stage, dense
+from dslc.compiler.codegen.region import Access, Bits, Fetch, Let, Region, Scan, Stage, dense
 from dslc.compiler.ir.types import DType
 
 RESIDENT: Final = 1024  # threads of a multiprocessor: enough to load while others are reduced
@@ -140,12 +140,15 @@ class Teams(ABC):
 
     def _lets(self, stage: Stage, known: list[Reg | None], numbers: Index | None, reached: str | None) -> None:
         """Appends the stage's values; ``numbers``: of an element stage."""
-        for let in stage.computed:
+        for let in stage.lets:
             if isinstance(let, Let):
                 reg = self.values.evaluate(let.expr, known, let.dtype)
                 known.append(Reg(self.text.set(reg.text), let.dtype))
             elif isinstance(let, Fetch):
                 known.append(self._fetch(let, known, numbers, reached))
+            elif isinstance(let, Bits):
+                assert numbers is not None, "random bits are of elements"
+                known.append(self._bits(let, numbers))
             else:
                 known.append(self._scan(let, known))
 
@@ -165,6 +168,17 @@ class Teams(ABC):
         at = text.plus(text.set(text.call("to", (text.index_dtype,), index.text)), place)
         mask = text.both(None if wanted is None else wanted.text, there)
         return self._load(fetch.input, 1, text.known(at), mask)
+
+    def _bits(self, let: Bits, numbers: Index) -> Reg:
+        """Of neighbours together, as many draws as there are vectors."""
+        text, stride = self.text, self.along(let.place)
+        given = [reg.text for reg in (self.known[n] for n in (let.seed, let.step, let.row)) if reg is not None]
+        base = text.dot(let.place.offset, self.outer, let.place.strides[: self.split])
+        first = self._first(let.place, base, numbers)
+        vector = self.vector if stride == 1 else 1
+        aligned = power_of_two(vector, let.place.offset, *self._others(let.place))
+        at = text.known(text.ramp(first, self.vector // vector, vector * stride))
+        return Reg(text.set(text.call("bits", (vector, let.key, let.row_elements, aligned), *given, at)), DType.I32)
 
     def _scan(self, scan: Scan, known: list[Reg | None]) -> Reg:
         """Over the chunk, behind what the chunks before it came to."""
@@ -352,13 +366,7 @@ class Teams(ABC):
         self, number: int, numbers: Index, mask: str | None, whole: bool = True
     ) -> tuple[int, str, str | None]:
         text, access = self.text, self._access(number)
-        inside = access.strides[self.split :]
-        if inside == dense(self.region.inner):
-            first = text.plus(numbers, self._base(number))
-        else:
-            if self.indices is None:
-                self.indices = text.unravel(numbers, self.region.inner)
-            first = text.dot(self._base(number), self.indices, inside)
+        first = self._first(access, self._base(number), numbers)
         stride = self.along(access)
         if stride == 0 or self.vector == 1:
             return 1, text.known(first), mask
@@ -368,6 +376,15 @@ class Teams(ABC):
         if count > 1 and mask is not None and self.mask is not None:
             mask = text.set(text.call("each", (count,), mask))
         return vector, at, mask
+
+    def _first(self, access: Access, base: Index, numbers: Index) -> Index:
+        """Where the first elements of the vectors lie; ``base``: where the rows do."""
+        inside = access.strides[self.split :]
+        if inside == dense(self.region.inner):
+            return self.text.plus(numbers, base)
+        if self.indices is None:
+            self.indices = self.text.unravel(numbers, self.region.inner)
+        return self.text.dot(base, self.indices, inside)
 
     @abstractmethod
     def _others(self, access: Access) -> tuple[int, ...]:
