@@ -231,4 +231,5 @@ def _products(launch: Launch) -> int:
     """Those by the numbers of Philox, in code without local memory."""
     ptx = units.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
     assert ".local" not in ptx
-    return sum(len(re.findall(rf"\bmul\.\S+\s[^;]*, {m - (1 << 32)};", ptx)) for m in MULTIPLIERS)
+    numbers = [found[1] for m in MULTIPLIERS for found in re.finditer(rf"mov\.u32 \s*(%r\d+), {m - (1 << 32)};", ptx)]
+    return sum(len(re.findall(rf"\bmul\.wide\.u32 [^;]*, {n};", ptx)) for n in numbers)
