@@ -214,7 +214,7 @@ def test_which_device(tmp_path: Path, machine: Machine) -> None:
         assert session.device == "cpu"
     with pytest.raises(EnvironmentFault, match="built for sm_90, not for a CPU") as caught:
         load(gpu_only, device="cpu")
-    assert caught.value.code == "R202" and "--target cpu" in str(caught.value.help)
+    assert caught.value.code == "R202" and "dslc build --target sm_90,cpu" in str(caught.value.help)
 
     machine(**gpu_kernels.driver(capability=(10, 0)))
     with pytest.raises(ArtifactError, match=r"no blob .*\.ptx"):
