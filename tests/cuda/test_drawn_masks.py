@@ -212,11 +212,14 @@ def _fused(dtype: DType, *shape: int) -> Node:
     return node
 
 
-def test_one_draw_serves_eight_elements() -> None:
-    for dtype in (DType.BF16, DType.F32):
-        [launch] = lower(_fused(dtype, 512, 1024)) or []
-        assert units.geometry(launch.spec).grid == (512 * 1024 // (8 * 256), 1, 1)
-        assert _products(launch) == 20, "ten rounds of two, and none for a second draw"
+@pytest.mark.parametrize(
+    ("dtype", "columns", "draws"), [(DType.BF16, 1024, 2), (DType.BF16, 1048, 1), (DType.F32, 1024, 1)]
+)
+def test_one_draw_serves_eight_elements(dtype: DType, columns: int, draws: int) -> None:
+    """A thread of bf16 has two, where its elements are of one row."""
+    [launch] = lower(_fused(dtype, 512, columns)) or []
+    assert units.geometry(launch.spec).grid == (512 * columns // (draws * 8 * 256), 1, 1)
+    assert _products(launch) == 20 * draws, "ten rounds of two for each"
 
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F32])

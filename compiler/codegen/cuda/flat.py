@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from dslc.compiler.codegen.cuda.schedule import Flat, flattened, needs_wide_index
+from dslc.compiler.codegen.cuda.schedule import DRAWN, Flat, flattened, needs_wide_index
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.stages import register_dtype, used_values
 from dslc.compiler.codegen.cuda.text import Index, Text, power_of_two
@@ -108,8 +108,10 @@ class _Printer:
     def _bits(self, let: Bits, known: list[Reg | None]) -> Reg:
         text, given = self.text, [known[n] for n in (let.seed, let.step, let.row)]
         names = [reg.text for reg in given if reg is not None]
-        vector, at = self._place(let.place)
-        found = text.call("bits", (vector, let.key, let.row_elements, vector), *names, at)
+        assert let.place.strides == self.dense
+        each = min(self.vector, DRAWN)
+        at = text.known(text.ramp(self.first, self.vector // each, each))
+        found = text.call("bits", (each, let.key, let.row_elements, each), *names, at)
         return Reg(text.set(found), DType.I32)
 
     def _fetch(self, fetch: Fetch, known: list[Reg | None]) -> Reg:

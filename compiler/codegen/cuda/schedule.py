@@ -29,7 +29,7 @@ TILE: Final = 64
 _SHARED: Final = 48 << 10  # bytes of shared memory that need no asking for
 _THREADS: Final = 256  # a block without a reason for another number
 _HELD: Final = 32  # elements that a thread holds of one argument
-_DRAWN: Final = 8  # elements of a thread that one random draw serves
+DRAWN: Final = 8  # elements of a thread that one random draw serves
 _MAX_TEAM: Final = 1024
 _LONG_TEAM: Final = 512  # threads for rows that do not fit
 _CROWDED: Final = 12  # halves of vectors of 8, beyond which 64 registers are too few
@@ -173,7 +173,15 @@ def needs_wide_index(region: Region) -> bool:
 
 def _flat(region: Region) -> Flat:
     count = region.rows * math.prod(region.inner)
-    return Flat(count, min(_DRAWN if draws(region) else vector_of(region), power_of_two(count)))
+    return Flat(count, min(_drawn(region) if draws(region) else vector_of(region), power_of_two(count)))
+
+
+def _drawn(region: Region) -> int:
+    """Elements of a thread that draws: those of a draw, or of 32 bytes where these are more; what a thread does once,
+    as the keys of its draws, is then done for more."""
+    sizes = [a.dtype.itemsize for a in (*region.inputs, *region.outputs) if any(a.strides)]
+    wide, last = 32 // max(sizes, default=4), flattened(region).outer[-1:]
+    return wide if wide > DRAWN and last and last[0] % wide == 0 else DRAWN
 
 
 def _tiles(region: Region) -> Tiles | None:
@@ -278,7 +286,7 @@ def _columns(region: Region) -> Columns:
         parts //= 2
     # so far of sizes and dtypes alone, as is the order of every sum; bits, draws and crowds change a thread's rows
     bits = any(a.bits for a in (*region.inputs, *region.outputs))
-    drawn = draws(region) and line % _DRAWN == 0
+    drawn = draws(region) and line % DRAWN == 0
     crowded = nominal == BYTE and _vectors(region) > _CROWDED
     vector = max(nominal, BYTE) if bits or drawn else nominal // 2 if crowded else nominal
     width = width * nominal // vector
