@@ -1,26 +1,32 @@
 """Offsets for buffers with lifetimes: several greedy placements, and the best of them.
 
 Dynamic storage allocation is NP-hard; these are the usual greedy heuristics: in order of time with a best-fit free list
-(also backwards in time), and for up to a few thousand buffers by size and by area, each into the smallest gap that
-fits among the buffers alive at the same time. Where the best of them is not near the bound, hill climbing goes on from
-it: buffers are placed one after another, each as low as possible, in an order in which one or two change their places
-at a time, mostly who ends highest and who lives beside it.
+(also backwards in time), and for up to a few thousand buffers by size, by area and by lifetime, each into the smallest
+gap that fits among the buffers alive at the same time. Where the best of them is not near the bound, buffers that end
+too high are placed earlier the next time, again and again (squeaky wheel optimisation, Joslin and Clements 1999).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 _QUADRATIC_UP_TO: Final = 4000
-#: Hill climbing: the part above the bound that is near enough; which buffers take part, by their parts of the bound;
-#: and for each of these rounds, how many pairs of buffers alive at the same time it may look at.
-_NEAR: Final = 0.005
-_SHARES: Final = (0.01, 0.002, 0.004, 0.002)
+#: Placing again and again: the parts above the bound that are aimed at, and enough; which buffers take part, by their
+#: part of the bound; rounds, and how many pairs of buffers alive at the same time each of them may look at.
+_AIM: Final = 0.005
+_ENOUGH: Final = 0.01
+_SHARE: Final = 0.002
+_ROUNDS: Final = 15
 _PAIRS: Final = 1_000_000
+#: How far a buffer moves forward in the order at most, of its length: one that ends too high, one that lives beside it;
+#: and how far any moves at random.
+_BLAMED: Final = 0.5
+_BESIDE: Final = 0.05
+_SHAKEN: Final = 0.025
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +49,13 @@ def assign(buffers: Sequence[Buffer]) -> tuple[list[int], int, int]:
             best, least = offsets, need
         if least == bound:
             break
-    for number, share in enumerate(_SHARES):
-        if least > (1 + _NEAR) * bound and len(buffers) <= _QUADRATIC_UP_TO:
-            offsets = _climbed(buffers, best, bound, share, number)
+    if least > (1 + _AIM) * bound and len(buffers) <= _QUADRATIC_UP_TO:
+        for offsets in _Wheels(buffers, bound).rounds():
             need = _top(buffers, offsets)
             if need < least:
                 best, least = offsets, need
+            if least <= (1 + _ENOUGH) * bound:
+                break
     return best, max(least, 0), bound
 
 
@@ -74,12 +81,19 @@ def _portfolio(buffers: Sequence[Buffer]) -> Iterable[list[int]]:
     yield _by_time(buffers)
     yield _by_time([Buffer(b.size, -b.end, -b.start) for b in buffers])
     if len(buffers) <= _QUADRATIC_UP_TO:
-        sizes = [b.size for b in buffers]
-        spans = [b.end - b.start + 1 for b in buffers]
-        numbers = range(len(buffers))
-        yield _by_order(buffers, sorted(numbers, key=lambda i: (-sizes[i], -spans[i], i)))
-        yield _by_order(buffers, sorted(numbers, key=lambda i: (-sizes[i] * spans[i], i)))
-        yield _by_order(buffers, sorted(numbers, key=lambda i: (-spans[i], -sizes[i], i)))
+        for order in _orders(buffers):
+            yield _by_order(buffers, order)
+
+
+def _orders(buffers: Sequence[Buffer]) -> list[list[int]]:
+    """By size, by area and by lifetime, the largest first."""
+    spans = [b.end - b.start + 1 for b in buffers]
+    numbers = range(len(buffers))
+    return [
+        sorted(numbers, key=lambda i: (-buffers[i].size, -spans[i], i)),
+        sorted(numbers, key=lambda i: (-buffers[i].size * spans[i], i)),
+        sorted(numbers, key=lambda i: (-spans[i], -buffers[i].size, i)),
+    ]
 
 
 class _FreeList:
@@ -168,55 +182,65 @@ def _by_order(buffers: Sequence[Buffer], order: Sequence[int]) -> list[int]:
     return offsets
 
 
-def _climbed(buffers: Sequence[Buffer], offsets: Sequence[int], bound: int, share: float, seed: int) -> list[int]:
-    """Hill climbing from these offsets over the order of the larger buffers; the smaller ones fill the gaps."""
-    random = Random(seed)
-    large = [i for i, b in enumerate(buffers) if b.size >= share * bound]
-    beside = {
-        i: {k for k in large if k != i and buffers[k].start <= buffers[i].end and buffers[k].end >= buffers[i].start}
-        for i in large
-    }
+class _Wheels:
+    """Squeaky wheel optimisation of the larger buffers; the smaller ones fill the gaps."""
 
-    def pick(some: Sequence[int]) -> int:
-        return some[int(random.random() * len(some))]
+    def __init__(self, buffers: Sequence[Buffer], bound: int) -> None:
+        self.buffers = buffers
+        self.cap = int((1 + _AIM) * bound)
+        self.large = [i for i, b in enumerate(buffers) if b.size >= _SHARE * bound]
+        self.beside = {
+            i: [k for k in self.large if k != i and buffers[k].start <= b.end and buffers[k].end >= b.start]
+            for i, b in ((i, buffers[i]) for i in self.large)
+        }
 
-    order = sorted(large, key=lambda i: (offsets[i], i))
-    placed = _lowest(buffers, order, beside)
-    need = max((placed[i] + buffers[i].size for i in large), default=0)
-    for _ in range(_PAIRS // (1 + sum(map(len, beside.values())))):
-        if need <= (1 + _NEAR) * bound:
-            break
-        highest = pick([i for i in large if placed[i] + buffers[i].size == need])
-        with_it = [highest, *sorted(beside[highest])]
-        tried = [*order]
-        match int(random.random() * 4):
-            case 0:  # earlier than one of those that it lies above
-                before = [p for p in range(order.index(highest)) if order[p] in beside[highest]] or [0]
-                tried.remove(highest)
-                tried.insert(pick(before), highest)
-            case 1:
-                one, other = (order.index(pick(with_it)) for _ in range(2))
-                tried[one], tried[other] = tried[other], tried[one]
-            case kind:
-                moved = pick(with_it if kind == 2 else large)
-                tried.remove(moved)
-                tried.insert(int(random.random() * len(order)), moved)
-        found = _lowest(buffers, tried, beside)
-        top = max(found[i] + buffers[i].size for i in large)
-        if top <= need:
-            order, placed, need = tried, found, top
-    small = sorted((i for i in range(len(buffers)) if i not in beside), key=lambda i: (-buffers[i].size, i))
-    return _by_order(buffers, [*sorted(large, key=lambda i: (placed[i], i)), *small])
+    def rounds(self) -> Iterable[list[int]]:
+        """Offsets of all buffers, the best of each round."""
+        starts = [[i for i in order if i in self.beside] for order in _orders(self.buffers)]
+        small = sorted((i for i in range(len(self.buffers)) if i not in self.beside), key=self._smaller)
+        for number in range(_ROUNDS):
+            placed = self._round(starts[number % len(starts)], Random(number))
+            yield _by_order(self.buffers, [*sorted(self.large, key=lambda i: (placed[i], i)), *small])
 
+    def _smaller(self, i: int) -> tuple[int, int]:
+        return -self.buffers[i].size, i
 
-def _lowest(buffers: Sequence[Buffer], order: Sequence[int], beside: Mapping[int, set[int]]) -> dict[int, int]:
-    """The buffers of ``order``, one after another as low as those placed before allow that live at the same time."""
-    placed: dict[int, int] = {}
-    for i in order:
-        offset = 0
-        for low, high in sorted((placed[k], placed[k] + buffers[k].size) for k in beside[i] if k in placed):
-            if low - offset >= buffers[i].size:
+    def _round(self, order: list[int], random: Random) -> dict[int, int]:
+        """The best of the placements in this order and those that follow from it."""
+        best: dict[int, int] = {}
+        least = -1
+        for _ in range(1 + _PAIRS // (1 + sum(map(len, self.beside.values())))):
+            placed = self._placed(order)
+            high = [i for i in order if placed[i] + self.buffers[i].size > self.cap]
+            need = max((placed[i] + self.buffers[i].size for i in order), default=0)
+            if least < 0 or need < least:
+                best, least = placed, need
+            if not high:
                 break
-            offset = max(offset, high)
-        placed[i] = offset
-    return placed
+            ahead = dict.fromkeys((k for i in high for k in self.beside[i]), _BESIDE)
+            ahead.update(dict.fromkeys(high, _BLAMED))
+            key = {
+                i: place + len(order) * (_SHAKEN * random.random() - ahead.get(i, 0.0) * random.random())
+                for place, i in enumerate(order)
+            }
+            order = sorted(order, key=lambda i: (key[i], i))
+        return best
+
+    def _placed(self, order: Sequence[int]) -> dict[int, int]:
+        """One after another into the smallest gap that fits between those placed before."""
+        placed: dict[int, int] = {}
+        taken: dict[int, list[tuple[int, int]]] = {i: [] for i in order}
+        for i in order:
+            size, offset, gap, best = self.buffers[i].size, 0, -1, 0
+            for low, high in sorted(taken[i]):
+                if low > offset:
+                    if low - offset >= size and (gap < 0 or low - offset < gap):
+                        gap, best = low - offset, offset
+                    offset = high
+                elif high > offset:
+                    offset = high
+            placed[i] = offset = best if gap >= 0 else offset
+            stretch = (offset, offset + size)
+            for k in self.beside[i]:
+                taken[k].append(stretch)
+        return placed

@@ -217,7 +217,7 @@ def test_offsets_never_overlap_and_are_near_the_bound(fuzz_count: Callable[[int]
                 alive = a.start <= b.end and b.start <= a.end
                 assert not (alive and offsets[i] < offsets[j] + b.size and offsets[j] < offsets[i] + a.size)
         worst = max(worst, need / bound if bound else 1.0)
-    assert worst < 1.03, f"planned {worst:.3f} times the bound"  # 1.05 without hill climbing
+    assert worst < 1.02, f"planned {worst:.3f} times the bound"  # 1.05 by the greedy orders alone
 
 
 def test_a_scalar_beside_a_tensor() -> None:

@@ -1,0 +1,39 @@
+"""What the examples' training steps take in work memory, beside the most bytes that are alive at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dslc.cli.compile import options_of
+from dslc.cli.forecast import all_sizes
+from dslc.compiler.check.model import check_file
+from dslc.compiler.pipeline import foresee
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+MODELS = (
+    "charlm/charlm.nn", "digits/lenet.nn", "inception/inception.nn", "mlp/mlp.nn", "resnet/resnet.nn:ResNet18",
+    "resnet/resnet.nn:ResNet50", "unet/unet.nn", "vae/vae.nn",
+)  # fmt: skip
+OPTIONS = {
+    "cpu": {"target": "cpu"},
+    "own": {"target": "sm_90", "providers": "own", "streams": 1},
+    "own, 2 streams": {"target": "sm_90", "providers": "own", "streams": 2},
+    "own, streams by the model": {"target": "sm_90", "providers": "own", "streams": "auto"},
+    "vendor": {"target": "sm_90", "providers": "vendor", "streams": 1},
+    "vendor, bf16": {"target": "sm_90", "providers": "vendor", "precision": "bf16", "streams": 1},
+    "vendor, 2 streams": {"target": "sm_90", "providers": "vendor", "streams": 2},
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("model", MODELS)
+def test_examples_are_planned_near_the_bound(model: str, options: str) -> None:
+    checked = check_file(f"{EXAMPLES}/{model}")
+    [sizes] = all_sizes(checked, {})
+    [program] = foresee(checked, "train_step", sizes, options_of(OPTIONS[options]), ("auto",))
+    assert program.memory is not None
+    work, bound = program.memory.work_bytes, program.memory.lower_bound
+    print(f"{work:,} of {bound:,}: {work / bound:.4f}")
+    assert bound <= work <= 1.01 * bound
