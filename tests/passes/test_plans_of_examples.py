@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ MODELS = (
     "charlm/charlm.nn", "digits/lenet.nn", "inception/inception.nn", "mlp/mlp.nn", "resnet/resnet.nn:ResNet18",
     "resnet/resnet.nn:ResNet50", "unet/unet.nn", "vae/vae.nn",
 )  # fmt: skip
-OPTIONS = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "cpu": {"target": "cpu"},
     "own": {"target": "sm_90", "providers": "own", "streams": 1},
     "own, 2 streams": {"target": "sm_90", "providers": "own", "streams": 2},
