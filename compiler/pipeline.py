@@ -35,6 +35,7 @@ from dslc.compiler.passes.finish import finish
 from dslc.compiler.passes.fuse import fuse
 from dslc.compiler.passes.gather import gather
 from dslc.compiler.passes.join import join
+from dslc.compiler.passes.join_sums import join_sums
 from dslc.compiler.passes.keep import keep
 from dslc.compiler.passes.layout import layout
 from dslc.compiler.passes.memory import memory
@@ -49,7 +50,8 @@ from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
 _FUSING: Final[tuple[Pass, ...]] = (
-    fuse, epilogue, slope, gather, join, absorb, again, keep, bitmasks, dropped, finish, beside
+    fuse, epilogue, slope, gather, join, absorb, again, keep, bitmasks, dropped, finish, join_sums,
+    beside
 )  # fmt: skip
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 _TRYING: Final[tuple[Pass, ...]] = (weigh, schedule, streams, memory)

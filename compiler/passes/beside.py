@@ -23,7 +23,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
-from dslc.compiler.passes.bodies import body_of, is_pointwise, renumbered
+from dslc.compiler.passes.bodies import body_of, is_pointwise, reading, renumbered
 
 SMALL: Final = 1 << 16  # bytes of an input that is as good as free
 
@@ -49,7 +49,7 @@ def beside_graph(graph: Graph) -> Graph:
     for host, guest in found.items():
         both = _both(host, guest)
         instead.update(zip((host.out, guest.out), both.outputs))
-    return _reading(graph, instead)
+    return reading(graph, instead)
 
 
 def _pairs(graph: Graph) -> dict[Node, Node]:
@@ -105,23 +105,3 @@ def _both(host: Node, guest: Node) -> Node:
         fused, tuple(inputs), types, attrs,
         name=host.name, span=host.span, phase=host.phase, origins=origins_of((host, guest)),
     )  # fmt: skip
-
-
-def _reading(graph: Graph, instead: dict[Value, Value]) -> Graph:
-    """The graph that reads other values, whose nodes may stand behind readers of the old ones."""
-    new: dict[Value, Value] = {}
-    for root in graph.roots:
-        stack = [instead.get(root, root).producer]
-        while stack:
-            node = stack[-1]
-            if not isinstance(node, Node) or all(v in new for v in node.outputs):
-                stack.pop()
-                continue
-            inputs = [instead.get(v, v) for v in node.inputs]
-            missing = [v.producer for v in inputs if isinstance(v.producer, Node) and v not in new]
-            if missing:
-                stack += reversed(missing)
-                continue
-            new.update(zip(node.outputs, node.with_inputs(tuple(new.get(v, v) for v in inputs)).outputs))
-            stack.pop()
-    return graph.replace_values({v: new.get(instead.get(v, v), instead.get(v, v)) for v in graph.roots})

@@ -62,3 +62,23 @@ def with_values(graph: Graph, new: Mapping[Value, Value]) -> Graph:
     outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
     updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
     return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+
+
+def reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
+    """The graph that reads other values, whose nodes may stand behind readers of the old ones."""
+    new: dict[Value, Value] = {}
+    for root in graph.roots:
+        stack = [instead.get(root, root).producer]
+        while stack:
+            node = stack[-1]
+            if not isinstance(node, Node) or all(v in new for v in node.outputs):
+                stack.pop()
+                continue
+            inputs = [instead.get(v, v) for v in node.inputs]
+            missing = [v.producer for v in inputs if isinstance(v.producer, Node) and v not in new]
+            if missing:
+                stack += reversed(missing)
+                continue
+            new.update(zip(node.outputs, node.with_inputs(tuple(new.get(v, v) for v in inputs)).outputs))
+            stack.pop()
+    return graph.replace_values({v: new.get(instead.get(v, v), instead.get(v, v)) for v in graph.roots})

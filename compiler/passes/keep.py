@@ -82,7 +82,7 @@ def _keeps(graph: Graph) -> dict[Node, _Keep]:
     readers, roots = graph.readers(), set(graph.roots)
     found: dict[Node, _Keep] = {}
     for node in graph.nodes:
-        if (node.op.name != "fused_sums" and _summed_over(node) is None) or "kept" in node.attrs:
+        if (node.op.name != "fused_sums" and summed_over(node) is None) or "kept" in node.attrs:
             continue
         for value in node.inputs:
             made = value.producer
@@ -105,7 +105,7 @@ def _fits(made: Node, sums: Node) -> bool:
     return steps <= MAX_STEPS and made.types[0].ints == full_shape(sums)
 
 
-def _summed_over(node: Node) -> tuple[int, ...] | None:
+def summed_over(node: Node) -> tuple[int, ...] | None:
     """The axes of a plain sum whose result has the others alone; None for any other node."""
     if node.op.name == "sum" and not node.attrs["keep"]:
         return int_tuple(node.attrs, "over")
@@ -132,7 +132,7 @@ def _late(made: Node, sums: Node, position: dict[Node, int]) -> tuple[Node, ...]
 
 
 def _keeping(keep: _Keep, current: tuple[Value, ...], made: Node, new: dict[Value, Value]) -> Node:
-    sums, over = keep.sums, _summed_over(keep.sums)
+    sums, over = keep.sums, summed_over(keep.sums)
     if over is not None:
         plain: dict[str, Attr] = {"body": (), "summed": (0,), "over": over}
         sums = Node(
