@@ -140,11 +140,8 @@ def roof(node: Node, machine: Machine) -> tuple[float, float]:
     """Seconds to move a node's bytes, and seconds of its arithmetic; its sizes are ints."""
     if node.op.view:
         return 0.0, 0.0
-    if node.op.name in CONTRACTIONS:
-        arithmetic = node.op.cost(node).flops / machine.matrix(node.types[0].dtype)
-    else:
-        arithmetic = operations(node) / machine.scalar
-    return moved(node) / machine.bandwidth, arithmetic
+    rate = machine.matrix(node.types[0].dtype) if node.op.name in CONTRACTIONS else machine.scalar
+    return moved(node) / machine.bandwidth, operations(node) / rate
 
 
 def work(node: Node, machine: Machine) -> float:
@@ -188,7 +185,7 @@ def total_seconds(nodes: Iterable[Node], machine: Machine) -> float:
 
 
 def operations(node: Node) -> int:
-    """Arithmetic operations of a node that is no contraction."""
+    """Arithmetic operations of a node."""
     if node.op.name in _BODIES:
         widest = max(v.type.bytes // v.type.dtype.itemsize for v in (*node.inputs, *node.outputs))
         body = node.attrs["body"]

@@ -97,7 +97,7 @@ def _training(
 
 def _reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
     """The nodes that the roots need, reading other values where ``instead`` says so."""
-    changed = graph.rewrite(lambda node: node.with_inputs(tuple(instead.get(v, v) for v in node.inputs)))
+    changed = graph.rewrite(lambda node: node.reading(instead))
     return changed.replace_values(instead)
 
 

@@ -122,7 +122,7 @@ def _finish(graph: Graph, new: dict[Value, Value], inputs: tuple[Input, ...]) ->
     mapped = dict(new)
     needed = _behind(graph, set(new))
     for node in needed:
-        fresh = node.with_inputs(tuple(mapped.get(v, v) for v in node.inputs))
+        fresh = node.reading(mapped)
         mapped.update(zip(node.outputs, fresh.outputs))
     outputs = {name: mapped.get(v, v) for name, v in graph.outputs.items()}
     rest = tuple(i for i in graph.inputs if i.kind is not Kind.DATA)

@@ -14,7 +14,6 @@ from dslc.compiler import entries
 from dslc.compiler.budget import check_budget
 from dslc.compiler.check.model import Checked
 from dslc.compiler.codegen.select import select
-from dslc.compiler.codegen.weigh import weigh
 from dslc.compiler.emit import emit_artifact
 from dslc.compiler.interface import interface
 from dslc.compiler.ir.build import Build, LossScale, Pass, Precision
@@ -54,12 +53,11 @@ _FUSING: Final[tuple[Pass, ...]] = (
     beside
 )  # fmt: skip
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
-_TRYING: Final[tuple[Pass, ...]] = (weigh, schedule, streams, memory)
 
 
 def mirror(program: Program, build: Build) -> Program:
     """Computes values again in the backward pass where the passes behind then need fewer bytes."""
-    return mirror_against(program, build, _FUSING, _TRYING)
+    return mirror_against(program, build, _FUSING, _PLANNING)
 
 
 _LOWERING: Final[tuple[Pass, ...]] = (autodiff, precision, layout, decompose, simplify)
@@ -162,8 +160,8 @@ def compile_entry(
 def foresee(
     checked: Checked, entry: str, sizes: Sizes, options: Options, mirrors: Sequence[str | int]
 ) -> list[Program]:
-    """The program that ``compile_entry`` would plan for each value of ``Options.mirror``, without its kernels, and not
-    verified: much faster. For the first of the options' targets."""
+    """The program that ``compile_entry`` would plan for each value of ``Options.mirror``, for the first of the options'
+    targets; not verified, and what they share is made once: much faster."""
     options.check()
     target, asked = options.targets[0], precision_of(checked, options)
     layout = layout_state(checked, asked.params, asked.loss_scale)
@@ -172,7 +170,7 @@ def foresee(
     with no_collection():
         for step in _LOWERING:
             program = step(program, builds[0])
-        return plans(program, builds, _FUSING, _TRYING)
+        return plans(program, builds, _FUSING, _PLANNING)
 
 
 def build(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -48,12 +49,21 @@ class Shared(ABC):
 class Launch:
     """A kernel and the values it is called with. ``spec`` is data whose ``repr`` says all: equal text, equal code.
 
-    ``reads`` and ``writes`` in the order of the kernel's arguments, reads first.
+    ``reads`` and ``writes`` in the order of the kernel's arguments, reads first. ``first``: a launch that has the same
+    ``spec``, and knows its code.
     """
 
     spec: Any
     reads: tuple[Value | Scratch, ...]
     writes: tuple[Value | Scratch, ...]
+    first: Launch | None = field(default=None, compare=False, repr=False)
+
+    def on(self, place: Mapping[Value, Value]) -> Launch:
+        """The launch of the same kernel on other values."""
+        reads, writes = (
+            tuple([x if isinstance(x, Scratch) else place[x] for x in xs]) for xs in (self.reads, self.writes)
+        )
+        return Launch(self.spec, reads, writes, self.first or self)
 
     @property
     def scratch(self) -> tuple[Scratch, ...]:
@@ -63,6 +73,8 @@ class Launch:
     @cached_property
     def code(self) -> Any:
         """The description of the kernel's code."""
+        if self.first is not None:
+            return self.first.code
         return self.spec.code if isinstance(self.spec, Shared) else self.spec
 
     @property
@@ -73,4 +85,6 @@ class Launch:
     @cached_property
     def symbol(self) -> str:
         """``k_`` and a digest of the code's description."""
+        if self.first is not None:
+            return self.first.symbol
         return "k_" + hashlib.sha256(repr(self.code).encode()).hexdigest()[:24]

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Sequence
 
 from dslc.base.errors import BuildError
+from dslc.compiler.codegen.alike import lowered
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.target import target_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
@@ -26,15 +26,14 @@ def select(program: Program, build: Build) -> Program:
     if cpu and build.provider == "reference":
         return program
     vendor = build.provider == "vendor" and not cpu
-    target = target_of(program.target, vendor)
     working = [n for n in program.graph.nodes if not n.op.view]
-    launches = {n: found for n in working if (found := target.lower(n)) is not None}
-    refuse_missing(program, build, working, launches)
-    scratch = {n: blocks for n, found in launches.items() if (blocks := blocks_of(found))}
+    launches = {n: found for n in working if (found := lowered(n, program.target, vendor)) is not None}
+    _refuse_missing(program, build, working, launches)
+    scratch = {n: blocks for n, found in launches.items() if (blocks := _blocks(found))}
     return dataclasses.replace(program, kernels=launches, scratch=scratch, vendor=vendor)
 
 
-def refuse_missing(program: Program, build: Build, working: Sequence[Node], kernels: Collection[Node]) -> None:
+def _refuse_missing(program: Program, build: Build, working: Sequence[Node], kernels: Collection[Node]) -> None:
     """Raises BuildError E0603 where not all of the working nodes have kernels, and must have them."""
     cpu = program.target == "cpu"
     if len(kernels) < len(working) and (build.provider == "own" or not cpu):
@@ -50,7 +49,7 @@ def refuse_missing(program: Program, build: Build, working: Sequence[Node], kern
         )
 
 
-def blocks_of(launches: Sequence[Launch]) -> tuple[int, ...]:
+def _blocks(launches: Sequence[Launch]) -> tuple[int, ...]:
     """The bytes of a node's scratch blocks, by number."""
     sizes = {x.number: x.bytes for launch in launches for x in launch.scratch}
     assert sorted(sizes) == list(range(len(sizes))), "scratch blocks are counted from 0"

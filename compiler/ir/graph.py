@@ -42,7 +42,7 @@ class Kind(enum.Enum):
     SCALAR = "scalar"
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Value:
     """One tensor: output ``index`` of ``producer``."""
 
@@ -90,7 +90,9 @@ class Node:
     ) -> None:
         self.op = op
         self.inputs = inputs
-        self.attrs = attrs if isinstance(attrs, MappingProxyType) else MappingProxyType(dict(attrs))
+        self.attrs = (
+            attrs if isinstance(attrs, MappingProxyType) else MappingProxyType(dict(attrs)) if attrs else NO_ATTRS
+        )
         self.name = name
         self.span = span
         self.phase = phase
@@ -110,12 +112,18 @@ class Node:
 
     def with_inputs(self, inputs: tuple[Value, ...]) -> Node:
         """This node reading other values of the same types; itself when nothing changes."""
-        if all(a is b for a, b in zip(inputs, self.inputs)):
+        if inputs == self.inputs:
             return self
         return Node(
             self.op, inputs, self.types, self.attrs,
             name=self.name, span=self.span, phase=self.phase, origins=self.origins,
         )  # fmt: skip
+
+    def reading(self, new: Mapping[Value, Value]) -> Node:
+        """This node with ``new`` values, of the same types, in place of old ones; itself if it reads none of these."""
+        if new.keys().isdisjoint(self.inputs):
+            return self
+        return self.with_inputs(tuple([new.get(v, v) for v in self.inputs]))
 
     def __repr__(self) -> str:
         return f"Node({self.op.name} {self.name})"
@@ -161,7 +169,7 @@ class Graph:
         new: dict[Value, Value] = {}
         changed = False
         for node in self.nodes:
-            current = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
+            current = node.reading(new)
             got = rule(current)
             outputs = current.outputs if got is None else got.outputs if isinstance(got, Node) else tuple(got)
             assert len(outputs) == len(node.outputs), f"a rule changed the number of outputs of {node}"

@@ -10,6 +10,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from dslc.compiler.ir.graph import NO_ATTRS, Attr, Attrs, Node, Phase, Value
@@ -132,14 +133,14 @@ class Pointwise(Op):
 
     def result(self, dtypes: Sequence[DType], attrs: Attrs) -> DType:
         """The output's dtype; by default all inputs must agree and give it."""
-        if any(d is not dtypes[0] for d in dtypes):
+        if dtypes.count(dtypes[0]) != len(dtypes):
             listed = " and ".join(dict.fromkeys(str(d) for d in dtypes))
             raise Mismatch(f"`{self.name}` of {listed}", "convert one side with `cast`", "E0204")
         return dtypes[0]
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         assert len(types) == self.arity, f"{self.name} takes {self.arity} inputs, got {len(types)}"
-        return (TensorType(self.result([t.dtype for t in types], attrs), broadcast([t.shape for t in types])),)
+        return (_typed(self.result([t.dtype for t in types], attrs), tuple([t.shape for t in types])),)
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         rank = node.types[0].rank
@@ -156,6 +157,11 @@ class Pointwise(Op):
         return Cost(elements * self.operations(node.attrs), moved)
 
 
+@lru_cache(4096)  # a model has few shapes
+def _typed(dtype: DType, shapes: tuple[tuple[Size, ...], ...]) -> TensorType:
+    return TensorType(dtype, broadcast(shapes))
+
+
 def _arguments(count: int) -> list[Expr]:
     return [Expr("arg", index=i) for i in range(count)]
 
@@ -166,7 +172,7 @@ def _operations(expr: Expr) -> int:
 
 def broadcast(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
     """numpy's broadcasting of shapes; a symbolic size never counts as 1. Raises Mismatch E0301 naming the axes."""
-    if all(s == shapes[0] for s in shapes):
+    if shapes.count(shapes[0]) == len(shapes):
         return shapes[0]
     rank = max(len(s) for s in shapes)
     result: list[Size] = []

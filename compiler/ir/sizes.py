@@ -201,9 +201,4 @@ def bind(size: Size, values: Mapping[str, int]) -> int:
 
 def product(sizes: tuple[Size, ...]) -> Size:
     """The product of sizes, 1 for none."""
-    if all(isinstance(s, int) for s in sizes):
-        return math.prod(sizes)
-    total: Size = 1
-    for size in sizes:
-        total = total * size
-    return total
+    return math.prod(sizes)

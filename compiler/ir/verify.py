@@ -39,9 +39,12 @@ def _fault(graph: Graph, node: Node | None, why: str) -> VerifyError:
 
 
 class Inferred:
-    """What ops infer, kept from one graph to the next: most nodes of a pass are those of the pass before it."""
+    """What is known of the nodes of one graph when the next is verified: most nodes of a pass are those of the pass
+    before it, and most others have the op and the attributes of one of these. ``sound``: the nodes of the last graph,
+    each of which fits what it reads."""
 
     def __init__(self) -> None:
+        self.sound: frozenset[Node] = frozenset()
         # the op and the attributes by identity, which they keep for as long as they stand here
         self._known: dict[tuple[int, int, tuple[TensorType, ...]], tuple[Op, Attrs, tuple[TensorType, ...]]] = {}
 
@@ -68,18 +71,13 @@ def verify_graph(graph: Graph, inferred: Inferred | None = None) -> None:
         names.add(source.name)
         known.add(source.value)
     for node in graph.nodes:
-        for i, value in enumerate(node.inputs):
-            if value not in known:
-                raise _fault(graph, node, f"input {i} is not computed before it is read")
-        try:
-            types = inferred.types(node)
-        except Mismatch as mismatch:
-            raise _fault(graph, node, f"does not fit its inputs: {mismatch.why}") from mismatch
-        if types != node.types:
-            raise _fault(graph, node, f"gives {_listed(types)}, but says {_listed(node.types)}")
-        if node.op.view and (len(node.outputs) != 1 or node.outputs[0].type.elements != node.inputs[0].type.elements):
-            raise _fault(graph, node, "a view must have the elements of its first input")
+        if not known.issuperset(node.inputs):
+            at = next(i for i, value in enumerate(node.inputs) if value not in known)
+            raise _fault(graph, node, f"input {at} is not computed before it is read")
+        if node not in inferred.sound:
+            _verify_node(graph, node, inferred)
         known.update(node.outputs)
+    inferred.sound = frozenset(graph.nodes)
     for name, value in graph.outputs.items():
         if value not in known:
             raise VerifyError(f"output {name} is not computed by the graph")
@@ -94,6 +92,18 @@ def verify_graph(graph: Graph, inferred: Inferred | None = None) -> None:
             raise VerifyError(f"the new value of {source.name} is not computed by the graph")
         if value.type != source.value.type:
             raise VerifyError(f"{source.name} is {source.value.type}, its new value {value.type}")
+
+
+def _verify_node(graph: Graph, node: Node, inferred: Inferred) -> None:
+    """The node's types are what its op infers of those of its inputs."""
+    try:
+        types = inferred.types(node)
+    except Mismatch as mismatch:
+        raise _fault(graph, node, f"does not fit its inputs: {mismatch.why}") from mismatch
+    if types != node.types:
+        raise _fault(graph, node, f"gives {_listed(types)}, but says {_listed(node.types)}")
+    if node.op.view and (len(node.outputs) != 1 or node.outputs[0].type.elements != node.inputs[0].type.elements):
+        raise _fault(graph, node, "a view must have the elements of its first input")
 
 
 def _listed(types: Iterable[TensorType]) -> str:

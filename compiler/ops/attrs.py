@@ -47,11 +47,9 @@ def shape_attr(attrs: Attrs, name: str = "shape") -> tuple[Size, ...]:
     """A tuple of sizes, which may hold dims."""
     value = attrs[name]
     assert isinstance(value, tuple), f"{name} must be a tuple, got {value!r}"
-    sizes: list[Size] = []
     for size in value:
-        assert isinstance(size, int | Poly) and not isinstance(size, bool), f"{name} holds {size!r}"
-        sizes.append(size)
-    return tuple(sizes)
+        assert type(size) is int or isinstance(size, Poly), f"{name} holds {size!r}"
+    return value  # type: ignore[return-value]
 
 
 def ints_attr(attrs: Attrs, name: str) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ with axis 1 of every tensor of rank 3 or more moved behind the others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from dslc.compiler.ir.graph import Attrs, Node, Value
@@ -31,11 +32,13 @@ def to_first(rank: int) -> tuple[int, ...]:
     return (0, rank - 1, *range(1, rank - 1)) if rank > 2 else tuple(range(rank))
 
 
+@lru_cache(4096)  # few types for many layers
 def first_type(t: TensorType) -> TensorType:
     """The type with channels first of a tensor with channels last."""
     return TensorType(t.dtype, tuple(t.shape[a] for a in to_first(t.rank)))
 
 
+@lru_cache(4096)
 def last_type(t: TensorType) -> TensorType:
     """The type with channels last of a tensor with channels first."""
     return TensorType(t.dtype, tuple(t.shape[a] for a in to_last(t.rank)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from dslc.compiler.ir import scalar as tree
 from dslc.compiler.ir.function import Call, Function, Operand, function
@@ -30,16 +30,18 @@ def only(dys: Gradients) -> Value:
     return dys[0]
 
 
+_OF_KIND: Final = {
+    "any": frozenset(DType),
+    "float": frozenset(d for d in DType if d.is_float),
+    "int": frozenset(d for d in DType if d.is_int),
+    "number": frozenset(DType) - {DType.B1},
+    "bool": frozenset({DType.B1}),
+}
+
+
 def require_kind(op: str, dtype: DType, kind: str) -> None:
     """Raises Mismatch unless ``dtype`` is of this kind: float, int, number (int or float), bool, any."""
-    fits = {
-        "any": True,
-        "float": dtype.is_float,
-        "int": dtype.is_int,
-        "number": dtype is not DType.B1,
-        "bool": dtype is DType.B1,
-    }
-    if fits[kind]:
+    if dtype in _OF_KIND[kind]:
         return
     wanted, help = {
         "float": ("a float tensor", 'convert it: `cast(x, "float")`'),

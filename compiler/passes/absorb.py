@@ -25,7 +25,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
-from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered, with_values
+from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered
 
 
 def absorb(program: Program, build: Build) -> Program:
@@ -74,19 +74,15 @@ def _without(graph: Graph, chosen: set[Node]) -> Graph:
         if node in chosen:
             continue
         taken = [v.producer for v in dict.fromkeys(node.inputs) if v.producer in chosen]
-        inputs = tuple(new.get(v, v) for v in node.inputs)
-        if taken:
-            fresh = joined(node, inputs, {n.out: n for n in taken if isinstance(n, Node)}, new)
-        else:
-            fresh = node.with_inputs(inputs)
+        fresh = joined(node, {n.out: n for n in taken if isinstance(n, Node)}, new) if taken else node.reading(new)
         if fresh is not node:
             new.update(zip(node.outputs, fresh.outputs))
-    return with_values(graph, new)
+    return graph.replace_values(new)
 
 
-def joined(node: Node, current: tuple[Value, ...], taken: dict[Value, Node], new: dict[Value, Value]) -> Node:
-    """``node``, whose inputs are now ``current``, with the bodies of the ``taken`` producers in front of its own."""
-    inside = {old: producer for old, producer in taken.items()}
+def joined(node: Node, inside: dict[Value, Node], new: dict[Value, Value]) -> Node:
+    """``node``, reading ``new`` values, with the bodies of the producers of those ``inside`` in front of its own."""
+    current = tuple([new.get(v, v) for v in node.inputs])
     sources = [v for old, v in zip(node.inputs, current) if old not in inside]
     sources += [new.get(v, v) for producer in inside.values() for v in producer.inputs]
     inputs = list(dict.fromkeys(sources))

@@ -23,7 +23,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.passes.absorb import joined
-from dslc.compiler.passes.bodies import body_of, is_pointwise, names_of, with_values
+from dslc.compiler.passes.bodies import body_of, is_pointwise, names_of
 
 SMALL: Final = 1 << 16  # bytes of an input that is as good as free
 _MOST: Final = 12  # steps that are computed again
@@ -45,13 +45,10 @@ def again_graph(graph: Graph) -> Graph:
     new: dict[Value, Value] = {}
     for node in graph.nodes:
         taken = _spared(node)
-        current = tuple(new.get(v, v) for v in node.inputs)
-        fresh = joined(node, current, taken, new) if taken else node.with_inputs(current)
+        fresh = joined(node, taken, new) if taken else node.reading(new)
         if fresh is not node:
             new.update(zip(node.outputs, fresh.outputs))
-    if not new:
-        return graph
-    return with_values(graph, new)
+    return graph.replace_values(new) if new else graph
 
 
 def _spared(node: Node) -> dict[Value, Node]:

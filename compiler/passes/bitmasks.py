@@ -29,7 +29,7 @@ from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.bits import BYTE
 from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of, steps
 from dslc.compiler.ops.fused_sums import full_shape
-from dslc.compiler.passes.bodies import body_of, is_pointwise, with_values
+from dslc.compiler.passes.bodies import body_of, is_pointwise
 
 SMALL: Final = 1 << 16  # bytes of a value that is as well read
 _COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
@@ -59,7 +59,7 @@ def bitmasks_graph(graph: Graph) -> Graph:
     new: dict[Value, Value] = {}
     bits: dict[Value, Value] = {}  # by the values of the old graph
     for node in graph.nodes:
-        fresh = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
+        fresh = node.reading(new)
         if node in asking:
             fresh = _asking(fresh, {n: bits[node.inputs[n]] for n in asking[node]})
         for value in (v for v in node.outputs if v in tests):
@@ -67,7 +67,7 @@ def bitmasks_graph(graph: Graph) -> Graph:
             bits[value] = fresh.outputs[-1]
         if fresh is not node:
             new.update(zip(node.outputs, fresh.outputs))
-    return with_values(graph, new)
+    return graph.replace_values(new)
 
 
 def _may_be_asked(value: Value, node: Node) -> bool:

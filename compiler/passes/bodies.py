@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value
 from dslc.compiler.ir.op import Pointwise
 
 _NEIGHBOURS: Final = 4  # elements, that a vector of f32 has
@@ -14,7 +14,7 @@ _BODIES: Final = ("fused", "fused_sums")  # nodes with steps
 
 def is_pointwise(node: Node) -> bool:
     """Whether a node is a pointwise op, or several as one, without random draws."""
-    return (isinstance(node.op, Pointwise) or node.op.name == "fused") and not node.op.random and not draws(node)
+    return not draws(node) if node.op.name == "fused" else isinstance(node.op, Pointwise) and not node.op.random
 
 
 def draws(node: Node) -> bool:
@@ -55,13 +55,6 @@ def renumbered(body: tuple[Attr, ...], inputs: Sequence[int], offset: int) -> li
 def placed(number: Attr, inputs: Sequence[int], offset: int) -> int:
     assert isinstance(number, int)
     return inputs[number] if number < len(inputs) else offset + number - len(inputs)
-
-
-def with_values(graph: Graph, new: Mapping[Value, Value]) -> Graph:
-    """The graph whose outputs and updates are the new values, of the nodes that these need."""
-    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
-    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
-    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
 
 
 def reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:

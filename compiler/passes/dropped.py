@@ -31,7 +31,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.ops.fused_sums import full_shape
 from dslc.compiler.passes.absorb import joined
-from dslc.compiler.passes.bodies import body_of, draws, has_neighbours, is_pointwise, with_values
+from dslc.compiler.passes.bodies import body_of, draws, has_neighbours, is_pointwise
 
 
 def dropped(program: Program, build: Build) -> Program:
@@ -49,7 +49,6 @@ def dropped_graph(graph: Graph) -> Graph:
     new: dict[Value, Value] = {}
     now: dict[Node, Node] = {}  # what a node has become
     for node in graph.nodes:
-        current = tuple(new.get(v, v) for v in node.inputs)
         taken: dict[Value, Node] = {}
         for value in dict.fromkeys(node.inputs):
             made = value.producer
@@ -58,13 +57,11 @@ def dropped_graph(graph: Graph) -> Graph:
                 steps = sum(len(body_of(n)) for n in (node, made, *taken.values()))
                 if _joins(made, node, value) and steps <= MAX_STEPS:
                     taken[value] = made
-        fresh = joined(node, current, taken, new) if taken else node.with_inputs(current)
+        fresh = joined(node, taken, new) if taken else node.reading(new)
         now[node] = fresh
         if fresh is not node:
             new.update(zip(node.outputs, fresh.outputs))
-    if not new:
-        return graph
-    return with_values(graph, new)
+    return graph.replace_values(new) if new else graph
 
 
 def _has_body(node: Node) -> bool:

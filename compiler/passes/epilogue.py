@@ -26,7 +26,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.contraction import PRODUCTS, joined
 from dslc.compiler.ops.fused import expanded, results_of
-from dslc.compiler.passes.bodies import body_of, is_pointwise, renumbered, with_values
+from dslc.compiler.passes.bodies import body_of, is_pointwise, renumbered
 
 EXACT: Final = frozenset(
     {"add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum", "clip", "relu", "leaky_relu", "hardswish",
@@ -49,15 +49,14 @@ def epilogue_graph(graph: Graph) -> Graph:
     taken: set[Node] = set()
     for node in graph.nodes:
         first = _product(node)
-        current = tuple(new.get(v, v) for v in node.inputs)
         if first is None or first.out in roots or set(readers[first.out]) != {node}:
-            fresh = node.with_inputs(current)
+            fresh = node.reading(new)
         else:
             taken.add(first)
             fresh = _joined(first, node, new)
         if fresh is not node:
             new.update(zip(node.outputs, fresh.outputs))
-    return with_values(graph, new) if taken else graph
+    return graph.replace_values(new) if taken else graph
 
 
 def _product(node: Node) -> Node | None:
@@ -88,5 +87,5 @@ def _joined(first: Node, last: Node, new: dict[Value, Value]) -> Node:
     others = [v for v in dict.fromkeys(last.inputs) if v is not first.out]
     place = {first.out: 0, **{v: n for n, v in enumerate(others, 1)}}
     body = renumbered(body_of(last), [place[v] for v in last.inputs], 1 + len(others))
-    operands = first.with_inputs(tuple(new.get(v, v) for v in first.inputs))
+    operands = first.reading(new)
     return joined(operands, last, [new.get(v, v) for v in others], tuple(body))

@@ -23,7 +23,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused import MAX_STEPS, results_of
 from dslc.compiler.ops.fused_sums import MAX_LATE, MAX_RESULTS, finished_sums, fused_sums
-from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered, with_values
+from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered
 
 
 def finish(program: Program, build: Build) -> Program:
@@ -47,10 +47,10 @@ def finish_graph(graph: Graph) -> Graph:
         if node in behind:
             _finish(node, behind[node], wanted, new)
             continue
-        fresh = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
+        fresh = node.reading(new)
         if fresh is not node:
             new.update(zip(node.outputs, fresh.outputs))
-    return with_values(graph, new)
+    return graph.replace_values(new)
 
 
 def _behind(graph: Graph) -> dict[Node, Node]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import dataclasses
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, order, origins_of
+from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
@@ -46,14 +46,9 @@ def fuse_graph(graph: Graph) -> Graph:
         if members is not None:
             new[node.out] = _fused(members, new)
             continue
-        if node not in absorbed and any(v in new for v in node.inputs):
-            fresh = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
+        if node not in absorbed and (fresh := node.reading(new)) is not node:
             new.update(zip(node.outputs, fresh.outputs))
-    if not new:
-        return graph
-    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
-    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
-    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+    return graph.replace_values(new) if new else graph
 
 
 def _is_constant(node: object) -> bool:

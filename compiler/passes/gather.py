@@ -28,7 +28,6 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, int_tuple
 from dslc.compiler.ops.many import MAX_CASTS, casts, pick
-from dslc.compiler.passes.bodies import with_values
 
 LARGE: Final = 1 << 25  # bytes of a result that stays alone
 _FEW: Final = 2  # pieces that are as well copied
@@ -54,7 +53,7 @@ def gather_graph(graph: Graph) -> Graph:
         )  # fmt: skip
         new.update(zip((n.out for n in nodes), made.outputs))
     for node in graph.nodes:
-        fresh = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
+        fresh = node.reading(new)
         if fresh.op.name == "concat":
             fresh = _picked(fresh) or fresh
         elif fresh.op.name == "multi_update" and "together" not in fresh.attrs:
@@ -69,7 +68,7 @@ def gather_graph(graph: Graph) -> Graph:
     if flags is not None and isinstance(flags.producer, Node) and flags.producer.op.name == "cast":
         [bits] = flags.producer.inputs  # the same bytes
         new[flags] = new.get(bits, bits)
-    return with_values(graph, new) if new else graph
+    return graph.replace_values(new) if new else graph
 
 
 def _groups(graph: Graph) -> list[list[Node]]:

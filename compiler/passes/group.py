@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from dslc.compiler.ir.graph import Graph, Node, Value, order
+from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
@@ -102,12 +102,9 @@ def _before_cast(grad: Value) -> Value | None:
 def _renamed(graph: Graph, new: dict[Value, Value]) -> Graph:
     """The graph that reads the new values for the old."""
     for node in graph.nodes:
-        if any(v in new for v in node.inputs):
-            fresh = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
+        if (fresh := node.reading(new)) is not node:
             new.update(zip(node.outputs, (_joined_slices(fresh),) if node.op.name == "concat" else fresh.outputs))
-    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
-    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
-    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+    return graph.replace_values(new)
 
 
 def _joined_slices(concat: Node) -> Value:

@@ -21,7 +21,7 @@ import dataclasses
 from typing import Final
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value, order, origins_of
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of
 from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered
@@ -52,14 +52,12 @@ def join_graph(graph: Graph) -> Graph:
     for node in sorted(graph.nodes, key=lambda n: depth[n]):
         number = group_of.get(node)
         if number is None:
-            fresh = node.with_inputs(tuple(new.get(v, v) for v in node.inputs))
+            fresh = node.reading(new)
             if fresh is not node:
                 new.update(zip(node.outputs, fresh.outputs))
         elif node is groups[number][-1]:
             _join(groups[number], outside, new)
-    outputs = {name: new.get(v, v) for name, v in graph.outputs.items()}
-    updates = tuple((i, new.get(v, v)) for i, v in graph.updates)
-    return Graph(graph.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
+    return graph.replace_values(new)
 
 
 def _is_small(node: Node) -> bool:

@@ -28,7 +28,7 @@ from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.ops.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.absorb import joined
-from dslc.compiler.passes.bodies import body_of, has_neighbours, is_pointwise, with_values
+from dslc.compiler.passes.bodies import body_of, has_neighbours, is_pointwise
 
 SMALL: Final = 1 << 16  # bytes of a value that is as well read
 _MUCH: Final = 8  # nodes
@@ -55,16 +55,15 @@ def keep_graph(graph: Graph) -> Graph:
             if node in done:
                 continue
             done.add(node)
-            current = tuple(new.get(v, v) for v in node.inputs)
             if made is not None and node is keeps[made].sums:
-                fresh = _keeping(keeps[made], current, made, new)
+                fresh = _keeping(keeps[made], made, new)
                 if keeps[made].wanted:
                     new[made.out] = fresh.outputs[-1]
             else:
-                fresh = node.with_inputs(current)
+                fresh = node.reading(new)
             if fresh is not node:
                 new.update(zip(node.outputs, fresh.outputs))
-    return with_values(graph, new)
+    return graph.replace_values(new)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +130,7 @@ def _late(made: Node, sums: Node, position: dict[Node, int]) -> tuple[Node, ...]
     return tuple(sorted(found, key=position.__getitem__))
 
 
-def _keeping(keep: _Keep, current: tuple[Value, ...], made: Node, new: dict[Value, Value]) -> Node:
+def _keeping(keep: _Keep, made: Node, new: dict[Value, Value]) -> Node:
     sums, over = keep.sums, summed_over(keep.sums)
     if over is not None:
         plain: dict[str, Attr] = {"body": (), "summed": (0,), "over": over}
@@ -139,7 +138,7 @@ def _keeping(keep: _Keep, current: tuple[Value, ...], made: Node, new: dict[Valu
             fused_sums, sums.inputs, sums.types, plain,
             name=sums.name, span=sums.span, phase=sums.phase, origins=sums.origins,
         )  # fmt: skip
-    whole = joined(sums, current, {made.out: made}, new)
+    whole = joined(sums, {made.out: made}, new)
     if not keep.wanted:
         return whole
     number = len(whole.inputs) + len(body_of(made)) - 1  # its steps stand in front

@@ -80,7 +80,7 @@ def _run(
     if keep is not None:
         keep("input", program)
     reports: list[PassReport] = []
-    bytes_moved = sum(map(moved, program.graph.nodes))
+    moving = {node: moved(node) for node in program.graph.nodes}
     for step in passes:
         name = pass_name(step)
         before = program
@@ -94,10 +94,10 @@ def _run(
         except VerifyError as error:
             raise VerifyError(f"after {name}: {error}") from error
         verified = time.perf_counter()
-        nodes, moved_before = (len(before.graph.nodes), len(program.graph.nodes)), bytes_moved
+        nodes, bytes_before = (len(before.graph.nodes), len(program.graph.nodes)), sum(moving.values())
         if program.graph is not before.graph:
-            bytes_moved = sum(map(moved, program.graph.nodes))
-        reports.append(PassReport(name, done - start, verified - done, *nodes, moved_before, bytes_moved))
+            moving = {n: moving[n] if n in moving else moved(n) for n in program.graph.nodes}
+        reports.append(PassReport(name, done - start, verified - done, *nodes, bytes_before, sum(moving.values())))
         if keep is not None:
             keep(name, program)
         if name == until:

@@ -21,10 +21,9 @@ import dataclasses
 from typing import Final
 
 from dslc.compiler.ir.build import Build
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
+from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.cross_entropy import softmax_cross_entropy_both as both
-from dslc.compiler.passes.bodies import with_values
 
 _FAR: Final = 64  # nodes that a gradient of the loss is made of, at most
 
@@ -48,16 +47,15 @@ def slope_graph(graph: Graph) -> Graph:
             if node in done:
                 continue
             done.add(node)
-            current = tuple(new.get(v, v) for v in node.inputs)
             if node in pairs:
                 grad = pairs[node].slope
                 dy = new.get(grad.inputs[3], grad.inputs[3])
-                new.update(zip((node.outputs[0], grad.out), _joined(node, grad, current, dy).outputs))
+                new.update(zip((node.outputs[0], grad.out), _joined(node.reading(new), grad, dy).outputs))
                 continue
-            fresh = node.with_inputs(current)
+            fresh = node.reading(new)
             if fresh is not node:
                 new.update(zip(node.outputs, fresh.outputs))
-    return with_values(graph, new)
+    return graph.replace_values(new)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,8 +100,8 @@ def _late(dy: Value, loss: Node, position: dict[Node, int]) -> tuple[Node, ...] 
     return tuple(sorted(found, key=position.__getitem__))
 
 
-def _joined(loss: Node, grad: Node, inputs: tuple[Value, ...], dy: Value) -> Node:
-    attrs: dict[str, Attr] = dict(loss.attrs)
+def _joined(loss: Node, grad: Node, dy: Value) -> Node:
+    inputs, attrs = loss.inputs, dict(loss.attrs)
     made = dy.producer
     if isinstance(made, Node) and made.op.name == "full" and isinstance(made.attrs["value"], int | float):
         attrs["dy"] = float(made.attrs["value"])

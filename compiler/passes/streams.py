@@ -61,8 +61,8 @@ def streams(program: Program, build: Build) -> Program:
         return program
     machine = machine_of(build.target, build.provider)
     counts = AUTO if build.streams == "auto" else (int(build.streams),)
-    tables = _Tables(program, program.schedule, limited=build.budget is not None)
-    plans = [_ListSchedule(tables, machine, count) for count in counts]
+    tables = _Tables(program, program.schedule, machine, limited=build.budget is not None)
+    plans = [_ListSchedule(tables, count) for count in counts]
     least = min(plan.seconds for plan in plans)
     best = next(plan for plan in plans if plan.seconds <= (1 + _GAIN_OF_MORE) * least)
     if best.seconds > (1 - _GAIN) * total_seconds(program.schedule, machine) or len(best.waits) > _MOST_EVENTS:
@@ -107,14 +107,17 @@ class _Stream:
 
 
 class _Tables:
-    """Of each node that is no view: whom it ``follows``; the bytes that are ``freed`` when it has ended, of computed
-    values that it is the last in the order to read and of its scratch memory; and those ``alive`` while it runs,
-    where one runs after another. ``enough`` bytes are worth a wait; more than ``most`` are not to be held."""
+    """Of each node that is no view: whom it ``follows``; the ``halves`` of its time; the bytes that are ``freed`` when
+    it has ended, of computed values that it is the last in the order to read and of its scratch memory; and those
+    ``alive`` while it runs, where one runs after another. A ``wait`` takes so many seconds; ``enough`` bytes are worth
+    one; more than ``most`` are not to be held."""
 
-    def __init__(self, program: Program, order: tuple[Node, ...], *, limited: bool) -> None:
+    def __init__(self, program: Program, order: tuple[Node, ...], machine: Machine, *, limited: bool) -> None:
         content = contents(program.graph)
         kept = {content[value] for value in program.graph.roots}
         self.follows = followed(program.graph, order)
+        self.halves = {node: halves(node, machine) for node in self.follows}
+        self.wait = _WAIT * machine.launch
         last = {content[value]: node for node in self.follows for value in node.inputs}
         self.freed = {node: sum(program.scratch.get(node, ())) for node in self.follows}
         for value, node in last.items():
@@ -134,16 +137,15 @@ class _Tables:
 class _ListSchedule:
     """Streams and waits for at most ``count`` streams, and the modelled ``seconds`` until all have ended."""
 
-    def __init__(self, tables: _Tables, machine: Machine, count: int) -> None:
+    def __init__(self, tables: _Tables, count: int) -> None:
         self.streams: dict[Node, int] = {}
         self.waits: dict[Node, tuple[Node, ...]] = {}
         self._all = [_Stream([0] * count, [], [], [0]) for _ in range(count)]
         self._place: dict[Node, tuple[int, int]] = {}  # stream, and number on it
         self._seen: dict[Node, list[int]] = {}
-        busy = Busy()
-        wait = _WAIT * machine.launch
+        busy, wait = Busy(), tables.wait
         for node, others in tables.follows.items():
-            waiting, working = halves(node, machine)
+            waiting, working = tables.halves[node]
             found: list[tuple[float, int, int, float, list[Node]]] = []
             for number, stream in enumerate(self._all):
                 waits = self._waits(number, others)
@@ -167,6 +169,8 @@ class _ListSchedule:
             if other is own:
                 continue
             seen = self._joined(number, waits)
+            if other.freed[-1] - other.freed[seen[place]] <= tables.enough:
+                continue
             held = [s.freed[-1] - s.freed[n] for s, n in zip(self._all, seen) if s is not own]
             ended = len(other.ends) if alive + sum(held) > tables.most else bisect_right(other.ends, begin)
             if other.freed[ended] - other.freed[seen[place]] > tables.enough:
@@ -191,6 +195,8 @@ class _ListSchedule:
 
     def _needed(self, waits: list[Node]) -> list[Node]:
         """Those of ``waits`` that have not ended whenever another of them has."""
+        if len(waits) < 2:
+            return waits
 
         def follows(node: Node, other: Node) -> bool:
             stream, number = self._place[node]
