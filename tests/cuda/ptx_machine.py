@@ -2,7 +2,8 @@
 
 Registers hold bits. Of PTX it knows what simple kernels are made of; an instruction beyond that is an AttributeError.
 Memory is numpy arrays; an access outside of one, or at an odd place, is an error. Threads of a block run from one
-barrier or exchange to the next, which all of them must come to.
+barrier or exchange to the next, which all of them must come to. An asynchronous copy arrives when its thread waits for
+it and no earlier.
 """
 
 from __future__ import annotations
@@ -26,10 +27,16 @@ _COMPARED: dict[str, Callable[[Any, Any], bool]] = {
 }  # fmt: skip
 
 
-def run(ptx: str, grid: int, threads: int, arguments: Sequence[np.ndarray], values: Sequence[int] = ()) -> None:
+def run(
+    ptx: str,
+    grid: int | tuple[int, int, int],
+    threads: int,
+    arguments: Sequence[np.ndarray],
+    values: Sequence[int] = (),
+) -> None:
     """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments; then ``values``."""
     program = _Program(ptx, arguments, values)
-    for block in range(grid):
+    for block in np.ndindex(grid if isinstance(grid, tuple) else (grid, 1, 1)):
         program.clear()
         _run_block([_Thread(program, block, thread).run() for thread in range(threads)])
 
@@ -59,14 +66,14 @@ def _width(type: str) -> int:
 
 
 class _Program:
-    """Statements, labels, and memory: array number n lies from n << 40 on."""
+    """Statements, labels, and memory: array number n lies from n << 40 on, one that a block shares from n << 24."""
 
     def __init__(self, ptx: str, arguments: Sequence[np.ndarray], values: Sequence[int]) -> None:
         self.memory = [np.zeros(0, np.uint8)]
         self.symbols: dict[str, int] = {}
         self.shared: list[np.ndarray] = []
         for name, size in re.findall(r"\.shared \.align \d+ \.b8 (\w+)\[(\d+)\];", ptx):
-            self.symbols[name] = len(self.memory) << 40
+            self.symbols[name] = len(self.memory) << 24
             self.shared.append(np.zeros(int(size), np.uint8))
             self.memory.append(self.shared[-1])
         first = len(self.memory)
@@ -99,15 +106,17 @@ class _Program:
             memory[:] = 0xFF
 
     def place(self, address: int, size: int) -> np.ndarray:
-        memory, offset = self.memory[address >> 40], address & ((1 << 40) - 1)
+        bits = 40 if address >> 40 else 24
+        memory, offset = self.memory[address >> bits], address & ((1 << bits) - 1)
         assert offset % size == 0 and offset + size <= len(memory), "an access outside of its array, or at an odd place"
         return memory[offset : offset + size]
 
 
 class _Thread:
-    def __init__(self, program: _Program, block: int, thread: int) -> None:
+    def __init__(self, program: _Program, block: tuple[int, ...], thread: int) -> None:
         self.program, self.registers = program, dict[str, int]()
-        self.special = {"%ctaid.x": block, "%tid.x": thread}
+        self.special = {"%tid.x": thread, **{f"%ctaid.{axis}": place for axis, place in zip("xyz", block)}}
+        self.copies: list[list[tuple[np.ndarray, np.ndarray]]] = [[]]  # under way, by group; the last is open
 
     def run(self) -> _Running:
         """Yields a value for another thread and which one, by its number's bits that differ: 0 at a barrier."""
@@ -130,6 +139,8 @@ class _Thread:
                 self.registers[operands[0]] = yield self.value(operands[1]), int(operands[2])
             elif words[0] in ("ld", "st"):
                 self._move(words, operands)
+            elif words[0] == "cp":
+                self._copy(words, operands)
             else:
                 values = [self.value(x) for x in operands[1:]]
                 found = getattr(self, f"_{words[0]}")(words, values)
@@ -163,6 +174,24 @@ class _Thread:
             else:
                 self.registers[name] = int.from_bytes(part.tobytes(), "little")
 
+    def _copy(self, words: list[str], operands: list[str]) -> None:
+        assert words[1] == "async"
+        if words[2] == "commit_group":
+            self.copies.append([])
+        elif words[2] == "wait_group":
+            left = int(operands[0])
+            for to, data in (copy for group in self.copies[: len(self.copies) - 1 - left] for copy in group):
+                to[:] = data
+            del self.copies[: max(0, len(self.copies) - 1 - left)]
+        else:
+            to, source = (self.value(base) + int(offset or 0) for base, _, offset in (
+                x.strip("[]").partition("+") for x in operands[:2]))  # fmt: skip
+            size, there = int(operands[2]), self.value(operands[3])
+            data = np.zeros(size, np.uint8)
+            if there:
+                data[:there] = self.program.place(source, there)
+            self.copies[-1].append((self.program.place(to, size), data))
+
     # Instructions: their words and operands to bits.
 
     def _mov(self, words: list[str], x: list[int]) -> int:
@@ -187,7 +216,10 @@ class _Thread:
         return self._mul(words, x[:2]) + x[2]
 
     def _fma(self, words: list[str], x: list[int]) -> int:
-        """Of pairs of bf16."""
+        """Of f32, where rounding twice is near enough, and of pairs of bf16."""
+        if words[-1] == "f32":
+            a, b, c = (np.float64(_float(v)) for v in x)
+            return _bits(np.float32(a * b + c))
         assert words[-1] == "bf16x2"
         a, b, c = (simulator.bf16_values(_pair(v)).astype(np.float64) for v in x)
         return _word(simulator.bf16_bits(np.float32(a * b + c)))
@@ -195,6 +227,8 @@ class _Thread:
     def _max(self, words: list[str], x: list[int]) -> int:
         if words[-1] == "bf16x2":
             return _word(simulator.bf16_bits(np.maximum(*(simulator.bf16_values(_pair(v)) for v in x))))
+        if words[1] == "s32":
+            return max(_signed(v, 32) for v in x)
         return _bits(np.maximum(_float(x[0]), _float(x[1])))
 
     def _min(self, words: list[str], x: list[int]) -> int:
@@ -204,11 +238,13 @@ class _Thread:
         return _bits(np.minimum(_float(x[0]), _float(x[1])))
 
     def _div(self, words: list[str], x: list[int]) -> int:
+        if words[1] == "u32":
+            return x[0] // x[1]
         assert words[1:] == ["rn", "f32"]
         return _bits(np.float32(_float(x[0]) / _float(x[1])))
 
     def _neg(self, words: list[str], x: list[int]) -> int:
-        return x[0] ^ (1 << 31)
+        return -x[0] if words[-1].startswith("s") else x[0] ^ (1 << 31)
 
     def _abs(self, words: list[str], x: list[int]) -> int:
         return x[0] & ~(1 << 31)

@@ -1,0 +1,102 @@
+"""The kernel of sums of products, as compiled, thread by thread: tiles, divisions, steps in flight, edges, windows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import ptx_machine
+import pytest
+from evaluation import apply, values_of
+from sample_nodes import OPS
+
+from dslc.compiler.codegen.cuda import cpp, units
+from dslc.compiler.codegen.cuda.contract import Contract, Tile
+from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.op import Builder
+
+
+def launched(node: Node, xs: list[np.ndarray], tile: Tile, split: int = 1) -> np.ndarray:
+    """The node's result by the kernel with this tile, added up here where the sum is divided."""
+    launches = lower(node) or []
+    spec = launches[0].spec
+    assert isinstance(spec, Contract)
+    depth = replace(spec.problem, split=split).part(tile.depth)
+    split = -(-spec.problem.count("k") // depth)
+    spec = replace(spec, tile=tile, problem=replace(spec.problem, split=split))
+    order = [list(node.inputs).index(v) for v in launches[0].reads]
+    got = np.full((split, *node.types[0].ints), np.nan, np.float32)
+    code = units.compiled(spec.code, "k", "sm_90")
+    arguments = [np.ascontiguousarray(a).reshape(-1) for a in (*(xs[i] for i in order), got)]
+    geometry = spec.geometry
+    assert geometry.shared_bytes == 0
+    ptx_machine.run(
+        code.ptx.decode("ascii"), geometry.grid, geometry.block[0], arguments, [int(v) for _, v in spec.given]
+    )
+    return arguments[-1].reshape(got.shape).sum(0)
+
+
+def case(op: str, *shapes: tuple[int, ...], **attrs: Any) -> tuple[Node, list[np.ndarray], np.ndarray]:
+    """A node of random inputs, these, and what it comes to."""
+    rng = np.random.default_rng(sum(map(sum, shapes)))
+    xs = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    [wanted] = apply(OPS[op], xs, attrs)
+    return Builder(name="here").node(OPS[op], *values_of(xs), **attrs), xs, wanted
+
+
+def near(got: np.ndarray, wanted: np.ndarray) -> None:
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=2e-5)
+
+
+TILES = [
+    Tile(16, 32, 4, 4, 16, 1),  # through registers
+    Tile(16, 32, 4, 4, 16, 2),
+    Tile(16, 32, 4, 4, 16, 4),
+    Tile(32, 16, 4, 4, 16, 3),
+]
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_product(tile: Tile, turned: bool) -> None:
+    """Edges of the tile, in rows, columns and depth, of operands that lie both ways."""
+    shapes = ((37, 17), (34, 37)) if turned else ((17, 37), (37, 34))
+    node, xs, wanted = case("matmul", *shapes, transpose_a=turned, transpose_b=turned)
+    near(launched(node, xs, tile), wanted)
+
+
+@pytest.mark.parametrize("tile", TILES, ids=str)
+def test_a_sum_in_parts(tile: Tile) -> None:
+    """Of which the last is shorter than a step."""
+    node, xs, wanted = case("matmul", (5, 75), (75, 6), transpose_a=False, transpose_b=False)
+    near(launched(node, xs, tile, split=3), wanted)
+
+
+def test_a_stack() -> None:
+    node, xs, wanted = case("matmul", (2, 1, 5, 20), (2, 3, 20, 6), transpose_a=False, transpose_b=False)
+    near(launched(node, xs, TILES[1]), wanted)
+
+
+@pytest.mark.parametrize("tile", [TILES[0], TILES[2]], ids=str)
+def test_windows_beyond_the_edge(tile: Tile) -> None:
+    attrs = {"stride": (2, 1), "pad": (1, 2), "dilation": (1, 2), "groups": 1}
+    node, xs, wanted = case("conv", (2, 3, 7, 6), (5, 3, 3, 3), **attrs)
+    near(launched(node, xs, tile), wanted)
+
+
+def test_steps_behind_it() -> None:
+    each, body = (("transpose_a", False), ("transpose_b", False)), (("add", (0, 1), ()), ("relu", (2,), ()))
+    node, xs, wanted = case("contraction", (5, 20), (20, 6), (6,), product="matmul", each=each, body=body)
+    assert (wanted == 0).any()
+    near(launched(node, xs, TILES[2]), wanted)
+
+
+def test_a_copy_that_is_not_waited_for_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    node, xs, wanted = case("matmul", (5, 75), (75, 6), transpose_a=False, transpose_b=False)
+    real = cpp.kernel_text
+    late = real("contract.cu").replace('"n"(STAGES - 2)', '"n"(STAGES - 1)')
+    assert late != real("contract.cu")
+    monkeypatch.setattr(cpp, "kernel_text", lambda name: late if name == "contract.cu" else real(name))
+    assert not np.allclose(launched(node, xs, TILES[2]), wanted)
