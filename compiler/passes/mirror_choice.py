@@ -4,7 +4,8 @@
 them, as the x of ``tanh(x + y1), tanh(x + y2), ...``. An item's price is the modelled seconds that computing it again
 takes, over the bytes that are then free where most are alive. The cheapest item goes first, and is held against
 lifetimes and price as they are by then: it is taken where it frees something there and no place rises above the top.
-What is not alive there waits for the top to move elsewhere.
+What is not alive there waits for the top to move elsewhere. In the end what has become dearer than the dearest that was
+taken, since others are computed from it, is kept after all, and others take its place.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import heapq
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from dslc.compiler.cost import Machine
 from dslc.compiler.ir.graph import Value
@@ -22,6 +23,9 @@ from dslc.compiler.passes.mirror_rule import Choice, Facts, propose
 
 _ROUNDS: Final = 4  # looks at what did not help before
 _DEARER: Final = 1.25  # than before: others go first
+_THOUGHTS: Final = 3  # times that all is filled in
+
+_Item: TypeAlias = "tuple[float, int, tuple[Value, ...]]"  # seconds a byte, a number of its own, values
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +52,57 @@ class Chooser:
         lives = Lifetimes(self.facts, self.machine, self.most)
         lives.drop(self._in_order(self.facts.always & self.most.dropped))
         waiting = self._priced(lives)
-        for _ in range(_ROUNDS):
-            before = len(waiting)
-            waiting = self._round(lives, waiting, seconds, peak)
-            if len(waiting) in (0, before) or lives.sky.top <= peak:
+        best = None
+        for _ in range(_THOUGHTS):
+            waiting, price = self._filled(lives, waiting, seconds, peak)
+            found = self._estimate(lives)
+            if best is not None and (max(found.peak, peak), found.seconds) >= (max(best.peak, peak), best.seconds):
                 break
+            best = found
+            kept = self._kept(lives, price)
+            if not kept:
+                break
+            waiting += kept
+        assert best is not None
+        return best
+
+    def _estimate(self, lives: Lifetimes) -> Estimate:
         between = self.most.dropped - self.facts.wanted.keys()
         return Estimate(Choice(frozenset(lives.known) | between), lives.sky.top, lives.seconds)
+
+    def _filled(self, lives: Lifetimes, waiting: list[_Item], seconds: float, peak: int) -> tuple[list[_Item], float]:
+        """Takes of the items what helps; gives the others, and the highest price that was paid."""
+        dearest = 0.0
+        for _ in range(_ROUNDS):
+            before = len(waiting)
+            waiting, paid = self._round(lives, waiting, seconds, peak)
+            dearest = max(dearest, paid)
+            if len(waiting) in (0, before) or lives.sky.top <= peak:
+                break
+        return waiting, dearest
+
+    def _kept(self, lives: Lifetimes, price: float) -> list[_Item]:
+        """Keeps what has come to take more than this price, as others are computed from it; gives it as items."""
+        items: list[_Item] = []
+        for value in self._in_order(v for v in lives.known if v not in self.facts.always):
+            recipe, spent = lives.known[value], lives.seconds
+            if recipe.only_views or not recipe.in_memory or not lives.users.get(value):
+                continue
+            lives.keep(value)
+            saved = (spent - lives.seconds) / self.facts.bytes[value]
+            if saved <= price:
+                lives.undo()
+            else:
+                items.append((saved, len(self.position) + self.position[value], (value,)))
+        return items
 
     def _in_order(self, values: Iterable[Value]) -> list[Value]:
         return sorted(values, key=self.position.__getitem__)
 
-    def _round(
-        self, lives: Lifetimes, items: list[tuple[float, int, tuple[Value, ...]]], seconds: float, peak: int
-    ) -> list[tuple[float, int, tuple[Value, ...]]]:
-        """Takes of the items what helps; gives the others."""
-        waiting = []
+    def _round(self, lives: Lifetimes, items: list[_Item], seconds: float, peak: int) -> tuple[list[_Item], float]:
+        """Looks at each of the items once."""
+        waiting: list[_Item] = []
+        dearest = 0.0
         heapq.heapify(items)
         while items and lives.sky.top > peak:
             price, number, values = heapq.heappop(items)
@@ -78,9 +117,11 @@ class Chooser:
             if items and now > max(items[0][0], _DEARER * price):
                 lives.undo()
                 heapq.heappush(items, (now, number, values))
-        return waiting + items
+            else:
+                dearest = max(dearest, now)
+        return waiting + items, dearest
 
-    def _priced(self, lives: Lifetimes) -> list[tuple[float, int, tuple[Value, ...]]]:
+    def _priced(self, lives: Lifetimes) -> list[_Item]:
         """Items with what each costs a byte if it alone is dropped, and a number that no other has."""
         items = []
         for number, values in enumerate(self._items(lives)):

@@ -5,7 +5,7 @@ That is the default order of the schedule with all nodes of a level at once. A p
 pointwise and of its phase will be inside a fused kernel, and counts as nothing.
 
 Values are dropped one after another, each at the price of the levels that it touches and of those of its sources, which
-are needed longer: ``Lifetimes.drop``, and ``undo`` where it does not pay.
+are needed longer: ``Lifetimes.drop``, and ``undo`` where it does not pay. ``keep`` is for what does not pay any more.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ class Lifetimes:
         steps = 0
         todo = list(reversed(values))
         for value in values:
-            todo += self.known[value].sources
+            todo += self.known[value].sources if value in self.known else ()
         while todo:
             value = todo.pop()
             value = value if value in self.known else self.content[value]
@@ -272,12 +272,23 @@ class Lifetimes:
         if first <= last:
             self.sky.add(first, last, size)
 
+    def keep(self, value: Value) -> None:
+        """Takes the drop of a value back that came back to memory; what is computed from it stays dropped."""
+        recipe = self.known[value]
+        self._changed, self._moved = [(value, recipe)], []
+        self._leave(value)
+        for source in recipe.sources:
+            if source in self.known and not self.users[source]:
+                self._renew(source)
+        self._settle([value, *recipe.sources])
+
     def undo(self) -> None:
-        """Takes the last ``drop`` back."""
+        """Takes the last ``drop`` or ``keep`` back."""
         for value, old in reversed(self._moved):
             self._shift(value, self.stays[value], old)
         for value, recipe in reversed(self._changed):
-            self._leave(value)
+            if value in self.known:
+                self._leave(value)
             if recipe is not None:
                 self._enter(recipe)
         self._moved, self._changed = [], []

@@ -82,10 +82,15 @@ def recipe_of(
         return Recipe(value, tuple(nodes), tuple(sources), readers, (), False, 0.0)
     inline = tuple(r for r in readers if is_inline(r, value))
     light = [n for n in nodes if isinstance(n.op, Pointwise)]
+    others = [n for n in nodes if not isinstance(n.op, Pointwise)]
     read, size = _large(facts, sources), facts.bytes[value]
     count = sum(operations(n) for n in light)
-    by_itself = sum(seconds(n, machine) for n in nodes if not isinstance(n.op, Pointwise))
-    copy = by_itself + (kernel_seconds("elements", read + size, count, machine) if light else 0.0)
+    copy = sum(seconds(n, machine) for n in others)
+    if light:
+        first, wanted = {v for n in light for v in n.inputs}, {value, *(v for n in others for v in n.inputs)}
+        moved = _large(facts, [v for v in sources if v in first])
+        moved += sum(facts.bytes[v] for n in light for v in n.outputs if v in wanted)
+        copy += kernel_seconds("elements", moved, count, machine)
     one_kernel = len(light) == len(nodes) and read <= 2 * size
     if one_kernel and inline and (facts.beside or len(inline) == len(readers)):
         each = 0.0
