@@ -222,8 +222,7 @@ class _Planner:
 
     def _inherited(self, node: Node, new: Value, holds: dict[Value, _Work], taken: set[int]) -> _Work | None:
         """The stretch of an input that dies here and that this output may overwrite."""
-        for i in sorted(i for i, o in node.op.inplace if o == new.index and i < len(node.inputs)):
-            value = node.inputs[i]
+        for i, value in enumerate(node.inputs):
             old = self.content[value]
             if old not in holds or self.users[old][-1] is not node or i in taken:
                 continue

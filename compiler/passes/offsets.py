@@ -15,6 +15,9 @@ from random import Random
 from typing import Final
 
 _QUADRATIC_UP_TO: Final = 4000
+#: Bytes of the gap above all buffers, and of one that is too small.
+_ABOVE: Final = 1 << 61
+_NO_GAP: Final = 1 << 62
 #: Placing again and again: the parts above the bound that are aimed at, and enough; which buffers take part, by their
 #: part of the bound; rounds, and how many pairs of buffers alive at the same time each of them may look at.
 _AIM: Final = 0.005
@@ -165,18 +168,21 @@ def _by_order(buffers: Sequence[Buffer], order: Sequence[int]) -> list[int]:
 
     offsets = [0] * len(buffers)
     starts, ends, lows, highs = (np.zeros(len(buffers), np.int64) for _ in range(4))
+    gap_from, gap_size = (np.zeros(len(buffers) + 1, np.int64) for _ in range(2))
     placed = 0
     for i in order:
         b = buffers[i]
         if not b.size:
             continue
-        alive = np.flatnonzero((starts[:placed] <= b.end) & (ends[:placed] >= b.start))
-        alive = alive[np.argsort(lows[alive], kind="stable")]
-        gap_from = np.concatenate(([0], np.maximum.accumulate(highs[alive])))
-        gap_size = lows[alive] - gap_from[:-1]
-        fitting = np.flatnonzero(gap_size >= b.size)
-        offset = int(gap_from[fitting[np.argmin(gap_size[fitting])]] if len(fitting) else gap_from[-1])
-        offsets[i] = offset
+        alive = ((starts[:placed] <= b.end) & (ends[:placed] >= b.start)).nonzero()[0]
+        alive = alive[lows[alive].argsort(kind="stable")]
+        count = len(alive)
+        gap_from[1 : count + 1] = np.maximum.accumulate(highs[alive])
+        gap_size[:count] = lows[alive] - gap_from[:count]
+        gap_size[count] = _ABOVE
+        gaps = gap_size[: count + 1]
+        gaps[gaps < b.size] = _NO_GAP
+        offsets[i] = offset = int(gap_from[gaps.argmin()])
         starts[placed], ends[placed], lows[placed], highs[placed] = b.start, b.end, offset, offset + b.size
         placed += 1
     return offsets
