@@ -13,12 +13,14 @@ import operator
 import re
 import struct
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
 import simulator
 
-_Running: TypeAlias = Generator[tuple[int, int], int, None]
+#: Gives what the other threads of the block are to see, and gets what each of them has given.
+_Running: TypeAlias = Generator[Any, list[Any], None]
 
 _WIDTH = re.compile(r"(\d+)(?:x2)?$")
 _STATEMENT = re.compile(r"(?:@(!?)(%p\d+)\s+)?([a-z][\w.:]*)\s*(.*);$")
@@ -33,9 +35,11 @@ def run(
     threads: int,
     arguments: Sequence[np.ndarray],
     values: Sequence[int] = (),
+    shared: int = 0,
 ) -> None:
-    """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments; then ``values``."""
-    program = _Program(ptx, arguments, values)
+    """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments; then ``values``.
+    ``shared``: bytes of the shared memory whose size the launch says."""
+    program = _Program(ptx, arguments, values, shared)
     for block in np.ndindex(grid if isinstance(grid, tuple) else (grid, 1, 1)):
         program.clear()
         _run_block([_Thread(program, block, thread).run() for thread in range(threads)])
@@ -43,18 +47,15 @@ def run(
 
 def _run_block(threads: list[_Running]) -> None:
     """Each thread to its end, with what others give it."""
-    given: dict[int, int] = {}
+    given: list[Any] = []
     first = True
     while threads:
-        asked: dict[int, tuple[int, int]] = {}
-        for number, thread in enumerate(threads):
-            try:
-                asked[number] = next(thread) if first else thread.send(given[number])
-            except StopIteration:
-                continue
+        asked: list[Any] = []
+        for thread in threads:
+            with suppress(StopIteration):
+                asked.append(next(thread) if first else thread.send(given))
         assert not asked or len(asked) == len(threads), "some threads wait and others are done"
-        given = {number: asked[number ^ lanes][0] for number, (_, lanes) in asked.items()}
-        threads, first = threads if asked else [], False
+        given, threads, first = asked, threads if asked else [], False
 
 
 def _width(type: str) -> int:
@@ -68,13 +69,13 @@ def _width(type: str) -> int:
 class _Program:
     """Statements, labels, and memory: array number n lies from n << 40 on, one that a block shares from n << 24."""
 
-    def __init__(self, ptx: str, arguments: Sequence[np.ndarray], values: Sequence[int]) -> None:
+    def __init__(self, ptx: str, arguments: Sequence[np.ndarray], values: Sequence[int], shared: int) -> None:
         self.memory = [np.zeros(0, np.uint8)]
         self.symbols: dict[str, int] = {}
         self.shared: list[np.ndarray] = []
-        for name, size in re.findall(r"\.shared \.align \d+ \.b8 (\w+)\[(\d+)\];", ptx):
+        for name, size in re.findall(r"\.shared \.align \d+ \.b8 (\w+)\[(\d*)\];", ptx):
             self.symbols[name] = len(self.memory) << 24
-            self.shared.append(np.zeros(int(size), np.uint8))
+            self.shared.append(np.zeros(int(size or shared), np.uint8))
             self.memory.append(self.shared[-1])
         first = len(self.memory)
         self.memory += [a.view(np.uint8) for a in arguments]
@@ -119,8 +120,7 @@ class _Thread:
         self.copies: list[list[tuple[np.ndarray, np.ndarray]]] = [[]]  # under way, by group; the last is open
 
     def run(self) -> _Running:
-        """Yields a value for another thread and which one, by its number's bits that differ: 0 at a barrier."""
-        at, program = 0, self.program
+        at, program, number = 0, self.program, self.special["%tid.x"]
         while True:
             negated, predicate, words, operands = program.statements[at]
             at += 1
@@ -133,10 +133,17 @@ class _Thread:
             if words[0] == "bra":
                 at = program.labels[operands[0]]
             elif words[0] == "bar":
-                yield 0, 0
+                yield None
             elif words[0] == "shfl":
                 assert words[2] == "bfly" and operands[3:] == ["31", "-1"]
-                self.registers[operands[0]] = yield self.value(operands[1]), int(operands[2])
+                self.registers[operands[0]] = (yield self.value(operands[1]))[number ^ int(operands[2])]
+            elif words[0] == "ldmatrix":
+                addresses = yield self.value(operands[1].strip("[]"))
+                self._load_matrices("trans" in words, _names(operands[0]), addresses[number // 32 * 32 :], number % 32)
+            elif words[0] == "mma":
+                mine = [[self.value(x) for x in _names(text)] for text in operands[1:]]
+                others = yield mine[:2]
+                self._multiply(words, _names(operands[0]), others[number // 32 * 32 :][:32], mine[2], number % 32)
             elif words[0] in ("ld", "st"):
                 self._move(words, operands)
             elif words[0] == "cp":
@@ -159,7 +166,7 @@ class _Thread:
 
     def _move(self, words: list[str], operands: list[str]) -> None:
         place, register = operands if words[0] == "st" else operands[::-1]
-        registers = [x.strip() for x in register.strip("{}").split(",")]
+        registers = _names(register)
         inside = place.strip("[]")
         if words[1] == "param":
             self.registers[register] = self.program.symbols["param_" + inside.rsplit("_", 1)[1]]
@@ -191,6 +198,31 @@ class _Thread:
             if there:
                 data[:there] = self.program.place(source, there)
             self.copies[-1].append((self.program.place(to, size), data))
+
+    def _load_matrices(self, turned: bool, names: list[str], rows: list[int], lane: int) -> None:
+        """Two neighbours of a row, or a column, of each 8x8 matrix; lanes have their rows' addresses."""
+        for i, name in enumerate(names):
+            if turned:
+                low, high = (self.program.place(rows[i * 8 + lane % 4 * 2 + j] + lane // 4 * 2, 2) for j in (0, 1))
+                self.registers[name] = _word(np.concatenate([low, high]).view(np.uint16))
+            else:
+                self.registers[name] = _word(
+                    self.program.place(rows[i * 8 + lane // 4] + lane % 4 * 4, 4).view(np.uint16)
+                )
+
+    def _multiply(self, words: list[str], names: list[str], others: list[Any], sums: list[int], lane: int) -> None:
+        """m16n8k16: rows of a and columns of b lie with four lanes each."""
+        assert words[3:6] == ["m16n8k16", "row", "col"]
+        values = simulator.bf16_values if words[-2] == "bf16" else lambda x: x.view(np.float16).astype(np.float32)
+
+        def row(which: int, first: int, registers: tuple[int, int]) -> np.ndarray:
+            pairs = [_pair(others[first * 4 + i][which][r]) for r in registers for i in range(4)]
+            return np.asarray(values(np.concatenate(pairs)), np.float64)
+
+        for j, name in enumerate(names):
+            a = row(0, lane // 4, (0, 2) if j < 2 else (1, 3))
+            b = row(1, lane % 4 * 2 + j % 2, (0, 1))
+            self.registers[name] = _bits(np.float32(a @ b + np.float64(_float(sums[j]))))
 
     # Instructions: their words and operands to bits.
 
@@ -227,19 +259,20 @@ class _Thread:
     def _max(self, words: list[str], x: list[int]) -> int:
         if words[-1] == "bf16x2":
             return _word(simulator.bf16_bits(np.maximum(*(simulator.bf16_values(_pair(v)) for v in x))))
-        if words[1] == "s32":
-            return max(_signed(v, 32) for v in x)
+        if words[1] in ("s32", "u32"):
+            return max(_signed(v, 32) if words[1] == "s32" else v & 0xFFFFFFFF for v in x)
         return _bits(np.maximum(_float(x[0]), _float(x[1])))
 
     def _min(self, words: list[str], x: list[int]) -> int:
-        if words[1] == "s32":
-            return min(_signed(v, 32) for v in x)
+        if words[1] in ("s32", "u32"):
+            return min(_signed(v, 32) if words[1] == "s32" else v & 0xFFFFFFFF for v in x)
         assert words[1:] == ["NaN", "f32"]
         return _bits(np.minimum(_float(x[0]), _float(x[1])))
 
     def _div(self, words: list[str], x: list[int]) -> int:
-        if words[1] == "u32":
-            return x[0] // x[1]
+        if words[1] in ("u32", "s32"):
+            a, b = (_signed(v, 32) if words[1] == "s32" else v for v in x)
+            return abs(a) // abs(b) * (1 if a * b >= 0 else -1)
         assert words[1:] == ["rn", "f32"]
         return _bits(np.float32(_float(x[0]) / _float(x[1])))
 
@@ -287,9 +320,11 @@ class _Thread:
         return int(_COMPARED[kind](a, b))
 
     def _cvt(self, words: list[str], x: list[int]) -> int:
-        if words[-2] == "bf16x2":
-            high, low = (simulator.bf16_bits(np.array([_float(v)])) for v in x)
-            return _word(np.concatenate([low, high]))
+        if words[-2] in ("bf16x2", "f16x2"):
+            floats = np.array([_float(v) for v in x[::-1]], np.float32)
+            return _word(
+                simulator.bf16_bits(floats) if words[-2] == "bf16x2" else floats.astype(np.float16).view(np.uint16)
+            )
         source = words[-1]
         return _signed(x[0], _width(source)) if source.startswith("s") else x[0] & ((1 << _width(source)) - 1)
 
@@ -320,3 +355,7 @@ def _pair(word: int) -> np.ndarray:
 
 def _word(halves: np.ndarray) -> int:
     return int(halves[0]) | int(halves[1]) << 16
+
+
+def _names(text: str) -> list[str]:
+    return [x.strip() for x in text.strip("{}").split(",")]

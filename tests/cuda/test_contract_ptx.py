@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import ptx_machine
 import pytest
+import simulator
 from evaluation import apply, values_of
 from sample_nodes import OPS
 
 from dslc.compiler.codegen.cuda import cpp, units
-from dslc.compiler.codegen.cuda.contract import Contract, Tile
+from dslc.compiler.codegen.cuda.contract import Contract, Mma, Tile
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType, TensorType
 
 
 def launched(node: Node, xs: list[np.ndarray], tile: Tile, split: int = 1) -> np.ndarray:
@@ -100,3 +102,45 @@ def test_a_copy_that_is_not_waited_for_is_seen(monkeypatch: pytest.MonkeyPatch) 
     assert late != real("contract.cu")
     monkeypatch.setattr(cpp, "kernel_text", lambda name: late if name == "contract.cu" else real(name))
     assert not np.allclose(launched(node, xs, TILES[2]), wanted)
+
+
+MMA_TILES = [Tile(64, 64, 32, 32, 64, 2), Tile(64, 64, 32, 32, 64, 4)]
+
+
+def multiplied(kind: DType, shapes: list[tuple[int, int]], turned: tuple[bool, bool], tile: Tile, split: int) -> None:
+    """By tensor cores, against the same in f64."""
+    rng = np.random.default_rng(split)
+    types = [TensorType(kind, shape) for shape in shapes]
+    xs = [rng.normal(size=shape).astype(np.float16) for shape in shapes]
+    if kind is DType.BF16:
+        xs = [simulator.bf16_bits(x) for x in xs]
+    values = [Input(f"x{i}", Kind.DATA, t).value for i, t in enumerate(types)]
+    node = Builder(name="here").node(OPS["matmul"], *values, transpose_a=turned[0], transpose_b=turned[1])
+    launch = (lower(node) or [])[0]
+    spec = launch.spec
+    assert isinstance(spec, Mma)
+    kept = kind if split == 1 else DType.F32
+    spec = Mma(replace(spec.problem, split=split, c=replace(spec.problem.c, dtype=kept)), tile)
+    shape = node.types[0].ints
+    got = np.zeros((split, *shape), xs[0].dtype if split == 1 else np.float32)
+    arguments = [a.reshape(-1) for a in (*(xs[list(node.inputs).index(v)] for v in launch.reads), got)]
+    code, geometry = units.compiled(spec.code, "k", "sm_90"), spec.geometry
+    ptx_machine.run(
+        code.ptx.decode("ascii"), geometry.grid, geometry.block[0], arguments, [int(v) for _, v in spec.given],
+        geometry.shared_bytes,
+    )  # fmt: skip
+    a, b, c = ((simulator.bf16_values(x) if x.dtype == np.uint16 else x).astype(np.float64) for x in (*xs, got))
+    wanted = (a.T if turned[0] else a) @ (b.T if turned[1] else b)
+    np.testing.assert_allclose(c.sum(0), wanted, rtol=8e-3 if split == 1 else 1e-5, atol=4e-2 if split == 1 else 1e-4)
+
+
+@pytest.mark.parametrize("tile", MMA_TILES, ids=str)
+@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False)])
+def test_tensor_cores(tile: Tile, turned: tuple[bool, bool]) -> None:
+    """Edges in rows, columns and depth, of operands that lie both ways."""
+    shapes = [(72, 40) if turned[0] else (40, 72), (24, 72) if turned[1] else (72, 24)]
+    multiplied(DType.BF16 if turned[1] else DType.F16, shapes, turned, tile, 1)
+
+
+def test_tensor_cores_in_parts() -> None:
+    multiplied(DType.BF16, [(16, 136), (136, 16)], (False, False), MMA_TILES[0], 2)
