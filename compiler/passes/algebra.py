@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from dslc.compiler.ir.graph import Node, Value
-from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 
 Rule: TypeAlias = Callable[[Node], "Value | Node | None"]
@@ -43,11 +43,6 @@ def _is(value: Value, number: float) -> bool:
 
 def _same_type(value: Value, node: Node) -> bool:
     return value.type == node.types[0]
-
-
-def _first_input(node: Node) -> Value | None:
-    """The op is nothing when its input has the result's type."""
-    return node.inputs[0] if _same_type(node.inputs[0], node) else None
 
 
 def _always_first(node: Node) -> Value:
@@ -103,7 +98,29 @@ def _reshape(node: Node) -> Value | Node | None:
     if _same_type(x, node):
         return x
     inner = _producer(x, "reshape")
-    return node.with_inputs(inner.inputs) if inner is not None else None
+    if inner is not None:
+        return node.with_inputs(inner.inputs)
+    inner = _producer(x, "expand")
+    number = inner is not None and inner.input_types[0].rank == 0
+    return _expanded(node, inner.inputs[0]) if inner is not None and number else _filled(node)
+
+
+def _expand(node: Node) -> Value | Node | None:
+    if _same_type(node.inputs[0], node):
+        return node.inputs[0]
+    inner = _producer(node.inputs[0], "expand")
+    return _expanded(node, inner.inputs[0]) if inner is not None else _filled(node)
+
+
+def _expanded(node: Node, x: Value) -> Node:
+    """``x`` in the shape of the node's result."""
+    return _at(node).node(OPS["expand"], x, shape=node.types[0].shape)
+
+
+def _filled(node: Node) -> Node | None:
+    """A constant in another shape."""
+    made = _producer(node.inputs[0], "full")
+    return None if made is None else _at(node).node(made.op, **{**made.attrs, "shape": node.types[0].shape})
 
 
 def _perm(node: Node) -> tuple[int, ...]:
@@ -173,7 +190,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "cast": _cast,
     "stop_gradient": _always_first,  # gradients are there already
     "reshape": _reshape,
-    "expand": _first_input,
+    "expand": _expand,
     "transpose": _transpose,
     "matmul": _matmul,
     "nonfinite": _nonfinite,

@@ -34,6 +34,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.algebra import rewritten
+from dslc.compiler.passes.narrow import expanded_like, narrowed
 
 _FOLD_ELEMENTS = 4096  # larger constants are cheaper to compute again than to look at
 
@@ -54,6 +55,9 @@ def simplify_graph(graph: Graph) -> Graph:
             return node.outputs
         while True:
             better = rewritten(node) or _folded(node)
+            if better is None and (small := narrowed(node, lambda n: rule(n)[0])) is not None:
+                [value] = rule(small)
+                better = value if value.type == node.types[0] else expanded_like(value, node)
             if isinstance(better, Value):
                 return (better,)
             if better is None:
