@@ -19,10 +19,10 @@ _QUADRATIC_UP_TO: Final = 4000
 _ABOVE: Final = 1 << 61
 _NO_GAP: Final = 1 << 62
 #: Placing again and again: the parts above the bound that are aimed at, and enough; which buffers take part, by their
-#: part of the bound; rounds, and how many pairs of buffers alive at the same time each of them may look at.
+#: part of the bound, in turns; rounds, and how many pairs of buffers alive at the same time each of them may look at.
 _AIM: Final = 0.005
 _ENOUGH: Final = 0.01
-_SHARE: Final = 0.002
+_SHARES: Final = (0.005, 0.001)
 _ROUNDS: Final = 15
 _PAIRS: Final = 1_000_000
 #: How far a buffer moves forward in the order at most, of its length: one that ends too high, one that lives beside it;
@@ -53,7 +53,7 @@ def assign(buffers: Sequence[Buffer]) -> tuple[list[int], int, int]:
         if least == bound:
             break
     if least > (1 + _AIM) * bound and len(buffers) <= _QUADRATIC_UP_TO:
-        for offsets in _Wheels(buffers, bound).rounds():
+        for offsets in _again(buffers, bound):
             need = _top(buffers, offsets)
             if need < least:
                 best, least = offsets, need
@@ -188,30 +188,35 @@ def _by_order(buffers: Sequence[Buffer], order: Sequence[int]) -> list[int]:
     return offsets
 
 
-class _Wheels:
-    """Squeaky wheel optimisation of the larger buffers; the smaller ones fill the gaps."""
+def _again(buffers: Sequence[Buffer], bound: int) -> Iterable[list[int]]:
+    """The best placement of each round."""
+    wheels = [_Wheels(buffers, bound, share) for share in _SHARES]
+    orders = _orders(buffers)
+    for number in range(_ROUNDS):
+        turn, which = divmod(number, len(wheels))
+        yield wheels[which].placement(orders[turn % len(orders)], Random(number))
 
-    def __init__(self, buffers: Sequence[Buffer], bound: int) -> None:
+
+class _Wheels:
+    """Squeaky wheel optimisation of the buffers of a part of the bound or more; the smaller ones fill the gaps."""
+
+    def __init__(self, buffers: Sequence[Buffer], bound: int, share: float) -> None:
         self.buffers = buffers
         self.cap = int((1 + _AIM) * bound)
-        self.large = [i for i, b in enumerate(buffers) if b.size >= _SHARE * bound]
+        self.large = [i for i, b in enumerate(buffers) if b.size >= share * bound]
         self.beside = {
             i: [k for k in self.large if k != i and buffers[k].start <= b.end and buffers[k].end >= b.start]
             for i, b in ((i, buffers[i]) for i in self.large)
         }
 
-    def rounds(self) -> Iterable[list[int]]:
-        """Offsets of all buffers, the best of each round."""
-        starts = [[i for i in order if i in self.beside] for order in _orders(self.buffers)]
-        small = sorted((i for i in range(len(self.buffers)) if i not in self.beside), key=self._smaller)
-        for number in range(_ROUNDS):
-            placed = self._round(starts[number % len(starts)], Random(number))
-            yield _by_order(self.buffers, [*sorted(self.large, key=lambda i: (placed[i], i)), *small])
+    def placement(self, order: Sequence[int], random: Random) -> list[int]:
+        """Offsets of all buffers."""
+        placed = self._best([i for i in order if i in self.beside], random)
+        small = (i for i in range(len(self.buffers)) if i not in self.beside)
+        by_size = sorted(small, key=lambda i: (-self.buffers[i].size, i))
+        return _by_order(self.buffers, [*sorted(self.large, key=lambda i: (placed[i], i)), *by_size])
 
-    def _smaller(self, i: int) -> tuple[int, int]:
-        return -self.buffers[i].size, i
-
-    def _round(self, order: list[int], random: Random) -> dict[int, int]:
+    def _best(self, order: list[int], random: Random) -> dict[int, int]:
         """The best of the placements in this order and those that follow from it."""
         best: dict[int, int] = {}
         least = -1
