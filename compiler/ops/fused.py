@@ -24,8 +24,8 @@ class Fused(Op):
     """fused(x0, x1, ...): the result of the last step of the attribute ``body``.
 
     A step is (op's name, numbers of its inputs, ((attribute, value), ...)); numbers count the inputs of the node, then
-    the steps. Each step is a pointwise op whose result has the shape of the node's, or a constant of rank 0. Every
-    step rounds its result to its dtype as if it stood alone, so a region gives the bits of its steps. With the
+    the steps. Each step is a pointwise op or a dropout whose result has the shape of the node's, or a constant of rank
+    0. Every step rounds its result to its dtype as if it stood alone, so a region gives the bits of its steps. With the
     attribute ``results``, numbers too, there is an output for each of these.
     """
 

@@ -1,4 +1,4 @@
-"""Bodies of fused nodes: steps by number, and what they are when nodes are put together."""
+"""Bodies of fused nodes: steps by number, what they are when nodes are put together, and graphs of other values."""
 
 from __future__ import annotations
 
