@@ -51,9 +51,10 @@ class Inferred:
     def types(self, node: Node) -> tuple[TensorType, ...]:
         """The node's types by its op. Raises Mismatch."""
         key = id(node.op), id(node.attrs), node.input_types
-        if key not in self._known:
-            self._known[key] = node.op, node.attrs, tuple(node.op.infer(node.input_types, node.attrs))
-        return self._known[key][2]
+        found = self._known.get(key)
+        if found is None:
+            found = self._known[key] = node.op, node.attrs, tuple(node.op.infer(node.input_types, node.attrs))
+        return found[2]
 
 
 def verify_graph(graph: Graph, inferred: Inferred | None = None) -> None:

@@ -54,6 +54,9 @@ def beside_graph(graph: Graph) -> Graph:
 
 def _pairs(graph: Graph) -> dict[Node, Node]:
     """A node of the backward pass -> what is computed again beside it."""
+    guests = [n for n in graph.nodes if n.phase is Phase.MIRROR and _is_whole(n)]
+    if not guests:
+        return {}
     readers = graph.readers()
     hosts = {n for n in graph.nodes if n.phase is Phase.BACKWARD and _is_whole(n)}
     # what a host, or anything that is computed again, comes of: putting a node that does into a host may close a circle
@@ -66,8 +69,8 @@ def _pairs(graph: Graph) -> dict[Node, Node]:
         ):
             above.add(node)
     found: dict[Node, Node] = {}
-    for guest in graph.nodes:
-        if guest.phase is not Phase.MIRROR or not _is_whole(guest) or any(r in above for r in readers[guest.out]):
+    for guest in guests:
+        if any(r in above for r in readers[guest.out]):
             continue
         large = [v for v in guest.inputs if v.type.bytes > SMALL]
         for host in readers.get(large[0], ()) if large else ():

@@ -30,7 +30,7 @@ def has_neighbours(value: Value) -> bool:
 
 def names_of(node: Node) -> list[str]:
     """The ops of a node's steps."""
-    return [str(step[0]) for step in body_of(node) if isinstance(step, tuple)]
+    return [step[0] for step in body_of(node)]  # type: ignore[index,misc]
 
 
 def body_of(node: Node) -> tuple[Attr, ...]:

@@ -55,13 +55,14 @@ def finish_graph(graph: Graph) -> Graph:
 
 def _behind(graph: Graph) -> dict[Node, Node]:
     """Sums -> the pointwise node that is computed with them."""
+    all_sums = [node for node in graph.nodes if node.op.name == "fused_sums" and "finish" not in node.attrs]
+    if not all_sums:
+        return {}
     position = {node: i for i, node in enumerate(graph.nodes)}
     readers = graph.readers()
     found: dict[Node, Node] = {}
     taken: set[Node] = set()
-    for sums in graph.nodes:
-        if sums.op.name != "fused_sums" or "finish" in sums.attrs:
-            continue
+    for sums in all_sums:
         for node in dict.fromkeys(r for v in _sums_of(sums) for r in readers.get(v, ())):
             if node not in taken and _fits(sums, node, position):
                 found[sums] = node

@@ -39,8 +39,9 @@ def join(program: Program, build: Build) -> Program:
 
 def join_graph(graph: Graph) -> Graph:
     """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
-    depth = _depths(graph)
-    groups = _groups(graph, depth)
+    small = {node for node in graph.nodes if _is_small(node)}
+    depth = _depths(graph, small)
+    groups = _groups(graph, small, depth)
     if not groups:
         return graph
     group_of = {node: number for number, nodes in enumerate(groups) for node in nodes}
@@ -62,12 +63,10 @@ def join_graph(graph: Graph) -> Graph:
 
 def _is_small(node: Node) -> bool:
     shape = node.types[0].shape
-    return (
-        is_pointwise(node) and all(t.shape == shape for t in node.types) and max(t.bytes for t in node.types) <= SMALL
-    )
+    return all(t.bytes <= SMALL and t.shape == shape for t in node.types) and is_pointwise(node)
 
 
-def _depths(graph: Graph) -> dict[Node, int]:
+def _depths(graph: Graph, small: set[Node]) -> dict[Node, int]:
     """How many nodes of another kind, shape or phase lie on the longest way to each."""
     depth: dict[Node, int] = {}
     for node in graph.nodes:
@@ -75,22 +74,21 @@ def _depths(graph: Graph) -> dict[Node, int]:
         for value in node.inputs:
             made = value.producer
             if isinstance(made, Node):
-                deepest = max(deepest, depth[made] + (0 if _alike(made, node) else 1))
+                beside = small.issuperset((made, node)) and _alike(made, node)
+                deepest = max(deepest, depth[made] + (0 if beside else 1))
         depth[node] = deepest
     return depth
 
 
 def _alike(made: Node, node: Node) -> bool:
-    return (
-        _is_small(made) and _is_small(node) and made.phase is node.phase and made.types[0].shape == node.types[0].shape
-    )
+    return made.phase is node.phase and made.types[0].shape == node.types[0].shape
 
 
-def _groups(graph: Graph, depth: dict[Node, int]) -> list[list[Node]]:
+def _groups(graph: Graph, small: set[Node], depth: dict[Node, int]) -> list[list[Node]]:
     """Nodes that join, two or more each, in order."""
     found: dict[tuple[object, ...], list[list[Node]]] = {}
     for node in graph.nodes:
-        if not _is_small(node) or node.op.name == "full":
+        if node not in small or node.op.name == "full":
             continue
         lists = found.setdefault((node.types[0].shape, node.phase, depth[node]), [[]])
         steps = sum(len(body_of(n)) for n in (*lists[-1], node))

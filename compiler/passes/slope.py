@@ -68,12 +68,13 @@ class _Pair:
 
 def _pairs(graph: Graph) -> dict[Node, _Pair]:
     """By the losses."""
+    grads = [node for node in graph.nodes if node.op.name == "softmax_cross_entropy_grad"]
+    if not grads:
+        return {}
     position = {node: i for i, node in enumerate(graph.nodes)}
     readers, roots = graph.readers(), set(graph.roots)
     found: dict[Node, _Pair] = {}
-    for grad in graph.nodes:
-        if grad.op.name != "softmax_cross_entropy_grad":
-            continue
+    for grad in grads:
         loss = grad.inputs[2].producer
         if not isinstance(loss, Node) or loss.op.name != "softmax_cross_entropy" or loss in found:
             continue

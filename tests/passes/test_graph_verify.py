@@ -12,7 +12,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.ir.verify import VerifyError, verify_graph, verify_program
+from dslc.compiler.ir.verify import Inferred, VerifyError, verify_graph, verify_program
 from dslc.compiler.passes.memory import memory
 from dslc.compiler.passes.runner import run_passes
 from dslc.compiler.passes.schedule import schedule
@@ -53,10 +53,13 @@ def test_planted_faults_in_graphs() -> None:
     }
     longer = input_of("w", Kind.PARAM, 4)
     faults["w is f32[4], its new value f32[3]"] = Graph((x, longer), (), {}, ((longer, x.value),))
+    known = Inferred()
+    verify_graph(good, known)
     for said, graph in faults.items():
-        with pytest.raises(VerifyError) as caught:
-            verify_graph(graph)
-        assert said in str(caught.value), (said, str(caught.value))
+        for inferred in (None, known):
+            with pytest.raises(VerifyError) as caught:
+                verify_graph(graph, inferred)
+            assert said in str(caught.value), (said, str(caught.value))
 
 
 def test_a_fault_shows_its_neighbours_and_the_pass() -> None:
