@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,10 @@ WEIGHTS = b"the user's weights"
 
 
 def build(tmp_path: Path, size: int, failpoint: str = "") -> int:
-    env = dict(os.environ, DSLC_FAILPOINT=failpoint, DSLC_FAILPOINT_LOG=str(tmp_path / "log"))
+    cache = Path(tempfile.mkdtemp(dir=tmp_path))  # of its own: from one that has the build no pass would run
+    env = dict(
+        os.environ, DSLC_FAILPOINT=failpoint, DSLC_FAILPOINT_LOG=str(tmp_path / "log"), DSLC_CACHE_DIR=str(cache)
+    )
     (tmp_path / "log").unlink(missing_ok=True)
     flags = ["-o", str(tmp_path / "build"), "--size", f"B={size}", "--providers", "reference"]
     command = [sys.executable, "-m", "dslc", "build", str(MODEL), *flags]

@@ -57,19 +57,37 @@ TILES = [
     Tile(16, 32, 4, 4, 16, 2),
     Tile(16, 32, 4, 4, 16, 4),
     Tile(32, 16, 4, 4, 16, 3),
+    Tile(16, 32, 4, 4, 32, 2, 4),  # slices
+    Tile(16, 16, 4, 4, 32, 2, 8),
+    Tile(16, 32, 4, 4, 32, 1, 2),
 ]
 
 
-@pytest.mark.parametrize("tile", TILES, ids=str)
-@pytest.mark.parametrize("turned", [False, True])
-def test_a_product(tile: Tile, turned: bool) -> None:
+@pytest.mark.parametrize("number", range(len(TILES)))
+def test_a_product(number: int) -> None:
     """Edges of the tile, in rows, columns and depth, of operands that lie both ways."""
-    shapes = ((37, 17), (34, 37)) if turned else ((17, 37), (37, 34))
+    tile, turned = TILES[number], number % 2 == 1
+    shapes = ((21, 17), (34, 21)) if turned else ((17, 21), (21, 34))
     node, xs, wanted = case("matmul", *shapes, transpose_a=turned, transpose_b=turned)
     near(launched(node, xs, tile), wanted)
 
 
-@pytest.mark.parametrize("tile", TILES, ids=str)
+@pytest.mark.parametrize(
+    ("tile", "turned"),
+    [(TILES[2], (False, False)), (TILES[4], (False, True)), (TILES[1], (True, False)), (TILES[4], (True, True))],
+    ids=str,
+)
+def test_whole_words(tile: Tile, turned: tuple[bool, bool]) -> None:
+    """Operands that come 16 bytes at a time, along k and along their sides."""
+    shapes = ((36, 20) if turned[0] else (20, 36), (12, 36) if turned[1] else (36, 12))
+    node, xs, wanted = case("matmul", *shapes, transpose_a=turned[0], transpose_b=turned[1])
+    spec = (lower(node) or [])[0].spec
+    text = replace(spec, tile=tile).code.text
+    assert "WHOLE_A = 1;" in text and "WHOLE_B = 1;" in text
+    near(launched(node, xs, tile), wanted)
+
+
+@pytest.mark.parametrize("tile", [TILES[2], TILES[4]], ids=str)
 def test_a_sum_in_parts(tile: Tile) -> None:
     """Of which the last is shorter than a step."""
     node, xs, wanted = case("matmul", (5, 75), (75, 6), transpose_a=False, transpose_b=False)
@@ -81,11 +99,10 @@ def test_a_stack() -> None:
     near(launched(node, xs, TILES[1]), wanted)
 
 
-@pytest.mark.parametrize("tile", [TILES[0], TILES[2]], ids=str)
-def test_windows_beyond_the_edge(tile: Tile) -> None:
+def test_windows_beyond_the_edge() -> None:
     attrs = {"stride": (2, 1), "pad": (1, 2), "dilation": (1, 2), "groups": 1}
     node, xs, wanted = case("conv", (2, 3, 7, 6), (5, 3, 3, 3), **attrs)
-    near(launched(node, xs, tile), wanted)
+    near(launched(node, xs, TILES[2]), wanted)
 
 
 def test_steps_behind_it() -> None:
@@ -104,10 +121,10 @@ def test_a_copy_that_is_not_waited_for_is_seen(monkeypatch: pytest.MonkeyPatch) 
     assert not np.allclose(launched(node, xs, TILES[2]), wanted)
 
 
-MMA_TILES = [Tile(64, 64, 32, 32, 64, 2), Tile(64, 64, 32, 32, 64, 4)]
+MMA_TILE = Tile(64, 64, 32, 32, 64, 3)
 
 
-def multiplied(kind: DType, shapes: list[tuple[int, int]], turned: tuple[bool, bool], tile: Tile, split: int) -> None:
+def multiplied(kind: DType, shapes: list[tuple[int, int]], turned: tuple[bool, bool], split: int) -> None:
     """By tensor cores, against the same in f64."""
     rng = np.random.default_rng(split)
     types = [TensorType(kind, shape) for shape in shapes]
@@ -120,7 +137,7 @@ def multiplied(kind: DType, shapes: list[tuple[int, int]], turned: tuple[bool, b
     spec = launch.spec
     assert isinstance(spec, Mma)
     kept = kind if split == 1 else DType.F32
-    spec = Mma(replace(spec.problem, split=split, c=replace(spec.problem.c, dtype=kept)), tile)
+    spec = Mma(replace(spec.problem, split=split, c=replace(spec.problem.c, dtype=kept)), MMA_TILE)
     shape = node.types[0].ints
     got = np.zeros((split, *shape), xs[0].dtype if split == 1 else np.float32)
     arguments = [a.reshape(-1) for a in (*(xs[list(node.inputs).index(v)] for v in launch.reads), got)]
@@ -134,13 +151,12 @@ def multiplied(kind: DType, shapes: list[tuple[int, int]], turned: tuple[bool, b
     np.testing.assert_allclose(c.sum(0), wanted, rtol=8e-3 if split == 1 else 1e-5, atol=4e-2 if split == 1 else 1e-4)
 
 
-@pytest.mark.parametrize("tile", MMA_TILES, ids=str)
 @pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False)])
-def test_tensor_cores(tile: Tile, turned: tuple[bool, bool]) -> None:
+def test_tensor_cores(turned: tuple[bool, bool]) -> None:
     """Edges in rows, columns and depth, of operands that lie both ways."""
     shapes = [(72, 40) if turned[0] else (40, 72), (24, 72) if turned[1] else (72, 24)]
-    multiplied(DType.BF16 if turned[1] else DType.F16, shapes, turned, tile, 1)
+    multiplied(DType.BF16 if turned[1] else DType.F16, shapes, turned, 1)
 
 
 def test_tensor_cores_in_parts() -> None:
-    multiplied(DType.BF16, [(16, 136), (136, 16)], (False, False), MMA_TILES[0], 2)
+    multiplied(DType.BF16, [(16, 136), (136, 16)], (False, False), 2)

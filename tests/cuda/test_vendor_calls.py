@@ -18,6 +18,7 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda import vendor
 from dslc.compiler.codegen.cuda.vendor import LEAST_WORK, WORKSPACE, VendorConv, VendorGemm, vendor_call
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.finished import facts_of
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
@@ -176,6 +177,10 @@ def test_plans_of_models(model: str, size: int, options: dict[str, Any]) -> None
     check(plan, state, 0, program.memory.io_bytes, program.memory.work_bytes, blobs=blobs)
 
 
+def said_of(result: pipeline.BuildResult) -> list[str]:
+    return _contractions(facts_of(result)["contractions"])
+
+
 def test_features_and_options(tmp_path: Path) -> None:
     from dslc.base.cache import Cache
 
@@ -189,10 +194,10 @@ def test_features_and_options(tmp_path: Path) -> None:
     assert result.header["required_features"] == ["cublaslt", "cuda", "native"]
     assert result.header["options"]["providers"] == "vendor"
     assert [p.vendor for p in result.programs] == [p.target == "sm_90" for p in result.programs]
-    said = _contractions(result)  # predict of 1 row and of 32; the same on the CPU is not counted
+    said = said_of(result)  # predict of 1 row and of 32; the same on the CPU is not counted
     assert said == ["contractions: 1 cuBLASLt; 1 own kernels: 1 matmul (few multiply-adds)"]
     own = pipeline.build(checked, replace(options, provider="own"), cache=Cache.open())
-    assert own.header["required_features"] == ["cuda", "native"] and _contractions(own) == []
+    assert own.header["required_features"] == ["cuda", "native"] and said_of(own) == []
     with pytest.raises(BuildError, match="libraries for GPUs"):
         Options(provider="vendor").check()
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import gcd, prod
-from typing import Final
+from typing import Final, Literal
 
 from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants
 from dslc.compiler.codegen.cuda.epilogue import NOTHING, Epilogue
@@ -20,6 +20,8 @@ _BLOCKS: Final = 132  # multiprocessors of the largest device; a constant, so th
 _LEAST_DEPTH: Final = 128  # products a part, when a sum is divided
 _PARTS: Final = 64  # of a divided sum, at most
 _CHUNK: Final = 8  # 16-bit elements of one copy
+_WHOLE: Final = 4  # those of 32 bits
+_MOST_TURNED: Final = 32  # sums of a thread that registers hold beside four values of k of each row and column
 _SHARED: Final = 48 << 10  # bytes of shared memory that need no asking for
 _PAD: Final = 4  # elements behind each line of a tile
 _THREADS: Final = 128  # of a block that sums parts
@@ -40,7 +42,8 @@ _LEAST_PART: Final = 16  # products a part
 @dataclass(frozen=True, slots=True)
 class Tile:
     """What a block computes: rows x columns, of which a thread (a warp on tensor cores) takes tall x wide, in steps of
-    ``depth``, ``stages`` of which are in shared memory at a time; with one stage the next goes through registers."""
+    ``depth``, ``stages`` of which are in shared memory at a time; with one stage the next goes through registers.
+    ``slices`` groups of threads share the depth of a step (not on tensor cores)."""
 
     rows: int
     cols: int
@@ -48,10 +51,12 @@ class Tile:
     wide: int
     depth: int
     stages: int = 2
+    slices: int = 1
 
     @property
     def parts(self) -> int:
-        return self.rows // self.tall * (self.cols // self.wide)
+        """Of which the block consists: threads, or warps."""
+        return self.rows // self.tall * (self.cols // self.wide) * self.slices
 
     def text(self) -> str:
         return constants(ROWS=self.rows, COLS=self.cols, TALL=self.tall, WIDE=self.wide, STAGES=self.stages)
@@ -126,7 +131,15 @@ class Contract(_Printed):
         text, numbers = self.problem.text(self.tile.depth, finished)
         head = f"using SUM = {C_TYPES[kept]};\n"
         tile = replace(self.tile, stages=_stages(self.tile, kept))
-        return Code("contract.cu", head + text + tile.text()), numbers.given
+        how = constants(SLICES=tile.slices, WHOLE_A=int(self._whole("a", "m")), WHOLE_B=int(self._whole("b", "n")))
+        return Code("contract.cu", head + text + tile.text() + how), numbers.given
+
+    def _whole(self, name: Literal["a", "b"], side: Literal["m", "n"]) -> bool:
+        """Whether an operand comes 16 bytes at a time."""
+        turned = self.problem.along_k(side)
+        room = not turned or self.tile.tall * self.tile.wide <= _MOST_TURNED
+        f32 = self.problem.a.dtype is DType.F32 and self.problem.b.dtype is DType.F32
+        return f32 and room and self.problem.runs(name, "k" if turned else side, _WHOLE)
 
 
 @dataclass(frozen=True)

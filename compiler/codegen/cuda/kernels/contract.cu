@@ -3,91 +3,125 @@
 // with their gradients alike.
 //
 // A block computes ROWS x COLS of c. DEPTH values of k at a time go to shared memory: by asynchronous copies, STAGES tiles in
-// flight, where they are stored as they are summed and STAGES is not 1; else through registers, two tiles in turns. A thread
-// keeps TALL x WIDE sums in registers, in order of k. The text in front of this file says how places are found by the numbers s:
+// flight, where they are stored as they are summed and STAGES is not 1, and then by 16 bytes where WHOLE_A and WHOLE_B say that
+// these are neighbours; else through registers, two tiles in turns. SLICES groups of threads share the values of k of a tile;
+// a thread keeps TALL x WIDE sums in registers, in order of k, and the slices' sums are added in order at the end. The text in
+// front of this file says how places are found by the numbers s:
 //   a_row(s, z, m), a_step(s, k), a_place(s, row, step), -1 where that counts as zero, and the same of b;
 //   c_place(s, z, m, n);
 //   FINISHED(at, x), what becomes of the sum x of place ``at`` before it is written, by OTHERS, more tensors.
 
-constexpr int THREADS = (ROWS / TALL) * (COLS / WIDE);
+constexpr int SHARE = (ROWS / TALL) * (COLS / WIDE), THREADS = SHARE * SLICES, STEPS = DEPTH / SLICES;
 constexpr int PAD = 4;
-
-template <int SIDE> struct Tile {
-  static constexpr int COUNT = SIDE * DEPTH / THREADS; // elements a thread brings
-  static_assert(SIDE * DEPTH % THREADS == 0 && THREADS % DEPTH == 0 && (THREADS % SIDE == 0 || SIDE % THREADS == 0), "");
-};
+constexpr int MOST = TALL * WIDE > 16 ? 2 : 4, AT_ONCE = STEPS < MOST ? STEPS : MOST; // values of k in registers
 
 template <class X, class Y> constexpr bool same = false;
 template <class X> constexpr bool same<X, X> = true;
+constexpr bool ASYNC = STAGES > 1 && same<A, SUM> && same<B, SUM>;
+constexpr int BUFFERS = ASYNC ? STAGES : 2;
 
-// One element to shared memory, 0 where it is not there; done when its group is waited for.
+// An operand's tile. Chunks of EACH neighbours in memory are brought; neighbouring threads bring neighbouring chunks.
+// Chunks along k stay so, [SIDE][DEPTH]; all else is [DEPTH][SIDE].
+template <int SIDE, int OWN, bool ALONG_K, bool WHOLE> struct Tile {
+  static constexpr bool TURNED = ALONG_K && WHOLE;
+  static constexpr int NEXT = WHOLE && !ALONG_K ? 4 : 1; // neighbours along the side
+  static constexpr int EACH = WHOLE ? 4 : 1, LINE = (ALONG_K ? DEPTH : SIDE) / EACH, CHUNKS = SIDE * DEPTH / EACH;
+  static constexpr int COUNT = (CHUNKS + THREADS - 1) / THREADS;
+  static constexpr int PLACES = ALONG_K || THREADS % LINE ? COUNT : 1; // of the chunks along the side
+  static constexpr int SIZE = TURNED ? SIDE * (DEPTH + PAD) : DEPTH * (SIDE + PAD);
+  static_assert(LINE * EACH == (ALONG_K ? DEPTH : SIDE) && (CHUNKS < THREADS || CHUNKS % THREADS == 0), "");
+  static constexpr bool EVEN = THREADS % LINE == 0; // a thread's chunks are below each other
+  __device__ static int chunk(int i) { return threadIdx.x + i * THREADS; }
+  __device__ static bool mine(int i) { return CHUNKS % THREADS == 0 || chunk(i) < CHUNKS; }
+  __device__ static int line(int i) { return EVEN ? threadIdx.x / LINE + i * (THREADS / LINE) : chunk(i) / LINE; }
+  __device__ static int along(int i) { return (EVEN ? threadIdx.x : chunk(i)) % LINE * EACH; }
+  __device__ static int side(int i) { return ALONG_K ? line(i) : along(i); }
+  __device__ static int deep(int i) { return ALONG_K ? along(i) : line(i); }
+  __device__ static int place(int side, int deep) { return TURNED ? side * (DEPTH + PAD) + deep : deep * (SIDE + PAD) + side; }
+  __device__ static int at(int buffer, int i) { return buffer * SIZE + place(side(i), deep(i)); }
+  // The thread's i-th row or column, ``number`` of SIDE / OWN threads: spread so that a warp reads each bank once.
+  static constexpr int NEAR = OWN < 4 ? OWN : 4;
+  __device__ static int own(int number, int i) {
+    return TURNED ? i * (SIDE / OWN) + number : i / NEAR * (SIDE / OWN * NEAR) + number * NEAR + i % NEAR;
+  }
+  // Those of AT_ONCE values of k.
+  __device__ static void read(SUM (&to)[OWN][AT_ONCE], const SUM *tile, int number, int deep) {
+    constexpr int RUN = TURNED ? AT_ONCE : NEAR, LANES = RUN * (int)sizeof(SUM) > 16 ? 16 / (int)sizeof(SUM) : RUN;
+#pragma unroll
+    for (int i = 0; i < OWN; i += TURNED ? 1 : LANES)
+#pragma unroll
+      for (int d = 0; d < AT_ONCE; d += TURNED ? LANES : 1) {
+        const auto lanes = Lanes<SUM, LANES>::read(tile + place(own(number, i), deep + d));
+#pragma unroll
+        for (int j = 0; j < LANES; ++j) to[TURNED ? i : i + j][TURNED ? d + j : d] = lanes.x[j];
+      }
+  }
+};
+
+// EACH elements to shared memory, 0 where they are not there; done when their group is waited for.
 // ``From`` is T where this runs; a kernel that is no template must know it for other types, too.
-template <class T, class From> __device__ __forceinline__ void copy_one(T *to, const From *from, bool there) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from),
-               "n"(sizeof(T)), "r"(there ? (int)sizeof(T) : 0));
+template <int EACH, class T, class From> __device__ __forceinline__ void copy(T *to, const From *from, bool there) {
+  constexpr int BYTES = EACH * sizeof(T);
+  const unsigned at = (unsigned)__cvta_generic_to_shared(to);
+  if constexpr (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(there ? 16 : 0));
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"(BYTES), "r"(there ? BYTES : 0));
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict__ a, const B *__restrict__ b, OTHERS C *__restrict__ c,
                                                                   NUMBERS) {
   const Numbers s = GIVEN;
-  constexpr bool ASYNC = STAGES > 1 && same<A, SUM> && same<B, SUM>;
-  constexpr int BUFFERS = ASYNC ? STAGES : 2;
-  __shared__ alignas(16) SUM tile_a[BUFFERS][DEPTH][ROWS + PAD];
-  __shared__ alignas(16) SUM tile_b[BUFFERS][DEPTH][COLS + PAD];
+  using TileA = Tile<ROWS, TALL, A_ALONG_K, WHOLE_A && ASYNC>;
+  using TileB = Tile<COLS, WIDE, B_ALONG_K, WHOLE_B && ASYNC>;
+  constexpr int TILES = BUFFERS * (TileA::SIZE + TileB::SIZE), SUMS = SLICES > 1 ? SLICES * ROWS * COLS : 0;
+  __shared__ alignas(16) SUM memory[TILES > SUMS ? TILES : SUMS];
+  SUM *const tiles_a = memory, *const tiles_b = memory + BUFFERS * TileA::SIZE;
   const int thread = threadIdx.x;
   const int tiles_m = (s.M + ROWS - 1) / ROWS;
   const int m_first = blockIdx.x % tiles_m * ROWS, n_first = blockIdx.x / tiles_m * COLS;
   const int part = blockIdx.y, z = blockIdx.z;
   const int k_first = part * s.PART, k_last = min(s.K, k_first + s.PART);
 
-  // Neighbouring threads bring neighbours in memory: along k, or along the tile's side.
-  constexpr int COUNT_A = Tile<ROWS>::COUNT, COUNT_B = Tile<COLS>::COUNT;
-  auto side_a = [&](int i) { return A_ALONG_K ? thread / DEPTH + i * (THREADS / DEPTH) : (thread + i * THREADS) % ROWS; };
-  auto deep_a = [&](int i) { return A_ALONG_K ? thread % DEPTH : (thread + i * THREADS) / ROWS; };
-  auto side_b = [&](int i) { return B_ALONG_K ? thread / DEPTH + i * (THREADS / DEPTH) : (thread + i * THREADS) % COLS; };
-  auto deep_b = [&](int i) { return B_ALONG_K ? thread % DEPTH : (thread + i * THREADS) / COLS; };
-  constexpr int OWN_A = A_ALONG_K ? COUNT_A : (THREADS % ROWS == 0 ? 1 : COUNT_A);
-  constexpr int OWN_B = B_ALONG_K ? COUNT_B : (THREADS % COLS == 0 ? 1 : COUNT_B);
-  PlaceA rows_a[OWN_A];
-  PlaceB rows_b[OWN_B];
+  PlaceA rows_a[TileA::PLACES];
+  PlaceB rows_b[TileB::PLACES];
 #pragma unroll
-  for (int i = 0; i < OWN_A; ++i) rows_a[i] = a_row(s, z, min(m_first + side_a(i), s.M - 1));
+  for (int i = 0; i < TileA::PLACES; ++i) rows_a[i] = a_row(s, z, min(m_first + TileA::side(i), s.M - TileA::NEXT));
 #pragma unroll
-  for (int i = 0; i < OWN_B; ++i) rows_b[i] = b_row(s, z, min(n_first + side_b(i), s.N - 1));
+  for (int i = 0; i < TileB::PLACES; ++i) rows_b[i] = b_row(s, z, min(n_first + TileB::side(i), s.N - TileB::NEXT));
 
   wait_for_those_before();
-  SUM held_a[COUNT_A], held_b[COUNT_B]; // unless ASYNC
+  SUM held_a[TileA::COUNT], held_b[TileB::COUNT]; // unless ASYNC
   auto fetch = [&](int k, int buffer) {
 #pragma unroll
-    for (int i = 0; i < COUNT_A; ++i) {
-      const int at = k + deep_a(i);
-      const INDEX place = at < k_last ? a_place(s, rows_a[i % OWN_A], a_step(s, at)) : INDEX(-1);
-      if constexpr (ASYNC)
-        copy_one(&tile_a[buffer][deep_a(i)][side_a(i)], a + (place >= 0 ? place : 0), place >= 0);
-      else
+    for (int i = 0; i < TileA::COUNT; ++i) {
+      const int at = k + TileA::deep(i);
+      const INDEX place = at < k_last ? a_place(s, rows_a[i % TileA::PLACES], a_step(s, at)) : INDEX(-1);
+      if constexpr (!ASYNC)
         held_a[i] = place >= 0 ? wide(a[place]) : SUM(0);
+      else if (TileA::mine(i))
+        copy<TileA::EACH>(tiles_a + TileA::at(buffer, i), a + max(place, INDEX(0)), place >= 0);
     }
 #pragma unroll
-    for (int i = 0; i < COUNT_B; ++i) {
-      const int at = k + deep_b(i);
-      const INDEX place = at < k_last ? b_place(s, rows_b[i % OWN_B], b_step(s, at)) : INDEX(-1);
-      if constexpr (ASYNC)
-        copy_one(&tile_b[buffer][deep_b(i)][side_b(i)], b + (place >= 0 ? place : 0), place >= 0);
-      else
+    for (int i = 0; i < TileB::COUNT; ++i) {
+      const int at = k + TileB::deep(i);
+      const INDEX place = at < k_last ? b_place(s, rows_b[i % TileB::PLACES], b_step(s, at)) : INDEX(-1);
+      if constexpr (!ASYNC)
         held_b[i] = place >= 0 ? wide(b[place]) : SUM(0);
+      else if (TileB::mine(i))
+        copy<TileB::EACH>(tiles_b + TileB::at(buffer, i), b + max(place, INDEX(0)), place >= 0);
     }
   };
   auto put = [&](int buffer) {
 #pragma unroll
-    for (int i = 0; i < COUNT_A; ++i) tile_a[buffer][deep_a(i)][side_a(i)] = held_a[i];
+    for (int i = 0; i < TileA::COUNT; ++i)
+      if (TileA::mine(i)) tiles_a[TileA::at(buffer, i)] = held_a[i];
 #pragma unroll
-    for (int i = 0; i < COUNT_B; ++i) tile_b[buffer][deep_b(i)][side_b(i)] = held_b[i];
+    for (int i = 0; i < TileB::COUNT; ++i)
+      if (TileB::mine(i)) tiles_b[TileB::at(buffer, i)] = held_b[i];
   };
 
-  // A thread's rows and columns come in fours, spread over the tile, so that a warp reads each bank once.
-  const int across = thread % (COLS / WIDE), down = thread / (COLS / WIDE);
-  auto row = [&](int i) { return i / 4 * (ROWS / TALL * 4) + down * 4 + i % 4; };
-  auto col = [&](int j) { return j / 4 * (COLS / WIDE * 4) + across * 4 + j % 4; };
+  const int slice = thread / SHARE, across = thread % SHARE % (COLS / WIDE), down = thread % SHARE / (COLS / WIDE);
   SUM sums[TALL][WIDE] = {};
   const int tiles = (max(k_last - k_first, 0) + DEPTH - 1) / DEPTH; // 0 where a sum has no products
   if constexpr (ASYNC) {
@@ -106,32 +140,48 @@ extern "C" __global__ void __launch_bounds__(THREADS) KERNEL(const A *__restrict
     __syncthreads(); // the tile is there for all, and nobody reads the one whose place the next takes
     if (next < tiles) fetch(k_first + next * DEPTH, next % BUFFERS);
     if constexpr (ASYNC) asm volatile("cp.async.commit_group;");
+    const SUM *const tile_a = tiles_a + buffer * TileA::SIZE, *const tile_b = tiles_b + buffer * TileB::SIZE;
 #pragma unroll
-    for (int d = 0; d < DEPTH; ++d) {
-      SUM left[TALL], right[WIDE];
+    for (int first = 0; first < STEPS; first += AT_ONCE) {
+      SUM left[TALL][AT_ONCE], right[WIDE][AT_ONCE];
+      TileA::read(left, tile_a, down, slice * STEPS + first);
+      TileB::read(right, tile_b, across, slice * STEPS + first);
 #pragma unroll
-      for (int i = 0; i < TALL; ++i) left[i] = tile_a[buffer][d][row(i)];
+      for (int d = 0; d < AT_ONCE; ++d)
 #pragma unroll
-      for (int j = 0; j < WIDE; ++j) right[j] = tile_b[buffer][d][col(j)];
+        for (int i = 0; i < TALL; ++i)
 #pragma unroll
-      for (int i = 0; i < TALL; ++i)
-#pragma unroll
-        for (int j = 0; j < WIDE; ++j) sums[i][j] = fused(left[i], right[j], sums[i][j]);
+          for (int j = 0; j < WIDE; ++j) sums[i][j] = fused(left[i][d], right[j][d], sums[i][j]);
     }
     if constexpr (!ASYNC) {
       if (next < tiles) put(next % BUFFERS);
     }
   }
-#pragma unroll
-  for (int i = 0; i < TALL; ++i) {
-    const int m = m_first + row(i);
-#pragma unroll
-    for (int j = 0; j < WIDE; ++j) {
-      const int n = n_first + col(j);
-      if (m < s.M && n < s.N) {
-        const INDEX at = c_place(s, z, m, n);
-        store(c + part * s.TOTAL + at, FINISHED(at, sums[i][j]));
-      }
+  auto write = [&](int row, int col, SUM sum) {
+    const int m = m_first + row, n = n_first + col;
+    if (m < s.M && n < s.N) {
+      const INDEX at = c_place(s, z, m, n);
+      store(c + part * s.TOTAL + at, FINISHED(at, sum));
     }
+  };
+  if constexpr (SLICES > 1) {
+    if constexpr (ASYNC) asm volatile("cp.async.wait_group 0;" ::: "memory");
+    __syncthreads(); // the tiles are read
+#pragma unroll
+    for (int i = 0; i < TALL; ++i)
+#pragma unroll
+      for (int j = 0; j < WIDE; ++j) memory[(slice * ROWS + TileA::own(down, i)) * COLS + TileB::own(across, j)] = sums[i][j];
+    __syncthreads();
+    for (int e = thread; e < ROWS * COLS; e += THREADS) {
+      SUM sum = memory[e];
+#pragma unroll
+      for (int other = 1; other < SLICES; ++other) sum += memory[other * ROWS * COLS + e];
+      write(e / COLS, e % COLS, sum);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < TALL; ++i)
+#pragma unroll
+      for (int j = 0; j < WIDE; ++j) write(TileA::own(down, i), TileB::own(across, j), sums[i][j]);
   }
 }
