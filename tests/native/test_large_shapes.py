@@ -96,7 +96,8 @@ def test_large_shapes_and_any_cut(
     whole = native.run(xs)
     rtol, atol = (1e-4, 2e-4) if dtype is np.float32 else (1e-11, 1e-11)
     for got, want in zip(whole, exact, strict=True):
-        np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
+        terms = max(x.size for x in xs) / want.size  # what rounding leaves of a sum that comes to little
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=atol + terms * np.finfo(dtype).eps / 4)
     for splits in (2, 7):
         for one, other in zip(whole, native.run(xs, splits), strict=True):
             assert one.tobytes() == other.tobytes(), f"{splits} cuts change bits"
