@@ -7,8 +7,9 @@ import random
 import pytest
 
 from dslc.compiler.codegen.cuda import units
-from dslc.compiler.codegen.cuda.contract import Contract, Tile, contract
+from dslc.compiler.codegen.cuda.contract import Contract, contract
 from dslc.compiler.codegen.cuda.places import Operand, problem
+from dslc.compiler.codegen.cuda.tile_choice import Tile
 from dslc.compiler.ir.types import DType
 
 
@@ -39,7 +40,7 @@ def test_large_products_take_the_largest_tile_whole() -> None:
 
 
 def test_a_tile_of_wide_numbers_fits_into_shared_memory() -> None:
-    assert chosen(64, 512, 512).tile == Tile(32, 64, 4, 4, 32, 3)
+    assert chosen(64, 512, 512).tile == Tile(16, 16, 4, 4, 32, 4, 8)
     for m, n, k in ((64, 512, 512), (512, 512, 64), (64, 64, 64)):
         found = chosen(m, n, k, DType.F64)
         assert units.compiled(found.code, "k", "sm_90").cubin, "two tiles of 8 bytes are too much for some"

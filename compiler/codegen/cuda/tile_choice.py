@@ -1,0 +1,180 @@
+"""Which tile computes a sum of products, and into how many parts the sum is divided."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Final, Literal
+
+from dslc.compiler.codegen.cuda.cpp import constants
+from dslc.compiler.codegen.cuda.places import GROUPS, Problem
+from dslc.compiler.ir.types import DType
+
+_BLOCKS: Final = 132  # multiprocessors of the largest device; a constant, so that the bits do not depend on it
+_LEAST_DEPTH: Final = 128  # products a part, when a sum is divided
+_PARTS: Final = 64  # of a divided sum, at most
+_WHOLE: Final = 4  # those of 32 bits
+_MOST_TURNED: Final = 32  # sums of a thread that registers hold beside four values of k of each row and column
+_SHARED: Final = 48 << 10  # bytes of shared memory that need no asking for
+_PAD: Final = 4  # elements behind each line of a tile
+_SMALL: Final = 1 << 26  # products of a problem whose time is that of steps waiting for memory
+
+#: A model of small problems without tensor cores, in microseconds, fitted to runs of 22 of them on an H200.
+_MORE: Final = 0.27  # for each further block of a multiprocessor
+_SINGLES: Final = 1.7  # times as long a step, where an operand comes element by element
+_WINDOWS: Final = 2.9  # and where places of windows are worked out for each
+_LAUNCH: Final = 1.3  # of adding up parts
+_BANDWIDTH: Final = 5e6  # bytes of parts in a microsecond
+_SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
+_LEAST_PART: Final = 16  # products a part
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """What a block computes: rows x columns, of which a thread (a warp on tensor cores) takes tall x wide, in steps of
+    ``depth``, ``stages`` of which are in shared memory at a time; with one stage the next goes through registers.
+    ``slices`` groups of threads share the depth of a step (not on tensor cores)."""
+
+    rows: int
+    cols: int
+    tall: int
+    wide: int
+    depth: int
+    stages: int = 2
+    slices: int = 1
+
+    @property
+    def parts(self) -> int:
+        """Of which the block consists: threads, or warps."""
+        return self.rows // self.tall * (self.cols // self.wide) * self.slices
+
+    def text(self) -> str:
+        return constants(ROWS=self.rows, COLS=self.cols, TALL=self.tall, WIDE=self.wide, STAGES=self.stages)
+
+
+#: Tiles, the share of the arithmetic rate that each reaches, about, and how many blocks a multiprocessor holds: a small
+#: tile reads shared memory more often.
+_TILES: Final = (
+    (Tile(128, 128, 8, 8, 8), 1.0, 2),
+    (Tile(64, 128, 8, 8, 8), 0.9, 4),
+    (Tile(64, 64, 4, 8, 16), 0.75, 4),
+    (Tile(32, 64, 4, 4, 16), 0.5, 6),
+    (Tile(16, 128, 4, 4, 16), 0.45, 6),
+    (Tile(32, 32, 4, 4, 16), 0.4, 8),
+    (Tile(32, 32, 4, 4, 32), 0.4, 8),
+)
+#: Those of small problems: microseconds of a block with no steps, of a step, and of each step of another block of the
+#: same multiprocessor.
+_SMALL_TILES: Final = (
+    (Tile(64, 64, 4, 8, 16, 3), 2.98, 0.50, 0.33),
+    (Tile(32, 64, 4, 4, 32, 3), 1.71, 0.65, 0.59),
+    (Tile(32, 64, 4, 4, 16, 4), 1.66, 0.38, 0.20),
+    (Tile(32, 32, 4, 4, 16, 4), 1.52, 0.29, 0.07),
+    (Tile(16, 64, 4, 4, 16, 3, 2), 2.03, 0.26, 0.12),
+    (Tile(16, 32, 4, 4, 16, 4), 1.25, 0.34, 0.04),
+    (Tile(16, 32, 2, 4, 32, 3), 1.39, 0.38, 0.15),
+    (Tile(16, 16, 4, 4, 32, 4, 8), 1.65, 0.17, 0.06),
+)
+_MMA_TILES: Final = (
+    (Tile(128, 256, 64, 64, 64, 4), 1.0, 1),
+    (Tile(128, 128, 64, 32, 64, 3), 0.85, 2),
+    (Tile(128, 64, 64, 32, 64, 3), 0.6, 2),
+    (Tile(64, 64, 32, 32, 64, 4), 0.5, 2),
+)
+Choice = tuple[Tile, float, int]
+
+
+def tile_of(problem: Problem, tensor_cores: bool) -> tuple[Tile, int]:
+    """The tile, and the parts of the sum."""
+    if tensor_cores:
+        return _tiled(problem, _MMA_TILES)
+    if prod(map(problem.count, GROUPS)) <= _SMALL:
+        return _quickest(problem)
+    # f64: shared memory and registers for twice the bytes
+    return _tiled(problem, _TILES[2:] if problem.a.dtype is DType.F64 else _TILES)
+
+
+def _quickest(problem: Problem) -> tuple[Tile, int]:
+    """The tile and the parts of the sum that take the least modelled time.
+
+    A block's steps follow each other, and other blocks of a multiprocessor take their share of its arithmetic. Many
+    parts make few steps, and are added up by a launch of their own.
+    """
+    m, n, k, z = (problem.count(g) for g in ("m", "n", "k", "z"))
+
+    windows = problem.a.windows or problem.b.windows
+
+    def time(tile: Tile, start: float, step: float, beside: float, split: int) -> float:
+        slower = _WINDOWS if windows else 1.0 if all(wholes(problem, tile)) else _SINGLES
+        steps = slower * (replace(problem, split=split).part(tile.depth) // tile.depth)
+        more = max(0.0, up(m, tile.rows) * up(n, tile.cols) * z * split / _BLOCKS - 1)
+        adding = _LAUNCH + problem.c.elements * split * problem.c.dtype.computed.itemsize / _BANDWIDTH
+        return start + steps * step + more * (_MORE + steps * beside) + (adding if split > 1 else 0.0)
+
+    def divided(tile: Tile) -> set[int]:
+        """So many parts that the last is not empty."""
+        return {up(k, replace(problem, split=s).part(tile.depth)) for s in _SPLITS if s * _LEAST_PART <= k} or {1}
+
+    timed = (
+        (time(*choice, split), i, split, choice[0])
+        for i, choice in enumerate(_SMALL_TILES)
+        if _room(choice[0], problem.a.dtype.computed) > 1
+        for split in divided(choice[0])
+    )
+    _, _, split, tile = min(timed, key=lambda t: t[:3])
+    return tile, split
+
+
+def _tiled(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, int]:
+    """The same where arithmetic fills the time, which two blocks keep a multiprocessor busy with: the sum is divided
+    where there would be too few blocks."""
+    m, n, k, z = (problem.count(g) for g in ("m", "n", "k", "z"))
+
+    def split_of(choice: Choice) -> int:
+        tile, _, most = choice
+        held = min(2, most)
+        return max(1, min(held * _BLOCKS // (up(m, tile.rows) * up(n, tile.cols) * z), k // _LEAST_DEPTH, _PARTS))
+
+    def time(choice: Choice) -> float:
+        tile, share, most = choice
+        held, split = min(2, most), split_of(choice)
+        blocks = up(m, tile.rows) * up(n, tile.cols) * z * split
+        return up(blocks, held * _BLOCKS) * held * up(k, split) * tile.rows * tile.cols / share
+
+    chosen = min(choices, key=time)
+    tile, split = chosen[0], split_of(chosen)
+    return tile, split if split == 1 else up(k, replace(problem, split=split).part(tile.depth))
+
+
+def wholes(problem: Problem, tile: Tile) -> tuple[bool, bool]:
+    """Whether a and b come 16 bytes at a time."""
+    if not problem.a.dtype is problem.b.dtype is DType.F32:
+        return False, False
+    room = tile.tall * tile.wide <= _MOST_TURNED
+
+    def whole(name: Literal["a", "b"], side: Literal["m", "n"]) -> bool:
+        turned = problem.along_k(side)
+        return (room or not turned) and problem.runs(name, "k" if turned else side, _WHOLE)
+
+    return whole("a", "m"), whole("b", "n")
+
+
+def stages(tile: Tile, kept: DType) -> int:
+    """As many of a tile's stages as shared memory holds without asking."""
+    return min(tile.stages, _room(tile, kept))
+
+
+def _room(tile: Tile, kept: DType) -> int:
+    """How many of a tile's stages shared memory holds without asking; a kernel needs two."""
+    return _SHARED // (tile.depth * (tile.rows + tile.cols + 2 * _PAD) * kept.itemsize)
+
+
+def tiles_of(problem: Problem, tile: Tile) -> int:
+    """The blocks of one z and part."""
+    return up(problem.count("m"), tile.rows) * up(problem.count("n"), tile.cols)
+
+
+def up(count: int, size: int) -> int:
+    """How many of ``size`` hold ``count``."""
+    return -(-count // size)
