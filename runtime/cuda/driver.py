@@ -18,8 +18,8 @@ from dslc.runtime.cuda.waiting import patience
 
 _NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: apart from the legacy default stream
 _TIMING_OFF: Final = 2  # CU_EVENT_DISABLE_TIMING
-_HOST_MEMORY: Final = 1  # CU_MEMORYTYPE_HOST
 _DEVICE_MEMORY: Final = 2  # CU_MEMORYTYPE_DEVICE
+_UNIFIED_MEMORY: Final = 4  # CU_MEMORYTYPE_UNIFIED
 
 
 class Driver(CheckedCalls):
@@ -104,18 +104,14 @@ class Driver(CheckedCalls):
         self._call("cuMemcpyDtoHAsync", host, device, size, stream)
 
     def copy_rows(
-        self, target: int, target_pitch: int, source: int, pitch: int, width: int, rows: int, stream: Any, *, out: bool
+        self, target: int, target_pitch: int, source: int, pitch: int, width: int, rows: int, stream: Any
     ) -> None:
-        """``rows`` of ``width`` bytes of the device, whose starts are so far apart on either side; ``out``: to the
-        host."""
+        """``rows`` of ``width`` bytes, whose starts are so far apart on either side; each side is the device's memory
+        or pinned memory of the host, which the driver tells by the address."""
         copy = self._binding.CUDA_MEMCPY2D()
-        copy.srcMemoryType = self._binding.CUmemorytype(_DEVICE_MEMORY)
-        copy.dstMemoryType = self._binding.CUmemorytype(_HOST_MEMORY if out else _DEVICE_MEMORY)
-        copy.srcDevice, copy.srcPitch, copy.dstPitch = source, pitch, target_pitch
-        if out:
-            copy.dstHost = target
-        else:
-            copy.dstDevice = target
+        copy.srcMemoryType = copy.dstMemoryType = self._binding.CUmemorytype(_UNIFIED_MEMORY)
+        copy.srcDevice, copy.srcPitch = source, pitch
+        copy.dstDevice, copy.dstPitch = target, target_pitch
         copy.WidthInBytes, copy.Height = width, rows
         self._call("cuMemcpy2DAsync", copy, stream)
 

@@ -23,11 +23,10 @@ from dslc.runtime.cuda.binding import Binder, Group, steps_of
 from dslc.runtime.cuda.graph import Bulk, Join, Placed
 from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
 from dslc.runtime.cuda.timing import peaks, stopwatch
-from dslc.runtime.cuda.transfers import DeviceOutputs, Results, RunResults, in_rows, input_bytes, view_of
+from dslc.runtime.cuda.transfers import DeviceOutputs, Results, RunResults, from_pinned, in_rows, input_bytes, view_of
 from dslc.runtime.dtypes import ITEMSIZE, numpy_dtype
 from dslc.runtime.instructions import results
 from dslc.runtime.plan import Buffer, Plan
-from dslc.runtime.plan_schema import STEP_BLOCK
 from dslc.runtime.scalars import StepBlock
 
 if TYPE_CHECKING:
@@ -223,9 +222,12 @@ class DevicePlan:
         if not self._input_bytes:
             return
         stream = lane.copies if self._in_frames else lane.stream
-        for offset, size in self._from_host(slot, count):
-            driver.copy_in(io + offset, slot.inputs_at + offset, size, stream)
-            lane.counters.bytes_in += size
+        for offset, size, rows in from_pinned(self._plan, slot.placed, count, lane.frame):
+            if rows == 1:
+                driver.copy_in(io + offset, slot.inputs_at + offset, size, stream)
+            else:
+                driver.copy_rows(io + offset, lane.frame, slot.inputs_at + offset, lane.frame, size, rows, stream)
+            lane.counters.bytes_in += size * rows
         placed = [p for p in slot.placed if p.frame < count]
         for ready in {id(p.array.ready): p.array.ready for p in placed if p.array.ready is not None}.values():
             driver.wait(stream, ready)
@@ -234,7 +236,7 @@ class DevicePlan:
             if rows == 1:
                 driver.copy(target, first.array.address, size, stream)
             else:
-                driver.copy_rows(target, lane.frame, first.array.address, pitch, size, rows, stream, out=False)
+                driver.copy_rows(target, lane.frame, first.array.address, pitch, size, rows, stream)
         if self._in_frames:
             driver.record(slot.arrived, stream)
             driver.wait(lane.stream, slot.arrived)
@@ -242,19 +244,6 @@ class DevicePlan:
                 lane.counters.waits += 1
                 driver.wait_host(slot.arrived)
                 slot.placed.clear()
-
-    def _from_host(self, slot: Slot, count: int) -> list[tuple[int, int]]:
-        """Offsets and bytes of what comes from the slot's pinned memory, the same on the device."""
-        if not slot.placed:
-            return [(0, (count - 1) * self._lane.frame + self._input_bytes)]
-        there = {(p.frame, p.name) for p in slot.placed}
-        buffers = [(p.name, self._plan.buffers[p.buffer]) for p in self._plan.inputs]
-        found = []
-        for step in range(count):
-            first = step * self._lane.frame
-            here = [(first + b.offset, b.bytes) for name, b in buffers if (step, name) not in there and b.bytes]
-            found += [(first, min(STEP_BLOCK, self._input_bytes)), *here]
-        return found
 
     def _submit(self, group: Group) -> None:
         lane = self._lane
@@ -282,9 +271,8 @@ class DevicePlan:
             if count == 1:
                 lane.device.driver.copy_out(target, source, span.bytes, lane.stream)
             else:
-                lane.device.driver.copy_rows(
-                    target, results.bytes, source, lane.frame, span.bytes, count, lane.stream, out=True
-                )
+                pitches = results.bytes, lane.frame
+                lane.device.driver.copy_rows(target, pitches[0], source, pitches[1], span.bytes, count, lane.stream)
             lane.counters.bytes_out += span.bytes * count
 
     def watch(self, see: Callable[[str, str, Sequence[NDArray[Any]]], None]) -> None:

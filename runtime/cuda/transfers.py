@@ -62,6 +62,26 @@ def has_frames(entry: str) -> bool:
     return entry in ("train_step", "accumulate_step")
 
 
+def from_pinned(plan: Plan, placed: Sequence[DeviceInput], steps: int, frame: int) -> list[tuple[int, int, int]]:
+    """What so many steps bring from a slot's pinned memory, frames of so many bytes as on the device: an offset, bytes,
+    and in how many frames from there on. ``placed`` lie on the device already."""
+    end = input_bytes(plan)
+    if not placed:
+        return [(0, (steps - 1) * frame + end, 1)]
+    there = {(p.frame, p.name) for p in placed}
+    buffers = [(port.name, plan.buffers[port.buffer]) for port in plan.inputs]
+    found: list[tuple[int, int, int]] = []
+    for name, offset, size in [("", 0, min(STEP_BLOCK, end)), *((name, b.offset, b.bytes) for name, b in buffers)]:
+        rows = 0
+        for step in range(steps + 1):
+            if step < steps and size and (step, name) not in there:
+                rows += 1
+            elif rows:
+                found.append(((step - rows) * frame + offset, size, rows))
+                rows = 0
+    return found
+
+
 def in_rows(placed: Sequence[DeviceInput]) -> list[tuple[DeviceInput, int, int]]:
     """Inputs that lie on the device, those of steps that follow each other as one copy where their arrays are as far
     apart as each other: the first, the bytes from one to the next, and how many they are."""

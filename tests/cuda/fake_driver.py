@@ -370,24 +370,25 @@ class FakeDriver:
         return ()
 
     def do_cuMemcpy2DAsync(self, copy: Any, stream: Any) -> tuple[()]:
-        assert int(copy.srcMemoryType) == 2
+        assert int(copy.srcMemoryType) == int(copy.dstMemoryType) == 4, "the driver tells memory by its address"
         rows, width, pitches = copy.Height, copy.WidthInBytes, (copy.srcPitch, copy.dstPitch)
         assert rows and width <= min(pitches)
-        of = self._device(copy.srcDevice, pitches[0] * (rows - 1) + width)
-        end = pitches[1] * (rows - 1) + width
-        if int(copy.dstMemoryType) == 2:
-            to, host = self._device(copy.dstDevice, end), 0
-        else:
-            host = int(copy.dstHost)
-            to, pinned = self._host(host, end)
-            assert pinned, "results go to pinned memory"
+        (of, from_host), (to, to_host) = (
+            self._either(address, pitch * (rows - 1) + width)
+            for address, pitch in zip((copy.srcDevice, copy.dstDevice), pitches)
+        )
 
         def run() -> None:
             for row in range(rows):
                 np.copyto(to[row * pitches[1] :][:width], of[row * pitches[0] :][:width])
 
-        self._put(stream, run, host=host)
+        self._put(stream, run, host=from_host or to_host)
         return ()
+
+    def _either(self, address: Any, size: int) -> tuple[np.ndarray, int]:
+        """The device's bytes there, or those of pinned memory with their address."""
+        block, at = self._within(self.host_memory, int(address), size)
+        return (self._device(address, size), 0) if block is None else (block[at : at + size], int(address))
 
     def do_cuMemcpyDtoDAsync(self, target: Any, source: Any, size: int, stream: Any) -> tuple[()]:
         to, of = self._device(target, size), self._device(source, size)
