@@ -86,6 +86,7 @@ def _lowered(name: str, shapes: list[tuple[int, ...]], dtype: Any, **attrs: Any)
 
 def _pointwise(shape: tuple[int, ...], dtype: Any, others: list[tuple[int, ...]], formula: Any) -> list[Launch]:
     """A fused chain: ``formula(op, x, y, ...)`` with ``op(name, *values)``, each op rounded to the dtype."""
+    from dslc.compiler.codegen.cuda.regions import sized
     from dslc.compiler.codegen.launch import Launch
     from dslc.compiler.codegen.region import Access, RegionBuilder, broadcast_strides, dense
     from dslc.compiler.ir.graph import Input, Kind
@@ -103,7 +104,7 @@ def _pointwise(shape: tuple[int, ...], dtype: Any, others: list[tuple[int, ...]]
         return builder.let(registry.ops()[name].scalar(attrs, *(as_expr(a) for a in args)), dtype)  # type: ignore[attr-defined]
 
     builder.store(0, formula(op, *(builder.input(i) for i in range(len(shapes)))))
-    return [Launch(builder.region(), tuple(values[:-1]), (values[-1],))]
+    return [sized(Launch(builder.region(), tuple(values[:-1]), (values[-1],)))]
 
 
 def _chain(count: int, dtype: Any) -> list[Launch]:
