@@ -273,8 +273,22 @@ class _Thread:
         if words[1] in ("u32", "s32"):
             a, b = (_signed(v, 32) if words[1] == "s32" else v for v in x)
             return abs(a) // abs(b) * (1 if a * b >= 0 else -1)
-        assert words[1:] == ["rn", "f32"]
-        return _bits(np.float32(_float(x[0]) / _float(x[1])))
+        if words[1] == "rn":
+            return _bits(np.float32(_float(x[0]) / _float(x[1])))
+        return self._fast({"full": "fast_div", "approx": "fast_ratio"}[words[1]], x)
+
+    def _ex2(self, words: list[str], x: list[int]) -> int:
+        return self._fast("flushed_exp2" if "ftz" in words else "fast_exp2", x)
+
+    def _sqrt(self, words: list[str], x: list[int]) -> int:
+        assert words[1] == "approx"
+        return self._fast("fast_sqrt", x)
+
+    def _tanh(self, words: list[str], x: list[int]) -> int:
+        return self._fast("fast_tanh", x)
+
+    def _fast(self, name: str, x: list[int]) -> int:
+        return _bits(simulator.fast(name, *(np.asarray(_float(v)) for v in x))[()])
 
     def _neg(self, words: list[str], x: list[int]) -> int:
         return -x[0] if words[-1].startswith("s") else x[0] ^ (1 << 31)
@@ -312,7 +326,7 @@ class _Thread:
     def _setp(self, words: list[str], x: list[int]) -> int:
         kind, type = words[1], words[-1]
         if type.startswith("f"):
-            a, b = map(_float, x)
+            a, b = (_pair(v).view(np.float16)[0] if type == "f16" else _float(v) for v in x)
             unordered = kind.endswith("u") and kind not in ("equ",)
             return int((unordered and (math.isnan(a) or math.isnan(b))) or _COMPARED[kind[:2]](a, b))
         width = _width(type)
@@ -325,6 +339,8 @@ class _Thread:
             return _word(
                 simulator.bf16_bits(floats) if words[-2] == "bf16x2" else floats.astype(np.float16).view(np.uint16)
             )
+        if words[-2:] == ["f32", "f16"]:
+            return _bits(np.float32(_pair(x[0]).view(np.float16)[0]))
         source = words[-1]
         return _signed(x[0], _width(source)) if source.startswith("s") else x[0] & ((1 << _width(source)) - 1)
 

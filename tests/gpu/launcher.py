@@ -85,9 +85,17 @@ class Gpu:
             self.modules[symbol] = self.call("cuModuleLoadData", cubin)
         return self.call("cuModuleGetFunction", self.modules[symbol], symbol.encode())
 
+    def parameters(self, kernel: Any) -> int:
+        """How many a kernel takes. The driver reads as many addresses, whatever it is given."""
+        count = 0
+        while not int(self.driver.cuFuncGetParamInfo(kernel, count)[0]):
+            count += 1
+        return count
+
     def launch(
         self, kernel: Any, grid: Sequence[int], block: Sequence[int], shared: int, addresses: Sequence[int]
     ) -> None:
+        assert len(addresses) == self.parameters(kernel), f"{len(addresses)} arguments for {self.parameters(kernel)}"
         values = (ctypes.c_uint64 * max(1, len(addresses)))(*addresses)
         first = ctypes.addressof(values)
         pointers = (ctypes.c_void_p * max(1, len(addresses)))(*(first + 8 * i for i in range(len(addresses))))

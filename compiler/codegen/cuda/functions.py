@@ -1,7 +1,7 @@
 """The scalar functions of lanes as LLVM IR: arithmetic, comparisons, conversions, rounding.
 
 Sums, products and quotients are libdevice's ``*_rn`` functions, which nothing contracts to ``fma``; exp, log and their
-kin are libdevice's accurate ones. Integers wrap. A lane meets a scalar by repeating it.
+kin are libdevice's accurate ones, but for results of 16 bits. Integers wrap. A lane meets a scalar by repeating it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,16 @@ _LIBDEVICE: Final = {
     "erf": "erf", "floor": "floor", "round": "rint", "abs": "fabs",
 }  # fmt: skip
 _EXACT: Final = {"add": "add_rn", "mul": "mul_rn", "div": "div_rn", "sqrt": "sqrt_rn"}
+#: Of f32, for results of 16 bits (``relaxed.py``): LLVM's intrinsics of instructions, with the instructions' errors.
+FAST: Final = {
+    "fma": "llvm.nvvm.fma.rn.f",
+    "fast_exp2": "llvm.nvvm.ex2.approx.f",  # 2^-22
+    "flushed_exp2": "llvm.nvvm.ex2.approx.ftz.f",  # the same; 0 below 2^-126
+    "fast_ratio": "llvm.nvvm.div.approx.ftz.f",  # 2 units in the last place, by what is within 2^-126 and 2^126
+    "fast_sqrt": "llvm.nvvm.sqrt.approx.f",  # 2^-23
+    "fast_tanh": "llvm.nvvm.tanh.approx.f",  # 2^-11
+}
+_FAST_DIVISION: Final = "div.full.f32 $0, $1, $2;"  # 2 units in the last place, which has no intrinsic in LLVM 7
 _COMPARISONS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _UNSIGNED: Final = (DType.U8, DType.B1)
 
@@ -211,6 +221,23 @@ def scalar_function(name: str) -> Writer:
         return Lanes(DType.B1 if name in _COMPARISONS else dtype, found)
 
     return write
+
+
+def fast_function(name: str) -> Writer:
+    """``fast_div`` or a name of ``FAST``, of each lane of f32; a single lane meets all of the others."""
+
+    def write(builder: Any, *args: Lanes) -> Lanes:
+        assert all(x.dtype is DType.F32 for x in args)
+        count = max(x.count for x in args)
+        return Lanes(DType.F32, [_fast(builder, name, *lanes) for lanes in zip(*(x.spread(count) for x in args))])
+
+    return write
+
+
+def _fast(builder: Any, name: str, *xs: Any) -> Any:
+    if name == "fast_div":
+        return builder.call(ir.InlineAsm(ir.FunctionType(F32, [F32, F32]), _FAST_DIVISION, "=f,f,f"), xs)
+    return device(builder, FAST[name], F32, *xs)
 
 
 def conversion(dtype: DType) -> Writer:

@@ -13,7 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from dslc.compiler.codegen.cuda.stages import register_dtype
+from dslc.compiler.codegen.cuda.relaxed import relaxed
+from dslc.compiler.codegen.cuda.stages import read_by, register_dtype
 from dslc.compiler.codegen.cuda.text import Text
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
@@ -52,12 +53,14 @@ class Values:
         return Reg(self.text.constant(value, held), exact)
 
     def evaluate(self, expr: Expr, args: Sequence[Reg | None], dtype: DType) -> Reg:
-        """The tree's value, rounded to ``dtype``; constants take the dtype of what they meet."""
+        """The tree's value, rounded to ``dtype``; constants take the dtype of what they meet. For bf16 and f16 it is
+        computed as ``relaxed`` has it."""
         if dtype in _HALVES and expr.function in _PAIRED:
             regs = self._operands(expr, args, dtype)
             if all(r.dtype is dtype for r in regs):
                 return Reg(self.text.call("half", (expr.function, dtype), *(r.text for r in regs)), dtype)
-            return self.convert(self._apply(expr.function, regs), dtype)
+        if dtype in _HALVES and all(_of_floats(args[n]) for n in read_by(expr)):
+            expr = relaxed(expr, dtype)
         return self.convert(self._tree(expr, args, dtype), dtype)
 
     def convert(self, reg: Reg, dtype: DType) -> Reg:
@@ -111,6 +114,10 @@ class Values:
             if digit == "1":
                 result = Reg(self.text.set(self.call("mul", result, name).text), base.dtype)
         return result
+
+
+def _of_floats(reg: Reg | None) -> bool:
+    return reg is not None and reg.held in (DType.F32, DType.B1)
 
 
 def _fits(value: float, dtype: DType) -> bool:

@@ -1,0 +1,92 @@
+"""Functions for results of 16 bits: their errors over all numbers of bf16 and f16, each instruction at its worst."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import simulator
+import sixteen_bits
+import test_drawn_masks
+from sample_nodes import OPS
+from test_multi_tensor import value
+from test_ptx import compared
+
+from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.cuda.regions import source_of
+from dslc.compiler.codegen.cuda.relaxed import relaxed
+from dslc.compiler.ir.graph import Graph, order
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.scalar import Expr, argument, call
+from dslc.compiler.ir.types import DType
+from dslc.compiler.passes.fuse import fuse_graph
+
+CASES = list(sixteen_bits.cases())
+X = argument(0)
+
+
+def test_ops_that_are_computed_otherwise() -> None:
+    wanted = {"exp", "tanh", "sigmoid", "silu", "gelu", "gelu_grad", "sqrt", "rsqrt", "div"}
+    for dtype in sixteen_bits.FORMAT:
+        assert wanted <= {name for name, _, d in CASES if d is dtype}
+
+
+@pytest.mark.parametrize(("name", "attrs", "dtype"), CASES, ids=[f"{n}-{d}-{i}" for i, (n, _, d) in enumerate(CASES)])
+def test_all_numbers(name: str, attrs: Mapping[str, Any], dtype: DType) -> None:
+    tree = relaxed(sixteen_bits.tree_of(name, attrs), dtype)
+    found = sixteen_bits.judged(name, attrs, dtype, lambda xs: sixteen_bits.evaluated(tree, xs))
+    assert not found.wrong
+
+
+def test_tanh_by_itself_is_one_instruction_for_bf16_alone() -> None:
+    t = call("tanh", X)
+    assert relaxed(t, DType.BF16) == Expr("fast_tanh", (X,))
+    assert "fast_tanh" not in repr(relaxed(t, DType.F16)) + repr(relaxed(X * t, DType.BF16))
+
+
+@pytest.mark.parametrize("function", ["floor", "round", "sign", "log", "sin"])
+def test_nothing_changes_below_a_function_that_jumps_or_magnifies(function: str) -> None:
+    tree = call(function, X / argument(1))
+    assert relaxed(tree, DType.BF16) == tree
+    tree = call("select", X / argument(1) > 1, X, 0)
+    assert relaxed(tree, DType.BF16) == tree
+
+
+def test_a_quotient_by_what_is_not_small_or_large_takes_one_step() -> None:
+    e = call("exp", -call("abs", X))
+    assert relaxed(X / (1 + e), DType.F16).function == "fast_ratio"
+    assert relaxed(X / (1 + call("exp", X)), DType.F16).function == "fast_div"
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
+def test_fused_is_unfused(dtype: DType) -> None:
+    x, y = (test_drawn_masks.value(name, dtype, 9, 40) for name in "xy")
+    b = Builder(name="here")
+    gated = b(OPS["mul"], b(OPS["tanh"], x.value), b(OPS["sigmoid"], y.value))
+    last = b(OPS["div"], b(OPS["gelu"], gated, approximate=True), b(OPS["exp"], y.value))
+    apart = Graph((x, y), order([last]), {"y": last})
+    together = fuse_graph(apart)
+    assert len(together.nodes) == 1 < len(apart.nodes)
+    [one], [other] = test_drawn_masks.run(apart), test_drawn_masks.run(together)
+    assert one.tobytes() == other.tobytes() and np.unique(one).size > 100
+
+
+@pytest.mark.parametrize("name", ["tanh", "sigmoid", "exp", "sqrt", "gelu"])
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
+def test_as_compiled(name: str, dtype: DType) -> None:
+    """The compiler's code gives the bits of the text."""
+    xs = [simulator.held(np.random.default_rng(4).normal(size=64), dtype)]
+    attrs = {"approximate": False} if name == "gelu" else {}
+    compared(Builder(name="here").node(OPS[name], value(dtype, (64,)), **attrs), xs, threads=8)
+
+
+def test_f32_stays() -> None:
+    for name in ("tanh", "sigmoid", "exp", "sqrt", "div", "gelu"):
+        attrs = {"approximate": False} if name == "gelu" else {}
+        op = OPS[name]
+        node = Builder(name="here").node(op, *(value(DType.F32, (64,)) for _ in range(op.arity)), **attrs)
+        [launch] = lower(node) or []
+        text = source_of("k", launch.code).text
+        assert "fast" not in text and "fma" not in text
