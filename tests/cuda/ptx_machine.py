@@ -275,7 +275,12 @@ class _Thread:
             return abs(a) // abs(b) * (1 if a * b >= 0 else -1)
         if words[1] == "rn":
             return _bits(np.float32(_float(x[0]) / _float(x[1])))
-        return self._fast({"full": "fast_div", "approx": "fast_ratio"}[words[1]], x)
+        assert words[1] == "full"
+        return self._fast("fast_div", x)
+
+    def _rcp(self, words: list[str], x: list[int]) -> int:
+        assert words[1:] == ["approx", "ftz", "f32"]
+        return self._fast("fast_inverse", x)
 
     def _ex2(self, words: list[str], x: list[int]) -> int:
         return self._fast("flushed_exp2" if "ftz" in words else "fast_exp2", x)

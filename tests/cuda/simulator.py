@@ -375,7 +375,7 @@ FAST: dict[str, tuple[Callable[..., Any], float]] = {
     "fma": (lambda x, y, z: x * y + z, 0.0),
     "fast_exp2": (np.exp2, 2.0**-22),
     "flushed_exp2": (lambda x: np.where(x < -126, 0, np.exp2(x)), 2.0**-22),
-    "fast_ratio": (lambda x, y: np.where(np.abs(y) > 2.0**126, x * 0, x / y), 2.0**-22),
+    "fast_inverse": (lambda x: np.where(np.abs(x) > 2.0**126, 0, 1 / x), 2.0**-23),
     "fast_div": (np.divide, 2.0**-22),
     "fast_sqrt": (np.sqrt, 2.0**-23),
     "fast_tanh": (np.tanh, 2.0**-11),

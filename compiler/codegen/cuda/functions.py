@@ -20,16 +20,16 @@ _LIBDEVICE: Final = {
     "erf": "erf", "floor": "floor", "round": "rint", "abs": "fabs",
 }  # fmt: skip
 _EXACT: Final = {"add": "add_rn", "mul": "mul_rn", "div": "div_rn", "sqrt": "sqrt_rn"}
-#: Of f32, for results of 16 bits (``relaxed.py``): LLVM's intrinsics of instructions, with the instructions' errors.
+#: Of f32, for results of 16 bits (``relaxed.py``): instructions of PTX, and their relative errors.
 FAST: Final = {
-    "fma": "llvm.nvvm.fma.rn.f",
-    "fast_exp2": "llvm.nvvm.ex2.approx.f",  # 2^-22
-    "flushed_exp2": "llvm.nvvm.ex2.approx.ftz.f",  # the same; 0 below 2^-126
-    "fast_ratio": "llvm.nvvm.div.approx.ftz.f",  # 2 units in the last place, by what is within 2^-126 and 2^126
-    "fast_sqrt": "llvm.nvvm.sqrt.approx.f",  # 2^-23
-    "fast_tanh": "llvm.nvvm.tanh.approx.f",  # 2^-11
+    "fma": "fma.rn.f32",
+    "fast_exp2": "ex2.approx.f32",  # 2^-22
+    "flushed_exp2": "ex2.approx.ftz.f32",  # the same; 0 below 2^-126
+    "fast_inverse": "rcp.approx.ftz.f32",  # 2^-23; 0 from 2^126 on
+    "fast_div": "div.full.f32",  # 2 units in the last place
+    "fast_sqrt": "sqrt.approx.f32",  # 2^-23
+    "fast_tanh": "tanh.approx.f32",  # 2^-11
 }
-_FAST_DIVISION: Final = "div.full.f32 $0, $1, $2;"  # 2 units in the last place, which has no intrinsic in LLVM 7
 _COMPARISONS: Final = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 _UNSIGNED: Final = (DType.U8, DType.B1)
 
@@ -224,7 +224,7 @@ def scalar_function(name: str) -> Writer:
 
 
 def fast_function(name: str) -> Writer:
-    """``fast_div`` or a name of ``FAST``, of each lane of f32; a single lane meets all of the others."""
+    """A name of ``FAST``, of each lane of f32; a single lane meets all of the others."""
 
     def write(builder: Any, *args: Lanes) -> Lanes:
         assert all(x.dtype is DType.F32 for x in args)
@@ -235,9 +235,8 @@ def fast_function(name: str) -> Writer:
 
 
 def _fast(builder: Any, name: str, *xs: Any) -> Any:
-    if name == "fast_div":
-        return builder.call(ir.InlineAsm(ir.FunctionType(F32, [F32, F32]), _FAST_DIVISION, "=f,f,f"), xs)
-    return device(builder, FAST[name], F32, *xs)
+    type, places = ir.FunctionType(F32, [F32] * len(xs)), ", ".join(f"${n}" for n in range(len(xs) + 1))
+    return builder.call(ir.InlineAsm(type, f"{FAST[name]} {places};", "=f" + ",f" * len(xs)), xs)
 
 
 def conversion(dtype: DType) -> Writer:

@@ -17,7 +17,7 @@ def writer_of(call: Call) -> Any:
     given: tuple[Any, ...] = call.parameters
     if head in FUNCTIONS:
         return functions.scalar_function(head)
-    if head in functions.FAST or head == "fast_div":
+    if head in functions.FAST:
         return functions.fast_function(head)
     match head:
         case "to":

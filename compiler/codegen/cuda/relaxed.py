@@ -21,7 +21,6 @@ from dslc.compiler.ir.types import DType
 
 _INSIDE: Final = frozenset({"add", "sub", "mul", "div", "neg", "abs", "min", "max", "exp", "tanh", "erf", "sqrt"})
 _LOG2_E: Final = math.log2(math.e)
-_ONE: Final = as_expr(1)
 #: exp(a^2) * erfc(a) = t * (c0 + t * (c1 + ...)) for t = 1 / (1 + _SLOPE * a), to 2^-20 of it for 0 <= a <= 9.6: least
 #: squares with Lawson's weights. Hastings' form (Abramowitz and Stegun 7.1.26), fitted for small values, too.
 _SLOPE: Final = 0.375
@@ -78,14 +77,14 @@ def _inner(expr: Expr, dtype: DType) -> Expr:
 def _logistic(u: Expr) -> tuple[Expr, Expr]:
     """``s = 1 / (1 + exp(-2 * u))``, which is ``(1 + tanh(u)) / 2``, and ``1 - s``; 0 where they are not normal."""
     exponential = Expr("flushed_exp2", (_product(u, as_expr(-2 * _LOG2_E)),))
-    finite = call("min", exponential, 2.0**127)  # by which ``fast_ratio`` gives 0: the rest then is 0, too
-    s = Expr("fast_ratio", (_ONE, 1 + finite))
+    finite = call("min", exponential, 2.0**127)  # of which ``fast_inverse`` makes 0: the rest then is 0, too
+    s = Expr("fast_inverse", (1 + finite,))
     return s, s * finite
 
 
 def _one_and_erf(u: Expr) -> Expr:
     """``1 + erf(u)``, below 0 as erfc, so that nothing is lost."""
-    t = Expr("fast_ratio", (_ONE, Expr("fma", (call("abs", u), as_expr(_SLOPE), _ONE))))
+    t = Expr("fast_inverse", (Expr("fma", (call("abs", u), as_expr(_SLOPE), as_expr(1))),))
     found = as_expr(_ERFC[-1])
     for coefficient in _ERFC[-2::-1]:
         found = Expr("fma", (found, t, as_expr(coefficient)))
@@ -122,7 +121,9 @@ def _ratio(x: Expr, y: Expr) -> Expr:
         case Expr("const", value=value) if value and math.isfinite(1 / value):
             return _product(x, as_expr(1 / value))
     low, high = _bounds(y)
-    return Expr("fast_ratio" if low >= 2**-126 and high <= 2**126 else "fast_div", (x, y))
+    if low >= 2.0**-126 and high <= 2.0**126:
+        return _product(x, Expr("fast_inverse", (y,)))
+    return Expr("fast_div", (x, y))
 
 
 def _bounds(x: Expr) -> tuple[float, float]:
