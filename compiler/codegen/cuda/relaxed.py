@@ -117,13 +117,10 @@ def _factors(x: Expr) -> tuple[float | None, Expr | None]:
 
 
 def _ratio(x: Expr, y: Expr) -> Expr:
-    match y:
-        case Expr("const", value=value) if value and math.isfinite(1 / value):
-            return _product(x, as_expr(1 / value))
     low, high = _bounds(y)
-    if low >= 2.0**-126 and high <= 2.0**126:
-        return _product(x, Expr("fast_inverse", (y,)))
-    return Expr("fast_div", (x, y))
+    if low < 2.0**-126 or high > 2.0**126:
+        return Expr("fast_div", (x, y))
+    return _product(x, as_expr(1 / y.value) if y.function == "const" else Expr("fast_inverse", (y,)))
 
 
 def _bounds(x: Expr) -> tuple[float, float]:
