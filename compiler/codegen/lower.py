@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from dslc.compiler.codegen import (
@@ -83,7 +84,13 @@ def lower(node: Node) -> list[Launch] | None:
             launches = correlate.LOWERED[node.op.name](node)
     if launches is None or any(len(x.reads) + len(x.writes) > MAX_ARGUMENTS for x in launches):
         return None
-    return _spread([x for x in launches if tasks(x.spec)])
+    return _spread([x for x in map(_placed, launches) if tasks(x.spec)])
+
+
+def _placed(launch: Launch) -> Launch:
+    """The launch by the axes that are left."""
+    whole = isinstance(launch.spec, Region) and launch.spec.whole
+    return replace(launch, spec=replace(launch.spec, whole=())) if whole else launch
 
 
 _FEW: Final = 16  # tasks of a kernel, which leave threads idle

@@ -33,13 +33,25 @@ Combine: TypeAlias = Literal["sum", "prod", "max", "min"]
 
 
 @dataclass(frozen=True, slots=True)
+class Unravelled:
+    """Axes of an argument that are one for the region: ``offset`` plus index times stride over outer, then inner axes
+    is a row-major number in axes of ``sizes``, and each of these moves the argument by its one of ``steps``."""
+
+    strides: tuple[int, ...]
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Access:
     """Where an argument's element lies: ``offset`` plus index times stride over outer, then inner axes, in elements.
 
     A stride of 0 repeats; any other view (transposed, sliced, reversed) is a matter of strides and offset. Along the
     last outer axis ``repeat`` neighbours share an element: its index counts divided by ``repeat``, rounded down; that
     is for inputs of regions without inner axes. ``bits``: of b1, element i is bit ``i % 8`` of byte ``i // 8``; strides
-    that are not 0 or 1 are multiples of 8, as is the size where the stride is 1. For GPUs.
+    that are not 0 or 1 are multiples of 8, as is the size where the stride is 1. ``unravelled``: what moves an input
+    beside its strides, in regions with inner axes. Both are for GPUs.
     """
 
     dtype: DType
@@ -47,6 +59,11 @@ class Access:
     offset: int = 0
     repeat: int = 1
     bits: bool = False
+    unravelled: tuple[Unravelled, ...] = ()
+
+    def moves(self, first: int = 0, end: int | None = None) -> bool:
+        """Whether elements differ along axes from ``first`` up to ``end``."""
+        return any(self.strides[first:end]) or any(any(u.strides[first:end]) for u in self.unravelled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +153,8 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class Region:
     """Sizes of the axes, how arguments are addressed (over outer + inner axes), the stages, and the axes (of outer +
-    inner) whose indices are values."""
+    inner) whose indices are values. ``whole``, where known: the strides of an element's row-major number in the tensor
+    that is reduced, which say what axes are neighbours however arguments lie."""
 
     outer: tuple[int, ...]
     inner: tuple[int, ...]
@@ -144,6 +162,7 @@ class Region:
     outputs: tuple[Access, ...]
     stages: tuple[Stage, ...]
     indices: tuple[int, ...] = ()
+    whole: tuple[int, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -170,9 +189,10 @@ class RegionBuilder:
         inputs: Sequence[Access],
         outputs: Sequence[Access],
         indices: Sequence[int] = (),
+        whole: Sequence[int] = (),
     ) -> None:
         named = tuple(axis for axis in indices if (*outer, *inner)[axis] != 1)
-        self._region = Region(tuple(outer), tuple(inner), tuple(inputs), tuple(outputs), (), named)
+        self._region = Region(tuple(outer), tuple(inner), tuple(inputs), tuple(outputs), (), named, tuple(whole))
         self._stages: list[Stage] = []
         self._count = self._region.first
         self._open: bool | None = None
@@ -276,17 +296,23 @@ def broadcast_strides(shape: Sequence[int], wide: Sequence[int]) -> tuple[int, .
 
 
 def collapsed(region: Region) -> Region:
-    """The same region with axes of size 1 dropped and neighbours merged where all arguments allow it. Axes whose index
-    is a value stay as they are."""
+    """The same region with axes of size 1 dropped and neighbours merged where all arguments and the whole allow it.
+    Axes whose index is a value stay as they are."""
     drawn = [let.place for stage in region.stages for let in stage.lets if isinstance(let, Bits)]
-    accesses = (*region.inputs, *region.outputs, *drawn)
+    arguments = [*region.inputs, *region.outputs, *drawn]
+    each = [a.strides for a in arguments] + [u.strides for a in arguments for u in a.unravelled]
+    each += [region.whole] if region.whole else []
+    repeats = [a.repeat for a in arguments] + [1] * (len(each) - len(arguments))
     split = len(region.outer)
     alone = set(region.indices)
-    outer = _merged(region.outer, [a.strides[:split] for a in accesses], [a.repeat for a in accesses], alone)
-    inner = _merged(
-        region.inner, [a.strides[split:] for a in accesses], [1] * len(accesses), {a - split for a in alone}
-    )
-    merged = [replace(a, strides=o + i) for a, o, i in zip(accesses, outer.strides, inner.strides)]
+    outer = _merged(region.outer, [s[:split] for s in each], repeats, alone)
+    inner = _merged(region.inner, [s[split:] for s in each], [1] * len(each), {a - split for a in alone})
+    strides = iter([o + i for o, i in zip(outer.strides, inner.strides)])
+    merged = [replace(a, strides=next(strides)) for a in arguments]
+    merged = [
+        replace(a, unravelled=tuple(replace(u, strides=next(strides)) for u in a.unravelled)) if a.unravelled else a
+        for a in merged
+    ]
     count, behind = len(region.inputs), len(region.inputs) + len(region.outputs)
     places = dict(zip(drawn, merged[behind:]))
     placed = {**outer.places, **{split + k: len(outer.sizes) + v for k, v in inner.places.items()}}
@@ -296,12 +322,13 @@ def collapsed(region: Region) -> Region:
         inner=inner.sizes,
         inputs=tuple(merged[:count]),
         outputs=tuple(merged[count:behind]),
-        stages=tuple(_drawn_at(stage, places) for stage in region.stages) if drawn else region.stages,
+        stages=tuple(drawn_at(stage, places) for stage in region.stages) if drawn else region.stages,
         indices=tuple(placed[axis] for axis in region.indices),
+        whole=next(strides, ()),
     )
 
 
-def _drawn_at(stage: Stage, places: Mapping[Access, Access]) -> Stage:
+def drawn_at(stage: Stage, places: Mapping[Access, Access]) -> Stage:
     """The stage whose random bits have other places."""
     return replace(
         stage, lets=tuple(replace(x, place=places[x.place]) if isinstance(x, Bits) else x for x in stage.lets)

@@ -45,7 +45,14 @@ class Rows:
         sources = [self._access(v.type, k) for v, k in zip(self.reads, reads, strict=True)]
         self.outputs = [self._access(v.type, k) for v, k in zip(self.writes, writes, strict=True)]
         self.count = math.prod(shape[a] for a in self.over)
-        self.b = RegionBuilder([shape[a] for a in self.kept], [shape[a] for a in self.over], sources, self.outputs)
+        whole = dense(shape)
+        self.b = RegionBuilder(
+            [shape[a] for a in self.kept],
+            [shape[a] for a in self.over],
+            sources,
+            self.outputs,
+            whole=[whole[a] for a in (*self.kept, *self.over)],
+        )
 
     def _access(self, type: TensorType, kind: Kind) -> Access:
         inner = (0,) * len(self.over)

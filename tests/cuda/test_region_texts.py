@@ -175,6 +175,45 @@ def test_the_order_of_a_sum_is_of_sizes_and_dtypes_alone(
     assert found[0] and all(a.tobytes() == b.tobytes() for other in found for a, b in zip(found[0], other, strict=True))
 
 
+SPREAD: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]] = [
+    # the sum's shape, its axes, the shape of what is read beside the whole, launches
+    ((32, 7, 7, 96), (0, 1, 2), (32, 1, 1, 96), 2),  # columns: a gradient of a mean over an image
+    ((32, 7, 7, 96), (0, 1, 2), (1, 7, 7, 1), 2),
+    ((32, 7, 7, 96), (0, 1, 2), (32, 1, 7, 1), 2),
+    ((211, 7, 128), (0, 1), (211, 1, 128), 3),  # in parts, and a smaller part
+    ((5, 3, 3, 16), (0, 1, 2), (5, 1, 1, 16), 1),
+    ((40, 3, 16, 96), (0, 2, 3), (40, 1, 1, 1), 2),  # rows of channels: vectors of neighbours
+    ((40, 3, 16, 96), (0, 2, 3), (1, 3, 16, 1), 2),
+    ((40, 3, 16, 97), (0, 2, 3), (1, 1, 1, 97), 2),  # vectors on both sides of an edge
+    ((40, 3, 8, 49), (0, 2, 3), (40, 1, 8, 1), 1),
+    ((3, 1300, 49), (1, 2), (1, 1300, 1), 3),
+    ((3, 1300, 49), (1, 2), (1, 1, 49), 3),
+    ((300, 8, 49), (1, 2), (300, 8, 1), 1),
+]
+
+
+@pytest.mark.parametrize(("shape", "over", "narrow", "count"), SPREAD, ids=str)
+@pytest.mark.parametrize("kind", [DType.F32, DType.BF16], ids=str)
+def test_the_order_of_a_sum_is_the_same_however_its_inputs_lie(
+    shape: tuple[int, ...], over: tuple[int, ...], narrow: tuple[int, ...], count: int, kind: DType
+) -> None:
+    """What is read in one program and made in place in another, as an expanded gradient."""
+    rng = np.random.default_rng(0)
+    wide, small = (simulator.held(x, kind) for x in drawn(rng, shape, narrow))
+    cast = (("dtype", DType.F32),)
+    body = (("cast", (0,), cast), ("cast", (1,), cast), ("mul", (2, 3), ()))
+    attrs: dict[str, Any] = {"body": body, "summed": (3, 4), "over": over}
+    found = []
+    for other in (np.ascontiguousarray(np.broadcast_to(small, shape)), small):
+        values = [Input(f"x{i}", Kind.DATA, TensorType(kind, x.shape)).value for i, x in enumerate((wide, other))]
+        node = Builder(name="here").node(OPS["fused_sums"], *values, **attrs)
+        assert len(lower(node) or []) == count
+        found.append(simulated(node, [wide, other]) or [])
+    products = simulator.held(wide, kind).astype(np.float64) * np.broadcast_to(small, shape)
+    np.testing.assert_allclose(found[1][1], np.sum(products, axis=over), rtol=1e-4)
+    assert found[0] and all(a.tobytes() == b.tobytes() for a, b in zip(*found, strict=True))
+
+
 @pytest.mark.parametrize("rows", [69_632, 67_601])
 def test_sums_of_a_sweep_that_registers_do_not_hold(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """They lie in shared memory; the bits are the same. So it is from about 10,000 columns on."""

@@ -20,6 +20,7 @@ from dslc.compiler.codegen import (
 )
 from dslc.compiler.codegen.cuda import attention, contractions, drawing, foreach, indexing, ordering, picking, pooling
 from dslc.compiler.codegen.cuda.inside import computed_inside
+from dslc.compiler.codegen.cuda.joined import joined
 from dslc.compiler.codegen.cuda.regions import sized, writes
 from dslc.compiler.codegen.cuda.split import split
 from dslc.compiler.codegen.cuda.sweep import sweep
@@ -73,6 +74,7 @@ def _prepared(node: Node, launches: list[Launch]) -> list[Launch]:
         (node.inputs[i], node.outputs[o]) for i, o in node.op.inplace if i < len(node.inputs) and o < len(node.outputs)
     ]
     launches = [x for x in launches if not isinstance(x.spec, Region) or writes(x.spec)]
+    launches = [replace(x, spec=joined(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
     if not isinstance(node.op, FusedSums):  # whose values are results of ops
         launches = [replace(x, spec=computed_inside(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
     blocks = {block for launch in launches for block in launch.scratch}

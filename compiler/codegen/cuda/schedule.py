@@ -125,30 +125,28 @@ def is_flat(region: Region) -> bool:
     return not region.inner or not any((s.stores or s.raises) and not s.element for s in region.stages)
 
 
-def moves(access: Access, first: int, last: int) -> bool:
-    """Whether an argument's elements differ along axes first..last."""
-    return any(access.strides[first:last])
-
-
 def has_columns(region: Region) -> bool:
-    """Whether neighbours of the largest arguments lie along the last outer axis rather than the last inner one."""
-    split, rank = len(region.outer), len(region.outer) + len(region.inner)
+    """Whether neighbours of the whole lie along the last outer axis rather than the last inner one; where that is not
+    known, those of the largest arguments."""
+    split = len(region.outer)
     if not region.outer or not region.inner:
         return bool(region.outer) and not region.inner
-    full = [a for a in (*region.inputs, *region.outputs) if moves(a, split - 1, split) and moves(a, split, rank)]
+    if region.whole:
+        return region.whole[split - 1] < region.whole[-1]
+    full = [a for a in (*region.inputs, *region.outputs) if a.moves(split - 1, split) and a.moves(split)]
     down = sum(a.strides[split - 1] == 1 for a in full)
     return down > sum(a.strides[-1] == 1 for a in full)
 
 
 def vector_of(region: Region) -> int:
     """Elements of 16 bytes, before any size has a say."""
-    arguments = [a for a in (*region.inputs, *region.outputs) if any(a.strides)]
+    arguments = [a for a in (*region.inputs, *region.outputs) if a.moves()]
     return max(_nominal(region), BYTE) if any(a.bits for a in arguments) else _nominal(region)
 
 
 def _nominal(region: Region) -> int:
     """As ``vector_of``, whether there are bits or not."""
-    arguments = [a for a in (*region.inputs, *region.outputs) if any(a.strides)]
+    arguments = [a for a in (*region.inputs, *region.outputs) if a.moves()]
     sizes = [a.dtype.itemsize for a in arguments if not a.bits] or [4]
     return max(16 // max(sizes), min(16 // min(sizes), 32 // max(sizes)))
 
@@ -162,11 +160,9 @@ def needs_wide_index(region: Region) -> bool:
     """Whether a number of an element, of the region or of an argument, may pass i32."""
     if any(isinstance(let, Fetch) for stage in region.stages for let in stage.lets):
         return True  # how far it reaches is not known
-    sizes = (*region.outer, *region.inner)
-    spans = [
-        abs(a.offset) + sum(max(0, size - 1) * abs(s) for size, s in zip(sizes, a.strides))
-        for a in (*region.inputs, *region.outputs)
-    ]
+    sizes, arguments = (*region.outer, *region.inner), (*region.inputs, *region.outputs)
+    spans = [abs(a.offset) + sum(max(0, size - 1) * abs(s) for size, s in zip(sizes, a.strides)) for a in arguments]
+    spans = [n + sum(math.prod(u.sizes) * max(u.steps) for u in a.unravelled) for n, a in zip(spans, arguments)]
     # what is not there is counted too, up to a whole block behind the end
     return max(math.prod(sizes), *spans, 0) >= (1 << 31) - (1 << 21)
 
@@ -214,7 +210,7 @@ def turned_axis(access: Access) -> int | None:
 
 def flattened(region: Region) -> Region:
     """A region without reductions as one of rows alone."""
-    return collapsed(replace(region, outer=(*region.outer, *region.inner), inner=()))
+    return collapsed(replace(region, outer=(*region.outer, *region.inner), inner=(), whole=()))
 
 
 def _held(region: Region) -> int:
@@ -244,7 +240,7 @@ def _rows(region: Region) -> Rows:
     wide = any(a.dtype.itemsize == 8 for a in (*region.inputs, *region.outputs))
     if team <= (_MAX_TEAM // 2 if wide else _MAX_TEAM):
         return Rows(region.rows, vector, -(-vectors // team), team, 1, 1)
-    loaded = sum(any(a.strides[len(region.outer) :]) for a in region.inputs)
+    loaded = sum(a.moves(len(region.outer)) for a in region.inputs)
     held = held if loaded == 1 else held // 2 or 1
     return Rows(region.rows, vector, held, _LONG_TEAM, 1, -(-vectors // (_LONG_TEAM * held)))
 
@@ -262,9 +258,9 @@ def _vectors(region: Region) -> int:
     """How many vectors of its rows a thread has in registers: in f32 what belongs to the rows and their sums, and half
     as wide what it loads and writes, which counts half."""
     split = len(region.outer)
-    moved = [a for a in (*region.inputs, *region.outputs) if moves(a, split, split + len(region.inner))]
+    moved = [a for a in (*region.inputs, *region.outputs) if a.moves(split)]
     used = {n for stage in region.stages if stage.element for n in used_values(stage)}
-    owned = [a for n, a in enumerate(region.inputs) if n in used and a not in moved and moves(a, split - 1, split)]
+    owned = [a for n, a in enumerate(region.inputs) if n in used and a not in moved and a.moves(split - 1, split)]
     sums = max(len(stage.reduces) for stage in region.stages)
     return 2 * (len(owned) + sums) + len(moved)
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from dslc.compiler.codegen.cuda.schedule import FEW, Columns, Flat, Tiles, schedule
 from dslc.compiler.codegen.cuda.stages import dtypes_of, read_by, register_dtype, substituted, used_values
@@ -34,6 +34,7 @@ from dslc.compiler.codegen.region import (
     Region,
     Stage,
     Store,
+    Unravelled,
     collapsed,
     dense,
 )  # fmt: skip
@@ -42,6 +43,7 @@ from dslc.compiler.ir.scalar import Expr, argument
 from dslc.compiler.ir.types import DType
 
 _Place: TypeAlias = Callable[[Access], Access]
+_Moved = TypeVar("_Moved", Access, Unravelled)
 _ENOUGH: Final = 264  # blocks that keep a large GPU busy
 _SOME: Final = 64  # blocks that are busy for no longer than a launch takes, where all is in a cache
 _WANTED: Final = 528  # blocks after a split
@@ -157,8 +159,8 @@ class _New:
     Until the end inputs are numbered -1, -2, ... and computed values 0, 1, ...
     """
 
-    def __init__(self, outer: Sequence[int], inner: Sequence[int]) -> None:
-        self.outer, self.inner = tuple(outer), tuple(inner)
+    def __init__(self, outer: Sequence[int], inner: Sequence[int], whole: Sequence[int] = ()) -> None:
+        self.outer, self.inner, self.whole = tuple(outer), tuple(inner), tuple(whole)
         self.reads: list[tuple[Value | Scratch, Access]] = []
         self.writes: list[tuple[Value | Scratch, Access]] = []
         self.stages: list[Stage] = []
@@ -191,7 +193,7 @@ class _New:
     def launch(self) -> Launch:
         inputs, outputs = (tuple(access for _, access in x) for x in (self.reads, self.writes))
         stages = tuple(self._numbered(stage) for stage in self.stages if stage != Stage(stage.element))
-        region = collapsed(Region(self.outer, self.inner, inputs, outputs, stages))
+        region = collapsed(Region(self.outer, self.inner, inputs, outputs, stages, whole=self.whole))
         return Launch(region, tuple(v for v, _ in self.reads), tuple(v for v, _ in self.writes))
 
     def _add(self, **parts: Any) -> Expr:
@@ -263,15 +265,23 @@ class _Splitter:
         for parts, size, first in spans:
             piece = cut.piece if parts > 1 else size
             inner = [*region.inner[: cut.axis], size // piece, piece, *region.inner[cut.axis + 1 :]]
-            new = _New((parts, *region.outer), inner)
 
-            def part(access: Access, parts: int = parts, first: int = first, piece: int = piece) -> Access:
+            def within(strides: tuple[int, ...], parts: int = parts, piece: int = piece) -> tuple[int, ...]:
                 at = self.split + cut.axis
-                before, stride, behind = access.strides[:at], access.strides[at], access.strides[at + 1 :]
-                within = (stride * piece * parts, stride) if cut.interleaved else (stride * piece, stride)
-                step = stride * (piece if cut.interleaved else cut.size)
-                offset = access.offset + stride * cut.size * first
-                return replace(access, strides=(step, *before, *within, *behind), offset=offset)
+                before, stride, behind = strides[:at], strides[at], strides[at + 1 :]
+                own = (stride * piece * parts, stride) if cut.interleaved else (stride * piece, stride)
+                return (stride * (piece if cut.interleaved else cut.size), *before, *own, *behind)
+
+            def part(
+                access: Access, first: int = first, within: Callable[[tuple[int, ...]], tuple[int, ...]] = within
+            ) -> Access:
+                def moved(argument: _Moved) -> _Moved:
+                    start = argument.strides[self.split + cut.axis] * cut.size * first
+                    return replace(argument, strides=within(argument.strides), offset=argument.offset + start)
+
+                return replace(moved(access), unravelled=tuple(moved(u) for u in access.unravelled))
+
+            new = _New((parts, *region.outer), inner, within(region.whole) if region.whole else ())
 
             known: dict[int, Expr] = {}
             self._element_stage(new, number, known, part)

@@ -104,6 +104,8 @@ def _merged(rows: Launch, columns: Launch) -> Region | None:
     """The region of rows with the columns' elements as a last stage, where both go over the same tensors."""
     a: Region = rows.spec
     b: Region = columns.spec
+    if any(x.unravelled for x in (*a.inputs, *b.inputs)):
+        return None
     if a.indices or b.indices or len(a.outer) != 1 or len(a.inner) != 1 or (b.outer, b.inner) != (a.inner, a.outer):
         return None
     if not isinstance(schedule(a), Rows) or not isinstance(schedule(b), Columns):

@@ -52,7 +52,8 @@ class _Columns(Teams):
         return access.strides[self.split - 1]
 
     def _others(self, access: Access) -> tuple[int, ...]:
-        return (*access.strides[: self.split - 1], *access.strides[self.split :])
+        steps = [step for own in access.unravelled for step in own.steps]
+        return (*access.strides[: self.split - 1], *access.strides[self.split :], *steps)
 
     def running(self, scan: Scan, value: str) -> str:
         assert self.schedule.parts == self.held == 1, "a thread has its columns to itself"

@@ -9,7 +9,7 @@ from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.stages import STEP, identity
 from dslc.compiler.codegen.cuda.sweep import Sweep
 from dslc.compiler.codegen.cuda.teams import RESIDENT, Teams
-from dslc.compiler.codegen.cuda.text import Index
+from dslc.compiler.codegen.cuda.text import Index, power_of_two
 from dslc.compiler.codegen.cuda.values import Reg
 from dslc.compiler.codegen.region import Access, Region, Scan
 from dslc.compiler.ir.types import DType
@@ -63,10 +63,17 @@ class _Rows(Teams):
         return self.text.ramp(numbers, self.vector, 1)
 
     def along(self, access: Access) -> int:
-        return access.strides[-1] if self.region.inner else 0
+        if not self.region.inner:
+            return 0
+        return access.strides[-1] + sum(own.strides[-1] * own.steps[-1] for own in access.unravelled)
 
     def _others(self, access: Access) -> tuple[int, ...]:
-        return access.strides[:-1]
+        steps = [step for own in access.unravelled for step in (own.steps[:-1] if own.strides[-1] else own.steps)]
+        return (*access.strides[:-1], *steps)
+
+    def _straddles(self, access: Access) -> bool:
+        along = [own for own in access.unravelled if own.strides[-1]]
+        return any(power_of_two(own.sizes[-1], own.offset, *own.strides[:-1]) % self.vector for own in along)
 
     def running(self, scan: Scan, value: str) -> str:
         team = self.schedule.team

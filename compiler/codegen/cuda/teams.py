@@ -124,7 +124,7 @@ class Teams(ABC):
         for number in sorted(used_values(stage)):
             if number < len(self.region.inputs) and self.known[number] is None:
                 access = self._access(number)
-                if any(access.strides[self.split :]):
+                if access.moves(self.split):
                     continue
                 vector, at = self._row_place(number)
                 self.known[number] = self._load(number, vector, at, self.guard)
@@ -201,7 +201,8 @@ class Teams(ABC):
 
     def _differs(self, number: int) -> bool:
         """Whether the elements of a vector lie at different places."""
-        return self.vector > 1 and self.along(self._access(number)) != 0
+        access = self._access(number)
+        return self.vector > 1 and (self.along(access) != 0 or self._straddles(access))
 
     def _raise(self, stage: Stage, known: list[Reg | None], mask: str | None) -> None:
         for flag in stage.raises:
@@ -349,7 +350,7 @@ class Teams(ABC):
             return self.loaded[number]
         vector, at, mask = self._element_place(number, numbers, mask)
         reg = self._load(number, vector, at, mask)
-        if self.along(self._access(number)) == 0 and self.vector > 1:
+        if self.vector > 1 and not self._differs(number):
             reg = Reg(self.text.set(self.text.call("each", (self.vector,), reg.text)), reg.dtype)
         if self.chunks == 1:
             self.loaded[number] = reg
@@ -366,25 +367,44 @@ class Teams(ABC):
         self, number: int, numbers: Index, mask: str | None, whole: bool = True
     ) -> tuple[int, str, str | None]:
         text, access = self.text, self._access(number)
-        first = self._first(access, self._base(number), numbers)
         stride = self.along(access)
+        if self._straddles(access):
+            first = self._first(access, self._base(number), self.elements(numbers), whole=False)
+            return 1, text.known(first), self._mask_of(self.vector, mask)
+        first = self._first(access, self._base(number), numbers)
         if stride == 0 or self.vector == 1:
             return 1, text.known(first), mask
         vector = power_of_two(self.vector, access.offset, *self._others(access)) if stride == 1 and whole else 1
         count = self.vector // vector
         at = text.known(text.ramp(first, count, vector * stride))
-        if count > 1 and mask is not None and self.mask is not None:
-            mask = text.set(text.call("each", (count,), mask))
-        return vector, at, mask
+        return vector, at, self._mask_of(count, mask)
 
-    def _first(self, access: Access, base: Index, numbers: Index) -> Index:
-        """Where the first elements of the vectors lie; ``base``: where the rows do."""
-        inside = access.strides[self.split :]
+    def _mask_of(self, count: int, mask: str | None) -> str | None:
+        """The mask of the vectors for ``count`` parts of each."""
+        if count == 1 or mask is None or self.mask is None:
+            return mask
+        return self.text.set(self.text.call("each", (count,), mask))
+
+    def _first(self, access: Access, base: Index, numbers: Index, whole: bool = True) -> Index:
+        """Where the first elements of the vectors lie, or all elements if not ``whole``, which have these numbers;
+        ``base``: where the rows do."""
+        text, inside = self.text, access.strides[self.split :]
         if inside == dense(self.region.inner):
-            return self.text.plus(numbers, base)
-        if self.indices is None:
-            self.indices = self.text.unravel(numbers, self.region.inner)
-        return self.text.dot(base, self.indices, inside)
+            return text.plus(numbers, base)
+        if whole and self.indices is not None:
+            indices = self.indices
+        else:
+            indices = text.unravel(numbers, self.region.inner)
+            self.indices = indices if whole else self.indices
+        first = text.dot(base, indices, inside)
+        for own in access.unravelled:
+            place = text.dot(own.offset, [*self.outer, *indices], own.strides)
+            first = text.dot(first, text.unravel(place, own.sizes), own.steps)
+        return first
+
+    def _straddles(self, access: Access) -> bool:
+        """Whether a vector's elements may lie on both sides of an edge of the argument."""
+        return False
 
     @abstractmethod
     def _others(self, access: Access) -> tuple[int, ...]:

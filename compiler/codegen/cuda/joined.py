@@ -1,0 +1,65 @@
+"""Neighbouring inner axes as one, though not all arguments lie so.
+
+A sum over the first three axes of bf16[32, 7, 7, 2048] runs over 1568 elements. Where an input is of [32, 1, 1, 2048],
+its axes do not merge. But how a sum is cut, and so its order, shall be a matter of its sizes and not of what it reads:
+a step that is read in one program and computed in place in another gives the same bits in both::
+
+    before    outer (2048) inner (32, 49)    x strides (1, 100352, 2048)    dy strides (1, 2048, 0)
+    after     outer (2048) inner (1568)      x strides (1, 2048)            dy strides (1, 0), unravelled (32, 49)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from dslc.compiler.codegen.region import Access, Bits, Region, Unravelled, drawn_at
+
+
+def joined(region: Region) -> Region:
+    """The region whose inner axes are one where they are neighbours in its whole tensor."""
+    split, groups = len(region.outer), list[list[int]]()
+    beside = region.whole[split:]
+    for axis, size in enumerate(region.inner):
+        if groups and beside and beside[axis - 1] == size * beside[axis]:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    if len(groups) == len(region.inner):
+        return region
+    assert all(axis < split for axis in region.indices), "an axis whose index counts stays by itself"
+
+    def with_groups(access: Access) -> Access:
+        strides, unravelled = [*access.strides[:split]], [*access.unravelled]
+        for number, group in enumerate(groups):
+            sizes, steps = _merged([region.inner[a] for a in group], [access.strides[split + a] for a in group])
+            strides.append(steps[0] if len(steps) == 1 else 0)
+            if len(steps) > 1:
+                place = [0] * (split + len(groups))
+                place[split + number] = 1
+                unravelled.append(Unravelled(tuple(place), sizes, steps))
+        return replace(access, strides=tuple(strides), unravelled=tuple(unravelled))
+
+    drawn = [let.place for stage in region.stages for let in stage.lets if isinstance(let, Bits)]
+    places = {place: with_groups(place) for place in drawn}
+    outputs = tuple(map(with_groups, region.outputs))
+    assert not any(a.unravelled for a in (*outputs, *places.values())), "these lie as the whole does"
+    return replace(
+        region,
+        inner=tuple(prod(region.inner[a] for a in group) for group in groups),
+        inputs=tuple(map(with_groups, region.inputs)),
+        outputs=outputs,
+        stages=tuple(drawn_at(stage, places) for stage in region.stages) if drawn else region.stages,
+        whole=(*region.whole[:split], *(beside[group[-1]] for group in groups)),
+    )
+
+
+def _merged(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Axes as one argument sees them: the fewest, and the stride of each."""
+    found: list[tuple[int, int]] = []
+    for size, stride in zip(sizes, strides):
+        if found and found[-1][1] == size * stride:
+            size *= found.pop()[0]
+        found.append((size, stride))
+    return tuple(size for size, _ in found), tuple(stride for _, stride in found)
