@@ -109,7 +109,7 @@ class Judged:
     rounded: float
     accurate: float
     other_nan: int
-    allowed: int
+    allowed: float
 
     @property
     def wrong(self) -> list[str]:
@@ -140,5 +140,5 @@ def judged(name: str, attrs: Mapping[str, Any], dtype: DType, compute: Callable[
     rms = (float(np.sqrt(np.mean(x**2))) for x in off)
     nan = int(np.sum(np.isnan(found) != np.isnan(accurate)))
     # where gelu is least its gradient's terms cancel, of whose 24 bits f16 shows more than its own
-    allowed = 3 if name == "gelu_grad" and dtype is DType.F16 else 1
+    allowed = 3 if name == "gelu_grad" and dtype is DType.F16 else 0.63  # half by rounding, an eighth by tanh
     return Judged(float(off[0].max()), *rms, nan, allowed)
