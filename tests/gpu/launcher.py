@@ -39,6 +39,7 @@ class Gpu:
         self.call("cuCtxSetCurrent", self.call("cuDevicePrimaryCtxRetain", self.device))
         self.stream = self.call("cuStreamCreate", 1)
         self.modules: dict[str, Any] = {}
+        self.parameters: dict[int, int] = {}  # of each kernel
 
     def call(self, name: str, *args: Any) -> Any:
         answer = getattr(self.driver, name)(*args)
@@ -83,10 +84,13 @@ class Gpu:
         """The function of that name; a module is loaded once."""
         if symbol not in self.modules:
             self.modules[symbol] = self.call("cuModuleLoadData", cubin)
-        return self.call("cuModuleGetFunction", self.modules[symbol], symbol.encode())
+        found = self.call("cuModuleGetFunction", self.modules[symbol], symbol.encode())
+        if int(found) not in self.parameters:
+            self.parameters[int(found)] = self._parameters(found)
+        return found
 
-    def parameters(self, kernel: Any) -> int:
-        """How many a kernel takes. The driver reads as many addresses, whatever it is given."""
+    def _parameters(self, kernel: Any) -> int:
+        """How many arguments a kernel takes."""
         count = 0
         while not int(self.driver.cuFuncGetParamInfo(kernel, count)[0]):
             count += 1
@@ -95,7 +99,8 @@ class Gpu:
     def launch(
         self, kernel: Any, grid: Sequence[int], block: Sequence[int], shared: int, addresses: Sequence[int]
     ) -> None:
-        assert len(addresses) == self.parameters(kernel), f"{len(addresses)} arguments for {self.parameters(kernel)}"
+        wanted = self.parameters[int(kernel)]  # the driver reads as many, whatever there is
+        assert len(addresses) == wanted, f"{len(addresses)} arguments for a kernel of {wanted}"
         values = (ctypes.c_uint64 * max(1, len(addresses)))(*addresses)
         first = ctypes.addressof(values)
         pointers = (ctypes.c_void_p * max(1, len(addresses)))(*(first + 8 * i for i in range(len(addresses))))
