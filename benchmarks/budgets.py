@@ -4,30 +4,28 @@ within three budgets between that and the least that can be had.
     python benchmarks/budgets.py benchmarks/unrolled_lstm.nn benchmarks/attention_stack.nn
     python benchmarks/budgets.py benchmarks/attention_stack.nn --run     # on a GPU: times, in turns
 
-Bytes are those of a session: state, io and work. Modelled times are those of the roofline model. With ``--run`` losses
-and all tensors after five steps must have the bits of the plain step; times are the least of the turns.
+Bytes are those of a session: state, io and work. Modelled times are those of the roofline model, as parts of the plain
+step's. With ``--run`` losses and all tensors after five steps must have the bits of the plain step; times are the least
+of the turns.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+from variants import Builder, compared
 
 from dslc.cli.compile import options_of
 from dslc.cli.forecast import Forecast, all_sizes, forecasts
 from dslc.compiler.check.model import Checked, check_file
-from dslc.compiler.ops.registry import meanings
 from dslc.compiler.options import Options
-from dslc.compiler.pipeline import build
-from dslc.runtime import measure
-from dslc.runtime.load import load
-from dslc.runtime.session import Session
 
 #: Of what lies between the plain step and the least bytes, what each budget asks for.
 ASKED = (0.4, 0.7, 0.95)
+_HEAD = f"\n{'mirror':>10} {'bytes':>9} {'of plain':>8} {'again':>6} {'modelled':>8}"
 
 
 def _arguments() -> argparse.Namespace:
@@ -42,61 +40,59 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def planned(checked: Checked, options: Options) -> dict[str, tuple[Options, Forecast]]:
-    """Each variant's options and plan."""
+def planned(checked: Checked, options: Options) -> tuple[dict[str, Forecast], list[int]]:
+    """The plans of the plain step and of ``auto``, and the budgets."""
     [sizes] = all_sizes(checked, {})
     plain, automatic, least = forecasts(checked, options, sizes, ("never", "auto", 1))
-    found = {"never": (replace(options, mirror="never"), plain), "auto": (replace(options, mirror="auto"), automatic)}
     budgets = [plain.total - int(share * (plain.total - least.total)) for share in ASKED]
+    return {"never": plain, "auto": automatic}, budgets
+
+
+def foreseen(model: str, options: Options) -> None:
+    """Prints what each variant will take."""
+    checked = check_file(model)
+    plans, budgets = planned(checked, options)
+    [sizes] = all_sizes(checked, {})
     for budget, plan in zip(budgets, forecasts(checked, options, sizes, tuple(budgets))):
-        found[f"{budget / 1e6:,.0f} MB"] = (replace(options, mirror=budget), plan)
-    return found
+        plans[f"{budget / 1e6:,.0f} MB"] = plan
+    print(f"{checked.name}{_HEAD}", flush=True)
+    plain = plans["never"]
+    for name, plan in plans.items():
+        print(_line(name, plan.total, plain.total, plan.again, plan.seconds / plain.seconds), flush=True)
 
 
-def timed(checked: Checked, variants: dict[str, Options], turns: int, steps: int) -> dict[str, tuple[float, bool]]:
-    """Seconds of a step, and whether all bits are those of the first variant."""
+def measured(models: Sequence[str], options: Options, given: Sequence[str], turns: int, steps: int) -> None:
+    """Prints what each variant takes on the device. Models are timed when all is built."""
     with TemporaryDirectory() as folder:
-        sessions: dict[str, Session] = {}
-        for number, (name, options) in enumerate(variants.items()):
-            path = Path(folder) / f"v{number}.dslc"
-            path.write_bytes(build(checked, options).artifact)
-            device = "cpu" if options.target == "cpu" else "gpu"
-            sessions[name] = load(path, device=device, weights="init", seed=1, meanings=meanings())
-        first = next(iter(sessions.values()))
-        inputs = measure.random_inputs(first, measure.program_of(first, "train_step", {}))
-        losses = {n: [float(s.train_step(**inputs).loss) for _ in range(5)] for n, s in sessions.items()}
-        states = {n: {t: v.tobytes() for t, v in s.state_tensors().items()} for n, s in sessions.items()}
-        least = dict.fromkeys(sessions, float("inf"))
-        for _ in range(turns):
-            for name, session in sessions.items():
-                start = time.perf_counter()
-                for _ in range(steps):
-                    result = session.train_step(**inputs)
-                float(result.loss)
-                least[name] = min(least[name], (time.perf_counter() - start) / steps)
-        base = next(iter(sessions))
-        return {n: (least[n], losses[n] == losses[base] and states[n] == states[base]) for n in sessions}
+        builder = Builder(Path(folder), given)
+        started = {model: {mirror: builder.start(model, mirror) for mirror in ("never", "auto")} for model in models}
+        for model, variants in started.items():
+            _, budgets = planned(check_file(model), options)
+            variants |= {f"{budget / 1e6:,.0f} MB": builder.start(model, f"{budget}B") for budget in budgets}
+        built = {m: {name: v.result() for name, v in variants.items()} for m, variants in started.items()}
+        for model, made in built.items():
+            times = compared(made, "cpu" if options.target == "cpu" else "gpu", turns, steps)
+            print(f"{model}{_HEAD}  measured  of plain", flush=True)
+            for name, variant in made.items():
+                seconds, same = times[name]
+                line = _line(name, variant.bytes, made["never"].bytes, variant.again, 1 + variant.share)
+                line += f" {seconds * 1e3:7.2f}ms {seconds / times['never'][0]:9.3f}"
+                print(f"{line}  {'the same bits' if same else 'OTHER BITS'}", flush=True)
+
+
+def _line(name: str, taken: int, plain: int, again: int, modelled: float) -> str:
+    return f"{name:>10} {taken / 1e6:7,.0f}MB {taken / plain:8.3f} {again:6} {modelled:8.3f}"
 
 
 def main() -> None:
     args = _arguments()
-    for model in args.models:
-        checked = check_file(model)
-        found = planned(checked, options_of({"target": args.target, "precision": args.precision,
-                                             "providers": args.providers}))  # fmt: skip
-        times = timed(checked, {n: o for n, (o, _) in found.items()}, args.turns, args.steps) if args.run else {}
-        print(f"{checked.name}, {args.precision} for {args.target}\n"
-              f"{'mirror':>10} {'bytes':>9} {'of plain':>8} {'again':>6} {'modelled':>9} {'of plain':>8}"
-              + ("  measured  of plain" if times else ""))  # fmt: skip
-        plain = found["never"][1]
-        for name, (_, plan) in found.items():
-            line = (f"{name:>10} {plan.total / 1e6:7,.0f}MB {plan.total / plain.total:8.3f} {plan.again:6} "
-                    f"{plan.seconds * 1e3:7.2f}ms {plan.seconds / plain.seconds:8.3f}")  # fmt: skip
-            if name in times:
-                seconds, same = times[name]
-                line += f" {seconds * 1e3:7.2f}ms {seconds / times['never'][0]:9.3f}"
-                line += "  the same bits" if same else "  OTHER BITS"
-            print(line, flush=True)
+    asked = {"target": args.target, "precision": args.precision, "providers": args.providers}
+    if args.run:
+        given = [text for name, value in asked.items() for text in (f"--{name}", value)]
+        measured(args.models, options_of(asked), given, args.turns, args.steps)
+    else:
+        for model in args.models:
+            foreseen(model, options_of(asked))
 
 
 if __name__ == "__main__":

@@ -9,17 +9,10 @@ Losses and all tensors after a few steps must have the bits of the first variant
 from __future__ import annotations
 
 import argparse
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dslc.cli.compile import options_of
-from dslc.compiler.check.model import check_file
-from dslc.compiler.ops.registry import meanings
-from dslc.compiler.pipeline import build
-from dslc.runtime import measure
-from dslc.runtime.load import load
-from dslc.runtime.session import Session
+from variants import Builder, compared
 
 
 def _arguments() -> argparse.Namespace:
@@ -35,47 +28,21 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _session(args: argparse.Namespace, mirror: str, folder: Path) -> tuple[Session, str]:
-    """A session of the variant, and what its plan takes."""
-    dim, _, size = args.size.partition("=")
-    options = {"target": args.target, "providers": args.providers, "mirror": mirror,
-               "sizes": {"train": {dim: int(size)}} if dim else {}}  # fmt: skip
-    if args.precision:
-        options["precision"] = args.precision
-    made = build(check_file(args.model), options_of(options))
-    path = folder / f"{mirror}.dslc"
-    path.write_bytes(made.artifact)
-    step = next(r for r in made.reports if r.entry == "train_step")
-    planned = made.header["state"]["bytes"] + step.io_bytes + step.work_bytes
-    said = f"{planned / 1e9:7.3f} GB" + ("" if step.mirrored is None else f", modelled {step.mirrored.share:+.2%}")
-    return load(
-        path, device="cpu" if args.target == "cpu" else "gpu", weights="init", seed=1, meanings=meanings()
-    ), said
-
-
 def main() -> None:
     args = _arguments()
+    given = ["--target", args.target, "--providers", args.providers]
+    given += ["--size", f"train:{args.size}"] if args.size else []
+    given += ["--precision", args.precision] if args.precision else []
     with TemporaryDirectory() as folder:
-        made = {mirror: _session(args, mirror, Path(folder)) for mirror in args.mirror}
-        sessions = {mirror: session for mirror, (session, _) in made.items()}
-        first = next(iter(sessions.values()))
-        inputs = measure.random_inputs(first, measure.program_of(first, "train_step", {}))
-        losses = {m: [float(s.train_step(**inputs).loss) for _ in range(5)] for m, s in sessions.items()}
-        states = {m: {n: v.tobytes() for n, v in s.state_tensors().items()} for m, s in sessions.items()}
-        times: dict[str, list[float]] = {mirror: [] for mirror in sessions}
-        for _ in range(args.turns):
-            for mirror, session in sessions.items():
-                start = time.perf_counter()
-                for _ in range(args.steps):
-                    result = session.train_step(**inputs)
-                float(result.loss)
-                times[mirror].append((time.perf_counter() - start) / args.steps)
-        base = args.mirror[0]
-        for mirror, (_, said) in made.items():
-            same = losses[mirror] == losses[base] and states[mirror] == states[base]
-            least = min(times[mirror])
-            print(f"{mirror:8} {least * 1e3:9.3f} ms, {least / min(times[base]):.4f} of {base}; {said}; "
-                  f"{'the same bits' if same else 'OTHER BITS'}")  # fmt: skip
+        builder = Builder(Path(folder), given)
+        started = {mirror: builder.start(args.model, mirror) for mirror in args.mirror}
+        made = {mirror: future.result() for mirror, future in started.items()}
+        found = compared(made, "cpu" if args.target == "cpu" else "gpu", args.turns, args.steps)
+    base = found[args.mirror[0]][0]
+    for mirror, (seconds, same) in found.items():
+        said = f"{made[mirror].bytes / 1e9:7.3f} GB, modelled {made[mirror].share:+.2%}"
+        print(f"{mirror:8} {seconds * 1e3:9.3f} ms, {seconds / base:.4f} of {args.mirror[0]}; {said}; "
+              f"{'the same bits' if same else 'OTHER BITS'}")  # fmt: skip
 
 
 if __name__ == "__main__":
