@@ -25,6 +25,7 @@ from typing import Final
 from dslc.compiler.ir.graph import Attr, Node
 from dslc.compiler.ir.op import OPS, Pointwise
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.fused import PLACES, cut_inputs, read_bytes
 
 #: Ops whose arithmetic is products of matrices.
 CONTRACTIONS: Final = frozenset(
@@ -133,7 +134,8 @@ def moved(node: Node) -> int:
     """Bytes that a node reads and writes, each tensor once; its sizes are ints."""
     if node.op.view:
         return 0
-    return sum(v.type.bytes for v in dict.fromkeys(node.inputs)) + sum(t.bytes for t in node.types)
+    read = read_bytes(node) if node.op.name == "fused" else sum(v.type.bytes for v in dict.fromkeys(node.inputs))
+    return read + sum(t.bytes for t in node.types)
 
 
 def roof(node: Node, machine: Machine) -> tuple[float, float]:
@@ -187,7 +189,9 @@ def total_seconds(nodes: Iterable[Node], machine: Machine) -> float:
 def operations(node: Node) -> int:
     """Arithmetic operations of a node."""
     if node.op.name in _BODIES:
-        widest = max(v.type.bytes // v.type.dtype.itemsize for v in (*node.inputs, *node.outputs))
+        cut = cut_inputs(node.attrs) if node.op.name == "fused" else ()
+        whole = (v for i, v in enumerate(node.inputs) if i not in cut)
+        widest = max(v.type.bytes // v.type.dtype.itemsize for v in (*whole, *node.outputs))
         body = node.attrs["body"]
         assert isinstance(body, tuple)
         return widest * sum(_each(step[0], len(step[1]), step[2]) for step in body)  # type: ignore[index,arg-type,misc]
@@ -203,5 +207,7 @@ def operations(node: Node) -> int:
 @lru_cache(maxsize=4096)
 def _each(name: str, arity: int, attrs: tuple[tuple[str, Attr], ...]) -> int:
     """Operations of a pointwise op for one element."""
+    if name in PLACES:
+        return 0
     op = OPS[name]
     return op.operations(dict(attrs)) if isinstance(op, Pointwise) else 1

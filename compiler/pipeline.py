@@ -43,6 +43,7 @@ from dslc.compiler.passes.precision import precision
 from dslc.compiler.passes.runner import Keep, PassReport, no_collection, pass_name, run_passes
 from dslc.compiler.passes.schedule import schedule
 from dslc.compiler.passes.simplify import simplify
+from dslc.compiler.passes.slices import slices
 from dslc.compiler.passes.slope import slope
 from dslc.compiler.passes.streams import streams
 from dslc.compiler.toolchain.kernels import KernelCompiler
@@ -50,7 +51,7 @@ from dslc.compiler.toolchain.versions import toolchain
 
 _FUSING: Final[tuple[Pass, ...]] = (
     fuse, epilogue, slope, gather, join, absorb, again, keep, bitmasks, dropped, finish, join_sums,
-    beside
+    beside, slices
 )  # fmt: skip
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 

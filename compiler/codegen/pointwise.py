@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -13,7 +14,7 @@ from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import Expr, argument, as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
-from dslc.compiler.ops.fused import expanded, packed_inputs, results_of
+from dslc.compiler.ops.fused import PLACES, cut_inputs, expanded, packed_inputs, results_of
 from dslc.compiler.ops.stochastic import ALL, kept_share
 
 _MAX_LITERAL = 64  # values written into the code
@@ -23,26 +24,41 @@ def pointwise(node: Node) -> list[Launch]:
     """A pointwise node, or a ``fused`` one: every step is a value of its dtype."""
     steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
     shape = node.types[0].ints
-    bits = packed_inputs(node.attrs) if node.op.name == "fused" else ()
-    inputs = [
-        packed(shape) if i in bits else Access(v.type.dtype, broadcast_strides(v.type.ints, shape))
-        for i, v in enumerate(node.inputs)
-    ]
     places = results_of(node.attrs, len(node.inputs) + len(steps))
     made = [steps[place - len(node.inputs)].op.name if place >= len(node.inputs) else "" for place in places]
     outputs = [
         packed(shape) if name == "pack_bits" else Access(t.dtype, dense(shape)) for name, t in zip(made, node.types)
     ]
-    builder = RegionBuilder(shape, (), inputs, outputs)
+    reads = _reads(node, steps, shape)
+    builder = RegionBuilder(shape, (), [access for _, access in reads.values()], outputs)
     builder.row()
-    values = [builder.input(i) for i in range(len(node.inputs))]
-    known: dict[Value, Expr] = dict(zip(node.inputs, values))
+    known: dict[Value, Expr] = {value: builder.input(i) for i, value in enumerate(reads)}
     for step in steps:
-        values.append(step_value(builder, step, [known[v] for v in step.inputs]))
-        known[step.out] = values[-1]
+        if step.op.name not in PLACES:
+            known[step.out] = step_value(builder, step, [known[v] for v in step.inputs])
+    values = [*node.inputs, *(step.out for step in steps)]
     for number, place in enumerate(places):
-        builder.store(number, values[place])
-    return [Launch(builder.region(), node.inputs, node.outputs)]
+        builder.store(number, known[values[place]])
+    return [Launch(builder.region(), tuple(source for source, _ in reads.values()), node.outputs)]
+
+
+def _reads(node: Node, steps: Sequence[Node], shape: Sequence[int]) -> dict[Value, tuple[Value, Access]]:
+    """What the steps of a node read from memory -> the input in which it lies, and how."""
+    bits, cut = (packed_inputs(node.attrs), cut_inputs(node.attrs)) if node.op.name == "fused" else ((), ())
+    found = {
+        v: (v, packed(shape) if i in bits else Access(v.type.dtype, broadcast_strides(v.type.ints, shape)))
+        for i, v in enumerate(node.inputs)
+        if i not in cut
+    }
+    for step in steps:
+        if step.op.name == "slice":
+            found[step.out] = (step.inputs[0], _part(step))
+        elif step.op.name == "reshape":
+            source, access = found.pop(step.inputs[0])
+            moving = (s for s, size in zip(access.strides, step.input_types[0].ints) if size != 1)
+            strides = tuple(next(moving) if size != 1 else 0 for size in step.types[0].ints)
+            found[step.out] = (source, replace(access, strides=strides))
+    return found
 
 
 def packed(shape: Sequence[int]) -> Access:
@@ -81,7 +97,7 @@ def trees(node: Node) -> list[tuple[Expr, list[DType]]]:
     steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
     found = []
     for step in steps:
-        if step.op.name != "full":
+        if step.op.name != "full" and step.op.name not in PLACES:
             assert isinstance(step.op, Pointwise)
             args = [argument(i) for i in range(len(step.inputs))]
             found.append((step.op.scalar(step.attrs, *args), [t.dtype for t in step.input_types]))
@@ -127,15 +143,18 @@ def transpose(node: Node) -> list[Launch]:
 
 
 def slice_(node: Node) -> list[Launch]:
-    [x], shape = node.inputs, node.types[0].ints
-    strides = all_strides(x.type.ints)
+    shape = node.types[0].ints
+    target = Access(node.types[0].dtype, dense(shape))
+    return [Launch(copy(shape, _part(node), target), node.inputs, node.outputs)]
+
+
+def _part(node: Node) -> Access:
+    """Where a slice's elements lie in its input."""
+    whole = node.input_types[0]
+    strides = all_strides(whole.ints)
     starts, steps = int_tuple(node.attrs, "starts"), int_tuple(node.attrs, "steps")
-    source = Access(
-        x.type.dtype,
-        tuple(s * step for s, step in zip(strides, steps)),
-        sum(s * start for s, start in zip(strides, starts)) if prod(shape) else 0,
-    )
-    return [Launch(copy(shape, source, Access(x.type.dtype, dense(shape))), node.inputs, node.outputs)]
+    offset = sum(s * start for s, start in zip(strides, starts)) if prod(node.types[0].ints) else 0
+    return Access(whole.dtype, tuple(s * step for s, step in zip(strides, steps)), offset)
 
 
 def tri(node: Node) -> list[Launch]:

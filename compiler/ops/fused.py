@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dslc.compiler.ir.graph import Attr, Attrs, Input, Kind, Node, Value
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 #: (op's name, numbers of its inputs, ((attribute, value), ...)). Numbers count the region's inputs, then the steps.
 Step: TypeAlias = "tuple[str, tuple[int, ...], tuple[tuple[str, Attr], ...]]"
 
+#: Steps that say where an input's elements lie, and compute nothing.
+PLACES = ("slice", "reshape")
 MAX_STEPS = 64  # of one region, so that its code and its types stay small
 _MAX_INPUTS = 3 * MAX_STEPS
 
@@ -24,8 +27,9 @@ class Fused(Op):
     """fused(x0, x1, ...): the result of the last step of the attribute ``body``.
 
     A step is (op's name, numbers of its inputs, ((attribute, value), ...)); numbers count the inputs of the node, then
-    the steps. Each step is a pointwise op or a dropout whose result has the shape of the node's, or a constant of rank
-    0. Every step rounds its result to its dtype as if it stood alone, so a region gives the bits of its steps. With the
+    the steps. Each step is a pointwise op or a dropout whose result has the shape of the node's, a constant of rank 0,
+    or one of ``PLACES``: a slice of an input by steps of 1, or a reshape of one that drops or adds axes of size 1.
+    Every step rounds its result to its dtype as if it stood alone, so a region gives the bits of its steps. With the
     attribute ``results``, numbers too, there is an output for each of these.
     """
 
@@ -50,7 +54,7 @@ class Fused(Op):
 
     def cost(self, node: Node) -> Cost:
         flops = _flops(node.attrs["body"], node.input_types)
-        return Cost(flops, sum(t.bytes for t in (*node.input_types, *node.types)))
+        return Cost(flops, read_bytes(node) + sum(t.bytes for t in node.types))
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
         where: list[int | None] = list(axes)
@@ -82,6 +86,22 @@ def results_of(attrs: Mapping[str, Any], count: int) -> Sequence[int]:
 def packed_inputs(attrs: Mapping[str, Any]) -> set[int]:
     """The numbers of the inputs that are bits, eight elements in a byte."""
     return {read[0] for name, read, _ in steps(attrs) if name == "unpack_bits"}
+
+
+def cut_inputs(attrs: Mapping[str, Any]) -> set[int]:
+    """The numbers of the inputs of which parts are read."""
+    return {read[0] for name, read, _ in attrs["body"] if name == "slice"}
+
+
+def read_bytes(node: Node) -> int:
+    """The bytes of a node's inputs, each once; of one that is cut, those of its parts. Sizes are ints."""
+    cut = cut_inputs(node.attrs)
+    found = sum(v.type.bytes for i, v in enumerate(node.inputs) if i not in cut and v not in node.inputs[:i])
+    for name, read, step_attrs in steps(node.attrs):
+        if name == "slice":
+            sizes = (stop - start for start, stop in zip(step_attrs["starts"], step_attrs["stops"]))
+            found += prod(sizes) * node.inputs[read[0]].type.dtype.itemsize
+    return found
 
 
 def has_bits(attrs: Mapping[str, Any]) -> bool:

@@ -26,10 +26,8 @@ _SHARES: Final = (0.005, 0.001)
 _ROUNDS: Final = 15
 _PAIRS: Final = 1_000_000
 #: How far a buffer moves forward in the order at most, of its length: one that ends too high, one that lives beside it;
-#: and how far any moves at random.
-_BLAMED: Final = 0.5
-_BESIDE: Final = 0.05
-_SHAKEN: Final = 0.025
+#: and how far any moves at random. In turns.
+_MOVES: Final = ((0.5, 0.05, 0.025), (0.3, 0.05, 0.05))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +192,8 @@ def _again(buffers: Sequence[Buffer], bound: int) -> Iterable[list[int]]:
     orders = _orders(buffers)
     for number in range(_ROUNDS):
         turn, which = divmod(number, len(wheels))
-        yield wheels[which].placement(orders[turn % len(orders)], Random(number))
+        order, moves = orders[turn % len(orders)], _MOVES[turn % len(_MOVES)]
+        yield wheels[which].placement(order, moves, Random(number))
 
 
 class _Wheels:
@@ -209,15 +208,16 @@ class _Wheels:
             for i, b in ((i, buffers[i]) for i in self.large)
         }
 
-    def placement(self, order: Sequence[int], random: Random) -> list[int]:
+    def placement(self, order: Sequence[int], moves: tuple[float, float, float], random: Random) -> list[int]:
         """Offsets of all buffers."""
-        placed = self._best([i for i in order if i in self.beside], random)
+        placed = self._best([i for i in order if i in self.beside], moves, random)
         small = (i for i in range(len(self.buffers)) if i not in self.beside)
         by_size = sorted(small, key=lambda i: (-self.buffers[i].size, i))
         return _by_order(self.buffers, [*sorted(self.large, key=lambda i: (placed[i], i)), *by_size])
 
-    def _best(self, order: list[int], random: Random) -> dict[int, int]:
+    def _best(self, order: list[int], moves: tuple[float, float, float], random: Random) -> dict[int, int]:
         """The best of the placements in this order and those that follow from it."""
+        blamed, beside, shaken = moves
         best: dict[int, int] = {}
         least = -1
         for _ in range(1 + _PAIRS // (1 + sum(map(len, self.beside.values())))):
@@ -228,10 +228,10 @@ class _Wheels:
                 best, least = placed, need
             if not high:
                 break
-            ahead = dict.fromkeys((k for i in high for k in self.beside[i]), _BESIDE)
-            ahead.update(dict.fromkeys(high, _BLAMED))
+            ahead = dict.fromkeys((k for i in high for k in self.beside[i]), beside)
+            ahead.update(dict.fromkeys(high, blamed))
             key = {
-                i: place + len(order) * (_SHAKEN * random.random() - ahead.get(i, 0.0) * random.random())
+                i: place + len(order) * (shaken * random.random() - ahead.get(i, 0.0) * random.random())
                 for place, i in enumerate(order)
             }
             order = sorted(order, key=lambda i: (key[i], i))

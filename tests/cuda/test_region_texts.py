@@ -15,6 +15,7 @@ from evaluation import apply, values_of
 from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, tolerance, wanted
 
 from dslc.compiler.codegen.cuda import schedule, sweep
+from dslc.compiler.codegen.cuda.concats import Beside, beside_source
 from dslc.compiler.codegen.cuda.foreach import Foreach, foreach_source
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.picking import Picked, picked_source
@@ -44,7 +45,9 @@ def cases() -> list[Any]:
 def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
     """The node's outputs; None where a launch is of CUDA C++."""
     launches = lower(node)
-    if launches is None or not all(isinstance(x.spec, (Region, Unreduced, Sweep, Foreach, Picked)) for x in launches):
+    if launches is None or not all(
+        isinstance(x.spec, (Region, Unreduced, Sweep, Foreach, Picked, Beside)) for x in launches
+    ):
         return None
     known: dict[Any, np.ndarray] = {
         v: simulator.memory(np.array(x).reshape(-1), v.type.dtype) for v, x in zip(node.inputs, xs)
@@ -68,12 +71,14 @@ def _source(launch: Launch) -> Source:
         return foreach_source(launch.symbol, launch.spec)
     if isinstance(launch.spec, Picked):
         return picked_source(launch.symbol, launch.spec)
+    if isinstance(launch.spec, Beside):
+        return beside_source(launch.symbol, launch.spec)
     return source_of(launch.symbol, launch.code)
 
 
 def _dtypes(launch: Launch) -> list[DType]:
     """Of the arguments."""
-    if isinstance(launch.spec, Foreach | Picked):
+    if isinstance(launch.spec, Foreach | Picked | Beside):
         return [v.type.dtype for v in (*launch.reads, *launch.writes) if isinstance(v, Value)]
     region = launch.spec.region if isinstance(launch.spec, Sweep | Unreduced) else launch.spec
     partial = launch.spec.partial if isinstance(launch.spec, Sweep) else ()

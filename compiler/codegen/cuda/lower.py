@@ -18,7 +18,17 @@ from dslc.compiler.codegen import (
     scans,
     updates,
 )
-from dslc.compiler.codegen.cuda import attention, contractions, drawing, foreach, indexing, ordering, picking, pooling
+from dslc.compiler.codegen.cuda import (
+    attention,
+    concats,
+    contractions,
+    drawing,
+    foreach,
+    indexing,
+    ordering,
+    picking,
+    pooling,
+)
 from dslc.compiler.codegen.cuda.inside import computed_inside
 from dslc.compiler.codegen.cuda.joined import joined
 from dslc.compiler.codegen.cuda.regions import sized, writes
@@ -50,6 +60,7 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **drawing.LOWERED,
     **pooling.LOWERED,
     **contractions.LOWERED,
+    **concats.LOWERED,
 }
 
 

@@ -1,0 +1,107 @@
+"""``concat``: tensors of one size are put beside each other by one launch, not by one each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import prod
+from typing import Final
+
+from dslc.compiler.codegen import pointwise
+from dslc.compiler.codegen.cuda.source import Source
+from dslc.compiler.codegen.cuda.text import Text, power_of_two
+from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry, printed
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.region import Access, all_strides, dense
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import int_attr
+
+_THREADS: Final = 256
+_VECTOR: Final = 16  # bytes
+_ARGUMENTS: Final = 500  # of one kernel: all devices take 4 KB of pointers
+_LARGE: Final = 1 << 22  # bytes of a tensor that is worth a launch
+
+
+@dataclass(frozen=True)
+class Beside:
+    """``count`` arguments of ``rows`` rows of ``run`` elements. Row r of the result is ``pitch`` elements long and has
+    row r of argument i from its element ``start + i * run`` on."""
+
+    dtype: DType
+    count: int
+    rows: int
+    run: int
+    pitch: int
+    start: int
+
+    @property
+    def vector(self) -> int:
+        """Elements of a thread."""
+        return min(_VECTOR // self.dtype.itemsize, power_of_two(self.run, self.pitch, self.start))
+
+    @property
+    def blocks(self) -> int:
+        """Of each argument."""
+        return -(-self.rows * self.run // (self.vector * _THREADS))
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((self.blocks * self.count, 1, 1), (_THREADS, 1, 1))
+
+
+def beside_source(name: str, spec: Beside) -> Source:
+    """The text of the kernel."""
+    text = Text(name, spec.count + 1, wide=False)
+    number, block = text.divmod(text.here("block"), spec.blocks)
+    element = text.times(text.plus(text.times(block, _THREADS), text.here("thread")), spec.vector)
+    mask = text.below(element, spec.rows * spec.run)
+    row, along = text.divmod(element, spec.run)
+    place = text.dot(text.plus(along, spec.start), (row, number), (spec.pitch, spec.run))
+    pointer = text.set(text.call("pointer", (0, 1, spec.count, text.arguments), number))
+    value = text.set(text.call("load_if", (spec.dtype, spec.vector), pointer, text.known(element), mask))
+    text.write(text.call("store_if", (spec.dtype, spec.vector), f"p{spec.count}", text.known(place), value, mask))
+    return text.source(_THREADS)
+
+
+@geometry.register
+def _(spec: Beside) -> Geometry:
+    return spec.geometry
+
+
+@compiled.register
+def _(spec: Beside, symbol: str, architecture: str) -> Compiled:
+    return printed(beside_source(symbol, spec), architecture)
+
+
+def concat(node: Node) -> list[Launch]:
+    """A launch for neighbours of one size; one each for what is large, and where indices are wide."""
+    out, axis = node.types[0], int_attr(node.attrs, "axis")
+    pitch, rows = prod(out.ints[axis:]), prod(out.ints[:axis])
+    if prod(out.ints) >= 1 << 31:
+        return pointwise.concat(node)
+    launches, start = [], 0
+    for (shape, size), same in groupby(node.inputs, lambda value: (value.type.ints, value.type.bytes)):
+        values, run = list(same), prod(shape[axis:])
+        most = _ARGUMENTS if 0 < size < _LARGE else 1
+        for at in range(0, len(values), most):
+            launches += _together(node, values[at : at + most], rows, pitch, start)
+            start += run * len(values[at : at + most])
+    return launches
+
+
+def _together(node: Node, values: Sequence[Value], rows: int, pitch: int, start: int) -> list[Launch]:
+    """The launch that puts tensors of one size into their places of each row, from element ``start`` on."""
+    first, out = values[0].type, node.types[0]
+    if len(values) > 1:
+        spec = Beside(out.dtype, len(values), rows, prod(first.ints) // rows, pitch, start)
+        return [Launch(spec, tuple(values), node.outputs)]
+    target = Access(out.dtype, all_strides(out.ints), start)
+    return [
+        Launch(pointwise.copy(first.ints, Access(out.dtype, dense(first.ints)), target), tuple(values), node.outputs)
+    ]
+
+
+LOWERED: Final = {"concat": concat}
