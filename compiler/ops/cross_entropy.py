@@ -134,6 +134,7 @@ class SoftmaxCrossEntropyGrad(Op):
     """
 
     name = "softmax_cross_entropy_grad"
+    statistics = (2, 3)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         logits, target, lse, dy = types

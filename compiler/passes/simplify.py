@@ -27,6 +27,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Hashable
+from typing import TYPE_CHECKING
 
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Attrs, Graph, Node, Phase, Value
@@ -35,6 +36,9 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.algebra import rewritten
 from dslc.compiler.passes.narrow import expanded_like, narrowed
+
+if TYPE_CHECKING:
+    from dslc.compiler.ir.op import Array
 
 _FOLD_ELEMENTS = 4096  # larger constants are cheaper to compute again than to look at
 
@@ -100,8 +104,9 @@ def _folded(node: Node) -> Node | None:
     from dslc.compiler.ops.lazy import np
 
     with np.errstate(all="ignore"):
-        xs = [s.op.meaning([], plain(s.attrs))[0] for s in sources if isinstance(s, Node)]
-        result = node.op.meaning(xs, plain(node.attrs))[0]
+        wide = [_widened(s.attrs) for s in sources if isinstance(s, Node)]
+        xs = [_rounded(OPS["full"].meaning([], a)[0], t.dtype) for a, t in zip(wide, node.input_types)]
+        result = _rounded(node.op.meaning(xs, _widened(node.attrs))[0], node.types[0].dtype)
     if result.size == 0:
         return None
     first = result.reshape(-1)[0]
@@ -114,6 +119,23 @@ def _folded(node: Node) -> Node | None:
         value = str(value)
     type_ = node.types[0]
     return Builder().at(node, node.phase).node(OPS["full"], value=value, dtype=type_.dtype, shape=type_.shape)
+
+
+def _widened(attrs: Attrs) -> dict[str, object]:
+    """Attributes as ``meaning`` takes them, with f32 for 16-bit floats: what ops compute these in."""
+    return {k: "f32" if v in ("bf16", "f16") else v for k, v in plain(attrs).items()}
+
+
+def _rounded(x: Array, dtype: DType) -> Array:
+    """The nearest values that ``dtype`` has, ties to even, as f32 for a float of 16 bits."""
+    from dslc.compiler.ops.lazy import np
+
+    if dtype is DType.F16:
+        return x.astype(np.float16).astype(np.float32)
+    if dtype is not DType.BF16 or np.isnan(x).any():
+        return x
+    bits = np.asarray(x, np.float32).view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)).astype(np.uint32).view(np.float32)
 
 
 def plain(attrs: Attrs) -> dict[str, object]:

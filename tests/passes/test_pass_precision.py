@@ -87,3 +87,20 @@ def test_statistics_and_the_train_section_stay_in_f32_beside_bf16() -> None:
     assert found["layernorm", "norm"] == [bf16, f32, f32, bf16, f32, f32]
     assert found["exp", "train"] == [f32, f32] and found["mean", "train.mean"] == [f32, f32]
     assert found["exp", "out"] == [bf16, bf16]
+
+
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
+def test_a_loss_inside_of_a_model_of_16_bits(dtype: DType) -> None:
+    """Its value and its statistics are f32, and so is what comes back."""
+    logits, dy = (input_of(n, Kind.DATA, *s, dtype=DType.FLOAT) for n, s in (("x", (4, 5)), ("dy", (4,))))
+    target = input_of("t", Kind.DATA, 4, dtype=DType.I32)
+    at = Builder(name="a.cross_entropy")
+    attrs = {"axis": 1, "smoothing": 0.1}
+    loss, sums = at.node(OPS["softmax_cross_entropy"], logits.value, target.value, **attrs).outputs
+    slope = at(OPS["softmax_cross_entropy_grad"], logits.value, target.value, sums, dy.value, **attrs)
+    graph = graph_of([logits, target, dy], {"result.l": loss, "result.g": slope})
+    build = Build(target="sm_90", precision=Precision(dtype, DType.F32))
+    after = precision(Program("train_step", {}, graph), build).graph
+    verify_graph(after)
+    [node] = [n for n in after.nodes if n.op.name == "softmax_cross_entropy_grad"]
+    assert [t.dtype for t in node.input_types] == [dtype, DType.I32, DType.F32, DType.F32]

@@ -124,6 +124,30 @@ def test_one_rule(name: str) -> None:
     assert_same_bits(evaluate(graph, feeds), evaluate(simple, feeds))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "op", "given", "value"),
+    [
+        (DType.BF16, "add", (0.5, 0.25), 0.75),
+        (DType.BF16, "add", (0.1, 0.1), 0.2001953125),  # 0.1 is 0.10009765625
+        (DType.F16, "add", (0.1, 0.1), 0.199951171875),
+        (DType.BF16, "mul", (1.0078125, 1.0078125), 1.015625),  # 1.01568604 lies below the middle
+        (DType.BF16, "add", (256.0, 1.0), 256.0),  # a tie, to even
+        (DType.BF16, "add", (256.0, 3.0), 260.0),
+        (DType.BF16, "tanh", (0.5,), 0.462890625),
+        (DType.BF16, "exp", (1.0,), 2.71875),
+        (DType.F16, "exp", (1.0,), 2.71875),
+        (DType.F16, "mul", (60000.0, 2.0), "inf"),
+        (DType.BF16, "neg", (0.3,), -0.30078125),
+    ],
+)
+def test_constants_of_16_bits_are_folded_in_f32_and_rounded_once(
+    dtype: DType, op: str, given: tuple[float, ...], value: float | str
+) -> None:
+    folded = B(OPS[op], *(_full(x, 3, dtype=dtype) for x in given))
+    [node] = [n for n in simplify_graph(graph_of([X], {"result.r": folded})).nodes if n.op.name == "full"]
+    assert node.attrs["value"] == value and node.types[0].dtype is dtype
+
+
 def test_attributes_that_python_calls_equal_are_not() -> None:
     keys = [attr_key(a) for a in (0, 0.0, -0.0, False, 1, 1.0, True, (1,), (1.0,), "1", DType.F32, "f32")]
     assert len(set(keys)) == len(keys)
