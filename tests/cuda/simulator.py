@@ -8,6 +8,7 @@ thread has written in the same launch.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -77,12 +78,33 @@ def run(source: Source, grid: int, arguments: Sequence[np.ndarray], given: Given
     assert len(arguments) == source.arguments and [kind for kind, _ in given] == [d.value for d in source.numbers]
     machine = _Machine(source, arguments)
     names = {**_CONSTANTS, **{c.name: machine.function(c) for c in source.calls}, "__builtins__": {"range": range}}
+    check_names(source)
     exec(source.text, names)  # noqa: S102 - the text is of the compiler's templates
     kernel = names[source.name]
     for first in range(0, grid, _BLOCKS):
         machine.blocks = np.arange(first, min(grid, first + _BLOCKS))
         with np.errstate(all="ignore"):
             kernel(*range(len(arguments)), *(value for _, value in given))
+
+
+def check_names(source: Source) -> None:
+    """A value made within a loop is known there alone: the compiler has it so, if not Python."""
+    *_, function = ast.parse(source.text).body
+    assert isinstance(function, ast.FunctionDef)
+    _check_names(function.body, set())
+
+
+def _check_names(statements: Sequence[ast.stmt], known: set[str]) -> None:
+    for statement in statements:
+        if isinstance(statement, ast.For):
+            assert isinstance(statement.target, ast.Name)
+            _check_names(statement.body, known | {statement.target.id})
+            continue
+        read = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        missing = {name for name in read if name[0] == "t" and name[1:].isdecimal()} - known
+        assert not missing, f"{missing} used outside of a loop: {ast.unparse(statement)}"
+        if isinstance(statement, ast.Assign):
+            known = known | {t.id for t in statement.targets if isinstance(t, ast.Name)}
 
 
 class _Machine:

@@ -22,7 +22,7 @@ from dslc.compiler.codegen.cuda.picking import Picked, picked_source
 from dslc.compiler.codegen.cuda.regions import Unreduced, sized, source_of
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.sweep import Sweep
-from dslc.compiler.codegen.cuda.units import geometry
+from dslc.compiler.codegen.cuda.units import compiled, geometry
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region import Access, Region, RegionBuilder
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
@@ -232,6 +232,20 @@ def test_sums_of_a_sweep_that_registers_do_not_hold(rows: int, monkeypatch: pyte
     in_memory = simulated(node, xs)
     assert in_registers is not None and in_memory is not None
     assert all(a.tobytes() == b.tobytes() for a, b in zip(in_registers, in_memory, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
+def test_many_long_rows_are_gone_through_several_times(dtype: DType) -> None:
+    """The classes of a language model: what a loop over a row finds out is not used behind it."""
+    logits, target = TensorType(dtype, (16_384, 50_257)), TensorType(DType.I32, (16_384,))
+    values = [Input(name, Kind.DATA, t).value for name, t in (("x", logits), ("t", target))]
+    attrs = {"axis": 1, "smoothing": 0.1, "dy": 0.5}
+    node = Builder(name="here").node(OPS["softmax_cross_entropy_both"], *values, **attrs)
+    [launch] = lower(node) or []
+    source = _source(launch)
+    assert source.text.count("for ") > 3
+    simulator.check_names(source)
+    compiled(launch.code, launch.symbol, "sm_90")
 
 
 @pytest.mark.parametrize(("name", "number", "dtype"), cases())

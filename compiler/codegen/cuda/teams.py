@@ -108,6 +108,13 @@ class Teams(ABC):
             self.bases[number] = self.text.dot(access.offset, self.outer, access.strides[: self.split])
         return self.bases[number]
 
+    def _find_bases(self, stage: Stage) -> None:
+        """Of all that the stage's elements are read from or written to: in front of its loop, for others, too."""
+        inputs = {n for n in used_values(stage) if n < len(self.region.inputs) and self.known[n] is None}
+        fetched = {let.input for let in stage.lets if isinstance(let, Fetch)}
+        for number in sorted(inputs | fetched | {len(self.region.inputs) + s.output for s in stage.stores}):
+            self._base(number)
+
     def _row_place(self, number: int, whole: bool = True) -> tuple[int, str]:
         """Neighbours a load or store of row values has (one, if not ``whole``), and the numbers of the first ones."""
         access = self._access(number)
@@ -237,6 +244,7 @@ class Teams(ABC):
         ]
         self.spread = {}
         self._spread_rows(stage)
+        self._find_bases(stage)
         with self.text.loop(self.chunks) as chunk:
             known = self._elements(stage, chunk)
             for i, reduce in enumerate(stage.reduces):
