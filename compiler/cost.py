@@ -59,9 +59,9 @@ class Machine:
     launch: float
     reached: Mapping[str, Reached] = field(default_factory=dict)
 
-    def matrix(self, dtype: DType) -> float:
-        """The rate of products of matrices of this dtype."""
-        return {2: self.matrix16, 4: self.matrix32}.get(dtype.itemsize, self.matrix64)
+    def matrix(self, dtype: DType, tf32: bool = False) -> float:
+        """The rate of products of matrices of this dtype; of TF32 half of that of 16 bits."""
+        return self.matrix16 / 2 if tf32 else {2: self.matrix16, 4: self.matrix32}.get(dtype.itemsize, self.matrix64)
 
     def arithmetic(self, kind: str) -> float:
         """Operations a second that kernels of a kind reach, which are no products."""
@@ -142,7 +142,7 @@ def roof(node: Node, machine: Machine) -> tuple[float, float]:
     """Seconds to move a node's bytes, and seconds of its arithmetic; its sizes are ints."""
     if node.op.view:
         return 0.0, 0.0
-    rate = machine.matrix(node.types[0].dtype) if node.op.name in CONTRACTIONS else machine.scalar
+    rate = machine.matrix(node.types[0].dtype, "tf32" in node.attrs) if node.op.name in CONTRACTIONS else machine.scalar
     return moved(node) / machine.bandwidth, operations(node) / rate
 
 

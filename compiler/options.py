@@ -16,7 +16,7 @@ from dslc.compiler.ir.types import DType
 #: What each kind of target computes in and keeps its parameters in.
 _CPU_DTYPES: Final = ("f32", "f64")
 _GPU_DTYPES: Final = ("f32", "f64", "bf16")
-_GPU_COMPUTES: Final = (*_GPU_DTYPES, "f16")
+_GPU_COMPUTES: Final = (*_GPU_DTYPES, "tf32", "f16")
 PROVIDERS: Final = ("reference", "auto", "own", "vendor")
 
 Sizes = Mapping[str, int]
@@ -67,10 +67,10 @@ class Options:
 
 def precision_of(checked: Checked, options: Options) -> Precision:
     """The storage dtypes of a build; E0602 for one that a target lacks. ``--precision bf16`` (or f16) keeps the
-    parameters in f32. In f16 the loss is scaled."""
+    parameters in f32. In f16 the loss is scaled. tf32 is f32 but for the factors of products."""
     compute = options.precision or checked.precision.compute
     params = options.precision or checked.precision.params
-    if options.precision in ("bf16", "f16"):
+    if options.precision in ("bf16", "f16", "tf32"):
         params = "f32"
     for target in options.targets:
         computes, keeps = (_CPU_DTYPES, _CPU_DTYPES) if target == "cpu" else (_GPU_COMPUTES, _GPU_DTYPES)
@@ -91,7 +91,9 @@ def precision_of(checked: Checked, options: Options) -> Precision:
                     place="precision",
                     help=f"build with --precision {compute}, which decides for all",
                 )
-    return Precision(DType(compute), DType(params), LossScale() if compute == "f16" else None)
+    tf32 = compute == "tf32"
+    dtype = DType.F32 if tf32 else DType(compute)
+    return Precision(dtype, DType(params), LossScale() if compute == "f16" else None, tf32)
 
 
 def _keeps_statistics(function: str, asked: str, compute: str) -> bool:

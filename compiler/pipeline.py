@@ -46,12 +46,13 @@ from dslc.compiler.passes.simplify import simplify
 from dslc.compiler.passes.slices import slices
 from dslc.compiler.passes.slope import slope
 from dslc.compiler.passes.streams import streams
+from dslc.compiler.passes.tf32 import tf32
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 
 _FUSING: Final[tuple[Pass, ...]] = (
     fuse, epilogue, slope, gather, join, absorb, again, keep, bitmasks, dropped, finish, join_sums,
-    beside, slices
+    beside, slices, tf32
 )  # fmt: skip
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 

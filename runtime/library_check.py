@@ -34,7 +34,7 @@ def gemm_fault(gemm: Gemm, buffers: Sequence[Buffer]) -> str | None:
             return "a stack has one axis before those of its matrices"
         if a.dtype not in ("f16", "bf16", "f32", "f64") or out.dtype not in (a.dtype, _SUMS.get(a.dtype, "f32")):
             return f"{a} times {b} is not computed as {out.dtype}"
-        if gemm.compute != _SUMS.get(a.dtype, "f32"):
+        if gemm.compute != _SUMS.get(a.dtype, "f32") and (a.dtype, gemm.compute) != ("f32", "tf32"):
             return f"sums of {a.dtype} in {gemm.compute}"
     return _shared(gemm.out, gemm.workspace, (gemm.a, gemm.b), buffers)
 
@@ -65,8 +65,11 @@ def conv_operands(graph: GraphOp, shapes: Sequence[tuple[int, ...]]) -> list[tup
 
 def _conv_fault(graph: GraphOp, operands: Sequence[Buffer]) -> str | None:
     attrs = graph.attrs
-    if tuple(sorted(attrs)) != _CONV_ATTRS or attrs["layout"] not in ("first", "last") or attrs["compute"] != "f32":
-        return f"the attributes of a convolution are {', '.join(_CONV_ATTRS)}; sums are f32"
+    computes = ("f32", "tf32") if operands[0].dtype == "f32" else ("f32",)
+    if tuple(sorted(attrs)) != _CONV_ATTRS or attrs["layout"] not in ("first", "last"):
+        return f"the attributes of a convolution are {', '.join(_CONV_ATTRS)}"
+    if attrs["compute"] not in computes:
+        return f"a convolution of {operands[0].dtype} adds up in {' or '.join(computes)}, not {attrs['compute']}"
     stride, pad, dilation = attrs["stride"], attrs["pad"], attrs["dilation"]
     if not (_ints(stride, 1) and _ints(pad, 0) and _ints(dilation, 1)):
         return "stride, pad and dilation are two ints each"

@@ -42,11 +42,12 @@ class LossScale:
 @dataclass(frozen=True, slots=True)
 class Precision:
     """Storage dtypes that stand for the checker's ``float``: of activations (``compute``) and of state (``params``).
-    ``loss_scale``: gradients need one in training."""
+    ``loss_scale``: gradients need one in training. ``tf32``: factors of products of f32 are rounded to TF32."""
 
     compute: DType = DType.F32
     params: DType = DType.F32
     loss_scale: LossScale | None = None
+    tf32: bool = False
 
     @property
     def boundary(self) -> DType:

@@ -18,7 +18,7 @@ from dslc.base.errors import EnvironmentFault
 from dslc.runtime.cuda.prepared import Choice
 
 _TYPES: Final = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}  # cudaDataType
-_COMPUTE: Final = {"f32": 68, "f64": 70}  # cublasComputeType_t: CUBLAS_COMPUTE_32F, which is no TF32, and _64F
+_COMPUTE: Final = {"f32": 68, "f64": 70, "tf32": 77}  # cublasComputeType_t: CUBLAS_COMPUTE_32F, _64F, _32F_FAST_TF32
 _TRANSA, _TRANSB = 3, 4  # cublasLtMatmulDescAttributes_t
 _BATCH_COUNT, _BATCH_STRIDE = 5, 6  # cublasLtMatrixLayoutAttribute_t
 _MAX_WORKSPACE, _REDUCTIONS, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t: a, b, c, d
@@ -151,7 +151,8 @@ class Product:
 
         scale = ctypes.c_double if p.compute == "f64" else ctypes.c_float
         self._alpha, self._beta = scale(p.alpha), scale(0.0)
-        self._operation = made("cublasLtMatmulDesc", _COMPUTE[p.compute], _TYPES[p.compute])
+        scale_type = _TYPES["f64" if p.compute == "f64" else "f32"]
+        self._operation = made("cublasLtMatmulDesc", _COMPUTE[p.compute], scale_type)
         # the library's first side is our second
         for flag, transposed in ((_TRANSA, p.transpose_b), (_TRANSB, p.transpose_a)):
             lt._set("cublasLtMatmulDescSetAttribute", self._operation, flag, ctypes.c_int32(transposed))

@@ -19,7 +19,7 @@ _BUILDERS: Final = {"conv": "conv_fprop", "conv_dgrad": "conv_dgrad", "conv_wgra
 _NAMES: Final = {"conv": ("image", "weight"), "conv_dgrad": ("loss", "filter"), "conv_wgrad": ("image", "loss")}
 _TYPES: Final = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
 _OPERANDS: Final = (1, 2, 3)  # what a graph calls its operands: two inputs, the output
-#: What a plan may not be. Tensor cores would take f32 as TF32.
+#: What a plan may not be. Tensor cores take f32 as TF32, which must have been asked for.
 _NEVER: Final = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "WINOGRAD")
 
 
@@ -43,7 +43,8 @@ def load_cudnn() -> Any:
 @dataclass(frozen=True, slots=True)
 class Problem:
     """``kind`` as ``GraphOp`` has it; shapes as they lie in memory, with channels ``last`` or first; ``engine`` -1 for
-    the library's choice; ``workspace``: the bytes there are to work in."""
+    the library's choice; ``workspace``: the bytes there are to work in; ``compute``: ``tf32`` where factors of f32 may
+    be rounded to it."""
 
     kind: str
     inputs: tuple[tuple[int, ...], tuple[int, ...]]
@@ -56,6 +57,7 @@ class Problem:
     engine: int
     knobs: tuple[tuple[int, int], ...]
     workspace: int
+    compute: str = "f32"
 
     def __str__(self) -> str:
         first, second = (f"{self.dtype}{list(s)}" for s in self.inputs)
@@ -158,7 +160,7 @@ class Convolution:
         graph.build_operation_graph()
         graph.create_execution_plans([module.heur_mode.A, module.heur_mode.FALLBACK])
         notes = [getattr(module.numerical_note, n) for n in _NEVER]
-        if p.dtype == "f32":
+        if p.dtype == p.compute == "f32":
             notes.append(module.numerical_note.TENSOR_CORE)
         graph.deselect_numeric_notes(notes)
         graph.deselect_behavior_notes([module.behavior_note.RUNTIME_COMPILATION])

@@ -166,7 +166,7 @@ class Libraries:
         stride, pad, dilation = (tuple(graph.attrs[name]) for name in ("stride", "pad", "dilation"))
         problem = cudnn.Problem(
             graph.kind, (first.shape, second.shape), out.shape, out.dtype, graph.attrs["layout"] == "last",
-            stride, pad, dilation, graph.engine, graph.knobs, size,
+            stride, pad, dilation, graph.engine, graph.knobs, size, graph.attrs["compute"],
         )  # fmt: skip
         if problem not in self._convolutions:
             self._convolutions[problem] = self._plan(problem)

@@ -211,7 +211,19 @@ class _Thread:
                 )
 
     def _multiply(self, words: list[str], names: list[str], others: list[Any], sums: list[int], lane: int) -> None:
-        """m16n8k16: rows of a and columns of b lie with four lanes each."""
+        """m16n8k16, of TF32 m16n8k8: rows of a and columns of b lie with four lanes each."""
+        if words[-2] == "tf32":
+            assert words[3:6] == ["m16n8k8", "row", "col"]
+            for j, name in enumerate(names):
+                row, column, down = lane // 4 * 4, (lane % 4 * 2 + j % 2) * 4, j // 2
+                factors = [
+                    ([others[at + i][which][r] for r in registers for i in range(4)])
+                    for which, at, registers in ((0, row, (down, down + 2)), (1, column, (0, 1)))
+                ]
+                assert not any(bits & 0x1FFF for side in factors for bits in side), "a factor is not rounded to TF32"
+                a, b = (np.array([_float(bits) for bits in side], np.float64) for side in factors)
+                self.registers[name] = _bits(np.float32(a @ b + np.float64(_float(sums[j]))))
+            return
         assert words[3:6] == ["m16n8k16", "row", "col"]
         values = simulator.bf16_values if words[-2] == "bf16" else lambda x: x.view(np.float16).astype(np.float32)
 
@@ -344,6 +356,8 @@ class _Thread:
             return _word(
                 simulator.bf16_bits(floats) if words[-2] == "bf16x2" else floats.astype(np.float16).view(np.uint16)
             )
+        if words[1:] == ["rna", "tf32", "f32"]:  # halves away from 0
+            return (x[0] + 0x1000) & 0xFFFFE000
         if words[-2:] == ["f32", "f16"]:
             return _bits(np.float32(_pair(x[0]).view(np.float16)[0]))
         source = words[-1]

@@ -113,6 +113,44 @@ def test_steps_behind_it() -> None:
     near(launched(node, xs, TILES[2]), wanted)
 
 
+TF32_TILES = [
+    Tile(16, 16, 16, 16, 32, 3, 4),
+    Tile(32, 32, 16, 16, 16, 2),
+    Tile(16, 32, 16, 16, 16, 1),  # through registers
+    Tile(32, 32, 16, 32, 32, 2, 2),
+]
+
+
+@pytest.mark.parametrize("size", [(17, 21, 34), (20, 36, 12)], ids=str)  # one by one, and whole words
+@pytest.mark.parametrize("number", range(len(TF32_TILES)))
+def test_products_of_tf32(number: int, size: tuple[int, int, int]) -> None:
+    """On tensor cores, of operands that lie each way."""
+    m, k, n = size
+    turned = (number % 2 == 1, number // 2 == 1)
+    shapes = ((k, m) if turned[0] else (m, k), (n, k) if turned[1] else (k, n))
+    _, xs, exact = case("matmul", *shapes, transpose_a=turned[0], transpose_b=turned[1])
+    node = Builder(name="here").node(
+        OPS["matmul"], *values_of(xs), transpose_a=turned[0], transpose_b=turned[1], tf32=True
+    )
+    a, b = (((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32).astype(np.float64) for x in xs)
+    got = launched(node, xs, TF32_TILES[number])
+    near(got, (a.T if turned[0] else a) @ (b.T if turned[1] else b))
+    assert np.abs(got - exact).max() > 1e-4, "factors are as they were"
+
+
+def test_tf32_with_windows_steps_and_parts() -> None:
+    conv = {"stride": (2, 1), "pad": (1, 2), "dilation": (1, 2), "groups": 1}
+    body = (("mul", (0, 1), ()), ("relu", (2,), ()))
+    attrs: dict[str, Any] = {"product": "conv", "each": tuple(sorted(conv.items())), "body": body, "tf32": True}
+    node, xs, _ = case("contraction", (2, 3, 7, 6), (5, 3, 3, 3), (2, 5, 4, 6), **attrs)
+    xs[:2] = (((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32) for x in xs[:2])
+    [wanted] = apply(OPS["contraction"], xs, attrs)
+    near(launched(node, xs, TF32_TILES[0]), wanted)
+    node, xs, _ = case("matmul", (5, 75), (75, 6), transpose_a=False, transpose_b=False, tf32=True)
+    xs = [((x.view(np.uint32) + 0x1000) & 0xFFFFE000).view(np.float32) for x in xs]
+    near(launched(node, xs, TF32_TILES[1], split=3), xs[0] @ xs[1])
+
+
 def test_a_copy_that_is_not_waited_for_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     node, xs, wanted = case("matmul", (5, 75), (75, 6), transpose_a=False, transpose_b=False)
     real = cpp.kernel_text

@@ -61,7 +61,8 @@ def models(architecture: str) -> None:
         (FOLDER / f"{name}.nn").write_text(text, encoding="utf-8")
     given = [("lenet", MODELS / "lenet.nn", None), ("mlp", FOLDER / "mlp.nn", "bf16"),
              ("mlp32", FOLDER / "mlp.nn", None), ("resnet", FOLDER / "resnet.nn", "bf16"),
-             ("resnet32", FOLDER / "resnet.nn", None)]  # fmt: skip
+             ("resnet32", FOLDER / "resnet.nn", None), ("resnet_tf32", FOLDER / "resnet.nn", "tf32"),
+             ("mlp_tf32", FOLDER / "mlp.nn", "tf32")]  # fmt: skip
     for name, path, precision in given:
         for provider in ("own", "vendor"):
             options = Options(target=architecture, provider=provider, precision=precision)
@@ -70,29 +71,40 @@ def models(architecture: str) -> None:
             print(name, provider, len(built.artifact) >> 10, "KiB", f"{built.seconds:.1f} s", flush=True)
 
 
+#: Of random contractions.
+DTYPES = ("bf16", "f32", "f16", "tf32")
+
+
+def _typed(dtype: str) -> tuple[str, dict[str, Any]]:
+    """The tensors' dtype, and what a node says beside."""
+    return ("f32", {"tf32": True}) if dtype == "tf32" else (dtype, {})
+
+
 def random_product(rng: np.random.Generator) -> tuple[str, Node]:
     """Odd sizes, stacks that broadcast, transposes."""
     m, n, k = (int(v) for v in rng.integers(1, 400, 3))
     stacks: Any = [((), ()), ((5,), (5,)), ((5,), ()), ((1,), (5,)), ((5,), (1,))][int(rng.integers(5))]
     ta, tb = bool(rng.integers(2)), bool(rng.integers(2))
-    dtype = ["bf16", "f32", "f16"][int(rng.integers(3))]
+    dtype = DTYPES[int(rng.integers(4))]
+    held, more = _typed(dtype)
     a, b = (*stacks[0], *((k, m) if ta else (m, k))), (*stacks[1], *((n, k) if tb else (k, n)))
-    node = node_of("matmul", (a, b), dtype, transpose_a=ta, transpose_b=tb)
+    node = node_of("matmul", (a, b), held, transpose_a=ta, transpose_b=tb, **more)
     return f"matmul {a} {b} {dtype} {'nt'[ta]}{'nt'[tb]}", node
 
 
 def random_convolution(rng: np.random.Generator) -> tuple[str, Node]:
     """Any of the three, with strides, pads and dilations of all kinds."""
     while True:
-        dtype = ["bf16", "f32", "f16"][int(rng.integers(3))]
-        run = 8 if dtype != "f32" else 1
+        dtype = DTYPES[int(rng.integers(4))]
+        held, more = _typed(dtype)
+        run = 8 if held != "f32" else 1
         x = (int(rng.integers(1, 9)), run * int(rng.integers(1, 9)), *(int(v) for v in rng.integers(9, 40, 2)))
         w = (run * int(rng.integers(1, 9)), x[1], *(int(v) for v in rng.integers(1, 6, 2)))
         limits = {"stride": (1, 4), "pad": (0, 4), "dilation": (1, 3)}
         attrs = {name: tuple(map(int, rng.integers(*limit, 2))) for name, limit in limits.items()}
         if all(s + 2 * p > d * (t - 1) for s, p, d, t in zip(x[2:], attrs["pad"], attrs["dilation"], w[2:])):
             kind = ["conv", "conv_dgrad", "conv_wgrad"][int(rng.integers(3))]
-            return f"{kind} {x} {w} {attrs} {dtype}", convolution(kind, x, w, dtype, **attrs)
+            return f"{kind} {x} {w} {attrs} {dtype}", convolution(kind, x, w, held, **attrs, **more)
 
 
 def contractions(architecture: str) -> None:

@@ -25,7 +25,7 @@ from dslc.runtime.session import Session
 
 FOLDER = ROOT / "vendor"
 STORE = Reader(FOLDER) if (FOLDER / "index.json").exists() else None
-NAMES = ("lenet", "mlp", "mlp32", "resnet", "resnet32")
+NAMES = ("lenet", "mlp", "mlp32", "mlp_tf32", "resnet", "resnet32", "resnet_tf32")
 
 
 def _missing() -> str | None:

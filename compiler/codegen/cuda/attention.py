@@ -56,7 +56,7 @@ class _Attention:
             "z": [("stack", self.stack)], "m": [("m", size["m"])], "n": [("n", size["n"])], "k": [("k", size["k"])]
         }  # fmt: skip
         one = problem(axes, operand(a[1], a[2]), operand(b[1], b[2]), operand("mn", c[1]))
-        made = launched([one], a[0], b[0], c[0], self._blocks)
+        made = launched([one], (a[0], b[0]), c[0], self._blocks)
         self._blocks += len({x.number for launch in made for x in launch.scratch} - {*range(self._blocks)})
         return made
 

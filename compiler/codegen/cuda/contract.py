@@ -17,6 +17,7 @@ from dslc.compiler.codegen.launch import Given, Shared
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
 
+_WARP: Final = 32  # threads
 _CHUNK: Final = 8  # 16-bit elements of one copy
 _THREADS: Final = 128  # of a block that sums parts
 _MOST_DOWN: Final = 32  # of these that share the parts of an element
@@ -42,16 +43,18 @@ class _Printed(Shared):
 @dataclass(frozen=True)
 class Contract(_Printed):
     """The kernel ``k(a, b, others..., c, numbers)`` for any types and strides; sums in f32, in f64 for f64.
-    ``epilogue`` (of f32 or f64 alone): what becomes of a sum, with the others, before it is written."""
+    ``epilogue`` (of f32 or f64 alone): what becomes of a sum, with the others, before it is written. ``tf32``: on
+    tensor cores, factors of f32 rounded to TF32."""
 
     problem: Problem
     tile: Tile
     epilogue: Epilogue | None = None
+    tf32: bool = False
 
     @property
     def geometry(self) -> Geometry:
         p, t = self.problem, self.tile
-        return Geometry((tiles_of(p, t), p.split, p.count("z")), (t.parts, 1, 1))
+        return Geometry((tiles_of(p, t), p.split, p.count("z")), (t.parts * (_WARP if self.tf32 else 1), 1, 1))
 
     @cached_property
     def _printed(self) -> tuple[Code, Given]:
@@ -60,8 +63,8 @@ class Contract(_Printed):
         text, numbers = self.problem.text(self.tile.depth, finished)
         head = f"using SUM = {C_TYPES[kept]};\n"
         tile = replace(self.tile, stages=stages(self.tile, kept))
-        whole = wholes(self.problem, self.tile)
-        how = constants(SLICES=tile.slices, WHOLE_A=int(whole[0]), WHOLE_B=int(whole[1]))
+        whole = wholes(self.problem, self.tile, self.tf32)
+        how = constants(SLICES=tile.slices, TF32=int(self.tf32), WHOLE_A=int(whole[0]), WHOLE_B=int(whole[1]))
         return Code("contract.cu", head + text + tile.text() + how), numbers.given
 
 
@@ -78,7 +81,7 @@ class Mma(_Printed):
         p, t = self.problem, self.tile
         stages = t.stages * (t.rows + t.cols) * t.depth * p.a.dtype.itemsize
         lines = t.rows * (t.cols * p.c.dtype.itemsize + 16)
-        return Geometry((tiles_of(p, t), p.split, p.count("z")), (32 * t.parts, 1, 1), max(stages, lines))
+        return Geometry((tiles_of(p, t), p.split, p.count("z")), (_WARP * t.parts, 1, 1), max(stages, lines))
 
     @cached_property
     def _printed(self) -> tuple[Code, Given]:
@@ -137,9 +140,11 @@ def _finished(epilogue: Epilogue | None, numbers: Numbers, dtype: DType) -> str:
     return NOTHING if epilogue is None else epilogue.text(numbers, dtype)
 
 
-def contract(problems: Sequence[Problem], epilogue: Epilogue | None = None) -> tuple[list[Contract | Mma], bool]:
+def contract(
+    problems: Sequence[Problem], epilogue: Epilogue | None = None, tf32: bool = False
+) -> tuple[list[Contract | Mma], bool]:
     """The kernels of sums that fill one result together; True when a and b have changed places in them. ``epilogue``
-    (of f32 or f64 alone) is left to who adds up the parts where the sum is divided.
+    (of f32 or f64 alone) is left to who adds up the parts where the sum is divided. ``tf32``: of f32 alone.
 
     The one with most products says which tile and division all have; so their code is one where they are of one form.
     """
@@ -148,12 +153,12 @@ def contract(problems: Sequence[Problem], epilogue: Epilogue | None = None) -> t
     if swapped:
         problems, longest = [p.turned() for p in problems], longest.turned()
     fast = all(map(_on_tensor_cores, problems))
-    tile, split = tile_of(longest, fast)
+    tile, split = tile_of(longest, "16 bits" if fast else "tf32" if tf32 else None)
     kept = longest.c.dtype if split == 1 else longest.c.dtype.computed
     divided = [replace(p, split=split, c=replace(p.c, dtype=kept)) for p in problems]
     assert epilogue is None or not fast
     own = epilogue if split == 1 else None
-    return [Mma(p, tile) if fast else Contract(p, tile, own) for p in divided], swapped
+    return [Mma(p, tile) if fast else Contract(p, tile, own, tf32) for p in divided], swapped
 
 
 def _on_tensor_cores(problem: Problem) -> bool:

@@ -206,7 +206,7 @@ def contraction(node: Node) -> list[Launch]:
     first, behind = apart(node)
     problems, others, epilogue = PROBLEMS[first.op.name](first), node.inputs[2:], Epilogue.of(behind)
     if epilogue is not None and any(p.count("k") for p in problems):
-        return launched(problems, node.inputs[0], node.inputs[1], node.outputs[0], 0, epilogue, others)
+        return launched(problems, node.inputs[:2], node.outputs[0], 0, _tf32(node), epilogue, others)
     whole = Scratch(0, first.types[0].bytes)
     [steps] = pointwise.pointwise(behind)
     return [*_product(first, whole, 1), Launch(steps.spec, (whole, *others), node.outputs)]
@@ -217,23 +217,27 @@ def _product(node: Node, result: Argument, block: int) -> list[Launch]:
     problems = PROBLEMS[node.op.name](node)
     if not any(p.count("k") for p in problems):
         return [Launch(x.spec, (), (result,)) for x in pointwise.filled(node, 0.0)]
-    return launched(problems, node.inputs[0], node.inputs[1], result, block)
+    return launched(problems, node.inputs[:2], result, block, _tf32(node))
+
+
+def _tf32(node: Node) -> bool:
+    return "tf32" in node.attrs and bool_attr(node.attrs, "tf32")
 
 
 def launched(
     problems: Sequence[Problem],
-    a: Argument,
-    b: Argument,
+    factors: Sequence[Argument],
     c: Argument,
     block: int,
+    tf32: bool = False,
     epilogue: Epilogue | None = None,
     others: Sequence[Argument] = (),
 ) -> list[Launch]:
-    """The launches of sums of products of arguments; their parts, where they are divided, go to scratch block
+    """The launches of sums of products of two arguments; their parts, where they are divided, go to scratch block
     ``block``. ``epilogue``: what becomes of the sums, with ``others``."""
     out = problems[0].c.dtype
-    specs, swapped = contract(problems, epilogue)
-    reads = (b, a) if swapped else (a, b)
+    specs, swapped = contract(problems, epilogue, tf32)
+    reads = tuple(reversed(factors) if swapped else factors)
     split, kept, elements = specs[0].problem.split, specs[0].problem.c.dtype, problems[0].c.elements
     if split == 1:
         return [Launch(spec, (*reads, *others), (c,)) for spec in specs]

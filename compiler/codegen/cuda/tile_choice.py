@@ -17,7 +17,7 @@ _PARTS: Final = 64  # of a divided sum, at most
 _WHOLE: Final = 4  # those of 32 bits
 _MOST_TURNED: Final = 32  # sums of a thread that registers hold beside four values of k of each row and column
 _SHARED: Final = 48 << 10  # bytes of shared memory that need no asking for
-_PAD: Final = 4  # elements behind each line of a tile
+_PAD: Final = 8  # elements behind each line of a tile, at most
 _SMALL: Final = 1 << 26  # products of a problem whose time is that of steps waiting for memory
 
 #: A model of small problems without tensor cores, in microseconds, fitted to runs of 22 of them on an H200.
@@ -34,7 +34,7 @@ _LEAST_PART: Final = 16  # products a part
 class Tile:
     """What a block computes: rows x columns, of which a thread (a warp on tensor cores) takes tall x wide, in steps of
     ``depth``, ``stages`` of which are in shared memory at a time; with one stage the next goes through registers.
-    ``slices`` groups of threads share the depth of a step (not on tensor cores)."""
+    ``slices`` groups of threads share the depth of a step (of f32 and wider)."""
 
     rows: int
     cols: int
@@ -82,13 +82,20 @@ _MMA_TILES: Final = (
     (Tile(128, 64, 64, 32, 64, 3), 0.6, 2),
     (Tile(64, 64, 32, 32, 64, 4), 0.5, 2),
 )
+_TF32_TILES: Final = (
+    (Tile(128, 64, 32, 32, 16, 3), 1.0, 2),
+    (Tile(64, 64, 32, 32, 16, 4), 0.75, 3),
+    (Tile(32, 64, 16, 32, 32, 3), 0.5, 4),
+    (Tile(32, 32, 16, 16, 32, 4, 2), 0.4, 4),
+    (Tile(16, 16, 16, 16, 64, 4, 8), 0.2, 4),
+)
 Choice = tuple[Tile, float, int]
 
 
-def tile_of(problem: Problem, tensor_cores: bool) -> tuple[Tile, int]:
-    """The tile, and the parts of the sum."""
-    if tensor_cores:
-        return _tiled(problem, _MMA_TILES)
+def tile_of(problem: Problem, cores: Literal["16 bits", "tf32"] | None) -> tuple[Tile, int]:
+    """The tile, and the parts of the sum. ``cores``: on tensor cores, for these factors."""
+    if cores is not None:
+        return _tiled(problem, _MMA_TILES if cores == "16 bits" else _TF32_TILES)
     if prod(map(problem.count, GROUPS)) <= _SMALL:
         return _quickest(problem)
     # f64: shared memory and registers for twice the bytes
@@ -147,11 +154,11 @@ def _tiled(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, int]:
     return tile, split if split == 1 else up(k, replace(problem, split=split).part(tile.depth))
 
 
-def wholes(problem: Problem, tile: Tile) -> tuple[bool, bool]:
+def wholes(problem: Problem, tile: Tile, tf32: bool = False) -> tuple[bool, bool]:
     """Whether a and b come 16 bytes at a time."""
     if not problem.a.dtype is problem.b.dtype is DType.F32:
         return False, False
-    room = tile.tall * tile.wide <= _MOST_TURNED
+    room = tf32 or tile.tall * tile.wide <= _MOST_TURNED
 
     def whole(name: Literal["a", "b"], side: Literal["m", "n"]) -> bool:
         turned = problem.along_k(side)

@@ -2,7 +2,8 @@
 
 Such a launch has no code of ours: its description says what the library is asked for, and becomes a ``Gemm`` or a
 ``GraphOp`` instruction. Which nodes go there is a matter of shapes and dtypes alone, so any machine builds the same;
-the algorithm is chosen on the GPU that runs it. Sums are f32 (f64 of f64), and never those of tensor cores for f32.
+the algorithm is chosen on the GPU that runs it. Sums are f32 (f64 of f64); tensor cores take f32 where a node says
+tf32, and never otherwise.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class VendorGemm:
     out: Shape
     transpose_a: bool
     transpose_b: bool
-    compute: Literal["f32", "f64"]
+    compute: Literal["f32", "f64", "tf32"]
 
     @property
     def shapes(self) -> tuple[Shape, Shape, Shape]:
@@ -75,6 +76,7 @@ class VendorConv:
     stride: Shape
     pad: Shape
     dilation: Shape
+    compute: Literal["f32", "tf32"]
 
     @property
     def shapes(self) -> tuple[Shape, Shape, Shape]:
@@ -85,7 +87,7 @@ class VendorConv:
         """As of ``VendorGemm``."""
         first, second, out = operands
         attrs: Mapping[str, object] = {
-            "compute": "f32",
+            "compute": self.compute,
             "dilation": list(self.dilation),
             "layout": "last" if self.last else "first",
             "pad": list(self.pad),
@@ -136,7 +138,7 @@ def _gemm(node: Node) -> VendorGemm | str:
         return "few multiply-adds"
     if max(prod(t.ints) for t in (a, b, c)) >= _ELEMENTS:
         return "2^31 elements"
-    compute: Literal["f32", "f64"] = "f64" if a.dtype is DType.F64 else "f32"
+    compute: Literal["f32", "f64", "tf32"] = "f64" if a.dtype is DType.F64 else _compute(node)
     matrix_a, matrix_b, matrix_c = a.ints[-2:], b.ints[-2:], c.ints[-2:]
     each_a, each_b, each = prod(a.ints[:-2]), prod(b.ints[:-2]), prod(c.ints[:-2])
     if each == 1:
@@ -176,7 +178,11 @@ def _conv(node: Node, kind: str) -> VendorConv | str:
     stride, pad, dilation = (int_tuple(node.attrs, n) for n in ("stride", "pad", "dilation"))
     if rank == 3:
         stride, pad, dilation = (1, *stride), (0, *pad), (1, *dilation)
-    return VendorConv(kind, last, (first, second), out, stride, pad, dilation)
+    return VendorConv(kind, last, (first, second), out, stride, pad, dilation, _compute(node))
+
+
+def _compute(node: Node) -> Literal["f32", "tf32"]:
+    return "tf32" if "tf32" in node.attrs and bool_attr(node.attrs, "tf32") else "f32"
 
 
 def _plane(shape: Shape, last: bool) -> Shape:

@@ -1,0 +1,49 @@
+"""Products of f32 take their factors as TF32: rounded to 10 bits behind the point, for tensor cores; sums stay f32.
+
+Before::
+
+    %2 = matmul %0, %1 {...} : f32[64, 512]  # fc forward
+
+After::
+
+    %2 = matmul %0, %1 {..., tf32=True} : f32[64, 512]  # fc forward
+
+Where the precision is tf32, which only GPUs have; matmuls and convolutions with their gradients, with or without an
+epilogue. Attention stays f32. Linear in nodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Graph, Node
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType
+
+_PRODUCTS: Final = frozenset(
+    {"matmul", "contraction"}
+    | {f"{name}{layout}" for name in ("conv", "conv_dgrad", "conv_wgrad") for layout in ("", "_last")}
+)
+
+
+def tf32(program: Program, build: Build) -> Program:
+    """The pass."""
+    if not build.precision.tf32:
+        return program
+    return dataclasses.replace(program, graph=tf32_graph(program.graph))
+
+
+def tf32_graph(graph: Graph) -> Graph:
+    """The graph whose products of f32 say so. Running it twice changes nothing more."""
+
+    def rule(node: Node) -> Node | None:
+        if node.op.name not in _PRODUCTS or "tf32" in node.attrs or node.input_types[0].dtype is not DType.F32:
+            return None
+        return Node(
+            node.op, node.inputs, node.types, {**node.attrs, "tf32": True},
+            name=node.name, span=node.span, phase=node.phase, origins=node.origins,
+        )  # fmt: skip
+
+    return graph.rewrite(rule)
