@@ -9,6 +9,7 @@ from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.rows import Classes, Rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
+from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr
 
 
@@ -24,23 +25,25 @@ class _Entropy:
         """The loss, and the log of the sum of exponentials; leaves a stage of the row open."""
         rows, x, classes = self.rows, self.x, self.classes
         top = rows.extreme("max", x)
-        below = rows.sum(call("exp", x - top))
-        own = rows.sum(select(classes.hit(), x, 0.0))
-        every = rows.sum(x) if self.smoothing else None
+        rows.b.element()
+        added = [call("exp", x - top), select(classes.hit(), x, 0.0), *[x] * bool(self.smoothing)]
+        below, own, *every = (rows.b.reduce("sum", value) for value in [rows.let(each) for each in added])
         rows.b.row()
         lse = rows.let(call("log", below) + top)
         loss = (lse - own) * (1 - self.smoothing)
-        if every is not None:
-            loss = loss + (lse - every / float(rows.count)) * self.smoothing
+        if every:
+            loss = loss + (lse - every[0] / float(rows.count)) * self.smoothing
         return classes.checked(rows.let(loss)), lse
 
     def slope(self, lse: Expr, dy: Expr) -> Expr:
         """The gradient of an element, in a stage of elements."""
         rows = self.rows
         rows.b.element()
-        found = rows.let(call("exp", self.x - lse) - self.smoothing / rows.count)
-        found = rows.let(select(self.classes.hit(), found - (1 - self.smoothing), found))
-        return self.classes.checked(found * dy)
+        own = select(rows.let(self.classes.hit(), DType.B1), 1 - self.smoothing, 0.0)
+        share = call("exp", self.x - lse)
+        if self.smoothing:
+            share = share - self.smoothing / rows.count
+        return self.classes.checked((share - own) * dy)  # one tree: of 16 bits it is computed as such
 
 
 def softmax_cross_entropy(node: Node) -> list[Launch]:

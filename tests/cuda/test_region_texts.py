@@ -243,7 +243,7 @@ def test_many_long_rows_are_gone_through_several_times(dtype: DType) -> None:
     node = Builder(name="here").node(OPS["softmax_cross_entropy_both"], *values, **attrs)
     [launch] = lower(node) or []
     source = _source(launch)
-    assert source.text.count("for ") > 3
+    assert source.text.count("for ") == 3
     simulator.check_names(source)
     compiled(launch.code, launch.symbol, "sm_90")
 
