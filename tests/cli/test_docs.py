@@ -39,7 +39,7 @@ PAGES = [
 ]  # fmt: skip
 #: Options of other programs, and of scripts, that pages name.
 OTHERS = {"--no-deps", "--update-golden", "--strict", "--upgrade", "--length", "--temperature", "--torch", "--mode",
-          "--modes", "--rounds", "--only"}  # fmt: skip
+          "--modes", "--rounds", "--only", "--run", "--turns"}  # fmt: skip
 
 
 def test_every_option_that_a_page_names_is_there() -> None:
