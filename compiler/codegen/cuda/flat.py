@@ -34,7 +34,8 @@ class _Printer:
         self.dense = dense(self.sizes)
         self.whole = self.vector > 1 and bool(self.sizes) and self.sizes[-1] % self.vector == 0
         self._indices: list[Index] | None = None
-        self.first: Index = 0
+        self.lead: Index = 0  # the first element of the thread's first vector
+        self.first: Index = 0  # those of all its vectors
         self.mask: str | None = None
 
     def source(self) -> Source:
@@ -42,9 +43,11 @@ class _Printer:
         # from the end: sums that went through a tensor before have left its last part in the L2 cache
         last = text.number("last block", self.schedule.geometry.grid[0] - 1)
         block = text.plus(text.times(text.here("block"), -1), last)
-        item = text.plus(text.times(block, threads), text.here("thread"))
-        self.first = text.times(item, self.vector)
-        full = self.schedule.geometry.grid[0] * threads * self.vector == self.schedule.count
+        held = self.schedule.held
+        item = text.plus(text.times(block, threads * held), text.here("thread"))
+        self.lead = text.times(item, self.vector)
+        self.first = text.ramp(self.lead, held, threads * self.vector)
+        full = self.schedule.geometry.grid[0] * threads * self.vector * held == self.schedule.count
         self.mask = None if full else text.below(self.first, text.number("count", self.schedule.count))
         known = self._loaded()
         for stage in self.region.stages:
@@ -90,7 +93,7 @@ class _Printer:
     def _unraveled(self) -> list[Index]:
         """The indices of the vector's first element."""
         if self._indices is None:
-            self._indices = self._unravel(self.first)
+            self._indices = self._unravel(self.lead)
         return self._indices
 
     def _unravel(self, x: Index) -> list[Index]:
@@ -125,8 +128,13 @@ class _Printer:
         return Reg(text.set(found), access.dtype)
 
     def _load(self, number: int, access: Access) -> Reg:
+        text, held = self.text, self.schedule.held
         vector, at = self._place(access)
-        return Reg(self.text.set(self.text.load(access, vector, f"p{number}", at, self.mask)), access.dtype)
+        again = held > 1 and access.strides != self.dense  # one value, or those of columns, for all vectors
+        found = text.set(text.load(access, vector, f"p{number}", at, None if again else self.mask))
+        if again and any(access.strides):
+            found = text.set(text.call("tile", (held, self.vector), found))
+        return Reg(found, access.dtype)
 
     def _written(self, known: list[Reg | None]) -> None:
         shift = len(self.region.inputs)

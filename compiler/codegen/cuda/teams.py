@@ -8,44 +8,37 @@ the chunks; where there is one chunk, what was loaded is held for the stages to 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.schedule import needs_wide_index
+from dslc.compiler.codegen.cuda.addresses import Addresses
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.stages import STEP, combined_dtype, dtypes_of, identity, register_dtype, used_values
-from dslc.compiler.codegen.cuda.text import Index, Text, power_of_two
+from dslc.compiler.codegen.cuda.text import Index, power_of_two
 from dslc.compiler.codegen.cuda.values import Reg, Values
-from dslc.compiler.codegen.region import Access, Bits, Fetch, Let, Region, Scan, Stage, dense
+from dslc.compiler.codegen.region import Bits, Fetch, Let, Region, Scan, Stage
 from dslc.compiler.ir.types import DType
 
 RESIDENT: Final = 1024  # threads of a multiprocessor: enough to load while others are reduced
 
 
-class Teams(ABC):
-    """What both forms share. ``lanes``: rows of a thread. ``guard``: whether its rows exist; None: they do."""
+class Teams(Addresses):
+    """What both forms share. ``guard``: whether the thread's rows exist; None: they do."""
 
-    lanes: int
     guard: str | None
     leads: str | None  # whether the thread writes what belongs to its rows; None: it does
-    outer: list[Index]
 
     def __init__(self, name: str, region: Region, vector: int, held: int, chunks: int) -> None:
-        self.region, self.vector, self.held, self.chunks = region, vector, held, chunks
-        self.text = Text(name, len(region.inputs) + len(region.outputs), needs_wide_index(region))
+        super().__init__(name, region, vector)
+        self.held, self.chunks, self.length = held, chunks, math.prod(region.inner)
         self.values = Values(self.text)
-        self.split, self.length = len(region.outer), math.prod(region.inner)
-        self.known: list[Reg | None] = [None] * region.first
         self.loaded: dict[int, Reg] = {}  # elements that are held
         self.spread: dict[str, str] = {}  # row values for all vectors
-        self.bases: dict[int, Index] = {}
         self.slots = 0
         self.dtypes = dtypes_of(region)
         self.carries: list[str] = []  # of the scans of a stage, in order
         self.only: tuple[Index, str | None] | None = None
-        self.mask: str | None = None
-        self.indices: list[Index] | None = None
-        self.places: dict[Access, tuple[int, str, str | None]] = {}
+        self.whole = False  # whether all elements of the chunk at hand are there
 
     def source(self) -> Source:
         self.place()
@@ -77,18 +70,6 @@ class Teams(ABC):
         return 1 if wide else max(1, RESIDENT // self.threads())
 
     @abstractmethod
-    def numbers(self, chunk: Index) -> Index:
-        """The numbers of the first elements of the thread's vectors in a chunk, in the inner axes."""
-
-    @abstractmethod
-    def elements(self, numbers: Index) -> Index:
-        """The number of every element."""
-
-    @abstractmethod
-    def along(self, access: Access) -> int:
-        """The stride within a vector."""
-
-    @abstractmethod
     def total(self, combine: str, text: str) -> str:
         """Over the threads that share the rows."""
 
@@ -98,33 +79,6 @@ class Teams(ABC):
         """How many elements of a row the chunks have room for."""
 
     # Rows.
-
-    def _access(self, number: int) -> Access:
-        return (*self.region.inputs, *self.region.outputs)[number]
-
-    def _base(self, number: int) -> Index:
-        if number not in self.bases:
-            access = self._access(number)
-            self.bases[number] = self.text.dot(access.offset, self.outer, access.strides[: self.split])
-        return self.bases[number]
-
-    def _find_bases(self, stage: Stage) -> None:
-        """Of all that the stage's elements are read from or written to: in front of its loop, for others, too."""
-        inputs = {n for n in used_values(stage) if n < len(self.region.inputs) and self.known[n] is None}
-        fetched = {let.input for let in stage.lets if isinstance(let, Fetch)}
-        for number in sorted(inputs | fetched | {len(self.region.inputs) + s.output for s in stage.stores}):
-            self._base(number)
-
-    def _row_place(self, number: int, whole: bool = True) -> tuple[int, str]:
-        """Neighbours a load or store of row values has (one, if not ``whole``), and the numbers of the first ones."""
-        access = self._access(number)
-        stride = access.strides[self.split - 1] if self.lanes > 1 else 0
-        first = self._base(number)
-        if stride == 0:
-            return 1, self.text.known(first)
-        others = (access.offset, *access.strides[: self.split - 1])
-        vector = power_of_two(self.lanes, *others) if stride == 1 and whole else 1
-        return vector, self.text.known(self.text.ramp(first, self.lanes // vector, vector * stride))
 
     def _load_rows(self, stage: Stage) -> None:
         """Inputs that the stage reads and that belong to the rows."""
@@ -206,11 +160,6 @@ class Teams(ABC):
     def running(self, scan: Scan, value: str) -> str:
         """A scan over the elements of a chunk."""
 
-    def _differs(self, number: int) -> bool:
-        """Whether the elements of a vector lie at different places."""
-        access = self._access(number)
-        return self.vector > 1 and (self.along(access) != 0 or self._straddles(access))
-
     def _raise(self, stage: Stage, known: list[Reg | None], mask: str | None) -> None:
         for flag in stage.raises:
             reg, at = known[flag.value], self.text.known(self.region.outputs[flag.output].offset)
@@ -245,19 +194,34 @@ class Teams(ABC):
         self.spread = {}
         self._spread_rows(stage)
         self._find_bases(stage)
-        with self.text.loop(self.chunks) as chunk:
-            known = self._elements(stage, chunk)
-            for i, reduce in enumerate(stage.reduces):
-                reg = known[reduce.value]
-                assert reg is not None
-                value = self._only(reg, reduce.combine)
-                if self.ordered:
-                    total = self.text.call("added", (reduce.combine, self.held, self.vector), sums[i].text, value)
-                    self.text.set(total, sums[i].text)
-                else:
-                    sums.append(Reg(value, reg.dtype))
+        for first, count, whole in self._alike(stage):
+            self.whole = whole
+            with self.text.loop(count) as step:
+                self._chunk(stage, self.text.plus(step, first), sums)
+        self.whole = False
         self.known += [None] * len(stage.lets)
         self.known += self._totals(stage, sums)
+
+    def _alike(self, stage: Stage) -> list[tuple[int, int, bool]]:
+        """Chunks that have one text: the first, how many, and whether all of their elements are there. The last chunk,
+        of which some are not, has a text of its own, so that the others need not ask; but for scans."""
+        full = self.length * self.chunks // self.covers if self.covers else 0
+        if full in (0, self.chunks) or any(isinstance(let, Scan) for let in stage.lets):
+            return [(0, self.chunks, False)]
+        return [(0, full, True), (full, self.chunks - full, False)]
+
+    def _chunk(self, stage: Stage, chunk: Index, sums: list[Reg]) -> None:
+        """Computes the elements of a chunk and adds them to the sums."""
+        known = self._elements(stage, chunk)
+        for i, reduce in enumerate(stage.reduces):
+            reg = known[reduce.value]
+            assert reg is not None
+            value = self._only(reg, reduce.combine)
+            if self.ordered:
+                total = self.text.call("added", (reduce.combine, self.held, self.vector), sums[i].text, value)
+                self.text.set(total, sums[i].text)
+            else:
+                sums.append(Reg(value, reg.dtype))
 
     def _start(self, combine: str, dtype: DType, count: int) -> str:
         """Lanes that change nothing when something is combined with them."""
@@ -338,7 +302,7 @@ class Teams(ABC):
         if self.chunks == 1 and self.only is not None:
             return self.only
         numbers = self.numbers(chunk)
-        ragged = self.covers > self.length
+        ragged = self.covers > self.length and not self.whole
         self.mask = self.text.below(self.text.known(numbers), self.length) if ragged else None
         self.indices, self.places = None, {}
         self.only = numbers, self.text.both(self.mask, self.guard)
@@ -363,57 +327,3 @@ class Teams(ABC):
         if self.chunks == 1:
             self.loaded[number] = reg
         return reg
-
-    def _element_place(self, number: int, numbers: Index, mask: str | None) -> tuple[int, str, str | None]:
-        """Neighbours a load or store has, the numbers of the first ones, and which of them there are."""
-        access = self._access(number)
-        if access not in self.places:
-            self.places[access] = self._new_place(number, numbers, mask)
-        return self.places[access]
-
-    def _new_place(
-        self, number: int, numbers: Index, mask: str | None, whole: bool = True
-    ) -> tuple[int, str, str | None]:
-        text, access = self.text, self._access(number)
-        stride = self.along(access)
-        if self._straddles(access):
-            first = self._first(access, self._base(number), self.elements(numbers), whole=False)
-            return 1, text.known(first), self._mask_of(self.vector, mask)
-        first = self._first(access, self._base(number), numbers)
-        if stride == 0 or self.vector == 1:
-            return 1, text.known(first), mask
-        vector = power_of_two(self.vector, access.offset, *self._others(access)) if stride == 1 and whole else 1
-        count = self.vector // vector
-        at = text.known(text.ramp(first, count, vector * stride))
-        return vector, at, self._mask_of(count, mask)
-
-    def _mask_of(self, count: int, mask: str | None) -> str | None:
-        """The mask of the vectors for ``count`` parts of each."""
-        if count == 1 or mask is None or self.mask is None:
-            return mask
-        return self.text.set(self.text.call("each", (count,), mask))
-
-    def _first(self, access: Access, base: Index, numbers: Index, whole: bool = True) -> Index:
-        """Where the first elements of the vectors lie, or all elements if not ``whole``, which have these numbers;
-        ``base``: where the rows do."""
-        text, inside = self.text, access.strides[self.split :]
-        if inside == dense(self.region.inner):
-            return text.plus(numbers, base)
-        if whole and self.indices is not None:
-            indices = self.indices
-        else:
-            indices = text.unravel(numbers, self.region.inner)
-            self.indices = indices if whole else self.indices
-        first = text.dot(base, indices, inside)
-        for own in access.unravelled:
-            place = text.dot(own.offset, [*self.outer, *indices], own.strides)
-            first = text.dot(first, text.unravel(place, own.sizes), own.steps)
-        return first
-
-    def _straddles(self, access: Access) -> bool:
-        """Whether a vector's elements may lie on both sides of an edge of the argument."""
-        return False
-
-    @abstractmethod
-    def _others(self, access: Access) -> tuple[int, ...]:
-        """The strides of all axes but that along a vector."""
