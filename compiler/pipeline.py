@@ -14,7 +14,6 @@ from dslc.compiler import entries
 from dslc.compiler.budget import check_budget
 from dslc.compiler.check.model import Checked
 from dslc.compiler.codegen.select import select
-from dslc.compiler.emit import emit_artifact
 from dslc.compiler.interface import interface
 from dslc.compiler.ir.build import Build, LossScale, Pass, Precision
 from dslc.compiler.ir.program import Mirrored, Program
@@ -47,8 +46,6 @@ from dslc.compiler.passes.slices import slices
 from dslc.compiler.passes.slope import slope
 from dslc.compiler.passes.streams import streams
 from dslc.compiler.passes.tf32 import tf32
-from dslc.compiler.toolchain.kernels import KernelCompiler
-from dslc.compiler.toolchain.versions import toolchain
 
 _FUSING: Final[tuple[Pass, ...]] = (
     fuse, epilogue, slope, gather, join, absorb, again, keep, bitmasks, dropped, finish, join_sums,
@@ -217,6 +214,10 @@ def build(
     check_budget(checked, budget_of(checked, options), batch, need, fits_at, mirrored=mirrored)
     if progress is not None:
         progress("artifact", len(wanted), len(wanted))
+    from dslc.compiler.emit import emit_artifact  # a forecast does without
+    from dslc.compiler.toolchain.kernels import KernelCompiler
+    from dslc.compiler.toolchain.versions import toolchain
+
     compiler = KernelCompiler(Cache.open() if cache is None else cache, progress)
     artifact, header = emit_artifact(
         programs,

@@ -308,7 +308,7 @@ def collapsed(region: Region) -> Region:
     outer = _merged(region.outer, [s[:split] for s in each], repeats, alone)
     inner = _merged(region.inner, [s[split:] for s in each], [1] * len(each), {a - split for a in alone})
     strides = iter([o + i for o, i in zip(outer.strides, inner.strides)])
-    merged = [replace(a, strides=next(strides)) for a in arguments]
+    merged = [a if a.strides == (new := next(strides)) else replace(a, strides=new) for a in arguments]
     merged = [
         replace(a, unravelled=tuple(replace(u, strides=next(strides)) for u in a.unravelled)) if a.unravelled else a
         for a in merged

@@ -31,7 +31,7 @@ from typing import Final
 
 from dslc.compiler.cost import machine_of, total_seconds
 from dslc.compiler.ir.build import Build, Pass
-from dslc.compiler.ir.graph import Graph, Phase
+from dslc.compiler.ir.graph import Graph, Node, Phase
 from dslc.compiler.ir.program import Mirrored, Program
 from dslc.compiler.passes.beside import writes_beside
 from dslc.compiler.passes.mirror_choice import Chooser
@@ -142,14 +142,18 @@ class Trial:
         return total_seconds(self.fused.graph.nodes, self.machine)
 
     @cached_property
+    def _scheduled(self) -> tuple[list[Node], int]:
+        return scheduled(self.fused.graph)
+
+    @property
     def peak(self) -> int:
         """The most bytes alive at once."""
-        return scheduled(self.fused.graph)[1]
+        return self._scheduled[1]
 
     @cached_property
     def planned(self) -> Program:
         """With its plan of memory."""
-        program = self.fused
+        program = dataclasses.replace(self.fused, schedule=tuple(self._scheduled[0]))
         for step in self.planning:
             program = step(program, self.build)
         return program

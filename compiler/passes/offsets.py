@@ -9,8 +9,9 @@ too high are placed earlier the next time, again and again (squeaky wheel optimi
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from random import Random
 from typing import Final
 
@@ -30,6 +31,10 @@ _PAIRS: Final = 1_000_000
 _MOVES: Final = ((0.5, 0.05, 0.025), (0.3, 0.05, 0.05))
 
 
+_START: Final = attrgetter("start")
+_END: Final = attrgetter("end")
+
+
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """``size`` bytes (a multiple of the alignment), alive at the times ``start`` to ``end``, both included."""
@@ -42,27 +47,36 @@ class Buffer:
 def assign(buffers: Sequence[Buffer]) -> tuple[list[int], int, int]:
     """Offsets, the bytes that they need, and the lower bound: the most bytes alive at one time."""
     bound = lower_bound(buffers)
-    best: list[int] = []
-    least = -1
-    for offsets in _portfolio(buffers):
-        need = _top(buffers, offsets)
-        if least < 0 or need < least:
-            best, least = offsets, need
-        if least == bound:
-            break
-    if least > (1 + _AIM) * bound and len(buffers) <= _QUADRATIC_UP_TO:
-        for offsets in _again(buffers, bound):
-            need = _top(buffers, offsets)
-            if need < least:
-                best, least = offsets, need
-            if least <= (1 + _ENOUGH) * bound:
-                break
-    return best, max(least, 0), bound
+    best = _Best(buffers)
+    best.take(_by_time(buffers))
+    best.take(_by_time([Buffer(b.size, -b.end, -b.start) for b in buffers]))
+    if len(buffers) <= _QUADRATIC_UP_TO:
+        for order in _orders(buffers):
+            if best.need > bound:
+                best.take(_by_order(buffers, order, best.need))
+        if best.need > (1 + _AIM) * bound:
+            for order in _again(buffers, bound):
+                best.take(_by_order(buffers, order, best.need))
+                if best.need <= (1 + _ENOUGH) * bound:
+                    break
+    return best.offsets, best.need, bound
 
 
-def _top(buffers: Sequence[Buffer], offsets: Iterable[int]) -> int:
-    """The bytes that these offsets need."""
-    return max((o + b.size for o, b in zip(offsets, buffers)), default=0)
+class _Best:
+    """The best offsets so far, and the bytes that these ``need``."""
+
+    def __init__(self, buffers: Sequence[Buffer]) -> None:
+        self.buffers = buffers
+        self.offsets: list[int] = []
+        self.need = _ABOVE
+
+    def take(self, offsets: list[int] | None) -> None:
+        """Takes others in their place if these need less; None: they do not."""
+        if offsets is None:
+            return
+        need = max((o + b.size for o, b in zip(offsets, self.buffers)), default=0)
+        if need < self.need:
+            self.offsets, self.need = offsets, need
 
 
 def lower_bound(buffers: Sequence[Buffer]) -> int:
@@ -76,14 +90,6 @@ def lower_bound(buffers: Sequence[Buffer]) -> int:
         alive += change[time]
         most = max(most, alive)
     return most
-
-
-def _portfolio(buffers: Sequence[Buffer]) -> Iterable[list[int]]:
-    yield _by_time(buffers)
-    yield _by_time([Buffer(b.size, -b.end, -b.start) for b in buffers])
-    if len(buffers) <= _QUADRATIC_UP_TO:
-        for order in _orders(buffers):
-            yield _by_order(buffers, order)
 
 
 def _orders(buffers: Sequence[Buffer]) -> list[list[int]]:
@@ -160,8 +166,9 @@ def _by_time(buffers: Sequence[Buffer]) -> list[int]:
     return offsets
 
 
-def _by_order(buffers: Sequence[Buffer], order: Sequence[int]) -> list[int]:
-    """One after another into the smallest gap between those placed before that live at the same time."""
+def _by_order(buffers: Sequence[Buffer], order: Sequence[int], below: int) -> list[int] | None:
+    """One after another into the smallest gap between those placed before that live at the same time; None where that
+    needs as much as ``below`` bytes."""
     import numpy as np
 
     offsets = [0] * len(buffers)
@@ -181,19 +188,23 @@ def _by_order(buffers: Sequence[Buffer], order: Sequence[int]) -> list[int]:
         gaps = gap_size[: count + 1]
         gaps[gaps < b.size] = _NO_GAP
         offsets[i] = offset = int(gap_from[gaps.argmin()])
+        if offset + b.size >= below:
+            return None
         starts[placed], ends[placed], lows[placed], highs[placed] = b.start, b.end, offset, offset + b.size
         placed += 1
     return offsets
 
 
-def _again(buffers: Sequence[Buffer], bound: int) -> Iterable[list[int]]:
-    """The best placement of each round."""
-    wheels = [_Wheels(buffers, bound, share) for share in _SHARES]
+def _again(buffers: Sequence[Buffer], bound: int) -> Iterator[list[int]]:
+    """The order of all buffers in the best placement of each round."""
+    wheels: list[_Wheels] = []
     orders = _orders(buffers)
     for number in range(_ROUNDS):
-        turn, which = divmod(number, len(wheels))
+        turn, which = divmod(number, len(_SHARES))
+        if not turn:
+            wheels.append(_Wheels(buffers, bound, _SHARES[which]))
         order, moves = orders[turn % len(orders)], _MOVES[turn % len(_MOVES)]
-        yield wheels[which].placement(order, moves, Random(number))
+        yield wheels[which].order(order, moves, Random(number))
 
 
 class _Wheels:
@@ -203,17 +214,27 @@ class _Wheels:
         self.buffers = buffers
         self.cap = int((1 + _AIM) * bound)
         self.large = [i for i, b in enumerate(buffers) if b.size >= share * bound]
-        self.beside = {
-            i: [k for k in self.large if k != i and buffers[k].start <= b.end and buffers[k].end >= b.start]
-            for i, b in ((i, buffers[i]) for i in self.large)
-        }
+        self.beside = self._beside()
 
-    def placement(self, order: Sequence[int], moves: tuple[float, float, float], random: Random) -> list[int]:
-        """Offsets of all buffers."""
+    def _beside(self) -> dict[int, list[int]]:
+        """Of each large buffer, the others that live at the same time."""
+        import numpy as np
+
+        numbers = np.array(self.large, np.int64)
+        starts, ends = (np.array([time(self.buffers[i]) for i in self.large], np.int64) for time in (_START, _END))
+        found = {}
+        for place, (i, start, end) in enumerate(zip(self.large, starts, ends)):
+            alive = (starts <= end) & (ends >= start)
+            alive[place] = False
+            found[i] = numbers[alive].tolist()
+        return found
+
+    def order(self, order: Sequence[int], moves: tuple[float, float, float], random: Random) -> list[int]:
+        """The order of all buffers that follows from this one."""
         placed = self._best([i for i in order if i in self.beside], moves, random)
         small = (i for i in range(len(self.buffers)) if i not in self.beside)
         by_size = sorted(small, key=lambda i: (-self.buffers[i].size, i))
-        return _by_order(self.buffers, [*sorted(self.large, key=lambda i: (placed[i], i)), *by_size])
+        return [*sorted(self.large, key=lambda i: (placed[i], i)), *by_size]
 
     def _best(self, order: list[int], moves: tuple[float, float, float], random: Random) -> dict[int, int]:
         """The best of the placements in this order and those that follow from it."""

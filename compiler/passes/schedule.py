@@ -24,7 +24,9 @@ from dslc.compiler.ir.program import Program
 
 
 def schedule(program: Program, build: Build) -> Program:
-    """The pass. Deterministic; n log n in nodes."""
+    """The pass; an order that is known stays. Deterministic; n log n in nodes."""
+    if program.schedule is not None:
+        return program
     return dataclasses.replace(program, schedule=tuple(scheduled(program.graph)[0]))
 
 

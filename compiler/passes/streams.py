@@ -68,7 +68,10 @@ def streams(program: Program, build: Build) -> Program:
     if best.seconds > (1 - _GAIN) * total_seconds(program.schedule, machine) or len(best.waits) > _MOST_EVENTS:
         return program
     found = dataclasses.replace(program, streams=best.streams, waits=best.waits)
-    return found if build.budget is None or _bytes(memory(found, build)) <= build.budget else program
+    if build.budget is None:
+        return found
+    planned = memory(found, build)
+    return planned if _bytes(planned) <= build.budget else program
 
 
 def _bytes(program: Program) -> int:
