@@ -36,8 +36,8 @@ _SLOT = 8
 
 
 def memory(program: Program, build: Build) -> Program:
-    """The pass; a plan that is known stays. Raises DslcError E0209 when the scalars do not fit the step block. n log n in
-    nodes."""
+    """The pass; a plan that is known stays. Raises DslcError E0209 when the scalars do not fit the step block. n log n
+    in nodes."""
     if program.memory is not None:
         return program
     assert program.schedule is not None, "memory is planned on a schedule"
