@@ -30,8 +30,10 @@ def sanitized(tool: str, *command: str) -> subprocess.CompletedProcess[str]:
     assert SANITIZER is not None
     outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     environment = {"DSLC_GPU_EVERY": "20", **outer, "DSLC_GPU_RAW": "1"}
+    # what a call of the driver refuses is the launcher's to judge, which asks for a parameter too many on purpose
+    more = ["--report-api-errors", "no"] if tool == "memcheck" else []
     return subprocess.run(
-        [SANITIZER, "--tool", tool, "--error-exitcode", "99", sys.executable, *command],
+        [SANITIZER, "--tool", tool, *more, "--error-exitcode", "99", sys.executable, *command],
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
 
