@@ -55,3 +55,18 @@ def test_every_part_has_something_to_add(dtype: DType) -> None:
         part = found.problem.part(found.tile.depth)
         assert (found.problem.split - 1) * part < k <= found.problem.split * part
         assert 2 * found.tile.depth * (found.tile.rows + found.tile.cols + 8) * dtype.computed.itemsize <= 48 << 10
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k"), [(64, 512, 784), (25, 6, 50176), (512, 784, 64), (300, 3000, 700), (2048,) * 3]
+)
+def test_tiles_of_tf32_fit_into_what_needs_no_asking(m: int, n: int, k: int) -> None:
+    """In threads, in shared memory, and as operands lie each way."""
+    for turned in range(4):
+        steps = ((1, m) if turned & 1 else (k, 1)), ((1, k) if turned & 2 else (n, 1))
+        a = Operand(DType.F32, m * k, (("row", steps[0][0]), ("sum", steps[0][1])))
+        b = Operand(DType.F32, k * n, (("sum", steps[1][0]), ("col", steps[1][1])))
+        c = Operand(DType.F32, m * n, (("row", n), ("col", 1)))
+        [found], _ = contract([problem({"m": [("row", m)], "n": [("col", n)], "k": [("sum", k)]}, a, b, c)], tf32=True)
+        assert isinstance(found, Contract) and found.tf32 and found.geometry.block[0] <= 512
+        assert units.compiled(found.code, "k", "sm_80").cubin

@@ -20,7 +20,7 @@ _SHARED: Final = 48 << 10  # bytes of shared memory that need no asking for
 _PAD: Final = 8  # elements behind each line of a tile, at most
 _SMALL: Final = 1 << 26  # products of a problem whose time is that of steps waiting for memory
 
-#: A model of small problems without tensor cores, in microseconds, fitted to runs of 22 of them on an H200.
+#: A model of small problems of f32, in microseconds, fitted to runs of 22 of them on an H200.
 _MORE: Final = 0.27  # for each further block of a multiprocessor
 _SINGLES: Final = 1.7  # times as long a step, where an operand comes element by element
 _WINDOWS: Final = 2.9  # and where places of windows are worked out for each
@@ -83,37 +83,46 @@ _MMA_TILES: Final = (
     (Tile(64, 64, 32, 32, 64, 4), 0.5, 2),
 )
 _TF32_TILES: Final = (
-    (Tile(128, 64, 32, 32, 16, 3), 1.0, 2),
-    (Tile(64, 64, 32, 32, 16, 4), 0.75, 3),
-    (Tile(32, 64, 16, 32, 32, 3), 0.5, 4),
-    (Tile(32, 32, 16, 16, 32, 4, 2), 0.4, 4),
-    (Tile(16, 16, 16, 16, 64, 4, 8), 0.2, 4),
+    (Tile(128, 128, 32, 64, 16, 2), 1.0, 2),
+    (Tile(64, 128, 32, 64, 16, 3), 0.95, 2),
+    (Tile(64, 64, 32, 32, 32, 2), 0.8, 2),
+)
+_SMALL_TF32_TILES: Final = (
+    (Tile(64, 64, 32, 32, 32, 2), 2.78, 0.54, 0.58),
+    (Tile(32, 32, 16, 16, 16, 4), 1.67, 0.17, 0.06),
+    (Tile(32, 32, 32, 16, 32, 4), 1.44, 0.35, 0.22),
+    (Tile(32, 16, 16, 16, 64, 2), 1.51, 0.48, 0.21),
+    (Tile(16, 64, 16, 16, 32, 4, 2), 1.84, 0.30, 0.32),
+    (Tile(16, 64, 16, 16, 8, 4), 1.54, 0.15, 0.06),
+    (Tile(16, 32, 16, 16, 32, 4, 2), 1.71, 0.18, 0.14),
+    (Tile(16, 16, 16, 16, 64, 4, 8), 1.64, 0.22, 0.16),
 )
 Choice = tuple[Tile, float, int]
 
 
 def tile_of(problem: Problem, cores: Literal["16 bits", "tf32"] | None) -> tuple[Tile, int]:
     """The tile, and the parts of the sum. ``cores``: on tensor cores, for these factors."""
-    if cores is not None:
-        return _tiled(problem, _MMA_TILES if cores == "16 bits" else _TF32_TILES)
+    if cores == "16 bits":
+        return _tiled(problem, _MMA_TILES)
     if prod(map(problem.count, GROUPS)) <= _SMALL:
-        return _quickest(problem)
+        return _quickest(problem, cores == "tf32")
+    if cores == "tf32":
+        return _tiled(problem, _TF32_TILES)
     # f64: shared memory and registers for twice the bytes
     return _tiled(problem, _TILES[2:] if problem.a.dtype is DType.F64 else _TILES)
 
 
-def _quickest(problem: Problem) -> tuple[Tile, int]:
+def _quickest(problem: Problem, tf32: bool) -> tuple[Tile, int]:
     """The tile and the parts of the sum that take the least modelled time.
 
     A block's steps follow each other, and other blocks of a multiprocessor take their share of its arithmetic. Many
     parts make few steps, and are added up by a launch of their own.
     """
     m, n, k, z = (problem.count(g) for g in ("m", "n", "k", "z"))
-
     windows = problem.a.windows or problem.b.windows
 
     def time(tile: Tile, start: float, step: float, beside: float, split: int) -> float:
-        slower = _WINDOWS if windows else 1.0 if all(wholes(problem, tile)) else _SINGLES
+        slower = _WINDOWS if windows else 1.0 if all(wholes(problem, tile, tf32)) else _SINGLES
         steps = slower * (replace(problem, split=split).part(tile.depth) // tile.depth)
         more = max(0.0, up(m, tile.rows) * up(n, tile.cols) * z * split / _BLOCKS - 1)
         adding = _LAUNCH + problem.c.elements * split * problem.c.dtype.computed.itemsize / _BANDWIDTH
@@ -125,7 +134,7 @@ def _quickest(problem: Problem) -> tuple[Tile, int]:
 
     timed = (
         (time(*choice, split), i, split, choice[0])
-        for i, choice in enumerate(_SMALL_TILES)
+        for i, choice in enumerate(_SMALL_TF32_TILES if tf32 else _SMALL_TILES)
         if _room(choice[0], problem.a.dtype.computed) > 1
         for split in divided(choice[0])
     )
