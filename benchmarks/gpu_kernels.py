@@ -4,7 +4,8 @@
     python benchmarks/gpu_kernels.py run                                on the GPU: cuda-bindings and numpy are enough
 
 GB/s count each input and each output of the op once, whatever the kernels read. Each op is timed in turns with the copy
-(CUDA graphs of ten launches, the median of 15), and its share of the copy's bandwidth is the last column.
+(CUDA graphs of ten times its launches, each begun while the one before ends, as in a session; the median of 15), and its
+share of the copy's bandwidth is the last column.
 """
 
 from __future__ import annotations
@@ -199,7 +200,7 @@ def run(only: str) -> None:
 
         def work(ready: Any = ready) -> None:
             for kernel, x, given in ready:
-                gpu.launch(kernel, x["grid"], x["block"], x["shared"], given)
+                gpu.launch(kernel, x["grid"], x["block"], x["shared"], given, x["symbol"] in store.index["waiting"])
 
         before = gpu.seconds(copy, 10, 5)
         times = gpu.seconds(work, 10, 15)

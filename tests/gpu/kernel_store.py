@@ -1,7 +1,8 @@
 """Compiled kernels and what they shall compute, in one folder, for a machine that cannot compile.
 
 ``index.json`` says what ``data.bin``, which is compressed, holds: cubins by symbol, and cases. A case is a list of
-buffers (bytes before, and for outputs the values after) and launches over them.
+buffers (bytes before, and for outputs the values after) and launches over them. ``waiting``: the kernels that wait by
+themselves for the one before.
 """
 
 from __future__ import annotations
@@ -67,12 +68,19 @@ class Writer:
         from dslc.compiler.toolchain.kernels import KernelCompiler
 
         jobs = [Job("cuda_kernel", s, spec, (self.architecture,)) for s, spec in self.kernels.items()]
-        codes = KernelCompiler(Cache.open()).compile(jobs)
-        kernels = {job.symbol: self.put(unbundle(code)["cubin"]) for job, code in zip(jobs, codes, strict=True)}
+        codes = [unbundle(code) for code in KernelCompiler(Cache.open()).compile(jobs)]
+        kernels = {job.symbol: self.put(code["cubin"]) for job, code in zip(jobs, codes, strict=True)}
+        waiting = [job.symbol for job, code in zip(jobs, codes, strict=True) if b"griddepcontrol.wait;" in code["ptx"]]
         kernels |= {symbol: self.put(cubin) for symbol, cubin in (cubins or {}).items()}
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "data.bin").write_bytes(zlib.compress(self.data))
-        index = {**header, "architecture": self.architecture, "kernels": kernels, "cases": self.cases}
+        index = {
+            **header,
+            "architecture": self.architecture,
+            "kernels": kernels,
+            "waiting": waiting,
+            "cases": self.cases,
+        }
         (folder / "index.json").write_text(json.dumps(index), encoding="utf-8")
 
 

@@ -97,8 +97,15 @@ class Gpu:
         return count
 
     def launch(
-        self, kernel: Any, grid: Sequence[int], block: Sequence[int], shared: int, addresses: Sequence[int]
+        self,
+        kernel: Any,
+        grid: Sequence[int],
+        block: Sequence[int],
+        shared: int,
+        addresses: Sequence[int],
+        early: bool = False,
     ) -> None:
+        """``early``: while the kernel before ends, for which this one waits by itself, as in a session."""
         wanted = self.parameters[int(kernel)]  # the driver reads as many, whatever there is
         assert len(addresses) == wanted, f"{len(addresses)} arguments for a kernel of {wanted}"
         values = (ctypes.c_uint64 * max(1, len(addresses)))(*addresses)
@@ -107,7 +114,17 @@ class Gpu:
         if shared > 48 << 10:
             limit = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self.call("cuFuncSetAttribute", kernel, limit, shared)
-        self.call("cuLaunchKernel", kernel, *grid, *block, shared, self.stream, ctypes.addressof(pointers), 0)
+        if not early:
+            self.call("cuLaunchKernel", kernel, *grid, *block, shared, self.stream, ctypes.addressof(pointers), 0)
+            return
+        attribute, config = self.driver.CUlaunchAttribute(), self.driver.CUlaunchConfig()
+        attribute.id = self.driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        config.gridDimX, config.gridDimY, config.gridDimZ = grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = block
+        config.sharedMemBytes, config.hStream = shared, self.stream
+        config.attrs, config.numAttrs = [attribute], 1
+        self.call("cuLaunchKernelEx", config, kernel, ctypes.addressof(pointers), 0)
 
     def copy(self, target: int, source: int, size: int) -> None:
         self.call("cuMemcpyDtoDAsync", target, source, size, self.stream)
