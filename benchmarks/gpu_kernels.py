@@ -4,7 +4,7 @@
     python benchmarks/gpu_kernels.py run                                on the GPU: cuda-bindings and numpy are enough
 
 GB/s count each input and each output of the op once, whatever the kernels read. Each op is timed in turns with the copy
-(CUDA graphs of ten times its launches, each begun while the one before ends, as in a session; the median of 15), and its
+(CUDA graphs of ten times its launches, each begun while the one before ends, as in a session; the median of 15); its
 share of the copy's bandwidth is the last column.
 """
 
