@@ -275,12 +275,12 @@ class _Machine:
             distance //= 2
         return np.array(np.broadcast_to(found[:, :1], x.shape))
 
-    def across(self, how: str, parts: int, width: int, slot: int, x: np.ndarray) -> np.ndarray:
+    def across(self, how: str, parts: int, width: int, slot: int, everywhere: int, x: np.ndarray) -> np.ndarray:
         x = self._everywhere(x)
         each = x.reshape(x.shape[0], parts, width, x.shape[-1])
         while each.shape[1] > 1:
             each = _COMBINE[how](each[:, ::2], each[:, 1::2])
-        return np.concatenate([each[:, 0]] * parts, axis=1)
+        return np.concatenate([each[:, 0]] * parts if everywhere else [each[:, 0], x[:, width:]], axis=1)
 
     def _everywhere(self, x: np.ndarray) -> np.ndarray:
         return np.broadcast_to(x, (len(self.blocks), self.threads, np.shape(x)[-1]))

@@ -60,11 +60,12 @@ def running(how: str, width: int, count: int, exclusive: int) -> Writer:
     return write
 
 
-def across(how: str, parts: int, width: int, slot: int) -> Writer:
+def across(how: str, parts: int, width: int, slot: int, everywhere: int) -> Writer:
     """Each lane combined over the threads t, t + width, ... of a block of ``parts * width``, whole warps of it.
 
     Parts join their neighbours, pairs theirs, and so on, whatever the width: within a warp by butterflies, then through
-    shared memory. ``slot`` names the memory; no two calls of a kernel share one.
+    shared memory. ``slot`` names the memory; no two calls of a kernel share one. Not ``everywhere``: threads behind the
+    first ``width`` may have anything, and leave the way to shared memory to these.
     """
     assert parts * width % _WARP == 0 and (_WARP % width == 0 or width % _WARP == 0)
 
@@ -90,12 +91,24 @@ def across(how: str, parts: int, width: int, slot: int) -> Writer:
             for i, lane in enumerate(lanes):
                 builder.store(lane, at(i, group))
         device(builder, "llvm.nvvm.barrier0", ir.VoidType())
-        found = []
-        for i in range(count):
+
+        def whole(i: int) -> Any:
             partial = [builder.load(at(i, I32(g))) for g in range(left)]
             while len(partial) > 1:
                 partial = [combine(builder, how, dtype, a, b) for a, b in zip(partial[::2], partial[1::2])]
-            found += partial
+            return partial[0]
+
+        if everywhere:
+            return Lanes(x.dtype, [whole(i) for i in range(count)])
+        before = builder.block
+        with builder.if_then(builder.icmp_unsigned("<", here, I32(width))):
+            totals = [whole(i) for i in range(count)]
+            inside = builder.block
+        found = []
+        for lane, total in zip(lanes, totals):
+            found.append(builder.phi(total.type))
+            found[-1].add_incoming(total, inside)
+            found[-1].add_incoming(lane, before)
         return Lanes(x.dtype, found)
 
     return write

@@ -64,5 +64,7 @@ class _Columns(Teams):
             return text
         self.slots += 1
         return self.text.set(
-            self.text.call("across", (combine, self.schedule.parts, self.schedule.width, self.slots), text)
+            self.text.call(
+                "across", (combine, self.schedule.parts, self.schedule.width, self.slots, int(not self.leaders)), text
+            )
         )

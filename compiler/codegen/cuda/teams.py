@@ -39,6 +39,7 @@ class Teams(Addresses):
         self.carries: list[str] = []  # of the scans of a stage, in order
         self.only: tuple[Index, str | None] | None = None
         self.whole = False  # whether all elements of the chunk at hand are there
+        self.leaders = False  # whether totals are for the threads that write them alone
 
     def source(self) -> Source:
         self.place()
@@ -47,7 +48,8 @@ class Teams(Addresses):
                 last = axis == self.split - 1
                 index = self.text.ramp(self.outer[axis], self.lanes, 1) if last else self.outer[axis]
                 self.known[self.region.index + 1 + n] = self._counted(index)
-        for stage in self.region.stages:
+        for number, stage in enumerate(self.region.stages):
+            self.leaders = not any(s.element or _fetches(s) for s in self.region.stages[number + 1 :])
             self._load_rows(stage)
             if stage.element:
                 self._element_stage(stage)
@@ -327,3 +329,7 @@ class Teams(Addresses):
         if self.chunks == 1:
             self.loaded[number] = reg
         return reg
+
+
+def _fetches(stage: Stage) -> bool:
+    return any(isinstance(let, Fetch) for let in stage.lets)
