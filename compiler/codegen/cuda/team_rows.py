@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from dslc.compiler.codegen.cuda.schedule import WARP, Rows
 from dslc.compiler.codegen.cuda.source import Source
-from dslc.compiler.codegen.cuda.stages import STEP, identity
+from dslc.compiler.codegen.cuda.stages import STEP, identity, used_values
 from dslc.compiler.codegen.cuda.sweep import ROOM, Sweep
 from dslc.compiler.codegen.cuda.teams import Teams
 from dslc.compiler.codegen.cuda.text import Index, power_of_two
 from dslc.compiler.codegen.cuda.values import Reg
 from dslc.compiler.codegen.region import Access, Region, Scan
 from dslc.compiler.ir.types import DType
+
+_LOADED: Final = 64  # elements
 
 
 def rows_source(name: str, region: Region, schedule: Rows) -> Source:
@@ -32,6 +35,13 @@ class _Rows(Teams):
 
     def threads(self) -> int:
         return self.schedule.team * self.schedule.teams
+
+    def resident(self) -> int:
+        """Half as many where what a thread loads at once would take all registers of the usual number."""
+        stages = [used_values(stage) for stage in self.region.stages if stage.element]
+        moving = {n for n, access in enumerate(self.region.inputs) if access.moves(self.split)}
+        loaded = max((len(used & moving) for used in stages), default=0) * self.held * self.vector
+        return super().resident() if loaded <= _LOADED else max(1, super().resident() // 2)
 
     @property
     def covers(self) -> int:
