@@ -1,6 +1,6 @@
 """How a region is cut into blocks and threads: a matter of the region alone, never of a machine.
 
-- ``Flat``: no reductions. Every thread has one vector of neighbours of the flattened axes.
+- ``Flat``: no reductions. Every thread has a vector of neighbours of the flattened axes, or two in the same columns.
 - ``Tiles``: neighbours of an input lie along another axis; squares are turned in shared memory.
 - ``Rows``: a team of threads has a row whose elements are neighbours. A row that fits is held in registers from its
   first stage to its last, so memory is read once; a longer one is read anew by every stage.
