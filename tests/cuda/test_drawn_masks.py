@@ -13,6 +13,7 @@ from test_region_texts import simulated
 
 from dslc.compiler.codegen.cuda import units
 from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.cuda.regions import source_of
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder
@@ -236,3 +237,10 @@ def _products(launch: Launch) -> int:
     assert ".local" not in ptx
     numbers = [found[1] for m in MULTIPLIERS for found in re.finditer(rf"mov\.u32 \s*(%r\d+), {m - (1 << 32)};", ptx)]
     return sum(len(re.findall(rf"\bmul\.wide\.u32 [^;]*, {n};", ptx)) for n in numbers)
+
+
+@pytest.mark.parametrize(("dtype", "threads"), [(DType.BF16, 1024), (DType.F32, 512)])
+def test_threads_that_draw_for_wide_vectors_have_twice_the_registers(dtype: DType, threads: int) -> None:
+    [node] = dropped_graph(gradient(dtype, (4096, 512), (0,))).nodes
+    source = source_of("k", (lower(node) or [])[0].code)
+    assert source.threads * source.resident == threads

@@ -13,6 +13,7 @@ import test_drawn_masks
 from sample_nodes import OPS
 from test_multi_tensor import value
 from test_ptx import compared
+from test_region_texts import simulated
 
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.regions import source_of
@@ -91,6 +92,23 @@ def test_fused_is_unfused(dtype: DType) -> None:
     assert len(together.nodes) == 1 < len(apart.nodes)
     [one], [other] = test_drawn_masks.run(apart), test_drawn_masks.run(together)
     assert one.tobytes() == other.tobytes() and np.unique(one).size > 100
+
+
+@pytest.mark.parametrize(("dtype", "fast"), [(DType.BF16, True), (DType.F16, True), (DType.F32, False)])
+def test_exponentials_inside_an_op_that_reads_16_bits(dtype: DType, fast: bool) -> None:
+    """Losses are as near to f64 as f32 has them."""
+    rng = np.random.default_rng(6)
+    x, target = simulator.held(3 * rng.normal(size=(40, 1000)), dtype), rng.integers(0, 1000, 40).astype(np.int32)
+    values = [value(dtype, x.shape), value(DType.I32, target.shape)]
+    node = Builder(name="here").node(OPS["softmax_cross_entropy"], *values, axis=1, smoothing=0.0)
+    [launch] = lower(node) or []
+    assert ("flushed_exp2" in source_of("k", launch.code).text) is fast
+    found = simulated(node, [x, target])
+    assert found is not None
+    wide = x.astype(np.float64)
+    lse = np.log(np.exp(wide).sum(axis=1))
+    np.testing.assert_allclose(found[1], lse, rtol=5e-7)
+    np.testing.assert_allclose(found[0], lse - wide[np.arange(40), target], rtol=1e-6, atol=2e-6)
 
 
 @pytest.mark.parametrize("name", ["tanh", "sigmoid", "exp", "sqrt", "gelu"])

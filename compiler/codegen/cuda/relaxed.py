@@ -13,9 +13,11 @@ gives the same bits in every kernel. Nothing is changed below functions that jum
 from __future__ import annotations
 
 import math
+from collections.abc import Set
 from dataclasses import replace
 from typing import Final
 
+from dslc.compiler.codegen.cuda.stages import read_by
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType
 
@@ -36,6 +38,15 @@ def relaxed(expr: Expr, dtype: DType) -> Expr:
     if expr.function == "tanh" and dtype is DType.BF16:
         return Expr("fast_tanh", (_inner(expr.args[0], dtype),))
     return _inner(expr, dtype)
+
+
+def relaxed_exponentials(expr: Expr, halves: Set[int]) -> Expr:
+    """The tree of a value that stays f32, inside an op as softmax is: exponentials of the arguments ``halves``, read in
+    16 bits, err by 2^-22 + abs(x) * 2^-23 of themselves, where x errs by 2^-9 or 2^-12 of itself."""
+    args = tuple(relaxed_exponentials(arg, halves) for arg in expr.args)
+    if expr.function == "exp" and halves & read_by(expr):
+        return Expr("flushed_exp2", (_product(args[0], as_expr(_LOG2_E)),))
+    return replace(expr, args=args) if args else expr
 
 
 def _inner(expr: Expr, dtype: DType) -> Expr:

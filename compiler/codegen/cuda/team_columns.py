@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from dslc.compiler.codegen.cuda.schedule import Columns
+from typing import Final
+
+from dslc.compiler.codegen.cuda.schedule import Columns, draws
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.teams import Teams
 from dslc.compiler.codegen.cuda.text import Index
 from dslc.compiler.codegen.region import Access, Region, Scan
+
+_LOAD: Final = 16  # bytes
 
 
 def columns_source(name: str, region: Region, schedule: Columns) -> Source:
@@ -21,6 +25,13 @@ class _Columns(Teams):
 
     def threads(self) -> int:
         return self.schedule.width * self.schedule.parts
+
+    def resident(self) -> int:
+        """Half as many where threads draw for vectors of two loads: they hold twice as much in blocks half as large."""
+        most = super().resident()
+        moved = (a for a in (*self.region.inputs, *self.region.outputs) if a.moves(self.split))
+        wide = self.vector * max((a.dtype.itemsize for a in moved), default=1) > _LOAD
+        return max(1, most // 2) if wide and draws(self.region) else most
 
     @property
     def ordered(self) -> bool:

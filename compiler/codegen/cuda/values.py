@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from dslc.compiler.codegen.cuda.relaxed import relaxed
+from dslc.compiler.codegen.cuda.relaxed import relaxed, relaxed_exponentials
 from dslc.compiler.codegen.cuda.stages import read_by, register_dtype
 from dslc.compiler.codegen.cuda.text import Text
 from dslc.compiler.ir.scalar import Expr
@@ -54,13 +54,17 @@ class Values:
 
     def evaluate(self, expr: Expr, args: Sequence[Reg | None], dtype: DType) -> Reg:
         """The tree's value, rounded to ``dtype``; constants take the dtype of what they meet. For bf16 and f16 it is
-        computed as ``relaxed`` has it."""
+        computed as ``relaxed`` has it, for f32 from these as ``relaxed_exponentials``."""
         if dtype in _HALVES and expr.function in _PAIRED:
             regs = self._operands(expr, args, dtype)
             if all(r.dtype is dtype for r in regs):
                 return Reg(self.text.call("half", (expr.function, dtype), *(r.text for r in regs)), dtype)
-        if dtype in _HALVES and all(_of_floats(args[n]) for n in read_by(expr)):
+        read = {n: args[n] for n in read_by(expr)}
+        if dtype in _HALVES and all(map(_of_floats, read.values())):
             expr = relaxed(expr, dtype)
+        elif dtype is DType.F32:
+            halves = {n for n, reg in read.items() if reg is not None and reg.dtype in _HALVES}
+            expr = relaxed_exponentials(expr, halves) if halves else expr
         return self.convert(self._tree(expr, args, dtype), dtype)
 
     def convert(self, reg: Reg, dtype: DType) -> Reg:
