@@ -37,6 +37,7 @@ from dslc.compiler.passes.beside import writes_beside
 from dslc.compiler.passes.mirror_choice import Chooser
 from dslc.compiler.passes.mirror_recipes import recipes, with_copies
 from dslc.compiler.passes.mirror_rule import Choice, Facts
+from dslc.compiler.passes.overlap import finish
 from dslc.compiler.passes.schedule import scheduled
 
 #: Of the modelled step's time, what ``auto`` may add.
@@ -138,8 +139,13 @@ class Trial:
 
     @cached_property
     def seconds(self) -> float:
-        """Modelled time."""
+        """Modelled time of one kernel after another."""
         return total_seconds(self.fused.graph.nodes, self.machine)
+
+    @cached_property
+    def lasts(self) -> float:
+        """Modelled time on the streams of its plan."""
+        return self.seconds if self.build.streams == 1 else finish(self.planned, self.machine)
 
     @cached_property
     def _scheduled(self) -> tuple[list[Node], int]:
@@ -211,4 +217,13 @@ class _Judge:
             if over <= 0 or all_of_it:
                 break
             peak = found.peak - over if left > 1 else -1
-        return self.asked() if best is plain else best
+        return self.asked() if best is plain else self._on_streams(best, found.peak, budget)
+
+    def _on_streams(self, best: Trial, peak: int, budget: int) -> Trial:
+        """``best``, which was chosen for ``peak``, or a little more of it where streams then fit, too, and it ends
+        earlier so."""
+        wider = best.under(dataclasses.replace(best.build, budget=None))
+        if best.bytes > budget or best.planned.streams or not wider.planned.streams:
+            return best
+        less = self.trial(self.chooser.choose(peak=peak - (wider.bytes - budget)).choice)
+        return less if less.bytes <= budget and less.lasts < best.lasts else best

@@ -1,0 +1,28 @@
+"""Mirroring within a budget leaves room for streams where that ends earlier."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dslc.compiler.check.model import check_file
+from dslc.compiler.cost import machine_of
+from dslc.compiler.options import Options
+from dslc.compiler.passes import mirror
+from dslc.compiler.passes.overlap import finish
+from dslc.compiler.pipeline import foresee
+
+
+def test_a_little_more_is_computed_again_where_streams_then_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What streams need beside is a few per mille here: a second workspace of a library."""
+    checked = check_file(Path(__file__).parents[2] / "examples/resnet/resnet.nn", "ResNet50")
+    options, machine = Options(target="sm_90", provider="vendor", precision="bf16"), machine_of("sm_90", "vendor")
+    budget = 1_150_000_000
+    [found] = foresee(checked, "train_step", {"B": 32}, options, (budget,))
+    monkeypatch.setattr(mirror._Judge, "_on_streams", lambda self, best, peak, budget: best)
+    [before] = foresee(checked, "train_step", {"B": 32}, options, (budget,))
+    assert not before.streams, "the test wants a budget that streams miss by a little"
+    assert found.streams and found.memory is not None
+    assert found.memory.io_bytes + found.memory.work_bytes <= budget
+    assert finish(found, machine) < 0.97 * finish(before, machine)
