@@ -31,9 +31,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         cached.cache_clear()
 
 
-def node(op: str, dtype: DType, *shapes: tuple[int, ...]) -> Node:
+def node(dtype: DType, *shapes: tuple[int, ...]) -> Node:
+    """The product of the first two, and the others added to it."""
     values = [Input(f"x{i}", Kind.DATA, TensorType(dtype, s)).value for i, s in enumerate(shapes)]
-    return Builder(name="here").node(OPS[op], *values)
+    body = [("mul", (0, 1), ()), *(("add", (len(shapes) + i, 2 + i), ()) for i in range(len(shapes) - 2))]
+    return Builder(name="here").node(OPS["fused"], *values, body=tuple(body))
 
 
 def held(made: Node) -> int:
@@ -48,29 +50,30 @@ def held(made: Node) -> int:
 @pytest.mark.parametrize("rows", [64, 300, 301])  # whole blocks, parts of the last one, half of a thread's vectors
 def test_a_thread_has_two_vectors(dtype: DType, rows: int) -> None:
     rng = np.random.default_rng(rows)
-    xs = [simulator.held(rng.normal(size=s), dtype) for s in ((rows, 64), (64,))]
-    made = node("add", dtype, (rows, 64), (64,))
+    xs = [simulator.held(rng.normal(size=s), dtype) for s in ((rows, 64), (64,), (64,))]
+    made = node(dtype, *(x.shape for x in xs))
     assert held(made) == 2
     found = simulated(made, xs)
     assert found is not None
-    np.testing.assert_array_equal(found[0], simulator.held(xs[0] + xs[1], dtype))
+    np.testing.assert_array_equal(found[0], simulator.held(simulator.held(xs[0] * xs[1], dtype) + xs[2], dtype))
     compared(made, xs, threads=256)
 
 
 def test_when_it_has_one() -> None:
     for shapes in (
-        [(64, 60), (60,)],  # the block's elements are no whole rows
-        [(64, 64), (64, 1)],  # values of rows
+        [(64, 60), (60,), (60,)],  # the block's elements are no whole rows
+        [(64, 64), (64, 1), (64,)],  # values of rows
         [(64, 64), (64, 64)],  # no columns
-        [(4, 64, 64), (64, 64)],
+        [(64, 64), (64,)],  # no more of them than of elements
+        [(4, 64, 64), (64, 64), (64, 64)],
     ):
-        assert held(node("add", DType.BF16, *shapes)) == 1, shapes
+        assert held(node(DType.BF16, *shapes)) == 1, shapes
 
 
 def test_it_loads_columns_once() -> None:
-    [launch] = lower(node("add", DType.BF16, (64, 64), (64,))) or []
+    [launch] = lower(node(DType.BF16, (64, 64), (64,), (64,))) or []
     text = source_of("k", launch.code).text
-    assert text.count("load_bf16_8(p1") == 1 and "load_bf16_8(p1" in text and "tile_2_8" in text
+    assert text.count("load_bf16_8(") == 3 and text.count("tile_2_8(") == 2
 
 
 def test_all_chunks_but_the_last_ask_for_nothing() -> None:

@@ -178,13 +178,15 @@ def _flat(region: Region) -> Flat:
 
 
 def _columns_again(region: Region, vector: int) -> bool:
-    """Whether the second vector of a thread needs the same values of columns as its first, as a batchnorm's elements
-    with channels last do: each is then read once for both, which is worth 5 % of the time."""
+    """Whether the second vector of a thread needs the same values of columns as its first, and these have more bytes
+    than the elements, as with a batchnorm's elements with channels last: that they are read once for both is worth 5 %
+    of the time."""
     flat = flattened(region)
     accesses = [a for a in (*flat.inputs, *flat.outputs) if a.moves()]
     columns = [a for a in accesses if a.strides == (0, 1)]
     whole = all(a in columns or (a.strides == dense(flat.outer) and a.repeat == 1) for a in accesses)
-    if not columns or not whole or any(a.offset % vector for a in accesses):
+    own = sum(a.dtype.itemsize for a in flat.inputs if a.moves() and a not in columns)
+    if not whole or sum(a.dtype.itemsize for a in columns) <= own or any(a.offset % vector for a in accesses):
         return False
     if flat.index in {n for stage in flat.stages for n in used_values(stage)} or flat.indices:
         return False
