@@ -158,7 +158,7 @@ def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
         "args": {n: v for n, v in checked.args.items() if isinstance(v, (bool, int, float, str))},
         "target": ",".join(options.targets),
         "providers": options.provider,
-        "precision": {"compute": dtypes.compute.value, "params": dtypes.params.value},
+        "precision": {"compute": "tf32" if dtypes.tf32 else dtypes.compute.value, "params": dtypes.params.value},
         "fuse": options.fuse,
         "bulk": "all" if options.bulk is None else options.bulk,
         "steps_per_launch": options.steps_per_launch,

@@ -54,9 +54,9 @@ class Row:
                 "bytes": self.bytes, "of_roof": self.of_roof}  # fmt: skip
 
 
-def node_rows(plan: Plan, measured: Measured) -> list[Row]:
+def node_rows(plan: Plan, measured: Measured, tf32: bool = False) -> list[Row]:
     """A row for each node that took time, in the order of the plan. Plans that do not say what belongs to a node give
-    a row for each instruction."""
+    a row for each instruction. ``tf32``: products of f32 are of TF32."""
     work = plan.work or _each_alone(plan, measured)
     ends = [*(w.first for w in work[1:]), len(plan.instructions)]
     rows = []
@@ -65,7 +65,7 @@ def node_rows(plan: Plan, measured: Measured) -> list[Row]:
         if timed:
             seconds = statistics.median(map(sum, zip(*timed)))
             path, line = _where(plan, plan.instructions[node.first])
-            roof = _roof(node, _float_bits(plan, plan.instructions[node.first]), measured.roof)
+            roof = _roof(node, _float_bits(plan, plan.instructions[node.first]), measured.roof, tf32)
             rows.append(Row(f"{node.op} {path}".strip(), line, seconds, node.flops, node.bytes, roof))
     return rows
 
@@ -105,10 +105,12 @@ def _float_bits(plan: Plan, instruction: Instruction) -> int:
     return next((_BITS[d] for d in (plan.buffers[b].dtype for b in (*reads, *writes)) if d in _BITS), 32)
 
 
-def _roof(node: Work, bits: int, roof: Mapping[str, float]) -> float:
+def _roof(node: Work, bits: int, roof: Mapping[str, float], tf32: bool) -> float:
     kind = f"matrix{bits}" if _CONTRACTION.fullmatch(node.op) else f"f{max(32, bits)}"
-    arithmetic = node.flops / roof[kind] if kind in roof else 0.0
-    return max(node.bytes / roof["copy"], arithmetic)
+    rate = roof.get(kind)
+    if tf32 and kind == "matrix32" and "matrix16" in roof:  # of all that have it, half the rate of 16 bits
+        rate = roof["matrix16"] / 2
+    return max(node.bytes / roof["copy"], node.flops / rate if rate else 0.0)
 
 
 def census(plan: Plan) -> dict[str, int]:

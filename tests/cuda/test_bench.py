@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,9 @@ def test_rows_and_their_roof() -> None:
     assert first.seconds == pytest.approx(8e-6) and first.of_roof == pytest.approx(3.1e-6 / 8e-6) and last.line == "-"
     slow = bench.node_rows(plan, Measured(times, {**roof, "matrix16": 1e9, "f32": 1e8}))
     assert [r.roof for r in slow] == pytest.approx([4e-6, 6e-6, 64e-9])  # by arithmetic
+    wide = replace(plan, buffers=tuple(replace(b, dtype="f32") for b in buffers))
+    roofs = [bench.node_rows(wide, Measured(times, {**roof, "matrix16": 4e9}), tf32)[0].roof for tf32 in (False, True)]
+    assert roofs == pytest.approx([4e-6, 2e-6])  # half the rate of 16 bits
     assert bench.census(plan) == {"kernels": 3, "library calls": 0, "copies and fills": 1, "ops through numpy": 0}
 
 

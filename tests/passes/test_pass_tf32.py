@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from random_graphs import graph_of, input_of
 
 from dslc.base.errors import BuildError
+from dslc.cli.commands.verify import options_again
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.contract import Contract
 from dslc.compiler.codegen.cuda.vendor import VendorConv, VendorGemm
@@ -17,7 +19,7 @@ from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
-from dslc.compiler.options import Options
+from dslc.compiler.options import Options, precision_of, recorded_options
 from dslc.compiler.passes.tf32 import tf32_graph
 from dslc.compiler.pipeline import build, compile_entry
 
@@ -64,6 +66,17 @@ def test_the_model_of_time_knows_it() -> None:
     b, (x, w) = Builder(name="fc"), (input_of(n, Kind.PARAM, 512, 512).value for n in "xw")
     plain, fast = (b.node(OPS["matmul"], x, w, **PLAIN, **more) for more in ({}, {"tf32": True}))
     assert roof(fast, MACHINES["sm_90"])[1] < roof(plain, MACHINES["sm_90"])[1] / 4
+
+
+def test_an_artifact_says_so_and_is_built_again_so() -> None:
+    """In options that decide the bytes; the same source in f32 is another build."""
+    checked = check_file(str(LENET))
+    options = Options("sm_90", "own", "tf32", {"train": {"B": (8,)}})
+    recorded = [recorded_options(checked, replace(options, precision=name)) for name in ("tf32", "f32")]
+    assert [r["precision"] for r in recorded] == [{"compute": n, "params": "f32"} for n in ("tf32", "f32")]
+    again = options_again(recorded[0], "lenet")
+    assert (again.precision, again.target, again.provider) == ("tf32", "sm_90", "own")
+    assert precision_of(checked, again).tf32 and not precision_of(checked, options_again(recorded[1], "lenet")).tf32
 
 
 def test_a_cpu_has_none() -> None:

@@ -65,7 +65,8 @@ def command(
         median = statistics.median(steps.times)
         rounds = min(_MOST_ROUNDS, max(_FEWEST_ROUNDS, int(seconds / median / 4)))
         measured = measure.measure(session, program, inputs, rounds)
-        nodes = node_rows(program.plan, measured)
+        recorded = session.artifact.header["options"].get("precision", {})
+        nodes = node_rows(program.plan, measured, recorded.get("compute") == "tf32")
         data = {
             **_described(session, program),
             "step": _step(session, program, steps),

@@ -55,7 +55,7 @@ def options_again(recorded: Mapping[str, Any], name: str) -> Options:
     from dslc.cli.compile import options_of
 
     compute, params = recorded["precision"]["compute"], recorded["precision"]["params"]
-    by_option = "f32" if compute in ("bf16", "f16") else compute  # other pairs the source says itself
+    by_option = "f32" if compute in ("bf16", "f16", "tf32") else compute  # other pairs the source says itself
     return options_of(
         {
             "target": recorded["target"],
