@@ -280,13 +280,17 @@ def _teams(team: int, rows: int) -> int:
 
 def _vectors(region: Region) -> int:
     """How many vectors of its rows a thread has in registers: in f32 what belongs to the rows and their sums, and half
-    as wide what it loads and writes, which counts half."""
-    split = len(region.outer)
-    moved = [a for a in (*region.inputs, *region.outputs) if a.moves(split)]
+    as wide what it loads and writes, which counts half; what becomes of bits takes as much as they do."""
+    split, moved = len(region.outer), _moved(region)
     used = {n for stage in region.stages if stage.element for n in used_values(stage)}
     owned = [a for n, a in enumerate(region.inputs) if n in used and a not in moved and a.moves(split - 1, split)]
     sums = max(len(stage.reduces) for stage in region.stages)
-    return 2 * (len(owned) + sums) + len(moved)
+    return 2 * (len(owned) + sums) + len(moved) + sum(a.bits for a in moved)
+
+
+def _moved(region: Region) -> list[Access]:
+    """What is read or written element by element."""
+    return [a for a in (*region.inputs, *region.outputs) if a.moves(len(region.outer))]
 
 
 def _columns(region: Region) -> Columns:
@@ -310,5 +314,7 @@ def _columns(region: Region) -> Columns:
     crowded = nominal == BYTE and _vectors(region) > _CROWDED
     vector = max(nominal, BYTE) if bits or drawn else nominal // 2 if crowded else nominal
     width = width * nominal // vector
-    held = max(1, min(1 if crowded and vector == BYTE else _COLUMN // vector, -(-length // parts)))
+    alone = nominal == BYTE and not drawn and len(_moved(region)) == 1  # there is room to ask for more
+    wanted = 1 if crowded and vector == BYTE else (2 if alone else 1) * _COLUMN // vector
+    held = max(1, min(wanted, -(-length // parts)))
     return Columns(lines, line, vector, held, width, parts, -(-length // (parts * held)))
