@@ -39,11 +39,12 @@ class _Entropy:
         """The gradient of an element, in a stage of elements."""
         rows = self.rows
         rows.b.element()
-        own = select(rows.let(self.classes.hit(), DType.B1), 1 - self.smoothing, 0.0)
+        hit = rows.let(self.classes.hit(), DType.B1)
         share = call("exp", self.x - lse)
         if self.smoothing:
             share = share - self.smoothing / rows.count
-        return self.classes.checked((share - own) * dy)  # one tree: of 16 bits it is computed as such
+        found = select(hit, share - (1 - self.smoothing), share) * dy  # one tree: of 16 bits it is computed as such
+        return self.classes.checked(found)
 
 
 def softmax_cross_entropy(node: Node) -> list[Launch]:

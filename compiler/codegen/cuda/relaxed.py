@@ -5,9 +5,10 @@ bf16 has 8 bits and f16 has 11, so what happens inside need not be right to the 
     x * 0.5 * (1 + tanh(u)), as bf16        x * (1 / (1 + exp2(u * -2.885)))
     (x * y + z) / 6, as f16                 fma(x, y, z) * 0.1667
 
-All but one err by less than 2^-17 of the value, or of what it is added to; ``fast_tanh``, of 2^-11, stands
-where nothing but the rounding to bf16 follows. What a result becomes depends on its op's tree and dtype alone, so an op
-gives the same bits in every kernel. Nothing is changed below functions that jump or that magnify errors.
+All but one err by less than 2^-17 of the value, or of what it is added to; ``fast_tanh``, of 2^-11, stands where only
+the rounding to bf16 follows. Within a tree numbers below 2^-126 may be 0. What a result becomes is a matter of its op's
+tree and dtype alone, so an op gives the same bits in every kernel. Nothing is changed below functions that jump or that
+magnify errors.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ _LEAST: Final = 0.02  # below, tanh(u) is u - u^3 / 3
 
 def relaxed(expr: Expr, dtype: DType) -> Expr:
     """The tree of floats for a result that is rounded to ``dtype``, which is bf16 or f16."""
-    if expr.function == "tanh" and dtype is DType.BF16:
-        return Expr("fast_tanh", (_inner(expr.args[0], dtype),))
-    return _inner(expr, dtype)
+    if dtype is DType.BF16 and expr.function == "tanh":
+        return Expr("fast_tanh", (_inner(expr.args[0]),))
+    if dtype is DType.BF16 and expr.function == "exp":  # which bf16 shows below the normal numbers, too
+        return Expr("fast_exp2", (_product(_inner(expr.args[0]), as_expr(_LOG2_E)),))
+    return _inner(expr)
 
 
 def relaxed_exponentials(expr: Expr, halves: Set[int]) -> Expr:
@@ -49,20 +52,20 @@ def relaxed_exponentials(expr: Expr, halves: Set[int]) -> Expr:
     return replace(expr, args=args) if args else expr
 
 
-def _inner(expr: Expr, dtype: DType) -> Expr:
+def _inner(expr: Expr) -> Expr:
     match expr:
         case Expr("add", (Expr("const", value=1), Expr("tanh", (u,)))):
-            return _product(as_expr(2), _logistic(_inner(u, dtype))[0])
+            return _product(as_expr(2), _logistic(_inner(u))[0])
         case Expr("sub", (Expr("const", value=1), Expr("mul", (Expr("tanh", (u,)) as t, other)))) if t == other:
-            s, rest = _logistic(_inner(u, dtype))
+            s, rest = _logistic(_inner(u))
             return _product(as_expr(4), s * rest)
         case Expr("add", (Expr("const", value=1), Expr("erf", (u,)))):
-            return _one_and_erf(_inner(u, dtype))
+            return _one_and_erf(_inner(u))
         case Expr("select", (condition, then, other)):
-            return select(condition, _inner(then, dtype), _inner(other, dtype))
+            return select(condition, _inner(then), _inner(other))
     if expr.function not in _INSIDE:
         return expr
-    args = tuple(_inner(arg, dtype) for arg in expr.args)
+    args = tuple(map(_inner, expr.args))
     match expr.function, args:
         case "mul", (x, y):
             return _product(x, y)
@@ -74,8 +77,8 @@ def _inner(expr: Expr, dtype: DType) -> Expr:
             return Expr("fma", (-a, b, x))
         case "div", (x, y):
             return _ratio(x, y)
-        case "exp", (x,):  # f16 has nothing below 2^-126
-            return Expr("fast_exp2" if dtype is DType.BF16 else "flushed_exp2", (_product(x, as_expr(_LOG2_E)),))
+        case "exp", (x,):
+            return Expr("flushed_exp2", (_product(x, as_expr(_LOG2_E)),))
         case "tanh", (u,):
             near = Expr("fma", (u * u * u, as_expr(-1 / 3), u))
             far = Expr("fma", (as_expr(2), _logistic(u)[0], as_expr(-1)))
@@ -144,7 +147,7 @@ def _bounds(x: Expr) -> tuple[float, float]:
         case Expr("neg", (y,)):
             low, high = _bounds(y)
             return -high, -low
-        case Expr("fast_exp2" | "flushed_exp2", (y,)):
+        case Expr("flushed_exp2", (y,)):
             low, high = _bounds(y)
             return 2.0 ** min(low, 128), 2.0 ** min(high, 128)
         case Expr("add", (y, z)):
