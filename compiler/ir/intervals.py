@@ -32,6 +32,10 @@ class Ownership:
         """Whether somebody owns one of these bytes."""
         return bool(self._touched(low, high))
 
+    def owners(self, low: int, high: int) -> list[object]:
+        """Who owns some of these bytes."""
+        return [self._at[start][1] for start in self._touched(low, high)]
+
     def write(self, low: int, high: int, owner: object) -> None:
         """``owner`` takes these bytes."""
         if low == high:

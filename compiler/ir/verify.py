@@ -7,8 +7,9 @@ a state overwritten too early).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attrs, Graph, Input, Kind, Node, Value
@@ -50,10 +51,11 @@ class Inferred:
 
     def types(self, node: Node) -> tuple[TensorType, ...]:
         """The node's types by its op. Raises Mismatch."""
-        key = id(node.op), id(node.attrs), node.input_types
+        read = node.input_types
+        key = id(node.op), id(node.attrs), read
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = node.op, node.attrs, tuple(node.op.infer(node.input_types, node.attrs))
+            found = self._known[key] = node.op, node.attrs, tuple(node.op.infer(read, node.attrs))
         return found[2]
 
 
@@ -222,48 +224,59 @@ class _Replay:
 
     def _node(self, node: Node) -> None:
         read: list[Place] = []
+        readers: dict[object, list[int]] = {}  # content -> the numbers of the inputs that are it
         for i, value in enumerate(node.inputs):
             place = self.place(value, f"input {i}", node)
             if not self._owns(place, value):
                 raise _fault(self.graph, node, f"the bytes of input {i} were overwritten before they are read here")
             read.append(place)
+            readers.setdefault(self.content[value], []).append(i)
         if node.op.view:
             [value] = node.outputs
             if self.place(value, "output 0", node) != read[0] or value.type.bytes != node.inputs[0].type.bytes:
                 raise _fault(self.graph, node, "a view does not lie on what it views")
             self.content[value] = self.content[node.inputs[0]]
             return
-        written: list[tuple[Place, int]] = []
+        written: list[Place] = []
         for o, value in enumerate(node.outputs):
             place = self.place(value, f"output {o}", node)
             self._may_be_written(place, value.type, f"output {o}", node)
-            size = value.type.bytes
-            if any(_overlap(place, size, other, other_size) for other, other_size in written):
-                raise _fault(self.graph, node, f"output {o} shares bytes with another output")
-            for i, (source, at) in enumerate(zip(node.inputs, read)):
-                if _overlap(place, size, at, source.type.bytes) and not (
-                    at == place and (i, o) in node.op.inplace and _same_elements(source.type, value.type)
-                ):
+            for i in (i for owner in self._owners(place, value.type) for i in readers.get(owner, ())):
+                source = node.inputs[i].type
+                if not (read[i] == place and (i, o) in node.op.inplace and _same_elements(source, value.type)):
                     raise _fault(self.graph, node, f"output {o} is written onto input {i} that is still being read")
-            written.append((place, size))
-        self._scratch(node, [*zip(read, (v.type.bytes for v in node.inputs)), *written])
-        for value, (place, _) in zip(node.outputs, written):
+            written.append(place)
+        self._scratch(node, readers, written)
+        for value, place in zip(node.outputs, written):
             self.content[value] = value
             self._own(place, value)
 
-    def _scratch(self, node: Node, used: list[tuple[Place, int]]) -> None:
-        """The node's scratch blocks lie apart from all that it reads and writes; what lay there is gone."""
+    def _owners(self, place: Place, type: TensorType) -> list[object]:
+        """Whose bytes lie where a tensor is to lie."""
+        return self.owners[place.region].owners(place.offset, place.offset + type.bytes)
+
+    def _scratch(self, node: Node, readers: Container[object], written: Sequence[Place]) -> None:
+        """The node's results and scratch blocks lie apart, and these from all that it reads; what lay there is gone."""
         sizes, places = self.scratch.get(node, ()), self.plan.scratch.get(node, ())
         if len(sizes) != len(places):
             raise _fault(self.graph, node, f"wants {len(sizes)} blocks of scratch memory, has {len(places)}")
-        for i, (place, size) in enumerate(zip(places, sizes)):
-            block = Value(node, -1 - i, TensorType(DType.U8, (size,)))
+        blocks = [Value(node, -1 - i, TensorType(DType.U8, (size,))) for i, size in enumerate(sizes)]
+        for i, (place, block) in enumerate(zip(places, blocks)):
             self._inside(place, block.type, f"scratch {i}", node)
             if place.region != "work":
                 raise _fault(self.graph, node, f"scratch {i} lies in {place.region}")
-            if any(_overlap(place, size, other, other_size) for other, other_size in used):
-                raise _fault(self.graph, node, f"scratch {i} shares bytes with what the node reads or writes")
-            used.append((place, size))
+            if any(owner in readers for owner in self._owners(place, block.type)):
+                raise _fault(self.graph, node, f"scratch {i} shares bytes with what the node reads")
+        stretches = [
+            (place.region, place.offset, place.offset + value.type.bytes, value.index)
+            for place, value in zip((*written, *places), (*node.outputs, *blocks))
+            if value.type.bytes
+        ]
+        for (region, _, end, first), (other, start, _, second) in pairwise(sorted(stretches)):
+            if region == other and start < end:
+                one, two = (f"output {n}" if n >= 0 else f"scratch {-1 - n}" for n in sorted((first, second)))
+                raise _fault(self.graph, node, f"{two} shares bytes with {one}")
+        for place, block in zip(places, blocks):
             self.content[block] = block
             self._own(place, block)
 
