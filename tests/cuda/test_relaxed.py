@@ -17,7 +17,7 @@ from test_region_texts import simulated
 
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.regions import source_of
-from dslc.compiler.codegen.cuda.relaxed import relaxed
+from dslc.compiler.codegen.cuda.relaxed import relaxed, relaxed_exponentials
 from dslc.compiler.ir.graph import Graph, order
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.scalar import Expr, argument, call, evaluate
@@ -109,6 +109,11 @@ def test_exponentials_inside_an_op_that_reads_16_bits(dtype: DType, fast: bool) 
     lse = np.log(np.exp(wide).sum(axis=1))
     np.testing.assert_allclose(found[1], lse, rtol=5e-7)
     np.testing.assert_allclose(found[0], lse - wide[np.arange(40), target], rtol=1e-6, atol=2e-6)
+
+
+def test_other_exponentials_stay() -> None:
+    found = relaxed_exponentials(call("exp", X - Z) + call("exp", Y), {0})
+    assert [x.function for x in found.args] == ["flushed_exp2", "exp"]
 
 
 @pytest.mark.parametrize("name", ["tanh", "sigmoid", "exp", "sqrt", "gelu"])
