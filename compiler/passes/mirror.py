@@ -50,6 +50,8 @@ _NEAR: Final = 0.1  # of the allowed time: as good as met
 _SLACK: Final = 0.02  # of the allowed time: what another try may miss it by
 _ALL: Final = 0.9  # of an allowance that is not used up: more of it gives nothing
 _BUDGET_TRIES: Final = 6
+_BUDGET_MORE: Final = 3  # tries behind the first that fits
+_BUDGET_NEAR: Final = 0.03  # of the budget that is left: as good as used up
 
 
 def mirror_against(program: Program, build: Build, fusing: Sequence[Pass], planning: Sequence[Pass]) -> Program:
@@ -205,25 +207,31 @@ class _Judge:
         plain = self.plain
         if plain.bytes <= budget:
             return self.asked()
-        best, beside = plain, plain.bytes - plain.peak
-        peak = budget - beside
-        for left in reversed(range(_BUDGET_TRIES)):
+        beside = plain.bytes - plain.peak
+        peak = high = budget - beside  # too many bytes, by the estimate
+        fewest, fitting, left = plain, list[Trial](), _BUDGET_TRIES
+        while left:
+            left -= 1
             found = self.chooser.choose(peak=peak)
             made = self.trial(found.choice)
-            over, all_of_it = made.peak + beside - budget, found.peak > peak or not left
-            if over <= 0 or all_of_it:  # worth a plan
-                best = min(best, made, key=lambda trial: trial.bytes)
+            over, all_of_it = made.peak + beside - budget, found.peak > peak
+            if over <= 0 or (all_of_it and not fitting):  # worth a plan
+                fewest = min(fewest, made, key=lambda trial: trial.bytes)
                 over = made.bytes - budget
-            if over <= 0 or all_of_it:
+            if over <= 0:
+                left = left if fitting else _BUDGET_MORE
+                fitting.append(made)
+                low = found.peak
+            elif all_of_it:
                 break
-            peak = found.peak - over if left > 1 else -1
-        return self.asked() if best is plain else self._on_streams(best, found.peak, budget)
-
-    def _on_streams(self, best: Trial, peak: int, budget: int) -> Trial:
-        """``best``, which was chosen for ``peak``, or a little more of it where streams then fit, too, and it ends
-        earlier so."""
-        wider = best.under(dataclasses.replace(best.build, budget=None))
-        if best.bytes > budget or best.planned.streams or not wider.planned.streams:
-            return best
-        less = self.trial(self.chooser.choose(peak=peak - (wider.bytes - budget)).choice)
-        return less if less.bytes <= budget and less.lasts < best.lasts else best
+            else:
+                high = min(high, found.peak)
+            if not fitting:
+                peak = found.peak - over if left > 1 else -1
+            elif high - low > _BUDGET_NEAR * budget and fitting[-1].bytes < (1 - _BUDGET_NEAR) * budget:
+                peak = (low + high) // 2  # what lies in between may take less time
+            else:
+                break
+        if fitting:
+            return min(fitting, key=lambda trial: trial.seconds)
+        return self.asked() if fewest is plain else fewest
