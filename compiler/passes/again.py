@@ -29,7 +29,7 @@ SMALL: Final = 1 << 16  # bytes of an input that is as good as free
 _MOST: Final = 12  # steps that are computed again
 _CHEAP: Final = frozenset(
     {"cast", "add", "sub", "mul", "neg", "abs", "maximum", "minimum", "relu", "where", "full",
-     "lt", "le", "gt", "ge", "eq", "ne", "and", "or", "not"}
+     "lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"}
 )  # fmt: skip
 
 
