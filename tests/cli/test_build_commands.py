@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -170,6 +172,19 @@ def test_a_build_that_another_is_at_work_on(dslc: Callable, project: Path) -> No
     with folder_lock(project / "build/net"):
         ran = dslc("build", "net.nn")
     assert ran.code == 6 and "error[R404]" in ran.err and str(os.getpid()) in ran.err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_build_that_is_stopped_gives_its_lock_back(number: int, code: int, project: Path) -> None:
+    env = {**os.environ, "DSLC_CACHE_DIR": str(project / "cache")}
+    command = [sys.executable, "-m", "dslc", "build", "net.nn"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as run:
+        while run.poll() is None and not (project / "build/net/.dslc-lock").exists():
+            time.sleep(0.002)
+        run.send_signal(number)
+        _, err = run.communicate(timeout=100)
+    assert run.returncode == code and "Traceback" not in err, err
+    assert not list(project.glob("build/**/.dslc*")) and not (project / "build/net/net.dslc").exists()
 
 
 def test_a_build_that_cannot_be_written_compiles_nothing(dslc: Callable, project: Path, monkeypatch) -> None:
