@@ -7,8 +7,7 @@ weight's gradient and update right after the gradient that it reads, instead of 
     conv_wgrad c2, conv_dgrad c2, sgd_update c2.weight, conv_wgrad c1, sgd_update c1.weight
 
 Three list schedules are made (as the nodes stand; by distance from the inputs, updates at once; what frees most bytes
-first), and the one with the least peak is taken; of equals the one that reads the most of what was read or written just
-before, which caches still hold. In each, a node that replaces a state waits for
+first), and the one with the least peak is taken, the first of equals. In each, a node that replaces a state waits for
 the other readers of the old value where that is possible, so that it can be written in place; and what is computed
 again for the backward pass (phase ``mirror``), which could run long before, waits for what else its first reader reads.
 """
@@ -17,16 +16,11 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
 
-from dslc.compiler.cost import moved
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Phase, Value
 from dslc.compiler.ir.program import Program
-
-#: Bytes that are moved until a tensor has left the last cache: an H200 has 50 MB.
-_HELD: Final = 40 << 20
 
 
 def schedule(program: Program, build: Build) -> Program:
@@ -43,12 +37,7 @@ def scheduled(graph: Graph) -> tuple[list[Node], int]:
     tables = _Tables(graph)
     orders = _candidates(tables)
     peaks = [_peak(tables, order) for order in orders]
-    least = min(peaks)
-    best = [order for order, peak in zip(orders, peaks) if peak == least]
-    if len(best) == 1:
-        return best[0], least
-    moving = {node: moved(node) for node in graph.nodes}
-    return min(best, key=lambda order: _fetched(tables, order, moving)), least
+    return orders[peaks.index(min(peaks))], min(peaks)
 
 
 def _candidates(tables: _Tables) -> list[list[Node]]:
@@ -212,25 +201,6 @@ def _freeing(tables: _Tables, position: dict[Node, int]) -> list[Node]:
                     if reader not in ready.done and ready.waits[reader] == 0:
                         ready.push(reader)
     return result
-
-
-def fetched(graph: Graph, order: Sequence[Node]) -> int:
-    """Bytes that an order reads of what was last read or written too long ago to be in a cache."""
-    return _fetched(_Tables(graph), order, {node: moved(node) for node in order})
-
-
-def _fetched(tables: _Tables, order: Sequence[Node], moving: Mapping[Node, int]) -> int:
-    content, last = tables.content, dict[Value, int]()
-    time = fetched = 0  # in bytes moved
-    for node in order:
-        if node.op.view:
-            continue
-        for value in dict.fromkeys(content[v] for v in node.inputs):
-            size = tables.bytes[value]
-            fetched += size if value not in last else min(size, max(0, size + time - last[value] - _HELD))
-        time += moving[node]
-        last.update((content[v], time) for v in (*node.inputs, *node.outputs))
-    return fetched
 
 
 def peak(graph: Graph, order: Sequence[Node]) -> int:
