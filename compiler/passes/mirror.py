@@ -209,7 +209,7 @@ class _Judge:
             return self.asked()
         beside = plain.bytes - plain.peak
         peak = high = budget - beside  # too many bytes, by the estimate
-        fewest, fitting, left = plain, list[Trial](), _BUDGET_TRIES
+        fewest, fitting, left = plain, list[tuple[Trial, int]](), _BUDGET_TRIES
         while left:
             left -= 1
             found = self.chooser.choose(peak=peak)
@@ -220,7 +220,7 @@ class _Judge:
                 over = made.bytes - budget
             if over <= 0:
                 left = left if fitting else _BUDGET_MORE
-                fitting.append(made)
+                fitting.append((made, found.peak))
                 low = found.peak
             elif all_of_it:
                 break
@@ -228,10 +228,19 @@ class _Judge:
                 high = min(high, found.peak)
             if not fitting:
                 peak = found.peak - over if left > 1 else -1
-            elif high - low > _BUDGET_NEAR * budget and fitting[-1].bytes < (1 - _BUDGET_NEAR) * budget:
+            elif high - low > _BUDGET_NEAR * budget and fitting[-1][0].bytes < (1 - _BUDGET_NEAR) * budget:
                 peak = (low + high) // 2  # what lies in between may take less time
             else:
                 break
         if fitting:
-            return min(fitting, key=lambda trial: trial.seconds)
+            return self._on_streams(*min(fitting, key=lambda each: each[0].lasts), budget)
         return self.asked() if fewest is plain else fewest
+
+    def _on_streams(self, best: Trial, peak: int, budget: int) -> Trial:
+        """``best``, which fits and was chosen for ``peak``, or a little more of it where streams then fit, too, and it
+        ends earlier so."""
+        wider = best.under(dataclasses.replace(best.build, budget=None))
+        if best.build.streams == 1 or best.planned.streams or not wider.planned.streams:
+            return best
+        less = self.trial(self.chooser.choose(peak=peak - (wider.bytes - budget)).choice)
+        return less if less.bytes <= budget and less.lasts < best.lasts else best
