@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dslc.compiler.codegen.cpu.axes import spans
 from dslc.compiler.codegen.cpu.code import I8, I32, Code, suffix
-from dslc.compiler.codegen.cpu.contraction import spans
 from dslc.compiler.codegen.cpu.functions import Functions
 from dslc.compiler.codegen.cpu.product import ROWS, Matrix, product
 from dslc.compiler.codegen.cpu.values import Values

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.attention import PANEL, Heads, Scores
+from dslc.compiler.codegen.cpu.axes import spans
 from dslc.compiler.codegen.cpu.code import Code
-from dslc.compiler.codegen.cpu.contraction import spans
 from dslc.compiler.codegen.cpu.product import ROWS, Matrix, product
 from dslc.compiler.codegen.cpu.vectors import Vectors
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dslc.compiler.codegen.cpu.contraction import Axis, Contraction, best_width
+from dslc.compiler.codegen.cpu.axes import Axis, best_width
+from dslc.compiler.codegen.cpu.contraction import Contraction
 from dslc.compiler.codegen.cpu.dot import Dot
 from dslc.compiler.codegen.cpu.pack import Combine, Pack, Strided, lanes_of
 from dslc.compiler.codegen.cpu.steps import Step

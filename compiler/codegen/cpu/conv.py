@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Final
 
+from dslc.compiler.codegen.cpu.axes import Axis
 from dslc.compiler.codegen.cpu.contract import Problem, Scratch, lower
-from dslc.compiler.codegen.cpu.contraction import Axis
 from dslc.compiler.codegen.cpu.pack import Fill, Interleave, Pad
 from dslc.compiler.codegen.cpu.steps import Step, Steps
 from dslc.compiler.ir.types import DType

@@ -11,8 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dslc.compiler.codegen.cpu.axes import Axis, spans
 from dslc.compiler.codegen.cpu.code import I64, VECTOR_BYTES, Code
-from dslc.compiler.codegen.cpu.contraction import Axis, spans
 from dslc.compiler.codegen.cpu.vectors import Vectors
 from dslc.compiler.ir.types import DType
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dslc.compiler.codegen.cpu.axes import spans
 from dslc.compiler.codegen.cpu.code import I1, I64, VECTOR_BYTES, VOID, Code, memory_type
-from dslc.compiler.codegen.cpu.contraction import spans
 from dslc.compiler.codegen.cpu.objects import emit, tasks
 from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.codegen.launch import Launch

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from dslc.compiler.codegen.cpu.axes import Axis
 from dslc.compiler.codegen.cpu.contract import Problem, Scratch, lower
-from dslc.compiler.codegen.cpu.contraction import Axis
 from dslc.compiler.codegen.cpu.pack import Fill
 from dslc.compiler.codegen.cpu.steps import Step, Steps
 from dslc.compiler.ir.types import DType

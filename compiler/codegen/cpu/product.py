@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from dslc.compiler.codegen.cpu.contraction import spans
+from dslc.compiler.codegen.cpu.axes import spans
 from dslc.compiler.codegen.cpu.vectors import Vectors
 
 ROWS: Final = 8  # of c that a caller passes at a time, at most
