@@ -25,13 +25,16 @@ from typing import Final
 from dslc.compiler.ir.graph import Attr, Node
 from dslc.compiler.ir.op import OPS, Pointwise
 from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.attrs import flag_attr
 from dslc.compiler.ops.fused import PLACES, cut_inputs, read_bytes
 
-#: Ops whose arithmetic is products of matrices.
-CONTRACTIONS: Final = frozenset(
-    {"matmul", "sdpa", "sdpa_grad", "contraction"}
+#: Matrix products and convolutions, with their gradients and with steps behind them.
+PRODUCTS: Final = frozenset(
+    {"matmul", "contraction"}
     | {f"{name}{layout}" for name in ("conv", "conv_dgrad", "conv_wgrad") for layout in ("", "_last")}
 )
+#: Ops whose arithmetic is products of matrices.
+CONTRACTIONS: Final = PRODUCTS | {"sdpa", "sdpa_grad"}
 _BODIES: Final = ("fused", "fused_sums", "finished_sums")
 _TILE: Final = 128  # columns of a product that a block of a GPU makes
 
@@ -142,7 +145,11 @@ def roof(node: Node, machine: Machine) -> tuple[float, float]:
     """Seconds to move a node's bytes, and seconds of its arithmetic; its sizes are ints."""
     if node.op.view:
         return 0.0, 0.0
-    rate = machine.matrix(node.types[0].dtype, "tf32" in node.attrs) if node.op.name in CONTRACTIONS else machine.scalar
+    rate = (
+        machine.matrix(node.types[0].dtype, flag_attr(node.attrs, "tf32"))
+        if node.op.name in CONTRACTIONS
+        else machine.scalar
+    )
     return moved(node) / machine.bandwidth, operations(node) / rate
 
 

@@ -170,15 +170,18 @@ def tri(node: Node) -> list[Launch]:
 
 def concat(node: Node) -> list[Launch]:
     """One copy an input, into its part of the output."""
-    axis, out = int_attr(node.attrs, "axis"), node.types[0]
-    strides = all_strides(out.ints)
     launches, start = [], 0
     for x in node.inputs:
-        target = Access(out.dtype, strides, start * strides[axis])
-        region = copy(x.type.ints, Access(out.dtype, dense(x.type.ints)), target)
-        launches.append(Launch(region, (x,), node.outputs))
-        start += x.type.ints[axis]
+        launches.append(beside(x, node.out, start))
+        start += prod(x.type.ints[int_attr(node.attrs, "axis") :])
     return launches
+
+
+def beside(x: Value, whole: Value, start: int) -> Launch:
+    """Copies a tensor into another of its rank, from element ``start`` on."""
+    shape, dtype = x.type.ints, x.type.dtype
+    target = Access(dtype, all_strides(whole.type.ints), start)
+    return Launch(copy(shape, Access(dtype, dense(shape)), target), (x,), (whole,))
 
 
 def pad(node: Node) -> list[Launch]:

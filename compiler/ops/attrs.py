@@ -31,6 +31,11 @@ def bool_attr(attrs: Attrs, name: str) -> bool:
     return value
 
 
+def flag_attr(attrs: Attrs, name: str) -> bool:
+    """A bool that is false where it is left out."""
+    return name in attrs and bool_attr(attrs, name)
+
+
 def str_attr(attrs: Attrs, name: str) -> str:
     value = attrs[name]
     assert isinstance(value, str), f"{name} must be a str, got {value!r}"

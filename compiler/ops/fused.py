@@ -95,12 +95,12 @@ def cut_inputs(attrs: Mapping[str, Any]) -> set[int]:
 
 def read_bytes(node: Node) -> int:
     """The bytes of a node's inputs, each once; of one that is cut, those of its parts. Sizes are ints."""
-    cut = cut_inputs(node.attrs)
-    found = sum(v.type.bytes for i, v in enumerate(node.inputs) if i not in cut and v not in node.inputs[:i])
-    for name, read, step_attrs in steps(node.attrs):
-        if name == "slice":
-            sizes = (stop - start for start, stop in zip(step_attrs["starts"], step_attrs["stops"]))
-            found += prod(sizes) * node.inputs[read[0]].type.dtype.itemsize
+    parts = [(read[0], step_attrs) for name, read, step_attrs in steps(node.attrs) if name == "slice"]
+    cut = {i for i, _ in parts}
+    found = sum(v.type.bytes for v in {v: None for i, v in enumerate(node.inputs) if i not in cut})
+    for i, part in parts:
+        sizes = (stop - start for start, stop in zip(part["starts"], part["stops"]))
+        found += prod(sizes) * node.inputs[i].type.dtype.itemsize
     return found
 
 

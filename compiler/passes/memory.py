@@ -59,7 +59,7 @@ def scalar_offsets(names: list[str]) -> dict[str, int]:
     return {**_FIXED_SCALARS, **{name: _FIRST_SLOT + _SLOT * i for i, name in enumerate(others)}}
 
 
-def _alike(a: TensorType, b: TensorType) -> bool:
+def alike(a: TensorType, b: TensorType) -> bool:
     """Whether element i of one may lie where element i of the other does, whatever axes of size 1 they have."""
     shapes = ([size for size in t.shape if size != 1] for t in (a, b))
     return next(shapes) == next(shapes) and a.dtype.itemsize == b.dtype.itemsize
@@ -180,7 +180,7 @@ class _Planner:
     def _allows(self, node: Node, old: Value, new: Value) -> bool:
         """Whether the op may write output ``new`` over its input ``old``."""
         read = [i for i, v in enumerate(node.inputs) if self.content[v] is old]
-        return all((i, new.index) in node.op.inplace and _alike(node.inputs[i].type, new.type) for i in read)
+        return all((i, new.index) in node.op.inplace and alike(node.inputs[i].type, new.type) for i in read)
 
     def _in_state(self, value: Value) -> bool:
         place = self.places.get(self.content[value])

@@ -28,6 +28,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of
 from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered
+from dslc.compiler.passes.memory import alike
 
 _VECTOR: Final = 16  # bytes
 
@@ -92,7 +93,7 @@ def _follow(way: list[Node], readers: Mapping[Value, list[Node]], roots: set[Val
     if value in roots or not own:
         return False
     for reader in own:
-        if reader.op.name == "reshape" and _same_but_ones(reader):
+        if reader.op.name == "reshape" and alike(reader.input_types[0], reader.types[0]):
             if not _follow([*way, reader], readers, roots, ends):
                 return False
         elif not is_pointwise(reader) or reader.types[0].shape != value.type.shape or not _has_room(reader, len(way)):
@@ -100,11 +101,6 @@ def _follow(way: list[Node], readers: Mapping[Value, list[Node]], roots: set[Val
         else:
             ends[value] = way
     return True
-
-
-def _same_but_ones(node: Node) -> bool:
-    shapes = ([size for size in t.ints if size != 1] for t in (node.input_types[0], node.types[0]))
-    return next(shapes) == next(shapes)
 
 
 def _has_room(node: Node, steps: int) -> bool:

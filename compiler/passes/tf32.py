@@ -15,17 +15,13 @@ epilogue. Attention stays f32. Linear in nodes.
 from __future__ import annotations
 
 import dataclasses
-from typing import Final
 
+from dslc.compiler.cost import PRODUCTS
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
-
-_PRODUCTS: Final = frozenset(
-    {"matmul", "contraction"}
-    | {f"{name}{layout}" for name in ("conv", "conv_dgrad", "conv_wgrad") for layout in ("", "_last")}
-)
+from dslc.compiler.ops.attrs import flag_attr
 
 
 def tf32(program: Program, build: Build) -> Program:
@@ -39,7 +35,7 @@ def tf32_graph(graph: Graph) -> Graph:
     """The graph whose products of f32 say so. Running it twice changes nothing more."""
 
     def rule(node: Node) -> Node | None:
-        if node.op.name not in _PRODUCTS or "tf32" in node.attrs or node.input_types[0].dtype is not DType.F32:
+        if node.op.name not in PRODUCTS or flag_attr(node.attrs, "tf32") or node.input_types[0].dtype is not DType.F32:
             return None
         return Node(
             node.op, node.inputs, node.types, {**node.attrs, "tf32": True},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
@@ -13,9 +12,8 @@ from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.codegen.cuda.text import Text, power_of_two
 from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry, printed
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region import Access, all_strides, dense
 from dslc.compiler.codegen.target import Geometry
-from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
 
@@ -87,21 +85,14 @@ def concat(node: Node) -> list[Launch]:
         values, run = list(same), prod(shape[axis:])
         most = _ARGUMENTS if 0 < size < _LARGE else 1
         for at in range(0, len(values), most):
-            launches += _together(node, values[at : at + most], rows, pitch, start)
-            start += run * len(values[at : at + most])
+            some = values[at : at + most]
+            spec = Beside(out.dtype, len(some), rows, run, pitch, start)
+            alone = len(some) == 1
+            launches.append(
+                pointwise.beside(some[0], node.out, start) if alone else Launch(spec, tuple(some), node.outputs)
+            )
+            start += run * len(some)
     return launches
-
-
-def _together(node: Node, values: Sequence[Value], rows: int, pitch: int, start: int) -> list[Launch]:
-    """The launch that puts tensors of one size into their places of each row, from element ``start`` on."""
-    first, out = values[0].type, node.types[0]
-    if len(values) > 1:
-        spec = Beside(out.dtype, len(values), rows, prod(first.ints) // rows, pitch, start)
-        return [Launch(spec, tuple(values), node.outputs)]
-    target = Access(out.dtype, all_strides(out.ints), start)
-    return [
-        Launch(pointwise.copy(first.ints, Access(out.dtype, dense(first.ints)), target), tuple(values), node.outputs)
-    ]
 
 
 LOWERED: Final = {"concat": concat}

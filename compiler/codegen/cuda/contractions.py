@@ -14,7 +14,7 @@ from dslc.compiler.codegen.cuda.places import Axes, Group, Operand, Problem, Win
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import TensorType
-from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
+from dslc.compiler.ops.attrs import bool_attr, flag_attr, int_attr, int_tuple
 from dslc.compiler.ops.channels_last import first_type
 from dslc.compiler.ops.contraction import apart
 
@@ -206,7 +206,7 @@ def contraction(node: Node) -> list[Launch]:
     first, behind = apart(node)
     problems, others, epilogue = PROBLEMS[first.op.name](first), node.inputs[2:], Epilogue.of(behind)
     if epilogue is not None and any(p.count("k") for p in problems):
-        return launched(problems, node.inputs[:2], node.outputs[0], 0, _tf32(node), epilogue, others)
+        return launched(problems, node.inputs[:2], node.outputs[0], 0, flag_attr(node.attrs, "tf32"), epilogue, others)
     whole = Scratch(0, first.types[0].bytes)
     [steps] = pointwise.pointwise(behind)
     return [*_product(first, whole, 1), Launch(steps.spec, (whole, *others), node.outputs)]
@@ -217,11 +217,7 @@ def _product(node: Node, result: Argument, block: int) -> list[Launch]:
     problems = PROBLEMS[node.op.name](node)
     if not any(p.count("k") for p in problems):
         return [Launch(x.spec, (), (result,)) for x in pointwise.filled(node, 0.0)]
-    return launched(problems, node.inputs[:2], result, block, _tf32(node))
-
-
-def _tf32(node: Node) -> bool:
-    return "tf32" in node.attrs and bool_attr(node.attrs, "tf32")
+    return launched(problems, node.inputs[:2], result, block, flag_attr(node.attrs, "tf32"))
 
 
 def launched(

@@ -17,7 +17,7 @@ from typing import ClassVar, Final, Literal
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
-from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
+from dslc.compiler.ops.attrs import bool_attr, flag_attr, int_attr, int_tuple
 from dslc.runtime.instructions import Gemm, GraphOp
 
 #: Bytes that an algorithm may work in, and some to align them: one block a call, all calls in the same bytes.
@@ -182,7 +182,7 @@ def _conv(node: Node, kind: str) -> VendorConv | str:
 
 
 def _compute(node: Node) -> Literal["f32", "tf32"]:
-    return "tf32" if "tf32" in node.attrs and bool_attr(node.attrs, "tf32") else "f32"
+    return "tf32" if flag_attr(node.attrs, "tf32") else "f32"
 
 
 def _plane(shape: Shape, last: bool) -> Shape:
