@@ -36,8 +36,14 @@ save:  {dir: runs/net, every: 3 steps, keep: 2, best: accuracy}
 ROWS = 35  # four batches of 8 and an incomplete one
 
 
+def cache_of(folder: Path) -> Path:
+    """A project's own, so that each one builds, and passes the same points."""
+    return folder.with_suffix(".cache")
+
+
 def project(folder: Path) -> Path:
     folder.mkdir()
+    cache_of(folder).mkdir(mode=0o700)
     rng = np.random.default_rng(1)
     x = rng.standard_normal((ROWS, 12), dtype=np.float32)
     np.savez(folder / "data.npz", x=x, y=(x[:, 0] > 0).astype(np.int32) + (x[:, 1] > 0.5))
@@ -47,7 +53,7 @@ def project(folder: Path) -> Path:
 
 
 def train(folder: Path, *args: str, failpoint: str = "") -> subprocess.CompletedProcess[str]:
-    env = dict(os.environ, DSLC_FAILPOINT_LOG=str(folder / "points"))
+    env = dict(os.environ, DSLC_FAILPOINT_LOG=str(folder / "points"), DSLC_CACHE_DIR=str(cache_of(folder)))
     env.pop("DSLC_FAILPOINT", None)
     if failpoint:
         env["DSLC_FAILPOINT"] = failpoint
