@@ -47,8 +47,8 @@ class CallSite:
     def buffer(self, leaf: str, shape: Shape, init: Init) -> Value:
         return self.expander.tensors.buffer(f"{self.param_path}.{leaf}", shape, init, self.span)
 
-    def update(self, buffer: Value, new: Value) -> None:
-        self.expander.tensors.update(buffer, new)
+    def update(self, leaf: str, new: Value) -> None:
+        self.expander.tensors.update(f"{self.param_path}.{leaf}", new)
 
     def full(self, value: float, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
         return self.emit(OPS["full"], value=value, dtype=dtype, shape=shape)

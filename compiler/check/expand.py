@@ -18,8 +18,8 @@ from dslc.compiler.check.scope import ModuleScope
 from dslc.compiler.check.statements import Statements
 from dslc.compiler.check.tensors import Tensors, check_bytes
 from dslc.compiler.check.values import BlockRef, Groups, Layer, Poison, Poisoned, Problem, Static
-from dslc.compiler.ir.graph import Attr, Node, Origin, Value
-from dslc.compiler.ir.op import Mismatch, Op
+from dslc.compiler.ir.graph import Attr, Input, Node, Origin, Value
+from dslc.compiler.ir.op import OPS, Mismatch, Op
 from dslc.compiler.ir.sizes import Size
 from dslc.dsl import syntax
 from dslc.dsl.span import Span
@@ -137,12 +137,14 @@ class Expander:
             self.reports.add(problem, frame.context)
             raise Poisoned from None
 
-    def layer_tensor(self, layer: Layer, expr: syntax.Field) -> Value:
-        """``tok.weight``: a parameter of a layer that was called."""
+    def layer_tensor(self, layer: Layer, expr: syntax.Field, frame: Frame) -> Value:
+        """``tok.weight``: a parameter of a layer that was called. A buffer is read as the last call left it, and no
+        gradient flows through it, as in PyTorch."""
         name = f"{layer.path}.{expr.name}"
-        found = self.tensors.stored.get(name)
-        if found is not None:
-            return found.input.value
+        if name in self.tensors.stored:
+            value = self.tensors.current(name)
+            stored = isinstance(value.producer, Input)
+            return value if stored else self.emit(frame, expr.span, OPS["stop_gradient"], value)
         below = sorted(n[len(layer.path) + 1 :] for n in self.tensors.stored if n.startswith(layer.path + "."))
         if layer.calls == 0:
             raise Problem(

@@ -160,7 +160,7 @@ class Evaluator:
     def _field(self, expr: syntax.Field, frame: Frame) -> Static:
         value = self(expr.value, frame)
         if isinstance(value, Layer):
-            return self.expander.layer_tensor(value, expr)
+            return self.expander.layer_tensor(value, expr, frame)
         if isinstance(value, Value) and expr.name == "T":
             if value.type.rank < 2:
                 raise Problem("E0306", f"`.T` swaps the last two axes, {value.type} has {value.type.rank}", expr.span)

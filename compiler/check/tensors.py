@@ -52,7 +52,7 @@ class Tensors:
 
     @property
     def updates(self) -> tuple[tuple[Input, Value], ...]:
-        """Each updated buffer and its new value, in the order of the last updates."""
+        """Each updated buffer and its value after the step, in the order of the first updates."""
         return tuple(self._updates.items())
 
     def has_below(self, path: str) -> bool:
@@ -63,7 +63,14 @@ class Tensors:
         return self._stored(name, shape, init, groups, span, Kind.PARAM)
 
     def buffer(self, name: str, shape: tuple[object, ...], init: Init, span: Span) -> Value:
-        return self._stored(name, shape, init, Groups(), span, Kind.BUFFER)
+        """The buffer as the last call before this one left it."""
+        self._stored(name, shape, init, Groups(), span, Kind.BUFFER)
+        return self.current(name)
+
+    def current(self, name: str) -> Value:
+        """A stored tensor's value at this point of the step: the new one if it was updated, else the old."""
+        source = self.stored[name].input
+        return self._updates.get(source, source.value)
 
     def _stored(
         self, name: str, shape: tuple[object, ...], init: Init, groups: Groups, span: Span, kind: Kind
@@ -119,8 +126,6 @@ class Tensors:
         self.data[name] = Input(name, Kind.DATA, type, span)
         return self.data[name].value
 
-    def update(self, buffer: Value, new: Value) -> None:
-        """``new`` replaces the buffer after the step; a later update of the same buffer wins."""
-        assert isinstance(buffer.producer, Input)
-        self._updates.pop(buffer.producer, None)
-        self._updates[buffer.producer] = new
+    def update(self, name: str, new: Value) -> None:
+        """``new`` is the buffer's value from here on: for later calls of the same layer, and after the step."""
+        self._updates[self.stored[name].input] = new

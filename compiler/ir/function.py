@@ -67,10 +67,10 @@ class Call(Protocol):
         """A trained tensor named PATH.leaf; the same one when a shared layer is called again."""
 
     def buffer(self, leaf: str, shape: Shape, init: Init) -> Value:
-        """A tensor that persists and has no gradient."""
+        """A tensor that persists and has no gradient; in a later call of a shared layer, as the last call left it."""
 
-    def update(self, buffer: Value, new: Value) -> None:
-        """In training, ``new`` replaces the buffer's value at the end of the step."""
+    def update(self, leaf: str, new: Value) -> None:
+        """In training, ``new`` is the value of the buffer ``leaf`` from this call on."""
 
     def full(self, value: float, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
         """A constant."""

@@ -150,7 +150,7 @@ class BatchNormFunction(Function):
 
     In training with the batch's mean and biased variance, and the buffers ``running_mean`` and ``running_var`` follow
     by ``momentum`` (the latter with the unbiased variance); in eval with the buffers. ``weight`` starts at 1, ``bias``
-    at 0; all are ``[C]``, as in PyTorch.
+    at 0; all are ``[C]``, as in PyTorch. A shared layer moves its buffers once with each call, in the order of calls.
 
     given: x: [B, 8, 14, 14]
     >>> y = batchnorm(x)
@@ -171,8 +171,8 @@ class BatchNormFunction(Function):
         y, new_mean, new_var, _, _ = call.emit_all(
             batchnorm, x, weight, bias, mean, var, eps=float(eps), momentum=float(momentum)
         )
-        call.update(mean, new_mean)
-        call.update(var, new_var)
+        call.update("running_mean", new_mean)
+        call.update("running_var", new_var)
         return y
 
 

@@ -54,9 +54,8 @@ class Recorder:
         self.leaves[leaf] = Input(leaf, kind, TensorType(self.dtype, tuple(shape))).value
         return self.leaves[leaf]
 
-    def update(self, buffer: Value, new: Value) -> None:
-        assert buffer in self.leaves.values()
-        self.updates[buffer] = new
+    def update(self, leaf: str, new: Value) -> None:
+        self.updates[self.leaves[leaf]] = new
 
     def full(self, value: float, dtype: DType = DType.FLOAT, shape: Shape = ()) -> Value:
         return self.emit(registry.ops()["full"], value=value, dtype=dtype, shape=tuple(shape))

@@ -116,6 +116,59 @@ def test_vae_curve(tmp_path: Path, precision: str) -> None:
         assert got.loss < 0.7 * first
 
 
+SHARED = """nn 1
+dim B in 1..64 = 8
+block tower(x: [N, D], d: int) -> [N, d] {
+  return x |> linear(d) as fc |> batchnorm(momentum=0.2) as bn |> relu
+}
+model Pair(a: [B, 5], b: [B, 5]) -> [B, 4] {
+  layer enc = tower(4)
+  layer bn = batchnorm()
+  u = bn(enc(a))
+  for i in 0..2 { u = u + bn(u * enc(b)) }
+  return u
+}
+train Pair() {
+  loss = mean((output - 1)^2)
+  optimizer = sgd(lr=0.05, momentum=0.9)
+}
+"""
+
+
+def test_shared_layers_train_as_pytorchs(tmp_path: Path) -> None:
+    """Weights that several calls share get all their gradients, and running statistics move with each call."""
+    (tmp_path / "pair.nn").write_text(SHARED)
+    with session(tmp_path, str(tmp_path / "pair.nn"), "f64") as ours:
+        fc = torch.nn.Linear(5, 4, dtype=torch.float64)
+        inner, outer = (torch.nn.BatchNorm1d(4, momentum=m, dtype=torch.float64) for m in (0.2, 0.1))
+        theirs = torch.nn.ModuleDict({"enc": torch.nn.ModuleDict({"fc": fc, "bn": inner}), "bn": outer})
+        theirs.load_state_dict(weights_of(ours, "f64"), strict=False)
+        optimizer = torch.optim.SGD(theirs.parameters(), lr=0.05, momentum=0.9)
+
+        def forward(a: np.ndarray, b: np.ndarray) -> Any:
+            def enc(x: np.ndarray) -> Any:
+                return F.relu(inner(fc(torch.tensor(x))))
+
+            u = outer(enc(a))
+            for _ in range(2):
+                u = u + outer(u * enc(b))
+            return u
+
+        rng = np.random.default_rng(4)
+        for _ in range(STEPS):
+            a, b = rng.normal(size=(2, 8, 5))
+            loss = ((forward(a, b) - 1) ** 2).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            assert ours.train_step(a=a, b=b).loss == pytest.approx(loss.item(), rel=1e-9)
+        for name, tensor in theirs.state_dict().items():
+            if not name.endswith("num_batches_tracked"):
+                np.testing.assert_allclose(ours.weights[name], tensor.numpy(), rtol=1e-8, atol=1e-10, err_msg=name)
+        theirs.eval()
+        np.testing.assert_allclose(ours.predict(a=a, b=b), forward(a, b).detach().numpy(), rtol=1e-8, atol=1e-10)
+
+
 def test_lenet_predicts_as_pytorch(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(1)
     with session(tmp_path, str(EXAMPLES / "digits" / "lenet.nn"), "f32") as ours:
