@@ -73,7 +73,7 @@ def emit_artifact(
     features |= {"loss_scale"} if any(t.name == LOSS_SCALE for t in layout.tensors) else set()
     header: dict[str, Any] = {
         "format": [1, 0],
-        "required_features": sorted(features or {provider}),
+        "required_features": sorted(features),
         "name": name,
         "model": model,
         "toolchain": dict(toolchain),
