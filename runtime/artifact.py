@@ -21,7 +21,7 @@ from dslc.runtime.plan import Plan
 from dslc.runtime.plan_check import BlobInfo, check
 from dslc.runtime.ports import check_ports
 
-__all__ = ["Artifact", "Blob", "Program", "read_artifact", "write_artifact"]
+__all__ = ["Artifact", "Blob", "Program", "artifact_id", "read_artifact", "write_artifact"]
 
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
@@ -67,9 +67,9 @@ class Artifact:
         self._plans: dict[int, Plan] = {}
 
     @classmethod
-    def of_bytes(cls, data: bytes, *, place: str = "artifact") -> Artifact:
-        """From memory. As ``read_artifact``."""
-        return cls(container.unpack(data, lambda header: check_header(header, place), place=place), None)
+    def of_bytes(cls, data: bytes, *, place: str = "artifact", path: Path | None = None) -> Artifact:
+        """From memory. As ``read_artifact``. ``path``: the file that holds the same."""
+        return cls(container.unpack(data, lambda header: check_header(header, place), place=place), path)
 
     def all_programs(self) -> tuple[Program, ...]:
         """In the order of the header."""
@@ -155,6 +155,12 @@ def read_artifact(path: str | os.PathLike[str], digest: str | None = None) -> Ar
             help="give the digest of this artifact (`dslc info`), or the artifact of this digest",
         )
     return artifact
+
+
+def artifact_id(data: bytes) -> str:
+    """The id of the artifact that ``write_artifact`` gave."""
+    *_, digest = container.PREAMBLE.unpack_from(data)
+    return f"sha256:{digest.hex()}"
 
 
 def write_artifact(header: Mapping[str, Any], blobs: Sequence[Blob]) -> bytes:

@@ -123,22 +123,34 @@ class Cache:
 
         ``again``: a second look after a wait, which is not a second miss.
         """
-        found = None
-        if self.folder is not None:
-            try:
-                key = key_of(kind, fields)
-                found = self._read(self.folder / name_of(kind, key), key)
-            except OSError as error:
-                self._fault(f"the cache {self.folder} cannot be read: {_reason(error)}")
+        found = self._look(kind, fields)
         with self._guard:
             self.counts.hits += found is not None
             self.counts.misses += found is None and not again
         return found
 
+    def knows(self, kind: str, fields: Sequence[Field]) -> bool:
+        """Whether there is a sound entry: a look that is no hit and no miss."""
+        return self._look(kind, fields) is not None
+
+    def _look(self, kind: str, fields: Sequence[Field]) -> bytes | None:
+        if self.folder is None:
+            return None
+        try:
+            key = key_of(kind, fields)
+            return self._read(self.folder / name_of(kind, key), key)
+        except OSError as error:
+            self._fault(f"the cache {self.folder} cannot be read: {_reason(error)}")
+            return None
+
     def put(self, kind: str, fields: Sequence[Field], payload: bytes) -> None:
         """Keep what was compiled. The caller goes on with its own bytes, whatever comes of this."""
         with self._guard:
             self.counts.compiled += 1
+        self.note(kind, fields, payload)
+
+    def note(self, kind: str, fields: Sequence[Field], payload: bytes = b"") -> None:
+        """``put`` of what was no work to make."""
         if self.folder is None or not self._writable or len(payload) > LARGEST:
             return
         key = key_of(kind, fields)

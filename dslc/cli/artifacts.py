@@ -10,20 +10,57 @@ from dslc.cli.output import size_text
 if TYPE_CHECKING:
     from dslc.runtime.artifact import Artifact, Program
     from dslc.runtime.plan import Plan
+    from dslc.runtime.session import Session
+    from dslc.runtime.train.config import Config
 
 
-def find_artifact(text: str | None, *, as_it_is: bool = False) -> Path:
-    """``build/lenet``, ``build/lenet/lenet.dslc``; None: that of ./dslc.yaml, as it was built last, and anew where the
-    model has changed; with ``as_it_is`` only where there is none."""
-    if text is None:
-        from dslc.cli.compile import artifact_of, artifact_path
-        from dslc.cli.settings import default_config
+def artifact_to_read(text: str | None) -> Artifact:
+    """``build/lenet``, ``build/lenet/lenet.dslc``; None: that of ./dslc.yaml as it lies there, or built if there is
+    none. For commands that run nothing of it."""
+    from dslc.runtime.artifact import read_artifact
 
-        config = default_config("name an artifact: build/NAME")
-        path = artifact_path(config)
-        return path if as_it_is and path.exists() else artifact_of(config, as_built=True)
+    if text is not None:
+        return read_artifact(named_artifact(text))
+    from dslc.cli.compile import artifact_of, artifact_path
+
+    config = _config()
+    path = artifact_path(config)
+    return read_artifact(path) if path.exists() else artifact_of(config, as_built=True)
+
+
+def artifact_to_run(text: str | None, *, trust: bool) -> Artifact:
+    """The same for commands that run it. To name an artifact is to trust it; that of ./dslc.yaml is taken as it was
+    built last if a build of this user's made it, or with ``trust``, and is else built from scratch."""
+    from dslc.cli.compile import artifact_of
+    from dslc.runtime.artifact import read_artifact
+
+    if text is not None:
+        return read_artifact(named_artifact(text))
+    return artifact_of(_config(), as_built=True, trust=trust)
+
+
+def named_artifact(text: str) -> Path:
+    """The file that an argument names: itself, or the artifact of a folder."""
     path = Path(text)
     return path / f"{path.resolve().name}.dslc" if path.is_dir() else path
+
+
+def _config() -> Config:
+    from dslc.cli.settings import default_config
+
+    return default_config("name an artifact: build/NAME")
+
+
+def session_of(artifact: Artifact, *, device: str, weights: str | None = None, seed: int = 0) -> Session:
+    """A session of an artifact that was read from a file, with the weights next to it if none are named."""
+    from dslc.face import reference_meanings
+    from dslc.runtime.load import start
+
+    assert artifact.path is not None
+    return start(
+        artifact, str(artifact.path.parent), device=device, weights=weights, seed=seed, contexts=1, verify="all",
+        meanings=reference_meanings,
+    )  # fmt: skip
 
 
 def sizes_text(program: Program) -> str:

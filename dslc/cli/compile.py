@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
-from dslc.base.errors import ArtifactError, BuildError, ResourceError
+from dslc.base.errors import ArtifactError, BuildError, DslcError, ResourceError
 from dslc.cli.options import byte_count
 from dslc.cli.origins import placed
 from dslc.cli.output import note
@@ -19,9 +19,11 @@ from dslc.cli.sources import as_argument
 from dslc.runtime.header import MOST_STEPS_PER_LAUNCH
 
 if TYPE_CHECKING:
+    from dslc.base.cache import Cache
     from dslc.compiler.check.model import Checked
     from dslc.compiler.finished import Finished
     from dslc.compiler.options import Options
+    from dslc.runtime.artifact import Artifact
     from dslc.runtime.train.config import Config
 
 Progress = Callable[[str, int, int], None]
@@ -160,24 +162,39 @@ def artifact_path(config: Config) -> Path:
         return _place(config, checked, options)
 
 
-def artifact_of(config: Config, *, as_built: bool = False) -> Path:
-    """The path of the configuration's artifact, built where it is stale; a line on stderr says so, and why.
+def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) -> Artifact:
+    """The configuration's artifact, built if it is stale or if no build of this user's made it; a line on stderr says
+    so, and why.
 
-    ``as_built``: what is there is taken, whatever options it was built with, as long as it is of this model.
+    ``as_built``: what is there is taken, whatever options it was built with, as long as it is of this model. ``trust``:
+    it may be anybody's. The artifact that is checked is the one that is returned: the file is not read a second time.
     """
+    from dslc.base.cache import Cache
+    from dslc.runtime.artifact import Artifact
+
     checked, options = check_config(config), options_of(config.build)
+    cache = Cache.open()
     with placed(config):
         path = _place(config, checked, options)
-        stale = _stale(path, checked, options)
-        if stale is None:
-            return path
-        if as_built and stale.same_model:
-            note(f"{path} is taken as it is, {stale.why}; `dslc build` makes it anew")
-            return path
-        with build_progress() as progress:
-            path, built = publish(checked, options, path.parent.parent, progress=progress)
+        there = _there(path)
+        stale = _stale(there, path, checked, options)
+        if there is not None and (stale is None or (as_built and stale.same_model)):
+            foreign = None if trust else _foreign(there, cache)
+            if foreign is None:
+                if stale is not None:
+                    note(f"{path} is taken as it is, {stale.why}; `dslc build` makes it again")
+                return there
+            stale = _Stale(foreign, foreign=True)
+        assert stale is not None
+        try:
+            with build_progress() as progress:
+                path, built = publish(checked, options, path.parent.parent, progress=progress, cache=cache)
+        except DslcError as error:
+            if stale.foreign and error.help is not None:
+                error.help += "; or run the artifact that is there with --trust, if you trust who made it"
+            raise
     note(f"built {path} in {built.seconds:.2f} s{stale.why and f', since the one there was {stale.why}'}")
-    return path
+    return Artifact.of_bytes(built.files[path.name], place=str(path), path=path)
 
 
 def _place(config: Config, checked: Checked, options: Options) -> Path:
@@ -190,27 +207,48 @@ def _place(config: Config, checked: Checked, options: Options) -> Path:
 
 @dataclass(frozen=True)
 class _Stale:
-    """``why`` an artifact is not what a build would make; empty where there is none that can be read."""
+    """``why`` an artifact is not what a build would make; empty where there is none that can be read. ``foreign``: it
+    is, but somebody else may have made it."""
 
     why: str = ""
     same_model: bool = False
+    foreign: bool = False
 
 
-def _stale(path: Path, checked: Checked, options: Options) -> _Stale | None:
-    from dslc.compiler.options import recorded_options
-    from dslc.compiler.toolchain.versions import toolchain
+def _there(path: Path) -> Artifact | None:
+    """What a build has left there, whole; None where there is none, or it is damaged or of another version."""
     from dslc.runtime.artifact import read_artifact
 
     if not (path.with_name("__init__.py").exists() and path.with_name("__init__.pyi").exists()):
-        return _Stale()
+        return None
     try:
-        header = read_artifact(path).header
+        return read_artifact(path)
     except ArtifactError:
-        return _Stale()  # missing, damaged, or of another version
+        return None
+
+
+def _foreign(artifact: Artifact, cache: Cache) -> str | None:
+    """Why an artifact may not be run unasked; None for one that this user's own build made."""
+    from dslc.base.register import known
+
+    if known(cache, artifact.id):
+        return None
+    if cache.folder is None:
+        return "not known to be yours, since there is no cache (--trust runs it all the same)"
+    return "made by no build of yours (--trust runs it all the same)"
+
+
+def _stale(there: Artifact | None, path: Path, checked: Checked, options: Options) -> _Stale | None:
+    from dslc.compiler.options import recorded_options
+    from dslc.compiler.toolchain.versions import toolchain
+
+    if there is None:
+        return _Stale()
+    header = there.header
     if (header["name"], header["model"], header["source_sha256"]) != (path.stem, checked.name, checked.digest):
         return _Stale("built before the model was changed")
-    there, wanted = header["options"], recorded_options(checked, options)
-    other = sorted(name for name in {*there, *wanted} if there.get(name) != wanted.get(name))
+    recorded, wanted = header["options"], recorded_options(checked, options)
+    other = sorted(name for name in {*recorded, *wanted} if recorded.get(name) != wanted.get(name))
     if other:
         return _Stale(f"built with other options ({', '.join(other)})", same_model="args" not in other)
     if header["toolchain"] != toolchain(options.targets):
@@ -226,17 +264,22 @@ def publish(
     force: bool = False,
     anew: bool = False,
     progress: Progress | None = None,
+    cache: Cache | None = None,
 ) -> tuple[Path, Finished]:
-    """Build, and publish into ``out/NAME/``: the module, its stub, the report, and last the artifact. Weights are left
-    alone. ``anew``: run the passes, even where the cache has what they come to.
+    """Build, and publish into ``out/NAME/``: the module, its stub, the report, and last the artifact, which is noted as
+    one of this user's. Weights are left alone. ``anew``: run the passes, even where the cache has what they come to.
 
     Raises what the build raises; ResourceError R402 (cannot be written, before anything is compiled), R403 (the folder
     holds something else), R404 (another build is at work there).
     """
+    from dslc.base import register
+    from dslc.base.cache import Cache
     from dslc.base.publish import folder_lock, publish_files
     from dslc.compiler.finished import finished
     from dslc.compiler.naming import artifact_name
+    from dslc.runtime.artifact import artifact_id
 
+    cache = Cache.open() if cache is None else cache
     name = artifact_name(checked, options.name)
     folder = out / name
     made = _make(folder)
@@ -244,7 +287,8 @@ def publish(
         if not force:
             _check_owner(folder, name, checked.name)
         with folder_lock(folder) as lock:
-            result = finished(checked, options, progress, anew=anew)
+            result = finished(checked, options, progress, cache, anew=anew)
+            register.note(cache, artifact_id(result.files[f"{name}.dslc"]))
             publish_files(folder, result.files, commit=f"{name}.dslc", lock=lock)
     except BaseException:
         for empty in made:  # only what is still empty goes

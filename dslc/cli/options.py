@@ -82,6 +82,11 @@ def size_option(f: F) -> F:
     )(f)
 
 
+def trust_option(f: F) -> F:
+    """--trust, of each command that runs the artifact of ./dslc.yaml."""
+    return click.option("--trust", is_flag=True, help="Run what lies in build/, though no build of yours made it.")(f)
+
+
 def source_options(target_help: str, size_help: str) -> Callable[[F], F]:
     """What a FILE is compiled for, of a command that takes an artifact too: --target, --precision, --providers, -D,
     --size."""

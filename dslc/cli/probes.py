@@ -102,7 +102,7 @@ def answer(name: str) -> dict[str, Any]:
 
 def ask(name: str, timeout: float = _PATIENCE) -> dict[str, Any]:
     """``answer`` of another process; an error as well where it dies, or does not come back in ``timeout`` seconds."""
-    command = [sys.executable, "-W", "ignore", "-m", "dslc.cli.probes", name]
+    command = [sys.executable, "-P", "-W", "ignore", "-m", "dslc.cli.probes", name]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:

@@ -9,7 +9,7 @@ import click
 
 from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, EnvironmentFault
 from dslc.cli.app import Command
-from dslc.cli.options import names_source, sizes, source_options
+from dslc.cli.options import names_source, sizes, source_options, trust_option
 from dslc.cli.output import emit, size_text
 from dslc.runtime.measure import ENTRIES
 
@@ -30,6 +30,7 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 20
 @click.option("--against", metavar="FILE", help="Compare with what --json wrote earlier; exit 1 when slower.")
 @click.option("--tolerance", type=click.FloatRange(0, 10), default=0.05, metavar="X", help="Allow so much more; 0.05.")
 @source_options("build for this target; default: that of the device", "A size of a dim, as B=64.")
+@trust_option
 def command(
     model: str | None,
     entry: str | None,
@@ -43,6 +44,7 @@ def command(
     providers: str | None,
     defines: tuple[str, ...],
     size: tuple[str, ...],
+    trust: bool,
 ) -> int:
     """Time a model's steps, and each of its kernels against the roof.
 
@@ -56,7 +58,7 @@ def command(
 
     building = {"target": target, "precision": precision, "providers": providers}
     wanted = sizes(size)
-    with _opened(model, device, building, defines, size) as session:
+    with _opened(model, device, building, defines, size, trust) as session:
         entry = entry or next((e for e in ENTRIES if measure.has(session, e)), ENTRIES[-1])
         chosen = {**_single(wanted, ""), **_single(wanted, entry.partition("_")[0])}
         program = measure.program_of(session, entry, chosen)
@@ -90,17 +92,22 @@ def command(
 
 
 def _opened(
-    model: str | None, device: str, building: dict[str, str | None], defines: tuple[str, ...], size: tuple[str, ...]
+    model: str | None,
+    device: str,
+    building: dict[str, str | None],
+    defines: tuple[str, ...],
+    size: tuple[str, ...],
+    trust: bool,
 ) -> Session:
     """The artifact that is named, or the one that the file compiles to."""
-    from dslc.cli.artifacts import find_artifact
-    from dslc.face import load, reference_meanings
+    from dslc.cli.artifacts import artifact_to_run, session_of
+    from dslc.face import reference_meanings
 
     asked = {name: value for name, value in building.items() if value is not None}
     if not names_source(model):
         for name in (*asked, *(["D"] if defines else [])):
             raise click.UsageError(f"--{name} is for models that are built here: give FILE.nn")
-        return load(find_artifact(model), device=device, weights="init")
+        return session_of(artifact_to_run(model, trust=trust), device=device, weights="init")
     from dslc.cli.compile import options_of
     from dslc.cli.progress import build_progress
     from dslc.cli.requests import requested

@@ -8,7 +8,7 @@ from dslc.cli.app import Command
 from dslc.cli.artifacts import (
     PROGRAM_HEAD,
     PROGRAM_RIGHT,
-    find_artifact,
+    artifact_to_read,
     program_data,
     program_row,
     state_bytes,
@@ -26,11 +26,9 @@ def command(artifact: str | None, weights: bool) -> None:
     ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml, as it lies there. Safe on files of unknown
     origin.
     """
-    from dslc.runtime.artifact import read_artifact
     from dslc.runtime.opening import bytes_on_gpus
 
-    path = find_artifact(artifact, as_it_is=True)
-    found = read_artifact(path)
+    found = artifact_to_read(artifact)
     header = found.header
     interface, train = header["interface"], header["interface"]["train"]
     state = state_bytes(found)
@@ -68,7 +66,7 @@ def command(artifact: str | None, weights: bool) -> None:
         ]
         lines += ["", table(("tensor", "kind", "type", "starts as"), rows)]
     data = {
-        "path": str(path),
+        "path": str(found.path),
         "id": found.id,
         "name": header["name"],
         "model": header["model"],

@@ -10,7 +10,7 @@ from dslc.cli.app import Command
 from dslc.cli.artifacts import (
     PROGRAM_HEAD,
     PROGRAM_RIGHT,
-    find_artifact,
+    artifact_to_read,
     largest_buffers,
     program_data,
     program_row,
@@ -81,10 +81,7 @@ def _foreseen(
 
 
 def _planned(artifact: str | None, top: int) -> None:
-    from dslc.runtime.artifact import read_artifact
-
-    path = find_artifact(artifact, as_it_is=True)
-    found = read_artifact(path)
+    found = artifact_to_read(artifact)
     programs = found.all_programs()
     state = found.header["state"]["bytes"]
     context = max(p.io_bytes + p.work_bytes for p in programs)
@@ -102,7 +99,7 @@ def _planned(artifact: str | None, top: int) -> None:
         rows = [(size_text(size), type, where) for size, type, where in buffers]
         lines += ["", f"largest buffers of {largest}:", table(("bytes", "type", "written by"), rows, (0,))]
     data = {
-        "path": str(path),
+        "path": str(found.path),
         "state_bytes": state,
         "context_bytes": context,
         "programs": [program_data(p) for p in programs],

@@ -9,7 +9,8 @@ import click
 
 from dslc.base.errors import DataError, InputError
 from dslc.cli.app import Command
-from dslc.cli.artifacts import find_artifact
+from dslc.cli.artifacts import artifact_to_run, session_of
+from dslc.cli.options import trust_option
 from dslc.cli.output import emit
 
 if TYPE_CHECKING:
@@ -26,18 +27,20 @@ if TYPE_CHECKING:
 @click.option("--artifact", metavar="PATH", help="A .dslc file or its folder; default: that of ./dslc.yaml.")
 @click.option("--weights", metavar="FILE", help="Use these weights, not the published ones.")
 @click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto.")
-def command(inputs: tuple[str, ...], out: str, artifact: str | None, weights: str | None, device: str) -> None:
+@trust_option
+def command(
+    inputs: tuple[str, ...], out: str, artifact: str | None, weights: str | None, device: str, trust: bool
+) -> None:
     """Run a model on arrays in files; write its results to one.
 
     FILE is `file.npy`, or `file.npz:array`. NAME is the model's input; a model with one input needs none.
     """
-    from dslc.face import load
     from dslc.runtime.data.arrays import read_array
 
     target = Path(out)
     if target.suffix not in (".npy", ".npz"):
         raise click.BadParameter(f"{out!r} ends neither in .npy nor in .npz", param_hint="-o")
-    with load(find_artifact(artifact), device=device, weights=weights) as session:
+    with session_of(artifact_to_run(artifact, trust=trust), device=device, weights=weights) as session:
         names = [tensor.name for tensor in session.interface.inputs]
         sources = _sources(inputs, names)
         if target.suffix == ".npy" and len(session.interface.results) != 1:

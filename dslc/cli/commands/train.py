@@ -9,6 +9,8 @@ import click
 
 from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, NumericError
 from dslc.cli.app import Command
+from dslc.cli.artifacts import session_of
+from dslc.cli.options import trust_option
 from dslc.cli.output import emit, settings
 from dslc.cli.settings import config_options, read_config
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--steps", metavar="N", type=click.IntRange(2, 10**6), help="Steps of that check; 200 by default.")
 @click.option("--find-nan", is_flag=True, help="Replay the run and name the first node that is not finite.")
 @click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto.")
+@trust_option
 def command(
     weights: str | None,
     renames: tuple[str, ...],
@@ -36,6 +39,7 @@ def command(
     steps: int | None,
     find_nan: bool,
     device: str,
+    trust: bool,
     **flags: Any,
 ) -> int:
     """Train the model of ./dslc.yaml, building it where stale.
@@ -45,7 +49,6 @@ def command(
     of another model, --map and --partial take what fits.
     """
     from dslc.cli.compile import artifact_of
-    from dslc.face import load
     from dslc.runtime.train import diagnose
     from dslc.runtime.train.diagnose import overfit_one_batch
     from dslc.runtime.train.files import require_data, require_weights
@@ -57,15 +60,16 @@ def command(
     config = read_config(**flags, start={"weights": weights, "map": name_map(renames), "partial": partial or None})
     require_data(config, training=True)
     require_weights(None if resume else config.start.weights)
-    path = artifact_of(config)
-    with load(path, device=device, weights="init", seed=config.train.seed) as session:
+    artifact = artifact_of(config, trust=trust)
+    assert artifact.path is not None
+    with session_of(artifact, device=device, weights="init", seed=config.train.seed) as session:
         # With --json, stdout holds the result alone.
         console = sys.stderr if settings().json else sys.stdout
         if overfit:
             return _report_overfit(overfit_one_batch(config, session, steps or 200, console))
         if find_nan:
             return _report_nonfinite(diagnose.find_nan(config, session, console))
-        result = train(config, session, path.parent, resume=resume, console=console)
+        result = train(config, session, artifact.path.parent, resume=resume, console=console)
     emit(_data(result), _text(result))
     return result.exit_code
 

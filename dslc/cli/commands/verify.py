@@ -10,7 +10,7 @@ import click
 
 from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK
 from dslc.cli.app import Command
-from dslc.cli.artifacts import find_artifact
+from dslc.cli.artifacts import named_artifact
 from dslc.cli.output import emit
 from dslc.cli.sources import as_argument
 
@@ -32,7 +32,7 @@ def command(artifact: str, digest: str | None, rebuild: str | None) -> int:
     """
     from dslc.runtime.artifact import read_artifact
 
-    path = find_artifact(artifact)
+    path = named_artifact(artifact)
     found = read_artifact(path, digest)
     found.verify()
     count = len(found.all_programs())

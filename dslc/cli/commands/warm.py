@@ -7,33 +7,33 @@ import time
 import click
 
 from dslc.cli.app import Command
-from dslc.cli.artifacts import find_artifact
+from dslc.cli.artifacts import artifact_to_run, session_of
+from dslc.cli.options import trust_option
 from dslc.cli.output import emit
 
 
 @click.command(cls=Command)
 @click.argument("artifact", required=False)
 @click.option("--device", default="gpu", metavar="NAME", help="gpu, or gpu:1 for the second one.")
-def command(artifact: str | None, device: str) -> None:
+@trust_option
+def command(artifact: str | None, device: str, trust: bool) -> None:
     """Have cuBLASLt and cuDNN choose for this GPU, and keep it.
 
     For artifacts of --providers vendor: what the libraries choose for each size is kept in the private cache, for this
     artifact, GPU, driver and version of the libraries, and later loads take it from there: `dslc warm build/resnet50`.
     Another GPU or version chooses anew. ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml.
     """
-    from dslc.face import load
-
-    path = find_artifact(artifact)
+    found = artifact_to_run(artifact, trust=trust)
     begun = time.monotonic()
-    with load(path, device=device, weights="init") as session:
+    with session_of(found, device=device, weights="init") as session:
         first = time.monotonic() - begun
         kept, name, on = session.keep_choices(), session.name, session.device
-    data = {"path": str(path), "device": on, "kept": kept, "load_seconds": first}
+    data = {"path": str(found.path), "device": on, "kept": kept, "load_seconds": first}
     if not kept:
         emit(data, f"{name} calls no library on {on}: there is nothing to choose")
         return
     begun = time.monotonic()
-    load(path, device=device, weights="init").close()
+    session_of(found, device=device, weights="init").close()
     again = time.monotonic() - begun
     emit(
         {**data, "load_seconds_again": again},
