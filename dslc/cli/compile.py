@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from dslc.base.errors import ArtifactError, BuildError, DslcError, ResourceError
+from dslc.base.within import require_within
 from dslc.cli.options import byte_count
 from dslc.cli.origins import placed
 from dslc.cli.output import note
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from dslc.runtime.train.config import Config
 
 Progress = Callable[[str, int, int], None]
+
+_LINK: Final = "remove the link, or build elsewhere: dslc build -o FOLDER"
 
 _LARGEST_BULK: Final = 1 << 20  # instructions; more than a plan may hold
 
@@ -175,7 +178,8 @@ def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) 
     checked, options = check_config(config), options_of(config.build)
     cache = Cache.open()
     with placed(config):
-        path = _place(config, checked, options)
+        path, root = _place(config, checked, options), project_root(config)
+        require_within(path.parent, root, _LINK)  # also where nothing is built: weights are published there
         there = _there(path)
         stale = _stale(there, path, checked, options)
         if there is not None and (stale is None or (as_built and stale.same_model)):
@@ -188,7 +192,7 @@ def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) 
         assert stale is not None
         try:
             with build_progress() as progress:
-                path, built = publish(checked, options, path.parent.parent, progress=progress, cache=cache)
+                path, built = publish(checked, options, path.parent.parent, root=root, progress=progress, cache=cache)
         except DslcError as error:
             if stale.foreign and error.help is not None:
                 error.help += "; or run the artifact that is there with --trust, if you trust who made it"
@@ -261,16 +265,18 @@ def publish(
     options: Options,
     out: Path,
     *,
+    root: Path | None = None,
     force: bool = False,
     anew: bool = False,
     progress: Progress | None = None,
     cache: Cache | None = None,
 ) -> tuple[Path, Finished]:
-    """Build, and publish into ``out/NAME/``: the module, its stub, the report, and last the artifact, which is noted as
-    one of this user's. Weights are left alone. ``anew``: run the passes, even where the cache has what they come to.
+    """Build, and publish into ``out/NAME/``: the module, its stub, the report, and last the artifact, which is noted
+    as one of this user's. Weights are left alone. ``root``: the project that ``out`` may not lead out of. ``anew``: run
+    the passes, even where the cache has what they come to.
 
     Raises what the build raises; ResourceError R402 (cannot be written, before anything is compiled), R403 (the folder
-    holds something else), R404 (another build is at work there).
+    holds something else, or leads out of ``root``), R404 (another build is at work there).
     """
     from dslc.base import register
     from dslc.base.cache import Cache
@@ -282,6 +288,8 @@ def publish(
     cache = Cache.open() if cache is None else cache
     name = artifact_name(checked, options.name)
     folder = out / name
+    if root is not None:
+        require_within(folder, root, _LINK)
     made = _make(folder)
     try:
         if not force:

@@ -7,6 +7,7 @@ is interpolated. ``args`` and ``build`` are handed on as plain data to the compi
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,12 +54,16 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class SaveConfig:
+    """``root``: the folder that ``dir`` and what lies below it may not lead out of; None where flag or variable name
+    ``dir``: then it is the user's choice."""
+
     dir: Path
     every: Duration
     keep: int
     best: Best | None
     plot: bool
     tensorboard: bool
+    root: Path | None
 
 
 @dataclass(frozen=True)
@@ -150,12 +155,19 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
         eval_every=values.one("train.eval_every"),
     )
     folder = values.one("save.dir")
+    inside = None if "save.dir" in values.given else root.absolute()
     if folder is None:
         stem = model.stem if model_name is None else model_name.lower()
         save_dir = (root / "runs" / stem).absolute()
         values.entries[-1] = Entry("save.dir", str(save_dir), "default")
     else:
         save_dir = values.path(folder, "save.dir", root)
+        if inside is not None and not Path(os.path.normpath(save_dir)).is_relative_to(os.path.normpath(inside)):
+            refuse(
+                values.file["save.dir"],
+                f"`save.dir: {folder[:60]}` leads out of the project",
+                "write a folder of the project, or name it on the command line: --set save.dir=FOLDER",
+            )
     save = SaveConfig(
         save_dir,
         values.one("save.every"),
@@ -163,6 +175,7 @@ def _assemble(file: Path | None, root: Path, values: Values) -> Config:
         values.one("save.best"),
         values.one("save.plot"),
         values.one("save.tensorboard"),
+        inside,
     )
     weights = values.one("start.weights")
     start = StartConfig(

@@ -90,7 +90,7 @@ def find_nan(config: Config, session: Watched, console: TextIO | None = None) ->
     report = reporter(console if console is not None else sys.stdout)
     plan = plan_run(config, session, report.line)
     try:
-        folder = choose_run(config.save.dir, resume=True)
+        folder = choose_run(config.save.dir, root=config.save.root, resume=True)
     except ArtifactError:
         report.line("there is no checkpoint, so the run is replayed from its start")
         _start(config, session, report.line)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from dslc.base.errors import EnvironmentFault
+
+FOLDER: Final = "events"
 
 
 class Events(Protocol):
@@ -55,4 +57,4 @@ def open_events(folder: Path, wanted: bool, done: int) -> Events:
             place="save.tensorboard",
             help="pip install 'dslc[logs]'",
         ) from error
-    return TensorBoard(SummaryWriter(str(folder / "events"), purge_step=done + 1 if done else None))
+    return TensorBoard(SummaryWriter(str(folder / FOLDER), purge_step=done + 1 if done else None))

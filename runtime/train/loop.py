@@ -55,7 +55,7 @@ def train(
     with StopRequest() as stop:
         plan = plan_run(config, session, report.line)
         _prepare(config, session, resume, report.line)  # what it refuses leaves no folder behind
-        folder = choose_run(config.save.dir, resume=resume)
+        folder = choose_run(config.save.dir, root=config.save.root, resume=resume)
         if folder != config.save.dir and not resume:
             report.line(f"{config.save.dir} holds an earlier run; this one goes to {folder} (--resume goes on with it)")
         with run_lock(folder):

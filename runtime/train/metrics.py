@@ -7,15 +7,20 @@ its checkpoint, so the log reads as if nothing had happened.
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from dslc.base.failpoint import fail
 from dslc.base.publish import Sink, publish_bytes
+
+#: A log is a file of its run's folder, never one that a link there leads to.
+_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class RunningMeans:
@@ -65,7 +70,7 @@ class Log:
         data = ("\n" if self._torn else "").encode() + json.dumps(entry).encode("ascii") + b"\n"
         try:
             # Opened each time: a line is rare, and a folder that came back after a fault is found again.
-            handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            handle = os.open(self._path, _APPEND, 0o666)
             try:
                 fail("log.write")
                 self._torn = os.write(handle, data) != len(data)
@@ -79,7 +84,10 @@ class Log:
 
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
     """The whole lines of a log; one that a crash tore is left out."""
-    with open(path, encoding="ascii", errors="replace") as file:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    with open(handle, encoding="ascii", errors="replace") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(errno.EINVAL, "this is no regular file", str(path))
         for line in file:
             if not line.endswith("\n"):
                 return

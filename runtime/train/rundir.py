@@ -12,16 +12,34 @@ from typing import Final
 
 from dslc.base.errors import ArtifactError, ResourceError
 from dslc.base.filelock import FileLock
-from dslc.runtime.train.checkpoint import CheckpointStore
+from dslc.base.within import require_within
+from dslc.runtime.train.checkpoint import FOLDER, CheckpointStore
+from dslc.runtime.train.events import FOLDER as EVENTS
 
 _LOCK: Final = ".dslc-run"
 
 
-def choose_run(base: Path, *, resume: bool) -> Path:
-    """The folder for a run whose configured folder is ``base``; made if need be.
+def choose_run(base: Path, *, resume: bool, root: Path | None = None) -> Path:
+    """The folder for a run whose configured folder is ``base``; made if need be. ``root``: what it may not lead out of.
 
-    Raises ArtifactError R307 when there is nothing to resume, ResourceError R402 when it cannot be made.
+    Raises ArtifactError R307 when there is nothing to resume, ResourceError R402 when it cannot be made, R403 when it,
+    or a folder in it, is a link that leads out.
     """
+    folder = _chosen(base, resume)
+    if root is not None:
+        require_within(folder, root, "remove the link, or name the folder: --set save.dir=FOLDER")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ResourceError(
+            "R402", f"the folder of the run cannot be made: {error.strerror}", place=str(folder), help="set save.dir"
+        ) from error
+    for name in (FOLDER, EVENTS):  # no run makes links there
+        require_within(folder / name, root or folder, "remove the link; set save.dir to save elsewhere")
+    return folder
+
+
+def _chosen(base: Path, resume: bool) -> Path:
     used = {number: folder for number, folder in _numbered(base).items() if CheckpointStore(folder, 2).steps()}
     if resume:
         if not used:
@@ -30,14 +48,7 @@ def choose_run(base: Path, *, resume: bool) -> Path:
             )
         return used[max(used)]
     number = max(used, default=0) + 1
-    folder = base if number == 1 else base.with_name(f"{base.name}-{number}")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ResourceError(
-            "R402", f"the folder of the run cannot be made: {error.strerror}", place=str(folder), help="set save.dir"
-        ) from error
-    return folder
+    return base if number == 1 else base.with_name(f"{base.name}-{number}")
 
 
 def run_lock(folder: Path) -> FileLock:

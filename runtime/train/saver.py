@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -113,9 +114,12 @@ class Saver:
         return path, previous
 
     def _contents(self, path: Path) -> bytes | None:
-        """A file's bytes; None when there is none, and, after a warning, when it cannot be read."""
+        """A file's bytes; None when there is none, which a link is not, and, after a warning, when it cannot be read.
+        Never those of a file that a link leads to: they would be kept as weights."""
         try:
-            return path.read_bytes() if path.is_file() else None
+            return path.read_bytes() if stat.S_ISREG(path.lstat().st_mode) else None
+        except FileNotFoundError:
+            return None
         except OSError as error:
             self._report.warn(f"{path}: {error.strerror}")
             return None

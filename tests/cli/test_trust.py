@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -75,14 +76,11 @@ def marked(data: bytes) -> bytes:
 
 def killing(data: bytes) -> bytes:
     """An object for x86-64 of instructions that no processor knows; another is left alone."""
-    import llvmlite.binding as llvm
-
     if data[18] != 62:  # its machine
         return data
-    file = llvm.ObjectFileRef.from_data(data)
-    code = next(bytes(section.data()) for section in file.sections() if section.name() == ".text")
-    at = data.index(code)
-    return data[:at] + b"\x0f\x0b" * (len(code) // 2) + data[at + len(code) // 2 * 2 :]
+    [table] = struct.unpack_from("<Q", data, 40)
+    at, size = struct.unpack_from("<QQ", data, table + 64 + 24)  # of the first section, which holds the code
+    return data[:at] + (b"\x0f\x0b" * size)[:size] + data[at + size :]
 
 
 def plant(path: Path, change: Callable[[bytes], bytes]) -> None:

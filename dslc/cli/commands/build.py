@@ -94,7 +94,10 @@ def command(
     folder = Path(out) if out is not None else request.root / "build"
     anew = report is not None  # the seconds of passes that ran
     with placed(request.config), build_progress() as progress:
-        path, made = publish(request.checked, options, folder, force=force, anew=anew, progress=progress)
+        path, made = publish(
+            request.checked, options, folder, root=request.root if out is None else None, force=force, anew=anew,
+            progress=progress,
+        )  # fmt: skip
     if report is not None:
         from dslc.base.publish import publish_bytes
         from dslc.compiler.report.page import report as page

@@ -57,7 +57,8 @@ def _files(path: str) -> list[str]:
     found: list[str] = []
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [os.path.join(folder, name) for name in sorted(names) if name.endswith(".nn")]
+        listed = (os.path.join(folder, name) for name in sorted(names) if name.endswith(".nn"))
+        found += [file for file in listed if not os.path.islink(file)]
     return found
 
 
