@@ -16,6 +16,7 @@ from typing import Any, Final
 from dslc.base.errors import ArtifactError, InputError
 from dslc.runtime import container
 from dslc.runtime.container import Blob, Container
+from dslc.runtime.cpu.object_check import check_object
 from dslc.runtime.header import FORMAT, WRITERS, check_header, interface_sha256
 from dslc.runtime.plan import Plan
 from dslc.runtime.plan_check import BlobInfo, check
@@ -111,7 +112,9 @@ class Artifact:
         return found
 
     def verify(self) -> None:
-        """Decode and check every plan; the digests were verified when it was read. ArtifactError R301."""
+        """Check every object and every plan; the digests were verified when it was read. ArtifactError R301."""
+        for name in self.blobs("object"):
+            check_object(self.blob(name), f"{self._place}: {name}")
         for program in self._programs:
             self._checked_plan(program)  # and let it go: a hostile file shall not fill the memory
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from dslc.base.errors import ArtifactError, EnvironmentFault
+from dslc.runtime.cpu.object_check import check_object
 
 DRIVER: Final = "dslc_run2"
 
@@ -55,14 +56,17 @@ def _llvm() -> Any:
 class Objects:
     """An object in executable memory; keep it as long as its kernels may run. ``driver``: where ``dslc_run2`` begins.
 
-    Raises ArtifactError R301 for an object that cannot be linked, or lacks one of ``symbols``.
+    Raises ArtifactError R301 for an object that calls what it does not hold, cannot be linked, or lacks one of
+    ``symbols``.
     """
 
     def __init__(self, data: bytes, symbols: Iterable[str]) -> None:
+        check_object(data, "code")
         llvm = _llvm()
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        builder = llvm.JITLibraryBuilder().add_object_img(data).add_current_process()
+        # The linker would offer the names of the process: by the check there is none that it is asked for.
+        builder = llvm.JITLibraryBuilder().add_object_img(data)
         names = sorted({DRIVER, *symbols})
         for name in names:
             builder.export_symbol(name)

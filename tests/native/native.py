@@ -13,6 +13,7 @@ from dslc.compiler.codegen.cpu.objects import LEVELS, object_of, tasks
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lower import lower
 from dslc.compiler.ir.graph import Node
+from dslc.runtime.cpu.object_check import check_object
 from dslc.runtime.cpu.objects import machine_level
 from dslc.runtime.dtypes import numpy_dtype
 
@@ -28,11 +29,12 @@ class Native:
         assert launches is not None, f"no kernel for {node}"
         self.node, self.launches = node, launches
         self.data = object_of({x.symbol: x.spec for x in launches}, level)
+        check_object(self.data, str(node.op))  # which holds for every kernel that is tested
         self.tracker = llvm.JITLibraryBuilder().add_object_img(self.data)
         for launch in launches:
             self.tracker = self.tracker.export_symbol(launch.symbol)
         self.jit = llvm.create_lljit_compiler()
-        self.library = self.tracker.add_current_process().link(self.jit, "kernels")
+        self.library = self.tracker.link(self.jit, "kernels")
 
     def run(self, inputs: Sequence[np.ndarray], splits: int = 1) -> list[np.ndarray]:
         known: dict[Any, np.ndarray] = {

@@ -1,0 +1,102 @@
+"""Whether an object of an artifact is what docs/artifact.md says: one section of code that calls nothing else.
+
+An object is linked into the process that loads it. A name that it lacks would be looked for there, so an object that
+leaves a name open, or has data, or code that runs when it is loaded, is refused before the linker sees it. Layout:
+System V ABI, chapter 4, https://gabi.xinuos.com.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple, NoReturn
+
+from dslc.base.errors import ArtifactError
+
+_HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
+_SECTION: Final = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL: Final = struct.Struct("<IBBHQQ")
+_RELA: Final = struct.Struct("<QQq")
+_IDENT: Final = b"\x7fELF\x02\x01\x01"  # 64 bits, little endian
+_RELOCATABLE: Final = 1  # type of file
+_X86_64, _AARCH64 = 62, 183  # machines
+_NULL, _PROGBITS, _SYMTAB, _STRTAB, _RELOCATIONS = range(5)  # types of sections
+_ALLOC, _CODE = 2, 6  # flags: part of the program; that, and executable, and not to be written
+
+
+class _Section(NamedTuple):
+    name: int
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    align: int
+    entry: int
+
+
+def check_object(data: bytes | memoryview, place: str) -> None:
+    """Raise ArtifactError R301 with the rule that an object breaks."""
+    _Checker(memoryview(data), place).run()
+
+
+class _Checker:
+    def __init__(self, data: memoryview, place: str) -> None:
+        self.data, self.place = data, place
+
+    def refuse(self, rule: str) -> NoReturn:
+        raise ArtifactError("R301", rule, place=self.place, help="build the artifact again")
+
+    def run(self) -> None:
+        machine, sections = self._header()
+        kinds = [section.type for section in sections]
+        code = [n for n, s in enumerate(sections) if s.flags & _ALLOC]
+        if len(code) != 1 or sections[code[0]].type != _PROGBITS or sections[code[0]].flags != _CODE:
+            self.refuse("an object has one section in memory, which holds code and cannot be written")
+        if kinds.count(_SYMTAB) != 1:
+            self.refuse("an object has one table of symbols")
+        for number, section in enumerate(sections):
+            self._section(machine, number, section, code[0])
+        text, symbols = sections[code[0]], sections[kinds.index(_SYMTAB)]
+        self._symbols(symbols, code[0], text.size)
+        for section in sections:
+            if section.type == _RELOCATIONS:
+                self._relocations(section, text.size, symbols.size // _SYMBOL.size)
+
+    def _header(self) -> tuple[int, list[_Section]]:
+        if len(self.data) < _HEADER.size:
+            self.refuse("this is no object: it is shorter than an ELF header")
+        ident, type, machine, _, _, _, table, _, _, _, _, size, count, _ = _HEADER.unpack_from(self.data)
+        if not ident.startswith(_IDENT) or type != _RELOCATABLE or machine not in (_X86_64, _AARCH64):
+            self.refuse("this is no ELF object for x86-64 or AArch64")
+        if size != _SECTION.size or not count or table + count * size > len(self.data):
+            self.refuse("the object's table of sections does not lie in it")
+        return machine, [_Section(*_SECTION.unpack_from(self.data, table + n * size)) for n in range(count)]
+
+    def _section(self, machine: int, number: int, section: _Section, code: int) -> None:
+        if section.type != _NULL and section.offset + section.size > len(self.data):
+            self.refuse(f"section {number} of the object does not lie in it")
+        if section.type not in (_NULL, _PROGBITS, _SYMTAB, _STRTAB, _RELOCATIONS):
+            self.refuse(f"section {number} of the object is of type {section.type}, which none may have")
+        if section.type == _PROGBITS and number != code and section.size:
+            self.refuse(f"section {number} of the object holds bytes, and is not its code")
+        if section.type == _RELOCATIONS and (machine == _X86_64 or section.info != code):
+            self.refuse("code for x86-64 has no relocations, other code none but its own")
+
+    def _symbols(self, table: _Section, code: int, size: int) -> None:
+        if table.size % _SYMBOL.size:
+            self.refuse("the object's table of symbols ends within one")
+        symbols = _SYMBOL.iter_unpack(self.data[table.offset : table.offset + table.size])
+        for number, (_, _, _, section, value, bytes) in enumerate(symbols):
+            if number and section != code:
+                self.refuse(f"symbol {number} of the object is not in its code: an object calls nothing outside itself")
+            if value + bytes > size:
+                self.refuse(f"symbol {number} of the object reaches beyond its code")
+
+    def _relocations(self, table: _Section, size: int, symbols: int) -> None:
+        if table.size % _RELA.size:
+            self.refuse("the object's relocations end within one")
+        for offset, info, _ in _RELA.iter_unpack(self.data[table.offset : table.offset + table.size]):
+            if offset >= size or info >> 32 >= symbols:
+                self.refuse("a relocation of the object is not in its code, or names no symbol")
