@@ -105,6 +105,7 @@ CODES: Final[dict[str, str]] = {
     "R206": "a call to the GPU's driver failed",
     "R207": "the GPU is lost to this process",
     "R208": "the GPU does not finish",
+    "R209": "the system refuses what a command needs",
     # R3xx: artifact, weights, checkpoints
     "R301": "the artifact is damaged",
     "R302": "the artifact is of another version",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from types import FrameType
 from typing import NoReturn
@@ -12,6 +13,7 @@ def main() -> NoReturn:
     import gc
 
     from dslc.base.errors import EXIT_SIGINT
+    from dslc.cli import surroundings
 
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)
@@ -22,6 +24,11 @@ def main() -> NoReturn:
         gc.freeze()  # else the interpreter looks for cycles in all that there is before it ends, a tenth of `dslc mem`
     except KeyboardInterrupt:  # before it has begun, or at its very end: no traceback for that either
         code = EXIT_SIGINT
+    except (OSError, MemoryError, ImportError) as error:  # not even the frame could be loaded, or end
+        refused = surroundings.fault(error)
+        assert refused is not None, "each of these has a code"
+        os.write(2, f"{refused.render()}\n".encode(errors="backslashreplace"))
+        code = refused.exit_code
     raise SystemExit(code)
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import click
 
-from dslc.base.errors import EXIT_INTERNAL, EXIT_OK, EXIT_SIGINT, DslcError, DslcWarning, OutOfMemory
+from dslc.base.errors import EXIT_INTERNAL, EXIT_OK, EXIT_SIGINT, DslcError, DslcWarning
+from dslc.cli import surroundings
 from dslc.cli.output import Settings, print_json, report_error
 from dslc.cli.table import COMMANDS, SECTIONS
 
@@ -110,17 +114,38 @@ app = Commands(
 def run(args: Sequence[str] | None = None) -> int:
     """Run a command line (``sys.argv[1:]`` by default) and return the exit code; never raises for a user's fault."""
     options = Settings()
+    surroundings.prepare_streams()
     with warnings.catch_warnings():
         warnings.simplefilter("always", DslcWarning)
         warnings.showwarning = _show_warning
+        outcome = _called(args, options)
         try:
-            code = _guarded(args, options)
+            outcome.say()
             sys.stdout.flush()
         except BrokenPipeError:
-            # What is still buffered must not raise a second time when the interpreter flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            code = EXIT_PIPE
-        return code
+            outcome = Outcome(EXIT_PIPE)
+        except (OSError, MemoryError) as error:
+            outcome = Outcome(outcome.code or _said_on_stderr(error))
+        surroundings.silence()
+    return outcome.code
+
+
+def _said_on_stderr(error: OSError | MemoryError) -> int:
+    """The exit code where a result cannot be printed, said where that can still be read."""
+    lost = surroundings.fault(error)
+    assert lost is not None, "each OSError and MemoryError has a code"
+    surroundings.silence()
+    with suppress(OSError, MemoryError):
+        report_error(lost, Settings())
+    return lost.exit_code
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended: the exit code, and what prints its error."""
+
+    code: int
+    say: Callable[[], None] = lambda: None
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
@@ -130,41 +155,43 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: object, *
     click.echo(f"warning{code}: {text}", err=True)
 
 
-def _guarded(args: Sequence[str] | None, options: Settings) -> int:
+def _called(args: Sequence[str] | None, options: Settings) -> Outcome:
     given = list(sys.argv[1:] if args is None else args)
     try:
         # Not app.main(): it turns a closed pipe and an interrupt into exit code 1, which here means a difference.
         with app.make_context("dslc", given, obj=options) as ctx:
             result = app.invoke(ctx)
-        return result if isinstance(result, int) else EXIT_OK
+        return Outcome(result if isinstance(result, int) else EXIT_OK)
     except click.exceptions.Exit as done:
-        return done.exit_code
+        return Outcome(done.exit_code)
     except DslcError as error:
-        return _user_error(error, options)
-    except MemoryError as error:
-        refused = OutOfMemory("R401", "the machine's memory is used up", help="use a smaller --size")
-        refused.__cause__ = error
-        return _user_error(refused, options)
+        return _user_error(error, error, options)
     except click.ClickException as error:
         options.json |= "--json" in given  # which may stand behind what was refused, and was not read then
-        _usage_error(error, options)
-        return error.exit_code
+        return Outcome(error.exit_code, partial(_usage_error, error, options))
     except (click.Abort, KeyboardInterrupt):
-        return EXIT_SIGINT
+        return Outcome(EXIT_SIGINT)
     except BrokenPipeError:
-        raise
+        return Outcome(EXIT_PIPE)
     except Exception as error:  # noqa: BLE001
         # The outermost frame: a bug of ours must still end in one line and its own exit code.
-        if options.debug:
-            _print_traceback(error)
-        return _internal_error(error, options)
+        refused = surroundings.fault(error)
+        if refused is not None:
+            return _user_error(refused, error, options)
+        return Outcome(EXIT_INTERNAL, partial(_internal_error, error, options))
 
 
-def _user_error(error: DslcError, options: Settings) -> int:
-    report_error(error, options)
-    if options.debug:
+def _user_error(said: DslcError, error: Exception, options: Settings) -> Outcome:
+    """``said`` is printed for ``error``, whose traceback holds what memory it had unless it is asked for."""
+    if not options.debug:
+        error.__traceback__ = None
+        return Outcome(said.exit_code, partial(report_error, said, options))
+
+    def both() -> None:
+        report_error(said, options)
         _print_traceback(error)
-    return error.exit_code
+
+    return Outcome(said.exit_code, both)
 
 
 def _print_traceback(error: BaseException) -> None:
@@ -183,7 +210,9 @@ def _usage_error(error: click.ClickException, options: Settings) -> None:
         error.show()
 
 
-def _internal_error(error: Exception, options: Settings) -> int:
+def _internal_error(error: Exception, options: Settings) -> None:
+    if options.debug:
+        _print_traceback(error)
     cause = f"{type(error).__name__}: {error}".split("\n")[0][:300]
     advice = "this is a bug in dslc: please report it with the source and the output of `dslc --debug ...`"
     if options.json:
@@ -191,4 +220,3 @@ def _internal_error(error: Exception, options: Settings) -> int:
         print_json({"errors": [item], "exit_code": EXIT_INTERNAL})
     else:
         click.echo(f"internal error: {cause}; {advice}", err=True)
-    return EXIT_INTERNAL

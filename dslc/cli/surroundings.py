@@ -1,0 +1,141 @@
+"""What a command stands in: its standard streams, working folder, limits. Their faults become errors with a code here.
+
+Nothing but Python's own modules is imported, so that this works where nothing else can be loaded.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import Any, Final
+
+from dslc.base.errors import DslcError, EnvironmentFault, OutOfMemory, ResourceError
+
+_NOT_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+#: The dynamic linker's words where a library does not fit into memory: it gives no number.
+_NO_ROOM: Final = ("failed to map segment", "cannot allocate memory", "cannot create shared object descriptor")
+_LIMITS: Final = "free memory, raise the limits of the process (`ulimit -a`), or use a smaller --size"
+
+
+def prepare_streams() -> None:
+    """Opens those of the descriptors 0, 1 and 2 that are closed, so that no other file gets their number, and lets
+    stdout print any text.
+
+    Reading from a closed stdin and writing to a closed stdout still fail; what goes to a closed stderr is dropped.
+    """
+    for number, name, mode, flags in (
+        (0, "stdin", "r", os.O_WRONLY),
+        (1, "stdout", "w", os.O_RDONLY),
+        (2, "stderr", "w", os.O_WRONLY),
+    ):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, flags)
+            if opened != number:
+                os.dup2(opened, number)
+                os.close(opened)
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False))
+    if type(sys.stdout) is TextIOWrapper and sys.stdout.fileno() == 1 and _output() is None:
+        old = sys.stdout
+        old.flush()
+        sys.stdout = TextIOWrapper(
+            BufferedWriter(_Output(1, "w", closefd=False)),
+            encoding=old.encoding,
+            errors="backslashreplace",  # the name of a file need not be text
+            line_buffering=old.line_buffering,
+            write_through=old.write_through,
+        )
+
+
+def _output() -> _Output | None:
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return raw if isinstance(raw, _Output) else None
+
+
+class _Output(FileIO):
+    """stdout. ``lost``: why something that was printed could not be written."""
+
+    lost: OSError | None = None
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.lost = error
+            raise
+
+
+def silence() -> None:
+    """What is still buffered, and what comes, goes nowhere: else the interpreter's last flush fails a second time."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, stream.fileno())
+                os.close(nowhere)
+
+
+def fault(error: BaseException) -> DslcError | None:
+    """The coded error for what the system refused; None where the exception says nothing of the kind.
+
+    R401 where memory is the cause, R402 where a file or the output cannot be written, R209 for all else.
+    """
+    chain = list(_chain(error))
+    if any(_is_of_memory(link) for link in chain):
+        return OutOfMemory("R401", "the memory that this process may take is used up", help=_LIMITS)
+    for link in chain:
+        if isinstance(link, OSError):
+            return _refused(link)
+        if isinstance(link, RuntimeError) and "can't start new thread" in str(link):
+            return EnvironmentFault("R209", "the system refuses one more thread", help=_LIMITS)
+    if isinstance(error, ImportError):
+        cause = f"a package cannot be loaded: {_first_line(error)}"
+        return EnvironmentFault("R209", cause, help="`dslc doctor` shows what is installed; install dslc again")
+    return None
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """An exception, then what caused it, and so on."""
+    link: BaseException | None = error
+    seen: set[int] = set()
+    while link is not None and id(link) not in seen:
+        seen.add(id(link))
+        yield link
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+
+
+def _is_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    return isinstance(error, ImportError | OSError) and any(words in str(error).lower() for words in _NO_ROOM)
+
+
+def _refused(error: OSError) -> DslcError:
+    why = (error.strerror or _first_line(error)).lower()
+    output = _output()
+    if output is not None and error is output.lost:
+        cause = f"what the command prints cannot be written: {why}"
+        return ResourceError("R402", cause, place="stdout", help="make room, or send the output elsewhere")
+    try:
+        os.getcwd()
+    except OSError:
+        cause = "the working folder is gone, or cannot be read"
+        return EnvironmentFault("R209", cause, help="change to a folder that is there")
+    place = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else None
+    if error.errno in _NOT_WRITTEN:
+        return ResourceError("R402", f"a file cannot be written: {why}", place=place, help="make room, or raise `ulimit -f`")
+    return EnvironmentFault("R209", f"the system refuses: {why}", place=place, help=f"check the path; {_LIMITS}")
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:200] if lines else type(error).__name__
