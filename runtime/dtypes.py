@@ -5,7 +5,9 @@ bf16 has no numpy dtype: it is stored as the 16 bits of a uint16, and the CPU ex
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
+from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +31,14 @@ _NUMPY: Final = MappingProxyType(
 ITEMSIZE: Final = MappingProxyType(
     {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b1": 1}
 )
+#: Elements of a tensor, axes of size zero not counted: numpy bounds that product, in bytes, and the widest dtype has 8.
+MOST_ELEMENTS: Final = (1 << 60) - 1
 _FROM_NUMPY: Final = MappingProxyType({v: k for k, v in _NUMPY.items() if k != "bf16"})
+
+
+def elements_of_axes(shape: Iterable[int]) -> int:
+    """The product of the axes that are not zero."""
+    return prod(size for size in shape if size)
 
 
 def numpy_name(name: str) -> str:

@@ -73,7 +73,7 @@ def load(path: str | os.PathLike[str], table: Mapping[str, StateTensor]) -> Snap
         raise _damaged(place, "its step cannot be read") from error
     if not sound:
         raise _damaged(place, "its step cannot be read")
-    require_fit(place, table, file)
+    require_fit(place, table, file.tensors)
     return Snapshot({name: file.tensors[name].array() for name in table}, step, extra)
 
 
@@ -81,7 +81,7 @@ def _of_training(place: str, table: Mapping[str, StateTensor]) -> Snapshot:
     from dslc.runtime.train.checkpoint import read_checkpoint
 
     found = read_checkpoint(Path(place))
-    require_fit(place, table, tensorfile.read(place))
+    require_fit(place, table, tensorfile.read(place).tensors)
     return Snapshot(found.tensors, found.position.step, {})
 
 

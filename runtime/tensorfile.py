@@ -12,35 +12,23 @@ import hashlib
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
-from math import prod
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from io import FileIO
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from dslc.base.errors import ArtifactError, WeightsMissing
-from dslc.runtime.dtypes import ITEMSIZE, name_of, numpy_dtype
+from dslc.runtime.dtypes import name_of, numpy_dtype
 from dslc.runtime.memory import ensure_free
+from dslc.runtime.tensorhead import DIGEST, FILE_NAME, METADATA, Entry, Head, damaged, header_length, parse_head
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_LONGEST_HEADER: Final = 16 * 1024 * 1024
-_ZIP: Final = b"PK\x03\x04"  # no safetensors file begins so: its header would be 64 MiB long
-_DIGEST: Final = "sha256:"
-_METADATA: Final = "__metadata__"
-_FILE_NAME: Final = {
-    "f64": "F64", "f32": "F32", "f16": "F16", "bf16": "BF16", "i64": "I64", "i32": "I32", "i16": "I16", "i8": "I8",
-    "u8": "U8", "b1": "BOOL",
-}  # fmt: skip
-_OUR_NAME: Final = {theirs: ours for ours, theirs in _FILE_NAME.items()}
-# Dtypes of the format that no tensor of ours has: read, so that a mismatch can name them.
-_OTHER: Final = {
-    "U16": 2, "U32": 4, "U64": 8, "C64": 8, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1,
-    "F8_E5M2FNUZ": 1,
-}  # fmt: skip
+_PART: Final = 1 << 20  # bytes of a tensor looked at in one go
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +64,7 @@ def encode(
     """The bytes of a file. ``dtypes`` names the dtype of those tensors whose numpy dtype does not say it (bf16)."""
     named = {n: (dtypes or {}).get(n) or name_of(a.dtype) for n, a in tensors.items()}
     texts = dict(metadata or {})
-    header: dict[str, Any] = {_METADATA: texts}
+    header: dict[str, Any] = {METADATA: texts}
     parts: list[bytes] = []
     end = 0
     # The widest first, so that every tensor starts at a multiple of its item size.
@@ -86,9 +74,9 @@ def encode(
             raise TypeError(f"{name}: {tensors[name].dtype} has no name in a tensor file")
         raw = np.ascontiguousarray(tensors[name]).tobytes()
         parts.append(raw)
-        texts[_DIGEST + name] = hashlib.sha256(raw).hexdigest()
+        texts[DIGEST + name] = hashlib.sha256(raw).hexdigest()
         header[name] = {
-            "dtype": _FILE_NAME[dtype],
+            "dtype": FILE_NAME[dtype],
             "shape": list(tensors[name].shape),
             "data_offsets": [end, end + len(raw)],
         }
@@ -99,106 +87,89 @@ def encode(
 
 
 def read(
-    path: str | os.PathLike[str], *, verify: bool = True, follow: bool = True, dir_fd: int | None = None
+    path: str | os.PathLike[str],
+    *,
+    verify: bool = True,
+    follow: bool = True,
+    dir_fd: int | None = None,
+    accept: Callable[[Mapping[str, Entry]], object] | None = None,
 ) -> TensorFile:
     """Read and check a whole file; tensors are views of one block of memory.
 
-    ``follow=False`` refuses a symbolic link; ``dir_fd`` makes ``path`` relative to an open folder. Raises
-    WeightsMissing R304 when there is no such file, ArtifactError R306 for one that cannot be read or is damaged
+    ``follow=False`` refuses a symbolic link; ``dir_fd`` makes ``path`` relative to an open folder. ``accept`` is called
+    with the tensors' dtypes and shapes before memory is taken for their bytes, and raises for those it does not want.
+    Raises WeightsMissing R304 when there is no such file, ArtifactError R306 for one that cannot be read or is damaged
     (naming the rule and the tensor), OutOfMemory R401 for one larger than the free memory.
     """
     place = os.fspath(path)
-    data = _bytes_of(place, follow, dir_fd)
-    return decode(data, place, verify=verify)
+    with _opened(place, follow, dir_fd) as (file, size):
+        head = _head(file, size, place)
+        if accept is not None:
+            accept(head.entries)
+        need = size - head.body
+        ensure_free(need, [(os.path.basename(place), need)])
+        body = np.empty(need, dtype=np.uint8)
+        _fill(file, body.data, place)
+    return _checked(head, body, place, verify)
+
+
+def read_head(path: str | os.PathLike[str]) -> tuple[Head, bool]:
+    """The head of a file, and whether it carries digests and every tensor matches its own; raises what ``read`` does.
+
+    The tensors are read in small parts: a file of any size takes no memory.
+    """
+    place = os.fspath(path)
+    with _opened(place, True, None) as (file, size):
+        head = _head(file, size, place)
+        part = np.empty(_PART, dtype=np.uint8)
+        for name, entry in sorted(head.entries.items(), key=lambda item: item[1].start):
+            if not head.digests and entry.dtype != "b1":
+                continue
+            file.seek(head.body + entry.start)
+            digest = hashlib.sha256()
+            for start in range(0, entry.bytes, _PART):
+                found = part[: min(_PART, entry.bytes - start)]
+                _fill(file, found.data, place)
+                _check_truth(name, entry, found, place)
+                digest.update(found.data)
+            _check_digest(name, head, digest.hexdigest(), place)
+    return head, bool(head.digests)
 
 
 def decode(data: NDArray[np.uint8], place: str, *, verify: bool = True) -> TensorFile:
     """The file whose bytes are ``data``, u8[n]; ``place`` names it in errors (ArtifactError R306)."""
+    length = header_length(data[:8].tobytes(), data.size, place)
+    head = parse_head(data[8 : 8 + length].tobytes(), data.size - 8 - length, place)
+    return _checked(head, data[head.body :], place, verify)
 
-    def damaged(why: str) -> NoReturn:
-        raise ArtifactError("R306", why, place=place, help="copy the file again from where it came, or train again")
 
-    if data[:4].tobytes() == _ZIP:
-        raise ArtifactError(
-            "R306",
-            "this is a zip file, as PyTorch's .pt and numpy's .npz are, not safetensors",
-            place=place,
-            help="write the weights with safetensors: safetensors.torch.save_file(model.state_dict(), PATH)",
-        )
-    if data.size < 8:
-        damaged(f"a tensor file has at least 8 bytes, this one {data.size}")
-    length = int.from_bytes(data[:8].tobytes(), "little")
-    if length > _LONGEST_HEADER or 8 + length > data.size:
-        damaged(f"its header would be {length} bytes long")
-    header = _json_object(data[8 : 8 + length].tobytes(), damaged)
-    metadata = header.pop(_METADATA, {})
-    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
-        damaged("its metadata is not a table of text")
-    body = data[8 + length :]
+def _checked(head: Head, body: NDArray[np.uint8], place: str, verify: bool) -> TensorFile:
+    """The tensors of a body, whose truth values and digests are looked at."""
     body.flags.writeable = False
-    tensors: dict[str, FileTensor] = {}
-    spans: list[tuple[int, int]] = [(0, 0)]
-    for name, entry in header.items():
-        tensor, span = _entry(name, entry, body, damaged)
-        tensors[name] = tensor
-        spans.append(span)
-    spans.sort()
-    if any(a[1] != b[0] for a, b in pairwise(spans)) or spans[-1][1] != body.size:
-        damaged("its tensors overlap, leave holes, or do not end with the file")
-    digests = {k.removeprefix(_DIGEST): v for k, v in metadata.items() if k.startswith(_DIGEST)}
-    if verify and digests:
-        for name, tensor in tensors.items():
-            have = hashlib.sha256(tensor.raw.data).hexdigest()
-            if digests.get(name) != have:
-                damaged(f"tensor {name!r} has SHA-256 {have}, the file says {digests.get(name, 'nothing')[:64]}")
-    texts = {k: v for k, v in metadata.items() if not k.startswith(_DIGEST)}
-    return TensorFile(tensors, texts, bool(digests) and verify)
+    tensors = {}
+    for name, entry in head.entries.items():
+        tensors[name] = FileTensor(entry.dtype, entry.shape, body[entry.start : entry.end])
+        _check_truth(name, entry, tensors[name].raw, place)
+    if verify:
+        for name, tensor in tensors.items() if head.digests else ():
+            _check_digest(name, head, hashlib.sha256(tensor.raw.data).hexdigest(), place)
+    return TensorFile(tensors, head.metadata, bool(head.digests) and verify)
 
 
-def _entry(name: str, entry: Any, body: NDArray[np.uint8], damaged: Any) -> tuple[FileTensor, tuple[int, int]]:
-    if not isinstance(entry, dict) or set(entry) != {"dtype", "shape", "data_offsets"}:
-        damaged(f"the entry of tensor {name[:80]!r} is malformed")
-    dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    if not isinstance(dtype, str) or not _naturals(shape) or not _naturals(offsets) or len(offsets) != 2:
-        damaged(f"the entry of tensor {name[:80]!r} is malformed")
-    start, end = offsets
-    ours = _OUR_NAME.get(dtype)
-    itemsize = ITEMSIZE[ours] if ours is not None else _OTHER.get(dtype)
-    if itemsize is None:
-        damaged(f"tensor {name[:80]!r} has the dtype {dtype[:16]!r}, which is not known")
-    if not start <= end <= body.size or end - start != prod(shape) * itemsize:
-        damaged(f"tensor {name[:80]!r} lies at {start}..{end}, which does not fit its shape or the file")
-    raw = body[start:end]
-    if ours == "b1" and raw.size and int(raw.max()) > 1:
-        damaged(f"tensor {name[:80]!r} holds a truth value that is neither 0 nor 1")
-    return FileTensor(ours or dtype, tuple(shape), raw), (start, end)
+def _check_truth(name: str, entry: Entry, raw: NDArray[np.uint8], place: str) -> None:
+    if entry.dtype == "b1" and raw.size and int(raw.max()) > 1:
+        damaged(place, f"tensor {name[:80]!r} holds a truth value that is neither 0 nor 1")
 
 
-def _naturals(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= 64 and all(type(v) is int and 0 <= v < 1 << 63 for v in value)
+def _check_digest(name: str, head: Head, have: str, place: str) -> None:
+    said = head.digests.get(name)
+    if head.digests and said != have:
+        damaged(place, f"tensor {name[:80]!r} has SHA-256 {have}, the file says {(said or 'nothing')[:64]}")
 
 
-def _json_object(text: bytes, damaged: Any) -> dict[str, Any]:
-    def pairs(listed: list[tuple[str, Any]]) -> dict[str, Any]:
-        table = dict(listed)
-        if len(table) != len(listed):
-            raise ValueError("a name stands twice")
-        return table
-
-    def constant(word: str) -> NoReturn:
-        raise ValueError(f"{word} is no number of JSON")
-
-    try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant)
-    except (ValueError, RecursionError) as error:
-        damaged(f"its header is not JSON: {str(error)[:120]}")
-    if not isinstance(value, dict):
-        damaged("its header is not a JSON object")
-    table: dict[str, Any] = value
-    return table
-
-
-def _bytes_of(place: str, follow: bool, dir_fd: int | None) -> NDArray[np.uint8]:
+@contextmanager
+def _opened(place: str, follow: bool, dir_fd: int | None) -> Iterator[tuple[FileIO, int]]:
+    """A regular file, open to be read, and its size."""
     # Not blocking: opening a FIFO must not wait for a writer.
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     try:
@@ -208,23 +179,31 @@ def _bytes_of(place: str, follow: bool, dir_fd: int | None) -> NDArray[np.uint8]
     except (OSError, ValueError) as error:
         raise _unreadable(place, error) from error
     try:
-        with os.fdopen(handle, "rb", buffering=0) as file:
+        with FileIO(handle) as file:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise ArtifactError("R306", "it is not a regular file", place=place, help="give a file's path")
-            ensure_free(status.st_size, [(os.path.basename(place), status.st_size)])
-            data = np.empty(status.st_size, dtype=np.uint8)
-            view, done = data.data, 0
-            while done < data.size:
-                count = file.readinto(view[done:])
-                if not count:
-                    raise ArtifactError(
-                        "R306", f"it ended after {done} of {data.size} bytes", place=place, help="read it again"
-                    )
-                done += count
+            yield file, status.st_size
     except OSError as error:
         raise _unreadable(place, error) from error
-    return data
+
+
+def _head(file: FileIO, size: int, place: str) -> Head:
+    start = bytearray(min(8, size))
+    _fill(file, memoryview(start), place)
+    text = bytearray(header_length(bytes(start), size, place))
+    _fill(file, memoryview(text), place)
+    return parse_head(bytes(text), size - 8 - len(text), place)
+
+
+def _fill(file: FileIO, view: memoryview, place: str) -> None:
+    """So many bytes from where the file stands."""
+    done = 0
+    while done < len(view):
+        count = file.readinto(view[done:])
+        if not count:
+            raise ArtifactError("R306", "it ends sooner than when it was opened", place=place, help="read it again")
+        done += count
 
 
 def _unreadable(place: str, error: Exception) -> ArtifactError:

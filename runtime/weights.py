@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dslc.base.errors import ArtifactError, DslcWarning, InputError, WeightsMissing
@@ -15,6 +15,7 @@ from dslc.runtime.interface import Tensor
 from dslc.runtime.pool import Pool
 from dslc.runtime.state import State, StateTensor
 from dslc.runtime.tensorfile import FileTensor, TensorFile
+from dslc.runtime.tensorhead import Entry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -79,7 +80,8 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         PyTorch's batch counters when there are any.
         """
         self._guard("weights.load")
-        self._install(tensorfile.read(path, verify=self._verify), os.fspath(path), strict)
+        place = os.fspath(path)
+        self._install(tensorfile.read(path, verify=self._verify, accept=self._fitting(place, strict)), place, strict)
 
     def load_beside(self, folder: str, name: str) -> bool:
         """The same from ``NAME.safetensors`` in a folder, never through a link; False when there is no such file."""
@@ -91,7 +93,8 @@ class Weights(Mapping[str, "NDArray[Any]"]):
             ) from error
         try:
             base = f"{name}.safetensors"
-            file = tensorfile.read(base, verify=self._verify, follow=False, dir_fd=handle)
+            accept = self._fitting(os.path.join(folder, base), True)
+            file = tensorfile.read(base, verify=self._verify, follow=False, dir_fd=handle, accept=accept)
         except WeightsMissing:
             return False
         finally:
@@ -110,10 +113,18 @@ class Weights(Mapping[str, "NDArray[Any]"]):
             )
         publish_bytes(path, data)
 
+    def _fitting(self, place: str, strict: bool) -> Callable[[Mapping[str, Entry]], object]:
+        """Refuses the tensors of another model before their bytes are read."""
+        expected = self._expected()
+        return lambda have: require_fit(place, expected, have, accepted=_counters(have, expected), strict=strict)
+
+    def _expected(self) -> dict[str, StateTensor]:
+        return {name: self._state.tensors[name] for name in self._state.weights}
+
     def _install(self, file: TensorFile, place: str, strict: bool) -> None:
-        expected = {name: self._state.tensors[name] for name in self._state.weights}
-        counters = [n for n in file.tensors if n not in expected and _is_counter(n, expected)]
-        missing = require_fit(place, expected, file, accepted=counters, strict=strict)
+        expected = self._expected()
+        counters = _counters(file.tensors, expected)
+        missing = [name for name in expected if name not in file.tensors]
         _announce(place, file, counters, checked=self._verify)
         with self._pool.exclusive():
             # A file that leaves tensors alone does not make a torn state whole.
@@ -126,13 +137,17 @@ class Weights(Mapping[str, "NDArray[Any]"]):
             self._state.optimizer_ready = self._state.without_optimizer
 
 
+def _counters(have: Iterable[str], expected: Mapping[str, StateTensor]) -> list[str]:
+    return [name for name in have if name not in expected and _is_counter(name, expected)]
+
+
 def _is_counter(name: str, expected: Mapping[str, StateTensor]) -> bool:
     """Whether a name is PyTorch's batch counter of a batchnorm that the artifact has."""
     layer, _, last = name.rpartition(".")
     return last == _COUNTER and f"{layer}.running_mean" in expected
 
 
-def _fits(tensor: StateTensor, have: FileTensor) -> bool:
+def _fits(tensor: StateTensor, have: FileTensor | Entry) -> bool:
     return have.dtype == tensor.dtype and have.shape == tensor.shape
 
 
@@ -144,18 +159,18 @@ def _listed(names: list[str]) -> str:
 def require_fit(
     place: str,
     expected: Mapping[str, StateTensor],
-    file: TensorFile,
+    have: Mapping[str, FileTensor] | Mapping[str, Entry],
     *,
     accepted: Collection[str] = (),
     strict: bool = True,
 ) -> list[str]:
-    """Raise ArtifactError R305 unless a file's tensors are those of ``expected``; the names it lacks when not strict.
+    """Raise ArtifactError R305 unless the tensors that a file has are those of ``expected``; the names it lacks when not strict.
 
     ``accepted`` may stand in the file besides.
     """
-    missing = [n for n in expected if n not in file.tensors]
-    extra = [n for n in file.tensors if n not in expected and n not in accepted]
-    other = [n for n in expected if n in file.tensors and not _fits(expected[n], file.tensors[n])]
+    missing = [n for n in expected if n not in have]
+    extra = [n for n in have if n not in expected and n not in accepted]
+    other = [n for n in expected if n in have and not _fits(expected[n], have[n])]
     if not other and not (strict and (missing or extra)):
         return missing
     parts = []
@@ -164,7 +179,7 @@ def require_fit(
     if extra:
         parts.append(f"extra: {_listed([ascii(n)[1:-1][:80] for n in extra])}")
     if other:
-        parts.append("misshaped: " + _listed([f"{n} is {file.tensors[n]}, not {expected[n]}" for n in other]))
+        parts.append("misshaped: " + _listed([f"{n} is {have[n]}, not {expected[n]}" for n in other]))
     raise ArtifactError(
         "R305",
         "the weights do not fit the artifact; " + "; ".join(parts),

@@ -52,15 +52,18 @@ def _read(path: str) -> TensorFile:
 
 
 def _list(path: str) -> int:
-    found = _read(path)
-    count = sum(tensor.raw.size for tensor in found.tensors.values())
-    rows = [(name, str(tensor), size_text(tensor.raw.size)) for name, tensor in sorted(found.tensors.items())]
-    digests = "every digest matches" if found.verified else "without digests"
+    from dslc.runtime.tensorfile import read_head
+
+    head, verified = read_head(path)
+    entries = sorted(head.entries.items())
+    count = sum(entry.bytes for _, entry in entries)
+    rows = [(name, str(entry), size_text(entry.bytes)) for name, entry in entries]
+    digests = "every digest matches" if verified else "without digests"
     data = {
         "file": path,
-        "verified": found.verified,
+        "verified": verified,
         "bytes": count,
-        "tensors": {name: {"dtype": t.dtype, "shape": list(t.shape)} for name, t in sorted(found.tensors.items())},
+        "tensors": {name: {"dtype": entry.dtype, "shape": list(entry.shape)} for name, entry in entries},
     }
     emit(data, table(("tensor", "type", "size"), rows, (2,)) + f"\n{len(rows)} tensors, {size_text(count)}, {digests}")
     return EXIT_OK
