@@ -13,9 +13,10 @@ from dslc.compiler.check.signatures import check_input_name, check_public_name, 
 from dslc.compiler.check.values import Poison, Poisoned, Problem, Static, kind_of
 from dslc.compiler.ir.function import OPTIMIZERS, Optimizer
 from dslc.compiler.ir.graph import Value
-from dslc.compiler.ir.op import OPS
+from dslc.compiler.ir.op import OPS, Mismatch
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.clip_norm import check_limit
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
 from dslc.dsl.span import Span
@@ -202,6 +203,7 @@ def _optimizer(entry: syntax.Entry, frame: Frame, found: TrainSection, expander:
         help = "known are " + ", ".join(sorted(OPTIMIZERS))
         raise Problem("E0101", title, call.function.span, "not an optimizer", help=help)
     args: dict[str, Any] = {**COMMON, **optimizer.defaults}
+    places: dict[str, Span] = {}
     for given in take_arguments(call.args, frame, expander):
         if given.name is None or given.name not in args:
             near = did_you_mean(given.name or "", args)
@@ -209,12 +211,18 @@ def _optimizer(entry: syntax.Entry, frame: Frame, found: TrainSection, expander:
             what = f"has no argument `{given.name}`" if given.name else "takes named arguments"
             raise Problem("E0201", f"`{name}` {what}", given.span, help=help)
         args[given.name] = _number(given.name, given.value, args[given.name], given.span)
+        places[given.name] = given.span
     missing = [n for n, v in args.items() if v is None and n not in COMMON]
     if missing:
         raise Problem("E0201", f"`{name}` misses `{missing[0]}`", call.span, help=f"{name}({missing[0]}=0.01)")
-    for key in ("lr", "weight_decay", "clip_norm", "clip_value"):
-        if args[key] is not None and args[key] < 0:
-            raise Problem("E0209", f"`{key}` is at least 0", call.span, f"is {args[key]:g}")
+    try:
+        optimizer.slots(args)
+        for key in ("clip_norm", "clip_value"):
+            if args[key] is not None:
+                check_limit(key, args[key])
+    except Mismatch as wrong:
+        place = next((span for key, span in places.items() if wrong.why.startswith(f"`{key}`")), call.span)
+        raise Problem(wrong.code, f"{wrong.why}, as an argument of `{name}`", place, help=wrong.help) from None
     found.optimizer = optimizer
     found.optimizer_args = args
 

@@ -161,7 +161,7 @@ class BatchNormFunction(Function):
     def build(self, call: Call, x: Value, eps: float = 1e-5, momentum: float = 0.1) -> Value:
         if x.type.rank < 2:
             raise Mismatch(f"`batchnorm` needs [batch, channels, ...], got {x.type}", "`reshape` to rank 2 or more")
-        check_eps("batchnorm", eps)
+        check_eps("batchnorm", eps, above_zero=True)
         if not 0 <= momentum <= 1:
             raise Mismatch(f"`momentum` of `batchnorm` is {momentum:g}", "between 0 and 1, as 0.1", "E0209")
         shape = (x.type.shape[1],)

@@ -104,13 +104,17 @@ clip_gradient = register(ClipGradient())
 clip_coefficient = register(ClipCoefficient())
 
 
+def check_limit(name: str, limit: float) -> None:
+    """Raises Mismatch E0209 unless ``limit``, of ``clip_norm`` or ``clip_value``, is a finite number above 0."""
+    if not 0 < limit < float("inf"):
+        raise Mismatch(f"`{name}` is {limit:g}", f"a number above 0, as `{name}=1.0`", "E0209")
+
+
 def clip_by_global_norm(b: Builder, grads: Sequence[Value], max_norm: float) -> list[Value]:
     """The gradients times ``min(1, max_norm / (norm + 1e-6))``, where norm is that of all of them together.
 
-    Raises Mismatch E0209 when ``max_norm`` is not a finite number above 0.
+    ``max_norm`` was checked with ``check_limit``.
     """
-    if not 0 < max_norm < float("inf"):
-        raise Mismatch(f"`clip_norm` is {max_norm:g}", "a number above 0, as `clip_norm=1.0`", "E0209")
     coefficient = b(clip_coefficient, b(global_norm, *grads), max_norm=float(max_norm))
     by_dtype = {coefficient.type.dtype: coefficient}
     for dtype in dict.fromkeys(g.type.dtype for g in grads):
@@ -120,10 +124,5 @@ def clip_by_global_norm(b: Builder, grads: Sequence[Value], max_norm: float) -> 
 
 
 def clip_by_value(b: Builder, grads: Sequence[Value], limit: float) -> list[Value]:
-    """Each gradient with its elements held in ``-limit..limit``.
-
-    Raises Mismatch E0209 when ``limit`` is not a finite number above 0.
-    """
-    if not 0 < limit < float("inf"):
-        raise Mismatch(f"`clip_value` is {limit:g}", "a number above 0, as `clip_value=0.5`", "E0209")
+    """Each gradient with its elements held in ``-limit..limit``, which was checked with ``check_limit``."""
     return [b(clip_gradient, g, limit=float(limit)) for g in grads]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from dslc.compiler.ir.function import Call, Function, Init, Ints, function
@@ -11,6 +12,7 @@ from dslc.compiler.ir.sizes import Size, bounds, exact_div
 from dslc.compiler.ops.conv import conv, conv_dgrad
 from dslc.compiler.ops.elementwise import add
 from dslc.compiler.ops.init import fan_in_uniform
+from dslc.compiler.ops.slicing import pad as pad_ends
 from dslc.compiler.ops.views import reshape
 from dslc.compiler.ops.windows import per_axis, spatial_axes
 
@@ -86,7 +88,7 @@ class ConvTransposeLayer(Function):
     """conv_transpose(x, out, k, stride=1, pad=0, output_pad=0, dilation=1, groups=1, bias=true, init): upsampling.
 
     The gradient of ``conv`` in its input: each element of x adds a kernel to the result, ``stride`` apart. The size is
-    ``(n - 1)*stride - 2*pad + dilation*(k - 1) + output_pad + 1``; ``output_pad`` must be below ``stride`` or
+    ``(n - 1)*stride - 2*pad + dilation*(k - 1) + output_pad + 1``; ``output_pad`` must be below ``stride`` or below
     ``dilation``. ``weight`` is ``[C, out/groups, *k]`` as in PyTorch, ``bias`` is ``[out]``; both start even within
     1/sqrt(out/groups * k * k), which is PyTorch's rule too.
 
@@ -130,9 +132,24 @@ class ConvTransposeLayer(Function):
         fan_in = share * prod(kernel)
         weight = call.param("weight", (x.type.shape[1], share, *kernel), init or fan_in_uniform(fan_in))
         y = call.emit(
-            conv_dgrad, x, weight, stride=strides, pad=pads, dilation=dilations, groups=groups, size=size
-        )  # fmt: skip
+            conv_dgrad,
+            self._as_far_as(call, x, [e // s for e, s in zip(extra, strides)]),
+            weight,
+            stride=strides,
+            pad=pads,
+            dilation=dilations,
+            groups=groups,
+            size=size,
+        )
         return _add_bias(call, y, fan_in) if bias else y
+
+    def _as_far_as(self, call: Call, x: Value, more: Sequence[int]) -> Value:
+        """x with so many zeros at the end of each spatial axis: a result that ``output_pad`` makes longer by a stride
+        or more is that of a ``conv`` of more windows, and those add nothing."""
+        if not any(more):
+            return x
+        none = (0,) * x.type.rank
+        return call.emit(pad_ends, x, low=none, high=(0, 0, *more), interior=none, value=0.0)
 
 
 conv_layer = function(ConvLayer())

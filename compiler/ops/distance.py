@@ -16,6 +16,7 @@ from dslc.compiler.ops.constant import constant
 from dslc.compiler.ops.elementwise import Gradients, abs_, div, mul, only, sign
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.logic import eq
+from dslc.compiler.ops.moments import check_eps
 from dslc.compiler.ops.powers import pow_, sqrt
 from dslc.compiler.ops.reduce import Reduction, all_axes, sum_, widened
 from dslc.compiler.ops.selection import maximum, where
@@ -111,8 +112,7 @@ class CosineSimilarity(Function):
         if x.type.rank != y.type.rank or x.type.shape[at] != y.type.shape[at]:
             why = f"vectors along axis {at} of {x.type} and {y.type}"
             raise Mismatch(why, "both have one rank and that axis has one size", "E0302")
-        if not 0 < eps < math.inf:
-            raise Mismatch(f"`eps` of `cosine_similarity` is {eps:g}", "a small number above 0, as 1e-8", "E0209")
+        check_eps(self.name, eps)
 
         def length(v: Value) -> Value:
             least = call.full(eps, v.type.dtype)

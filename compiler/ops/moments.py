@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -35,9 +36,11 @@ def require_vectors(op: str, size: Size, vectors: Sequence[TensorType]) -> None:
             raise Mismatch(f"`{op}` needs weights of [{size}], got {t}", None, "E0302")
 
 
-def check_eps(op: str, eps: float) -> None:
-    if not 0 < eps < 1:
-        raise Mismatch(f"`eps` of `{op}` is {eps:g}", "a small number above 0, for instance 1e-5", "E0209")
+def check_eps(op: str, eps: float, *, above_zero: bool = False) -> None:
+    """Raises Mismatch E0209 unless PyTorch takes this ``eps``: finite and at least 0, of batchnorm ``above_zero``."""
+    if not 0 <= eps < math.inf or (above_zero and not eps):
+        limit = "above 0" if above_zero else "of at least 0"
+        raise Mismatch(f"`eps` of `{op}` is {eps:g}", f"a small number {limit}, for instance 1e-5", "E0209")
 
 
 def moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:

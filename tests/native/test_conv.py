@@ -56,6 +56,8 @@ CASES = [
     Case(2, 4, 6, (9, 8), (3, 3), (2, 2), (2, 2), (2, 2), 2),
     Case(2, 3, 4, (8, 9), (2, 3), (3, 2), (0, 1), (2, 1)),
     Case(1, 2, 3, (9, 9), (3, 3), (4, 4), (1, 1)),  # elements that no window meets
+    Case(1, 2, 3, (3, 2), (2, 1), (1, 2), (3, 4)),  # windows of padding alone
+    Case(2, 2, 3, (9, 3), (2, 2), (1, 1), (0, 3), (5, 7)),  # further apart within a window than windows
     Case(2, 6, 6, (9, 9), (3, 3), pad=(1, 1), groups=6),  # by channel
     Case(2, 6, 12, (9, 9), (3, 3), (2, 2), (1, 1), groups=6),
     Case(2, 3, 4, (7, 9), (1, 1), (2, 2)),

@@ -60,6 +60,8 @@ CASES = [
     ((2, 2, 8), (3, 2, 3), 2, 1, 2, 1),
     ((1, 2, 3, 4, 3), (2, 1, 2, 2, 1), (1, 2, 1), (0, 1, 0), 1, 2),
     ((1, 1, 5, 5), (2, 1, 2, 2), 3, 0, 1, 1),  # the last row and column are in no window
+    ((1, 2, 3, 2), (2, 2, 2, 1), (1, 2), (3, 4), 1, 1),  # windows of padding alone
+    ((1, 2, 9, 3), (2, 2, 2, 2), 1, (0, 3), (5, 7), 1),  # the windows' elements lie further apart than windows
 ]
 
 

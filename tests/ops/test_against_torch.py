@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from evaluation import apply, run, values_of
 from recorder import compute
 from test_optimizers import trained
 
-from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.clip_norm import clip_by_global_norm
 from dslc.compiler.ops.init import initialiser, resolve
@@ -212,3 +213,49 @@ def test_spread_of_initialisers() -> None:
         ours = resolve(initialiser(name), shape)
         std = ours.args[1] / (3**0.5 if ours.kind == "uniform" else 1)
         assert theirs.std() == pytest.approx(std, rel=0.01)
+
+
+def _accepted(call: Callable[[], Any]) -> Any:
+    """The result's numbers; None where the arguments are refused."""
+    try:
+        found = call()
+    except (Mismatch, RuntimeError):
+        return None
+    return found.numpy() if isinstance(found, torch.Tensor) else found
+
+
+WINDOWS: dict[str, list[str]] = {
+    "conv": ["stride", "pad", "dilation"],
+    "conv_transpose": ["stride", "pad", "dilation", "output_pad"],
+    "maxpool": ["stride", "pad"],
+    "avgpool": ["stride", "pad"],
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_are_taken_and_refused_as_by_torch(name: str) -> None:
+    """Every small geometry along one axis: the same are refused, and the others have the same numbers."""
+    theirs: dict[str, Callable[..., Any]] = {
+        "conv": lambda x, w, k, s, p, d: F.conv1d(x, w, None, s, p, d),
+        "conv_transpose": lambda x, w, k, s, p, d, e: F.conv_transpose1d(x, w, None, s, p, e, 1, d),
+        "maxpool": lambda x, w, k, s, p: F.max_pool1d(x, k, s, p),
+        "avgpool": lambda x, w, k, s, p: F.avg_pool1d(x, k, s, p),
+    }
+    taken = refused = 0
+    learnt = name.startswith("conv")
+    for n, k in product((1, 2, 5), (1, 2, 3)):
+        x, w = draw(2, 3, n), draw(3, 3, k)
+        for numbers in product(*(range(3 if name == "conv_transpose" else 4) for _ in WINDOWS[name])):
+            given: dict[str, Any] = {a: (v,) for a, v in zip(WINDOWS[name], numbers)} | {"k": (k,)}
+            given |= {"out": 3, "bias": False} if learnt else {}
+            leaves = {"weight": w} if learnt else None
+            tensors = torch.tensor(x), torch.tensor(w)
+            expected = _accepted(lambda: theirs[name](*tensors, k, *numbers))  # noqa: B023
+            found = _accepted(lambda: compute(name, [x], leaves, **given))  # noqa: B023
+            assert (found is None) == (expected is None), f"n={n} {given}"
+            if expected is None:
+                refused += 1
+            else:
+                taken += 1
+                np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-13, err_msg=f"n={n} {given}")
+    assert taken > 20 and refused > 20

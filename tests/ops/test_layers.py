@@ -63,6 +63,30 @@ def test_conv_transpose_spreads_each_element() -> None:
     np.testing.assert_allclose(y, expected, rtol=1e-12)
 
 
+def _spread(x: np.ndarray, w: np.ndarray, s: int, p: int, e: int, d: int) -> np.ndarray:
+    """conv_transpose along one axis as PyTorch documents it: each element adds a kernel, then both ends are cut."""
+    batch, share, k = x.shape[0], w.shape[1], w.shape[2]
+    y = np.zeros((batch, share, (x.shape[2] - 1) * s + d * (k - 1) + 1 + e))
+    for i in range(x.shape[2]):
+        for t in range(k):
+            y[:, :, i * s + t * d] += x[:, :, i] @ w[:, :, t]
+    return y[:, :, p : y.shape[2] - p]
+
+
+@pytest.mark.parametrize("e", range(6))
+@pytest.mark.parametrize(("s", "p", "d"), [(1, 0, 1), (2, 1, 1), (1, 0, 4), (1, 2, 3), (2, 1, 5), (3, 2, 2), (2, 3, 5)])
+def test_output_pad_is_below_the_stride_or_the_dilation(s: int, p: int, d: int, e: int) -> None:
+    x, w = draw(2, 3, 4), draw(3, 2, 3)
+    arguments: dict[str, Any] = {"stride": (s,), "pad": (p,), "output_pad": (e,), "dilation": (d,), "bias": False}
+    if e >= max(s, d):
+        with pytest.raises(Mismatch, match="output_pad"):
+            compute("conv_transpose", [x], {"weight": w}, out=2, k=(3,), **arguments)
+        return
+    y = compute("conv_transpose", [x], {"weight": w}, out=2, k=(3,), **arguments)
+    np.testing.assert_allclose(y, _spread(x, w, s, p, e, d), rtol=1e-12, atol=1e-14)
+    assert y.shape[2] == (4 - 1) * s - 2 * p + d * (3 - 1) + e + 1
+
+
 def test_maxpool_steps_by_its_window() -> None:
     call = Recorder()
     assert call.build("maxpool", call.tensor(B, 3, 9, 8), (2,)).type.shape == (B, 3, 4, 4)
@@ -332,3 +356,28 @@ def test_a_step_of_lenets_convolutions_takes_no_loop_over_elements() -> None:
     ratio = min(a for a, _ in pairs) / min(b for _, b in pairs)
     print(f"{ratio:.1f} times the products alone")
     assert ratio < 200
+
+
+@pytest.mark.parametrize("eps", [0.0, 1e-5, 1.0, 7.0])
+@pytest.mark.parametrize("name", ["layernorm", "rmsnorm", "groupnorm", "instancenorm", "batchnorm"])
+def test_any_eps_of_pytorch_is_taken(name: str, eps: float) -> None:
+    """From 0 on, but for batchnorm's, which PyTorch wants above 0."""
+    x = draw(4, 2, 3)
+    named: dict[str, Any] = {"eps": eps} | ({"groups": 1} if name == "groupnorm" else {})
+    call = Recorder(DType.F64)
+    [value] = values_of([x])
+    if name == "batchnorm" and not eps:
+        with pytest.raises(Mismatch, match="above 0"):
+            call.build(name, value, **named)
+        return
+    y = call.build(name, value, **named)
+    feeds = {value: x} | {
+        leaf: np.full(leaf.type.ints, float(call.inits[key].args[0])) for key, leaf in call.leaves.items()
+    }
+    over = {"layernorm": (2,), "rmsnorm": (2,), "groupnorm": (1, 2), "instancenorm": (2,), "batchnorm": (0, 2)}[name]
+    centred = x if name == "rmsnorm" else x - x.mean(over, keepdims=True)
+    expected = centred / np.sqrt((centred**2).mean(over, keepdims=True) + eps)
+    np.testing.assert_allclose(run([y], feeds)[0], expected, rtol=1e-12)
+    for wrong in (-1e-5, float("inf"), float("nan")):
+        with pytest.raises(Mismatch, match="eps"):
+            Recorder(DType.F64).build(name, value, **{**named, "eps": wrong})
