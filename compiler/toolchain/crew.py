@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import dslc
+from dslc.base.ended import Mourner
 from dslc.base.errors import BuildError, ResourceError
 from dslc.compiler.toolchain.jobs import Job, run_job, sources_digest
 from dslc.compiler.toolchain.specs import encode
@@ -97,12 +98,14 @@ class Processes:
     def _replace(self, worker: _Worker) -> None:
         """A worker that ends before it has a job is not needed; one that ends with it leaves it to another, once."""
         self._workers.remove(worker)
-        job, how = worker.job, worker.close()
+        job = worker.job
         if job is None:
+            worker.close()
             return
+        how, killed = worker.mourned()
         if worker.again:
             raise ResourceError(
-                "R401",
+                "R401" if killed else "R406",
                 f"two processes that compiled {job.symbol} have ended: {how}",
                 help="free some memory and build again; if that does not help, report it with the source",
             )
@@ -131,9 +134,11 @@ class _Worker:
             [sys.executable, "-P", "-c", _START, root],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
             process_group=0,  # Ctrl-C is the parent's, which closes stdin when it is done
         )
+        self._mourner = Mourner(self._process)
         self._send(sources_digest())
 
     def fileno(self) -> int:
@@ -177,14 +182,22 @@ class _Worker:
             self.give(self.again)
         return done
 
-    def close(self) -> str:
-        """End it; how it ended, for people."""
+    def mourned(self) -> tuple[str, bool]:
+        """How it ended, after ``_Gone``, for people; and whether somebody killed it, as a system short of memory does.
+        Nothing is sent to it: a process that is about to end would take a signal of ours for its cause."""
+        self._close_pipes()
+        return self._mourner.cause(), self._process.returncode == -signal.SIGKILL
+
+    def close(self) -> None:
+        """End it."""
+        self._close_pipes()
+        if self.job is not None or not self.idle:
+            self._process.terminate()  # nobody waits for what it compiles
+        self._process.wait()
+
+    def _close_pipes(self) -> None:
         process = self._process
         assert process.stdin is not None and process.stdout is not None
         with suppress(BrokenPipeError):
             process.stdin.close()
         process.stdout.close()
-        if self.job is not None or not self.idle:
-            process.terminate()  # nobody waits for what it compiles
-        code = process.wait()
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

@@ -7,6 +7,7 @@ ends with its stdin, so it never outlives its parent.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ from dslc.compiler.toolchain.specs import decode
 def main() -> None:
     """Until stdin ends. Stdout is for answers alone: what else writes there goes to stderr."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # where the parent was killed, nobody is to hear of it
+    faulthandler.enable()  # a compiler that crashes says where
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     known = sys.stdin.readline().strip() == sources_digest()

@@ -125,6 +125,7 @@ CODES: Final[dict[str, str]] = {
     "R403": "the output belongs to something else",
     "R404": "another process is at work here",
     "R405": "written, but perhaps not durable",
+    "R406": "a process that was to help has ended",
     # R5xx: numbers
     "R501": "the loss or a gradient is not finite",
     # W: warnings

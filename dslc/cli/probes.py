@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from dslc.base.ended import ended, last_words
 from dslc.base.errors import DslcError
 
 _PATIENCE: Final = 60.0  # seconds
@@ -110,9 +110,8 @@ def ask(name: str, timeout: float = _PATIENCE) -> dict[str, Any]:
     try:
         found = json.loads(ran.stdout.splitlines()[-1])
     except (IndexError, ValueError):
-        how = f"signal {signal.Signals(-ran.returncode).name}" if ran.returncode < 0 else f"code {ran.returncode}"
-        said = ran.stderr.strip().splitlines()
-        return {"error": f"the library ended its process with {how}" + (f": {said[-1][:200]}" if said else ""),
+        said = last_words(ran.stderr)
+        return {"error": f"the library's process has ended: {ended(ran.returncode)}" + (f": {said}" if said else ""),
                 "help": None}  # fmt: skip
     assert isinstance(found, dict)
     return found

@@ -11,6 +11,7 @@ decoder that crashes or hangs is thus found with the sample that did it.
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import mmap
 import sys
@@ -29,6 +30,7 @@ IDLE = -1
 
 
 def main() -> None:
+    faulthandler.enable()  # a decoder that crashes says where
     task = json.loads(sys.stdin.readline())
     memory = mmap.mmap(int(sys.argv[1]), task["bytes"])
     head = np.frombuffer(memory, np.int64, 8)

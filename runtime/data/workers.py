@@ -20,6 +20,7 @@ from typing import Any, Final, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from dslc.base.ended import Mourner
 from dslc.base.errors import DataError, ResourceError
 from dslc.runtime.data.column import Wanted
 from dslc.runtime.data.rows import BadSample
@@ -57,10 +58,12 @@ class _Worker:
             [sys.executable, "-P", "-m", "dslc.runtime.data.worker", str(self._handle)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             pass_fds=[self._handle],
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
             process_group=0,  # Ctrl-C is the parent's, which closes stdin when it is done
         )
+        self._mourner = Mourner(self._process)
         self._rest = b""
         self._hung = False
         self._send(json.dumps(self._task))
@@ -111,30 +114,42 @@ class _Worker:
 
     def _replace(self) -> None:
         slot, row = int(self.head[SLOT]), int(self.head[ROW])
-        hung = self._hung
-        self.stop()
-        code = self._process.returncode
-        why = f"its decoder hung for {self._patience:.0f} s" if hung else f"its decoder ended the process ({code})"
+        why = self._mourned()
         if slot == IDLE or row == IDLE:
-            cause = f"a worker process ended with {code} before it had read a row" if not hung else "a worker hangs"
-            raise DataError("R101", cause, place="data.workers", help="read its output above; try data.workers: 0")
+            memory = self._mourner.for_memory
+            raise ResourceError(
+                "R401" if memory else "R406",
+                f"{why}, before it had read a row",
+                place="data.workers",
+                help="set data.workers lower" if memory else "read what it wrote, above",
+            )
         del self.pending[slot]
         self.answers[slot] = {"slot": slot, "bad": [row, "", why]}
         self._start()
         for line in self.pending.values():
             self._send(line)
 
+    def _mourned(self) -> str:
+        """How the process ended; one that hangs is ended here."""
+        if self._hung:
+            self.stop()
+            return f"the worker process hung for {self._patience:.0f} s"
+        self._close_pipes()
+        return f"the worker process has ended, {self._mourner.cause()}"
+
     def stop(self) -> None:
         """End the process; its memory stays."""
+        self._close_pipes()
+        try:
+            self._process.wait(timeout=0.05 if self.pending else 1.0)
+        except subprocess.TimeoutExpired:
+            self._mourner.kill()
+
+    def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 with suppress(BrokenPipeError):  # what was still to be written has no reader
                     pipe.close()
-        try:
-            self._process.wait(timeout=0.05 if self.pending else 1.0)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
 
     def close(self) -> None:
         self.stop()

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from dslc.base.cache import Cache
+from dslc.base.errors import ResourceError
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import BuildResult, build
@@ -176,6 +177,23 @@ def test_a_kernel_that_kills_twice_is_an_error(tmp_path: Path, monkeypatch: pyte
         KernelCompiler(cache, processes=2).compile(jobs)
     assert getattr(caught.value, "code", None) == "R401"
     assert not [p for p in (tmp_path / "cache").iterdir() if p.name.endswith(".lock")], "claims are given back"
+
+
+def test_a_worker_that_crashes_tells_its_own_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It gives up its pipe before it has ended: nothing that is sent to it then may pass for the cause."""
+    jobs = jobs_of(written(tmp_path), monkeypatch)[:3]
+    monkeypatch.setattr(kernels_module, "_SHARE", 1)
+    crash = (
+        "import os, sys, time; sys.stdin.readline(); os.write(1, b'{\"ready\": true}\\n'); sys.stdin.readline();"
+        "os.close(1); time.sleep(0.3); os.write(2, b'LLVM ERROR: out of registers'); os._exit(7)"
+    )
+    monkeypatch.setattr(crew_module, "_START", crash)
+    with pytest.raises(ResourceError, match="exit code 7: LLVM ERROR: out of registers") as caught:
+        KernelCompiler(Cache(tmp_path / "cache"), processes=2).compile(jobs)
+    assert caught.value.code == "R406"
+    assert "LLVM ERROR" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("how", ["no process", "no Python", "other sources"])
