@@ -136,7 +136,9 @@ def _entry(name: str, entry: Any, body_bytes: int, place: str) -> Entry:
 
 
 def _naturals(value: Any) -> bool:
-    return isinstance(value, list) and len(value) <= MOST_AXES and all(type(v) is int and 0 <= v < 1 << 63 for v in value)
+    return (
+        isinstance(value, list) and len(value) <= MOST_AXES and all(type(v) is int and 0 <= v < 1 << 63 for v in value)
+    )
 
 
 def _json_object(text: bytes, place: str) -> dict[str, Any]:

@@ -164,9 +164,9 @@ def require_fit(
     accepted: Collection[str] = (),
     strict: bool = True,
 ) -> list[str]:
-    """Raise ArtifactError R305 unless the tensors that a file has are those of ``expected``; the names it lacks when not strict.
+    """Raise ArtifactError R305 unless the tensors that a file has are those of ``expected``.
 
-    ``accepted`` may stand in the file besides.
+    When not strict, gives the names that it lacks. ``accepted`` may stand in the file besides.
     """
     missing = [n for n in expected if n not in have]
     extra = [n for n in have if n not in expected and n not in accepted]

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from dslc.base.errors import EXIT_INTERNAL, EXIT_OK, EXIT_SIGINT, DslcError, DslcWarning
-from dslc.cli import surroundings
+from dslc.cli import room, surroundings
 from dslc.cli.output import Settings, print_json, report_error
 from dslc.cli.table import COMMANDS, SECTIONS
 
@@ -125,13 +125,14 @@ def run(args: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             outcome = Outcome(EXIT_PIPE)
         except (OSError, MemoryError) as error:
-            outcome = Outcome(outcome.code or _said_on_stderr(error))
+            lost = _said_on_stderr(error)
+            outcome = Outcome(outcome.code or lost)
         surroundings.silence()
     return outcome.code
 
 
 def _said_on_stderr(error: OSError | MemoryError) -> int:
-    """The exit code where a result cannot be printed, said where that can still be read."""
+    """The exit code where a result or an error cannot be printed, which is said where it may still be read."""
     lost = surroundings.fault(error)
     assert lost is not None, "each OSError and MemoryError has a code"
     surroundings.silence()
@@ -158,6 +159,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: object, *
 def _called(args: Sequence[str] | None, options: Settings) -> Outcome:
     given = list(sys.argv[1:] if args is None else args)
     try:
+        room.watch()
         # Not app.main(): it turns a closed pipe and an interrupt into exit code 1, which here means a difference.
         with app.make_context("dslc", given, obj=options) as ctx:
             result = app.invoke(ctx)
@@ -177,6 +179,7 @@ def _called(args: Sequence[str] | None, options: Settings) -> Outcome:
         # The outermost frame: a bug of ours must still end in one line and its own exit code.
         refused = surroundings.fault(error)
         if refused is not None:
+            surroundings.silence()  # what stdout did not take, it will not take later
             return _user_error(refused, error, options)
         return Outcome(EXIT_INTERNAL, partial(_internal_error, error, options))
 

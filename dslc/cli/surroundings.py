@@ -14,6 +14,7 @@ from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import Any, Final
 
 from dslc.base.errors import DslcError, EnvironmentFault, OutOfMemory, ResourceError
+from dslc.cli.room import LEAST, bytes_left
 
 _NOT_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 #: The dynamic linker's words where a library does not fit into memory: it gives no number.
@@ -41,7 +42,8 @@ def prepare_streams() -> None:
                 os.close(opened)
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
-            setattr(sys, name, open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False))
+            # It lives as long as the process.
+            setattr(sys, name, open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False))  # noqa: SIM115
     if type(sys.stdout) is TextIOWrapper and sys.stdout.fileno() == 1 and _output() is None:
         old = sys.stdout
         old.flush()
@@ -116,6 +118,9 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _is_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
+    if isinstance(error, SystemError):  # what the interpreter says where it had no room for an exception
+        left = bytes_left()
+        return left is not None and left < LEAST
     return isinstance(error, ImportError | OSError) and any(words in str(error).lower() for words in _NO_ROOM)
 
 
@@ -132,7 +137,9 @@ def _refused(error: OSError) -> DslcError:
         return EnvironmentFault("R209", cause, help="change to a folder that is there")
     place = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else None
     if error.errno in _NOT_WRITTEN:
-        return ResourceError("R402", f"a file cannot be written: {why}", place=place, help="make room, or raise `ulimit -f`")
+        return ResourceError(
+            "R402", f"a file cannot be written: {why}", place=place, help="make room, or raise `ulimit -f`"
+        )
     return EnvironmentFault("R209", f"the system refuses: {why}", place=place, help=f"check the path; {_LIMITS}")
 
 

@@ -8,25 +8,29 @@ An ``.npy`` is mapped read-only (do not rewrite it in place during a run); an ``
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 import stat
 import zipfile
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn, Protocol
+from typing import IO, Any, Final, NoReturn, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.runtime.data.source import Source
+from dslc.runtime.dtypes import MOST_ELEMENTS, elements_of_axes
 from dslc.runtime.memory import ensure_free
 from dslc.runtime.nearest import nearest
 
 _MAX_MEMBERS: Final = 10_000
+_MAX_DIRECTORY: Final = 2 << 20  # bytes of an .npz file's directory: zipfile makes an object of every 46 of them
 _MAX_HEADER: Final = 10_000  # bytes
 _PART: Final = 1 << 20  # bytes read in one go
 _MAGIC: Final = b"\x93NUMPY"
@@ -35,6 +39,9 @@ _ITEM = re.compile(
     r"|(shape)': *\(((?:[0-9]{1,19}(?:, *|(?=\)))){0,32})\))(?:, *|\Z)"
 )
 _NUMBERS = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])\Z")
+
+
+Accept: TypeAlias = Callable[[tuple[int, ...]], object]
 
 
 class Readable(Protocol):
@@ -55,18 +62,20 @@ class _Header:
         return prod(self.shape) * self.dtype.itemsize
 
 
-def read_array(source: Source) -> NDArray[Any]:
+def read_array(source: Source, accept: Accept | None = None) -> NDArray[Any]:
     """The array, read-only, in the dtype and byte order of the file.
 
+    ``accept`` is called with its shape before its values are read, and raises for one that is not wanted.
     Raises DataError R101 when the file is missing, damaged or no array file, R102 for a dtype that is no number,
     OutOfMemory R401 when an .npz member is larger than the free memory.
     """
     with open_file(source.path) as file:
         try:
-            return _from_npy(file, source) if source.key is None else _from_npz(file, source.key, source)
+            return _from_npy(file, source, accept) if source.key is None else _from_npz(file, source, accept)
         except (
             zipfile.BadZipFile,
             zlib.error,
+            lzma.LZMAError,
             ValueError,
             EOFError,
             OSError,
@@ -91,17 +100,35 @@ def open_file(path: Path) -> IO[bytes]:
     return os.fdopen(handle, "rb")
 
 
-def _from_npy(file: IO[bytes], source: Source) -> NDArray[Any]:
+class _Bounded:
+    """A file of which nothing longer than a directory may be can be read in one go, as zipfile reads one."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, count: int = -1, /) -> bytes:
+        data = self._file.read(_MAX_DIRECTORY + 1 if count < 0 else min(count, _MAX_DIRECTORY + 1))
+        if len(data) > _MAX_DIRECTORY:
+            raise ValueError(f"its directory is longer than {_MAX_DIRECTORY} bytes")
+        return data
+
+
+def _from_npy(file: IO[bytes], source: Source, accept: Accept | None) -> NDArray[Any]:
     size = os.fstat(file.fileno()).st_size
     header = _header(file, size, source)
+    if accept is not None:
+        accept(header.shape)
     if header.bytes == 0:
         return np.empty(header.shape, header.dtype)  # nothing to map
     order = "F" if header.fortran else "C"
     return np.memmap(file, header.dtype, "r", header.length, header.shape, order)  # type: ignore[call-overload,no-any-return]
 
 
-def _from_npz(file: IO[bytes], key: str, source: Source) -> NDArray[Any]:
-    with zipfile.ZipFile(file) as members:
+def _from_npz(file: IO[bytes], source: Source, accept: Accept | None) -> NDArray[Any]:
+    key = source.key
+    assert key is not None
+    with zipfile.ZipFile(cast("IO[bytes]", _Bounded(file))) as members:
         infos = members.infolist()
         if len(infos) > _MAX_MEMBERS:
             _damaged(source, f"it has {len(infos)} members, more than {_MAX_MEMBERS}")
@@ -115,6 +142,8 @@ def _from_npz(file: IO[bytes], key: str, source: Source) -> NDArray[Any]:
             raise DataError("R101", f"there is no array `{key[:60]}` in it", place=str(source.path), help=help)
         with members.open(found[0]) as member:
             header = _header(member, found[0].file_size, source)
+            if accept is not None:
+                accept(header.shape)
             ensure_free(header.bytes, [(source.name, header.bytes)])
             data = read_exactly(member, header.bytes)
             # zipfile has compared the CRC: the last byte of the member was read.
@@ -159,6 +188,8 @@ def _header(file: IO[bytes], size: int, source: Source) -> _Header:
     fortran = found["fortran_order"] == "True"
     header = _Header(shape, fortran, dtype, 8 + width + length)
     there = size - header.length
+    if elements_of_axes(shape) > MOST_ELEMENTS:
+        _damaged(source, f"the axes of its shape {shape} come to more than {MOST_ELEMENTS} elements")
     if header.bytes != there:
         _damaged(source, f"its shape {shape} of {dtype} needs {header.bytes} bytes, {there} are there")
     return header

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.runtime.data import augment
-from dslc.runtime.data.arrays import read_array
+from dslc.runtime.data.arrays import Accept, read_array
 from dslc.runtime.data.fit import Fit
 from dslc.runtime.data.idx import read_idx
 from dslc.runtime.data.images import ImageRows, labels_of
@@ -133,15 +133,24 @@ def read_whole(wanted: Wanted, notice: Callable[[str], None]) -> NDArray[Any]:
     if len(wanted.files) > 1 or source.kind not in ("npz", "npy", "idx"):
         cause = "an input without rows is one array in an .npz, .npy or idx file"
         raise DataError("R102", cause, place=f"{wanted.field}: {source.path}", help="save it with numpy.save")
-    array = _array(source)
+
+    def accept(shape: tuple[int, ...]) -> None:
+        if shape != wanted.shape:
+            raise _misshaped(source, wanted, shape, str(list(wanted.shape)))
+
+    array = _array(source, accept)
     fit = Fit(source, wanted.tensor, wanted.field, array.dtype, check_finite=wanted.check_finite, notice=notice)
-    if array.shape != wanted.shape:
-        _misshaped(fit, array.shape, str(list(wanted.shape)))
     return fit.whole(array)
 
 
-def _array(source: Source) -> NDArray[Any]:
-    return read_idx(source) if source.kind == "idx" else read_array(source)
+def _array(source: Source, accept: Accept) -> NDArray[Any]:
+    return read_idx(source, accept) if source.kind == "idx" else read_array(source, accept)
+
+
+def _misshaped(source: Source, wanted: Wanted, shape: tuple[int, ...], expected: str) -> DataError:
+    cause = f"its shape is {list(shape)}, expected {expected}"
+    place = f"{wanted.field}: {source.path} ({source.name})"
+    return DataError("R102", cause, place=place, help="reshape it and save it again")
 
 
 def _opened(source: Source, wanted: Wanted, target: np.dtype[Any]) -> Rows:
@@ -150,13 +159,24 @@ def _opened(source: Source, wanted: Wanted, target: np.dtype[Any]) -> Rows:
     if source.kind == "bin":
         return TokenRows(source, wanted.shape)
     if source.kind == "folder":
-        return ImageRows(source, wanted.shape) if source.key == "image" else ArrayRows(labels_of(source))
-    array = _array(source)
-    if array.ndim == 0:
-        place = f"{wanted.field}: {source.path} ({source.name})"
-        expected = f"any number of rows of {list(wanted.shape)}"
-        raise DataError("R102", f"its shape is [], expected {expected}", place=place, help="save one row a sample")
-    return ArrayRows(array)
+        if source.key == "image":
+            return ImageRows(source, wanted.shape)
+        labels = labels_of(source)
+        _require_rows(source, wanted, labels.shape)
+        return ArrayRows(labels)
+    return ArrayRows(_array(source, lambda shape: _require_rows(source, wanted, shape)))
+
+
+def _require_rows(source: Source, wanted: Wanted, shape: tuple[int, ...]) -> None:
+    if not shape or not _same_rows(source, shape[1:], wanted.shape):
+        raise _misshaped(source, wanted, shape, f"any number of rows of {list(wanted.shape)}")
+
+
+def _same_rows(source: Source, shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+    """Whether rows have the wanted shape; those of an idx file, which knows no channels, may lack axes of size 1."""
+    if shape == wanted or source.kind != "idx":
+        return shape == wanted
+    return [size for size in shape if size != 1] == [size for size in wanted if size != 1]
 
 
 def _joined(parts: Sequence[Rows], wanted: Wanted) -> Rows:
@@ -175,24 +195,9 @@ def _joined(parts: Sequence[Rows], wanted: Wanted) -> Rows:
 
 
 def _shaped(rows: Rows, wanted: Wanted) -> Rows:
-    """The rows, whose shape must be the input's; an idx file, which knows no channels, may lack axes of size 1."""
+    """Rows of the input's shape, of rows that hold the same elements."""
     if rows.shape == wanted.shape:
         return rows
-    squeezed = [tuple(size for size in shape if size != 1) for shape in (rows.shape, wanted.shape)]
-    if wanted.files[0].kind == "idx" and squeezed[0] == squeezed[1]:
-        return (
-            ArrayRows(rows.array.reshape(rows.count, *wanted.shape))
-            if isinstance(rows, ArrayRows)
-            else ShapedRows(rows, wanted.shape)
-        )
-    source = wanted.files[0]
-    raise DataError(
-        "R102",
-        f"its shape is {[rows.count, *rows.shape]}, expected any number of rows of {list(wanted.shape)}",
-        place=f"{wanted.field}: {source.path} ({source.name})",
-        help="reshape it and save it again",
-    )
-
-
-def _misshaped(fit: Fit, shape: tuple[int, ...], expected: str) -> None:
-    fit.refuse("R102", f"its shape is {list(shape)}, expected {expected}", "reshape it and save it again")
+    if isinstance(rows, ArrayRows):
+        return ArrayRows(rows.array.reshape(rows.count, *wanted.shape))
+    return ShapedRows(rows, wanted.shape)

@@ -17,26 +17,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
-from dslc.runtime.data.arrays import Readable, open_file, read_exactly
+from dslc.runtime.data.arrays import Accept, Readable, open_file, read_exactly
 from dslc.runtime.data.source import Source
+from dslc.runtime.dtypes import MOST_ELEMENTS, elements_of_axes
 from dslc.runtime.memory import ensure_free
 
 _DTYPES: Final = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MOST_AXES: Final = 8
 
 
-def read_idx(source: Source) -> NDArray[Any]:
-    """The array, read-only. Raises DataError R101 for a damaged file, OutOfMemory R401 for one that is too large."""
+def read_idx(source: Source, accept: Accept | None = None) -> NDArray[Any]:
+    """The array, read-only. ``accept`` is called with its shape before its values are read.
+
+    Raises DataError R101 for a damaged file, OutOfMemory R401 for one that is too large."""
     with open_file(source.path) as file:
         try:
             if not source.path.name.endswith(".gz"):
                 dtype, shape, start = _header(file)
                 _compare(prod(shape) * dtype.itemsize, os.fstat(file.fileno()).st_size - start, shape)
+                if accept is not None:
+                    accept(shape)
                 if prod(shape) == 0:
                     return np.empty(shape, dtype)
                 return np.memmap(file, dtype, "r", start, shape)
             with gzip.GzipFile(fileobj=file, mode="rb") as unpacked:
-                return _packed(unpacked, source)
+                return _packed(unpacked, source, accept)
         except (ValueError, EOFError, OSError, zlib.error) as error:
             raise DataError(
                 "R101",
@@ -46,8 +51,10 @@ def read_idx(source: Source) -> NDArray[Any]:
             ) from error
 
 
-def _packed(file: Readable, source: Source) -> NDArray[Any]:
+def _packed(file: Readable, source: Source, accept: Accept | None) -> NDArray[Any]:
     dtype, shape, _ = _header(file)
+    if accept is not None:
+        accept(shape)
     need = prod(shape) * dtype.itemsize
     ensure_free(need, [(source.name, need)])
     data = read_exactly(file, need)
@@ -71,6 +78,8 @@ def _header(file: Readable) -> tuple[np.dtype[Any], tuple[int, ...], int]:
     if len(sizes) < 4 * start[3]:
         raise ValueError("it ends inside its header")
     shape = tuple(int.from_bytes(sizes[at : at + 4], "big") for at in range(0, len(sizes), 4))
+    if elements_of_axes(shape) > MOST_ELEMENTS:
+        raise ValueError(f"the axes of its shape {list(shape)} come to more than {MOST_ELEMENTS} elements")
     return np.dtype(_DTYPES[start[2]]), shape, 4 + len(sizes)
 
 

@@ -71,6 +71,7 @@ FAULTS = {
     "truncated header": GOOD[:9],
     "truncated data": GOOD[:-1],
     "data too long": GOOD + b"\0",
+    "large shape": GOOD[:4] + b"\0\x10\0\0" * 2 + GOOD[12:],
     "huge shape": GOOD[:4] + b"\xff" * 8 + GOOD[12:],
 }
 
@@ -86,7 +87,7 @@ def test_damaged_files_are_refused_fast_and_small(tmp_path: Path, case: str, pac
         read(path)
     assert time.perf_counter() - begun < 2 and tracemalloc.get_traced_memory()[1] < 8 << 20
     tracemalloc.stop()
-    bomb = packed and case == "huge shape"
+    bomb = packed and case == "large shape"
     assert caught.value.code == ("R401" if bomb else "R101"), caught.value.render()
     assert isinstance(caught.value, OutOfMemory if bomb else DataError) and caught.value.help
 

@@ -57,7 +57,10 @@ def test_several_files_are_one_after_the_other_by_name(tmp_path: Path, opened: A
     assert error.code == "R101" and "no file matches" in error.message
     np.savez(tmp_path / "s-d.npz", x=np.zeros((4, 2), "f4"))
     error = refused(lambda: opened(x=(f"{tmp_path}/s-*.npz:x", "f32", ("B",))))
-    assert error.code == "R102" and "s-d.npz" in str(error.place) and "float32 rows of [2]" in error.message
+    assert error.code == "R102" and "s-d.npz" in str(error.place) and "its shape is [4, 2]" in error.message
+    np.savez(tmp_path / "s-d.npz", x=np.zeros(4, "f8"))
+    error = refused(lambda: opened(x=(f"{tmp_path}/s-*.npz:x", "f32", ("B",))))
+    assert error.code == "R102" and "s-d.npz" in str(error.place) and "float64 rows of []" in error.message
 
 
 def test_a_name_with_a_bracket_is_a_file_when_there_is_one(tmp_path: Path, opened: Any) -> None:

@@ -6,6 +6,8 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -44,8 +46,8 @@ class Ended:
     code: int
     out: bytes
     err: bytes
-    seconds: float  # of processor time, its children's too
-    peak: int  # bytes of memory it had at most, without its children's
+    seconds: float  # of processor time
+    peak: int  # bytes of memory that it had at most
 
 
 def ran(
@@ -53,21 +55,32 @@ def ran(
     cwd: Path,
     *,
     before: Callable[[], None] | None = None,
-    stdout: int = subprocess.PIPE,
+    stdout: int | None = None,
     input: bytes = b"",
     timeout: float = 60.0,
 ) -> Ended:
     """`dslc ARGS` in a process of its own; ``before`` is called in it first. TimeoutExpired where it hangs."""
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "dslc", *args],
-        cwd=cwd, stdin=subprocess.PIPE, stdout=stdout, stderr=subprocess.PIPE, preexec_fn=before,
-    )  # fmt: skip
-    try:
-        out, err = process.communicate(input, timeout=timeout)
-    finally:
-        process.kill()
-        process.wait()
-    return Ended(process.returncode, out or b"", err, 0.0, 0)
+    command = [sys.executable, "-P", "-m", "dslc", *args]
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, tempfile.TemporaryFile() as given:
+        given.write(input)
+        given.seek(0)
+        process = subprocess.Popen(command, cwd=cwd, stdin=given, stdout=out if stdout is None else stdout, stderr=err,
+                                   preexec_fn=before)  # fmt: skip
+        end = time.monotonic() + timeout
+        while True:
+            number, status, used = os.wait4(process.pid, os.WNOHANG)
+            if number:
+                break
+            if time.monotonic() > end:
+                process.kill()
+                process.wait()
+                raise subprocess.TimeoutExpired(command, timeout)
+            time.sleep(0.005)
+        process.returncode = os.waitstatus_to_exitcode(status)  # it has been waited for
+        out.seek(0)
+        err.seek(0)
+        seconds, peak = used.ru_utime + used.ru_stime, used.ru_maxrss << 10
+        return Ended(process.returncode, out.read(), err.read(), seconds, peak)
 
 
 def limited(kind: int, count: int) -> Callable[[], None]:
@@ -81,3 +94,37 @@ def closed(*numbers: int) -> Callable[[], None]:
                 os.close(number)
 
     return close
+
+
+def without_folder() -> None:
+    """The working folder is gone."""
+    folder = tempfile.mkdtemp()
+    os.chdir(folder)
+    os.rmdir(folder)
+
+
+def stderr_full() -> None:
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 2)
+
+
+def stdout_full() -> None:
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+
+
+_MIB: Final = 1 << 20
+#: What a process may lack. Python itself needs about 16 MiB of address space and five open files to begin.
+LACKS: Final[dict[str, Callable[[], None]]] = {
+    "room on stdout": stdout_full,
+    "room on stderr": stderr_full,
+    "stdin": closed(0),
+    "stdout": closed(1),
+    "stderr": closed(2),
+    "all three": closed(0, 1, 2),
+    "a working folder": without_folder,
+    "files of more than 100 bytes": limited(resource.RLIMIT_FSIZE, 100),
+    **{f"more than {count} open files": limited(resource.RLIMIT_NOFILE, count) for count in (5, 6, 8, 12)},
+    **{
+        f"more than {size} MiB of address space": limited(resource.RLIMIT_AS, size * _MIB)
+        for size in (30, 50, 80, 100, 150, 250, 400)
+    },
+}
