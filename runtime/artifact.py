@@ -13,13 +13,16 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from dslc.base.canonical import uncollected
 from dslc.base.errors import ArtifactError, InputError
+from dslc.base.json_size import count_values
 from dslc.runtime import container
 from dslc.runtime.container import Blob, Container
 from dslc.runtime.cpu.object_check import check_object
 from dslc.runtime.header import FORMAT, WRITERS, check_header, interface_sha256
 from dslc.runtime.plan import Plan
 from dslc.runtime.plan_check import BlobInfo, check
+from dslc.runtime.plan_schema import MAX_VALUES
 from dslc.runtime.ports import check_ports
 
 __all__ = ["Artifact", "Blob", "Program", "artifact_id", "read_artifact", "write_artifact"]
@@ -66,6 +69,7 @@ class Artifact:
         self._infos = {b.name: BlobInfo(b.kind, len(b.data)) for b in content.blobs.values()}
         self._offsets = {b["name"]: content.blob_start + b["offset"] for b in content.header["blobs"]}
         self._plans: dict[int, Plan] = {}
+        self._bound_plans()
 
     @classmethod
     def of_bytes(cls, data: bytes, *, place: str = "artifact", path: Path | None = None) -> Artifact:
@@ -118,7 +122,18 @@ class Artifact:
         for program in self._programs:
             self._checked_plan(program)  # and let it go: a hostile file shall not fill the memory
 
+    def _bound_plans(self) -> None:
+        """Refuse more values in all plans together than may be; each takes two bytes at least."""
+        plans = [bytes(self.blob(name)) for name in self.blobs("plan")]
+        if sum(map(len, plans)) > 2 * MAX_VALUES and sum(map(count_values, plans)) > MAX_VALUES:
+            cause = f"its plans hold more than {MAX_VALUES} values together"
+            raise ArtifactError("R301", cause, place=self._place, help="build it for fewer sizes or targets")
+
     def _checked_plan(self, program: Program) -> Plan:
+        with uncollected():
+            return self._decoded(program)
+
+    def _decoded(self, program: Program) -> Plan:
         where = f"{self._place}: {program.plan} of {program}"
         found = Plan.decode(self.blob(program.plan), place=self._place, offset=self._offsets[program.plan])
         check(

@@ -27,7 +27,7 @@ from dslc.base.schema import (
     checker,
 )
 from dslc.base.version import VERSION
-from dslc.runtime.dtypes import ITEMSIZE
+from dslc.runtime.dtypes import ITEMSIZE, MOST_ELEMENTS, elements_of_axes
 from dslc.runtime.plan_schema import DOTTED, MAX_BYTES, MAX_RANK
 
 FORMAT: Final = (1, 0)
@@ -246,6 +246,8 @@ def _check_state(state: dict[str, Any]) -> None:
     order, end = (0, ""), 0
     for index, tensor in enumerate(tensors):
         path = f"state.tensors[{index}]"
+        if elements_of_axes(tensor["shape"]) > MOST_ELEMENTS:
+            _refuse(path, f"its axes come to more than {MOST_ELEMENTS} elements")
         key = (KINDS.index(tensor["kind"]), tensor["name"])
         if key < order:
             _refuse(path, "params, then buffers, then optimizer, each in the order of names")

@@ -5,14 +5,15 @@ Accepted: numpy arrays (strided and read-only ones too) and any object of the CP
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dslc.base.errors import InputError
+from dslc.base.errors import DslcError, InputError
 from dslc.runtime.backend import OnDevice
 from dslc.runtime.dtypes import name_of, numpy_name
 from dslc.runtime.interface import Dim, Tensor, dims_of, size_value
@@ -116,6 +117,34 @@ def as_array(call: str, tensor: Tensor, value: object) -> NDArray[Any] | OnDevic
 def as_numpy(call: str, tensor: Tensor, value: object) -> NDArray[Any]:
     """``value`` as a numpy array of the tensor's dtype that shares its memory; InputError R105 for anything else."""
     place = f"{call}({tensor.name}=...)"
+    with foreign(f"`{tensor.name}` cannot be read", place):
+        return _as_numpy(place, tensor, value)
+
+
+@contextmanager
+def foreign(cause: str, place: str, help: str = "pass a numpy array") -> Iterator[None]:
+    """Around code of an object that a caller handed in: whatever it raises is told as InputError R105."""
+    try:
+        yield
+    except (DslcError, MemoryError):
+        raise
+    except Exception as error:  # it may raise anything
+        raise InputError("R105", f"{cause}: {_said(error)}", place=place, help=help) from error
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {shown(error, str)[:200]}"
+
+
+def shown(value: object, text: Callable[[object], str] = repr) -> str:
+    """The text of a caller's object, whose code may raise, too."""
+    try:
+        return text(value)
+    except Exception:  # noqa: BLE001
+        return f"of type {type(value).__name__}"
+
+
+def _as_numpy(place: str, tensor: Tensor, value: object) -> NDArray[Any]:
     expected = f"{tensor} was expected"
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(
@@ -156,7 +185,7 @@ def _kind(value: object) -> str:
     if value is None:
         return "None"
     if isinstance(value, bool | int | float | str):
-        return f"the {type(value).__name__} {repr(value)[:_SHOWN]}"
+        return f"the {type(value).__name__} {shown(value)[:_SHOWN]}"
     return f"of type {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")[: _SHOWN + 8]
 
 

@@ -14,7 +14,7 @@ from math import prod
 from typing import Final, NoReturn
 
 from dslc.base.errors import ArtifactError
-from dslc.runtime.dtypes import ITEMSIZE
+from dslc.runtime.dtypes import ITEMSIZE, MOST_ELEMENTS, elements_of_axes
 from dslc.runtime.instructions import (
     BulkBegin,
     BulkEnd,
@@ -110,6 +110,8 @@ class _Checker:
         if buffer.end > self.regions[buffer.region]:
             size = self.regions[buffer.region]
             self._refuse(field, f"{buffer} ends at {buffer.end}, the region has {size} bytes")
+        if not buffer.bytes and elements_of_axes(buffer.shape) > MOST_ELEMENTS:
+            self._refuse(field, f"the axes of {buffer} come to more than {MOST_ELEMENTS} elements")
         if buffer.offset % ITEMSIZE[buffer.dtype]:
             self._refuse(field, f"{buffer} is not aligned to its elements")
 

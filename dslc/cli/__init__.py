@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -33,10 +34,8 @@ def _not_loaded(error: Exception) -> int:
     code = "R401" if isinstance(error, MemoryError) else "R209"
     cause = str(error).split("\n")[0][:200] or type(error).__name__
     text = f"error[{code}]: dslc cannot be loaded: {cause}\n  = help: `ulimit -a` shows the limits of the process\n"
-    try:
+    with suppress(OSError):  # where there is no stderr, either, the exit code says it
         os.write(2, text.encode(errors="backslashreplace"))
-    except OSError:
-        pass  # there is no stderr, either: the exit code says it
     return exit_code(code)
 
 

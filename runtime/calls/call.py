@@ -13,7 +13,7 @@ import numpy as np
 from dslc.base.errors import ArtifactError, InputError
 from dslc.runtime.backend import OnDevice
 from dslc.runtime.batches import Cut, cut
-from dslc.runtime.inputs import Accepted, check_inputs, check_names, check_ranges
+from dslc.runtime.inputs import Accepted, check_inputs, check_names, check_ranges, shown
 from dslc.runtime.interface import Dim, Interface, Tensor
 
 if TYPE_CHECKING:
@@ -136,13 +136,13 @@ def number(call: str, name: str, value: object) -> float:
     if isinstance(value, int | float | np.floating | np.integer) and not isinstance(value, bool):
         try:
             result = float(value)
-        except OverflowError:
+        except Exception:  # noqa: BLE001  (too large for a float; and a class of the caller's may raise anything)
             result = math.inf
         if math.isfinite(result):
             return result
     raise InputError(
         "R105",
-        f"`{name}` is {repr(value)[:60]}, a finite number was expected",
+        f"`{name}` is {shown(value)[:60]}, a finite number was expected",
         place=f"{call}({name}=...)",
         help="pass a float",
     )

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dslc.base.errors import InputError
+from dslc.base.errors import DslcError, InputError
 from dslc.runtime.backend import OnDevice
 from dslc.runtime.cuda import dlpack
 from dslc.runtime.dtypes import ITEMSIZE, name_of, numpy_dtype
+from dslc.runtime.inputs import foreign
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -109,12 +110,14 @@ def lies_on_gpu(value: object) -> bool:
     """Whether an input is an array in a GPU's memory, by either protocol. Calls nothing of the driver."""
     if isinstance(value, np.ndarray | np.generic):
         return False
-    if hasattr(value, "__dlpack_device__"):
-        try:
+    try:
+        if hasattr(value, "__dlpack_device__"):
             return int(value.__dlpack_device__()[0]) == dlpack.CUDA
-        except (TypeError, ValueError, RuntimeError, BufferError):
-            return False
-    return getattr(value, "__cuda_array_interface__", None) is not None
+        return getattr(value, "__cuda_array_interface__", None) is not None
+    except DslcError:
+        raise
+    except Exception:  # noqa: BLE001  (code of the caller's, which raises what it likes; it is told when it is read)
+        return False
 
 
 def foreign_array(device: Device, value: Any, name: str, place: str) -> DeviceArray:
@@ -164,18 +167,12 @@ class _Ready:
 
 def _described(device: Device, value: Any, name: str, place: str) -> tuple[dlpack.Description, Any]:
     """The array, and the stream on which it is ready; None where it is ready now."""
-    try:
+    help = "pass it as a numpy array, for instance x.detach().cpu().numpy()"
+    with foreign(f"`{name}` cannot be read where it lies", place, help):
         if hasattr(value, "__dlpack__"):
             # The producer makes our stream wait for whatever writes the array.
             return dlpack.take(value.__dlpack__(stream=int(device.inbox))), device.inbox
         return _of_interface(device, value)
-    except (AttributeError, TypeError, ValueError, KeyError, RuntimeError, BufferError) as error:
-        raise InputError(
-            "R105",
-            f"`{name}` cannot be read where it lies: {str(error)[:200]}",
-            place=place,
-            help="pass it as a numpy array, for instance x.detach().cpu().numpy()",
-        ) from error
 
 
 def _of_interface(device: Device, value: Any) -> tuple[dlpack.Description, Any]:

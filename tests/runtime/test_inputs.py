@@ -133,3 +133,51 @@ def test_forms_that_are_taken(open_line: Open, x: Any) -> None:
 
 def test_nan_is_data(open_line: Open) -> None:
     assert np.isnan(open_line().predict(x=X * np.float32("nan")).y).all()
+
+
+class _Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ZeroDivisionError
+
+    __repr__ = __str__
+
+
+PROTOCOLS = ("__dlpack_device__", "__dlpack__", "__array__", "__array_interface__", "__cuda_array_interface__")
+RAISED = (
+    KeyError("k"), OSError(5, "io"), ZeroDivisionError(), ImportError("x"), SystemError(), EOFError(), StopIteration(),
+    UnicodeEncodeError("utf-8", "\ud800", 0, 1, "half"), AssertionError(), RecursionError(), _Unspeakable(),
+)  # fmt: skip
+
+
+def hostile(error: Exception, *, when_called: bool) -> Any:
+    """An object whose every way to be read as an array raises: when it is looked up, or when it is called."""
+
+    def raises(*args: Any, **named: Any) -> Any:
+        raise error
+
+    def called(self: Any) -> Any:
+        return raises
+
+    lookup = property(called) if when_called else property(raises)
+    return type(
+        "Hostile", (), {**dict.fromkeys(PROTOCOLS, lookup), "__repr__": raises}
+    )()
+
+
+@pytest.mark.parametrize("when_called", [True, False])
+@pytest.mark.parametrize("error", RAISED, ids=lambda error: type(error).__name__)
+def test_whatever_an_input_raises_is_a_refusal(open_line: Open, error: Exception, when_called: bool) -> None:
+    session = open_line()
+    for value in (
+        hostile(error, when_called=when_called),
+        Foreign(X, device=hostile(error, when_called=when_called)),
+        Foreign(X, error=error),
+    ):
+        for call in (
+            lambda v: session.predict(x=v),
+            lambda v: session.train_step(x=v, target=TARGET),
+            lambda v: session.train_step(x=X, target=TARGET, lr=v),
+        ):
+            with pytest.raises(InputError) as caught:
+                call(value)
+            assert caught.value.code == "R105" and caught.value.help
