@@ -25,7 +25,7 @@ from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Move, Place, Program
 from dslc.compiler.ir.types import TensorType
-from dslc.compiler.passes.offsets import Buffer, assign
+from dslc.compiler.passes.offsets import Buffer, assign, lower_bound
 from dslc.compiler.passes.overlap import HappensBefore
 from dslc.compiler.passes.schedule import contents
 
@@ -43,6 +43,13 @@ def memory(program: Program, build: Build) -> Program:
     assert program.schedule is not None, "memory is planned on a schedule"
     planner = _Planner(program, program.schedule, build)
     return dataclasses.replace(program, memory=planner.plan())
+
+
+def work_bound(program: Program, build: Build) -> int:
+    """The most bytes of work alive at one time where all nodes run one after another: no plan takes less."""
+    assert program.schedule is not None, "memory is planned on a schedule"
+    alone = dataclasses.replace(program, streams={}, waits={})
+    return _Planner(alone, program.schedule, build).bound()
 
 
 def scalar_offsets(names: list[str]) -> dict[str, int]:
@@ -105,14 +112,23 @@ class _Planner:
         self.moves: list[Move] = []
         self.staged: list[tuple[Move, _Work]] = []
 
-    def plan(self) -> MemoryPlan:
+    def bound(self) -> int:
+        """Of the plan: the most bytes alive at one time."""
+        return lower_bound(self._buffers()[2])
+
+    def _buffers(self) -> tuple[list[_Work], list[tuple[Input, Value]], list[Buffer]]:
+        """Places what has bytes of its own. Gives the stretches of the work region, the updates that need a move, and
+        all that shares the work region: the stretches, then what these moves save."""
         self._inputs()
         self._results()
         late = self._updates()
         work = self._work()
         saves = [_Work(_aligned(v.type.bytes), self.end, self.end, []) for _, v in late if self._in_state(v)]
-        buffers = [Buffer(w.size, w.start, w.end) for w in (*work, *saves)]
-        offsets, work_bytes, lower_bound = assign(buffers)
+        return work, late, [Buffer(w.size, w.start, w.end) for w in (*work, *saves)]
+
+    def plan(self) -> MemoryPlan:
+        work, late, buffers = self._buffers()
+        offsets, work_bytes, least = assign(buffers)
         scratch: dict[Node, tuple[Place, ...]] = {}
         for stretch, offset in zip(work, offsets):
             if stretch.scratch is not None:
@@ -121,7 +137,7 @@ class _Planner:
                 self.places[value] = Place("work", offset)
         self._late_moves(late, [Place("work", o) for o in offsets[len(work) :]])
         places = {v: self.places[c] for v, c in self.content.items()}
-        return MemoryPlan(places, self.results, tuple(self.moves), self.io_bytes, work_bytes, lower_bound, scratch)
+        return MemoryPlan(places, self.results, tuple(self.moves), self.io_bytes, work_bytes, least, scratch)
 
     def _io(self, size: int) -> Place:
         place = Place("io", self.io_bytes)

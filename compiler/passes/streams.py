@@ -15,17 +15,18 @@ waits for what it reads and, where it writes a state, for the other readers of t
 follow from other waits. So gradients of weights, branches, and updates go beside the rest where that hides a launch.
 
 By the model a node begins later than some on other streams have ended, for which it need not wait. Where that gives
-back enough bytes it waits for them all the same: it costs nothing by the model. Memory is planned afterwards, and knows
-what may run at the same time; the bits stay. Where more bytes would be held than may be, it waits at the cost of time.
-``auto`` takes the number of streams with the least modelled time. Without a gain, or where a budget has no room for
-them, all stay on stream 0. The CPU shares work out by itself.
+back enough bytes it waits for them all the same: it costs nothing by the model. Where more bytes would be held than may
+be, it waits at the cost of time; so calls that work in large blocks of their own run beside each other only where there
+is room for all of these blocks. Memory is planned for what may run at the same time, and a plan is taken only where it
+keeps to the limit; the bits stay. ``auto`` takes the number of streams with the least modelled time. Without a gain, or
+without room, all stay on stream 0. The CPU shares work out by itself.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,7 +34,7 @@ from dslc.compiler.cost import Machine, machine_of, total_seconds
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.program import Program
-from dslc.compiler.passes.memory import memory
+from dslc.compiler.passes.memory import memory, work_bound
 from dslc.compiler.passes.overlap import Busy, halves
 from dslc.compiler.passes.schedule import contents
 
@@ -47,10 +48,10 @@ _GAIN_OF_MORE: Final = 0.01
 _WAIT: Final = 0.5
 #: The part of all computed bytes that must come free for a wait of its own.
 _FREED: Final = 0.001
-#: How much more memory streams may take, where no budget is asked for: a part of what one takes, or up to what is
-#: little on any GPU.
-_MORE: Final = 0.01
-_SMALL: Final = 512 << 20
+#: How many more bytes streams may take than one: this part of all of the program's, or the rest of a page of the
+#: driver's, as a session takes whole ones.
+MORE: Final = 0.02
+PAGE: Final = 2 << 20
 _MOST_EVENTS: Final = 60_000  # of a plan
 
 
@@ -62,21 +63,36 @@ def streams(program: Program, build: Build) -> Program:
     machine = machine_of(build.target, build.provider)
     counts = AUTO if build.streams == "auto" else (int(build.streams),)
     tables = _Tables(program, program.schedule, machine, limited=build.budget is not None)
-    plans = [_ListSchedule(tables, count) for count in counts]
-    least = min(plan.seconds for plan in plans)
-    best = next(plan for plan in plans if plan.seconds <= (1 + _GAIN_OF_MORE) * least)
-    if best.seconds > (1 - _GAIN) * total_seconds(program.schedule, machine) or len(best.waits) > _MOST_EVENTS:
-        return program
-    found = dataclasses.replace(program, streams=best.streams, waits=best.waits)
-    if build.budget is None:
-        return found
-    planned = memory(found, build)
-    return planned if _bytes(planned) <= build.budget else program
+    enough = (1 - _GAIN) * total_seconds(program.schedule, machine)
+    limit, tried = 0, list[Mapping[Node, tuple[Node, ...]]]()
+    for most in tables.mosts:
+        plans = [_ListSchedule(tables, count, most) for count in counts]
+        plans = [plan for plan in plans if plan.seconds <= enough and len(plan.waits) <= _MOST_EVENTS]
+        while plans:
+            least = min(plan.seconds for plan in plans)
+            best = next(plan for plan in plans if plan.seconds <= (1 + _GAIN_OF_MORE) * least)
+            plans.remove(best)
+            if best.waits in tried:
+                continue
+            tried.append(best.waits)
+            planned = memory(dataclasses.replace(program, streams=best.streams, waits=best.waits), build)
+            assert planned.memory is not None
+            limit = limit or _limit(program, build, planned.memory.io_bytes)
+            if planned.memory.work_bytes <= limit:
+                return planned
+    return program
 
 
-def _bytes(program: Program) -> int:
-    assert program.memory is not None
-    return program.memory.io_bytes + program.memory.work_bytes
+def _limit(program: Program, build: Build, io: int) -> int:
+    """Bytes of work that several streams may take."""
+    alone = work_bound(program, build)
+    limit = most_bytes(alone, build.state_bytes + io)
+    return limit if build.budget is None else min(limit, build.budget - io)
+
+
+def most_bytes(alone: int, rest: int = 0) -> int:
+    """The bytes of work that streams may take where one takes ``alone``, and the program ``rest`` bytes next to it."""
+    return max(alone + int(MORE * (alone + rest)), -(-alone // PAGE) * PAGE)
 
 
 def followed(graph: Graph, order: tuple[Node, ...]) -> dict[Node, tuple[Node, ...]]:
@@ -113,7 +129,7 @@ class _Tables:
     """Of each node that is no view: whom it ``follows``; the ``halves`` of its time; the bytes that are ``freed`` when
     it has ended, of computed values that it is the last in the order to read and of its scratch memory; and those
     ``alive`` while it runs, where one runs after another. A ``wait`` takes so many seconds; ``enough`` bytes are worth
-    one; more than ``most`` are not to be held."""
+    one; ``mosts``: how many may be held at most, in attempts."""
 
     def __init__(self, program: Program, order: tuple[Node, ...], machine: Machine, *, limited: bool) -> None:
         content = contents(program.graph)
@@ -133,14 +149,16 @@ class _Tables:
             self.alive[node] = total
             total -= self.freed[node]
         peak = max(self.alive.values(), default=0)
-        self.most = peak if limited else max(_SMALL, int((1 + _MORE) * peak))
+        self.mosts = (peak,) if limited else (most_bytes(peak), (most_bytes(peak) + peak) // 2, peak)
         self.enough = _FREED * sum(self.freed.values())
 
 
 class _ListSchedule:
-    """Streams and waits for at most ``count`` streams, and the modelled ``seconds`` until all have ended."""
+    """Streams and waits for at most ``count`` streams, which hold ``most`` bytes as far as waits can see to that, and
+    the modelled ``seconds`` until all have ended."""
 
-    def __init__(self, tables: _Tables, count: int) -> None:
+    def __init__(self, tables: _Tables, count: int, most: int) -> None:
+        self.count, self.most = count, most
         self.streams: dict[Node, int] = {}
         self.waits: dict[Node, tuple[Node, ...]] = {}
         self._all = [_Stream([0] * count, [], [], [0]) for _ in range(count)]
@@ -175,7 +193,7 @@ class _ListSchedule:
             if other.freed[-1] - other.freed[seen[place]] <= tables.enough:
                 continue
             held = [s.freed[-1] - s.freed[n] for s, n in zip(self._all, seen) if s is not own]
-            ended = len(other.ends) if alive + sum(held) > tables.most else bisect_right(other.ends, begin)
+            ended = len(other.ends) if alive + sum(held) > self.most else bisect_right(other.ends, begin)
             if other.freed[ended] - other.freed[seen[place]] > tables.enough:
                 waits = self._needed([*waits, other.nodes[ended - 1]])
                 begin = max(begin, other.ends[ended - 1])

@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 from dslc.base.errors import DslcError, EnvironmentFault
-from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.arguments import Arguments
 from dslc.runtime.cuda.checked_calls import CheckedCalls
 from dslc.runtime.cuda.waiting import patience
@@ -185,17 +184,6 @@ class Driver(CheckedCalls):
         """Let the function take ``size`` bytes of dynamic shared memory."""
         attribute = self._binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._call("cuFuncSetAttribute", function, attribute, size)
-
-    def parameter_sizes(self, function: Any) -> list[int]:
-        """Bytes of each of a function's parameters."""
-        sizes: list[int] = []
-        while True:
-            code, _, *size = self._binding.cuFuncGetParamInfo(function, len(sizes))
-            if int(code) == faults.INVALID_VALUE:  # past the last one
-                return sizes
-            if code:
-                raise self._fault("cuFuncGetParamInfo", int(code))
-            sizes.append(int(size[0]))
 
     def launch(
         self, function: Any, grid: Sequence[int], block: Sequence[int], shared: int, args: Arguments, stream: Any

@@ -2,51 +2,17 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, Final
 
 from dslc.base.errors import ArtifactError, DslcError
+from dslc.runtime.cuda.code import check_cubin, check_ptx, cubin_parameters, ptx_parameters
 from dslc.runtime.cuda.device import Device
 
 _SHARED_WITHOUT_ASKING: Final = 48 << 10  # bytes of dynamic shared memory that any kernel may take
-_CUDA_MACHINE: Final = 190  # EM_CUDA
-_SECTION_HEADER: Final = 64
 _WAIT: Final = b"griddepcontrol.wait;"
-_NO_BITS: Final = 8  # SHT_NOBITS: a section without bytes in the file
-
-
-def check_cubin(data: bytes | memoryview, capability: tuple[int, int], place: str) -> None:
-    """Raise ArtifactError R301 unless ``data`` is an ELF file for NVIDIA GPUs, of this architecture, with all its
-    sections within. The driver is given nothing else."""
-
-    def refuse(why: str) -> ArtifactError:
-        return ArtifactError("R301", f"a cubin {why}", place=place, help="build the artifact again")
-
-    if len(data) < 64 or bytes(data[:7]) != b"\x7fELF\x02\x01\x01":
-        raise refuse("that is no ELF file of 64 bits")
-    _, machine, _, _, _, sections, flags, size, _, _, entry, count, _ = struct.unpack_from("<HHIQQQIHHHHHH", data, 16)
-    if machine != _CUDA_MACHINE or size != 64:
-        raise refuse("that is not for NVIDIA GPUs")
-    # The architecture is the second byte of the flags since version 8 of the ABI, the first before.
-    architecture = flags >> 8 & 0xFF if data[8] >= 8 else flags & 0xFF
-    if architecture != 10 * capability[0] + capability[1]:
-        raise refuse(f"for sm_{architecture}, where one for sm_{capability[0]}{capability[1]} was expected")
-    if count and (entry != _SECTION_HEADER or sections + entry * count > len(data)):
-        raise refuse("whose table of sections ends behind the file")
-    for index in range(count):
-        _, kind, _, _, offset, length = struct.unpack_from("<IIQQQQ", data, sections + entry * index)
-        if kind != _NO_BITS and offset + length > len(data):
-            raise refuse(f"whose section {index} ends behind the file")
-
-
-def check_ptx(data: bytes | memoryview, place: str) -> None:
-    """Raise ArtifactError R301 unless ``data`` is ASCII without NUL."""
-    text = bytes(data)
-    if not text.isascii() or b"\0" in text:
-        raise ArtifactError("R301", "PTX that is no plain text", place=place, help="build the artifact again")
 
 
 def _ptx_of(cubin: str) -> str:
@@ -87,7 +53,7 @@ class Modules:
         try:
             if key not in self._functions:
                 function = driver.function(self._module(blob), symbol)
-                self._match(function, symbol, block, sizes, where)
+                self._match(function, blob, symbol, block, sizes, where)
                 self._functions[key] = function
             if shared > self._shared.get(key, _SHARED_WITHOUT_ASKING):
                 driver.allow_shared(self._functions[key], shared)
@@ -123,8 +89,14 @@ class Modules:
         self._modules[name] = module
         return module
 
-    def _match(self, function: Any, symbol: str, block: Sequence[int], sizes: Sequence[int], where: str) -> None:
-        have, most = self._device.driver.parameter_sizes(function), self._device.driver.most_threads(function)
+    def _match(
+        self, function: Any, blob: str, symbol: str, block: Sequence[int], sizes: Sequence[int], where: str
+    ) -> None:
+        most = self._device.driver.most_threads(function)
+        if self._through_ptx:
+            have = ptx_parameters(self._blobs[_ptx_of(blob)], symbol)
+        else:
+            have = cubin_parameters(self._blobs[blob], symbol, blob)
         wrong = None
         if have != list(sizes):
             wrong = f"takes arguments of {have} bytes, the plan gives {list(sizes)}"

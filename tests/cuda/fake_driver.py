@@ -78,11 +78,21 @@ class Node:
     kind: str
 
 
-def fake_cubin(arch: int, *symbols: str) -> bytes:
-    """An ELF file as short as can be, whose flags name ``arch`` (90), followed by the names of its kernels."""
+def fake_cubin(arch: int, *symbols: str, parameters: int = 2) -> bytes:
+    """An ELF file as short as can be, whose flags name ``arch`` (90), with the names of its kernels, each of which
+    takes so many parameters of 8 bytes."""
+    listed = b"".join(struct.pack("<BBHIHHI", 4, 0x17, 12, 0, i, 8 * i, 8 << 18) for i in range(parameters))
+    listed = struct.pack("<BBH", 3, 0x1B, 64) + listed  # an attribute of another form stands before
+    contents = [(f".nv.info.{symbol}", listed) for symbol in symbols]
+    names = b"\0" + b"".join(name.encode() + b"\0" for name, _ in contents)
+    rows, body = [bytes(64)], b""
+    for name, content in (*contents, ("", names)):
+        start = names.index(b"\0" + name.encode() + b"\0") + 1 if name else 0
+        rows.append(struct.pack("<IIQQQQIIQQ", start, 1, 0, 0, 64 + len(body), len(content), 0, 0, 1, 0))
+        body += content
     ident = b"\x7fELF\x02\x01\x01\x41\x08" + bytes(7)
-    header = struct.pack("<HHIQQQIHHHHHH", 2, 190, 1, 0, 0, 0, arch << 8 | 0x6000004, 64, 56, 0, 64, 0, 0)
-    return ident + header + b"".join(s.encode() + b"\0" for s in symbols)
+    head = (2, 190, 1, 0, 0, 64 + len(body), arch << 8 | 0x6000004, 64, 56, 0, 64, len(rows), len(rows) - 1)
+    return ident + struct.pack("<HHIQQQIHHHHHH", *head) + body + b"".join(rows)
 
 
 class FakeDriver:
@@ -102,6 +112,7 @@ class FakeDriver:
         self.parameters = dict(parameters or {})
         self.capability, self.total, self.devices = capability, total, devices
         self.calls: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()  # calls that failed, but for those that ask whether work is done
         self.log: list[str] = []
         self.early = 0  # edges of graphs between kernels, the later of which may begin early
         self.fail_at: int | None = None  # the number of the call that fails, from 1
@@ -176,7 +187,8 @@ class FakeDriver:
                 raise Refused(NO_CONTEXT)
             answer = do(self, *args)
         except Refused as refused:
-            results = 2 if name in ("cuFuncGetParamInfo", "cuMemGetInfo") else 1
+            self.refused[name] += refused.code != NOT_READY
+            results = 2 if name == "cuMemGetInfo" else 1
             return (real.CUresult(refused.code), *(None,) * results)
         return (real.CUresult(SUCCESS), *(answer if isinstance(answer, tuple) else (answer,)))
 
@@ -512,11 +524,6 @@ class FakeDriver:
             raise Refused(INVALID)
         self._get(function, Function).shared = value
         return ()
-
-    def do_cuFuncGetParamInfo(self, function: Any, index: int) -> tuple[int, int]:
-        if index >= self._count(self._get(function, Function).name):
-            raise Refused(INVALID)
-        return 8 * index, 8
 
     def _count(self, name: str) -> int:
         if name in self.parameters:

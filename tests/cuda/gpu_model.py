@@ -90,7 +90,7 @@ def moved_to_gpu(artifact: Artifact, kernels: Kernels, target: str = "sm_90") ->
             number = f"plan.{len(programs)}"
             blobs.append(Blob(number, "plan", plan.encode()))
             blobs += [
-                Blob(i.blob, "cubin", fake_cubin(int(target[3:]), i.symbol))
+                Blob(i.blob, "cubin", fake_cubin(int(target[3:]), i.symbol, parameters=kernels.parameters[i.symbol]))
                 for i in plan.instructions
                 if isinstance(i, Kernel)
             ]
@@ -142,9 +142,11 @@ def write_gpu_line(
             )  # fmt: skip
             for step in plan.instructions:
                 if isinstance(step, Kernel):
-                    blobs.append(Blob(step.blob, "cubin", fake_cubin(int(target[3:].rstrip("a")), step.symbol)))
+                    count, arch = kernels.parameters[step.symbol], int(target[3:].rstrip("a"))
+                    blobs.append(Blob(step.blob, "cubin", fake_cubin(arch, step.symbol, parameters=count)))
                     if ptx:
-                        text = f".version 9.0\n.target {target}\n.visible .entry {step.symbol}(\n".encode()
+                        taken = ",\n".join(f".param .u64 {step.symbol}_param_{i}" for i in range(count))
+                        text = f".version 9.0\n.target {target}\n.visible .entry {step.symbol}(\n{taken})\n".encode()
                         text += b"griddepcontrol.wait;\n" if waits else b""
                         blobs.append(Blob(step.blob.removesuffix("cubin") + "ptx", "ptx", text))
     header = line_model.header(programs, row_independent=not mix, name=name)

@@ -76,6 +76,21 @@ def test_a_step_is_one_graph_launch_and_no_synchronisation(pair: Callable[..., P
     assert results[0].loss > 0
 
 
+@pytest.mark.parametrize("bulk", [None, 0])
+def test_a_sound_program_makes_no_call_that_the_driver_refuses(pair: Callable[..., Pair], bulk: int | None) -> None:
+    """Tools that watch the driver report each refusal as an error of the program."""
+    one = pair(bulks=bulk is None, options={"bulk": bulk})
+    for step in range(5):
+        one.gpu.train_step(**batch(step))
+    one.gpu.train_steps([batch(5), batch(6), batch(7)])
+    one.gpu.predict(x=batch(0, 5)["x"])
+    one.gpu.evaluate(**batch(3, 11))
+    one.gpu.restore(one.gpu.state_tensors(), 3)
+    one.gpu.close()
+    assert not one.fake.refused
+    assert one.fake._called("cuMemFree", FakeDriver.do_cuMemFree, (1,))[0] and one.fake.refused  # they are counted
+
+
 def test_bulk_0_is_one_launch_and_one_synchronisation_an_instruction(pair: Callable[..., Pair]) -> None:
     one = pair(options={"bulk": 0})
     before = one.gpu.counters

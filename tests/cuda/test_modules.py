@@ -11,7 +11,8 @@ from fake_driver import FakeDriver, fake_cubin
 
 from dslc.base.errors import ArtifactError, EnvironmentFault
 from dslc.runtime.cuda import device as devices
-from dslc.runtime.cuda.modules import Modules, check_cubin, check_ptx
+from dslc.runtime.cuda.code import check_cubin, check_ptx, cubin_parameters, ptx_parameters
+from dslc.runtime.cuda.modules import Modules
 
 
 def with_sections(count: int, offset: int, size: int, kind: int = 1) -> bytes:
@@ -60,9 +61,14 @@ def test_ptx_is_text() -> None:
             check_ptx(bad, "k.ptx")
 
 
+def ptx(symbol: str) -> str:
+    taken = ", ".join(f".param .u64 {symbol}_param_{i}" for i in range(2))
+    return f".version 9.0\n.visible .entry {symbol}({taken})\n"
+
+
 def code(arch: int, *symbols: str) -> dict[str, memoryview]:
     found = {f"{s}.cubin": memoryview(fake_cubin(arch, s)) for s in symbols}
-    return found | {f"{s}.ptx": memoryview(b".version 9.0 // " + s.encode()) for s in symbols}
+    return found | {f"{s}.ptx": memoryview(ptx(s).encode()) for s in symbols}
 
 
 def nothing(driver: Any, grid: Any, block: Any, a: int, b: int) -> None: ...
@@ -118,6 +124,37 @@ def test_a_kernel_that_is_not_what_the_plan_says(
     machine({"k": nothing})
     with devices.device(0) as device, pytest.raises(ArtifactError, match=words):
         Modules(device, code(90, "k"), (9, 0), False).function("k.cubin", "k", **ASK | change)
+
+
+def test_what_a_kernel_takes_is_read_from_its_code() -> None:
+    for count in (0, 1, 7, 300):
+        data = fake_cubin(90, "k", "other", parameters=count)
+        check_cubin(data, (9, 0), "")
+        assert cubin_parameters(data, "k", "") == cubin_parameters(data, "other", "") == [8] * count
+        assert cubin_parameters(data, "elsewhere", "") == []
+    text = ".visible .entry k(\n\t.param .u64 .ptr .global .align 16 k_param_0,\n\t.param .f32 k_param_1,\n"
+    text += "\t.param .align 8 .b8 k_param_2[24], .param .s32 k_param_3\n)\n.maxntid 32\n{ ld.param.u64 %r; }"
+    assert ptx_parameters(text.encode(), "k") == [8, 4, 24, 4]
+    assert ptx_parameters(b".entry k()", "k") == [] == ptx_parameters(text.encode(), "kk")
+
+
+def test_code_whose_parameters_cannot_be_read() -> None:
+    good = fake_cubin(90, "k", parameters=3)
+    at = good.index(struct.pack("<BBHIH", 4, 0x17, 12, 0, 1))
+    lacks = good[: at + 8] + struct.pack("<H", 9) + good[at + 10 :]
+    nameless = good[:62] + struct.pack("<H", 99) + good[64:]
+    for bad, words in ((lacks, "lacks parameters"), (nameless, "no names")):
+        check_cubin(bad, (9, 0), "k.cubin")
+        with pytest.raises(ArtifactError, match=words) as caught:
+            cubin_parameters(bad, "k", "k.cubin")
+        assert caught.value.code == "R301" and caught.value.place == "k.cubin"
+    for end in range(at, at + 40):  # whatever a section holds, it is read within its bounds
+        row = len(good) - 2 * 64
+        cut = good[: row + 32] + struct.pack("<Q", end - 64) + good[row + 40 :]
+        try:
+            assert cubin_parameters(cut, "k", "") in ([8] * n for n in range(4))
+        except ArtifactError as error:
+            assert error.code == "R301"
 
 
 def test_code_that_is_not_there(machine: Callable[..., FakeDriver]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -16,7 +17,14 @@ from dslc.cli.commands.build import _contractions
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda import vendor
-from dslc.compiler.codegen.cuda.vendor import LEAST_WORK, WORKSPACE, VendorConv, VendorGemm, vendor_call
+from dslc.compiler.codegen.cuda.vendor import (
+    LEAST_WORK,
+    WORKSPACE,
+    VendorConv,
+    VendorGemm,
+    vendor_call,
+    workspace_bytes,
+)
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.finished import facts_of
 from dslc.compiler.ir.graph import Input, Kind, Node
@@ -60,7 +68,7 @@ def convolution(name: str, x: tuple[int, ...], w: tuple[int, ...], last: bool, *
 def called(made: Node) -> Any:
     found = vendor_call(made)
     assert isinstance(found, Launch), found
-    assert found.reads == made.inputs and found.writes == (made.out, Scratch(0, WORKSPACE))
+    assert found.reads == made.inputs and found.writes == (made.out, Scratch(0, workspace_bytes(found.spec)))
     return found.spec
 
 
@@ -167,14 +175,32 @@ def test_plans_of_models(model: str, size: int, options: dict[str, Any]) -> None
     if model == "resnet50.nn":
         assert len(graphs) == 52 + 53 + 52
         assert [what for what in rest if what.startswith("conv")] == ["conv (few channels)"]
-    for call in (*gemms, *graphs):
-        assert call.workspace is not None and plan.buffers[call.workspace].bytes == WORKSPACE
+    made = (found.spec for found in map(vendor_call, program.kernels) if isinstance(found, Launch))
+    wanted = Counter(map(workspace_bytes, made))
+    given = Counter(plan.buffers[call.workspace].bytes for call in (*gemms, *graphs) if call.workspace is not None)
+    assert given == wanted and max(given) <= WORKSPACE
     own = programs(model, size, "own", **options)
     assert not any(isinstance(i, Gemm | GraphOp) for i in plan_of(own).instructions)
     assert program.memory.work_bytes <= own.memory.work_bytes + WORKSPACE + 64  # all calls work in the same bytes
     blobs = {i.blob: BlobInfo("cubin", 1) for i in plan.instructions if hasattr(i, "blob")}
     state = max(b.end for b in plan.buffers if b.region == "state")
     check(plan, state, 0, program.memory.io_bytes, program.memory.work_bytes, blobs=blobs)
+
+
+@pytest.mark.parametrize("made", [*MATMULS, *CONVS], ids=str)
+def test_a_call_is_given_no_more_to_work_in_than_it_can_need(made: Node) -> None:
+    spec = called(made)
+    count, rows, columns, added = spec.product
+    products = 2 * count * rows * columns * added
+    # a gradient of an image with strides as a product: with the zeros between
+    assert products == made.op.cost(made).flops or (products > made.op.cost(made).flops and spec.kind == "conv_dgrad")
+    need = 4 * count * (rows * added + added * columns + rows * columns * (added // 32 + 1)) + (64 << 10)
+    assert 64 << 10 <= workspace_bytes(spec) <= min(WORKSPACE, need + 512)
+
+
+def test_a_larger_call_is_given_no_less() -> None:
+    found = [workspace_bytes(called(matmul((2**i, 512), (512, 256)))) for i in range(4, 20)]
+    assert found == sorted(found) and found[0] < 2 << 20 and found[-1] == WORKSPACE
 
 
 def said_of(result: pipeline.BuildResult) -> list[str]:

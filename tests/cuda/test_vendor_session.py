@@ -113,7 +113,9 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Kernels]
             number = f"plan.{len(programs)}"
             blobs.append(Blob(number, "plan", plan.encode()))
             blobs += [
-                Blob(i.blob, "cubin", fake_cubin(90, i.symbol)) for i in plan.instructions if isinstance(i, Kernel)
+                Blob(i.blob, "cubin", fake_cubin(90, i.symbol, parameters=kernels.parameters[i.symbol]))
+                for i in plan.instructions
+                if isinstance(i, Kernel)
             ]
             entry = {f: getattr(program, f) for f in ("entry", "io_bytes", "context_bytes", "provider", "lower_bound")}
             programs.append({**entry, "target": target, "sizes": dict(program.sizes), "plan": number,

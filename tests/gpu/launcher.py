@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dslc.runtime.cuda.code import cubin_parameters
+
 #: What stands behind every block of memory, to show writes beyond it.
 GUARD = np.full(64, 0xA5, np.uint8)
 
@@ -86,15 +88,8 @@ class Gpu:
             self.modules[symbol] = self.call("cuModuleLoadData", cubin)
         found = self.call("cuModuleGetFunction", self.modules[symbol], symbol.encode())
         if int(found) not in self.parameters:
-            self.parameters[int(found)] = self._parameters(found)
+            self.parameters[int(found)] = len(cubin_parameters(cubin, symbol, symbol))
         return found
-
-    def _parameters(self, kernel: Any) -> int:
-        """How many arguments a kernel takes."""
-        count = 0
-        while not int(self.driver.cuFuncGetParamInfo(kernel, count)[0]):
-            count += 1
-        return count
 
     def launch(
         self,

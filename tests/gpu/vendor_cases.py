@@ -46,7 +46,7 @@ def convolution(kind: str, x: Sequence[int], w: Sequence[int], dtype: str, **att
 def describe(store: Writer, name: str, node: Node, **more: Any) -> dict[str, Any] | None:
     """A case of the store; None for a node that no library takes."""
     from dslc.compiler.codegen.cuda.lower import lower
-    from dslc.compiler.codegen.cuda.vendor import WORKSPACE, vendor_call
+    from dslc.compiler.codegen.cuda.vendor import vendor_call
     from dslc.compiler.codegen.launch import Launch
     from dslc.runtime.plan import Buffer, Plan
 
@@ -58,7 +58,7 @@ def describe(store: Writer, name: str, node: Node, **more: Any) -> dict[str, Any
     for dtype, shape in zip(dtypes, call.spec.shapes, strict=True):
         buffers.append(Buffer("work", end, dtype, shape))
         end += -(-buffers[-1].bytes // 256) * 256
-    buffers.append(Buffer("work", end, "u8", (WORKSPACE,)))
+    buffers.append(Buffer("work", end, "u8", (call.scratch[0].bytes,)))
     plan = Plan(tuple(buffers), (), (), (), (), (call.spec.instruction((0, 1, 2), 3, 0),), (name,))
     launches = lower(node) or []
     places: dict[Any, int] = {v: i for i, v in enumerate((*node.inputs, node.out))}

@@ -20,8 +20,12 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, flag_attr, int_attr, int_tuple
 from dslc.runtime.instructions import Gemm, GraphOp
 
-#: Bytes that an algorithm may work in, and some to align them: one block a call, all calls in the same bytes.
+#: Bytes that an algorithm may work in at most, and some to align them.
 WORKSPACE: Final = (32 << 20) + 256
+#: Of a small call, what it can need: room for counters, and a part of the result for each so many of the products that
+#: are added up, as a library may share a sum among blocks that do that many each.
+_COUNTERS: Final = 64 << 10
+_ADDED_AT_ONCE: Final = 32
 #: Multiply-adds from which on a call is worth it: below, a launch takes longer than the product.
 LEAST_WORK: Final = 1 << 20
 _CHANNELS: Final = 8  # of 16-bit images: what tensor cores read at once
@@ -51,6 +55,11 @@ class VendorGemm:
     def shapes(self) -> tuple[Shape, Shape, Shape]:
         """Those of the operands, the result last, as the library is told them."""
         return self.a, self.b, self.out
+
+    @property
+    def product(self) -> tuple[int, int, int, int]:
+        """How many matrices, their rows and columns, and how many products are added for each element."""
+        return prod(self.out[:-2]), *self.out[-2:], self.a[-2 if self.transpose_a else -1]
 
     def instruction(self, operands: Sequence[int], workspace: int, where: int) -> Gemm:
         """The call on buffers of a plan. It names no algorithm: the library chooses, on the GPU that runs it."""
@@ -83,6 +92,21 @@ class VendorConv:
         """As of ``VendorGemm``."""
         return (*self.inputs, self.out)
 
+    @property
+    def product(self) -> tuple[int, int, int, int]:
+        """As of ``VendorGemm``: one matrix, of patches of an image by weights; or of a gradient of either."""
+        image, weight = {
+            "conv": (self.out, self.inputs[1]), "conv_dgrad": self.inputs, "conv_wgrad": (self.inputs[1], self.out)
+        }[self.kind]  # fmt: skip
+        channel = -1 if self.last else 1
+        places, out, into = prod(image) // image[channel], weight[0], weight[channel]
+        window = prod(weight) // (out * into)
+        if self.kind == "conv":
+            return 1, places, out, into * window
+        if self.kind == "conv_wgrad":
+            return 1, out, into * window, places
+        return 1, prod(self.out) // into, into, out * window
+
     def instruction(self, operands: Sequence[int], workspace: int, where: int) -> GraphOp:
         """As of ``VendorGemm``."""
         first, second, out = operands
@@ -114,7 +138,16 @@ def vendor_call(node: Node) -> Launch | str | None:
         return None
     if isinstance(found, str):
         return found
-    return Launch(found, node.inputs, (node.out, Scratch(0, WORKSPACE)))
+    return Launch(found, node.inputs, (node.out, Scratch(0, workspace_bytes(found))))
+
+
+def workspace_bytes(call: VendorGemm | VendorConv) -> int:
+    """Bytes that a call is given to work in, in which calls one after another take turns: as many as any call has, or
+    what a small one can need: both factors laid out anew in f32, an image as its patches, and the parts of sums."""
+    count, rows, columns, added = call.product
+    parts = -(-added // _ADDED_AT_ONCE)
+    need = 4 * count * (rows * added + added * columns + rows * columns * parts) + _COUNTERS
+    return min(WORKSPACE, -(-need // 256) * 256 + 256)
 
 
 def census(nodes: Iterable[Node]) -> tuple[Counter[str], Counter[str]]:

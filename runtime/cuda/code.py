@@ -1,0 +1,100 @@
+"""Code for a GPU as data: what is a whole cubin or PTX, and what its kernels take, read without asking the driver.
+
+The driver tells of one parameter at a time, and where there is none it refuses the call: whoever counts parameters by
+asking makes an error that tools like compute-sanitizer report of a sound program. The files say it themselves.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from dslc.base.errors import ArtifactError
+
+_CUDA_MACHINE: Final = 190  # EM_CUDA
+_SECTION_HEADER: Final = 64
+_NO_BITS: Final = 8  # SHT_NOBITS: a section without bytes in the file
+_SIZED: Final = 4  # EIFMT_SVAL: an attribute of `.nv.info` that bytes follow, as many as it says
+_PARAMETER: Final = 0x17  # EIATTR_KPARAM_INFO: u32 0, u16 number, u16 offset, u32 of which the upper 14 bits are a size
+_PTX_PARAMETER: Final = re.compile(r"\.param(?:\s+\.align\s+\d+)?\s+\.[a-z]+(\d+)\b[^,\[]*(?:\[(\d+)\])?")
+
+
+def check_cubin(data: bytes | memoryview, capability: tuple[int, int], place: str) -> None:
+    """Raise ArtifactError R301 unless ``data`` is an ELF file for NVIDIA GPUs, of this architecture, with all its
+    sections within. The driver is given nothing else."""
+    if len(data) < 64 or bytes(data[:7]) != b"\x7fELF\x02\x01\x01":
+        raise _refuse("that is no ELF file of 64 bits", place)
+    _, machine, _, _, _, sections, flags, size, _, _, entry, count, _ = struct.unpack_from("<HHIQQQIHHHHHH", data, 16)
+    if machine != _CUDA_MACHINE or size != 64:
+        raise _refuse("that is not for NVIDIA GPUs", place)
+    # The architecture is the second byte of the flags since version 8 of the ABI, the first before.
+    architecture = flags >> 8 & 0xFF if data[8] >= 8 else flags & 0xFF
+    if architecture != 10 * capability[0] + capability[1]:
+        wanted = f"sm_{capability[0]}{capability[1]}"
+        raise _refuse(f"for sm_{architecture}, where one for {wanted} was expected", place)
+    if count and (entry != _SECTION_HEADER or sections + entry * count > len(data)):
+        raise _refuse("whose table of sections ends behind the file", place)
+    for index in range(count):
+        _, kind, _, _, offset, length = struct.unpack_from("<IIQQQQ", data, sections + entry * index)
+        if kind != _NO_BITS and offset + length > len(data):
+            raise _refuse(f"whose section {index} ends behind the file", place)
+
+
+def check_ptx(data: bytes | memoryview, place: str) -> None:
+    """Raise ArtifactError R301 unless ``data`` is ASCII without NUL."""
+    text = bytes(data)
+    if not text.isascii() or b"\0" in text:
+        raise ArtifactError("R301", "PTX that is no plain text", place=place, help="build the artifact again")
+
+
+def _refuse(why: str, place: str) -> ArtifactError:
+    return ArtifactError("R301", f"a cubin {why}", place=place, help="build the artifact again")
+
+
+def cubin_parameters(data: bytes | memoryview, symbol: str, place: str) -> list[int]:
+    """Bytes of each of a kernel's parameters, of a cubin that was checked; [] for a kernel that it does not hold.
+    ArtifactError R301 where they cannot be read."""
+    found: dict[int, int] = {}
+    for name, content in _sections(data, place):
+        if name != f".nv.info.{symbol}":
+            continue
+        at = 0
+        while at + 4 <= len(content):
+            form, attribute, length = struct.unpack_from("<BBH", content, at)
+            at += 4
+            if form != _SIZED:
+                continue
+            if attribute == _PARAMETER and length >= 12 and at + 12 <= len(content):
+                _, number, _, bits = struct.unpack_from("<IHHI", content, at)
+                found[number] = bits >> 18
+            at += length
+    if sorted(found) != [*range(len(found))]:
+        raise _refuse(f"whose kernel {symbol} lacks parameters", place)
+    return [found[number] for number in range(len(found))]
+
+
+def _sections(data: bytes | memoryview, place: str) -> Iterator[tuple[str, bytes]]:
+    """Name and content of each section with bytes in the file."""
+    [table] = struct.unpack_from("<Q", data, 40)
+    count, of_names = struct.unpack_from("<HH", data, 60)
+    if not count:
+        return
+    rows = [struct.unpack_from("<IIQQQQ", data, table + _SECTION_HEADER * index) for index in range(count)]
+    if of_names >= count or rows[of_names][1] == _NO_BITS:
+        raise _refuse("whose sections have no names", place)
+    names = bytes(data[rows[of_names][4] : rows[of_names][4] + rows[of_names][5]])
+    for start, kind, _, _, offset, length in rows:
+        if kind != _NO_BITS:
+            name = names[start:].partition(b"\0")[0]
+            yield name.decode("latin-1"), bytes(data[offset : offset + length])
+
+
+def ptx_parameters(data: bytes | memoryview, symbol: str) -> list[int]:
+    """As ``cubin_parameters``, of PTX."""
+    text = bytes(data).decode("ascii")
+    entry = re.search(rf"\.entry\s+{re.escape(symbol)}\s*\(([^)]*)\)", text)
+    if entry is None:
+        return []
+    return [int(bits) // 8 * int(count or 1) for bits, count in _PTX_PARAMETER.findall(entry[1])]
