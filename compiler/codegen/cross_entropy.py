@@ -21,53 +21,56 @@ class _Entropy:
         self.smoothing = float_attr(node.attrs, "smoothing")
         self.x, self.classes = self.rows.input(0), Classes(self.rows, self.rows.input(1))
 
-    def loss(self) -> tuple[Expr, Expr]:
-        """The loss, and the log of the sum of exponentials; leaves a stage of the row open."""
-        rows, x, classes = self.rows, self.x, self.classes
-        top = rows.extreme("max", x)
+    def loss(self) -> tuple[Expr, Expr, Expr]:
+        """The loss, the greatest logit, and the sum of exponentials relative to it; leaves a stage of the row open.
+
+        Logits are read as their distance from the greatest, which is exact for those that count, and the logarithm is
+        added to distances: a common offset of the logits never meets it."""
+        rows, classes = self.rows, self.classes
+        top = rows.extreme("max", self.x)
         rows.b.element()
-        added = [call("exp", x - top), select(classes.hit(), x, 0.0), *[x] * bool(self.smoothing)]
+        apart = self.x - top
+        added = [call("exp", apart), select(classes.hit(), apart, 0.0), *[apart] * bool(self.smoothing)]
         below, own, *every = (rows.b.reduce("sum", value) for value in [rows.let(each) for each in added])
         rows.b.row()
-        lse = rows.let(call("log", below) + top)
-        loss = (lse - own) * (1 - self.smoothing)
+        rest = rows.let(call("log", below))
+        loss = (rest - own) * (1 - self.smoothing)
         if every:
-            loss = loss + (lse - every[0] / float(rows.count)) * self.smoothing
-        return classes.checked(rows.let(loss)), lse
+            loss = loss + (rest - every[0] / float(rows.count)) * self.smoothing
+        return classes.checked(rows.let(loss)), top, below
 
-    def slope(self, lse: Expr, dy: Expr) -> Expr:
-        """The gradient of an element, in a stage of elements."""
-        rows = self.rows
+    def slope(self, top: Expr, below: Expr, dy: Expr) -> Expr:
+        """The gradient of an element, in a stage of elements; a stage of the row is open."""
+        rows, even = self.rows, self.smoothing / self.rows.count
+        pace, own = rows.let(dy / below), rows.let(dy * (even + (1 - self.smoothing)))
+        others = rows.let(dy * even) if even else None
         rows.b.element()
         hit = rows.let(self.classes.hit(), DType.B1)
-        share = call("exp", self.x - lse)
-        if self.smoothing:
-            share = share - self.smoothing / rows.count
-        found = select(hit, share - (1 - self.smoothing), share) * dy  # one tree: of 16 bits it is computed as such
-        return self.classes.checked(found)
+        share = call("exp", self.x - top) * pace
+        found = select(hit, share - own, share if others is None else share - others)
+        return self.classes.checked(found)  # one tree: of 16 bits it is computed as such
 
 
 def softmax_cross_entropy(node: Node) -> list[Launch]:
-    region = _Entropy(node, ["row"], ["row", "row"])
-    loss, lse = region.loss()
-    region.rows.store(0, loss)
-    region.rows.store(1, lse)
+    region = _Entropy(node, ["row"], ["row"] * 3)
+    for number, value in enumerate(region.loss()):
+        region.rows.store(number, value)
     return region.rows.launch()
 
 
 def softmax_cross_entropy_grad(node: Node) -> list[Launch]:
-    region = _Entropy(node, ["row", "row", "row"], ["x"])
-    region.rows.store(0, region.slope(region.rows.input(2), region.rows.input(3)))
+    region = _Entropy(node, ["row"] * 4, ["x"])
+    region.rows.store(0, region.slope(*(region.rows.input(i) for i in (2, 3, 4))))
     return region.rows.launch()
 
 
 def softmax_cross_entropy_both(node: Node) -> list[Launch]:
     region = _Entropy(node, ["row"] * (len(node.inputs) - 1), ["row", "x"])
-    loss, lse = region.loss()
+    loss, top, below = region.loss()
     rows = region.rows
     rows.store(0, loss)
     dy = rows.input(2) if len(node.inputs) > 2 else rows.let(as_expr(float_attr(node.attrs, "dy")), node.types[0].dtype)
-    rows.store(1, region.slope(lse, dy))
+    rows.store(1, region.slope(top, below, dy))
     return rows.launch()
 
 

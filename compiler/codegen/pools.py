@@ -88,8 +88,8 @@ def adaptive_maxpool(node: Node) -> list[Launch]:
 
 
 def _greatest(node: Node, runs: Sequence[Run], in_image: bool) -> list[Launch]:
-    """The greatest element of each run, nan before any number, and the place of the first that is equal: in the image,
-    or in the window, where padding counts as minus infinity."""
+    """The first of the greatest elements of each run, nan before any number, and its place: in the image, or in the
+    window, where padding counts as minus infinity."""
     g = Gathered(node, runs)
     where, mask, _ = g.element()
     top = g.b.reduce("max", g.let(select(mask, g.b.fetch(0, where, mask), -math.inf)))
@@ -100,8 +100,15 @@ def _greatest(node: Node, runs: Sequence[Run], in_image: bool) -> list[Launch]:
     if in_image:
         equal, place, none = call("and", mask, equal), where, math.prod(r.size for r in runs)
     first = g.b.reduce("min", g.place(select(equal, place, none)))
-    g.b.row()
-    g.store(top)
+    if in_image:
+        g.b.row()
+        g.store(g.b.fetch(0, first))
+    else:  # both zeros are equal, so the first of them is not ``top`` itself
+        where, mask, _ = g.element()
+        x = select(call("and", mask, call("eq", g.place(g.b.index), first)), g.b.fetch(0, where, mask), -math.inf)
+        found = g.b.reduce("max", g.let(x))
+        g.b.row()
+        g.store(found)
     g.store(first, 1)
     return g.launch()
 

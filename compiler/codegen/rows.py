@@ -17,7 +17,7 @@ from dslc.compiler.ops.fused import expanded, packed_inputs
 from dslc.compiler.ops.fused_sums import finish_of, full_shape, parted
 
 #: Of an argument: "x" like the whole tensor, "bits" so too, of b1 as bits, "row" without the inner axes, "along" the
-#: inner axes alone, or strides.
+#: inner axes alone, "first" like x, of which each row sees its first element alone, or strides.
 Kind = str | tuple[int, ...]
 
 
@@ -60,8 +60,10 @@ class Rows:
             return Access(type.dtype, dense([self.shape[a] for a in self.kept]) + inner)
         if kind == "along":
             return Access(type.dtype, (0,) * len(self.kept) + dense([self.shape[a] for a in self.over]))
-        strides = dense(self.shape) if kind in ("x", "bits") else kind
+        strides = dense(self.shape) if kind in ("x", "bits", "first") else kind
         assert not isinstance(strides, str)
+        if kind == "first":
+            strides = tuple(0 if a in self.over else s for a, s in enumerate(strides))
         dtype, bits = (DType.B1, True) if kind == "bits" else (type.dtype, False)
         return Access(dtype, tuple(strides[a] for a in (*self.kept, *self.over)), bits=bits)
 
@@ -118,7 +120,8 @@ def extreme(node: Node) -> list[Launch]:
     rows = _reduction(node)
     found = rows.extreme(node.op.name, rows.input(0))
     rows.b.row()
-    rows.store(0, found)
+    # of zeros the greatest is either, as the order has it: the sum makes it 0.0
+    rows.store(0, found + 0.0 if rows.dtype.is_float else found)
     return rows.launch()
 
 
@@ -238,7 +241,7 @@ class Classes:
 def nll(node: Node) -> list[Launch]:
     rows = _along(node, ["x", "row"], ["row"])
     classes = Classes(rows, rows.input(1))
-    own = rows.sum(select(classes.hit(), rows.input(0), 0.0))
+    own = rows.extreme("max", select(classes.hit(), rows.input(0), -math.inf))  # a sum would lose a zero's sign
     rows.b.row()
     rows.store(0, classes.checked(-own))
     return rows.launch()

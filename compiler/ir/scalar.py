@@ -116,7 +116,9 @@ def evaluate(expr: Expr, args: Sequence[Any]) -> Any:
         case "round":
             return np.rint(values[0])
         case "min" | "max":
-            return getattr(np, expr.function + "imum")(*values)
+            from dslc.compiler.ir.special import larger, lesser
+
+            return (larger if expr.function == "max" else lesser)(*map(np.asarray, values))
         case "and" | "or" | "not":
             return getattr(np, "logical_" + expr.function)(*values)
     names = {

@@ -1,4 +1,5 @@
-"""What numpy does not have, or not fast: erf, and a choice without branches.
+"""What numpy does not have, or not fast, or not the same everywhere: erf, a choice without branches, and the greater
+and the lesser of zeros.
 
 erf: up to 1, ``erf(x) = x * p(x^2)``. Above, ``erf(x) = 1 - exp(-x^2) / x * q((x - 2.5) / (x + 2.5))``, up to where the
 result rounds to 1. ``p`` and ``q`` interpolate at Chebyshev nodes; their coefficients were computed with 90 digits from
@@ -113,6 +114,22 @@ def _erf_of_block(x: Array) -> Array:
     far = 1 - np.exp(-outer * outer) / outer * _polynomial(tail, (outer - 2.5) / (outer + 2.5))
     # nan compares false with everything and takes the inner branch, which carries it on
     return choose(size >= 1, np.copysign(far, x), near)
+
+
+def larger(x: Array, y: Array) -> Array:
+    """The greater of two, nan where either is; of zeros 0.0 is greater than -0.0 (IEEE 754-2019's maximum). numpy's own
+    leaves the sign to the processor's instruction."""
+    import numpy as np
+
+    # the sum of two zeros is -0.0 where both are
+    return np.where((x == 0) & (y == 0), x + y, np.maximum(x, y))
+
+
+def lesser(x: Array, y: Array) -> Array:
+    """The lesser of two, nan where either is; of zeros -0.0 is less than 0.0 (IEEE 754-2019's minimum)."""
+    import numpy as np
+
+    return np.where((x == 0) & (y == 0), -(-x - y), np.minimum(x, y))
 
 
 def choose(condition: Array, x: Array, y: Array) -> Array:

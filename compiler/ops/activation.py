@@ -10,13 +10,14 @@ from dslc.compiler.ir.function import Call, Function, Operand, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, register
 from dslc.compiler.ir.scalar import Expr
-from dslc.compiler.ir.special import choose
+from dslc.compiler.ir.special import choose, larger
 from dslc.compiler.ops.attrs import float_attr
 from dslc.compiler.ops.constant import constant
 from dslc.compiler.ops.elementwise import Elementwise, Gradients, Unary, add, mul, only, scaled, sub
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.logic import gt, le
 from dslc.compiler.ops.selection import where
+from dslc.compiler.ops.transcendental import exp
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
@@ -34,7 +35,7 @@ def _logistic_tree(x: Expr) -> Expr:
 
 
 class Relu(Elementwise):
-    """relu(x): ``max(x, 0)``. Its gradient at 0 is 0.
+    """relu(x): ``max(x, 0)``, 0.0 of -0.0. Its gradient at 0 is 0.
 
     given: x: [B, 8]
     >>> relu(x)
@@ -48,7 +49,7 @@ class Relu(Elementwise):
         return tree.call("max", xs[0], 0)
 
     def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
-        return np.maximum(xs[0], xs[0].dtype.type(0))
+        return larger(xs[0], xs[0].dtype.type(0))
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         zero = constant(b, 0.0, node.out)
@@ -80,7 +81,7 @@ class Elu(Elementwise):
     name = "elu"
     arity = 1
     accepts = "float"
-    needs = (frozenset({"x0", "y0"}),)
+    needs = (frozenset({"x0"}),)
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
         return tree.select(xs[0] > 0, xs[0], tree.call("expm1", xs[0]) * float_attr(attrs, "alpha"))
@@ -89,8 +90,8 @@ class Elu(Elementwise):
         return choose(xs[0] > 0, xs[0], np.asarray(np.expm1(xs[0]) * xs[0].dtype.type(attrs["alpha"])))
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        x, y, dy = node.inputs[0], node.out, only(dys)
-        slope = b(add, y, constant(b, float_attr(node.attrs, "alpha"), y))
+        x, dy = node.inputs[0], only(dys)
+        slope = scaled(b, float_attr(node.attrs, "alpha"), b(exp, x))  # not y + alpha, which cancels far below 0
         return (b(where, b(gt, x, constant(b, 0.0, x)), dy, b(mul, dy, slope)),)
 
 

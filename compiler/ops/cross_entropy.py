@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from dslc.base.errors import DataError
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, NoGradient, Op, register
 from dslc.compiler.ir.sizes import Size
@@ -42,18 +41,11 @@ def check_classes(op: str, x: TensorType, target: TensorType, axis: int) -> Tens
     return TensorType(_WIDE.get(x.dtype, x.dtype), rest)
 
 
-def _places(op: str, target: Array, classes: int, axis: int, ignore: int | None) -> tuple[Array, Array]:
-    """The target as an index along ``axis`` (0 where ignored), and where it counts; raises DataError R103."""
+def _places(target: Array, classes: int, axis: int, ignore: int | None) -> tuple[Array, Array, Array]:
+    """The target as an index along ``axis`` (0 where it is none), where it counts, and where it is no class."""
     counts = np.ones(target.shape, bool) if ignore is None else target != ignore
-    wrong = counts & ((target < 0) | (target >= classes))
-    if wrong.any():
-        raise DataError(
-            "R103",
-            f"a target of `{op}` is {target[wrong].flat[0]}, there are {classes} classes",
-            place=f"element {[int(i) for i in np.argwhere(wrong)[0]]}",
-            help=f"targets from 0 to {classes - 1}; `ignore_index` for places that do not count",
-        )
-    return np.expand_dims(np.where(counts, target, 0).astype(np.int64), axis), counts
+    wrong = (target < 0) | (target >= classes)
+    return np.expand_dims(np.where(counts & ~wrong, target, 0).astype(np.int64), axis), counts, wrong
 
 
 def _class_range(node: Node, index: int) -> tuple[int, Size] | None:
@@ -82,40 +74,44 @@ class SoftmaxCrossEntropy(Op):
     """softmax_cross_entropy(logits, target): ``-log(softmax(logits)[target])`` along ``axis``, one value per target.
 
     Attributes: ``axis`` (from 0); ``smoothing`` s: the target's probability is ``1 - s``, and s is shared evenly by all
-    classes, as in PyTorch; ``ignore_index``, if there: targets of this value give 0. Outputs: the loss, and the log of
-    the sum of exponentials, which the gradient reads; both like the target, f32 for 16-bit floats. A target outside
-    0 <= t < classes is an error in the data (R103).
+    classes, as in PyTorch; ``ignore_index``, if there: targets of this value give 0. Outputs: the loss, and what the
+    gradient reads: the greatest logit, and the sum of the exponentials of all logits less that one; all like the
+    target, f32 for 16-bit floats. Logits count by their distance from the greatest alone, so a common offset costs no
+    digits. A target outside 0 <= t < classes gives nan; of the data it is refused at the entrance (R103).
     """
 
     name = "softmax_cross_entropy"
-    needs = (frozenset({"x0", "x1", "y1"}),)
+    needs = (frozenset({"x0", "x1", "y1", "y2"}),)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         logits, target = types
         rest = check_classes("cross_entropy", logits, target, int_attr(attrs, "axis"))
         if not 0 <= float_attr(attrs, "smoothing") <= 1:
             raise Mismatch(f"`smoothing` is {attrs['smoothing']}", "between 0 and 1, as 0.1", "E0209")
-        return rest, rest
+        return rest, rest, rest
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        if dys[1] is not None:
+        if any(dy is not None for dy in dys[1:]):
             raise NoGradient("no gradient flows through the statistics of `cross_entropy`")
         assert dys[0] is not None
         logits, target = node.inputs
-        return b(softmax_cross_entropy_grad, logits, target, node.outputs[1], dys[0], **node.attrs), None
+        return b(softmax_cross_entropy_grad, logits, target, *node.outputs[1:], dys[0], **node.attrs), None
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         logits, target = xs
         axis, smoothing, classes = attrs["axis"], attrs["smoothing"], logits.shape[attrs["axis"]]
-        place, counts = _places("cross_entropy", target, classes, axis, attrs.get("ignore_index"))
+        place, counts, wrong = _places(target, classes, axis, attrs.get("ignore_index"))
         inner = logits.dtype.type
         with np.errstate(all="ignore"):
             top = np.max(logits, axis=axis, keepdims=True)
-            lse = np.log(np.sum(np.exp(logits - top), axis=axis, keepdims=True)) + top
-            loss = inner(1 - smoothing) * (lse - np.take_along_axis(logits, place, axis))
+            apart = logits - top
+            below = np.sum(np.exp(apart), axis=axis, keepdims=True)
+            rest = np.log(below)
+            loss = inner(1 - smoothing) * (rest - np.take_along_axis(apart, place, axis))
             if smoothing:
-                loss += inner(smoothing) * (lse - np.mean(logits, axis=axis, keepdims=True))
-            return np.where(counts, loss.squeeze(axis), inner(0)), lse.squeeze(axis)
+                loss += inner(smoothing) * (rest - np.mean(apart, axis=axis, keepdims=True))
+            loss = np.where(wrong, inner(np.nan), loss.squeeze(axis))
+            return np.where(counts, loss, inner(0)), top.squeeze(axis), below.squeeze(axis)
 
     def cost(self, node: Node) -> Cost:
         return Cost(6 * prod(node.input_types[0].ints), _moved(node))
@@ -124,43 +120,47 @@ class SoftmaxCrossEntropy(Op):
         return _class_range(node, index)
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
-        return _rows(axes, int_attr(node.attrs, "axis"), (False, False))
+        return _rows(axes, int_attr(node.attrs, "axis"), (False, False, False))
 
 
 class SoftmaxCrossEntropyGrad(Op):
-    """softmax_cross_entropy_grad(logits, target, lse, dy): ``(exp(logits - lse) - wanted) * dy``.
+    """softmax_cross_entropy_grad(logits, target, top, below, dy): ``exp(logits - top) * (dy / below) - wanted * dy``.
 
-    ``wanted`` is the smoothed target; attributes as of ``softmax_cross_entropy``; 0 where the target is ignored.
+    ``wanted`` is the smoothed target; attributes as of ``softmax_cross_entropy``; 0 where the target is ignored, nan
+    where it is no class.
     """
 
     name = "softmax_cross_entropy_grad"
-    statistics = (2, 3)
+    statistics = (2, 3, 4)
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-        logits, target, lse, dy = types
-        assert lse == dy == check_classes("cross_entropy", logits, target, int_attr(attrs, "axis"))
+        logits, target, top, below, dy = types
+        assert top == below == dy == check_classes("cross_entropy", logits, target, int_attr(attrs, "axis"))
         return (logits,)
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
         raise NoGradient("the gradient of `cross_entropy` has no gradient of its own")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        logits, target, lse, dy = xs
+        logits, target, top, below, dy = xs
         axis, smoothing, classes = attrs["axis"], attrs["smoothing"], logits.shape[attrs["axis"]]
-        place, counts = _places("cross_entropy", target, classes, axis, attrs.get("ignore_index"))
+        place, counts, wrong = _places(target, classes, axis, attrs.get("ignore_index"))
         inner = logits.dtype.type
         with np.errstate(all="ignore"):
-            slope = np.exp(logits - np.expand_dims(lse, axis)) - inner(smoothing / classes)
-            at_target = np.take_along_axis(slope, place, axis) - inner(1 - smoothing)
+            slope = np.exp(logits - np.expand_dims(top, axis)) * np.expand_dims(dy / below, axis)
+            even, own = inner(smoothing / classes), inner(smoothing / classes + (1 - smoothing))
+            at_target = np.take_along_axis(slope, place, axis) - np.expand_dims(own * dy, axis)
+            if smoothing:
+                slope -= np.expand_dims(even * dy, axis)
             np.put_along_axis(slope, place, at_target, axis)
-            result = slope * np.expand_dims(dy, axis)
-        return (np.where(np.expand_dims(counts, axis), result, inner(0)),)
+            slope = np.where(np.expand_dims(wrong, axis), inner(np.nan), slope)
+        return (np.where(np.expand_dims(counts, axis), slope, inner(0)),)
 
     def cost(self, node: Node) -> Cost:
         return Cost(4 * prod(node.types[0].ints), _moved(node))
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
-        return _rows(axes, int_attr(node.attrs, "axis"), (True,)) if axes[1] == axes[2] == axes[3] else None
+        return _rows(axes, int_attr(node.attrs, "axis"), (True,)) if len({*axes[1:]}) == 1 else None
 
 
 class SoftmaxCrossEntropyBoth(Op):
@@ -173,7 +173,7 @@ class SoftmaxCrossEntropyBoth(Op):
     name = "softmax_cross_entropy_both"
 
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
-        loss, _ = softmax_cross_entropy.infer(types[:2], attrs)
+        loss, *_ = softmax_cross_entropy.infer(types[:2], attrs)
         assert list(types[2:]) == ([] if "dy" in attrs else [loss]), "dy is an input or an attribute"
         return loss, types[0]
 
@@ -181,9 +181,9 @@ class SoftmaxCrossEntropyBoth(Op):
         raise NoGradient("fusion comes after differentiation")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        loss, lse = softmax_cross_entropy.meaning(xs[:2], attrs)
+        loss, *statistics = softmax_cross_entropy.meaning(xs[:2], attrs)
         dy = xs[2] if len(xs) > 2 else np.full_like(loss, attrs["dy"])
-        return loss, *softmax_cross_entropy_grad.meaning([*xs[:2], lse, dy], attrs)
+        return loss, *softmax_cross_entropy_grad.meaning([*xs[:2], *statistics, dy], attrs)
 
     def cost(self, node: Node) -> Cost:
         return Cost(10 * prod(node.input_types[0].ints), _moved(node))
@@ -201,7 +201,7 @@ class Nll(Op):
     """nll(log_probs, target): ``-log_probs[target]`` along ``axis``, one value per target.
 
     Attributes ``axis`` (from 0) and ``ignore_index``, if there: targets of this value give 0. A target outside
-    0 <= t < classes is an error in the data (R103).
+    0 <= t < classes gives nan; of the data it is refused at the entrance (R103).
     """
 
     name = "nll"
@@ -219,8 +219,9 @@ class Nll(Op):
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, target = xs
         axis = attrs["axis"]
-        place, counts = _places("nll", target, x.shape[axis], axis, attrs.get("ignore_index"))
-        return (np.where(counts, -np.take_along_axis(x, place, axis).squeeze(axis), x.dtype.type(0)),)
+        place, counts, wrong = _places(target, x.shape[axis], axis, attrs.get("ignore_index"))
+        found = np.where(wrong, x.dtype.type(np.nan), -np.take_along_axis(x, place, axis).squeeze(axis))
+        return (np.where(counts, found, x.dtype.type(0)),)
 
     def cost(self, node: Node) -> Cost:
         return Cost(prod(node.types[0].ints), _moved(node))
@@ -235,7 +236,7 @@ class Nll(Op):
 class NllGrad(Op):
     """nll_grad(target, dy): ``-dy`` at each target along a new axis of ``classes`` places, 0 elsewhere.
 
-    Attributes as of ``nll``, and ``classes``.
+    Attributes as of ``nll``, and ``classes``. A target that is no class gives nan everywhere along the axis.
     """
 
     name = "nll_grad"
@@ -254,10 +255,11 @@ class NllGrad(Op):
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         target, dy = xs
         axis, classes = attrs["axis"], attrs["classes"]
-        place, counts = _places("nll", target, classes, axis, attrs.get("ignore_index"))
+        place, counts, wrong = _places(target, classes, axis, attrs.get("ignore_index"))
+        none, nan = dy.dtype.type(0), dy.dtype.type(np.nan)
         dx = np.zeros((*dy.shape[:axis], classes, *dy.shape[axis:]), dy.dtype)
-        np.put_along_axis(dx, place, np.expand_dims(np.where(counts, -dy, dy.dtype.type(0)), axis), axis)
-        return (dx,)
+        np.put_along_axis(dx, place, np.expand_dims(np.where(counts, -dy, none), axis), axis)
+        return (np.where(np.expand_dims(counts & wrong, axis), nan, dx),)
 
     def cost(self, node: Node) -> Cost:
         return Cost(prod(node.input_types[0].ints), _moved(node))

@@ -236,7 +236,7 @@ class Abs(Elementwise):
 
 
 class Sign(Elementwise):
-    """sign(x): -1, 0 or 1; nan of nan. No gradient flows through it.
+    """sign(x): -1, 0 or 1; 0.0 of both zeros, nan of nan. No gradient flows through it.
 
     given: x: [B, 8]
     >>> sign(x)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dslc.base.errors import DataError
 from dslc.compiler.ir.function import Call, Function, Init, function
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
@@ -21,16 +20,17 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
 
-def check_range(ids: Array, count: int, what: str) -> None:
-    """Raises DataError R103 unless every number lies in 0..count-1; ``what`` says where the limit comes from."""
-    if ids.size and (int(ids.min()) < 0 or int(ids.max()) >= count):
-        flat = ids.reshape(-1)
-        at = int(np.flatnonzero((flat < 0) | (flat >= count))[0])
-        raise DataError(
-            "R103",
-            f"the index {int(flat[at])} (element {at}) does not exist: {what}",
-            help=f"indices run from 0 to {count - 1}",
-        )
+def existing(ids: Array, count: int) -> tuple[Array, Array]:
+    """The numbers as i64, 0 for those that do not lie in 0..count-1; and which these are.
+
+    The entrance refuses such data. A number that a model computes finds nothing: see ``nothing``."""
+    wrong = (ids < 0) | (ids >= count)
+    return np.where(wrong, 0, ids).astype(np.int64), wrong
+
+
+def nothing(dtype: Any) -> Any:
+    """What stands where an index does not exist, so that it does not go unseen: nan, or 0 in dtypes without nan."""
+    return dtype.type(np.nan if dtype.kind == "f" else 0)
 
 
 def _rows_of_ids(node: Node, ids: int, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
@@ -41,7 +41,7 @@ def _rows_of_ids(node: Node, ids: int, axes: Sequence[int | None]) -> tuple[int 
 class GatherRows(Op):
     """gather_rows(table, ids): the rows of ``table`` [V, ...] at the integers ``ids``: shape of ids, then of a row.
 
-    An id outside 0..V-1 is the error R103.
+    An id outside 0..V-1 gives a row of nan, of 0 for integers; in data it is refused at the entrance.
     """
 
     name = "gather_rows"
@@ -60,8 +60,13 @@ class GatherRows(Op):
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         table, ids = xs
-        check_range(ids, table.shape[0], f"the table has {table.shape[0]} rows")
-        return [np.take(table, ids, axis=0)]
+        safe, wrong = existing(ids, table.shape[0])
+        if not table.shape[0]:
+            return [np.full((*ids.shape, *table.shape[1:]), nothing(table.dtype))]
+        rows = np.take(table, safe, axis=0)
+        if wrong.any():
+            rows[wrong] = nothing(table.dtype)
+        return [rows]
 
     def cost(self, node: Node) -> Cost:
         return Cost(0, node.input_types[1].bytes + 2 * node.types[0].bytes)
@@ -77,6 +82,7 @@ class ScatterRowsAdd(Op):
     """scatter_rows_add(rows, ids): a table of ``count`` rows, each the sum of the ``rows`` whose id it is.
 
     The gradient of gather_rows. Rows of one id are added in their order, so the result is the same every time.
+    An id outside 0..count-1 makes the whole table nan; of integers, nothing is added.
     """
 
     name = "scatter_rows_add"
@@ -95,15 +101,17 @@ class ScatterRowsAdd(Op):
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         rows, ids = xs
         count, inner = int(attrs["count"]), rows.shape[ids.ndim :]
-        check_range(ids, count, f"the table has {count} rows")
+        wrong = existing(ids, count)[1].reshape(-1)
         table = np.zeros((count, math.prod(inner)), rows.dtype)
-        flat = ids.reshape(-1)
+        flat, rows = ids.reshape(-1)[~wrong], rows.reshape(wrong.size, table.shape[1])[~wrong]
         if flat.size:
             order = np.argsort(flat, kind="stable")
             found = flat[order]
             first = np.flatnonzero(np.concatenate([[True], found[1:] != found[:-1]]))
-            sums = np.add.reduceat(rows.reshape(flat.size, -1)[order], first, axis=0) if table.size else table[:0]
+            sums = np.add.reduceat(rows[order], first, axis=0) if table.size else table[:0]
             table[found[first][: len(sums)]] = sums
+        if wrong.any() and table.dtype.kind == "f":
+            table[...] = np.nan
         return [table.reshape(count, *inner)]
 
     def cost(self, node: Node) -> Cost:
@@ -114,7 +122,7 @@ class ScatterRowsAdd(Op):
 class OneHot(Op):
     """one_hot(ids): 1 at the position of each id along a new last axis of ``count``, else 0, in ``dtype``.
 
-    An id outside 0..count-1 is the error R103.
+    An id outside 0..count-1 gives nan in its whole line, 0 for integers; in data it is refused at the entrance.
     """
 
     name = "one_hot"
@@ -128,8 +136,8 @@ class OneHot(Op):
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         count = int(attrs["count"])
-        check_range(xs[0], count, f"there are {count} classes")
-        return [(xs[0][..., None] == np.arange(count)).astype(numpy_dtype(attrs["dtype"]))]
+        hot = (xs[0][..., None] == np.arange(count)).astype(numpy_dtype(attrs["dtype"]))
+        return [np.where(existing(xs[0], count)[1][..., None], nothing(hot.dtype), hot)]
 
     def cost(self, node: Node) -> Cost:
         return Cost(0, node.input_types[0].bytes + node.types[0].bytes)

@@ -13,7 +13,7 @@ from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import int_attr
 from dslc.compiler.ops.axes import from_zero
 from dslc.compiler.ops.elementwise import Gradients, add, only, require_kind
-from dslc.compiler.ops.embedding import check_range
+from dslc.compiler.ops.embedding import existing, nothing
 from dslc.compiler.ops.lazy import np
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Gather(Op):
     """gather(x, index): the elements of ``x`` at the integers ``index`` along ``axis`` (from 0), shaped as ``index``.
 
     Element [i, j, k] of the result is ``x[i, index[i, j, k], k]`` for axis 1. All sizes but that of the axis agree. An
-    index outside 0..n-1 is the error R103.
+    index outside 0..n-1 gives nan, 0 for integers; in data it is refused at the entrance.
     """
 
     name = "gather"
@@ -64,8 +64,10 @@ class Gather(Op):
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, index = xs
         axis = int(attrs["axis"])
-        check_range(index, x.shape[axis], f"axis {axis} has {x.shape[axis]} elements")
-        return [np.take_along_axis(x, index.astype(np.int64), axis)]
+        safe, wrong = existing(index, x.shape[axis])
+        if not x.shape[axis]:
+            return [np.full(index.shape, nothing(x.dtype))]
+        return [np.where(wrong, nothing(x.dtype), np.take_along_axis(x, safe, axis))]
 
     def cost(self, node: Node) -> Cost:
         return Cost(0, node.input_types[1].bytes + 2 * node.types[0].bytes)
@@ -85,7 +87,7 @@ class ScatterAdd(Op):
 
     The gradient of gather: element [i, index[i, j, k], k] gets ``src[i, j, k]`` for axis 1. ``src`` and ``index`` have
     one shape. Elements of one index are added in row-major order, so the result is the same every time. An index
-    outside 0..count-1 is the error R103. Integers wrap around.
+    outside 0..count-1 makes its whole line along the axis nan; of integers, nothing is added. Integers wrap around.
     """
 
     name = "scatter_add"
@@ -108,10 +110,12 @@ class ScatterAdd(Op):
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         src, index = xs
         axis, count = int(attrs["axis"]), int(attrs["count"])
-        check_range(index, count, f"axis {axis} has {count} elements")
+        wrong = existing(index, count)[1]
         y = np.zeros((*src.shape[:axis], count, *src.shape[axis + 1 :]), src.dtype)
         with np.errstate(all="ignore"):
-            np.add.at(y, _places(index, axis), src)
+            np.add.at(y, tuple(place[~wrong] for place in np.broadcast_arrays(*_places(index, axis))), src[~wrong])
+        if y.dtype.kind == "f":
+            y = np.where(wrong.any(axis, keepdims=True), y.dtype.type(np.nan), y)
         return [y]
 
     def cost(self, node: Node) -> Cost:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 class BceWithLogits(Elementwise):
     """bce_with_logits(x, t): the binary cross entropy of logits x and targets t in 0..1, element by element.
 
-    ``max(x, 0) - x*t + log(1 + exp(-|x|))``, which neither overflows nor cancels.
+    ``|x| * w + log(1 + exp(-|x|))`` with w the share of the wrong side, ``1 - t`` for x above 0, else t; it neither
+    overflows nor cancels. An infinite logit on the right side gives 0, any other infinity.
     """
 
     name = "bce_with_logits"
@@ -37,11 +38,14 @@ class BceWithLogits(Elementwise):
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
         x, t = xs
-        return tree.call("max", x, 0.0) - x * t + tree.call("log1p", tree.call("exp", -tree.call("abs", x)))
+        size, wrong = tree.call("abs", x), tree.select(x > 0, 1 - t, t)
+        straight = tree.select(tree.call("eq", wrong, 0.0), 0.0, size * wrong)  # not inf * 0
+        return straight + tree.call("log1p", tree.call("exp", -size))
 
     def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Array:
         x, t = xs
-        result: Array = np.maximum(x, 0) - x * t + np.log1p(np.exp(-np.abs(x)))
+        size, wrong = np.abs(x), np.where(x > 0, 1 - t, t)
+        result: Array = np.where(wrong == 0, x.dtype.type(0), size * wrong) + np.log1p(np.exp(-size))
         return result
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:

@@ -94,7 +94,7 @@ class MaxPool(Op):
             better = window > largest
             if nans:
                 better |= np.isnan(window) & ~np.isnan(largest)
-            np.maximum(largest, window, out=largest)  # gives nan where either is
+            np.copyto(largest, window, where=better)  # of equal elements, as are both zeros, the first
             np.maximum(place, better.astype(dtype) * dtype.type(i), out=place)  # places come in rising order
         return largest, place
 

@@ -29,7 +29,8 @@ _MULTIPLIED = 8
 class Pow(Elementwise):
     """pow(x, y): ``x`` to the power ``y``, of float tensors; nan for ``x < 0`` and a ``y`` that is no integer.
 
-    The gradient with respect to ``y`` is 0 where ``x`` is 0, as in PyTorch for ``y >= 0``.
+    Special values are IEEE 754's: ``x^0`` and ``1^y`` are 1, ``(-0.0)^0.5`` is 0.0 and ``(-inf)^0.5`` is inf. The
+    gradient with respect to ``y`` is 0 where ``x`` is 0, as in PyTorch for ``y >= 0``.
     """
 
     name = "pow"
@@ -41,7 +42,8 @@ class Pow(Elementwise):
         return tree.call("pow", *xs)
 
     def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
-        return np.power(xs[0], xs[1])
+        # of exponents that repeat numpy makes roots and products, which differ from powers at -0.0 and -inf
+        return np.power(xs[0], np.array(np.broadcast_to(xs[1], np.broadcast_shapes(xs[0].shape, xs[1].shape))))
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         x, y = node.inputs
@@ -72,12 +74,12 @@ class Powi(Elementwise):
         x, exponent = xs[0], int_attr(attrs, "exponent")
         if not 1 <= abs(exponent) <= _MULTIPLIED:
             return tree.call("pow", x, exponent)
-        result = x
+        factor = result = x if exponent > 0 else 1 / x  # whose powers are as small as the result, or as large
         for digit in bin(abs(exponent))[3:]:
             result = result * result
             if digit == "1":
-                result = result * x
-        return result if exponent > 0 else 1 / result
+                result = result * factor
+        return result
 
     def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
         x, exponent = xs[0], attrs["exponent"]

@@ -144,23 +144,25 @@ class Extreme(Reduction):
 
 
 class Max(Extreme):
-    """max(x): the greatest element over the axes ``over``, nan where there is one. Equal ones share the gradient."""
+    """max(x): the greatest element over the axes ``over``, nan where there is one; a zero is 0.0, whichever there are.
+    Equal ones share the gradient."""
 
     name = "max"
     mirror = True
 
     def reduce(self, x: Array, over: tuple[int, ...], keep: bool) -> Any:
-        return np.max(x, axis=over, keepdims=keep)
+        return np.max(x, axis=over, keepdims=keep) + x.dtype.type(0)
 
 
 class Min(Extreme):
-    """min(x): the least element over the axes ``over``, nan where there is one. Equal ones share the gradient."""
+    """min(x): the least element over the axes ``over``, nan where there is one; a zero is 0.0, whichever there are.
+    Equal ones share the gradient."""
 
     name = "min"
     mirror = True
 
     def reduce(self, x: Array, over: tuple[int, ...], keep: bool) -> Any:
-        return np.min(x, axis=over, keepdims=keep)
+        return np.min(x, axis=over, keepdims=keep) + x.dtype.type(0)
 
 
 sum_ = register(Sum())
@@ -207,7 +209,8 @@ class MeanFunction(Function):
 class MaxFunction(Function):
     """max(x, over=none, keep=false): the greatest element over an axis or a list of axes, over all when none is named.
 
-    ``keep`` leaves the axes with size 1. Equal greatest elements share the gradient evenly.
+    ``keep`` leaves the axes with size 1. Equal greatest elements share the gradient evenly. nan where there is one; a
+    greatest element of zero is 0.0, never -0.0.
 
     given: x: [B, 8]
     >>> max(x, over=1, keep=true)
@@ -222,7 +225,8 @@ class MaxFunction(Function):
 class MinFunction(Function):
     """min(x, over=none, keep=false): the least element over an axis or a list of axes, over all when none is named.
 
-    ``keep`` leaves the axes with size 1. Equal least elements share the gradient evenly.
+    ``keep`` leaves the axes with size 1. Equal least elements share the gradient evenly. nan where there is one; a least
+    element of zero is 0.0, never -0.0.
 
     given: x: [B, 8]
     >>> min(x, over=1)

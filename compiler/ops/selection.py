@@ -10,7 +10,7 @@ from dslc.compiler.ir.function import Call, Function, Operand, function
 from dslc.compiler.ir.graph import Attr, Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Mismatch, register
 from dslc.compiler.ir.scalar import Expr
-from dslc.compiler.ir.special import choose
+from dslc.compiler.ir.special import choose, larger, lesser
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.constant import constant
 from dslc.compiler.ops.elementwise import Binary, Elementwise, Gradients, only, scaled
@@ -62,7 +62,7 @@ class Extremum(Elementwise):
         return tree.call("min" if self.least else "max", *xs)
 
     def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
-        return np.minimum(xs[0], xs[1]) if self.least else np.maximum(xs[0], xs[1])
+        return (lesser if self.least else larger)(xs[0], xs[1])
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         x, y = node.inputs
@@ -76,7 +76,7 @@ class Extremum(Elementwise):
 
 
 class Minimum(Extremum):
-    """minimum(x, y): the lesser of the two, nan where one is nan. The gradient of a tie goes half to each side.
+    """minimum(x, y): the lesser of the two, nan where one is nan; -0.0 is less than 0.0. The gradient of a tie goes half to each side.
 
     given: x: [B, 8], y: [8]
     >>> minimum(x, y)
@@ -87,7 +87,7 @@ class Minimum(Extremum):
 
 
 class Maximum(Extremum):
-    """maximum(x, y): the greater of the two, nan where one is nan. The gradient of a tie goes half to each side.
+    """maximum(x, y): the greater of the two, nan where one is nan; 0.0 is greater than -0.0. The gradient of a tie goes half to each side.
 
     given: x: [B, 8]
     >>> maximum(x, 0)
@@ -125,9 +125,9 @@ class Clip(Elementwise):
     def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
         x = xs[0]
         if "low" in attrs:
-            x = np.maximum(x, x.dtype.type(attrs["low"]))
+            x = larger(x, x.dtype.type(attrs["low"]))
         if "high" in attrs:
-            x = np.minimum(x, x.dtype.type(attrs["high"]))
+            x = lesser(x, x.dtype.type(attrs["high"]))
         return x
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:

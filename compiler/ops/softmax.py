@@ -10,7 +10,7 @@ from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.op import Builder, Cost, Mismatch, Op, register
 from dslc.compiler.ir.types import TensorType
 from dslc.compiler.ops.attrs import int_attr
-from dslc.compiler.ops.elementwise import Gradients, mul, neg, only, require_kind, sub
+from dslc.compiler.ops.elementwise import Gradients, div, mul, neg, only, require_kind, sub
 from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.reduce import Reduction, all_axes, require_elements, sum_, widened
 from dslc.compiler.ops.transcendental import exp
@@ -141,7 +141,9 @@ class LogSumExp(Reduction):
         return Cost(4 * moved.flops, moved.bytes)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        share = b(exp, b(sub, node.inputs[0], widened(b, node, node.out)))
+        # shares of one sum: what the result lost of a large common offset is in all of them, and falls out
+        part = b(exp, b(sub, node.inputs[0], widened(b, node, node.out)))
+        share = b(div, part, b(sum_, part, over=node.attrs["over"], keep=True))
         return (b(mul, share, widened(b, node, only(dys))),)
 
 

@@ -52,7 +52,7 @@ class Expm1(Elementwise):
     name = "expm1"
     arity = 1
     accepts = "float"
-    needs = (frozenset({"y0"}), frozenset({"x0"}))
+    needs = (frozenset({"x0"}),)
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
         return tree.call("expm1", *xs)
@@ -61,7 +61,7 @@ class Expm1(Elementwise):
         return np.expm1(xs[0])
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        return (b(mul, only(dys), b(add, node.out, constant(b, 1.0, node.out))),)
+        return (b(mul, only(dys), b(exp, node.inputs[0])),)  # not y + 1, which cancels far below 0
 
 
 class Log(Elementwise):

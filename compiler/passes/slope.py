@@ -1,15 +1,15 @@
-"""A cross entropy gives its gradient at once: the logits are read by one launch, and their sums of exponentials never
-go to memory.
+"""A cross entropy gives its gradient at once: the logits are read by one launch, and their greatest and their sums of exponentials
+never go to memory.
 
 Before::
 
-    %1, %2 = softmax_cross_entropy %x, %label {...} : f32[64], f32[64]  # loss forward
-    %3 = full {dtype=f32, shape=(64,), value=0.015625} : f32[64]  # loss backward
-    %4 = softmax_cross_entropy_grad %x, %label, %2, %3 {...} : f32[64, 10]  # loss backward
+    %1, %2, %3 = softmax_cross_entropy %x, %label {...} : f32[64], f32[64], f32[64]  # loss forward
+    %4 = full {dtype=f32, shape=(64,), value=0.015625} : f32[64]  # loss backward
+    %5 = softmax_cross_entropy_grad %x, %label, %2, %3, %4 {...} : f32[64, 10]  # loss backward
 
 After::
 
-    %1, %4 = softmax_cross_entropy_both %x, %label {..., dy=0.015625} : f32[64], f32[64, 10]  # loss backward
+    %1, %5 = softmax_cross_entropy_both %x, %label {..., dy=0.015625} : f32[64], f32[64, 10]  # loss backward
 
 Where the gradient of the loss is not one number everywhere it is an input; it must not come of the loss. The bits stay.
 GPUs alone; linear in nodes but for short walks.
@@ -49,7 +49,7 @@ def slope_graph(graph: Graph) -> Graph:
             done.add(node)
             if node in pairs:
                 grad = pairs[node].slope
-                dy = new.get(grad.inputs[3], grad.inputs[3])
+                dy = new.get(grad.inputs[4], grad.inputs[4])
                 new.update(zip((node.outputs[0], grad.out), _joined(node.reading(new), grad, dy).outputs))
                 continue
             fresh = node.reading(new)
@@ -78,9 +78,11 @@ def _pairs(graph: Graph) -> dict[Node, _Pair]:
         loss = grad.inputs[2].producer
         if not isinstance(loss, Node) or loss.op.name != "softmax_cross_entropy" or loss in found:
             continue
-        if loss.inputs != grad.inputs[:2] or loss.outputs[1] in roots or readers[loss.outputs[1]] != [grad]:
+        if loss.inputs != grad.inputs[:2] or loss.outputs[1:] != grad.inputs[2:4]:
             continue
-        late = _late(grad.inputs[3], loss, position)
+        if any(v in roots or readers[v] != [grad] for v in loss.outputs[1:]):
+            continue
+        late = _late(grad.inputs[4], loss, position)
         if dict(loss.attrs) == dict(grad.attrs) and late is not None:
             found[loss] = _Pair(grad, late)
     return found

@@ -18,7 +18,7 @@ from dslc.compiler.codegen.cuda.source import Call, Source
 from dslc.compiler.codegen.cuda.stages import identity
 from dslc.compiler.codegen.launch import Given
 from dslc.compiler.ir import scalar
-from dslc.compiler.ir.special import erf
+from dslc.compiler.ir.special import erf, larger, lesser
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.philox import halves
 from dslc.runtime.dtypes import name_of
@@ -27,7 +27,7 @@ _NUMPY = {
     DType.F64: np.float64, DType.F32: np.float32, DType.F16: np.float16, DType.BF16: np.uint16, DType.I64: np.int64,
     DType.I32: np.int32, DType.I16: np.int16, DType.I8: np.int8, DType.U8: np.uint8, DType.B1: np.bool_,
 }  # fmt: skip
-_COMBINE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+_COMBINE = {"sum": np.add, "prod": np.multiply, "max": larger, "min": lesser}
 _BLOCKS = 64  # at once
 #: Constructors of a text's constants.
 _CONSTANTS = {

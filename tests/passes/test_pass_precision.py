@@ -96,11 +96,11 @@ def test_a_loss_inside_of_a_model_of_16_bits(dtype: DType) -> None:
     target = input_of("t", Kind.DATA, 4, dtype=DType.I32)
     at = Builder(name="a.cross_entropy")
     attrs = {"axis": 1, "smoothing": 0.1}
-    loss, sums = at.node(OPS["softmax_cross_entropy"], logits.value, target.value, **attrs).outputs
-    slope = at(OPS["softmax_cross_entropy_grad"], logits.value, target.value, sums, dy.value, **attrs)
+    loss, *statistics = at.node(OPS["softmax_cross_entropy"], logits.value, target.value, **attrs).outputs
+    slope = at(OPS["softmax_cross_entropy_grad"], logits.value, target.value, *statistics, dy.value, **attrs)
     graph = graph_of([logits, target, dy], {"result.l": loss, "result.g": slope})
     build = Build(target="sm_90", precision=Precision(dtype, DType.F32))
     after = precision(Program("train_step", {}, graph), build).graph
     verify_graph(after)
     [node] = [n for n in after.nodes if n.op.name == "softmax_cross_entropy_grad"]
-    assert [t.dtype for t in node.input_types] == [dtype, DType.I32, DType.F32, DType.F32]
+    assert [t.dtype for t in node.input_types] == [dtype, DType.I32, DType.F32, DType.F32, DType.F32]

@@ -17,13 +17,14 @@ LABEL = B(OPS["full"], dtype=DType.I32, shape=(8,), value=3)
 ATTRS = {"axis": 1, "smoothing": 0.1}
 
 
-def entropy() -> tuple[Value, Value]:
-    loss, lse = B.node(OPS["softmax_cross_entropy"], X.value, LABEL, **ATTRS).outputs
-    return loss, lse
+def entropy() -> tuple[Value, list[Value]]:
+    """The loss, and its statistics."""
+    loss, *statistics = B.node(OPS["softmax_cross_entropy"], X.value, LABEL, **ATTRS).outputs
+    return loss, statistics
 
 
-def grad(lse: Value, dy: Value, **attrs: float) -> Value:
-    return BACK(OPS["softmax_cross_entropy_grad"], X.value, LABEL, lse, dy, **{**ATTRS, **attrs})
+def grad(statistics: list[Value], dy: Value, **attrs: float) -> Value:
+    return BACK(OPS["softmax_cross_entropy_grad"], X.value, LABEL, *statistics, dy, **{**ATTRS, **attrs})
 
 
 def share() -> Value:
@@ -62,25 +63,25 @@ def test_what_the_gradient_of_the_loss_is_made_of_comes_first() -> None:
 def test_a_gradient_that_comes_of_another_loss_reads_what_that_has_become() -> None:
     loss, lse = entropy()
     first = B.node(OPS["softmax_cross_entropy"], OTHER.value, LABEL, **ATTRS)
-    dx = BACK(OPS["softmax_cross_entropy_grad"], OTHER.value, LABEL, first.outputs[1], share(), **ATTRS)
+    dx = BACK(OPS["softmax_cross_entropy_grad"], OTHER.value, LABEL, *first.outputs[1:], share(), **ATTRS)
     found = checked(a=B(OPS["neg"], loss), b=grad(lse, BACK(OPS["mul"], share(), first.outputs[0])), c=dx)
     assert names(found) == ["mul", "neg", "softmax_cross_entropy_both", "softmax_cross_entropy_both"]
 
 
 @pytest.mark.parametrize("why", ["of the loss", "read", "result", "attrs", "twice"])
 def test_what_stays_two(why: str) -> None:
-    loss, lse = entropy()
+    loss, statistics = entropy()
     outputs = {"loss": loss}
     match why:
         case "of the loss":  # as with a focal loss
-            outputs["dx"] = grad(lse, BACK(OPS["mul"], share(), loss))
+            outputs["dx"] = grad(statistics, BACK(OPS["mul"], share(), loss))
         case "read":
-            outputs |= {"dx": grad(lse, share()), "z": B(OPS["exp"], lse)}
+            outputs |= {"dx": grad(statistics, share()), "z": B(OPS["exp"], statistics[1])}
         case "result":
-            outputs |= {"dx": grad(lse, share()), "lse": lse}
+            outputs |= {"dx": grad(statistics, share()), "top": statistics[0]}
         case "attrs":
-            outputs["dx"] = grad(lse, share(), smoothing=0.2)
+            outputs["dx"] = grad(statistics, share(), smoothing=0.2)
         case "twice":
-            outputs |= {"dx": grad(lse, share()), "z": grad(lse, BACK(OPS["neg"], share()))}
+            outputs |= {"dx": grad(statistics, share()), "z": grad(statistics, BACK(OPS["neg"], share()))}
     graph = graph_of([X, OTHER, SCALE], outputs)
     assert slope_graph(graph) is graph

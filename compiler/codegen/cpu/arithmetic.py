@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 from llvmlite import ir
@@ -65,14 +66,33 @@ def _float(code: Code, function: str, xs: list[Any]) -> Any:
     if function in ("floordiv", "mod"):
         return division.floats(functions, xs[0], xs[1], function == "mod")
     if function in ("min", "max"):
-        x, y = xs
-        first = b.fcmp_ordered("<" if function == "min" else ">", x, y)
-        return b.select(b.or_(first, functions.is_nan(x)), x, y)
+        return _extreme(functions, function == "min", *xs)
     if function == "sign":
         zero = functions.const(0.0)
         one = functions.copysign(functions.const(1.0), xs[0])
-        return b.select(b.fcmp_unordered("ueq", xs[0], zero), xs[0], one)
+        none = b.select(functions.is_nan(xs[0]), xs[0], zero)
+        return b.select(b.fcmp_unordered("ueq", xs[0], zero), none, one)
     return functions.named()[function](xs[0])
+
+
+def _extreme(functions: Functions, least: bool, x: Any, y: Any) -> Any:
+    """The lesser or the greater, nan where either is; -0.0 is less than 0.0."""
+    b = functions.b
+    first = b.fcmp_ordered("<" if least else ">", x, y)
+    found = b.select(b.or_(first, functions.is_nan(x)), x, y)
+    if _decides_zeros(y, least):
+        return found
+    bits = [b.bitcast(v, functions.int_type) for v in (x, y)]
+    tied = b.bitcast((b.or_ if least else b.and_)(*bits), functions.type)  # of zeros this one's sign, else both
+    return b.select(b.fcmp_ordered("==", x, y), tied, found)
+
+
+def _decides_zeros(y: Any, least: bool) -> bool:
+    """Whether y is a constant that is no zero, or the zero that counts when both are: y is taken where both are equal."""
+    if not isinstance(y, ir.Constant):
+        return False
+    values = y.constant if isinstance(y.constant, list | tuple) else [y.constant]
+    return all(v != 0 or math.copysign(1, v) == (-1 if least else 1) for v in (getattr(v, "constant", v) for v in values))
 
 
 def _integer(values: Values, function: str, regs: list[Reg]) -> Any:

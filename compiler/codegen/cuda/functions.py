@@ -62,7 +62,7 @@ def compare(builder: Any, sign: str, dtype: DType, x: Any, y: Any) -> Any:
 
 
 def combine(builder: Any, how: str, dtype: DType, x: Any, y: Any) -> Any:
-    """The sum or product, or the lesser or greater with nan where either is."""
+    """The sum or product, or the lesser or greater with nan where either is; -0.0 is less than 0.0."""
     if how in ("sum", "prod"):
         function = "add" if how == "sum" else "mul"
         return libdevice(builder, f"{function}_rn", x, y) if dtype.is_float else getattr(builder, function)(x, y)
@@ -71,9 +71,12 @@ def combine(builder: Any, how: str, dtype: DType, x: Any, y: Any) -> Any:
             ir.InlineAsm(ir.FunctionType(F32, [F32, F32]), f"{how}.NaN.f32 $0, $1, $2;", "=f,f,f"), [x, y]
         )
     first = compare(builder, "<" if how == "min" else ">", dtype, x, y)
-    if dtype.is_float:
-        first = builder.or_(first, is_nan(builder, x))
-    return builder.select(first, x, y)
+    if not dtype.is_float:
+        return builder.select(first, x, y)
+    found = builder.select(builder.or_(first, is_nan(builder, x)), x, y)
+    bits = [builder.bitcast(v, I64) for v in (x, y)]
+    tied = builder.bitcast((builder.or_ if how == "min" else builder.and_)(*bits), x.type)  # the zero that counts
+    return builder.select(builder.fcmp_ordered("==", x, y), tied, found)
 
 
 def tree(builder: Any, how: str, dtype: DType, lanes: Sequence[Any]) -> Any:
@@ -90,8 +93,9 @@ def tree(builder: Any, how: str, dtype: DType, lanes: Sequence[Any]) -> Any:
 def _sign(builder: Any, dtype: DType, x: Any) -> Any:
     zero, one = x.type(0), x.type(1)
     above, below = (compare(builder, s, dtype, x, zero) for s in "><")
-    if dtype.is_float:  # zeros and nan stay as they are
-        return builder.select(above, one, builder.select(below, x.type(-1), x))
+    if dtype.is_float:
+        none = builder.select(is_nan(builder, x), x, zero)
+        return builder.select(above, one, builder.select(below, x.type(-1), none))
     return builder.select(above, one, builder.select(below, x.type(-1), zero))
 
 
