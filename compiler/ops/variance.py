@@ -7,14 +7,17 @@ from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.sizes import bounds, product
 from dslc.compiler.ops.constant import full
+from dslc.compiler.ops.convert import stop_gradient
 from dslc.compiler.ops.elementwise import div, mul, sub
 from dslc.compiler.ops.reduce import all_axes, mean, sum_
+from dslc.compiler.ops.slicing import slice_
 
 
 class Var(Function):
     """var(x, over=none, keep=false, correction=0): the mean square distance from the mean.
 
-    The sum of squares is divided by the number of elements less ``correction``; 1 gives the unbiased estimate.
+    The sum of squares is divided by the number of elements less ``correction``; 1 gives the unbiased estimate. A
+    large common offset of x costs no digits.
 
     given: x: [B, 8]
     >>> var(x, over=1)
@@ -28,12 +31,21 @@ class Var(Function):
         if correction < 0 or bounds(count - correction)[0] < 1:
             why = f"`var` of {count} elements with correction {correction}"
             raise Mismatch(why, "correction is 0 or 1, and less than the number of elements", "E0308")
-        centred = call.emit(sub, x, call.emit(mean, x, over=axes, keep=True))
+        # distances from a first element: of a large common offset these are exact, where the mean, rounded, is not
+        apart = call.emit(sub, x, call.emit(stop_gradient, _first(call, x, axes)))
+        centred = call.emit(sub, apart, call.emit(mean, apart, over=axes, keep=True))
         squares = call.emit(mul, centred, centred)
         if not correction:
             return call.emit(mean, squares, over=axes, keep=keep)
         total = call.emit(sum_, squares, over=axes, keep=keep)
         return call.emit(div, total, call.emit(full, value=count - correction, dtype=total.type.dtype, shape=()))
+
+
+def _first(call: Call, x: Value, axes: Axes) -> Value:
+    """The elements of x that stand first along ``axes``, which stay with size 1."""
+    shape = x.type.shape
+    stops = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
+    return call.emit(slice_, x, starts=(0,) * len(shape), stops=stops, steps=(1,) * len(shape))
 
 
 function(Var())

@@ -1,0 +1,105 @@
+"""What an op is entitled to lose at special values, each with its reason: the one table of exceptions to the laws of
+``special_values.py``.
+
+An op's results in f32 may differ from those in f64 by ``ULPS`` units of the result. Those that add numbers up err by
+units of the sum of their sizes instead, since no order of adding saves more; what is listed here is allowed besides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+#: Units in the last place of f32 that any value may be off.
+ULPS: Final = 16.0
+
+#: Sums of products of their inputs: a unit is one of the same sums of sizes. Of a zero they give, the sign is that of the
+#: order of adding.
+SUMS: Final = frozenset({
+    "sum", "mean", "sum_to", "matmul", "contraction", "cumsum",
+    *("conv", "conv_dgrad", "conv_wgrad", "conv_last", "conv_dgrad_last", "conv_wgrad_last"),
+    *("avgpool", "avgpool_grad", "avgpool_last", "avgpool_grad_last", "maxpool_grad", "maxpool_grad_last"),
+    *("adaptive_avgpool", "adaptive_avgpool_grad", "interpolate", "interpolate_grad", "scatter_add", "scatter_rows_add"),
+})  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Excuse:
+    """``feeds``: words, one of which is in the names of the feeds that are excused ("": all of them). ``absolute``:
+    the error there, in units of 1; None: anything."""
+
+    feeds: tuple[str, ...]
+    why: str
+    absolute: float | None = None
+
+
+_TOP = ("larger", "most", "least")
+_HUGE = ("large", *_TOP)
+_SQUARES = "squares beyond 1.8e19 overflow, and below 1e-23 vanish, as in PyTorch"
+_BACK = "a gradient of statistics that are given: where these fit no x, or dy has an offset, sums cancel"
+
+#: op -> what its forward results may lose.
+FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
+    "gelu": (Excuse(("",), "far below 0 by 1 + erf or tanh, which cancels: an absolute error, as in PyTorch", 1e-6),),
+    "gelu_grad": (Excuse(("",), "as gelu, times dy, which may be anything"),),
+    "silu": (Excuse(("",), "x * sigmoid(x), of which the latter is a denormal", 1e-40),),
+    "hardswish": (Excuse(("",), "x * 6 overflows before the division by 6, beyond 5.6e37, as in PyTorch", 1e37),),
+    "bce_with_logits": (Excuse(("",), "|x| * (1 - t), which overflows where a target is far outside of 0..1"),),
+    "adam_update": (Excuse(_HUGE, _SQUARES),),
+    "lamb_update": (Excuse((*_HUGE, "denormal"), _SQUARES),),
+    "lars_update": (Excuse((*_HUGE, "denormal"), _SQUARES),),
+    "multi_update": (Excuse(_HUGE, _SQUARES),),
+    "sgd_momentum_update": (
+        Excuse(_TOP, "lr * momentum overflows before its difference"),
+        Excuse(("small", "offset"), "a difference of the buffer and the gradient", 1e-6),
+    ),
+    **{
+        f"rmsprop_{kind}update": (Excuse((*_HUGE, "offset", "denormal", "small"), f"{_SQUARES}; differences of squares"),)
+        for kind in ("", "momentum_", "centered_", "centered_momentum_")
+    },
+    **{name: (Excuse(_HUGE, _SQUARES),) for name in ("batchnorm", "batchnorm_last", "groupnorm", "layernorm", "rmsnorm")},
+    "norm": (Excuse(("denormal", "small", *_HUGE), _SQUARES),),
+    "global_norm": (Excuse(("denormal", *_HUGE), _SQUARES),),
+    **{
+        f"{norm}_grad{last}": (Excuse(("",), _BACK),)
+        for norm, last in (("batchnorm", ""), ("batchnorm", "_last"), ("groupnorm", ""), ("layernorm", ""), ("rmsnorm", ""))
+    },
+    "softmax_grad": (Excuse((*_TOP, "offset"), "dy - sum(y * dy), where y need not be a softmax"),),
+    "log_softmax_grad": (
+        Excuse(_TOP, "exp(y) * sum(dy), where y need not be a logarithm"),
+        Excuse(("small", "offset"), "dy - sum(dy) of a single class cancels", 1e-6),
+    ),
+    "softmax_cross_entropy": (Excuse(("larger",), "the mean of distances near the greatest number overflows"),),
+    "softmax_cross_entropy_both": (
+        Excuse(("larger",), "the mean of distances near the greatest number overflows"),
+        Excuse(("",), "shares less the wanted ones, which for one class are 0 but for rounding", 2e-6),
+    ),
+    "softmax_cross_entropy_grad": (
+        Excuse(("far", "large", "denormal in input 3", *_TOP), "statistics that fit no logits: exponentials overflow"),
+        Excuse(("",), "shares less the wanted ones", 2e-6),
+    ),
+    "sdpa": (
+        Excuse(_HUGE, "scores overflow"),
+        Excuse(("offset",), "scores are sums of products, whose error is one of an exponent"),
+        Excuse(("saturated", "far"), "scores are sums of products, whose error is one of an exponent", 1e-4),
+    ),
+    "sdpa_grad": (Excuse(("",), "a gradient of statistics that are given, through scores as sdpa's"),),
+    "fused_sums": (Excuse(("",), "sums of whatever its steps make"),),
+    "finished_sums": (Excuse(("",), "sums of whatever its steps make"),),
+}
+
+#: op -> what its gradients may lose.
+GRADIENT: Final[dict[str, tuple[Excuse, ...]]] = {
+    "sigmoid": (Excuse(("",), "y * (1 - y) from the result alone, as in PyTorch", 1e-6),),
+    "tanh": (Excuse(("",), "1 - y * y from the result alone, as in PyTorch", 1e-6),),
+    "silu": (Excuse(("",), "through 1 - sigmoid(x), as in PyTorch", 1e-6),),
+    "gelu": (Excuse(("",), "1 + erf or tanh far below 0, as in PyTorch", 1e-6),),
+    "bce_with_logits": (Excuse(("",), "sigmoid(x) - t, a difference", 1e-6),),
+    "div": (Excuse(("",), "dy / y, the other input's gradient, overflows for a denormal y"),),
+    "pow": (Excuse(("",), "x^(y - 1) overflows for a denormal x, and y - 1 rounds"),),
+    "norm": (Excuse(("denormal", "small", *_HUGE), _SQUARES),),
+    "softmax": (Excuse(("",), "y * (dy - sum(y * dy)), which is 0 for equal dy", 1e-6),),
+    "log_softmax": (Excuse(("",), "dy - exp(y) * sum(dy), which cancels for one class", 2e-6),),
+    "softmax_cross_entropy": (Excuse(("",), "shares less the wanted ones", 2e-6),),
+    "logsumexp": (Excuse(("larger",), "distances of numbers near the greatest overflow"),),
+}
