@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check soak gpu-artifacts grammar docs clean
+.PHONY: help venv demo test check soak mutants gpu-artifacts grammar docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -36,6 +36,9 @@ check: $(VENV)/.installed ## lint, formatting, types, import floors
 
 soak: $(VENV)/.installed ## the tests with every fuzz and fault count at its full size
 	DSLC_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) -o timeout=3600
+
+mutants: $(VENV)/.installed ## plant each fault of tests/mutation and see a test fail (about an hour; JSON=1 prints JSON)
+	$(BIN)/python tests/mutation/run.py $(if $(JSON),--json)
 
 gpu-artifacts: $(VENV)/.installed ## compile what tests/gpu and the GPU benchmarks run, into .gpu (no GPU is needed)
 	$(BIN)/python tests/gpu/make_kernels.py

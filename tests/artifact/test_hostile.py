@@ -7,11 +7,13 @@ checks, must find every offset in bounds. Any other exception fails, and so does
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
+import keyword
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from assembling import canonical_text, put_together, table_of, take_apart
 from small_artifact import artifact_bytes
 
 from dslc.base.errors import ArtifactError
+from dslc.runtime import header as header_rules
 from dslc.runtime.artifact import Artifact
 from dslc.runtime.plan_check import _Checker
 
@@ -68,7 +71,7 @@ def mutant(good: bytes, rng: random.Random) -> tuple[str, bytes]:
     """One artifact with one to three lies, digests right but where the lie is about them."""
     header, data = take_apart(good)
     pieces: list[Piece] = [(b["name"], b["kind"], data[b["name"]]) for b in header["blobs"]]
-    what = rng.choice(("header", "plan", "plan", "table", "blobs", "text"))
+    what = rng.choice(("header", "interface", "plan", "plan", "table", "blobs", "text"))
     names = []
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         if what == "plan":
@@ -81,12 +84,16 @@ def mutant(good: bytes, rng: random.Random) -> tuple[str, bytes]:
             pieces[index] = (*pieces[index][:2], canonical_text(plan))
         elif what == "header":
             names.append(mutate(header, rng))
+        elif what == "interface":
+            names.append(mutate(header["interface"], rng))
         elif what == "blobs":
             a, b = rng.randrange(len(pieces)), rng.randrange(len(pieces))
             pieces[a], pieces[b] = (*pieces[a][:2], pieces[b][2]), (*pieces[b][:2], pieces[a][2])
             pieces[a] = (*pieces[a][:2], pieces[a][2] + rng.randbytes(rng.choice((0, 1, 64))))
     if what in ("plan", "blobs", "text"):
         header["blobs"] = table_of(pieces)
+    if "interface" in header and rng.random() < 0.9:
+        header["interface_sha256"] = hashlib.sha256(canonical_text(header["interface"])).hexdigest()
     if what == "table":
         names.append(mutate(header["blobs"], rng))
     text = canonical_text(header)
@@ -96,8 +103,31 @@ def mutant(good: bytes, rng: random.Random) -> tuple[str, bytes]:
     return f"{what}:{'+'.join(names)}", put_together(text, [p[2] for p in pieces])
 
 
+def interface_holds(header: Mapping[str, Any]) -> None:
+    """The oracle of the interface: what a caller and a generated module rely on."""
+    interface = header["interface"]
+    train = interface["train"] or {"inputs": [], "scalars": [], "metrics": []}
+    dims = {d["name"]: d for d in interface["dims"]}
+    assert (interface["name"], interface["model"]) == (header["name"], header["model"])
+    assert all(d["low"] <= d["default"] <= d["high"] for d in dims.values())
+    assert [d.get("batch") for d in dims.values()].count(True) <= 1
+    inputs = [x["name"] for x in (*interface["inputs"], *train["inputs"], *train["scalars"])]
+    results = [x["name"] for x in interface["results"]]
+    for names in ([d["name"] for d in interface["dims"]], inputs, results, train["metrics"]):
+        assert len(names) == len(set(names)) and all(n.isidentifier() and not keyword.iskeyword(n) for n in names)
+    for name, (low, end) in {**interface.get("ranges", {}), **train.get("ranges", {})}.items():
+        assert name in inputs and low <= end
+    for tensor in (*interface["inputs"], *interface["results"], *train["inputs"]):
+        assert tensor["dtype"] in ITEMSIZES and all(type(n) in (int, str) for n in tensor["shape"])
+    for program in header["programs"]:
+        assert all(dims[name]["low"] <= size <= dims[name]["high"] for name, size in program["sizes"].items())
+        assert interface["train"] is not None or program["entry"] in ("init", "predict")
+    assert type(train.get("lr", 0.0)) is float and all(type(x["default"]) is float for x in train["scalars"])
+
+
 def in_bounds(artifact: Artifact) -> None:
     """The oracle: plain arithmetic over the raw JSON of what was accepted."""
+    interface_holds(artifact.header)
     for program in artifact.header["programs"]:
         plan = json.loads(bytes(artifact.blob(program["plan"])))
         sizes = {"state": artifact.header["state"]["bytes"]} | {
@@ -136,6 +166,8 @@ def run(count: int, seed: int) -> Counter[str]:
             assert error.code in ("R301", "R302"), (seed, case, name)
             assert error.place and error.render(), (seed, case, name)
             seen["refused"] += 1
+            if name.startswith("interface:"):
+                seen["digest" if "interface_sha256" in error.place else "interface rule"] += 1
         else:
             in_bounds(artifact)
             seen["accepted"] += 1
@@ -148,7 +180,15 @@ def test_mutants(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
     seen = run(fuzz_count(20_000), fuzz_seed)
     print(dict(seen))
     assert seen["refused"] > 5 * seen["accepted"] > 0
-    assert all(seen[what] > 0 for what in ("header", "plan", "table", "blobs", "text"))
+    assert all(seen[what] > 0 for what in ("header", "interface", "plan", "table", "blobs", "text"))
+    assert seen["interface rule"] > 4 * seen["digest"] > 0, "lies about the interface come to its own rules"
+
+
+@pytest.mark.parametrize("planted", ["_check_dims", "_check_names"])
+def test_the_mutants_can_find_a_missing_rule_of_the_interface(monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
+    monkeypatch.setattr(header_rules, planted, lambda _: None)
+    with pytest.raises(AssertionError):
+        run(3_000, seed=5)
 
 
 @pytest.mark.parametrize("planted", ["_buffer", "_at"])

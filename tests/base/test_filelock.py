@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from dslc.base import filelock
 from dslc.base.errors import ResourceError
 from dslc.base.filelock import FileLock
 
@@ -75,6 +76,46 @@ def test_threads_exclude_each_other(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert count == [80] and os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("comes_back", [False, True], ids=["gone", "another holder"])
+def test_a_file_that_is_removed_while_its_lock_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, comes_back: bool
+) -> None:
+    """The holder releases between the open and the flock of the next: the flock of a file without a name excludes
+    nobody, so the name is locked from scratch."""
+    path = tmp_path / "lock"
+    holder, later, mine = (FileLock(path, what="build") for _ in range(3))
+    assert holder.acquire()
+    real, calls = filelock.try_flock, []
+
+    def late(fd: int) -> bool:
+        if not calls:
+            calls.append(fd)
+            holder.release()
+            if comes_back:
+                monkeypatch.setattr(filelock, "try_flock", real)
+                assert later.acquire()
+        return real(fd)
+
+    monkeypatch.setattr(filelock, "try_flock", late)
+    assert mine.acquire(timeout=0.2) is not comes_back
+    assert calls and path.exists() and path.read_text() == f"{os.getpid()}\n"
+    assert not FileLock(path, what="build").acquire(), "two holders"
+    mine.release()
+    later.release()
+    assert not path.exists()
+
+
+def test_releasing_leaves_a_file_of_another_holder(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    mine, other = FileLock(path, what="build"), FileLock(path, what="build")
+    assert mine.acquire()
+    path.unlink()
+    assert other.acquire()
+    mine.release()
+    assert path.exists() and not FileLock(path, what="build").acquire()
+    other.release()
 
 
 def test_where_no_lock_can_be_made(tmp_path: Path) -> None:

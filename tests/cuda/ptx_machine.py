@@ -1,32 +1,33 @@
 """Runs the PTX of a kernel, thread by thread: what the compiler made of a text, without a GPU.
 
-Registers hold bits. Of PTX it knows what simple kernels are made of; an instruction beyond that is an AttributeError.
-Memory is numpy arrays; an access outside of one, or at an odd place, is an error. Threads of a block run from one
-barrier or exchange to the next, which all of them must come to. An asynchronous copy arrives when its thread waits for
-it and no earlier.
+Registers hold bits. Of PTX it knows what our kernels are made of; an instruction beyond that is an error. Memory is
+numpy arrays; an access outside of one, or at an odd place, is an error, and so are two threads that meet in memory
+without a barrier between them (``accesses.py``). Threads of a warp run from one exchange to the next, those of a block
+from one barrier to the next, and all of them must come to the same one. An asynchronous copy arrives when its thread
+waits for it and no earlier.
 """
 
 from __future__ import annotations
 
-import math
-import operator
 import re
-import struct
-from collections.abc import Callable, Generator, Sequence
-from contextlib import suppress
+from collections.abc import Generator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import simulator
+from accesses import WARP, Accesses
+from ptx_arithmetic import as_float, bits_of, computed, pair, signed, width, word
 
-#: Gives what the other threads of the block are to see, and gets what each of them has given.
-_Running: TypeAlias = Generator[Any, list[Any], None]
+from dslc.compiler.codegen.launch import Given
 
-_WIDTH = re.compile(r"(\d+)(?:x2)?$")
+#: Gives the number of its statement and what the other threads are to see; gets what each of its warp has given.
+_Running: TypeAlias = Generator[tuple[int, Any], list[Any], None]
+
 _STATEMENT = re.compile(r"(?:@(!?)(%p\d+)\s+)?([a-z][\w.:]*)\s*(.*);$")
-_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
-    "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
-}  # fmt: skip
+_TABLE = re.compile(r"\.(?:const|global) \.align \d+ \.(b8|[usb]\d+|f\d+) (\w+)\[(\d+)\](?: = \{([^}]*)\})?;")
+_LOCAL = 1 << 60  # where a thread's own memory lies
+_NOTHING = 0xA5A5A5A5A5A5A5A5  # in a register that nobody has written: what comes of it must not matter
+_COMMON = ("bar", "barrier")  # what all threads of a block come to
 
 
 def run(
@@ -34,42 +35,60 @@ def run(
     grid: int | tuple[int, int, int],
     threads: int,
     arguments: Sequence[np.ndarray],
-    values: Sequence[int] = (),
+    given: Given = (),
     shared: int = 0,
 ) -> None:
-    """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments; then ``values``.
+    """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments; then ``given``.
     ``shared``: bytes of the shared memory whose size the launch says."""
-    program = _Program(ptx, arguments, values, shared)
-    for block in np.ndindex(grid if isinstance(grid, tuple) else (grid, 1, 1)):
-        program.clear()
-        _run_block([_Thread(program, block, thread).run() for thread in range(threads)])
+    sizes = grid if isinstance(grid, tuple) else (grid, 1, 1)
+    program = _Program(ptx, arguments, given, shared)
+    with np.errstate(all="ignore"):
+        for block in np.ndindex(sizes):
+            program.clear(block)
+            _run_block(program, [_Thread(program, block, t, threads, sizes).run() for t in range(threads)])
 
 
-def _run_block(threads: list[_Running]) -> None:
-    """Each thread to its end, with what others give it."""
-    given: list[Any] = []
-    first = True
-    while threads:
-        asked: list[Any] = []
+def _run_block(program: _Program, threads: list[_Running]) -> None:
+    """Each thread to its end, with what others of its warp give it."""
+    warps = [threads[i : i + WARP] for i in range(0, len(threads), WARP)]
+    started = False
+    while True:
+        places = {_run_warp(program, number, warp, started) for number, warp in enumerate(warps)}
+        assert len(places) == 1, "some threads of a block wait at a barrier and others do not, or elsewhere"
+        if places == {None}:
+            return
+        program.accesses.barrier()
+        started = True
+
+
+def _run_warp(program: _Program, number: int, threads: list[_Running], started: bool) -> int | None:
+    """A warp up to the next barrier of its block: its statement, or None at the end."""
+    given: list[Any] | None = [] if started else None
+    while True:
+        asked: list[tuple[int, Any]] = []
         for thread in threads:
-            with suppress(StopIteration):
-                asked.append(next(thread) if first else thread.send(given))
-        assert not asked or len(asked) == len(threads), "some threads wait and others are done"
-        given, threads, first = asked, threads if asked else [], False
-
-
-def _width(type: str) -> int:
-    if type in ("pred", "bf16x2", "f16x2"):
-        return 32
-    found = _WIDTH.search(type)
-    assert found is not None, type
-    return int(found[1])
+            try:
+                asked.append(next(thread) if given is None else thread.send(given))
+            except StopIteration:
+                continue
+        if not asked:
+            return None
+        assert len(asked) == len(threads), "some threads of a warp wait and others are done"
+        places = {at for at, _ in asked}
+        assert len(places) == 1, "threads of a warp wait at different places"
+        [at] = places
+        words = program.statements[at][2]
+        if words[0] in _COMMON and words[1] != "warp":
+            return at
+        if words[0] == "bar":
+            program.accesses.warp_barrier(number)
+        given = [value for _, value in asked]
 
 
 class _Program:
     """Statements, labels, and memory: array number n lies from n << 40 on, one that a block shares from n << 24."""
 
-    def __init__(self, ptx: str, arguments: Sequence[np.ndarray], values: Sequence[int], shared: int) -> None:
+    def __init__(self, ptx: str, arguments: Sequence[np.ndarray], given: Given, shared: int) -> None:
         self.memory = [np.zeros(0, np.uint8)]
         self.symbols: dict[str, int] = {}
         self.shared: list[np.ndarray] = []
@@ -79,18 +98,20 @@ class _Program:
             self.memory.append(self.shared[-1])
         first = len(self.memory)
         self.memory += [a.view(np.uint8) for a in arguments]
-        for name, size, numbers in re.findall(r"\.const \.align \d+ \.b8 (\w+)\[(\d+)\] = \{([^}]*)\}", ptx):
+        for kind, name, count, numbers in _TABLE.findall(ptx):
             self.symbols[name] = len(self.memory) << 40
-            table = np.zeros(int(size), np.uint8)
-            given = [int(n) for n in numbers.split(",")]
-            table[: len(given)] = given
-            self.memory.append(table)
-        for number in range(len(arguments)):
-            self.symbols[f"param_{number}"] = (first + number) << 40
-        for place, value in enumerate(values, len(arguments)):
-            self.symbols[f"param_{place}"] = value % (1 << 64)
+            each = width(kind) // 8
+            values = [int(n, 0) for n in numbers.split(",")] if numbers else []
+            table = b"".join((n & ((1 << 8 * each) - 1)).to_bytes(each, "little") for n in values)
+            self.memory.append(np.frombuffer(table.ljust(int(count) * each, b"\0"), np.uint8).copy())
+        self.parameters = [(first + number) << 40 for number in range(len(arguments))]
+        self.parameters += [bits_of(v, k) if k[0] == "f" else int(v) % (1 << 64) for k, v in given]
+        own = re.search(r"\.local \.align \d+ \.b8 (\w+)\[(\d+)\];", ptx)
+        self.local = int(own[2]) if own else 0
+        if own:
+            self.symbols[own[1]] = _LOCAL
         body = ptx[ptx.index("{\n", ptx.index(".entry")) :]
-        self.statements: list[tuple[str, str, list[str], list[str]]] = []
+        self.statements: list[tuple[str, str, tuple[str, ...], list[Any]]] = []
         self.labels: dict[str, int] = {}
         for line in map(str.strip, body.split("\n")):
             if line.endswith(":"):
@@ -98,298 +119,220 @@ class _Program:
                 continue
             found = _STATEMENT.match(line)
             if found is not None:
-                operands = [x.strip() for x in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+", found[4])]
-                self.statements.append((found[1] or "", found[2] or "", found[3].split("."), operands))
+                operands = [self.known(x.strip()) for x in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+", found[4])]
+                self.statements.append((found[1] or "", found[2] or "", tuple(found[3].split(".")), operands))
+        touched = [w for _, _, w, _ in self.statements if w[0] in ("ld", "st", "atom", "ldmatrix") and w[1] != "param"]
+        self.accesses = Accesses(min((width(w[-1]) // 8 for w in touched), default=1))
 
-    def clear(self) -> None:
+    def known(self, text: str) -> Any:
+        """An operand, or the bits that it is in every thread."""
+        if text in self.symbols:
+            return self.symbols[text]
+        if text[:2] in ("0f", "0d"):
+            return int(text[2:], 16)
+        return int(text, 0) if re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)U?", text) else text
+
+    def clear(self, block: tuple[int, ...]) -> None:
         """A new block's shared memory, in which nothing is known."""
+        self.accesses.begin(block)
         for memory in self.shared:
             memory[:] = 0xFF
 
     def place(self, address: int, size: int) -> np.ndarray:
         bits = 40 if address >> 40 else 24
         memory, offset = self.memory[address >> bits], address & ((1 << bits) - 1)
-        assert offset % size == 0 and offset + size <= len(memory), "an access outside of its array, or at an odd place"
+        assert offset % size == 0 and offset + size <= len(memory), (
+            f"an access outside of its array, or at an odd place: {size} bytes at {offset} of {len(memory)}"
+        )
         return memory[offset : offset + size]
+
+    def read(self, thread: int, address: int, size: int) -> np.ndarray:
+        found = self.place(address, size)
+        self.accesses.read(thread, not address >> 40, address, size)
+        return found
+
+    def write(self, thread: int, address: int, data: bytes, atomic: bool = False) -> None:
+        place = self.place(address, len(data))
+        self.accesses.write(thread, not address >> 40, address, data, atomic)
+        place[:] = np.frombuffer(data, np.uint8)
 
 
 class _Thread:
-    def __init__(self, program: _Program, block: tuple[int, ...], thread: int) -> None:
-        self.program, self.registers = program, dict[str, int]()
-        self.special = {"%tid.x": thread, **{f"%ctaid.{axis}": place for axis, place in zip("xyz", block)}}
-        self.copies: list[list[tuple[np.ndarray, np.ndarray]]] = [[]]  # under way, by group; the last is open
+    def __init__(
+        self, program: _Program, block: tuple[int, ...], thread: int, threads: int, grid: Sequence[int]
+    ) -> None:
+        self.program, self.number, self.lane = program, thread, thread % WARP
+        self.registers = {"%tid.x": thread, "%ntid.x": threads, "%tid.y": 0, "%tid.z": 0, "%laneid": self.lane}
+        for axis, place, size in zip("xyz", block, grid):
+            self.registers |= {f"%ctaid.{axis}": place, f"%nctaid.{axis}": size}
+        self.copies: list[list[tuple[int, np.ndarray]]] = [[]]  # under way, by group; the last is open
+        self.local = np.full(program.local, 0xFF, np.uint8)
 
     def run(self) -> _Running:
-        at, program, number = 0, self.program, self.special["%tid.x"]
+        at, program, registers, value = 0, self.program, self.registers, self.value
         while True:
             negated, predicate, words, operands = program.statements[at]
             at += 1
-            if predicate and bool(self.registers[predicate]) == bool(negated):
+            if predicate and bool(registers[predicate]) == bool(negated):
                 continue
-            if words[0] == "ret":
-                return
-            if words[0] == "griddepcontrol":  # nothing runs beside
-                continue
-            if words[0] == "bra":
-                at = program.labels[operands[0]]
-            elif words[0] == "bar":
-                yield None
-            elif words[0] == "shfl":
-                assert words[2] == "bfly" and operands[3:] == ["31", "-1"]
-                self.registers[operands[0]] = (yield self.value(operands[1]))[number ^ int(operands[2])]
-            elif words[0] == "ldmatrix":
-                addresses = yield self.value(operands[1].strip("[]"))
-                self._load_matrices("trans" in words, _names(operands[0]), addresses[number // 32 * 32 :], number % 32)
-            elif words[0] == "mma":
-                mine = [[self.value(x) for x in _names(text)] for text in operands[1:]]
-                others = yield mine[:2]
-                self._multiply(words, _names(operands[0]), others[number // 32 * 32 :][:32], mine[2], number % 32)
-            elif words[0] in ("ld", "st"):
-                self._move(words, operands)
-            elif words[0] == "cp":
-                self._copy(words, operands)
-            else:
-                values = [self.value(x) for x in operands[1:]]
-                found = getattr(self, f"_{words[0]}")(words, values)
-                self.registers[operands[0]] = found & ((1 << (1 if words[0] == "setp" else _result(words))) - 1)
+            match words[0]:
+                case "ret" | "exit":
+                    return
+                case "griddepcontrol":  # nothing runs at the same time
+                    continue
+                case "bra":
+                    at = program.labels[operands[0]]
+                case "bar" | "barrier":
+                    yield at - 1, None
+                case "shfl":
+                    others = yield at - 1, value(operands[1])
+                    register = operands[0].split("|")[0]
+                    registers[register] = self._exchanged(words[2], others, value(operands[2]), value(operands[3]))
+                case "vote":
+                    assert words[2] == "ballot"
+                    others = yield at - 1, value(operands[1])
+                    registers[operands[0]] = sum(bool(v) << i for i, v in enumerate(others))
+                case "ldmatrix":
+                    addresses = yield at - 1, value(operands[1].strip("[]"))
+                    self._load_matrices("trans" in words, _names(operands[0]), addresses)
+                case "mma":
+                    mine = [[value(x) for x in _names(text)] for text in operands[1:]]
+                    others = yield at - 1, mine[:2]
+                    self._multiply(words, _names(operands[0]), others, mine[2])
+                case "ld" | "st":
+                    self._move(words, operands)
+                case "atom":
+                    self._atomic(words, operands)
+                case "cp":
+                    self._copy(words, operands)
+                case _:
+                    self._compute(words, operands)
 
-    def value(self, text: str) -> int:
+    def _compute(self, words: tuple[str, ...], operands: list[Any]) -> None:
+        if words[0] != "mov":
+            self.registers[operands[0]] = computed(words, [self.value(x) for x in operands[1:]])
+            return
+        if isinstance(operands[0], str) and operands[0][0] == "{":  # of one register, its parts
+            names = _names(operands[0])
+            each, whole = width(words[-1]) // len(names), self.value(operands[1])
+            for i, name in enumerate(names):
+                self.registers[name] = whole >> i * each & ((1 << each) - 1)
+            return
+        if isinstance(operands[1], str) and operands[1][0] == "{":
+            parts = [self.value(x) for x in _names(operands[1])]
+            each = width(words[-1]) // len(parts)
+            self.registers[operands[0]] = sum((x & ((1 << each) - 1)) << i * each for i, x in enumerate(parts))
+            return
+        self.registers[operands[0]] = computed(words, [self.value(x) for x in operands[1:]])
+
+    def value(self, text: Any) -> int:
+        if type(text) is int:
+            return text
         if text in self.registers:
             return self.registers[text]
-        if text in self.special:
-            return self.special[text]
-        if text.startswith("0f"):
-            return int(text[2:], 16)
-        if text in self.program.symbols:
-            return self.program.symbols[text]
-        return int(text, 0)
+        known = self.program.known(text)
+        return known if type(known) is int else _NOTHING
 
-    def _move(self, words: list[str], operands: list[str]) -> None:
+    def _address(self, text: str) -> int:
+        base, _, offset = text.strip("[]").partition("+")
+        return self.value(base) + int(offset or 0)
+
+    def _exchanged(self, how: str, others: list[int], distance: int, bound: int) -> int:
+        lane = self.lane
+        other = {"bfly": lane ^ distance, "up": lane - distance, "down": lane + distance, "idx": distance}[how]
+        assert bound == (0 if how == "up" else 31)
+        return others[other if 0 <= other < len(others) else self.lane]
+
+    def _move(self, words: tuple[str, ...], operands: list[Any]) -> None:
         place, register = operands if words[0] == "st" else operands[::-1]
-        registers = _names(register)
-        inside = place.strip("[]")
         if words[1] == "param":
-            self.registers[register] = self.program.symbols["param_" + inside.rsplit("_", 1)[1]]
+            self.registers[register] = self.program.parameters[int(place.strip("[]").rsplit("_", 1)[1])]
             return
-        base, _, offset = inside.partition("+")
-        size = _width(words[-1]) // 8
-        memory = self.program.place(self.value(base) + int(offset or 0), size * len(registers))
-        for i, name in enumerate(registers):
-            part = memory[i * size : (i + 1) * size]
-            if words[0] == "st":
-                part[:] = np.frombuffer((self.value(name) & ((1 << 8 * size) - 1)).to_bytes(size, "little"), np.uint8)
+        registers = [register] if type(register) is int else _names(register)
+        size, address, is_signed = width(words[-1]) // 8, self._address(place), words[-1][0] == "s"
+        whole = size * len(registers)
+        own = address - _LOCAL if address >= _LOCAL else None
+        if words[0] == "st":
+            data = b"".join((self.value(x) & ((1 << 8 * size) - 1)).to_bytes(size, "little") for x in registers)
+            if own is None:
+                self.program.write(self.number, address, data)
             else:
-                self.registers[name] = int.from_bytes(part.tobytes(), "little")
+                assert 0 <= own <= len(self.local) - whole
+                self.local[own : own + whole] = np.frombuffer(data, np.uint8)
+            return
+        found = self.program.read(self.number, address, whole) if own is None else self.local[own : own + whole]
+        data = found.tobytes()
+        assert len(data) == whole
+        for i, name in enumerate(registers):
+            bits = int.from_bytes(data[i * size : (i + 1) * size], "little")
+            self.registers[name] = signed(bits, 8 * size) & ((1 << max(32, 8 * size)) - 1) if is_signed else bits
 
-    def _copy(self, words: list[str], operands: list[str]) -> None:
+    def _atomic(self, words: tuple[str, ...], operands: list[Any]) -> None:
+        assert words[2] == "add" and words[3] in ("u32", "s32")
+        address = self._address(operands[1])
+        before = int.from_bytes(self.program.place(address, 4).tobytes(), "little")
+        after = (before + self.value(operands[2])) % (1 << 32)
+        self.program.write(self.number, address, after.to_bytes(4, "little"), atomic=True)
+        self.registers[operands[0]] = before
+
+    def _copy(self, words: tuple[str, ...], operands: list[Any]) -> None:
         assert words[1] == "async"
         if words[2] == "commit_group":
             self.copies.append([])
         elif words[2] == "wait_group":
-            left = int(operands[0])
-            for to, data in (copy for group in self.copies[: len(self.copies) - 1 - left] for copy in group):
-                to[:] = data
-            del self.copies[: max(0, len(self.copies) - 1 - left)]
+            done = max(0, len(self.copies) - 1 - self.value(operands[0]))
+            for to, data in (copy for group in self.copies[:done] for copy in group):
+                self.program.accesses.copy_ends(self.number, to, len(data))
+                self.program.place(to, len(data))[:] = data
+            del self.copies[:done]
         else:
-            to, source = (self.value(base) + int(offset or 0) for base, _, offset in (
-                x.strip("[]").partition("+") for x in operands[:2]))  # fmt: skip
-            size, there = int(operands[2]), self.value(operands[3])
+            to, source = (self._address(x) for x in operands[:2])
+            size = self.value(operands[2])
+            there = self.value(operands[3]) if len(operands) > 3 else size
             data = np.zeros(size, np.uint8)
             if there:
-                data[:there] = self.program.place(source, there)
-            self.copies[-1].append((self.program.place(to, size), data))
+                data[:there] = self.program.read(self.number, source, there)
+            self.program.place(to, size)
+            self.program.accesses.copy_begins(self.number, to, size)
+            self.copies[-1].append((to, data))
 
-    def _load_matrices(self, turned: bool, names: list[str], rows: list[int], lane: int) -> None:
+    def _load_matrices(self, turned: bool, names: list[str], rows: list[int]) -> None:
         """Two neighbours of a row, or a column, of each 8x8 matrix; lanes have their rows' addresses."""
         for i, name in enumerate(names):
             if turned:
-                low, high = (self.program.place(rows[i * 8 + lane % 4 * 2 + j] + lane // 4 * 2, 2) for j in (0, 1))
-                self.registers[name] = _word(np.concatenate([low, high]).view(np.uint16))
+                low, high = (rows[i * 8 + self.lane % 4 * 2 + j] + self.lane // 4 * 2 for j in (0, 1))
+                parts = [self.program.read(self.number, at, 2) for at in (low, high)]
+                self.registers[name] = word(np.concatenate(parts).view(np.uint16))
             else:
-                self.registers[name] = _word(
-                    self.program.place(rows[i * 8 + lane // 4] + lane % 4 * 4, 4).view(np.uint16)
-                )
+                at = rows[i * 8 + self.lane // 4] + self.lane % 4 * 4
+                self.registers[name] = word(self.program.read(self.number, at, 4).view(np.uint16))
 
-    def _multiply(self, words: list[str], names: list[str], others: list[Any], sums: list[int], lane: int) -> None:
+    def _multiply(self, words: tuple[str, ...], names: list[str], others: list[Any], sums: list[int]) -> None:
         """m16n8k16, of TF32 m16n8k8: rows of a and columns of b lie with four lanes each."""
+        lane = self.lane
         if words[-2] == "tf32":
-            assert words[3:6] == ["m16n8k8", "row", "col"]
+            assert words[3:6] == ("m16n8k8", "row", "col")
             for j, name in enumerate(names):
                 row, column, down = lane // 4 * 4, (lane % 4 * 2 + j % 2) * 4, j // 2
                 factors = [
-                    ([others[at + i][which][r] for r in registers for i in range(4)])
+                    [others[at + i][which][r] for r in registers for i in range(4)]
                     for which, at, registers in ((0, row, (down, down + 2)), (1, column, (0, 1)))
                 ]
                 assert not any(bits & 0x1FFF for side in factors for bits in side), "a factor is not rounded to TF32"
-                a, b = (np.array([_float(bits) for bits in side], np.float64) for side in factors)
-                self.registers[name] = _bits(np.float32(a @ b + np.float64(_float(sums[j]))))
+                a, b = (np.array([as_float(bits) for bits in side], np.float64) for side in factors)
+                self.registers[name] = bits_of(a @ b + np.float64(as_float(sums[j])))
             return
-        assert words[3:6] == ["m16n8k16", "row", "col"]
+        assert words[3:6] == ("m16n8k16", "row", "col")
         values = simulator.bf16_values if words[-2] == "bf16" else lambda x: x.view(np.float16).astype(np.float32)
 
         def row(which: int, first: int, registers: tuple[int, int]) -> np.ndarray:
-            pairs = [_pair(others[first * 4 + i][which][r]) for r in registers for i in range(4)]
+            pairs = [pair(others[first * 4 + i][which][r]) for r in registers for i in range(4)]
             return np.asarray(values(np.concatenate(pairs)), np.float64)
 
         for j, name in enumerate(names):
             a = row(0, lane // 4, (0, 2) if j < 2 else (1, 3))
             b = row(1, lane % 4 * 2 + j % 2, (0, 1))
-            self.registers[name] = _bits(np.float32(a @ b + np.float64(_float(sums[j]))))
-
-    # Instructions: their words and operands to bits.
-
-    def _mov(self, words: list[str], x: list[int]) -> int:
-        return x[0]
-
-    _cvta = _mov
-
-    def _add(self, words: list[str], x: list[int]) -> int:
-        return _bits(np.float32(_float(x[0]) + _float(x[1]))) if words[-1] == "f32" else x[0] + x[1]
-
-    def _sub(self, words: list[str], x: list[int]) -> int:
-        return _bits(np.float32(_float(x[0]) - _float(x[1]))) if words[-1] == "f32" else x[0] - x[1]
-
-    def _mul(self, words: list[str], x: list[int]) -> int:
-        if words[-1] == "f32":
-            return _bits(np.float32(_float(x[0]) * _float(x[1])))
-        signed, width = words[-1].startswith("s"), _width(words[-1])
-        product = math.prod(_signed(v, width) if signed else v & ((1 << width) - 1) for v in x)
-        return product >> width if "hi" in words else product
-
-    def _mad(self, words: list[str], x: list[int]) -> int:
-        return self._mul(words, x[:2]) + x[2]
-
-    def _fma(self, words: list[str], x: list[int]) -> int:
-        """Of f32, where rounding twice is near enough, and of pairs of bf16."""
-        if words[-1] == "f32":
-            a, b, c = (np.float64(_float(v)) for v in x)
-            return _bits(np.float32(a * b + c))
-        assert words[-1] == "bf16x2"
-        a, b, c = (simulator.bf16_values(_pair(v)).astype(np.float64) for v in x)
-        return _word(simulator.bf16_bits(np.float32(a * b + c)))
-
-    def _max(self, words: list[str], x: list[int]) -> int:
-        if words[-1] == "bf16x2":
-            return _word(simulator.bf16_bits(np.maximum(*(simulator.bf16_values(_pair(v)) for v in x))))
-        if words[1] in ("s32", "u32"):
-            return max(_signed(v, 32) if words[1] == "s32" else v & 0xFFFFFFFF for v in x)
-        return _bits(np.maximum(_float(x[0]), _float(x[1])))
-
-    def _min(self, words: list[str], x: list[int]) -> int:
-        if words[1] in ("s32", "u32"):
-            return min(_signed(v, 32) if words[1] == "s32" else v & 0xFFFFFFFF for v in x)
-        assert words[1:] == ["NaN", "f32"]
-        return _bits(np.minimum(_float(x[0]), _float(x[1])))
-
-    def _div(self, words: list[str], x: list[int]) -> int:
-        if words[1] in ("u32", "s32"):
-            a, b = (_signed(v, 32) if words[1] == "s32" else v for v in x)
-            return abs(a) // abs(b) * (1 if a * b >= 0 else -1)
-        if words[1] == "rn":
-            return _bits(np.float32(_float(x[0]) / _float(x[1])))
-        assert words[1] == "full"
-        return self._fast("fast_div", x)
-
-    def _rcp(self, words: list[str], x: list[int]) -> int:
-        assert words[1:] == ["approx", "ftz", "f32"]
-        return self._fast("fast_inverse", x)
-
-    def _ex2(self, words: list[str], x: list[int]) -> int:
-        return self._fast("flushed_exp2" if "ftz" in words else "fast_exp2", x)
-
-    def _sqrt(self, words: list[str], x: list[int]) -> int:
-        assert words[1] == "approx"
-        return self._fast("fast_sqrt", x)
-
-    def _tanh(self, words: list[str], x: list[int]) -> int:
-        return self._fast("fast_tanh", x)
-
-    def _fast(self, name: str, x: list[int]) -> int:
-        return _bits(simulator.fast(name, *(np.asarray(_float(v)) for v in x))[()])
-
-    def _neg(self, words: list[str], x: list[int]) -> int:
-        return -x[0] if words[-1].startswith("s") else x[0] ^ (1 << 31)
-
-    def _abs(self, words: list[str], x: list[int]) -> int:
-        return x[0] & ~(1 << 31)
-
-    def _and(self, words: list[str], x: list[int]) -> int:
-        return x[0] & x[1]
-
-    def _or(self, words: list[str], x: list[int]) -> int:
-        return x[0] | x[1]
-
-    def _xor(self, words: list[str], x: list[int]) -> int:
-        return x[0] ^ x[1]
-
-    def _bfi(self, words: list[str], x: list[int]) -> int:
-        """The low bits of the first in the second."""
-        own, other, place, count = x
-        mask = ((1 << count) - 1) << place
-        return (own << place & mask) | (other & ~mask)
-
-    def _not(self, words: list[str], x: list[int]) -> int:
-        return 1 - x[0] if words[-1] == "pred" else ~x[0]
-
-    def _shl(self, words: list[str], x: list[int]) -> int:
-        return x[0] << x[1]
-
-    def _shr(self, words: list[str], x: list[int]) -> int:
-        return (_signed(x[0], _width(words[-1])) if words[-1].startswith("s") else x[0]) >> x[1]
-
-    def _selp(self, words: list[str], x: list[int]) -> int:
-        return x[0] if x[2] else x[1]
-
-    def _setp(self, words: list[str], x: list[int]) -> int:
-        kind, type = words[1], words[-1]
-        if type.startswith("f"):
-            a, b = (_pair(v).view(np.float16)[0] if type == "f16" else _float(v) for v in x)
-            unordered = kind.endswith("u") and kind not in ("equ",)
-            return int((unordered and (math.isnan(a) or math.isnan(b))) or _COMPARED[kind[:2]](a, b))
-        width = _width(type)
-        a, b = (_signed(v, width) if type.startswith("s") else v & ((1 << width) - 1) for v in x)
-        return int(_COMPARED[kind](a, b))
-
-    def _cvt(self, words: list[str], x: list[int]) -> int:
-        if words[-2] in ("bf16x2", "f16x2"):
-            floats = np.array([_float(v) for v in x[::-1]], np.float32)
-            return _word(
-                simulator.bf16_bits(floats) if words[-2] == "bf16x2" else floats.astype(np.float16).view(np.uint16)
-            )
-        if words[1:] == ["rna", "tf32", "f32"]:  # halves away from 0
-            return (x[0] + 0x1000) & 0xFFFFE000
-        if words[-2:] == ["f32", "f16"]:
-            return _bits(np.float32(_pair(x[0]).view(np.float16)[0]))
-        source = words[-1]
-        return _signed(x[0], _width(source)) if source.startswith("s") else x[0] & ((1 << _width(source)) - 1)
-
-
-def _result(words: list[str]) -> int:
-    """Bits of what an instruction gives."""
-    if words[0] == "cvt":
-        return _width(words[-2])
-    return 2 * _width(words[-1]) if "wide" in words else _width(words[-1])
-
-
-def _signed(value: int, width: int) -> int:
-    value &= (1 << width) - 1
-    return value - (1 << width) if value >> (width - 1) else value
-
-
-def _float(bits: int) -> np.float32:
-    return np.float32(struct.unpack("<f", struct.pack("<I", bits & 0xFFFFFFFF))[0])
-
-
-def _bits(value: Any) -> int:
-    return int(struct.unpack("<I", struct.pack("<f", value))[0])
-
-
-def _pair(word: int) -> np.ndarray:
-    return np.array([word & 0xFFFF, word >> 16 & 0xFFFF], np.uint16)
-
-
-def _word(halves: np.ndarray) -> int:
-    return int(halves[0]) | int(halves[1]) << 16
+            self.registers[name] = bits_of(a @ b + np.float64(as_float(sums[j])))
 
 
 def _names(text: str) -> list[str]:

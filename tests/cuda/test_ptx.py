@@ -45,7 +45,7 @@ def _compared(launch: Launch, known: dict[Any, np.ndarray], threads: int | None)
     ptx = units.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
     threads = geometry.block[0] if threads is None else threads
     with np.errstate(all="ignore"):
-        ptx_machine.run(ptx, geometry.grid[0], threads, copies, [int(value) for _, value in launch.given])
+        ptx_machine.run(ptx, geometry.grid[0], threads, copies, launch.given)
     for one, other in zip(memory, copies, strict=True):
         assert one.tobytes() == other.tobytes()
 

@@ -152,6 +152,43 @@ def test_import_by_name(tmp_path: Path) -> None:
         "__init__.py", "__init__.pyi", "plain.dslc", "plain.safetensors"]  # fmt: skip
 
 
+def test_a_child_of_a_fork_during_the_first_call_does_not_wait(tmp_path: Path) -> None:
+    """The parent's thread that loads is not in the child, so nobody there would give its lock back."""
+    code = """
+import os, signal, sys, threading
+from dslc.face import Importable
+from dslc.base.errors import DslcError
+one, inside, over = Importable(sys.argv[1] + "/__init__.py", "gone", "0"), threading.Event(), threading.Event()
+real = one.session
+def slow():
+    inside.set()
+    over.wait()
+    return real()
+one.session = slow
+def call():
+    try:
+        one.predict()
+    except DslcError:
+        pass
+first = threading.Thread(target=call)
+first.start()
+inside.wait()
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    one.session = real
+    try:
+        one.predict()
+    except DslcError as error:
+        print(error.code, flush=True)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+over.set()
+first.join()
+"""
+    assert python(code, tmp_path).split() == ["R311", "0"]
+
+
 def test_a_changed_interface_is_refused(tmp_path: Path) -> None:
     folder = write_package(tmp_path, "plain")
     module = folder / "__init__.py"

@@ -1,0 +1,43 @@
+"""The threads of native kernels after a fork: a child has none of its parent's, and makes its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+CHILD = """
+import os, sys, threading
+from dslc.runtime.cpu import native
+mine = native.team()
+mine._start()
+assert [t.name for t in threading.enumerate() if t.name.startswith("dslc-")] == ["dslc-1", "dslc-2"]
+held = sys.argv[1]
+if held == "making":  # another thread is making the team while this one forks
+    native._making.acquire()
+    native._team = None
+elif held == "busy":  # another thread runs kernels while this one forks
+    mine._busy.acquire()
+pid = os.fork()
+if pid == 0:
+    own = native.team()
+    free = own._busy.acquire(blocking=False)
+    own._start()
+    names = [t.name for t in threading.enumerate() if t.name.startswith("dslc-")]
+    print(own is not mine, free, own.threads, *names, flush=True)
+    os._exit(0)
+_, status = os.waitpid(pid, 0)
+print(status, native._team is (None if held == "making" else mine))
+"""
+
+
+@pytest.mark.parametrize("held", ["nothing", "making", "busy"])
+def test_a_forked_child_has_a_team_of_its_own(held: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, held], env={**os.environ, "DSLC_THREADS": "3"},
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == ["True True 3 dslc-1 dslc-2", "0 True"]
