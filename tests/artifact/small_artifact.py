@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any
 
 from dslc.runtime.artifact import Blob, write_artifact
@@ -136,6 +138,11 @@ def blobs() -> list[Blob]:
         *(Blob(f"plan.{i}", "plan", plan.encode()) for i, plan in enumerate(plans)),
         Blob("bias", "constant", b"\0\0\x80\x3f\0\0\0\x40"),
     ]
+
+
+def digest(interface: dict[str, Any]) -> str:
+    """What a header says of its interface; by itself, so that a mistake of the real writer cannot hide here."""
+    return hashlib.sha256(json.dumps(interface, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def artifact_bytes() -> bytes:

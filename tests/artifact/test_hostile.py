@@ -7,7 +7,6 @@ checks, must find every offset in bounds. Any other exception fails, and so does
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 import keyword
 import random
@@ -18,9 +17,10 @@ from typing import Any
 
 import pytest
 from assembling import canonical_text, put_together, table_of, take_apart
-from small_artifact import artifact_bytes
+from small_artifact import artifact_bytes, digest
 
 from dslc.base.errors import ArtifactError
+from dslc.runtime import artifact as artifacts
 from dslc.runtime import header as header_rules
 from dslc.runtime.artifact import Artifact
 from dslc.runtime.plan_check import _Checker
@@ -93,7 +93,7 @@ def mutant(good: bytes, rng: random.Random) -> tuple[str, bytes]:
     if what in ("plan", "blobs", "text"):
         header["blobs"] = table_of(pieces)
     if "interface" in header and rng.random() < 0.9:
-        header["interface_sha256"] = hashlib.sha256(canonical_text(header["interface"])).hexdigest()
+        header["interface_sha256"] = digest(header["interface"])
     if what == "table":
         names.append(mutate(header["blobs"], rng))
     text = canonical_text(header)
@@ -125,6 +125,25 @@ def interface_holds(header: Mapping[str, Any]) -> None:
     assert type(train.get("lr", 0.0)) is float and all(type(x["default"]) is float for x in train["scalars"])
 
 
+def ports_hold(header: Mapping[str, Any], program: Mapping[str, Any], plan: dict[str, Any]) -> None:
+    """The oracle of ports: a caller's arrays have the names, dtypes and element counts of the plan's buffers."""
+    interface, entry = header["interface"], program["entry"]
+    train = interface["train"] or {"inputs": [], "metrics": []}
+    taken = {t["name"]: t for t in (*interface["inputs"], *(train["inputs"] if entry != "predict" else ()))}
+    given = {t["name"]: t for t in interface["results"]}
+    for name, _, buffer in plan["inputs"]:
+        assert plan["buffers"][buffer][2] == taken[name]["dtype"]
+        assert len(plan["buffers"][buffer][3]) == len(taken[name]["shape"])
+    for name, kind, buffer in plan["outputs"]:
+        _, _, dtype, shape = plan["buffers"][buffer]
+        if kind == "result":
+            assert entry == "predict" and dtype == given.pop(name)["dtype"]
+        elif kind in ("loss", "metric"):
+            assert entry != "predict" and shape == [] and dtype in ("f32", "f64")
+            assert name == "loss" if kind == "loss" else name.removeprefix("metric.") in train["metrics"]
+    assert entry != "predict" or not given
+
+
 def in_bounds(artifact: Artifact) -> None:
     """The oracle: plain arithmetic over the raw JSON of what was accepted."""
     interface_holds(artifact.header)
@@ -142,6 +161,7 @@ def in_bounds(artifact: Artifact) -> None:
             assert offset >= 0 and offset % ITEMSIZES[dtype] == 0 and offset + size <= sizes[region]
         for _, _, buffer in [*plan["inputs"], *plan["outputs"]]:
             assert 0 <= buffer < count
+        ports_hold(artifact.header, program, plan)
         for row in plan["instructions"]:
             indices = row[3] + row[4] if row[0] == "reference" else row[1:3] if row[0] == "copy" else row[1:2]
             assert row[0] in ("reference", "copy", "fill", "bulk_begin", "bulk_end", "record", "wait")
@@ -182,6 +202,12 @@ def test_mutants(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
     assert seen["refused"] > 5 * seen["accepted"] > 0
     assert all(seen[what] > 0 for what in ("header", "interface", "plan", "table", "blobs", "text"))
     assert seen["interface rule"] > 4 * seen["digest"] > 0, "lies about the interface come to its own rules"
+
+
+def test_the_mutants_can_find_missing_rules_of_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(artifacts, "check_ports", lambda *_, **__: None)
+    with pytest.raises((AssertionError, KeyError)):
+        run(3_000, seed=5)
 
 
 @pytest.mark.parametrize("planted", ["_check_dims", "_check_names"])

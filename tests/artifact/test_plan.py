@@ -230,6 +230,45 @@ def test_the_schema_refuses_at_its_place(made: Plan, field: str) -> None:
     assert caught.value.place == f"plan: {field}"
 
 
+#: The last that the schema takes, and the first beyond it.
+LIMITS: list[tuple[Plan, Plan]] = [
+    (plan(EventRecord(65535, 0)), plan(EventRecord(65536, 0))),
+    (plan(EventWait(0, 15)), plan(EventWait(0, 16))),
+    (plan(replace(KERNEL, symbol="k" * 128)), plan(replace(KERNEL, symbol="k" * 129))),
+    (plan(replace(KERNEL, grid=(2**31 - 1, 65535, 65535))), plan(replace(KERNEL, grid=(2**31, 1, 1)))),
+    (plan(replace(KERNEL, block=(1024, 1024, 64))), plan(replace(KERNEL, block=(1025, 1, 1)))),
+    (plan(replace(KERNEL, block=(1, 1, 64))), plan(replace(KERNEL, block=(1, 0, 64)))),
+    (plan(replace(KERNEL, shared_bytes=232448)), plan(replace(KERNEL, shared_bytes=-1))),
+    (plan(replace(KERNEL, args=(("i32", -(2**31)),))), plan(replace(KERNEL, args=(("i32", -(2**31) - 1),)))),
+    (plan(replace(KERNEL, args=(("i64", 2**63 - 1),))), plan(replace(KERNEL, args=(("i64", 2**63),)))),
+    (plan(replace(KERNEL, args=(("scalar", 255),))), plan(replace(KERNEL, args=(("scalar", 256),)))),
+    (plan(replace(KERNEL, args=(("in", 0),) * 1024)), plan(replace(KERNEL, args=(("in", 0),) * 1025))),
+    (plan(replace(GEMM, algorithm=b"a" * 256)), plan(replace(GEMM, algorithm=b"a" * 257))),
+    (plan(replace(GRAPH, engine=-1)), plan(replace(GRAPH, engine=-2))),
+    (plan(replace(GRAPH, knobs=((2**31 - 1, 0),) * 64)), plan(replace(GRAPH, knobs=((0, 0),) * 65))),
+    (plan(Fill(0, b"a" * 8, 0, 0)), plan(Fill(0, b"a" * 9, 0, 0))),
+    (plan(Fill(0, b"a", 0, 0)), plan(Fill(0, b"", 0, 0))),
+    (plan(Fill(999_999, b"a", 0, 0)), plan(Fill(1_000_000, b"a", 0, 0))),
+    (plan(replace(REFERENCE, inputs=(0,) * 4096)), plan(replace(REFERENCE, inputs=(0,) * 4097))),
+    (plan(replace(REFERENCE, op="a" * 64)), plan(replace(REFERENCE, op="a" * 65))),
+    (plan(replace(REFERENCE, attrs={})), plan(replace(REFERENCE, attrs=[]))),  # type: ignore[arg-type]
+    (plan(replace(GRAPH, attrs={})), plan(replace(GRAPH, attrs=1))),  # type: ignore[arg-type]
+    (plan(buffers=(Buffer("io", 2**63 - 1, "u8", ()),)), plan(buffers=(Buffer("io", 2**63, "u8", ()),))),
+    (plan(buffers=(Buffer("io", 0, "u8", (1,) * 16),)), plan(buffers=(Buffer("io", 0, "u8", (1,) * 17),))),
+    (plan(scalars=(Scalar("step", 255, "i64"),)), plan(scalars=(Scalar("step", 256, "i64"),))),
+    (plan(names=("a" * 512,)), plan(names=("a" * 513,))),
+]
+
+
+@pytest.mark.parametrize("number", range(len(LIMITS)))
+def test_the_schema_takes_up_to_its_limits(number: int) -> None:
+    last, beyond = LIMITS[number]
+    assert Plan.decode(last.encode()) == last
+    with pytest.raises(ArtifactError) as caught:
+        beyond.encode()
+    assert caught.value.code == "R301"
+
+
 def test_values_that_json_lacks() -> None:
     for attrs in ({"a": float("inf")}, {"a": {1: 2}}, {"a": {"b", "c"}}):
         with pytest.raises(ArtifactError):

@@ -8,6 +8,7 @@ the other samples of tests/ops, chosen by DSLC_SEED; all of them with DSLC_SOAK=
 from __future__ import annotations
 
 import os
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from on_ptx_machine import on_machine, threads_of
 from sample_nodes import NUMPY, OPS, SAMPLES, node_of, tolerance, wanted
 
 from dslc.base.errors import DslcError
-from dslc.compiler.codegen.cuda import attention, contractions, cpp, drawing, indexing, pooling, sweep
+from dslc.compiler.codegen.cuda import attention, contractions, cpp, drawing, indexing, ordering, pooling, sweep
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.tiled_attention import TILES, Tiled
 from dslc.compiler.codegen.cuda.units import compiled
@@ -31,7 +32,7 @@ from dslc.compiler.ops.orthogonal import orthonormal
 
 SOAK = os.environ.get("DSLC_SOAK") == "1"
 MOST_THREADS = 2000  # of a sample in a normal run; 1,000 take some seconds
-CPP = sorted({**contractions.LOWERED, **pooling.LOWERED, **drawing.LOWERED, **attention.LOWERED, **indexing.LOWERED})
+CPP = sorted({name for m in (contractions, pooling, drawing, attention, indexing, ordering) for name in m.LOWERED})
 HEAVY = ("init_trunc_normal",) if not SOAK else ()  # draws until a number fits: a quarter of a minute
 
 
@@ -61,11 +62,35 @@ def sized(name: str) -> list[tuple[int, int, str]]:
     return sorted(found)
 
 
+def chosen(name: str) -> list[tuple[int, str]]:
+    """Of a normal run: the two smallest samples, and the smallest one of each set of kernels' files."""
+    cases, seen = sized(name), set[frozenset[str]]()
+    found = []
+    for place, (_, number, dtype) in enumerate(cases):
+        kernels = files_of(node_of(name, number, dtype)[0])
+        if SOAK or place < 2 or kernels not in seen:
+            found.append((number, dtype))
+        seen.add(kernels)
+    return found
+
+
+def files_of(node: Node) -> frozenset[str]:
+    """The files of kernels that the node's launches come from."""
+    return frozenset(getattr(x.code, "file", "") for x in lower(node) or []) - {""}
+
+
 @pytest.mark.parametrize("name", [n for n in CPP if n not in HEAVY])
 def test_an_op_with_a_kernel_in_cuda_cpp(name: str) -> None:
-    cases = sized(name)
-    for _, number, dtype in cases if SOAK else cases[:2]:
+    for number, dtype in chosen(name):
         checked(*node_of(name, number, dtype), name, dtype)
+
+
+def test_every_file_of_kernels_is_run_by_one_of_these_tests() -> None:
+    nodes = [node_of(name, *case)[0] for name in CPP for case in chosen(name)]
+    found = frozenset[str]().union(*map(files_of, nodes))
+    elsewhere = {"attention.cu", "mma.cu"}  # below, and in test_contract_ptx.py
+    assert found | elsewhere == {p.name for p in files("dslc.compiler.codegen.cuda").joinpath("kernels").iterdir()
+                                 if p.name.endswith(".cu")}  # fmt: skip
 
 
 def others() -> list[Any]:

@@ -239,16 +239,31 @@ def test_an_error_before_the_first_update_leaves_the_session_usable(line: Path) 
         assert session.step == 0 and np.array_equal(session.predict(x=data(3)).y, before)
 
 
-def test_closed(open_line: Open) -> None:
-    session = open_line()
+def test_closed(open_line: Open, tmp_path: Path) -> None:
+    session, file, target = open_line(), tmp_path / "w.safetensors", np.zeros(BATCH, np.int32)
     with session:
         session.predict(x=data(1))
+        session.weights.save(file)
+        session.save_checkpoint(tmp_path / "c")
+        weight = session.weights["w"]
     session.close()
-    for call in (lambda: session.predict(x=data(1)), lambda: session.weights["w"], session.state_tensors,
-                 session.__enter__):  # fmt: skip
+    calls: dict[str, Callable[[], object]] = {
+        "predict": lambda: session.predict(x=data(1)),
+        "train_step": lambda: session.train_step(x=data(BATCH), target=target),
+        "weights[]": lambda: session.weights["w"],
+        "weights[] =": lambda: session.weights.__setitem__("w", weight),
+        "weights.load": lambda: session.weights.load(file),
+        "weights.save": lambda: session.weights.save(tmp_path / "other"),
+        "save_checkpoint": lambda: session.save_checkpoint(tmp_path / "other"),
+        "load_checkpoint": lambda: session.load_checkpoint(tmp_path / "c"),
+        "state_tensors": session.state_tensors,
+        "with": session.__enter__,
+    }
+    for name, call in calls.items():
         with pytest.raises(DslcError) as caught:
             call()
-        assert caught.value.code == "R309"
+        assert caught.value.code == "R309", name
+    assert not (tmp_path / "other").exists()
     assert "closed" in repr(session)
 
 
