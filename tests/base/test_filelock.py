@@ -107,6 +107,20 @@ def test_a_file_that_is_removed_while_its_lock_is_waited_for(
     assert not path.exists()
 
 
+def test_the_name_of_a_dead_holder_is_written_over_whole(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_bytes(b"9" * 30 + b"\n")
+    with FileLock(tmp_path / "lock", what="build") as lock:
+        assert lock.holder() == os.getpid() and (tmp_path / "lock").read_bytes() == b"%d\n" % os.getpid()
+
+
+def test_waiting_costs_no_processor_time(tmp_path: Path) -> None:
+    with FileLock(tmp_path / "lock", what="build"):
+        start, wall = time.process_time(), time.monotonic()
+        assert not FileLock(tmp_path / "lock", what="build").acquire(timeout=0.5)
+        assert time.monotonic() - wall >= 0.45
+        assert time.process_time() - start < 0.1
+
+
 def test_releasing_leaves_a_file_of_another_holder(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     mine, other = FileLock(path, what="build"), FileLock(path, what="build")

@@ -12,12 +12,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from injecting import Call, Injector, child, kill, passed
 from publishing import NAMES, content, publish
 
 from dslc.base import publish as module
+from dslc.base import publish as publish_module
 from dslc.base.errors import ResourceError
 from dslc.base.publish import TEMP, folder_lock, publish_bytes, publish_files, sweep
 
@@ -209,9 +211,57 @@ def test_modes(tmp_path: Path) -> None:
     try:
         publish_bytes(tmp_path / "a", b"1")
         publish_bytes(tmp_path / "b", b"1", private=True)
+        publish_files(tmp_path, {"c": b"1", "d": b"2"}, "d")
     finally:
         os.umask(old)
-    assert [(tmp_path / n).stat().st_mode & 0o777 for n in "ab"] == [0o640, 0o600]
+    assert [(tmp_path / n).stat().st_mode & 0o777 for n in "abcd"] == [0o640, 0o600, 0o640, 0o640]
+
+
+def test_a_temp_that_is_swept_between_its_open_and_its_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sweeper takes it for a dead writer's: the writer notices, and makes another."""
+    real, swept = publish_module.try_flock, []
+
+    def late(fd: int) -> bool:
+        if not swept:
+            swept.append(os.listdir(tmp_path))
+            monkeypatch.setattr(publish_module, "try_flock", real)
+            assert sweep(tmp_path) == (1, 0)
+        return real(fd)
+
+    monkeypatch.setattr(publish_module, "try_flock", late)
+    publish_bytes(tmp_path / "a", b"1")
+    assert len(swept[0]) == 1 and (tmp_path / "a").read_bytes() == b"1" and os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "another's"])
+def test_a_dead_temp_that_another_sweeps_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: bool) -> None:
+    """What has its name by then is a living writer's, and stays."""
+    name = ".dslc-0123456789abcdef.tmp"
+    (tmp_path / name).write_bytes(b"dead")
+    real, calls = publish_module.try_flock, []
+
+    def late(fd: int) -> bool:
+        if not calls:
+            calls.append(fd)
+            (tmp_path / name).unlink()
+            if again:
+                (tmp_path / name).write_bytes(b"alive")
+        return real(fd)
+
+    monkeypatch.setattr(publish_module, "try_flock", late)
+    assert sweep(tmp_path) == (0, 1)
+    assert calls and os.listdir(tmp_path) == ([name] if again else [])
+
+
+def test_a_living_temp_is_never_swept(tmp_path: Path) -> None:
+    seen = []
+
+    def write(sink: Any) -> None:
+        sink.write(b"1")
+        seen.append((sweep(tmp_path), len(temps(tmp_path))))
+
+    publish_bytes(tmp_path / "a", write)
+    assert seen == [((0, 1), 1)] and (tmp_path / "a").read_bytes() == b"1"
 
 
 @pytest.mark.parametrize("name", ["..", ".dslc-lock", ".dslc-0123456789abcdef.tmp", "a/b", "a\0b"])

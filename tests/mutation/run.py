@@ -2,7 +2,8 @@
 
     python tests/mutation/run.py [--json] [--only TEXT] [--part 1/2] [--again] [--survivors] [--baseline] [--relocate]
 
-A run goes on where the last one stopped: ``.mutants/results.jsonl`` keeps what was found, by a digest of the fault.
+A run goes on where the last one stopped: ``.mutants/results.jsonl`` keeps what was found, by a digest of the fault;
+a survivor is asked again when its tests are others (``--survivors``: in any case).
 ``--baseline`` runs each group of tests without a fault, which must pass. The exit code is 1 if a fault that is not
 marked ``equivalent`` survived.
 """
@@ -152,9 +153,8 @@ def main() -> int:
     asked = faults[part - 1 :: parts]
     if options.baseline:
         groups = sorted({f.tests for f in asked})
-        asked = [Fault("baseline: " + " ".join(t), "", "", "", t, "", "") for t in groups]
-    todo = [f for f in asked if options.again or f.digest not in known
-            or (options.survivors and known[f.digest]["status"] == "survived")]  # fmt: skip
+        asked = [Fault(" ".join(t), "", "", " ".join(t), t, "", "") for t in groups]
+    todo = [f for f in asked if options.again or not _is_known(f, known.get(f.digest), options.survivors)]
     for name in PRELOADED:
         importlib.import_module(name)
     begin = time.monotonic()
@@ -166,7 +166,7 @@ def main() -> int:
             if fault.file:
                 good = (ROOT / fault.file).read_text(encoding="utf-8")
                 copy.put(fault.file, good.replace(fault.old, fault.new))
-            found = {"name": fault.name, "file": fault.file, **tested(copy.folder, fault.tests)}
+            found = {"name": fault.name, "tests": fault.tests, **tested(copy.folder, fault.tests)}
             if fault.file:
                 copy.put(fault.file, good)
             _keep(fault.digest, found)
@@ -175,6 +175,13 @@ def main() -> int:
             line = f"{number}/{len(todo)} {found['status']:8} {found['seconds']:6.1f} s  {fault.name}  {found['by']}"
             print(line, file=sys.stderr, flush=True)
     return _summary(asked, _results(), options.json, options.baseline)
+
+
+def _is_known(fault: Fault, row: dict[str, Any] | None, survivors: bool) -> bool:
+    """What was noticed once is noticed; a survivor is asked again when it has other tests."""
+    if row is None or row["status"] == "broken":
+        return False
+    return row["status"] == "killed" or (row["tests"] == list(fault.tests) and not survivors)
 
 
 def _results() -> dict[str, dict[str, Any]]:
@@ -206,7 +213,7 @@ def _summary(asked: list[Fault], known: dict[str, dict[str, Any]], as_json: bool
         print(json.dumps({**counts, "results": rows}, indent=1))
     else:
         for row in alive:
-            print(f"{row['status']}: {row['name']} ({row['file']}) {row['equivalent']}")
+            print(f"{row['status']}: {row['name']} {row['equivalent']}")
         print(", ".join(f"{name} {count}" for name, count in counts.items()))
     return 1 if open_ else 0
 
