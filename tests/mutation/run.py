@@ -164,7 +164,7 @@ def main() -> int:
             if time.monotonic() - begin > options.seconds:
                 break
             if fault.file:
-                good = (ROOT / fault.file).read_text(encoding="utf-8")
+                good = (copy.folder / fault.file).read_text(encoding="utf-8")
                 copy.put(fault.file, good.replace(fault.old, fault.new))
             found = {"name": fault.name, "tests": fault.tests, **tested(copy.folder, fault.tests)}
             if fault.file:
