@@ -37,7 +37,7 @@ def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | 
         else:
             everywhere = decay_on == "all" or info.input.value.type.rank >= 2
             decay = float(args["weight_decay"]) if everywhere else 0.0
-        specs.append(ParamSpec(name, groups.lr, decay, not groups.freeze))
+        specs.append(ParamSpec(name, groups.lr, decay, not groups.freeze and name not in checked.unreached))
     return TrainSpec(train.optimizer, args, tuple(specs), clip_norm, clip_value, train.ema, train.accumulate, scale)
 
 

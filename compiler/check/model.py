@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dslc.compiler.check import callgraph
 from dslc.compiler.check.expand import Expander
+from dslc.compiler.check.gradients import unreached
 from dslc.compiler.check.instance import Instance, arguments, check_unread, declare, run_model, run_train
 from dslc.compiler.check.scope import ModuleScope, build_scope
 from dslc.compiler.check.sections import Precision, check_sections, read_budget, read_precision
@@ -35,6 +36,7 @@ class Checked:
     """A model that holds together for every size of its dims.
 
     ``args``: compile-time arguments of the model and of its train section, and the defaults of those that are not.
+    ``unreached``: parameters that are not frozen, but which the loss does not reach; they are not trained.
     ``graph``: outputs ``result.NAME``, and with a train section ``loss`` and ``metric.NAME``; updates of buffers.
     """
 
@@ -45,6 +47,7 @@ class Checked:
     model_inputs: tuple[Input, ...]
     results: tuple[str, ...]
     params: Mapping[str, ParamInfo]
+    unreached: frozenset[str]
     train: TrainSection | None
     args: Mapping[str, Static]
     precision: Precision
@@ -179,6 +182,10 @@ def _finish(
     updates = tensors.updates
     nodes = order([*outputs.values(), *(v for _, v in updates)])
     dims = tuple(d for d in model.frame.scope.dims.values() if isinstance(d, Dim))
+    missed: frozenset[str] = frozenset()
+    if train is not None and train.loss is not None:
+        missed = unreached(train, tensors, dims, expander.reports)
+        expander.reports.raise_errors()
     batch = next(iter(expander.batch.dims)) if isinstance(expander.batch, Poly) else None
     names = [p.name for p in model.ref.block.params]
     args = {n: v for n, v in model.frame.locals.items() if n in names and not isinstance(v, Value)}
@@ -190,6 +197,7 @@ def _finish(
         model_inputs=tuple(i for n, i in tensors.data.items() if n in names and i.kind is Kind.DATA),
         results=tuple(model.results),
         params=dict(tensors.stored),
+        unreached=missed,
         train=train,
         args=args | ({} if train is None else train.args),
         precision=precision,

@@ -36,11 +36,11 @@ class Reports:
         if problem.final:
             self.raise_errors()
 
-    def warn(self, code: str, title: str, span: Span, text: str, help: str) -> None:
+    def warn(self, code: str, title: str, span: Span, text: str, help: str, also: tuple[Label, ...] = ()) -> None:
         key = (code, span.source.path, span.start)
         if key not in self._seen:
             self._seen.add(key)
-            self.warnings.append(Diagnostic(code, title, Label(span, text), (), help, None))
+            self.warnings.append(Diagnostic(code, title, Label(span, text), also, help, None))
 
     def stop_if_full(self) -> None:
         """Raises what was found once it is enough to show."""

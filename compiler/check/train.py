@@ -49,6 +49,7 @@ class TrainSection:
     ema: float | None = None
     accumulate: int = 1
     span: Span | None = None
+    loss_span: Span | None = None
 
 
 def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static], expander: Expander) -> TrainSection:
@@ -151,7 +152,7 @@ def _loss(entry: syntax.Entry, frame: Frame, found: TrainSection, expander: Expa
             str(value.type),
             help="average it with `mean(...)`",
         )
-    found.loss = value
+    found.loss, found.loss_span = value, entry.value.span
     frame.locals["loss"] = value
 
 

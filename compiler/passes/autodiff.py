@@ -51,12 +51,26 @@ def autodiff(program: Program, build: Build) -> Program:
 
     ``nonfinite``: u8[P], one element per trained parameter in the order of ``build.train.params``, 1 where an
     element of its gradient was not finite. With a loss scale also ``loss_scale``, that of the step, and
-    ``skipped_steps``, i64[], how many steps until now were skipped. Raises DslcError E0505, E0506, E0507.
+    ``skipped_steps``, i64[], how many steps until now were skipped. ``build.train`` trains what the loss reaches: the
+    check has found the rest, and refused a loss without a gradient.
     """
     if program.entry not in ("train_step", "accumulate_step") or build.train is None:
         return program
     whole = program.entry == "train_step"
     return dataclasses.replace(program, graph=_training_graph(program.graph, build.train, whole))
+
+
+class NotDifferentiable(DslcError):
+    """E0507, at the ``span`` of a node."""
+
+    def __init__(self, node: Node, why: NoGradient) -> None:
+        self.span = node.span
+        super().__init__(
+            "E0507",
+            f"`{node.op.name}` has no gradient: {why}",
+            place=str(node.span) if node.span else node.name,
+            help="put `stop_gradient(...)` around what the loss shall not be differentiated through",
+        )
 
 
 def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value | None = None) -> dict[Value, Value]:
@@ -84,12 +98,7 @@ def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value |
         try:
             found = node.op.grad(node, dys, builder)
         except NoGradient as why:
-            raise DslcError(
-                "E0507",
-                f"`{node.op.name}` has no gradient: {why}",
-                place=str(node.span) if node.span else node.name,
-                help="put `stop_gradient(...)` around what the loss shall not be differentiated through",
-            ) from why
+            raise NotDifferentiable(node, why) from why
         assert len(found) == len(node.inputs), f"{node.op.name} gives {len(found)} gradients"
         for value, gradient in zip(node.inputs, found):
             if gradient is not None and value in reached and value.type.dtype.is_float:
@@ -115,10 +124,7 @@ def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
     """``whole``: the step ends here, with the update; else its gradients are added up."""
     inputs = {i.name: i for i in graph.inputs}
     trained = [spec for spec in train.params if spec.trained]
-    if not trained:
-        raise DslcError(
-            "E0505", "no parameter is trained: there is none, or all are frozen", help="take `@freeze` off one of them"
-        )
+    assert trained, "the check refuses a model without a parameter that is trained"
     tensors = [inputs[train.iterate(spec)] for spec in trained]
     scaling = None if train.loss_scale is None else Scaling(train.loss_scale, inputs)
     gradients = _gradients(graph, tensors, trained, None if scaling is None else scaling.seed)
@@ -149,9 +155,8 @@ def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
 
 def _gradients(graph: Graph, of: Sequence[Input], trained: Sequence[ParamSpec], seed: Value | None) -> list[Value]:
     found = differentiate(graph, graph.outputs["loss"], [i.value for i in of], seed)
-    for spec, tensor in zip(trained, of):
-        if tensor.value not in found:
-            raise _unreached(spec, tensor)
+    missed = [spec.name for spec, tensor in zip(trained, of) if tensor.value not in found]
+    assert not missed, f"the check says which parameters the loss does not reach, but not {missed}"
     return [found[i.value] for i in of]
 
 
@@ -217,15 +222,6 @@ def _times(factor: Value, gradients: Sequence[Value], of: Sequence[Input]) -> li
 
 def _zeros(of: Input) -> Value:
     return _builder(of)(OPS["full"], value=0.0, dtype=of.value.type.dtype, shape=of.value.type.shape)
-
-
-def _unreached(param: ParamSpec, tensor: Input) -> DslcError:
-    return DslcError(
-        "E0506",
-        f"the loss does not depend on the parameter `{param.name}`",
-        place=str(tensor.span) if tensor.span else param.name,
-        help="use its result in the loss, remove the layer, or mark it `@freeze`",
-    )
 
 
 def _scalar(inputs: dict[str, Input], added: list[Input], name: str, dtype: DType) -> Value:

@@ -79,7 +79,7 @@ CODES: Final[dict[str, str]] = {
     "E0503": "the train section has no optimizer",
     "E0504": "a metric has the wrong shape",
     "E0505": "there is nothing to train",
-    "E0506": "the loss does not depend on a parameter",
+    "E0506": "the loss depends on no parameter",
     "E0507": "an operation has no gradient",
     "E0508": "the file trains no such model",
     "E0509": "a step cannot be cut into micro-batches",
@@ -135,6 +135,7 @@ CODES: Final[dict[str, str]] = {
     "W004": "a weights file is taken with a remark",
     "W006": "another device or other code than was built for",
     "W007": "libraries took time while loading",
+    "W008": "the loss does not depend on a parameter",
 }
 
 

@@ -14,7 +14,7 @@ from dslc.base.errors import ArtifactError, BuildError, DslcError, ResourceError
 from dslc.base.within import require_within
 from dslc.cli.options import byte_count
 from dslc.cli.origins import placed
-from dslc.cli.output import note
+from dslc.cli.output import note, tell_warnings
 from dslc.cli.progress import build_progress
 from dslc.cli.sources import as_argument
 from dslc.runtime.header import MOST_STEPS_PER_LAUNCH
@@ -290,6 +290,7 @@ def publish(
     folder = out / name
     if root is not None:
         require_within(folder, root, _LINK)
+    tell_warnings([checked], codes=("W008",))  # labels are the check's affair, what is not trained is everybody's
     made = _make(folder)
     try:
         if not force:

@@ -6,14 +6,17 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from dslc.base.errors import DslcError
 from dslc.base.words import size_text as size_text
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.model import Checked
 
 
 @dataclass
@@ -63,6 +66,17 @@ def note(text: str) -> None:
     """A line beside the result, on stderr; silent with --json, where the data says it."""
     if not settings().json:
         click.echo(text, err=True)
+
+
+def tell_warnings(found: Iterable[Checked], codes: Container[str] | None = None) -> None:
+    """What the check remarked on models, of ``codes`` or all, on stderr. Models of one file share blocks: what is said
+    of a block is said once."""
+    from dslc.dsl.diagnostics import render
+
+    shown = {(d.code, d.label.span): d for checked in found for d in checked.warnings}
+    for diagnostic in shown.values():
+        if codes is None or diagnostic.code in codes:
+            note(render(diagnostic, use_color(sys.stderr)) + "\n")
 
 
 def error_text(error: DslcError, color: bool) -> str:

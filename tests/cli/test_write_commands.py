@@ -59,6 +59,17 @@ def test_check_differentiates(code: str, dslc: Callable, tmp_path: Path) -> None
     assert ran.code == 2 and f"error[{code}]" in ran.err and not ran.out
 
 
+def test_check_and_build_say_what_is_not_trained(dslc: Callable, tmp_path: Path) -> None:
+    from dslc.base.explain import fences, page
+
+    text = next(text for info, text in fences(page("W008")) if info == "nn")
+    for source, said in ((text, 0), (text.replace("@freeze", ""), 1)):
+        (tmp_path / "two.nn").write_text(source)
+        for ran in (dslc("check", tmp_path / "two.nn"), dslc("build", tmp_path / "two.nn", "-o", tmp_path / "out")):
+            assert ran.code == 0 and ran.err.count("warning[W008]") == said, ran.err
+            assert ran.err.count("two.nn:5:") == said
+
+
 @pytest.mark.parametrize("path", sorted((ROOT / "tests/models").glob("*.nn")), ids=lambda path: path.stem)
 def test_the_models_of_the_language_check(path: Path, dslc: Callable) -> None:
     ran = dslc("check", path)

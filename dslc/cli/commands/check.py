@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +10,7 @@ from dslc.base.errors import EXIT_OK, DslcError
 from dslc.cli.app import Command
 from dslc.cli.options import define_option, pairs
 from dslc.cli.origins import placed
-from dslc.cli.output import emit, note, report_error, settings, size_text, use_color
+from dslc.cli.output import emit, report_error, settings, size_text, tell_warnings
 from dslc.cli.settings import default_config
 from dslc.cli.sources import as_argument
 
@@ -42,43 +41,19 @@ def command(models: tuple[str, ...], defines: tuple[str, ...]) -> int:
         try:
             with placed(config):
                 checked = check_all(text, given)
-            for one in checked:
-                _differentiate(one)
             found += checked
         except DslcError as error:
             errors.append(error)
     if errors and not settings().json:
         for wrong in errors:
             report_error(wrong, settings())
-    _warn(found)
+    tell_warnings(found)
     code = errors[0].exit_code if errors else EXIT_OK
     data: dict[str, Any] = {"models": [_data(checked) for checked in found]}
     if errors:
         data |= {"errors": [item for wrong in errors for item in wrong.as_json()], "exit_code": code}
     emit(data, "\n".join(_line(checked) for checked in found))
     return code
-
-
-def _differentiate(checked: Checked) -> None:
-    """The gradient of the loss, for what only it shows: E0505 to E0507. The precision plays no part in it."""
-    if checked.train is None:
-        return
-    # The pass alone: the whole pipeline would import the artifact's half of dslc, which costs as much as the check.
-    from dslc.compiler import entries
-    from dslc.compiler.ir.build import Build
-    from dslc.compiler.passes.autodiff import autodiff
-
-    sizes = {dim.name: dim.default for dim in checked.dims}
-    autodiff(entries.train_step(checked, sizes), Build(train=entries.train_spec(checked)))
-
-
-def _warn(found: list[Checked]) -> None:
-    from dslc.dsl.diagnostics import render
-
-    # Models of one file share blocks: what is said of a block is said once.
-    shown = {(d.code, d.label.span): d for checked in found for d in checked.warnings}
-    for diagnostic in shown.values():
-        note(render(diagnostic, use_color(sys.stderr)) + "\n")
 
 
 def _elements(checked: Checked) -> int:
