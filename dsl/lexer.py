@@ -133,7 +133,7 @@ class _Lexer:
 
     def _token(self, match: re.Match[str], group: str, text: str, start: int, end: int) -> None:
         if group == "NAME":
-            kind = text if text in self.words else "NAME"
+            kind = text if text in self.words and not self._names_a_part() else "NAME"
             self._place(Token(kind, text, start, end))
             if len(text) > MAX_NAME_LENGTH:
                 self._bad("E0001", f"a name of {len(text)} letters", f"the limit is {MAX_NAME_LENGTH}", None)
@@ -157,6 +157,12 @@ class _Lexer:
             what = f"`{text}`" if text.isprintable() else f"U+{ord(text[0]):04X}"
             help = None if text.isascii() else "names are made of the letters A to Z, a to z, digits and `_`"
             self._bad("E0003", f"{what} has no meaning here", "", help)
+
+    def _names_a_part(self) -> bool:
+        """Whether a word here can only be a label or a field: parameters have the names that their users know, as
+        ``layer.0.check``, whatever the language calls its statements."""
+        items = self.tokens.items
+        return bool(items) and items[-1].kind in ("as", ".") and self.line_end is None
 
     def _number(self, match: re.Match[str]) -> None:
         digits, unit, tail = match.group("NUMBER", "unit", "tail")

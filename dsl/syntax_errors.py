@@ -17,6 +17,8 @@ from dslc.dsl.tokens import Token, Tokens
 _ENDS: Final = ("_NL", "$END", "}")
 _COMPARISONS: Final = ("==", "!=", "<=", ">=", "<", ">")
 _OPERATORS: Final = ("+", "-", "*", "/", "//", "%", "^", *_COMPARISONS, "and", "or", "..")
+_BEFORE_VALUES: Final = ("=", ",", ":", "return", "yield", "check", "if", "else", "in")
+_SHOWN: Final = 48  # characters of a value in a help
 _EXPRESSION: Final = ("NAME", "NUMBER", "STRING", "(", "[", "true", "false", "-", "not")
 _DECLARATIONS: Final = ("use", "const", "block", "model")
 _STATEMENTS: Final = ("layer", "param", "state", "for", "scan", "if", "return", "yield", "check")
@@ -172,6 +174,27 @@ def _value_alone_(p: _Place) -> Diagnostic | None:
         help = "give it a name, as `y = ...`, or `return` it"
         return p.error("a value alone is not a statement", "", help, at=p.first)
     return None
+
+
+def _behind_a_pipe_(p: _Place) -> Diagnostic | None:
+    """`x |> f * y`: a pipe binds least, so nothing but another stage goes on behind it."""
+    if p.token.kind not in (*_OPERATORS, "@", "["):
+        return None
+    begin, depth, piped = p.index, 0, False
+    while begin > p.first:
+        kind = p.tokens.items[begin - 1].kind
+        depth += (kind in (")", "]")) - (kind in ("(", "["))
+        if depth < 0 or (depth == 0 and kind in _BEFORE_VALUES):
+            break
+        piped = piped or (depth == 0 and kind == "|>")
+        begin -= 1
+    if not piped:
+        return None
+    pipe = " ".join(p.tokens.span(begin, p.index - 1).text.split())
+    pipe = pipe if len(pipe) <= _SHOWN else f"{pipe[: _SHOWN // 2].rstrip()} ... {pipe[-_SHOWN // 2 :].lstrip()}"
+    operator = "[...]" if p.token.kind == "[" else f" {p.token.text} ..."
+    label = "binds more than the pipe before it"
+    return p.error(f"`{p.token.text}` cannot follow a stage of `|>`", label, f"add parentheses: `({pipe}){operator}`")
 
 
 def _ends_early_(p: _Place) -> Diagnostic | None:
@@ -343,6 +366,7 @@ _RULES: Final[tuple[Callable[[_Place], Diagnostic | None], ...]] = (
     _else_alone_,
     _wrong_level_,
     _value_alone_,
+    _behind_a_pipe_,
     _ends_early_,
     _word_as_name_,
     _missing_comma_,
