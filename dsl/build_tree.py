@@ -14,17 +14,13 @@ from typing import Any, Final
 
 from dslc.dsl import syntax as t
 from dslc.dsl.diagnostics import Diagnostic, Label, did_you_mean
+from dslc.dsl.dtype_names import DTYPES, INTEGERS, instead_of, integer_for, is_float_name
 from dslc.dsl.limits import MAX_INTEGER
 from dslc.dsl.span import Span
 from dslc.dsl.tokens import Token, Tokens
 
-DTYPES: Final = ("f64", "f32", "tf32", "f16", "bf16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "b1")
 SCALARS: Final = ("int", "float", "bool", "str")
-_OTHER_NAMES: Final = {
-    "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16", "double": "f64", "half": "f16",
-    "int64": "i64", "int32": "i32", "int16": "i16", "int8": "i8", "uint8": "u8", "boolean": "b1", "string": "str",
-    "integer": "int", "long": "i64", "byte": "u8",
-}  # fmt: skip
+_OTHER_SCALARS: Final = {"boolean": "bool", "string": "str", "integer": "int", "double": "float", "number": "float"}
 _ESCAPES: Final = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 
 
@@ -126,9 +122,10 @@ class TreeBuilder:
         name = c[0].text
         if name not in SCALARS:
             span = self._at(c[0])
-            near = _OTHER_NAMES.get(name) or did_you_mean(name, (*SCALARS, *DTYPES))
-            if near in DTYPES or name in DTYPES:
-                help = f"a tensor's type has a shape: `{near or name}[B]`; a scalar is int, float, bool or str"
+            near = _OTHER_SCALARS.get(name) or did_you_mean(name, SCALARS)
+            dtype = name if name in INTEGERS else integer_for(name)
+            if near is None and (dtype is not None or is_float_name(name)):
+                help = f"a tensor's type has a shape: `{dtype or ''}[B]`; a scalar is int, float, bool or str"
             else:
                 help = f"did you mean `{near}`?" if near else "write int, float, bool or str, or a shape as [B, 10]"
             self._error("E0202", f"`{name}` is not a type", Label(span, ""), help)
@@ -138,14 +135,7 @@ class TreeBuilder:
     def _tensor(self, c: list[Any], first: int, last: int) -> t.TensorTypeExpr:
         dtype = c[0].text if c[0] is not None else None
         if dtype is not None and dtype not in DTYPES:
-            near = _OTHER_NAMES.get(dtype) or did_you_mean(dtype, DTYPES)
-            if dtype == "float":
-                help = "a float tensor carries no dtype: leave `float` away, `precision` decides"
-            elif near:
-                help = f"did you mean `{near}`?"
-            else:
-                help = f"the dtypes are {', '.join(DTYPES)}; a float tensor needs none"
-            self._error("E0202", f"`{dtype}` is not a dtype", Label(self._at(c[0]), ""), help)
+            self._error("E0202", f"`{dtype}` is not a dtype", Label(self._at(c[0]), ""), instead_of(dtype))
             dtype = None
         return t.TensorTypeExpr(dtype, tuple(x for x in c[1:] if x is not None), span=self._span(first, last))
 

@@ -12,6 +12,7 @@ from dslc.compiler.check.values import Problem
 from dslc.compiler.ir.function import FUNCTIONS
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import did_you_mean
+from dslc.dsl.dtype_names import float_for
 
 if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
@@ -60,7 +61,10 @@ def read_precision(scope: ModuleScope, expander: Expander) -> Precision:
                 raise Problem("E0103", f"`{name}` stands twice in `precision`", entry.span)
             if not isinstance(entry.value, syntax.Name) or entry.value.name not in FLOAT_TYPES:
                 place = entry.value.span if entry.value else entry.span
-                raise Problem("E0601", f"a float type is one of {', '.join(FLOAT_TYPES)}", place, "not a float type")
+                near = float_for(entry.value.name) if isinstance(entry.value, syntax.Name) else None
+                help = f"did you mean `{near}`?" if near in FLOAT_TYPES else None
+                title = f"a float type is one of {', '.join(FLOAT_TYPES)}"
+                raise Problem("E0601", title, place, "not a float type", help=help)
             values[name] = entry.value.name
     compute = values.pop("compute", "f32")
     return Precision(

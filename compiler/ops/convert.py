@@ -13,6 +13,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import dtype_attr
 from dslc.compiler.ops.elementwise import Elementwise, Gradients, Unary, only
 from dslc.compiler.ops.lazy import np
+from dslc.dsl.dtype_names import integer_for, is_float_name
 from dslc.runtime.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
@@ -101,8 +102,9 @@ class CastFunction(Function):
         for known in _WRITTEN:
             if known.value == dtype:
                 return x if x.type.dtype is known else call.emit(cast, x, dtype=known)
-        help = "write one of " + ", ".join(f'"{d}"' for d in _WRITTEN)
-        if dtype in ("f64", "f32", "f16", "bf16"):
+        near = integer_for(dtype)
+        help = f'write "{near}"' if near else "write one of " + ", ".join(f'"{d}"' for d in _WRITTEN)
+        if is_float_name(dtype):
             help = 'write "float"; `precision { compute = ... }` decides which float it is'
         raise Mismatch(f"`cast` knows no dtype {dtype!r}", help, "E0209")
 
