@@ -132,7 +132,7 @@ class Statements:
                 f"an element of {kind_of(holder)} cannot be assigned",
                 target.span,
                 "not a list",
-                help="tensors are values: make a new one with `concat`, `where` or `scatter`",
+                help="tensors are values: make a new one with `concat`, `where` or `scatter_add`",
             )
         if not -len(holder) <= at < len(holder):
             raise Problem("E0209", f"index {at} of a list of {len(holder)}", target.items[0].span, "out of range")

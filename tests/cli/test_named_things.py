@@ -1,0 +1,117 @@
+"""Whatever a message, a help or a page names exists: functions, arguments, words, commands and their options."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from dslc.base.errors import CODES
+from dslc.base.explain import page
+from dslc.cli.app import app
+from dslc.compiler.check.groups import KNOWN as ATTRIBUTES
+from dslc.compiler.check.train import COMMON
+from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS
+from dslc.compiler.ops.init import INITIALISERS
+from dslc.compiler.ops.registry import load_all
+from dslc.dsl.dtype_names import DTYPES
+from dslc.dsl.tables import load_tables
+
+load_all()
+ROOT = Path(__file__).parents[2]
+CALLABLE = {*FUNCTIONS, *OPTIMIZERS, *INITIALISERS}
+WORDS = {word for word in load_tables().words if word.isalpha()}
+ARGUMENTS = {p.name for f in FUNCTIONS.values() for p in f.parameters} | {
+    name for optimizer in OPTIMIZERS.values() for name in (*COMMON, *optimizer.defaults)
+}
+FIELDS = {"train", "precision", "budget", "loss", "metrics", "optimizer", "ema", "accumulate", "compute", "params",
+          "memory", "output", "weight", "int", "float", "bool", "str", "none", "self", "step"}  # fmt: skip
+#: names that stand for the user's own
+EXAMPLES = {"name", "f", "x", "y", "a", "b", "i", "n", "fc", "tok", "embed", "mu", "value", "condition", "nn"}
+#: calls of a session; ops that messages name as what they are
+OTHERS = {"predict", "train_step", "contraction", "gelu_grad"}
+KNOWN = OTHERS | CALLABLE | WORDS | ARGUMENTS | FIELDS | EXAMPLES | {*ATTRIBUTES, *DTYPES}
+
+
+def options(command: click.Command) -> set[str]:
+    return {o for p in command.params if isinstance(p, click.Option) for o in (*p.opts, *p.secondary_opts)} | {"--help"}
+
+
+def commands() -> dict[str, click.Command]:
+    context = click.Context(app)
+    found = {name: app.get_command(context, name) for name in app.list_commands(context)}
+    return {name: command for name, command in found.items() if command is not None}
+
+
+def spoken(folder: Path) -> Iterator[tuple[str, str]]:
+    """Each text of the code that is no docstring, with its place; what is put in stands as a NUL."""
+    for path in sorted(folder.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        inner: set[int] = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Expr):
+                inner.add(id(node.value))  # a docstring
+            if isinstance(node, ast.JoinedStr):
+                inner.update(id(part) for part in node.values)
+                parts = (p.value if isinstance(p, ast.Constant) else "\0" for p in node.values)
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", "".join(map(str, parts))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+                yield f"{path.relative_to(ROOT)}:{node.lineno}", node.value
+
+
+LANGUAGE = [text for folder in ("compiler/check", "compiler/ops", "dsl") for text in spoken(ROOT / folder)]
+EVERYWHERE = LANGUAGE + [
+    text for folder in ("compiler", "runtime", "dslc/base", "dslc/cli") for text in spoken(ROOT / folder)
+]
+PAGES = [(code, page(code)) for code in CODES]
+
+
+def quoted(text: str) -> list[str]:
+    """What stands between backticks, on one line."""
+    return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
+
+
+def test_the_language_names_its_own() -> None:
+    """A lone word in backticks, and the name before a parenthesis, in what the checker says and its pages show."""
+    wrong = []
+    told = LANGUAGE + [(code, text) for code, text in PAGES if code.startswith(("E01", "E02", "E03", "E05"))]
+    for place, text in told:
+        for piece in quoted(text):
+            lone = re.fullmatch(r"@?([a-z][a-z0-9_]*)", piece)
+            names = [lone.group(1)] if lone else re.findall(r"(?<![\w.\0])([a-z][a-z0-9_]*)\(", piece)
+            names += re.findall(r"(?<=[(, ])([a-z][a-z0-9_]*)=", piece)
+            wrong += [f"{place}: `{piece}`" for name in names if re.sub(r"_\d+$", "", name) not in KNOWN]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_commands_and_options_exist() -> None:
+    known = commands()
+    every = set().union(*map(options, known.values())) | options(app)
+    wrong = []
+    for place, text in [*EVERYWHERE, *PAGES]:
+        for name in re.findall(r"(?:`|\$ |^)dslc ([a-z]+)\b", text, flags=re.MULTILINE):
+            if name not in known:
+                wrong.append(f"{place}: dslc {name}")
+        for name, rest in re.findall(r"(?:`|^)dslc ([a-z]+)([^`\n]*)", text, flags=re.MULTILINE):
+            given = re.findall(r"(?<![\w-])(--?[a-zA-Z][a-z-]*)", rest)
+            wrong += [f"{place}: dslc {name} {o}" for o in given if name in known and o not in options(known[name])]
+        for piece in quoted(text):
+            wrong += [
+                f"{place}: `{piece}`"
+                for o in re.findall(r"^(--[a-z][a-z-]+)", piece)
+                if o not in every and o != "--no-deps"
+            ]  # pip's
+    assert not wrong, "\n".join(sorted(set(wrong)))
+
+
+@pytest.mark.parametrize("source", ["`scatter` it", "write `conf(x, 3)`", "`dslc buid`", "`dslc build --bulks 3`"])
+def test_these_tests_can_fail(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LANGUAGE", "EVERYWHERE"):
+        monkeypatch.setitem(globals(), name, [("here:1", source)])
+    law = test_commands_and_options_exist if "dslc" in source else test_the_language_names_its_own
+    with pytest.raises(AssertionError, match="here:1"):
+        law()
