@@ -17,6 +17,7 @@ from dslc.compiler.ir.op import OPS, Mismatch
 from dslc.compiler.ir.sizes import Poly
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.clip_norm import check_limit
+from dslc.compiler.passes.memory import MOST_FLOATS
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import Label, did_you_mean
 from dslc.dsl.span import Span
@@ -132,6 +133,10 @@ def _declare(
     value_now = static_argument(param, default, param.span, "train")
     found.args[param.name] = value_now
     if isinstance(value_now, float):
+        if len(found.scalars) == MOST_FLOATS:
+            title = f"a train section has at most {MOST_FLOATS} float arguments, which are numbers of each step"
+            help = f"make it a constant: `const {param.name} = ...`"
+            raise Problem("E0209", title, span, "one too many", help=help)
         found.scalars[param.name] = value_now
         value_now = expander.tensors.scalar(param.name, DType.FLOAT)
     expander.statements.bind(param.name, value_now, span, frame)

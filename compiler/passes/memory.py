@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Final
 
-from dslc.base.errors import DslcError
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Move, Place, Program
@@ -33,11 +33,12 @@ from dslc.compiler.passes.schedule import contents
 _FIXED_SCALARS = {"step": 0, "seed": 8, "row": 16}
 _FIRST_SLOT = 24
 _SLOT = 8
+#: how many float arguments a train section may have: lr takes the first slot
+MOST_FLOATS: Final = (STEP_BLOCK - _FIRST_SLOT) // _SLOT - 1
 
 
 def memory(program: Program, build: Build) -> Program:
-    """The pass; a plan that is known stays. Raises DslcError E0209 when the scalars do not fit the step block. n log n
-    in nodes."""
+    """The pass; a plan that is known stays. n log n in nodes."""
     if program.memory is not None:
         return program
     assert program.schedule is not None, "memory is planned on a schedule"
@@ -53,16 +54,9 @@ def work_bound(program: Program, build: Build) -> int:
 
 
 def scalar_offsets(names: list[str]) -> dict[str, int]:
-    """Offsets of the scalars of an entry in the step block. Raises DslcError E0209 when there are too many."""
+    """Offsets of the scalars of an entry in the step block; the check refuses too many."""
     others = sorted((n for n in names if n not in _FIXED_SCALARS), key=lambda n: (n != "lr", n))
-    room = (STEP_BLOCK - _FIRST_SLOT) // _SLOT
-    if len(others) > room:
-        raise DslcError(
-            "E0209",
-            f"train has {len(others)} run-time numbers (lr and float arguments), at most {room} are possible",
-            place=others[room],
-            help="make some of them constants: `const NAME = ...`",
-        )
+    assert len(others) <= MOST_FLOATS + 1, f"{len(others)} numbers of a step"
     return {**_FIXED_SCALARS, **{name: _FIRST_SLOT + _SLOT * i for i, name in enumerate(others)}}
 
 

@@ -325,3 +325,26 @@ BAD: dict[str, tuple[str, list[str]]] = {
     ),
     "layer_before_call": (net("  layer l = linear(4)\n  w = l.weight\n  return l(x) @ w"), ["E0102"]),
 }  # fmt: skip
+BAD["too_many_floats"] = (
+    net(
+        "  return x |> linear(4) as fc",
+        after=f"train Net(label: i32[B], {', '.join(f'w{i}: float = 1' for i in range(29))}) {{\n"
+        "  loss = cross_entropy(output, label)\n  optimizer = sgd(lr=0.1)\n}\n",
+    ),
+    ["E0209"],
+)
+BAD["no_parameter_reached"] = (
+    net(
+        "  return x |> linear(4) as fc",
+        after="train Net(label: i32[B]) {\n  loss = 1 - accuracy(output, label)\n  optimizer = sgd(lr=0.1)\n}\n",
+    ),
+    ["E0506"],
+)
+BAD["no_parameter_at_all"] = (
+    net(
+        "  return x[:, 0:4]",
+        after="train Net(label: i32[B]) {\n  loss = cross_entropy(output, label)\n  optimizer = sgd(lr=0.1)\n}\n",
+    ),
+    ["E0505"],
+)
+BAD["element_of_a_tensor"] = (net("  y = x |> linear(4)\n  y[0] = 3\n  return y"), ["E0207"])
