@@ -225,8 +225,8 @@ class MaxFunction(Function):
 class MinFunction(Function):
     """min(x, over=none, keep=false): the least element over an axis or a list of axes, over all when none is named.
 
-    ``keep`` leaves the axes with size 1. Equal least elements share the gradient evenly. nan where there is one; a least
-    element of zero is 0.0, never -0.0.
+    ``keep`` leaves the axes with size 1. Equal least elements share the gradient evenly. nan where there is one; a
+    least element of zero is 0.0, never -0.0.
 
     given: x: [B, 8]
     >>> min(x, over=1)

@@ -14,7 +14,6 @@ from dslc.compiler.ir.special import choose, larger, lesser
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.constant import constant
 from dslc.compiler.ops.elementwise import Binary, Elementwise, Gradients, only, scaled
-from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.logic import eq, gt, lt
 
 if TYPE_CHECKING:
@@ -76,7 +75,9 @@ class Extremum(Elementwise):
 
 
 class Minimum(Extremum):
-    """minimum(x, y): the lesser of the two, nan where one is nan; -0.0 is less than 0.0. The gradient of a tie goes half to each side.
+    """minimum(x, y): the lesser of the two, nan where one is nan; -0.0 is less than 0.0.
+
+    The gradient of a tie goes half to each side.
 
     given: x: [B, 8], y: [8]
     >>> minimum(x, y)
@@ -87,7 +88,9 @@ class Minimum(Extremum):
 
 
 class Maximum(Extremum):
-    """maximum(x, y): the greater of the two, nan where one is nan; 0.0 is greater than -0.0. The gradient of a tie goes half to each side.
+    """maximum(x, y): the greater of the two, nan where one is nan; 0.0 is greater than -0.0.
+
+    The gradient of a tie goes half to each side.
 
     given: x: [B, 8]
     >>> maximum(x, 0)

@@ -13,9 +13,9 @@ After, in short::
     %6 = relu of (x - mean) * (invstd * w) + b : bf16[8, 14, 14, 64]
 
 So the forward pass reads x twice and writes once, with the sum of a residual block and its relu inside, and the
-gradient reads its inputs twice and writes once. The variance comes of sums of distances from each channel's first element,
-which keeps their difference accurate (Chan, Golub and LeVeque 1983: shifted data); from the running mean, which starts
-at 0, a large offset would take all digits of the first steps. GPUs alone, where memory is what a step
+gradient reads its inputs twice and writes once. The variance comes of sums of distances from each channel's first
+element, which keeps their difference accurate (Chan, Golub and LeVeque 1983: shifted data); from the running mean,
+which starts at 0, a large offset would take all digits of the first steps. GPUs alone, where memory is what a step
 waits for.
 """
 

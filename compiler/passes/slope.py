@@ -1,5 +1,5 @@
-"""A cross entropy gives its gradient at once: the logits are read by one launch, and their greatest and their sums of exponentials
-never go to memory.
+"""A cross entropy gives its gradient at once: the logits are read by one launch, and neither their greatest nor their
+sums of exponentials go to memory.
 
 Before::
 

@@ -28,7 +28,15 @@ def _cross_entropy(logits: Any, target: Any, *, axis: int, smoothing: float, ign
 
 
 def _cross_entropy_grad(
-    logits: Any, target: Any, top: Any, below: Any, dy: Any, *, axis: int, smoothing: float, ignore_index: int | None = None
+    logits: Any,
+    target: Any,
+    top: Any,
+    below: Any,
+    dy: Any,
+    *,
+    axis: int,
+    smoothing: float,
+    ignore_index: int | None = None,
 ) -> Any:
     rows = np.moveaxis(logits, axis, -1)
     slope = np.zeros(rows.shape)
@@ -99,7 +107,9 @@ def _class_samples() -> dict[str, list[Sample]]:
         x, t = rng.uniform(-2, 2, shape), rng.integers(0, shape[axis], rest).astype(dtype)
         statistics = _cross_entropy(x, t, **smooth)[1:]
         found["softmax_cross_entropy_grad"].append(
-            Sample([x, t, *statistics, rng.uniform(-1, 1, rest)], smooth, differentiable=(), reference=_cross_entropy_grad)
+            Sample(
+                [x, t, *statistics, rng.uniform(-1, 1, rest)], smooth, differentiable=(), reference=_cross_entropy_grad
+            )
         )
         found["softmax_cross_entropy_both"] += [
             Sample([x, t, rng.uniform(-1, 1, rest)], smooth, differentiable=(), reference=_both),
@@ -119,7 +129,10 @@ def _class_samples() -> dict[str, list[Sample]]:
     smooth = {"axis": 1, "smoothing": 0.0}
     found["softmax_cross_entropy"].append(
         Sample(
-            [large, np.array([0, 1], np.int32)], smooth, (), lambda *xs, **attrs: (np.array([0.0, math.log(3)]), None, None)
+            [large, np.array([0, 1], np.int32)],
+            smooth,
+            (),
+            lambda *xs, **attrs: (np.array([0.0, math.log(3)]), None, None),
         )
     )
     return found

@@ -1,8 +1,8 @@
 """Inputs at which float arithmetic goes wrong, for any sample of any op: zeros of both signs, denormals, infinities,
 nan, the greatest number, values near saturation, ties, and large common offsets.
 
-A ``Feed`` is a sample's inputs in f32 with one float input, or all of them, made of such values. The laws over feeds are
-in ``test_special_values.py``, ``tests/native/test_special_values.py`` and ``tests/cuda/test_special_values.py``.
+A ``Feed`` is a sample's inputs in f32 with one float input, or all of them, made of such values. The laws over feeds
+are in ``test_special_values.py`` here, in tests/native and in tests/cuda.
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ class Feed:
 
     name: str
     xs: list[np.ndarray]
+
+
+def is_fed(arrays: list[np.ndarray]) -> bool:
+    """Whether there is a float input with elements."""
+    return any(x.dtype == np.float64 and x.size for x in arrays)
 
 
 def crossed(arrays: list[np.ndarray]) -> Feed:

@@ -1,5 +1,6 @@
-"""The law of special values: an op's f32 results at zeros, denormals, infinities, nan, the greatest numbers, saturation,
-ties and offsets are those of f64, rounded; and so are its gradients. ``entitled.py`` has what an op may lose, and why.
+"""The law of special values: an op's f32 results at zeros, denormals, infinities, nan, the greatest numbers,
+saturation, ties and offsets are those of f64, rounded; and so are its gradients. ``entitled.py`` has what an op may
+lose, and why.
 """
 
 from __future__ import annotations
@@ -8,18 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from entitled import FORWARD, GRADIENT, SUMS, ULPS, Excuse
+from entitled import FORWARD, GRADIENT, SUMS, ULPS, allowed
 from evaluation import apply
 from samples import Sample
-from special_values import LEAST, MOST, Feed, classes, crossed, feeds
+from special_values import LEAST, MOST, Feed, classes, crossed, feeds, is_fed
 from test_every_op import CASES, OPS, attrs_of, gradients_of, node_of
 
 from dslc.compiler.ir.op import NoGradient, Op, Pointwise
 from dslc.compiler.ir.types import DType
 
 EPS = 2.0**-24
-#: Draws of random numbers do not depend on the dtype's precision in a way that bounds speak of.
-FED = [c for c in CASES if not c.values[0].random and any(x.dtype == np.float64 and x.size for x in c.values[1].arrays(""))]  # type: ignore[attr-defined]
+#: Draws of random numbers are not the same numbers in f32 and f64.
+FED = [c for c in CASES if not c.values[0].random and is_fed(c.values[1].arrays(c.values[0].name))]  # type: ignore[attr-defined]
 every_fed_sample = pytest.mark.parametrize(("op", "sample"), FED)
 
 
@@ -44,12 +45,6 @@ def faults(got: np.ndarray, exact: np.ndarray, size: np.ndarray, absolute: float
     return np.asarray(~near & ~overflows | zeros)
 
 
-def allowed(excuses: tuple[Excuse, ...], feed: Feed) -> float | None:
-    """The absolute error that is excused; None: any."""
-    found = [e.absolute for e in excuses if any(word in feed.name for word in e.feeds)]
-    return None if None in found else max((a for a in found if a is not None), default=0.0)
-
-
 def scale(exact: np.ndarray, pointwise: bool) -> np.ndarray:
     """The size that an element's error is one of: its own in a pointwise op, else the greatest number of the result."""
     finite = np.isfinite(exact)
@@ -67,7 +62,7 @@ def told(feed: Feed, output: int, bad: np.ndarray, got: np.ndarray, exact: np.nd
 def test_a_result_is_that_of_double_precision(op: Op, sample: Sample) -> None:
     found = []
     for feed in fed(op, sample):
-        absolute = allowed(FORWARD.get(op.name, ()), feed)
+        absolute = allowed(FORWARD.get(op.name, ()), feed.name)
         if absolute is None:
             continue
         got = apply(op, feed.xs, attrs_of(sample, DType.F32))
@@ -94,7 +89,7 @@ def _has_own_gradient(op: Op) -> bool:
 def test_a_gradient_is_that_of_double_precision(op: Op, sample: Sample) -> None:
     found = []
     for feed in fed(op, sample):
-        absolute = allowed(GRADIENT.get(op.name, ()), feed)
+        absolute = allowed(GRADIENT.get(op.name, ()), feed.name)
         if absolute is None:
             continue
         got, exact = (_gradients(op, sample, xs, d) for xs, d in ((feed.xs, DType.F32), (wide(feed.xs), DType.F64)))
@@ -125,8 +120,12 @@ def _gradients(op: Op, sample: Sample, xs: list[np.ndarray], dtype: DType) -> li
 #: Pointwise ops that have no limit at an infinity, or whose formula has inf * 0 or inf - inf there, and why.
 NO_LIMIT = {
     **dict.fromkeys(("sin", "cos"), "they swing for ever"),
+    **dict.fromkeys(("log", "log1p"), "1e150 is not far enough"),
+    "clip_gradient": "what is not finite stays",
     **dict.fromkeys(("silu", "gelu", "hardswish"), "x * 0 at -inf, nan as in PyTorch"),
-    **dict.fromkeys(("gelu_grad", "mul", "sub", "add", "div", "pow", "mod", "floordiv"), "inf - inf, inf * 0, inf / inf"),
+    **dict.fromkeys(
+        ("gelu_grad", "mul", "sub", "add", "div", "pow", "mod", "floordiv"), "inf - inf, inf * 0, inf / inf"
+    ),
 }
 
 
@@ -143,9 +142,10 @@ def test_an_infinity_gives_the_limit(name: str) -> None:
             for sign in (1, -1) if x.dtype == np.float64 and x.size else ():
                 far, beyond = ([*arrays[:i], np.full(x.shape, sign * v), *arrays[i + 1 :]] for v in (1e150, np.inf))
                 [near], [limit] = (apply(op, xs, attrs_of(sample, DType.F64)) for xs in (far, beyond))
-                if near.dtype.kind == "f":
-                    near = np.where(np.abs(near) > 1e30, np.sign(near) * np.inf, np.where(np.abs(near) < 1e-30, 0, near))
-                np.testing.assert_allclose(limit, near, rtol=1e-12, err_msg=f"input {i} at {sign * np.inf}")
+                if near.dtype.kind != "f":
+                    continue
+                near = np.where(np.abs(near) > 1e30, np.copysign(np.inf, near), near)
+                np.testing.assert_allclose(limit, near, rtol=1e-12, atol=1e-30, err_msg=f"input {i} at {sign * np.inf}")
 
 
 def test_every_excuse_is_needed() -> None:
@@ -153,4 +153,4 @@ def test_every_excuse_is_needed() -> None:
     for table in (FORWARD, GRADIENT):
         assert set(table) <= set(OPS)
         assert all(e.why for excuses in table.values() for e in excuses)
-    assert SUMS <= set(OPS) and set(NO_LIMIT) <= set(OPS)
+    assert (SUMS | set(NO_LIMIT)) <= set(OPS)

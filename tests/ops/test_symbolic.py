@@ -168,7 +168,8 @@ def test_an_index_outside_gives_nan() -> None:
     x = np.ones((2, 3))
     for wrong in (3, -1):
         index = np.array([[0, 1, 2], [0, wrong, 1]], np.int32)
-        for name, attrs, lost in (("gather", {"axis": 1}, [0, 1, 0]), ("scatter_add", {"axis": 1, "count": 3}, [1] * 3)):
+        cases = (("gather", {"axis": 1}, [0, 1, 0]), ("scatter_add", {"axis": 1, "count": 3}, [1] * 3))
+        for name, attrs, lost in cases:
             [y] = ops()[name].meaning([x, index], attrs)
             np.testing.assert_array_equal(np.isnan(y), [[0] * 3, lost])
             [y] = ops()[name].meaning([x.astype(np.int32), index], attrs)

@@ -88,11 +88,12 @@ def _extreme(functions: Functions, least: bool, x: Any, y: Any) -> Any:
 
 
 def _decides_zeros(y: Any, least: bool) -> bool:
-    """Whether y is a constant that is no zero, or the zero that counts when both are: y is taken where both are equal."""
+    """Whether y, which is taken where both are equal, is a constant and no zero, or the zero that counts of two."""
     if not isinstance(y, ir.Constant):
         return False
-    values = y.constant if isinstance(y.constant, list | tuple) else [y.constant]
-    return all(v != 0 or math.copysign(1, v) == (-1 if least else 1) for v in (getattr(v, "constant", v) for v in values))
+    lanes = y.constant if isinstance(y.constant, list | tuple) else [y.constant]
+    numbers = [getattr(lane, "constant", lane) for lane in lanes]
+    return all(v != 0 or math.copysign(1, v) == (-1 if least else 1) for v in numbers)
 
 
 def _integer(values: Values, function: str, regs: list[Reg]) -> Any:
