@@ -35,6 +35,7 @@ session = _artifact.session
 _STUB: Final = '''"""Written by `dslc build`; changes are lost at the next build."""
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +59,7 @@ def session(
     digest: str | None = ...,
     bulk: int | str | None = ...,
     steps_per_launch: int | None = ...,
+    calls: Sequence[str] | None = ...,
 ) -> _Session: ...
 '''
 

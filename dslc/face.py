@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dslc.base.errors import ArtifactError, EnvironmentFault
@@ -28,6 +29,7 @@ def load(
     digest: str | None = None,
     bulk: int | str | None = None,
     steps_per_launch: int | None = None,
+    calls: Sequence[str] | None = None,
 ) -> Session:
     """Load an artifact: ``dslc.load("build/lenet/lenet.dslc")``.
 
@@ -37,7 +39,8 @@ def load(
     many calls may run at the same time, each with memory of its own. ``verify="code"`` skips the digests of weights.
     ``digest="sha256:..."`` pins the artifact. ``bulk``: how many instructions a GPU is given at once, ``"all"`` of
     a step, or 0 for one launch and one synchronisation each; ``steps_per_launch``: how many steps of ``train_steps`` it
-    is given with one launch; None as it was built. Raises DslcError.
+    is given with one launch; None as it was built. ``calls``: which of ``"train_step"``, ``"evaluate"`` and
+    ``"predict"`` will be made, so that memory is taken for these alone; None for all. Raises DslcError.
     """
     from dslc.runtime.load import load
 
@@ -52,6 +55,7 @@ def load(
         meanings=reference_meanings,
         bulk=bulk,
         steps_per_launch=steps_per_launch,
+        calls=calls,
     )
 
 
@@ -98,6 +102,7 @@ class Importable:
         digest: str | None = None,
         bulk: int | str | None = None,
         steps_per_launch: int | None = None,
+        calls: Sequence[str] | None = None,
     ) -> Session:
         """A new Session of this artifact, with the options of ``dslc.load``. R308 when its interface has changed."""
         from dslc.runtime.artifact import read_artifact
@@ -122,6 +127,7 @@ class Importable:
             meanings=reference_meanings,
             bulk=bulk,
             steps_per_launch=steps_per_launch,
+            calls=calls,
         )
 
     def predict(self, /, *unnamed: object, **inputs: object) -> Any:
@@ -131,7 +137,7 @@ class Importable:
             with self._lock:
                 session = self._default
                 if session is None:
-                    session = self.session()
+                    session = self.session(calls=("predict",))
                     if session.has_weights:  # else the next call looks for published weights again
                         self._default = session
         return session.predict(*unnamed, **inputs)  # type: ignore[arg-type]

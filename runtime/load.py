@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from dslc.runtime.artifact import Artifact, read_artifact
 from dslc.runtime.opening import ALL_AT_ONCE, check_options
@@ -21,6 +22,7 @@ def load(
     meanings: MeaningsSource = None,
     bulk: int | str | None = None,
     steps_per_launch: int | None = None,
+    calls: Sequence[str] | None = None,
 ) -> Session:
     """Load an artifact and make it ready to run.
 
@@ -32,7 +34,9 @@ def load(
     ``digest="sha256:..."`` pins the artifact. ``meanings``: the ops' numpy meanings, or what gives them, for artifacts
     of the reference provider. ``bulk``: how many instructions a GPU is given at once, ``"all"`` of a step, or 0 for one
     launch and one synchronisation each, whatever the build said; for comparisons. ``steps_per_launch``: how many steps
-    of ``train_steps`` a GPU is given with one launch, whatever the build said; each takes memory for its inputs. Raises
+    of ``train_steps`` a GPU is given with one launch, whatever the build said; each takes memory for its inputs.
+    ``calls``: which of ``train_step``, ``evaluate`` and ``predict`` will be made, so that memory is taken for these
+    alone; None for all. Raises
     ArtifactError (R3xx), EnvironmentFault (R2xx), OutOfMemory (R401) and InputError (R105, for an option out of range).
     """
     return start(
@@ -46,6 +50,7 @@ def load(
         meanings=meanings,
         bulk=bulk,
         steps_per_launch=steps_per_launch,
+        calls=calls,
     )
 
 
@@ -61,10 +66,11 @@ def start(
     meanings: MeaningsSource,
     bulk: int | str | None = None,
     steps_per_launch: int | None = None,
+    calls: Sequence[str] | None = None,
 ) -> Session:
     """``load`` for an artifact that has been read from ``folder``."""
     bulk = ALL_AT_ONCE if bulk == "all" else bulk
-    given = {"bulk": bulk, "steps_per_launch": steps_per_launch}
+    given = {"bulk": bulk, "steps_per_launch": steps_per_launch, "calls": calls}
     check_options(
         device=device, seed=seed, contexts=contexts, verify=verify, **{n: v for n, v in given.items() if v is not None}
     )
@@ -77,6 +83,7 @@ def start(
         meanings=meanings,
         bulk=None if bulk is None else int(bulk),
         steps_per_launch=steps_per_launch,
+        calls=calls,
     )
     try:
         if weights is None:

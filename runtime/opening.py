@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Final
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
 _DEVICE: Final = re.compile(r"auto|cpu|gpu(:(0|[1-9][0-9]{0,2}))?")
 _VERIFY: Final = ("all", "code")
 ALL_AT_ONCE: Final = (1 << 31) - 1  # the largest bulk: more instructions than a plan may hold
+#: The entries that each call of a session runs; all sessions hold ``init``.
+CALLS: Final[Mapping[str, tuple[str, ...]]] = {
+    "train_step": ("train_step", "accumulate_step"),
+    "evaluate": ("eval_step", "eval_finish"),
+    "predict": ("predict",),
+}
+#: What sessions are opened for: ``dslc train`` and the like, and ``dslc.load``. The calls that each of them makes.
+USES: Final[Mapping[str, tuple[str, ...]]] = {
+    "train": ("train_step", "evaluate"), "eval": ("evaluate",), "predict": ("predict",), "load": tuple(CALLS),
+}  # fmt: skip
 _LIMITS: Final = {
     "seed": 1 << 64, "step": 1 << 63, "row": 1 << 63, "contexts": 257, "bulk": ALL_AT_ONCE + 1,
     "steps_per_launch": MOST_STEPS_PER_LAUNCH + 1,
@@ -37,6 +47,9 @@ def check_options(**options: object) -> None:
             low, high = _LEAST.get(name, 0), _LIMITS[name]
             good = isinstance(value, Integral) and not isinstance(value, bool) and low <= int(value) < high
             expected = f"an int from {low} to {high - 1}"
+        elif name == "calls":
+            good = isinstance(value, list | tuple | set | frozenset) and bool(value) and set(value) <= CALLS.keys()
+            expected = "some of " + ", ".join(map(repr, CALLS)) + ", as ('train_step', 'evaluate')"
         elif name == "device":
             good = isinstance(value, str) and _DEVICE.fullmatch(value) is not None
             expected = "one of 'auto', 'cpu', 'gpu', or 'gpu:1' for the second GPU"
@@ -120,6 +133,14 @@ def loaded_programs(artifact: Artifact, target: str) -> dict[str, list[Loaded]]:
     return found
 
 
+def programs_for(programs: Mapping[str, list[Loaded]], calls: Iterable[str] | None) -> dict[str, list[Loaded]]:
+    """Those of the programs that these calls run, and ``init``; None for all calls."""
+    if calls is None:
+        return dict(programs)
+    wanted = {"init", *(entry for call in calls for entry in CALLS[call])}
+    return {entry: listed for entry, listed in programs.items() if entry in wanted}
+
+
 def open_backend(
     artifact: Artifact,
     place: Place,
@@ -141,18 +162,27 @@ def open_backend(
     return CudaBackend(artifact, place.gpu, place.choice, every, contexts, bulk, steps)
 
 
-def bytes_on_gpus(artifact: Artifact, contexts: int = 1) -> dict[str, int]:
-    """Of each GPU target of an artifact: the bytes that a session of all its programs takes of the GPU, with as many
-    steps a launch as the build was asked for."""
+def session_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, int]]:
+    """Of each target of an artifact: the bytes that a session takes for each of ``USES``, state, work and io, with as
+    many steps a launch as the build was asked for. On a GPU those are all that it takes of the pool."""
+    found: dict[str, dict[str, int]] = {}
+    for target in dict.fromkeys(p.target for p in artifact.all_programs()):
+        every = loaded_programs(artifact, target)
+        uses = {use: calls for use, calls in USES.items() if all(CALLS[call][0] in every for call in calls)}
+        uses["load"] = USES["load"]
+        found[target] = {
+            use: _need(artifact, target, programs_for(every, calls), contexts) for use, calls in uses.items()
+        }
+    return found
+
+
+def _need(artifact: Artifact, target: str, programs: Mapping[str, Sequence[Loaded]], contexts: int) -> int:
     from dslc.runtime.cuda.sizes import lane_sizes, session_bytes
 
-    found = {}
-    for target in dict.fromkeys(p.target for p in artifact.all_programs()):
-        if capability_of(target) is not None:
-            every = [p for listed in loaded_programs(artifact, target).values() for p in listed]
-            sizes = lane_sizes(every, _recorded_steps(artifact))
-            found[target] = session_bytes(artifact.header["state"]["bytes"], sizes, contexts)
-    return found
+    listed, state = [p for each in programs.values() for p in each], int(artifact.header["state"]["bytes"])
+    if capability_of(target) is None:
+        return state + contexts * (max(p.io_bytes for p in listed) + max(p.work_bytes for p in listed))
+    return session_bytes(state, lane_sizes(listed, _recorded_steps(artifact)), contexts)
 
 
 def _recorded_steps(artifact: Artifact) -> int:

@@ -19,7 +19,7 @@ from dslc.runtime.context import Context, Loaded
 from dslc.runtime.cpu.executor import Meanings
 from dslc.runtime.inputs import as_numpy, check_names
 from dslc.runtime.interface import Interface, Tensor
-from dslc.runtime.opening import check_options, choose_place, loaded_programs, open_backend
+from dslc.runtime.opening import CALLS, check_options, choose_place, loaded_programs, open_backend, programs_for
 from dslc.runtime.pool import Pool, closed_error
 from dslc.runtime.probe import Nonfinite
 from dslc.runtime.results import EvalResult, StepResult
@@ -52,10 +52,13 @@ class Session:
         meanings: MeaningsSource,
         bulk: int | None = None,
         steps_per_launch: int | None = None,
+        calls: Iterable[str] | None = None,
     ) -> None:
         self._born = fork.generation()
         place = choose_place(artifact, device)
-        self._programs = loaded_programs(artifact, place.choice.target)
+        every = loaded_programs(artifact, place.choice.target)
+        self._calls = None if calls is None else frozenset(calls)
+        self._programs = programs_for(every, self._calls)
         self.artifact = artifact
         self.interface = Interface.of_header(artifact.header["interface"])
         self.seed = int(seed)
@@ -336,6 +339,15 @@ class Session:
         return Evaluate(self.interface, self._entry("eval_step"), self._entry("eval_finish"))
 
     def _entry(self, entry: str) -> list[Loaded]:
+        call = next((call for call, entries in CALLS.items() if entry in entries), None)
+        if call is not None and self._calls is not None and call not in self._calls:
+            held = ", ".join(repr(each) for each in CALLS if each in (*self._calls, call))
+            raise InputError(
+                "R105",
+                f"this session was loaded for other calls than `{call}`",
+                place=call,
+                help=f"load it with calls=({held},), or without `calls` for all of them",
+            )
         return self._programs.get(entry, [])
 
     def _scalars(self, *, step: int, row: int) -> dict[str, int | float]:

@@ -15,6 +15,8 @@ from dslc.compiler.passes.picture import svg
 from dslc.compiler.report.facts import Facts, Line, LineRow, Work, ranked
 from dslc.compiler.report.markup import cell, number, plain, share, table, tag, tiles
 from dslc.compiler.report.pictures import memory_svg, time_rows, time_svg
+from dslc.runtime.artifact import Artifact
+from dslc.runtime.opening import session_needs
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.graph import Graph
@@ -63,6 +65,12 @@ def _title(facts: Facts) -> str:
 def _head(result: BuildResult, facts: Sequence[Facts]) -> str:
     header = result.header
     state, context = header["state"]["bytes"], max(map(_context, facts))
+    needs = session_needs(Artifact.of_bytes(result.artifact))
+    sessions = [
+        (f"memory to {use}" if use != "load" else "memory for all calls", f"{size_text(count)} ({target})")
+        for target, uses in needs.items()
+        for use, count in uses.items()
+    ]
     toolchain = ", ".join(f"{tool} {version}" for tool, version in header["toolchain"].items())
     rows = [
         (
@@ -82,7 +90,7 @@ def _head(result: BuildResult, facts: Sequence[Facts]) -> str:
                 tag("p", f"Model {plain(header['model'])}, {plain(_options(header['options']))}. Built by "
                          f"{plain(toolchain)} from source {tag('code', plain(header['source_sha256'][:16]))}.")),
             tiles([
-                ("memory of a session", size_text(state + context)),
+                *sessions,
                 ("state", size_text(state)),
                 ("largest context", size_text(context)),
                 ("artifact", size_text(len(result.artifact))),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dslc.cli.output import size_text
 
@@ -51,15 +52,19 @@ def _config() -> Config:
     return default_config("name an artifact: build/NAME")
 
 
-def session_of(artifact: Artifact, *, device: str, weights: str | None = None, seed: int = 0) -> Session:
-    """A session of an artifact that was read from a file, with the weights next to it if none are named."""
+def session_of(
+    artifact: Artifact, *, device: str, weights: str | None = None, seed: int = 0, use: str | None = None
+) -> Session:
+    """A session of an artifact that was read from a file, with the weights next to it if none are named. ``use``: one
+    of ``opening.USES``, for whose calls alone it takes memory; None for all calls."""
     from dslc.face import reference_meanings
     from dslc.runtime.load import start
+    from dslc.runtime.opening import USES
 
     assert artifact.path is not None
     return start(
         artifact, str(artifact.path.parent), device=device, weights=weights, seed=seed, contexts=1, verify="all",
-        meanings=reference_meanings,
+        meanings=reference_meanings, calls=None if use is None else USES[use],
     )  # fmt: skip
 
 
@@ -117,6 +122,21 @@ def state_bytes(artifact: Artifact) -> dict[str, int]:
     for tensor in artifact.header["state"]["tensors"]:
         found[tensor["kind"]] = found.get(tensor["kind"], 0) + ITEMSIZE[tensor["dtype"]] * prod(tensor["shape"])
     return found
+
+
+_FOR: Final = {
+    "train": "to train and evaluate, as `dslc train`", "eval": "to evaluate", "predict": "to predict",
+    "load": "for all calls, as `dslc.load`",
+}  # fmt: skip
+
+
+def session_lines(needs: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """What sessions take on each target, from ``opening.session_needs``."""
+    return [
+        f"session  {size_text(count)} of {'host memory' if target == 'cpu' else f'a GPU ({target})'} {_FOR[use]}"
+        for target, uses in needs.items()
+        for use, count in uses.items()
+    ]
 
 
 def largest_buffers(plan: Plan, count: int) -> list[tuple[int, str, str]]:

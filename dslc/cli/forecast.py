@@ -3,8 +3,8 @@ again, and the largest batch that fits. Nothing is compiled but the plan."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +14,7 @@ from dslc.cli.output import size_text, table
 
 if TYPE_CHECKING:
     from dslc.compiler.check.model import Checked
+    from dslc.compiler.ir.program import Program
     from dslc.compiler.options import Options
 
 #: Memory of GPUs by the names that a budget may say, in bytes, as their makers count; the driver takes a part of it.
@@ -21,13 +22,14 @@ GPUS: Final = {
     "A100-40GB": 40 * 10**9, "A100": 80 * 10**9, "H100": 80 * 10**9, "H200": 141 * 10**9, "B200": 180 * 10**9,
     "L40S": 48 * 10**9, "L4": 24 * 10**9, "RTX4090": 24 * 10**9,
 }  # fmt: skip
-_HEAD: Final = ("size", "mirror", "state", "io", "work", "bound", "in all", "step", "again")
+_HEAD: Final = ("size", "mirror", "state", "io", "work", "bound", "session", "step", "again")
 
 
 @dataclass(frozen=True)
 class Forecast:
     """One step's plan: ``bound`` is the most bytes of work alive at once, ``seconds`` the modelled time, ``again`` how
-    many nodes compute something again."""
+    many nodes compute something again. ``total``: what a session takes that trains and evaluates, as ``dslc train`` has
+    one; or predicts, where nothing is trained."""
 
     sizes: Mapping[str, int]
     mirror: str
@@ -37,10 +39,7 @@ class Forecast:
     bound: int
     seconds: float
     again: int
-
-    @property
-    def total(self) -> int:
-        return self.state + self.io + self.work
+    total: int
 
     def row(self) -> tuple[str, ...]:
         """As a row of the table."""
@@ -49,7 +48,7 @@ class Forecast:
         return (size, self.mirror, *amounts, f"{self.seconds * 1e3:.3g} ms", f"{self.again:,}")
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "total": self.total}
+        return asdict(self)
 
 
 def budget_bytes(text: str | None) -> int | None:
@@ -87,18 +86,49 @@ def forecasts(
     from dslc.compiler.pipeline import foresee
 
     entry = "predict" if checked.train is None else "train_step"
-    state = layout_state(checked, precision_of(checked, options).params).bytes
+    precision = precision_of(checked, options)
+    state = layout_state(checked, precision.params, precision.loss_scale).bytes
     found = []
-    for mirror, program in zip(mirrors, foresee(checked, entry, sizes, options, mirrors)):
+    others = _others(checked, options, sizes, mirrors)
+    planned = foresee(checked, entry, sizes, options, mirrors)
+    for mirror, program, beside in zip(mirrors, planned, others):
         plan = program.memory
         assert plan is not None and program.schedule is not None
         seconds = finish(program, machine_of(program.target, options.provider))
         again = 0 if program.mirrored is None else program.mirrored.nodes
         said = mirror if isinstance(mirror, str) else size_text(mirror)
-        found.append(
-            Forecast(dict(sizes), said, state, plan.io_bytes, plan.work_bytes, plan.lower_bound, seconds, again)
-        )
+        total = _session(state, [program, *beside], options.steps_per_launch)
+        amounts = plan.io_bytes, plan.work_bytes, plan.lower_bound
+        found.append(Forecast(dict(sizes), said, state, *amounts, seconds, again, total))
     return found
+
+
+def _others(
+    checked: Checked, options: Options, sizes: Mapping[str, int], mirrors: Sequence[str | int]
+) -> Iterator[tuple[Program, ...]]:
+    """For each way to mirror, the programs that a session holds next to that of the step."""
+    from dslc.compiler.options import entry_sizes
+    from dslc.compiler.pipeline import foresee
+    from dslc.runtime.opening import CALLS, USES
+
+    step, use = ("predict", "predict") if checked.train is None else ("train_step", "train")
+    held = {"init", *(entry for call in USES[use] for entry in CALLS[call])} - {step}
+    family = "predict" if checked.train is None else "train"
+    at = replace(options, sizes={family: {name: (value,) for name, value in sizes.items()}})
+    listed = [(entry, each) for entry, each in entry_sizes(checked, at) if entry in held]
+    listed += [(step, each) for entry, each in entry_sizes(checked, at) if entry == step and each != dict(sizes)]
+    return iter([*zip(*(foresee(checked, entry, each, at, mirrors) for entry, each in listed))])
+
+
+def _session(state: int, programs: Sequence[Program], steps: int) -> int:
+    """Bytes of a session of these programs, all of one target."""
+    from dslc.runtime.cuda.sizes import Regions, foreseen_bytes
+
+    plans = [(p.entry, p.memory) for p in programs]
+    regions = [Regions(entry, plan.io_bytes, plan.work_bytes) for entry, plan in plans if plan is not None]
+    if programs[0].target == "cpu":
+        return state + max(p.io for p in regions) + max(p.work for p in regions)
+    return foreseen_bytes(state, regions, steps)
 
 
 def both(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int | None) -> list[Forecast]:

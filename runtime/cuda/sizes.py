@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -34,22 +34,43 @@ class LaneSizes:
         return tuple(size for size in (self.io, self.work, *(self.frame * self.steps,) * SLOTS) if size)
 
 
+@dataclass(frozen=True, slots=True)
+class Regions:
+    """Bytes of a program's ``io`` and ``work``."""
+
+    entry: str
+    io: int
+    work: int
+
+
+def steps_held(entries: Iterable[str], steps: int) -> int:
+    """How many steps a launch of these entries holds, where ``steps`` are asked for: micro-batches are runs of their
+    own."""
+    listed = list(entries)
+    return steps if any(map(has_frames, listed)) and "accumulate_step" not in listed else 1
+
+
+def device_blocks(programs: Sequence[Regions]) -> tuple[int, int, int]:
+    """``io``, ``work`` and ``frame`` of a lane, as ``LaneSizes`` has them: programs overlay each other."""
+    io = max((p.io for p in programs if not has_frames(p.entry)), default=0)
+    frame = max((p.io for p in programs if has_frames(p.entry)), default=0)
+    return io, max((p.work for p in programs), default=0), -(-frame // _FRAME) * _FRAME
+
+
 def lane_sizes(programs: Sequence[Loaded], steps: int) -> LaneSizes:
-    """Programs overlay each other: one runs at a time. Micro-batches are runs of their own."""
-    training = [p for p in programs if has_frames(p.entry)]
-    if not training or any(p.entry == "accumulate_step" for p in training):
-        steps = 1
-    frame = -(-max((p.io_bytes for p in training), default=0) // _FRAME) * _FRAME
+    """What a lane of these programs takes, one of which runs at a time."""
+    steps = steps_held((p.entry for p in programs), steps)
+    io, work, frame = device_blocks([Regions(p.entry, p.io_bytes, p.work_bytes) for p in programs])
     copied = max(input_bytes(p.plan) for p in programs)
     results = [(output_spans(p.plan)[1], steps if has_frames(p.entry) else 1) for p in programs]
-    return LaneSizes(
-        io=max((p.io_bytes for p in programs if not has_frames(p.entry)), default=0),
-        work=max(p.work_bytes for p in programs),
-        frame=frame,
-        steps=steps,
-        inputs=max(copied, frame * steps),
-        outputs=max(size * count for size, count in results),
-    )
+    return LaneSizes(io, work, frame, steps, max(copied, frame * steps), max(size * count for size, count in results))
+
+
+def foreseen_bytes(state: int, programs: Sequence[Regions], steps: int) -> int:
+    """``session_bytes`` of programs of which no more is known, for one context."""
+    steps = steps_held((p.entry for p in programs), steps)
+    io, work, frame = device_blocks(programs)
+    return session_bytes(state, LaneSizes(io, work, frame, steps, 0, 0), 1)
 
 
 def session_bytes(state: int, sizes: LaneSizes, contexts: int) -> int:

@@ -187,7 +187,8 @@ class FakeDriver:
                 raise Refused(NO_CONTEXT)
             answer = do(self, *args)
         except Refused as refused:
-            self.refused[name] += refused.code != NOT_READY
+            if refused.code != NOT_READY:
+                self.refused[name] += 1
             results = 2 if name == "cuMemGetInfo" else 1
             return (real.CUresult(refused.code), *(None,) * results)
         return (real.CUresult(SUCCESS), *(answer if isinstance(answer, tuple) else (answer,)))

@@ -28,9 +28,10 @@ from dslc.base.errors import (
     OutOfMemory,
     WeightsMissing,
 )  # fmt: skip
+from dslc.runtime.cpu import backend as cpu_backend
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.load import load
-from dslc.runtime.opening import bytes_on_gpus
+from dslc.runtime.opening import USES, session_needs
 from dslc.runtime.session import Session
 
 
@@ -104,13 +105,56 @@ def test_a_load_takes_what_it_says_and_two_loads_the_same(pair: Callable[..., Pa
     one = pair(options={"contexts": 2})
     first = devices.memory_info("gpu")
     assert first.used == one.gpu._backend.bytes  # type: ignore[attr-defined]
-    assert {first.used} == set(bytes_on_gpus(one.gpu.artifact, contexts=2).values())
+    assert first.used == session_needs(one.gpu.artifact, contexts=2)["sm_90"]["load"]
     with load(one.path, device="gpu:0", contexts=2):
         second = devices.memory_info("gpu")
         assert second.used == 2 * first.used and second.free == first.free - first.used
     assert devices.memory_info("gpu").used == first.used
     with load(one.path, device="gpu", contexts=2):
         assert devices.memory_info("gpu").allocations == second.allocations  # from the cache
+
+
+@pytest.mark.parametrize("use", [*USES])
+def test_a_session_for_some_calls_takes_what_is_said_of_it(
+    pair: Callable[..., Pair], use: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, taken = pair(), list[int]()
+
+    def block(size: int) -> np.ndarray:
+        taken.append(size)
+        return blocks(size)
+
+    blocks = cpu_backend.block
+    monkeypatch.setattr(cpu_backend, "block", block)
+    before = devices.memory_info("gpu").used
+    given = {"calls": USES[use], "meanings": line_model.MEANINGS, "weights": "init", "seed": 7}
+    needs = session_needs(one.gpu.artifact)
+    with load(one.path, device="gpu", **given) as session, load(one.path, device="cpu", **given) as host:
+        assert devices.memory_info("gpu").used - before == needs["sm_90"][use]
+        assert sum(taken) == needs["cpu"][use]
+        does = {
+            "train_step": lambda s: s.train_step(**batch(1)).loss,
+            "evaluate": lambda s: s.evaluate(**batch(2)),
+            "predict": lambda s: s.predict(x=batch(3)["x"]),
+        }
+        for call, do in does.items():
+            if call in USES[use]:
+                assert equal(do(session), do(host)) and equal(do(one.gpu), do(one.cpu))
+                continue
+            for each in (session, host):
+                with pytest.raises(InputError, match=f"loaded for other calls than `{call}`") as caught:
+                    do(each)
+                assert caught.value.code == "R105" and f"'{call}'" in str(caught.value.help)
+        assert session.state_tensors().keys() == one.gpu.state_tensors().keys()
+    needs = needs["sm_90"]
+    assert max(needs["eval"], needs["predict"], needs["train"]) <= needs["load"] and needs["predict"] < needs["load"]
+
+
+@pytest.mark.parametrize("calls", [(), "predict", ("train",), 7, ("predict", 1)])
+def test_calls_that_there_are_not(pair: Callable[..., Pair], calls: Any) -> None:
+    with pytest.raises(InputError, match="`calls` is") as caught:
+        load(pair().path, calls=calls)
+    assert "'train_step', 'evaluate', 'predict'" in str(caught.value.help)
 
 
 def test_weights_and_checkpoints(pair: Callable[..., Pair], tmp_path: Path) -> None:

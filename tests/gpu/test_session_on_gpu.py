@@ -26,7 +26,7 @@ from dslc.runtime import load as loading
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.arrays import DeviceArray
 from dslc.runtime.dtypes import numpy_dtype
-from dslc.runtime.opening import bytes_on_gpus
+from dslc.runtime.opening import session_needs
 from dslc.runtime.session import Session
 
 BUILT = Path(__file__).resolve().parents[2] / ".gpu" / "build"
@@ -175,7 +175,8 @@ def test_memory_is_what_was_said(name: str) -> None:
     with load(name, contexts=2) as first:
         taken = devices.memory_info()
         assert taken.used == first._backend.bytes  # type: ignore[attr-defined]
-        assert {taken.used} == set(bytes_on_gpus(first.artifact, contexts=2).values())
+        needs = session_needs(first.artifact, contexts=2)
+        assert {taken.used} == {uses["load"] for target, uses in needs.items() if target != "cpu"}
         driver = before.free - taken.free
         assert driver - taken.used <= max(taken.used // 100, 64 * MIB), (driver, taken.used)
         with load(name, contexts=2):

@@ -30,7 +30,7 @@ def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None
     config = read_config(**flags)
     require_data(config, training=False)
     require_weights(None if weights is None else Path(weights))
-    with session_of(artifact_of(config, trust=trust), device=device, weights=weights) as session:
+    with session_of(artifact_of(config, trust=trust), device=device, weights=weights, use="eval") as session:
         found = evaluate(config, session, console=sys.stderr if settings().json else sys.stdout)
     values = {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
     emit({"rows": found.rows, "values": values}, f"{numbers(values)}  ({found.rows} rows)")

@@ -11,6 +11,7 @@ from dslc.cli.artifacts import (
     artifact_to_read,
     program_data,
     program_row,
+    session_lines,
     state_bytes,
     tensor_text,
 )
@@ -26,7 +27,7 @@ def command(artifact: str | None, weights: bool) -> None:
     ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml, as it lies there. Safe on files of unknown
     origin.
     """
-    from dslc.runtime.opening import bytes_on_gpus
+    from dslc.runtime.opening import session_needs
 
     found = artifact_to_read(artifact)
     header = found.header
@@ -49,13 +50,10 @@ def command(artifact: str | None, weights: bool) -> None:
             *([f"step       {train['accumulate']} micro-batches"] if "accumulate" in train else []),
         ]
     kinds = ", ".join(f"{kind} {size_text(count)}" for kind, count in state.items())
-    taken = bytes_on_gpus(found)
+    needs = session_needs(found)
     lines += [
         f"state      {size_text(header['state']['bytes'])} ({kinds})",
-        *(
-            f"session    {size_text(count)} of a GPU ({target}): state, work and io twice"
-            for target, count in taken.items()
-        ),
+        *session_lines(needs),
         "",
     ]
     lines.append(table(PROGRAM_HEAD, [program_row(p) for p in found.all_programs()], PROGRAM_RIGHT))
@@ -76,7 +74,7 @@ def command(artifact: str | None, weights: bool) -> None:
         "interface": interface,
         "state_bytes": header["state"]["bytes"],
         "state": header["state"]["tensors"],
-        "session_bytes": taken,
+        "sessions": needs,
         "programs": [program_data(p) for p in found.all_programs()],
     }
     emit(data, "\n".join(lines))

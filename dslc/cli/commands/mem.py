@@ -14,6 +14,7 @@ from dslc.cli.artifacts import (
     largest_buffers,
     program_data,
     program_row,
+    session_lines,
     state_bytes,
 )
 from dslc.cli.forecast import budget_bytes
@@ -81,19 +82,21 @@ def _foreseen(
 
 
 def _planned(artifact: str | None, top: int) -> None:
+    from dslc.runtime.opening import session_needs
+
     found = artifact_to_read(artifact)
     programs = found.all_programs()
     state = found.header["state"]["bytes"]
     context = max(p.io_bytes + p.work_bytes for p in programs)
-    kinds = state_bytes(found)
+    kinds, needs = state_bytes(found), session_needs(found)
     largest = max(programs, key=lambda p: p.io_bytes + p.work_bytes)
     buffers = largest_buffers(found.plan(largest), top)
     lines = [
         table(PROGRAM_HEAD, [program_row(p) for p in programs], PROGRAM_RIGHT),
         "",
         f"state    {size_text(state)}  ({', '.join(f'{kind} {size_text(n)}' for kind, n in kinds.items())})",
-        f"context  {size_text(context)}  (io and work of the largest entry, {largest})",
-        f"in all   {size_text(state + context)}",
+        f"largest  {size_text(context)}  (io and work of {largest})",
+        *session_lines(needs),
     ]
     if buffers:
         rows = [(size_text(size), type, where) for size, type, where in buffers]
@@ -102,6 +105,7 @@ def _planned(artifact: str | None, top: int) -> None:
         "path": str(found.path),
         "state_bytes": state,
         "context_bytes": context,
+        "sessions": needs,
         "programs": [program_data(p) for p in programs],
         "largest": [{"bytes": size, "type": type, "where": where} for size, type, where in buffers],
     }

@@ -40,7 +40,7 @@ def command(
     target = Path(out)
     if target.suffix not in (".npy", ".npz"):
         raise click.BadParameter(f"{out!r} ends neither in .npy nor in .npz", param_hint="-o")
-    with session_of(artifact_to_run(artifact, trust=trust), device=device, weights=weights) as session:
+    with session_of(artifact_to_run(artifact, trust=trust), device=device, weights=weights, use="predict") as session:
         names = [tensor.name for tensor in session.interface.inputs]
         sources = _sources(inputs, names)
         if target.suffix == ".npy" and len(session.interface.results) != 1:

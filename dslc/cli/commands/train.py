@@ -62,7 +62,7 @@ def command(
     require_weights(None if resume else config.start.weights)
     artifact = artifact_of(config, trust=trust)
     assert artifact.path is not None
-    with session_of(artifact, device=device, weights="init", seed=config.train.seed) as session:
+    with session_of(artifact, device=device, weights="init", seed=config.train.seed, use="train") as session:
         # With --json, stdout holds the result alone.
         console = sys.stderr if settings().json else sys.stdout
         if overfit:
