@@ -18,7 +18,7 @@ def test_a_little_more_is_computed_again_where_streams_then_fit(monkeypatch: pyt
     """What streams need beside is a few per mille here: a second workspace of a library."""
     checked = check_file(Path(__file__).parents[2] / "examples/resnet/resnet.nn", "ResNet50")
     options, machine = Options(target="sm_90", provider="vendor", precision="bf16"), machine_of("sm_90", "vendor")
-    budget = 1_150_000_000
+    budget = 1_300_000_000
     [found] = foresee(checked, "train_step", {"B": 32}, options, (budget,))
     monkeypatch.setattr(mirror._Judge, "_on_streams", lambda self, best, peak, budget: best)
     [before] = foresee(checked, "train_step", {"B": 32}, options, (budget,))

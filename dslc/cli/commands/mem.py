@@ -39,10 +39,11 @@ def command(
 ) -> None:
     """Show planned memory; of a model, foresee it by size.
 
-    ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml, as it lies there: what each entry takes, and
-    a session that trains, evaluates, predicts, or does all of it. Of a FILE, the plan is made for each size of --size,
-    as B=64,128,256, as it is and with values computed again in the backward pass: what a step and the session of `dslc
-    train` would take, and the step's time by a model of the machine. Nothing else is compiled, and no GPU is needed.
+    ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml, as it lies there: what each entry takes,
+    and a session that trains, evaluates, predicts, or does all of it. Of a FILE, the plan is made for each size of
+    --size, as B=64,128,256, as it is and with values computed again in the backward pass: what a step and the session
+    of `dslc train` would take, and the step's time by a model of the machine. Nothing else is compiled, and no GPU is
+    needed.
     """
     building = {"target": target, "precision": precision, "providers": providers}
     if names_source(artifact):
