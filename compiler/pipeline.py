@@ -252,7 +252,7 @@ def _rows_independent(checked: Checked) -> bool:
 
 
 def _need(layout: StateLayout, programs: Iterable[Program]) -> int:
-    """Bytes of one session: the state, and io and work of the largest entry, which the others overlay."""
+    """Bytes that a budget is held against: the state, and io and work of the largest entry."""
     plans = [p.memory for p in programs if p.memory is not None]
     return layout.bytes + max(plan.io_bytes + plan.work_bytes for plan in plans)
 
