@@ -59,7 +59,8 @@ class VendorGemm:
     @property
     def product(self) -> tuple[int, int, int, int]:
         """How many matrices, their rows and columns, and how many products are added for each element."""
-        return prod(self.out[:-2]), *self.out[-2:], self.a[-2 if self.transpose_a else -1]
+        rows, columns = self.out[-2:]
+        return prod(self.out[:-2]), rows, columns, self.a[-2 if self.transpose_a else -1]
 
     def instruction(self, operands: Sequence[int], workspace: int, where: int) -> Gemm:
         """The call on buffers of a plan. It names no algorithm: the library chooses, on the GPU that runs it."""
