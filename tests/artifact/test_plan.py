@@ -240,6 +240,7 @@ LIMITS: list[tuple[Plan, Plan]] = [
     (plan(replace(KERNEL, block=(1, 1, 64))), plan(replace(KERNEL, block=(1, 0, 64)))),
     (plan(replace(KERNEL, shared_bytes=232448)), plan(replace(KERNEL, shared_bytes=-1))),
     (plan(replace(KERNEL, args=(("i32", -(2**31)),))), plan(replace(KERNEL, args=(("i32", -(2**31) - 1),)))),
+    (plan(replace(KERNEL, args=(("i64", -(2**63)),))), plan(replace(KERNEL, args=(("i64", -(2**63) - 1),)))),
     (plan(replace(KERNEL, args=(("i64", 2**63 - 1),))), plan(replace(KERNEL, args=(("i64", 2**63),)))),
     (plan(replace(KERNEL, args=(("scalar", 255),))), plan(replace(KERNEL, args=(("scalar", 256),)))),
     (plan(replace(KERNEL, args=(("in", 0),) * 1024)), plan(replace(KERNEL, args=(("in", 0),) * 1025))),

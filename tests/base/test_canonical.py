@@ -87,6 +87,11 @@ def test_a_difference_far_behind_is_found() -> None:
     assert caught.value.place == "file:100001"
 
 
+@pytest.mark.parametrize("text", [b"[1,2,3,4,5,6,7]", b'["","",""]', b'{"a":[],"b":2}', b'"\\"\\"\\"\\""'])
+def test_as_many_values_as_allowed(text: bytes) -> None:
+    assert canonical.dumps(canonical.loads(text, place="file", max_values=8)) == text
+
+
 @pytest.mark.parametrize("value", [float("nan"), {1: 2}, {"a": {None: 1}}, {"a"}, b"x", [[float("inf")]]])
 def test_what_cannot_be_written(value: Any) -> None:
     with pytest.raises((ValueError, TypeError)):

@@ -253,6 +253,22 @@ def test_a_dead_temp_that_another_sweeps_first(tmp_path: Path, monkeypatch: pyte
     assert calls and os.listdir(tmp_path) == ([name] if again else [])
 
 
+@pytest.mark.parametrize(("blocks", "free", "fits"), [(0, 0, True), (1, 0, False), (1, 1 << 30, True)])
+def test_a_file_system_that_counts_no_blocks_has_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, blocks: int, free: int, fits: bool
+) -> None:
+    class Found:
+        f_blocks, f_frsize, f_bfree, f_bavail = blocks, 4096, free, free
+
+    monkeypatch.setattr(publish_module.os, "fstatvfs", lambda _: Found)
+    if fits:
+        publish_bytes(tmp_path / "a", b"1")
+    else:
+        with pytest.raises(ResourceError):
+            publish_bytes(tmp_path / "a", b"1")
+    assert (tmp_path / "a").exists() == fits
+
+
 def test_a_living_temp_is_never_swept(tmp_path: Path) -> None:
     seen = []
 

@@ -55,13 +55,16 @@ class Copy:
         os.utime(path, (self._later, self._later))
 
 
-def tested(folder: Path, tests: tuple[str, ...], limit: float = LIMIT) -> dict[str, Any]:
-    """``{"status": "killed" | "survived" | "broken", "by", "seconds"}`` of the tests in a forked process."""
+def tested(folder: Path, tests: tuple[str, ...], limit: float = LIMIT, stop: bool = True) -> dict[str, Any]:
+    """``{"status": "killed" | "survived" | "broken", "by", "failed", "seconds"}`` of the tests in a forked process.
+
+    ``stop``: at the first test that fails, which is ``by``.
+    """
     begin, report = time.monotonic(), folder.parent / "report.txt"
     report.unlink(missing_ok=True)
     pid = os.fork()
     if pid == 0:
-        _child(folder, tests, report)
+        _child(folder, tests, report, stop)
     status = None
     while status is None and time.monotonic() - begin < limit:
         done, code = os.waitpid(pid, os.WNOHANG)
@@ -77,11 +80,12 @@ def tested(folder: Path, tests: tuple[str, ...], limit: float = LIMIT) -> dict[s
     code = -1 if late or status is None else os.waitstatus_to_exitcode(status)
     found = "survived" if code == 0 else "broken" if code in (3, 4, 5) else "killed"
     by = "its time" if late else lines[-1] if lines else f"exit code {code}"
-    return {"status": found, "by": by if found != "survived" else "", "seconds": round(time.monotonic() - begin, 1)}
+    seconds = round(time.monotonic() - begin, 1)
+    return {"status": found, "by": by if found != "survived" else "", "failed": lines, "seconds": seconds}
 
 
-def _child(folder: Path, tests: tuple[str, ...], report: Path) -> None:
-    """Never returns. The first test that fails is the last line of ``report``."""
+def _child(folder: Path, tests: tuple[str, ...], report: Path, stop: bool) -> None:
+    """Never returns. Tests that fail are the lines of ``report``."""
     os.setsid()
     out = os.open(folder.parent / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(out, 1)
@@ -109,13 +113,28 @@ def _child(folder: Path, tests: tuple[str, ...], report: Path) -> None:
 
     code: int = 3
     try:
-        code = int(pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[Reporter()]))
+        options = ["-x"] if stop else []
+        plugins = ["-p", "no:cacheprovider", "-p", "no:xdist"]
+        code = int(pytest.main([*options, "-q", *plugins, *tests], plugins=[Reporter()]))
     finally:  # this process ends here whatever happens
         if sys.exc_info()[1] is not None:
             traceback.print_exc()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _confirm(folder: Path, kept: list[tuple[str, dict[str, Any]]]) -> None:
+    """A test that fails without the fault, too, has noticed nothing: that result is ``broken``."""
+    noticed = sorted({found["by"] for _, found in kept if found["status"] == "killed" and "::" in found["by"]})
+    files = sorted({found["by"] for _, found in kept if found["by"].endswith(".py")})
+    if not noticed and not files:
+        return
+    failing = tested(folder, (*noticed, *files), limit=20 * LIMIT, stop=False)["failed"]
+    for digest, found in kept:
+        if found["by"] in failing or found["by"].partition("::")[0] in failing:
+            print(f"broken: {found['name']}: {found['by']} fails by itself", file=sys.stderr)
+            _keep(digest, {**found, "status": "broken"})
 
 
 def relocate(faults: list[Fault]) -> None:
@@ -157,7 +176,7 @@ def main() -> int:
     todo = [f for f in asked if options.again or not _is_known(f, known.get(f.digest), options.survivors)]
     for name in PRELOADED:
         importlib.import_module(name)
-    begin = time.monotonic()
+    begin, kept = time.monotonic(), list[tuple[str, dict[str, Any]]]()
     with tempfile.TemporaryDirectory(prefix="dslc-mutants-") as scratch:
         copy = Copy(Path(scratch) / "tree")
         for number, fault in enumerate(todo, 1):
@@ -169,11 +188,14 @@ def main() -> int:
             found = {"name": fault.name, "tests": fault.tests, **tested(copy.folder, fault.tests)}
             if fault.file:
                 copy.put(fault.file, good)
+            kept.append((fault.digest, found))
             _keep(fault.digest, found)
             if found["status"] == "broken" or (options.baseline and found["status"] != "survived"):
                 print((Path(scratch) / "output.txt").read_text(errors="replace")[-2000:], file=sys.stderr)
             line = f"{number}/{len(todo)} {found['status']:8} {found['seconds']:6.1f} s  {fault.name}  {found['by']}"
             print(line, file=sys.stderr, flush=True)
+        if not options.baseline:
+            _confirm(copy.folder, kept)
     return _summary(asked, _results(), options.json, options.baseline)
 
 

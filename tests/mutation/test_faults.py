@@ -59,5 +59,18 @@ def test_the_runner_ends_a_loop_without_end(tmp_path: Path) -> None:
     tree.mkdir()
     (tree / "test_it.py").write_text("def test_it():\n    while True:\n        pass\n")
     assert run.tested(tree, ("test_it.py",), limit=3.0) | {"seconds": 0} == {
-        "status": "killed", "by": "its time", "seconds": 0,
+        "status": "killed", "by": "its time", "failed": [], "seconds": 0,
     }  # fmt: skip
+
+
+def test_a_test_that_fails_without_the_fault_has_noticed_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(run, "RESULTS", tmp_path / "results")
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "test_it.py").write_text("def test_good():\n    pass\ndef test_bad():\n    assert 0\n")
+    rows = [(name, {"name": name, "status": "killed", "by": f"test_it.py::test_{name}"}) for name in ("good", "bad")]
+    run._confirm(tree, rows)
+    assert {k: v["status"] for k, v in run._results().items()} == {"bad": "broken"}
+    assert "bad: test_it.py::test_bad fails by itself" in capsys.readouterr().err
