@@ -174,6 +174,7 @@ def main() -> int:
         groups = sorted({f.tests for f in asked})
         asked = [Fault(" ".join(t), "", "", " ".join(t), t, "", "") for t in groups]
     todo = [f for f in asked if options.again or not _is_known(f, known.get(f.digest), options.survivors)]
+    todo.sort(key=lambda f: (f.digest in known, f.digest))  # a part of a run is a sample of the tables
     for name in PRELOADED:
         importlib.import_module(name)
     begin, kept = time.monotonic(), list[tuple[str, dict[str, Any]]]()
