@@ -29,7 +29,7 @@ from faults import ROOT, TABLES, Fault, moved, read, tracked, why_not
 RESULTS = ROOT / ".mutants"
 #: Imported once, by the process that each run of tests is a fork of: none of them knows of this project.
 PRELOADED = ("numpy", "pytest", "llvmlite.binding", "numba", "lark", "yaml", "click", "rich.console", "safetensors")
-LIMIT = 240.0  # seconds; a fault may make a loop without end, which counts as noticed
+LIMIT = 90.0  # seconds; a fault may make a loop without end, which counts as noticed
 
 
 class Copy:
