@@ -52,20 +52,30 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
     "silu": (Excuse(("",), "x * sigmoid(x), of which the latter is a denormal", 1e-40),),
     "hardswish": (Excuse(("",), "x * 6 overflows before the division by 6, beyond 5.6e37, as in PyTorch", 1e37),),
     "bce_with_logits": (Excuse(("",), "|x| * (1 - t), which overflows where a target is far outside of 0..1"),),
-    "adam_update": (Excuse(_HUGE, _SQUARES),),
-    "lamb_update": (Excuse((*_HUGE, "denormal"), _SQUARES),),
-    "lars_update": (Excuse((*_HUGE, "denormal"), _SQUARES),),
-    "multi_update": (Excuse(_HUGE, _SQUARES),),
-    "sgd_momentum_update": (
-        Excuse(_TOP, "lr * momentum overflows before its difference"),
-        Excuse(("small", "offset"), "a difference of the buffer and the gradient", 1e-6),
+    **dict.fromkeys(
+        (
+            *(f"rmsprop_{kind}update" for kind in ("", "momentum_", "centered_", "centered_momentum_")),
+            "adam_update",
+            "lamb_update",
+            "lars_update",
+            "multi_update",
+            "sgd_momentum_update",
+        ),
+        (
+            Excuse((*_HUGE, "denormal", "small"), _SQUARES),
+            Excuse(("offset", "far"), "running means and differences of squares: errors of their greatest term"),
+            Excuse(("",), "running means and differences of squares: errors of their greatest term", 1e-5),
+        ),
     ),
-    **{
-        f"rmsprop_{kind}update": (
-            Excuse((*_HUGE, "offset", "denormal", "small"), f"{_SQUARES}; differences of squares"),
-        )
-        for kind in ("", "momentum_", "centered_", "centered_momentum_")
-    },
+    **dict.fromkeys(
+        (
+            "mean",
+            *(f"{kind}avgpool{of}" for kind in ("", "adaptive_") for of in ("", "_grad")),
+            "avgpool_last",
+            "avgpool_grad_last",
+        ),
+        (Excuse(_TOP, "the sum before the division overflows"),),
+    ),
     **{
         name: (Excuse(_HUGE, _SQUARES),)
         for name in ("batchnorm", "batchnorm_last", "groupnorm", "layernorm", "rmsnorm")

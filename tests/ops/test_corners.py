@@ -75,6 +75,14 @@ def test_corner_values_of_two(name: str, x: list[float], y: list[float], expecte
     np.testing.assert_array_equal(z, np.array(expected, float))
 
 
+def test_a_power_does_not_depend_on_how_its_exponent_lies() -> None:
+    """(-inf)^0.5 is inf and (-0.0)^0.5 is 0.0, as C has them: no square root where one exponent serves all."""
+    x = np.array([-INF, -0.0, 4.0], np.float32)
+    for y in (np.array(0.5, np.float32), np.array([0.5], np.float32), np.full(3, 0.5, np.float32)):
+        [z] = apply(ops()["pow"], [x, y], {})
+        assert z.tolist() == [INF, 0.0, 2.0] and not np.signbit(z).any()
+
+
 def test_comparisons_with_nan_are_false() -> None:
     for name in ("lt", "le", "gt", "ge", "eq"):
         assert not apply(ops()[name], [np.array([NAN, 1.0]), np.array([1.0, NAN])], {})[0].any()
