@@ -103,7 +103,7 @@ class SoftmaxCrossEntropy(Op):
         place, counts, wrong = _places(target, classes, axis, attrs.get("ignore_index"))
         inner = logits.dtype.type
         with np.errstate(all="ignore"):
-            top = np.max(logits, axis=axis, keepdims=True)
+            top = np.max(logits, axis=axis, keepdims=True) + inner(0)  # a zero is 0.0, whichever there are
             apart = logits - top
             below = np.sum(np.exp(apart), axis=axis, keepdims=True)
             rest = np.log(below)

@@ -108,6 +108,23 @@ FORWARD: Final[dict[str, tuple[Excuse, ...]]] = {
     "finished_sums": (Excuse(("",), "sums of whatever its steps make"),),
 }
 
+#: op -> where a kernel may differ from the reference, besides.
+KERNELS: Final[dict[str, tuple[Excuse, ...]]] = {
+    **dict.fromkeys(
+        ("conv", "conv_dgrad", "conv_wgrad", "conv_last", "conv_dgrad_last", "conv_wgrad_last"),
+        (
+            Excuse(
+                ("infinit", "nan"), "zeros around an image or between its elements, times what is not finite, are nan"
+            ),
+        ),
+    ),
+    **dict.fromkeys(
+        ("interpolate", "interpolate_grad"),
+        (Excuse(("infinit", "nan"), "a neighbour of weight 0 counts where it is not finite"),),
+    ),
+    "softmax_grad": (Excuse(("denormal",), "the sign of a zero that a difference of denormals gives"),),
+}
+
 #: op -> what its gradients may lose.
 GRADIENT: Final[dict[str, tuple[Excuse, ...]]] = {
     "sigmoid": (Excuse(("",), "y * (1 - y) from the result alone, as in PyTorch", 1e-6),),

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from entitled import FORWARD, GRADIENT, SUMS, ULPS, allowed
+from entitled import FORWARD, GRADIENT, KERNELS, SUMS, ULPS, allowed
 from evaluation import apply
 from samples import Sample
 from special_values import LEAST, MOST, Feed, classes, crossed, feeds, is_fed
@@ -156,7 +156,7 @@ def test_an_infinity_gives_the_limit(name: str) -> None:
 
 def test_every_excuse_is_needed() -> None:
     """The table may shrink: an op that stands in it exists, and has a reason."""
-    for table in (FORWARD, GRADIENT):
+    for table in (FORWARD, GRADIENT, KERNELS):
         assert set(table) <= set(OPS)
         assert all(e.why for excuses in table.values() for e in excuses)
     assert (SUMS | set(NO_LIMIT)) <= set(OPS)
