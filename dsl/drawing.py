@@ -21,6 +21,7 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dslc.base.visible import by_number, hidden, one_line
 from dslc.dsl.span import Source, Span
 
 TAB = 4
@@ -43,9 +44,13 @@ def draw(
     """The whole text of a diagnostic without a newline at its end; the first of ``labels`` is the main one."""
     pen = _Pen(severity, color)
     margin = len(str(max(span.line for span, _, _ in labels)))
+    title = one_line(title)
+    labels = [(span, one_line(text), main) for span, text, main in labels]
     head, _, rest = title.partition(":")
     lines = [pen.paint(head, severity) + pen.paint(f":{rest}", "main")]
-    lines.append(f"{' ' * margin}{pen.paint('-->', 'dim')} {place}" + (f"   {context}" if context else ""))
+    lines.append(
+        f"{' ' * margin}{pen.paint('-->', 'dim')} {one_line(place)}" + (f"   {one_line(context)}" if context else "")
+    )
 
     sources: list[Source] = []
     for span, _, _ in labels:
@@ -54,7 +59,7 @@ def draw(
     for source in sources:
         here = [label for label in labels if label[0].source == source]
         if source is not sources[0]:
-            lines.append(f"{' ' * margin}{pen.paint(':::', 'dim')} {here[0][0]}")
+            lines.append(f"{' ' * margin}{pen.paint(':::', 'dim')} {one_line(here[0][0])}")
         lines.append(f"{' ' * margin} {pen.paint('|', 'dim')}")
         last = 0
         for number in sorted({span.line for span, _, _ in here}):
@@ -65,7 +70,7 @@ def draw(
             lines.append(f"{pen.paint(f'{number:>{margin}} |', 'dim')} {row.text}".rstrip())
             lines += [f"{' ' * margin} {pen.paint('|', 'dim')} {text}".rstrip() for text in row.under(pen)]
     if help is not None:
-        lines.append(f"{' ' * margin} {pen.paint('=', 'dim')} help: {help}")
+        lines.append(f"{' ' * margin} {pen.paint('=', 'dim')} help: {one_line(help)}")
     return "\n".join(lines)
 
 
@@ -158,8 +163,8 @@ def _shown(line: str) -> tuple[str, list[int]]:
         if char == "\t":
             parts.append(" " * TAB)
             width = TAB
-        elif unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
-            parts.append(f"<U+{ord(char):04X}>")
+        elif hidden(char):
+            parts.append(by_number(char))
             width = len(parts[-1])
         else:
             parts.append(char)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Final
 
+from dslc.base.visible import one_line, visible
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value
 from dslc.compiler.ops.fused import steps
 
@@ -187,7 +188,7 @@ def _drawn(boxes: Sequence[_Box], width: float, height: float, message: str) -> 
         f'<rect width="{width:.0f}" height="{height:.0f}" fill="#ffffff"/>',
     ]
     if message:
-        lines.append(f'<text x="{_GAP_X}" y="{_GAP_Y / 2:.0f}" fill="#b45309">{escape(message)}</text>')
+        lines.append(f'<text x="{_GAP_X}" y="{_GAP_Y / 2:.0f}" fill="#b45309">{escape(one_line(message))}</text>')
     for box in boxes:
         for other in box.above:
             x1, y1 = other.x + _WIDTH / 2, other.y + other.height
@@ -204,7 +205,7 @@ def _drawn(boxes: Sequence[_Box], width: float, height: float, message: str) -> 
 
 def _box_lines(box: _Box) -> list[str]:
     radius = 16 if box.style in ("data", "result") else 6
-    full = escape("\n".join([box.title, *box.lines]))
+    full = escape(visible("\n".join([box.title, *box.lines])))
     lines = [
         f"<g><title>{full}</title>",
         f'<rect x="{box.x:.0f}" y="{box.y:.0f}" width="{_WIDTH}" height="{box.height}" rx="{radius}" '
@@ -213,7 +214,7 @@ def _box_lines(box: _Box) -> list[str]:
     for i, line in enumerate([box.title, *box.lines]):
         look = 'font-weight="600" fill="#18181b"' if i == 0 else 'fill="#52525b"'
         y = box.y + _PAD + _LINE * (i + 0.75)
-        lines.append(f'<text x="{box.x + _PAD:.0f}" y="{y:.0f}" {look}>{escape(_short(line))}</text>')
+        lines.append(f'<text x="{box.x + _PAD:.0f}" y="{y:.0f}" {look}>{escape(one_line(_short(line)))}</text>')
     return [*lines, "</g>"]
 
 

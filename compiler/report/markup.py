@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-#: Characters that would turn the direction of what stands around them, or hide; a name is shown without them.
-_UNSEEN = {c: "�" for c in (*range(0x20), *range(0x7F, 0xA0), *range(0x200B, 0x2010), *range(0x2028, 0x202F),
-                           *range(0x2066, 0x206A), 0xFEFF)}  # fmt: skip
+from dslc.base.visible import one_line
 
 
 def plain(text: object) -> str:
     """Text to stand between tags or in an attribute."""
-    shown = str(text)
-    return escape(shown if shown.isprintable() else shown.translate(_UNSEEN))
+    return escape(one_line(text))
 
 
 def tag(name: str, *inside: str, **attrs: object) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from dslc.base.visible import one_line
+
 EXIT_OK: Final = 0
 EXIT_DIFFERENCE: Final = 1  # a check found a difference: fmt --check, verify, lock --check, bench --against
 EXIT_INTERNAL: Final = 70
@@ -168,12 +170,13 @@ class DslcError(Exception):
         return exit_code(self.code)
 
     def render(self) -> str:
-        """The text that the command line prints."""
-        lines = [f"error[{self.code}]: {self.message}"]
+        """The text that the command line prints, and that Python's tracebacks show: nothing in it that a terminal would
+        obey. The attributes are as they are, for programs."""
+        lines = [f"error[{self.code}]: {one_line(self.message)}"]
         if self.place is not None:
-            lines.append(f"  --> {self.place}")
+            lines.append(f"  --> {one_line(self.place)}")
         if self.help is not None:
-            lines.append(f"  = help: {self.help}")
+            lines.append(f"  = help: {one_line(self.help)}")
         return "\n".join(lines)
 
     def as_json(self) -> list[dict[str, Any]]:
@@ -234,6 +237,6 @@ class DslcWarning(UserWarning):
     def __init__(self, code: str, message: str) -> None:
         if code not in CODES:
             raise AssertionError(f"no such warning code: {code}")
-        super().__init__(f"[{code}] {message}")
+        super().__init__(one_line(f"[{code}] {message}"))
         self.code = code
         self.message = message

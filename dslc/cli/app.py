@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import warnings
@@ -15,8 +16,9 @@ from typing import Any
 import click
 
 from dslc.base.errors import EXIT_INTERNAL, EXIT_OK, EXIT_SIGINT, DslcError, DslcWarning
+from dslc.base.visible import one_line
 from dslc.cli import room, surroundings
-from dslc.cli.output import Settings, print_json, report_error
+from dslc.cli.output import Settings, print_json, report_error, say
 from dslc.cli.table import COMMANDS, SECTIONS
 
 # Before numpy is loaded: its BLAS on one thread, so that results do not depend on the number of cores, and steps of
@@ -49,7 +51,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, value: bool) -> N
     if value:
         from dslc import __version__
 
-        print_json({"dslc": __version__}) if ctx.find_root().obj.json else click.echo(f"dslc {__version__}")
+        print_json({"dslc": __version__}) if ctx.find_root().obj.json else say(f"dslc {__version__}")
         ctx.exit()
 
 
@@ -153,7 +155,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *_: object, *
     """One line on stderr, also with --json: warnings are beside the result."""
     code = f"[{message.code}]" if isinstance(message, DslcWarning) else ""
     text = message.message if isinstance(message, DslcWarning) else str(message)
-    click.echo(f"warning{code}: {text}", err=True)
+    say(one_line(f"warning{code}: {text}"), err=True)
 
 
 def _called(args: Sequence[str] | None, options: Settings) -> Outcome:
@@ -200,7 +202,7 @@ def _user_error(said: DslcError, error: Exception, options: Settings) -> Outcome
 def _print_traceback(error: BaseException) -> None:
     import traceback
 
-    traceback.print_exception(error)
+    say("".join(traceback.format_exception(error)).rstrip("\n"), err=True)
 
 
 def _usage_error(error: click.ClickException, options: Settings) -> None:
@@ -210,16 +212,18 @@ def _usage_error(error: click.ClickException, options: Settings) -> None:
         item = {"code": "usage", "message": error.format_message(), "place": None, "help": help}
         print_json({"errors": [item], "exit_code": error.exit_code})
     else:
-        error.show()
+        shown = io.StringIO()
+        error.show(shown)
+        say(shown.getvalue().rstrip("\n"), err=True)
 
 
 def _internal_error(error: Exception, options: Settings) -> None:
     if options.debug:
         _print_traceback(error)
-    cause = f"{type(error).__name__}: {error}".split("\n")[0][:300]
+    cause = one_line(f"{type(error).__name__}: {error}".split("\n")[0][:300])
     advice = "this is a bug in dslc: please report it with the source and the output of `dslc --debug ...`"
     if options.json:
         item = {"code": "internal", "message": cause, "place": None, "help": advice}
         print_json({"errors": [item], "exit_code": EXIT_INTERNAL})
     else:
-        click.echo(f"internal error: {cause}; {advice}", err=True)
+        say(f"internal error: {cause}; {advice}", err=True)

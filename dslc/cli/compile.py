@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 
 from dslc.base.errors import ArtifactError, BuildError, DslcError, ResourceError
+from dslc.base.visible import one_line
 from dslc.base.within import require_within
 from dslc.cli.options import byte_count
 from dslc.cli.origins import placed
@@ -186,7 +187,7 @@ def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) 
             foreign = None if trust else _foreign(there, cache)
             if foreign is None:
                 if stale is not None:
-                    note(f"{path} is taken as it is, {stale.why}; `dslc build` makes it again")
+                    note(one_line(f"{path} is taken as it is, {stale.why}; `dslc build` makes it again"))
                 return there
             stale = _Stale(foreign, foreign=True)
         assert stale is not None
@@ -197,7 +198,7 @@ def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) 
             if stale.foreign and error.help is not None:
                 error.help += "; or run the artifact that is there with --trust, if you trust who made it"
             raise
-    note(f"built {path} in {built.seconds:.2f} s{stale.why and f', since the one there was {stale.why}'}")
+    note(one_line(f"built {path} in {built.seconds:.2f} s{stale.why and f', since the one there was {stale.why}'}"))
     return Artifact.of_bytes(built.files[path.name], place=str(path), path=path)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from dslc.base.errors import DslcError
+from dslc.base.visible import fitting, one_line, visible
 from dslc.base.words import size_text as size_text
 
 if TYPE_CHECKING:
@@ -39,17 +40,33 @@ def use_color(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
+def say(text: str, *, err: bool = False) -> None:
+    """The one way to a terminal: a line, or several, with nothing in them that it would obey."""
+    _write(visible(text), err)
+
+
+def say_styled(text: str) -> None:
+    """The same on stderr for text with our colours in it, whose parts were made visible before they were coloured."""
+    _write(text, True)
+
+
+def _write(text: str, err: bool) -> None:
+    stream = sys.stderr if err else sys.stdout
+    click.echo(fitting(text, stream), err=err, color=use_color(stream) or None)
+
+
 def emit(data: dict[str, Any], text: str) -> None:
     """The result of a command: ``data`` with --json, else ``text``."""
     if settings().json:
         print_json(data)
     elif text:
-        click.echo(text)
+        say(text)
 
 
 def print_json(data: dict[str, Any]) -> None:
     """One object on stdout. NaN and infinities, which JSON lacks, become the texts "nan", "inf", "-inf"."""
-    click.echo(json.dumps(_finite(data), ensure_ascii=True, allow_nan=False, indent=1))
+    text = json.dumps(_finite(data), ensure_ascii=True, allow_nan=False, indent=1)
+    say(text.replace("\x7f", "\\u007f"))  # the one control that JSON lets stand
 
 
 def _finite(data: Any) -> Any:
@@ -65,7 +82,13 @@ def _finite(data: Any) -> Any:
 def note(text: str) -> None:
     """A line beside the result, on stderr; silent with --json, where the data says it."""
     if not settings().json:
-        click.echo(text, err=True)
+        say(text, err=True)
+
+
+def note_styled(text: str) -> None:
+    """``note`` of text as ``say_styled`` takes it."""
+    if not settings().json:
+        say_styled(text)
 
 
 def tell_warnings(found: Iterable[Checked], codes: Container[str] | None = None) -> None:
@@ -76,7 +99,7 @@ def tell_warnings(found: Iterable[Checked], codes: Container[str] | None = None)
     shown = {(d.code, d.label.span): d for checked in found for d in checked.warnings}
     for diagnostic in shown.values():
         if codes is None or diagnostic.code in codes:
-            note(render(diagnostic, use_color(sys.stderr)) + "\n")
+            note_styled(render(diagnostic, use_color(sys.stderr)) + "\n")
 
 
 def error_text(error: DslcError, color: bool) -> str:
@@ -111,12 +134,12 @@ def report_error(error: DslcError, options: Settings) -> None:
     if options.json:
         print_json({"errors": error.as_json(), "exit_code": error.exit_code})
     else:
-        click.echo(error_text(error, use_color(sys.stderr)), err=True, color=True)
+        say_styled(error_text(error, use_color(sys.stderr)))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
     """Columns two spaces apart; the columns numbered in ``right`` are aligned to the right."""
-    cells = [list(head), *[list(row) for row in rows]]
+    cells = [[one_line(cell) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     lines = [
         "  ".join(cell.rjust(w) if i in right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths)))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from dslc.base.visible import one_line
 from dslc.cli.output import settings
 
 _WIDTH: Final = 60
@@ -27,6 +28,7 @@ def build_progress() -> Iterator[Callable[[str, int, int], None] | None]:
         return
 
     def show(what: str, done: int, total: int) -> None:
+        what = one_line(what)
         text = f"building {done}/{total}  {what}"
         if what == "kernels":
             text = f"compiling kernels {done}/{total} ".ljust(28) + _bar(done, total)

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from dslc.base.errors import DslcError
 from dslc.base.publish import publish_bytes
+from dslc.base.visible import one_line
 from dslc.runtime.train.metrics import read_log
 
 Points: TypeAlias = list[tuple[float, float]]
@@ -94,7 +95,7 @@ def _panel(name: str, of: Mapping[str, Points], left: int, top: int) -> list[str
             y0 + (y1 - y0) * _part(value, low, high),
         )
 
-    lines = [f'<text x="{x0}" y="{top + 18}" font-size="13" font-weight="bold">{escape(name)}</text>']
+    lines = [f'<text x="{x0}" y="{top + 18}" font-size="13" font-weight="bold">{escape(one_line(name))}</text>']
     for part in (0.0, 0.5, 1.0):
         y = y0 + (y1 - y0) * part
         lines.append(f'<path d="M{x0} {y:.1f}H{x1}" stroke="#ddd"/>')

@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping
 from typing import Protocol, TextIO
 
+from dslc.base.visible import fitting, one_line, visible
+
 _BETWEEN = 0.1  # seconds between two drawings of the bar
 
 
@@ -60,7 +62,7 @@ class Lines:
         """Nothing: one line an epoch is enough for a file."""
 
     def line(self, text: str) -> None:
-        print(text, file=self._stream, flush=True)
+        print(fitting(one_line(text), self._stream), file=self._stream, flush=True)
 
     def warn(self, text: str) -> None:
         self.line(f"warning: {text}")
@@ -79,7 +81,8 @@ class Bar:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-        self._console = Console(file=stream)
+        self._stream = stream
+        self._console = Console(file=stream, emoji=False)  # nor `:name:` as a picture
         # Texts of the run hold paths and names: never markup.
         self._bar = Progress(
             TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}", markup=False),
@@ -108,14 +111,18 @@ class Bar:
             self._draw()
 
     def line(self, text: str) -> None:
-        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._print(one_line(text))
 
     def warn(self, text: str) -> None:
-        self._console.print(f"warning: {text}", style="yellow", markup=False, highlight=False, soft_wrap=True)
+        self._print(one_line(f"warning: {text}"), style="yellow")
 
     def plot(self, text: str) -> None:
         if text:
-            self._console.print(text, markup=False, highlight=False)
+            self._print(visible(text))
+
+    def _print(self, text: str, style: str | None = None) -> None:
+        shown = fitting(text, self._stream)
+        self._console.print(shown, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
         self._draw()  # the last frame shows the last step, which came too soon after another to be drawn
@@ -126,7 +133,7 @@ class Bar:
             return
         done, epoch, values, rate = self._hidden
         self._hidden = None
-        self._bar.update(self._task, completed=done, epoch=epoch, values=numbers(values), rate=f"{rate:,.0f}")
+        self._bar.update(self._task, completed=done, epoch=epoch, values=one_line(numbers(values)), rate=f"{rate:,.0f}")
 
 
 def reporter(stream: TextIO) -> Reporter:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, EnvironmentFault
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.options import names_source, sizes, source_options, trust_option
 from dslc.cli.output import emit, size_text
@@ -198,7 +199,7 @@ def _text(data: dict[str, Any], nodes: list[Any], top: int) -> str:
     moved = [f"{size_text(round(v))} {n[6:]}" for n, v in data["counted"].items() if n.startswith("bytes_")]
     peaks = [f"{rate_text(v, 'FLOP/s')} {n}" for n, v in data["roof"].items() if n != "copy"]
     lines = [
-        f"{data['name']}: {named} on {data['device']}, {data['precision']}",
+        one_line(f"{data['name']}: {named} on {data['device']}, {data['precision']}"),
         f"step     {time_text(step['median'])} ({time_text(step['p10'])} to {time_text(step['p90'])}, min "
         f"{time_text(step['min'])}, {step['steps']:,} steps){rate}",
         f"memory   {size_text(held['state'])} state, {size_text(held['io'])} io, {size_text(held['work'])} work",

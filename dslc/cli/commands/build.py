@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.options import PRECISION_HELP, TARGET_HELP, define_option, size_option
 from dslc.cli.output import emit, size_text, table
@@ -125,8 +126,8 @@ def _text(path: Path, made: Finished) -> str:
             table(("entry", "sizes", "nodes", "io", "work"), rows, (2, 3, 4)),
             *_how_it_runs(made),
             *_mirrored(facts["programs"]),
-            f"report {_report(path)}",
-            f"state {size_text(facts['state_bytes'])}; built {path} ({size_text(facts['bytes'])}) in "
+            f"report {one_line(_report(path))}",
+            f"state {size_text(facts['state_bytes'])}; built {one_line(path)} ({size_text(facts['bytes'])}) in "
             f"{made.seconds:.2f} s{whole}",
         ]
     )

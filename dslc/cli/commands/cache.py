@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dslc.base.errors import ResourceError
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.output import emit, size_text, table
 
@@ -42,7 +43,8 @@ def command(action: str) -> None:
     rows = _listed(entries) if action == "list" else _kinds(entries)
     head = ("entry", "size", "last run") if action == "list" else ("kind", "entries", "size")
     total = sum(entry.bytes for entry in entries)
-    last = f"{_folder(cache) or 'no cache'}: {len(entries)} entries, {size_text(total)} of {size_text(cache.limit)}"
+    folder = one_line(_folder(cache) or "no cache")
+    last = f"{folder}: {len(entries)} entries, {size_text(total)} of {size_text(cache.limit)}"
     emit(_data(cache, entries, action), (table(head, rows, (1, 2)) + "\n" if rows else "") + last)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dslc.base.errors import EXIT_OK, DslcError
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.options import define_option, pairs
 from dslc.cli.origins import placed
@@ -69,7 +70,7 @@ def _line(checked: Checked) -> str:
     count = _elements(checked)
     trained = "" if checked.train is not None else "; no train section"
     return (
-        f"{checked.module.source.path}: {checked.name}({inputs}) -> ({results})\n"
+        f"{one_line(checked.module.source.path)}: {checked.name}({inputs}) -> ({results})\n"
         f"  {len(checked.graph.nodes)} operations, {count:,} parameters ({size_text(4 * count)} in f32){trained}"
     )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dslc.base.errors import EXIT_OK, exit_code
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.output import emit, table
 
@@ -61,6 +62,6 @@ def _text(facts: list[Fact], abilities: list[Ability]) -> str:
     lines += [f"works: {a.name}" for a in abilities if a.why is None]
     for ability in abilities:
         if ability.why is not None:
-            lines += [f"does not work: {ability.name}", f"  {ability.why}"]
-            lines += [f"  = help: {ability.help}"] if ability.help else []
+            lines += [f"does not work: {ability.name}", f"  {one_line(ability.why)}"]
+            lines += [f"  = help: {one_line(ability.help)}"] if ability.help else []
     return "\n".join(lines)

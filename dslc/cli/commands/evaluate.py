@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.artifacts import session_of
 from dslc.cli.options import trust_option
@@ -33,4 +34,4 @@ def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None
     with session_of(artifact_of(config, trust=trust), device=device, weights=weights, use="eval") as session:
         found = evaluate(config, session, console=sys.stderr if settings().json else sys.stdout)
     values = {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
-    emit({"rows": found.rows, "values": values}, f"{numbers(values)}  ({found.rows} rows)")
+    emit({"rows": found.rows, "values": values}, one_line(f"{numbers(values)}  ({found.rows} rows)"))

@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, DslcError, ResourceError
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.output import emit, note, print_json, report_error, settings
 
@@ -78,7 +79,10 @@ def _formatted(file: str) -> tuple[str, str]:
 
 def _difference(file: str, before: str, after: str) -> str:
     lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), file, f"{file} (formatted)"
+        before.splitlines(keepends=True),
+        after.splitlines(keepends=True),
+        one_line(file),
+        f"{one_line(file)} (formatted)",
     )
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
@@ -121,4 +125,4 @@ def _report(
     emit(data, "".join(diffs.values()).rstrip("\n"))
     for file in changed:
         if file != STDIN or dry:
-            note(f"{'would change' if dry else 'changed'} {file}")
+            note(one_line(f"{'would change' if dry else 'changed'} {file}"))

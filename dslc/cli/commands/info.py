@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.artifacts import (
     PROGRAM_HEAD,
@@ -56,6 +57,7 @@ def command(artifact: str | None, weights: bool) -> None:
         *session_lines(needs),
         "",
     ]
+    lines = [one_line(line) for line in lines]
     lines.append(table(PROGRAM_HEAD, [program_row(p) for p in found.all_programs()], PROGRAM_RIGHT))
     if weights:
         rows = [

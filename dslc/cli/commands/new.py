@@ -10,6 +10,7 @@ import click
 
 from dslc.base.errors import BuildError, ResourceError
 from dslc.base.module_name import module_name_problem
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.output import emit
 
@@ -36,10 +37,12 @@ def command(path: str) -> None:
     name = folder.resolve().name
     _check_name(name)
     written = _write(folder, name)
-    there = [] if folder.resolve() == Path.cwd() else [f"  cd {folder}"]
+    there = [] if folder.resolve() == Path.cwd() else [f"  cd {one_line(folder)}"]
     emit(
         {"folder": str(folder), "files": written},
-        "\n".join([f"made {folder}/", *(f"  {file}" for file in written), "", "next:", *there, "  dslc train"]),
+        "\n".join(
+            [f"made {one_line(folder)}/", *(f"  {file}" for file in written), "", "next:", *there, "  dslc train"]
+        ),
     )
 
 

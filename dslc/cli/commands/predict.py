@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dslc.base.errors import DataError, InputError
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.artifacts import artifact_to_run, session_of
 from dslc.cli.options import trust_option
@@ -52,7 +53,7 @@ def command(
     _write(target, results)
     shapes = {name: list(array.shape) for name, array in results.items()}
     text = ", ".join(f"{name} {array.dtype.name}{shapes[name]}" for name, array in results.items())
-    emit({"out": str(target), "results": shapes}, f"wrote {target}: {text}")
+    emit({"out": str(target), "results": shapes}, one_line(f"wrote {target}: {text}"))
 
 
 def _sources(texts: tuple[str, ...], names: list[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.options import PRECISION_HELP, define_option, size_option
 from dslc.cli.origins import placed
@@ -69,7 +70,7 @@ def command(
     from dslc.compiler.passes.picture import svg as draw
 
     publish_bytes(Path(svg), draw(graph).encode())
-    emit(data, f"wrote {svg}: {len(graph.nodes)} nodes")
+    emit(data, one_line(f"wrote {svg}: {len(graph.nodes)} nodes"))
 
 
 def _compile(request: Request, entry: str | None, options: Options, after: str | None) -> Program:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, NumericError
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.artifacts import session_of
 from dslc.cli.options import trust_option
@@ -70,7 +71,7 @@ def command(
         if find_nan:
             return _report_nonfinite(diagnose.find_nan(config, session, console))
         result = train(config, session, artifact.path.parent, resume=resume, console=console)
-    emit(_data(result), _text(result))
+    emit(_data(result), one_line(_text(result)))
     return result.exit_code
 
 

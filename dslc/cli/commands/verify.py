@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.artifacts import named_artifact
 from dslc.cli.output import emit
@@ -37,16 +38,21 @@ def command(artifact: str, digest: str | None, rebuild: str | None) -> int:
     found.verify()
     count = len(found.all_programs())
     data: dict[str, Any] = {"path": str(path), "id": found.id, "programs": count, "sound": True}
-    text = f"{path}: sound, {count} programs, {found.id}"
+    text = one_line(f"{path}: sound, {count} programs, {found.id}")
     if rebuild is None:
         emit(data, text)
         return EXIT_OK
     differences = _rebuilt(found, path, rebuild)
     data |= {"rebuilt": not differences, "differences": differences}
     if not differences:
-        emit(data, f"{text}\nbuilt again from {rebuild}: the same bytes")
+        emit(data, f"{text}\nbuilt again from {one_line(rebuild)}: the same bytes")
         return EXIT_OK
-    emit(data, "\n".join([text, f"built again from {rebuild}: other bytes", *(f"  {d}" for d in differences)]))
+    emit(
+        data,
+        "\n".join(
+            [text, f"built again from {one_line(rebuild)}: other bytes", *(f"  {one_line(d)}" for d in differences)]
+        ),
+    )
     return EXIT_DIFFERENCE
 
 

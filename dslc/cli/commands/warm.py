@@ -6,6 +6,7 @@ import time
 
 import click
 
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.artifacts import artifact_to_run, session_of
 from dslc.cli.options import trust_option
@@ -30,12 +31,12 @@ def command(artifact: str | None, device: str, trust: bool) -> None:
         kept, name, on = session.keep_choices(), session.name, session.device
     data = {"path": str(found.path), "device": on, "kept": kept, "load_seconds": first}
     if not kept:
-        emit(data, f"{name} calls no library on {on}: there is nothing to choose")
+        emit(data, one_line(f"{name} calls no library on {on}: there is nothing to choose"))
         return
     begun = time.monotonic()
     session_of(found, device=device, weights="init").close()
     again = time.monotonic() - begun
     emit(
         {**data, "load_seconds_again": again},
-        f"kept {kept} choices for {name} on {on}; this load took {first:.2f} s, the next one {again:.2f} s",
+        one_line(f"kept {kept} choices for {name} on {on}; this load took {first:.2f} s, the next one {again:.2f} s"),
     )

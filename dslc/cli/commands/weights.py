@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.commands.train import name_map
 from dslc.cli.output import emit, size_text, table
@@ -99,5 +100,5 @@ def _convert(source: Path, target: Path, names: dict[str, str], dtype: str | Non
     dtypes = {n: dtype if dtype is not None and t.dtype in floats else t.dtype for n, t in tensors.items()}
     arrays = {n: converted(t, dtypes[n], f"{source}: {n}") for n, t in tensors.items()}
     publish_bytes(target, tensorfile.encode(arrays, dtypes=dtypes))
-    emit({"out": str(target), "tensors": len(arrays)}, f"wrote {target}: {len(arrays)} tensors")
+    emit({"out": str(target), "tensors": len(arrays)}, one_line(f"wrote {target}: {len(arrays)} tensors"))
     return EXIT_OK

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.commands.show import ENTRIES
 from dslc.cli.options import PRECISION_HELP, define_option, size_option
@@ -61,7 +62,7 @@ def command(
     found = history(programs, chosen, mirror=["it was asked for (mirror: never)"] if options.mirror == "never" else [])
     head = f"{entry} {' '.join(f'{n}={v}' for n, v in sizes.items())} for {options.targets[0]}".replace("  ", " ")
     data = {"node": node, "entry": entry, "sizes": dict(sizes), "target": options.targets[0], **found.as_json()}
-    emit(data, "\n".join([f"{node} in {head}", *_text(found)]))
+    emit(data, "\n".join([one_line(f"{node} in {head}"), *_text(found)]))
 
 
 def _text(found: History) -> Iterable[str]:
@@ -106,7 +107,7 @@ def _alike(texts: Iterable[str], before: str) -> Iterable[str]:
     """Each text once, with how often it is there."""
     counted = Counter(texts)
     for text, count in list(counted.items())[:_SHOWN]:
-        yield f"{before}{text}" + (f"  ({count} times)" if count > 1 else "")
+        yield one_line(f"{before}{text}") + (f"  ({count} times)" if count > 1 else "")
     if len(counted) > _SHOWN:
         yield f"{before}and {sum(list(counted.values())[_SHOWN:])} more"
 
