@@ -61,10 +61,10 @@ def read_precision(scope: ModuleScope, expander: Expander) -> Precision:
                 raise Problem("E0103", f"`{name}` stands twice in `precision`", entry.span)
             if not isinstance(entry.value, syntax.Name) or entry.value.name not in FLOAT_TYPES:
                 place = entry.value.span if entry.value else entry.span
-                near = float_for(entry.value.name) if isinstance(entry.value, syntax.Name) else None
-                help = f"did you mean `{near}`?" if near in FLOAT_TYPES else None
+                meant = float_for(entry.value.name) if isinstance(entry.value, syntax.Name) else None
                 title = f"a float type is one of {', '.join(FLOAT_TYPES)}"
-                raise Problem("E0601", title, place, "not a float type", help=help)
+                raise Problem("E0601", title, place, "not a float type",
+                              help=f"did you mean `{meant}`?" if meant in FLOAT_TYPES else None)  # fmt: skip
             values[name] = entry.value.name
     compute = values.pop("compute", "f32")
     return Precision(
