@@ -182,10 +182,14 @@ def _sequence(want: str, arg: Given, callee: str) -> Any:
     value = arg.value
     items = list(value) if isinstance(value, (list, tuple)) else [value]
     inner = {"Shape": "Size", "Ints": "int", "Floats": "float"}.get(want, "Value")
-    single = want in ("Ints", "Floats") or isinstance(value, (list, tuple))
+    single = want in ("Ints", "Floats", "Shape") or isinstance(value, (list, tuple))
     allowed = {"Size": (int, Poly), "int": (int,), "float": (int, float), "Value": (Value,)}[inner]
     if not single or not all(isinstance(v, allowed) and not isinstance(v, bool) for v in items):
-        what = {"Size": "a list of sizes", "int": "an int or a list of ints", "float": "a number or a list of numbers"}
+        what = {
+            "Size": "a size or a list of sizes",
+            "int": "an int or a list of ints",
+            "float": "a number or a list of numbers",
+        }
         wanted = what.get(inner, "a list of tensors")
         raise Problem("E0202", f"`{callee}` wants {wanted}, this is {kind_of(value)}", arg.span, f"not {wanted}")
     if inner == "Value":

@@ -8,7 +8,7 @@ The arguments in the language are those of ``build``, by name, order, annotation
 ``int``, ``float``,       a static value; an int is accepted where a float is asked
 ``bool``, ``str``
 ``Size``                  an int or a size with dims
-``Shape``                 a list of sizes
+``Shape``                 a size or a list of sizes
 ``Axis``                  an axis number (negative from the end) or a dim's name: an int 0 <= axis < rank of ``x``
 ``Axes``                  an axis or a list of axes: a tuple of ints, sorted, without repetition; None: all
 ``Init``                  an initialiser

@@ -149,7 +149,7 @@ MODES: Final[dict[str, tuple[str, int | None]]] = {
 class InterpolateFunction(Function):
     """interpolate(x, size=none, scale=none, mode="nearest"): ``[B, C, *space]`` with other spatial sizes.
 
-    Give ``size``, the new sizes, or ``scale``, by how much each grows: an int or one each. ``mode`` is "nearest",
+    Give ``size``, the new sizes, or ``scale``, by how much each grows: one for all or one each. ``mode`` is "nearest",
     "bilinear", or "linear" and "trilinear" for one and three spatial axes, as PyTorch's with ``align_corners=false``;
     nothing is smoothed when an image shrinks.
 
@@ -178,9 +178,10 @@ class InterpolateFunction(Function):
             raise Mismatch(f'"{mode}" runs over {wanted} axes, {x.type} has {axes}', f'mode="{fitting}"', "E0209")
         new: tuple[Size, ...]
         if size is not None:
-            if len(size) != axes:
-                raise Mismatch(f"`size` has {len(size)} numbers for {axes} spatial axes", "give one each", "E0209")
-            new = size
+            if len(size) not in (1, axes):
+                why = f"`size` has {len(size)} numbers for {axes} spatial axes"
+                raise Mismatch(why, f"give one, or {axes}", "E0209")
+            new = size if len(size) == axes else size * axes
         else:
             assert scale is not None
             new = tuple(n * by for n, by in zip(x.type.shape[2:], per_axis("scale", scale, axes, 1)))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from evaluation import run, values_of
+from language import check
 from recorder import FUNCTIONS, Recorder, compute
 
 from dslc.base.errors import CODES
@@ -85,6 +87,16 @@ def test_output_pad_is_below_the_stride_or_the_dilation(s: int, p: int, d: int, 
     y = compute("conv_transpose", [x], {"weight": w}, out=2, k=(3,), **arguments)
     np.testing.assert_allclose(y, _spread(x, w, s, p, e, d), rtol=1e-12, atol=1e-14)
     assert y.shape[2] == (4 - 1) * s - 2 * p + d * (3 - 1) + e + 1
+
+
+def test_one_size_stands_for_all_axes(tmp_path: Path) -> None:
+    """Wherever a list of sizes is taken, as in PyTorch."""
+    checked = check(
+        tmp_path, "x: [B, 3, 4, 6]", "  return interpolate(x, size=8) + zeros(8) + full(8, 1.0)", "[B, 3, 8, 8]"
+    )
+    assert checked.graph.outputs["result.output"].type.shape[1:] == (3, 8, 8)
+    with pytest.raises(Mismatch, match="2 spatial axes"):
+        Recorder().build("interpolate", Recorder().tensor(B, 3, 4, 6), size=(8, 8, 8))
 
 
 def test_maxpool_steps_by_its_window() -> None:
@@ -367,8 +379,9 @@ def test_any_eps_of_pytorch_is_taken(name: str, eps: float) -> None:
     call = Recorder(DType.F64)
     [value] = values_of([x])
     if name == "batchnorm" and not eps:
-        with pytest.raises(Mismatch, match="above 0"):
+        with pytest.raises(Mismatch) as caught:
             call.build(name, value, **named)
+        assert "above 0" in str(caught.value.help)
         return
     y = call.build(name, value, **named)
     feeds = {value: x} | {
