@@ -147,7 +147,7 @@ def _family(checked: Checked, options: Options, family: str) -> list[Sizes]:
 
 
 def budget_of(checked: Checked, options: Options) -> int | None:
-    """Bytes of state, and of io and work of the largest entry, at most: the option's, else the file's; None without one."""
+    """Bytes of state, and of io and work of the largest entry, at most: the option's or the file's; None: any."""
     return options.mirror if isinstance(options.mirror, int) else checked.budget
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import ArtifactError, DslcWarning, EnvironmentFault, InputError
 from dslc.runtime.context import Loaded
+from dslc.runtime.cuda.sizes import Regions, foreseen_bytes
 from dslc.runtime.header import MOST_STEPS_PER_LAUNCH
 from dslc.runtime.targets import Choice, capability_of, choose_target
 
@@ -163,26 +164,30 @@ def open_backend(
 
 
 def session_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, int]]:
-    """Of each target of an artifact: the bytes that a session takes for each of ``USES``, state, work and io, with as
-    many steps a launch as the build was asked for. On a GPU those are all that it takes of the pool."""
+    """Of each target of an artifact: the bytes that a session takes for each of ``USES``, state, work
+    and io, with as many steps a launch as the build was asked for. On a GPU those are all that it takes of the pool."""
+    programs = [(p.target, Regions(p.entry, p.io_bytes, p.work_bytes)) for p in artifact.all_programs()]
+    return needs_of(int(artifact.header["state"]["bytes"]), programs, _recorded_steps(artifact), contexts)
+
+
+def needs_of(
+    state: int, programs: Iterable[tuple[str, Regions]], steps: int, contexts: int = 1
+) -> dict[str, dict[str, int]]:
+    """``session_needs`` of programs, each with its target, and so many bytes of state."""
+    of_target: dict[str, list[Regions]] = {}
+    for target, regions in programs:
+        of_target.setdefault(target, []).append(regions)
     found: dict[str, dict[str, int]] = {}
-    for target in dict.fromkeys(p.target for p in artifact.all_programs()):
-        every = loaded_programs(artifact, target)
-        uses = {use: calls for use, calls in USES.items() if all(CALLS[call][0] in every for call in calls)}
-        uses["load"] = USES["load"]
-        found[target] = {
-            use: _need(artifact, target, programs_for(every, calls), contexts) for use, calls in uses.items()
-        }
+    for target, listed in of_target.items():
+        have = {regions.entry for regions in listed}
+        found[target] = {}
+        for use, calls in USES.items():
+            if use == "load" or all(CALLS[call][0] in have for call in calls):
+                held = {"init", *(entry for call in calls for entry in CALLS[call])}
+                chosen = [regions for regions in listed if regions.entry in held]
+                on_gpu = capability_of(target) is not None
+                found[target][use] = foreseen_bytes(state, chosen, steps, contexts, on_gpu=on_gpu)
     return found
-
-
-def _need(artifact: Artifact, target: str, programs: Mapping[str, Sequence[Loaded]], contexts: int) -> int:
-    from dslc.runtime.cuda.sizes import lane_sizes, session_bytes
-
-    listed, state = [p for each in programs.values() for p in each], int(artifact.header["state"]["bytes"])
-    if capability_of(target) is None:
-        return state + contexts * (max(p.io_bytes for p in listed) + max(p.work_bytes for p in listed))
-    return session_bytes(state, lane_sizes(listed, _recorded_steps(artifact)), contexts)
 
 
 def _recorded_steps(artifact: Artifact) -> int:

@@ -15,8 +15,8 @@ from dslc.compiler.passes.picture import svg
 from dslc.compiler.report.facts import Facts, Line, LineRow, Work, ranked
 from dslc.compiler.report.markup import cell, number, plain, share, table, tag, tiles
 from dslc.compiler.report.pictures import memory_svg, time_rows, time_svg
-from dslc.runtime.artifact import Artifact
-from dslc.runtime.opening import session_needs
+from dslc.runtime.cuda.sizes import Regions
+from dslc.runtime.opening import needs_of
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.graph import Graph
@@ -65,7 +65,8 @@ def _title(facts: Facts) -> str:
 def _head(result: BuildResult, facts: Sequence[Facts]) -> str:
     header = result.header
     state, context = header["state"]["bytes"], max(map(_context, facts))
-    needs = session_needs(Artifact.of_bytes(result.artifact))
+    regions = ((f.program.target, Regions(f.program.entry, f.memory.io_bytes, f.memory.work_bytes)) for f in facts)
+    needs = needs_of(state, regions, int(header["options"].get("steps_per_launch", 1)))
     sessions = [
         (f"memory to {use}" if use != "load" else "memory for all calls", f"{size_text(count)} ({target})")
         for target, uses in needs.items()

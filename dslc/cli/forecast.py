@@ -126,9 +126,7 @@ def _session(state: int, programs: Sequence[Program], steps: int) -> int:
 
     plans = [(p.entry, p.memory) for p in programs]
     regions = [Regions(entry, plan.io_bytes, plan.work_bytes) for entry, plan in plans if plan is not None]
-    if programs[0].target == "cpu":
-        return state + max(p.io for p in regions) + max(p.work for p in regions)
-    return foreseen_bytes(state, regions, steps)
+    return foreseen_bytes(state, regions, steps, on_gpu=programs[0].target != "cpu")
 
 
 def both(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int | None) -> list[Forecast]:

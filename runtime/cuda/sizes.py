@@ -66,11 +66,13 @@ def lane_sizes(programs: Sequence[Loaded], steps: int) -> LaneSizes:
     return LaneSizes(io, work, frame, steps, max(copied, frame * steps), max(size * count for size, count in results))
 
 
-def foreseen_bytes(state: int, programs: Sequence[Regions], steps: int) -> int:
-    """``session_bytes`` of programs of which no more is known, for one context."""
+def foreseen_bytes(state: int, programs: Sequence[Regions], steps: int, contexts: int = 1, *, on_gpu: bool) -> int:
+    """Bytes of a session of these programs: what a CPU's takes of the host, a GPU's of its pool."""
+    if not on_gpu:
+        return state + contexts * (max(p.io for p in programs) + max(p.work for p in programs))
     steps = steps_held((p.entry for p in programs), steps)
     io, work, frame = device_blocks(programs)
-    return session_bytes(state, LaneSizes(io, work, frame, steps, 0, 0), 1)
+    return session_bytes(state, LaneSizes(io, work, frame, steps, 0, 0), contexts)
 
 
 def session_bytes(state: int, sizes: LaneSizes, contexts: int) -> int:

@@ -160,10 +160,10 @@ from dslc.face import Importable
 from dslc.base.errors import DslcError
 one, inside, over = Importable(sys.argv[1] + "/__init__.py", "gone", "0"), threading.Event(), threading.Event()
 real = one.session
-def slow():
+def slow(**given):
     inside.set()
     over.wait()
-    return real()
+    return real(**given)
 one.session = slow
 def call():
     try:
