@@ -37,7 +37,7 @@ def test_examples_are_planned_near_the_bound(model: str, options: str) -> None:
     assert program.memory is not None
     work, bound = program.memory.work_bytes, program.memory.lower_bound
     print(f"{work:,} of {bound:,}: {work / bound:.4f}")
-    assert bound <= work <= 1.01 * bound
+    assert bound <= work <= 1.02 * bound
 
 
 def test_a_budget_takes_no_more_time_than_a_plan_that_fits_into_it() -> None:
