@@ -7,16 +7,15 @@ Before::
 
 After, in short::
 
-    %0 = slice %x : bf16[1, 1, 1, 64]  # the first element of each channel
-    %1, %2 = fused_sums %x, %0 {x - first, (x - first)^2 over=(0, 1, 2)} : f32[64], f32[64]
+    %1, %2 = fused_sums %x, %rm {x - rm, (x - rm)^2 over=(0, 1, 2)} : f32[64], f32[64]
     mean, invstd and the new running statistics from them : f32[64]
     %6 = relu of (x - mean) * (invstd * w) + b : bf16[8, 14, 14, 64]
 
 So the forward pass reads x twice and writes once, with the sum of a residual block and its relu inside, and the
-gradient reads its inputs twice and writes once. The variance comes of sums of distances from each channel's first
-element, which keeps their difference accurate (Chan, Golub and LeVeque 1983: shifted data); from the running mean,
-which starts at 0, a large offset would take all digits of the first steps. GPUs alone, where memory is what a step
-waits for.
+gradient reads its inputs twice and writes once. The variance is made of sums of distances from a shift near the data,
+which keeps their difference accurate (Chan, Golub and LeVeque 1983: shifted data). The shift of 16-bit data is the
+running mean, that of wider data each channel's first element: the running mean starts at 0, so in the first steps a
+large offset would take all digits. GPUs alone, because memory is what their steps wait for.
 """
 
 from __future__ import annotations
@@ -81,11 +80,18 @@ class _Norm:
         shape[channels] = v.type.ints[0]
         return self.b(OPS["reshape"], v, shape=tuple(shape))
 
-    def first(self) -> Value:
-        """The first element of each channel, with all axes."""
+    def shift(self, old_mean: Value) -> Value:
+        """A value for each channel that is near the channel's elements, so that sums of distances from it cancel little.
+
+        The first element is one, whatever the offset of the data. Rounding 16-bit elements moves the variance of data
+        with an offset by at least as much as sums of f32 lose to that offset, so for these the running mean is as good,
+        and no kernel has to fetch it."""
+        if self.x.type.dtype is not self.inner:
+            return old_mean
         shape = self.x.type.ints
         stops = tuple(1 if axis in self.over else size for axis, size in enumerate(shape))
-        return self.op("slice", self.x, starts=(0,) * len(shape), stops=stops, steps=(1,) * len(shape))
+        first = self.op("slice", self.x, starts=(0,) * len(shape), stops=stops, steps=(1,) * len(shape))
+        return self.op("reshape", first, shape=old_mean.type.shape)
 
     def wide(self, v: Value) -> Value:
         return v if v.type.dtype is self.inner else self.op("cast", v, dtype=self.inner)
@@ -100,10 +106,10 @@ class _Norm:
         cast: tuple[Attr, ...] = () if self.x.type.dtype is self.inner else (("cast", (0,), (("dtype", self.inner),)),)
         at = 2 + len(cast)  # the number of the distance from the shift
         body = (*cast, ("sub", (at - 1 if cast else 0, 1), ()), ("mul", (at, at), ()))
-        first = self.wide(self.first())
-        sums = self.b.node(fused_sums, self.x, first, body=body, summed=(at, at + 1), over=self.over)
+        shift = self.shift(old_mean)
+        sums = self.b.node(fused_sums, self.x, self.column(shift), body=body, summed=(at, at + 1), over=self.over)
         apart = self.op("div", sums.outputs[0], float(self.count))  # the mean's distance from the shift
-        mean = self.op("add", self.op("reshape", first, shape=weight.type.shape), apart)
+        mean = self.op("add", shift, apart)
         square = self.op("sub", self.op("div", sums.outputs[1], float(self.count)), self.op("mul", apart, apart))
         var = self.op("maximum", square, 0.0)
         invstd = self.op("rsqrt", self.op("add", var, eps))

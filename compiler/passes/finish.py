@@ -9,8 +9,8 @@ After::
 
     %4, %5, %6 = finished_sums %x, %rm, %w, %rm {..., finish=..., late=2, results=...} : f32[64], f32[64], f32[64]
 
-So a launch for a few numbers is gone. Of a node that reads sums everything else that it reads must be there before
-them, and all of it have their shape. The bits stay. GPUs alone; linear in nodes and reads.
+So a launch for a few numbers is gone. The other operands of a node that reads sums must be computed before the sums, or
+be reshapes of values that are, and must have the sums' shape. The bits stay. GPUs alone; linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -81,9 +81,25 @@ def _fits(sums: Node, node: Node, position: dict[Node, int]) -> bool:
     if not is_pointwise(node) or node.phase is not sums.phase or any(t.shape != shape for t in node.types):
         return False
     late = [v for v in node.inputs if v not in _sums_of(sums)]
-    there = all(not isinstance(v.producer, Node) or position[v.producer] < position[sums] for v in late)
+    there = all(_is_there(v, position, position[sums]) for v in late)
     few = len(late) <= MAX_LATE and len(node.outputs) + len(sums.outputs) <= MAX_RESULTS
     return there and few and len(body_of(node)) <= MAX_STEPS and all(v.type.shape in (shape, ()) for v in late)
+
+
+def _is_there(value: Value, position: dict[Node, int], before: int) -> bool:
+    """Whether the value, or the one that it is a reshape of, is computed before the node at that position."""
+    node = value.producer
+    if not isinstance(node, Node) or position[node] < before:
+        return True
+    return node.op.name == "reshape" and _is_there(node.inputs[0], position, before)
+
+
+def _there(value: Value, new: dict[Value, Value]) -> Value:
+    """The value as the new graph has it, also if it is a reshape that comes after the sums."""
+    node = value.producer
+    if value in new or not isinstance(node, Node) or node.op.name != "reshape":
+        return new.get(value, value)
+    return node.reading({v: there for v in node.inputs if (there := _there(v, new)) is not v}).out
 
 
 def _finish(sums: Node, node: Node, wanted: set[Value], new: dict[Value, Value]) -> None:
@@ -100,7 +116,7 @@ def _finish(sums: Node, node: Node, wanted: set[Value], new: dict[Value, Value])
     kept = sums.outputs[len(own) :]
     attrs = {**sums.attrs, "late": len(late), "finish": body, "results": tuple(results.values())}
     whole = Node(
-        fused_sums if kept else finished_sums, tuple(new.get(v, v) for v in (*sums.inputs, *late)),
+        fused_sums if kept else finished_sums, tuple(_there(v, new) for v in (*sums.inputs, *late)),
         tuple(v.type for v in (*results, *kept)), attrs,
         name=sums.name, span=sums.span, phase=sums.phase, origins=origins_of((sums, node)),
     )  # fmt: skip
