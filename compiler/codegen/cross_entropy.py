@@ -30,11 +30,11 @@ class _Entropy:
         top = rows.extreme("max", self.x)
         rows.b.element()
         apart = self.x - top
-        added = [call("exp", apart), select(classes.hit(), apart, 0.0), *[apart] * bool(self.smoothing)]
+        added = [call("exp", apart), select(classes.hit(), self.x, 0.0), *[apart] * bool(self.smoothing)]
         below, own, *every = (rows.b.reduce("sum", value) for value in [rows.let(each) for each in added])
         rows.b.row()
         rest = rows.let(call("log", below))
-        loss = (rest - own) * (1 - self.smoothing)
+        loss = (rest - rows.let(own - top)) * (1 - self.smoothing)
         if every:
             loss = loss + (rest - every[0] / float(rows.count)) * self.smoothing
         return classes.checked(rows.let(loss)), top, below

@@ -16,11 +16,11 @@ from dslc.compiler.ops.attrs import float_attr, int_attr
 def layernorm(node: Node) -> list[Launch]:
     reads = ["x", "along", "along", "first"]
     rows = Rows(node, node.input_types[0].ints, _axis(node), reads, ["x", "row", "row"], _and_first(node))
-    centred, centre, _, scale = _moments(rows, float_attr(node.attrs, "eps"))
+    x, centre, _, scale = _moments(rows, float_attr(node.attrs, "eps"))
     rows.store(1, centre)
     rows.store(2, scale)
     rows.b.element()
-    rows.store(0, centred * scale * rows.input(1) + rows.input(2))
+    rows.store(0, (x - centre) * scale * rows.input(1) + rows.input(2))
     return rows.launch()
 
 
@@ -39,7 +39,7 @@ def rmsnorm(node: Node) -> list[Launch]:
 def batchnorm(node: Node) -> list[Launch]:
     shape, momentum = node.input_types[0].ints, float_attr(node.attrs, "momentum")
     rows = Rows(node, shape, _channels(node), ["x", *["row"] * 4, "first"], ["x", *["row"] * 4], _and_first(node))
-    centred, centre, spread, scale = _moments(rows, float_attr(node.attrs, "eps"))
+    x, centre, spread, scale = _moments(rows, float_attr(node.attrs, "eps"))
     unbiased = spread * (rows.count / max(1, rows.count - 1))
     rows.store(1, rows.input(3) * (1 - momentum) + centre * momentum)
     rows.store(2, rows.input(4) * (1 - momentum) + rows.let(unbiased) * momentum)
@@ -47,7 +47,7 @@ def batchnorm(node: Node) -> list[Launch]:
     rows.store(4, scale)
     factor = rows.let(scale * rows.input(1))
     rows.b.element()
-    rows.store(0, centred * factor + rows.input(2))
+    rows.store(0, (x - centre) * factor + rows.input(2))
     return rows.launch()
 
 
@@ -124,11 +124,11 @@ def groupnorm(node: Node) -> list[Launch]:
     """Rows are the groups of an image, inner axes a group's channels and their elements."""
     shape, channel, _ = _groups(node, int_attr(node.attrs, "groups"))
     rows = Rows(node, shape, (2, 3), ["x", channel, channel, "first"], ["x", "row", "row"], _and_first(node))
-    centred, centre, _, scale = _moments(rows, float_attr(node.attrs, "eps"))
+    x, centre, _, scale = _moments(rows, float_attr(node.attrs, "eps"))
     rows.store(1, centre)
     rows.store(2, scale)
     rows.b.element()
-    rows.store(0, centred * scale * rows.input(1) + rows.input(2))
+    rows.store(0, (x - centre) * scale * rows.input(1) + rows.input(2))
     return rows.launch()
 
 
@@ -166,22 +166,24 @@ def _and_first(node: Node) -> tuple[Value, ...]:
 
 
 def _moments(rows: Rows, eps: float) -> tuple[Expr, Expr, Expr, Expr]:
-    """An element's distance from the mean, the mean, the variance and 1/std over the inner axes; a row stage is open.
+    """x, its mean, variance and 1/std over the inner axes; a row stage is open.
 
-    Elements are read as their distance from the row's first, the last input: of a large common offset that is exact,
-    where the mean, rounded, is not."""
-    first = rows.input(len(rows.reads) - 1)
-    apart = rows.input(0) - first
-    added = rows.sum(apart)
+    The mean is that of distances from the row's first element, the last input: of a large common offset these are
+    exact. What the mean loses in rounding, the variance makes good."""
+    x = rows.input(0)
+    rows.b.row()
+    first = rows.let(rows.input(len(rows.reads) - 1))
+    added = rows.sum(x - first)
     rows.b.row()
     shift = rows.let(added / float(rows.count))
     centre = rows.let(first + shift)
+    lost = rows.let(shift - rows.let(centre - first))
     rows.b.element()
-    centred = rows.let(apart - shift)
-    squares = rows.b.reduce("sum", rows.let(centred * centred))
+    apart = rows.let(x - centre)
+    squares = rows.b.reduce("sum", rows.let(apart * apart))
     rows.b.row()
-    spread = rows.let(squares / float(rows.count))
-    return apart - shift, centre, spread, rows.let(1 / call("sqrt", spread + eps))
+    spread = rows.let(call("max", squares / float(rows.count) - lost * lost, 0.0))
+    return x, centre, spread, rows.let(1 / call("sqrt", spread + eps))
 
 
 def _sums(rows: Rows, g: Expr, xhat: Expr) -> tuple[Expr, Expr]:

@@ -75,9 +75,9 @@ class BatchNorm(Op):
         inner = weight.dtype
         wide = x.astype(inner, copy=False)
         with np.errstate(all="ignore"):
-            apart, mean, var = moments(wide, _axes(x))
+            mean, var = moments(wide, _axes(x))
             invstd = 1 / np.sqrt(var + inner.type(attrs["eps"]))
-            y = apart * (invstd * _column(weight, x)) + _column(bias, x)
+            y = (wide - mean) * (invstd * _column(weight, x)) + _column(bias, x)
             count = x.size // x.shape[1]
             keep, take = inner.type(1 - attrs["momentum"]), inner.type(attrs["momentum"])
             unbiased = var.reshape(-1) * inner.type(count / max(1, count - 1))

@@ -71,9 +71,9 @@ class GroupNorm(Op):
         inner = weight.dtype
         wide = _grouped(x.astype(inner, copy=False), attrs["groups"])
         with np.errstate(all="ignore"):
-            apart, mean, var = moments(wide, (2,))
+            mean, var = moments(wide, (2,))
             invstd = 1 / np.sqrt(var + inner.type(attrs["eps"]))
-            y = (apart * invstd).reshape(x.shape) * _column(weight, x) + _column(bias, x)
+            y = ((wide - mean) * invstd).reshape(x.shape) * _column(weight, x) + _column(bias, x)
         return y.astype(x.dtype, copy=False), mean.squeeze(2), invstd.squeeze(2)
 
     def cost(self, node: Node) -> Cost:

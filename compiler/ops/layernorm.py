@@ -79,9 +79,9 @@ class LayerNorm(Op):
         inner, axis = weight.dtype, attrs["axis"]
         wide = x.astype(inner, copy=False)
         with np.errstate(all="ignore"):
-            apart, mean, var = moments(wide, (axis,))
+            mean, var = moments(wide, (axis,))
             invstd = 1 / np.sqrt(var + inner.type(attrs["eps"]))
-            y = apart * invstd * _along(weight, axis, x) + _along(bias, axis, x)
+            y = (wide - mean) * invstd * _along(weight, axis, x) + _along(bias, axis, x)
         return y.astype(x.dtype, copy=False), mean.squeeze(axis), invstd.squeeze(axis)
 
     def cost(self, node: Node) -> Cost:

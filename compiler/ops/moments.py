@@ -43,17 +43,17 @@ def check_eps(op: str, eps: float, *, above_zero: bool = False) -> None:
         raise Mismatch(f"`eps` of `{op}` is {eps:g}", f"a small number {limit}, for instance 1e-5", "E0209")
 
 
-def moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array, Array]:
-    """Each element's distance from the mean over ``axes``; mean and biased variance, whose axes stay with size 1. In
-    x's dtype.
+def moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
+    """Mean and biased variance over ``axes``, which stay with size 1, in x's dtype; two passes, so nothing cancels.
 
-    Two passes over distances from a first element: of a large common offset these are exact, where the mean, rounded,
-    is not (Chan, Golub and LeVeque 1983: shifted data)."""
+    The mean is that of distances from a first element: of a large common offset these are exact (Chan, Golub and
+    LeVeque 1983: shifted data). What the mean loses in rounding, the variance makes good."""
     first = x[tuple(slice(0, 1) if a in axes else slice(None) for a in range(x.ndim))]
-    apart = x - first
-    shift = np.mean(apart, axis=axes, keepdims=True)
-    apart -= shift
-    return apart, first + shift, np.mean(np.square(apart), axis=axes, keepdims=True)
+    shift = np.mean(x - first, axis=axes, keepdims=True)
+    mean = first + shift
+    lost = shift - (mean - first)
+    square = np.mean(np.square(x - mean), axis=axes, keepdims=True) - np.square(lost)
+    return mean, np.maximum(square, x.dtype.type(0))
 
 
 def through_moments(g: Array, xhat: Array, invstd: Array, axes: tuple[int, ...]) -> Array:

@@ -154,6 +154,21 @@ def test_an_infinity_gives_the_limit(name: str) -> None:
                 np.testing.assert_allclose(limit, near, rtol=1e-12, atol=1e-30, err_msg=f"input {i} at {sign * np.inf}")
 
 
+@pytest.mark.parametrize("name", ["batchnorm", "batchnorm_last", "layernorm", "groupnorm"])
+def test_moments_of_an_offset_keep_their_digits(name: str) -> None:
+    """The statistics, if not the elements less the rounded mean: all outputs but the first."""
+    for case in FED:
+        op, sample = case.values
+        assert isinstance(op, Op) and isinstance(sample, Sample)
+        for feed in fed(op, sample) if op.name == name else ():
+            if "offset" in feed.name:
+                got = quiet(op, feed.xs, attrs_of(sample, DType.F32))
+                exact = quiet(op, wide(feed.xs), attrs_of(sample, DType.F64))
+                for i, (g, e) in enumerate(zip(got[1:], exact[1:]), 1):
+                    bad = faults(g, e, scale(e, False), 0.0)
+                    assert not bad.any(), told(feed, i, bad, g, e)
+
+
 def test_every_excuse_is_needed() -> None:
     """The table may shrink: an op that stands in it exists, and has a reason."""
     for table in (FORWARD, GRADIENT, KERNELS):
