@@ -77,7 +77,7 @@ def test_a_result_is_that_of_double_precision(op: Op, sample: Sample) -> None:
         if op.name in SUMS:
             sums = quiet(op, [np.asarray(np.abs(x)) if x.dtype.kind == "f" else x for x in wide(feed.xs)],
                          attrs_of(sample, DType.F64))  # fmt: skip
-            sizes = [np.where(np.isnan(s), np.inf, s) if s.dtype.kind == "f" else s for s in sums]
+            sizes = [np.where(np.isnan(s), np.inf, np.abs(s)) if s.dtype.kind == "f" else s for s in sums]
         for i, (g, e, size) in enumerate(zip(got, exact, sizes, strict=True)):
             bad = faults(g, e, size, absolute)
             if bad.any():
