@@ -42,12 +42,11 @@ class _Entropy:
     def slope(self, top: Expr, below: Expr, dy: Expr) -> Expr:
         """The gradient of an element, in a stage of elements; a stage of the row is open."""
         rows, even = self.rows, self.smoothing / self.rows.count
-        pace, own = rows.let(dy / below), rows.let(dy * (even + (1 - self.smoothing)))
-        others = rows.let(dy * even) if even else None
+        top, pace, own = rows.let(top), rows.let(dy / below), rows.let(dy * (even + (1 - self.smoothing)))
+        others = rows.let(dy * even) if even else 0.0
         rows.b.element()
         hit = rows.let(self.classes.hit(), DType.B1)
-        share = call("exp", self.x - top) * pace
-        found = select(hit, share - own, share if others is None else share - others)
+        found = call("exp", self.x - top) * pace - select(hit, own, others)
         return self.classes.checked(found)  # one tree: of 16 bits it is computed as such
 
 
