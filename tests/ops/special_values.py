@@ -2,7 +2,8 @@
 nan, the greatest number, values near saturation, ties, and large common offsets.
 
 A ``Feed`` is a sample's inputs in f32 with one float input, or all of them, made of such values. The laws over feeds
-are in ``test_special_values.py`` here, ``tests/native/test_special_kernels.py`` and ``tests/cuda/test_special_texts.py``.
+are in ``test_special_values.py`` here, ``test_special_kernels.py`` (tests/native) and ``test_special_texts.py``
+(tests/cuda).
 """
 
 from __future__ import annotations
