@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from entitled import FORWARD, GRADIENT, KERNELS, SUMS, ULPS, allowed
-from evaluation import apply
+from evaluation import apply, run, values_of
+from recorder import Recorder
 from samples import Sample
 from special_values import LEAST, MOST, Feed, classes, crossed, feeds, is_fed
 from test_every_op import CASES, OPS, attrs_of, gradients_of, node_of
@@ -167,6 +168,16 @@ def test_moments_of_an_offset_keep_their_digits(name: str) -> None:
                 for i, (g, e) in enumerate(zip(got[1:], exact[1:]), 1):
                     bad = faults(g, e, scale(e, False), 0.0)
                     assert not bad.any(), told(feed, i, bad, g, e)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e6, -1e6])
+def test_a_variance_of_an_offset_keeps_its_digits(offset: float) -> None:
+    x = (np.random.default_rng(2).normal(size=(3, 500)) + offset).astype(np.float32)
+    for correction in (0, 1):
+        call, [value] = Recorder(DType.F32), values_of([x])
+        found = call.build("var", value, over=(1,), correction=correction)
+        exact = np.var(x.astype(np.float64), axis=1, ddof=correction)
+        np.testing.assert_allclose(run([found], {value: x})[0], exact, rtol=2e-6)
 
 
 def test_every_excuse_is_needed() -> None:
