@@ -87,7 +87,7 @@ def finished(
     faces = {file: text.encode() for file, text in face_files(result.header).items()}
     files = {**faces, REPORT: report(result, checked.graph).encode(), f"{name}.dslc": result.artifact}
     facts = facts_of(result)
-    cache.put(_KIND, fields, _pack(facts, files))
+    cache.put(_KIND, fields, _pack(facts, files), keep=not result.loose)
     return Finished(name, files, facts, counts.compiled, counts, time.monotonic() - started, result)
 
 

@@ -82,7 +82,8 @@ class EntryReport:
 
 @dataclass(frozen=True)
 class BuildResult:
-    """An artifact in memory, not yet published. ``kernels``: how many it has; ``cache``: where their code came from."""
+    """An artifact in memory, not yet published. ``kernels``: how many it has; ``cache``: where their code came from;
+    ``loose``: whether a build with the same compilers may come to other bytes (W009)."""
 
     name: str
     artifact: bytes
@@ -92,6 +93,7 @@ class BuildResult:
     seconds: float
     kernels: int
     cache: Counts
+    loose: bool
 
 
 def cut(checked: Checked, entry: str, sizes: Sizes, scale: LossScale | None = None) -> Program:
@@ -234,7 +236,7 @@ def build(
     )
     counts = compiler.cache.counts
     seconds = time.monotonic() - started
-    return BuildResult(name, artifact, header, tuple(programs), tuple(reports), seconds, compiler.asked, counts)
+    return BuildResult(name, artifact, header, tuple(programs), tuple(reports), seconds, compiler.asked, counts, compiler.loose)
 
 
 def _title(entry: str, sizes: Sizes) -> str:

@@ -1,7 +1,8 @@
 """Processes that compile kernels beside each other; LLVM holds a lock that threads would wait for.
 
 A worker has one job at a time. One that dies with it is replaced, once; where no process can be had, or its source is
-another than this one's, the work is done here.
+another than this one's, the work is done here. A worker sees no variable of the environment and no folder that could
+decide what a compiler does.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -27,6 +29,28 @@ _START: Final = "import sys; sys.path.append(sys.argv[1]); from dslc.compiler.to
 _CHUNK: Final = 1 << 16
 
 
+#: Variables that say where things are; all others end here: NVRTC_APPEND_FLAGS, NUMBA_OPT and their like change code.
+_PASSED: Final = ("HOME", "PATH", "CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV")
+_PASSED_HEADS: Final = ("LD_", "PYTHON")
+#: The driver keeps what NVRTC has compiled, and would give another process's code for a kernel.
+_SET: Final = {
+    "CUDA_CACHE_DISABLE": "1",
+    "LC_ALL": "C",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+    "TZ": "UTC",
+}
+
+
+@dataclass(frozen=True)
+class Done:
+    """A job's ``code``. ``loose``: why the same job may come to other bytes another time; None where it cannot."""
+
+    job: Job
+    code: bytes
+    loose: str | None = None
+
+
 class Crew(Protocol):
     """Who compiles. ``give`` a job only while one is ``free``; ``finished`` waits up to ``seconds`` for any answer."""
 
@@ -35,7 +59,7 @@ class Crew(Protocol):
 
     def give(self, job: Job) -> None: ...
 
-    def finished(self, seconds: float) -> list[tuple[Job, bytes]]: ...
+    def finished(self, seconds: float) -> list[Done]: ...
 
     def close(self) -> None: ...
 
@@ -44,16 +68,17 @@ class Alone:
     """Compiles in this process, at once."""
 
     def __init__(self) -> None:
-        self._done: list[tuple[Job, bytes]] = []
+        self._done: list[Done] = []
 
     @property
     def free(self) -> bool:
         return not self._done
 
     def give(self, job: Job) -> None:
-        self._done.append((job, run_job(job)))
+        loose = "no process could be started for their compilers" if job.apart else None
+        self._done.append(Done(job, run_job(job), loose))
 
-    def finished(self, seconds: float) -> list[tuple[Job, bytes]]:
+    def finished(self, seconds: float) -> list[Done]:
         done, self._done = self._done, []
         if not done:
             time.sleep(seconds)
@@ -83,7 +108,7 @@ class Processes:
         else:
             self._alone.give(job)
 
-    def finished(self, seconds: float) -> list[tuple[Job, bytes]]:
+    def finished(self, seconds: float) -> list[Done]:
         if not self._workers:
             return self._alone.finished(seconds)
         done = []
@@ -135,7 +160,8 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            env=_environment(),
+            cwd="/",  # Numba reads a file of options from its folder, NVRTC headers
             process_group=0,  # Ctrl-C is the parent's, which closes stdin when it is done
         )
         self._mourner = Mourner(self._process)
@@ -156,8 +182,8 @@ class _Worker:
         data = {"kind": job.kind, "symbol": job.symbol, "spec": encode(job.spec), "options": job.options}
         self._send(json.dumps({**data, "text": repr(job.spec)}))
 
-    def read(self) -> list[tuple[Job, bytes]]:
-        """What is there of an answer; the job with its code once it is whole. Raises what the compiler raised."""
+    def read(self) -> list[Done]:
+        """What is there of an answer; the job's code once it is whole. Raises what the compiler raised."""
         part = os.read(self.fileno(), _CHUNK)
         if not part:
             raise _Gone
@@ -176,7 +202,7 @@ class _Worker:
             raise BuildError(code_of_error, message, place=place, help=help)
         if head.get("ready") is False:
             raise _Gone
-        done = [] if self.job is None else [(self.job, bytes(code))]
+        done = [] if self.job is None else [Done(self.job, bytes(code), head["loose"])]
         self.job, self.idle = None, True
         if self.again is not None and not done:
             self.give(self.again)
@@ -201,3 +227,11 @@ class _Worker:
         with suppress(BrokenPipeError):
             process.stdin.close()
         process.stdout.close()
+
+
+def _environment() -> dict[str, str]:
+    """The environment of a worker."""
+    passed = {n: v for n, v in os.environ.items() if n in _PASSED or n.startswith(_PASSED_HEADS)}
+    if "PYTHONPATH" in passed:
+        passed["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, passed["PYTHONPATH"].split(os.pathsep)))
+    return {**passed, **_SET}

@@ -21,6 +21,8 @@ COMPILERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "cpu_kernel": ("dslc.compiler.codegen.cpu.objects", "kernel_code", ("dslc.compiler.codegen.lower",)),
     "cuda_kernel": ("dslc.compiler.codegen.cuda.units", "kernel_code", ("dslc.compiler.codegen.cuda.lower",)),
 }
+#: Kinds whose compilers want a process for each job, and what their worker does before: see ``prepare``.
+APART: Final[dict[str, tuple[str, str]]] = {"cuda_kernel": ("dslc.compiler.toolchain.prepare", "prepare")}
 #: The folders whose sources decide what code is made of a description.
 _FOLDERS: Final = ("codegen", "ir", "ops", "toolchain")
 
@@ -34,12 +36,28 @@ class Job:
     spec: Any
     options: tuple[str, ...] = ()
 
+    @property
+    def apart(self) -> bool:
+        """Whether its code is the same at all times only when a process that has compiled nothing compiles it."""
+        return self.kind in APART
+
     @cached_property
     def fields(self) -> tuple[Field, ...]:
         """All that decides the code, for the cache."""
         targets = self.options if self.kind == "cuda_kernel" else ("cpu",)
         versions = (f"{name} {version}" for name, version in sorted(toolchain(targets).items()))
         return (sources_digest(), *versions, str(len(self.options)), *self.options, self.symbol, repr(self.spec))
+
+
+@cache
+def prepared(kind: str) -> str | None:
+    """Makes this process ready for jobs of a kind in APART. Why their code may be another one another time, or None."""
+    for name in COMPILERS[kind][2]:
+        import_module(name)
+    module, function = APART[kind]
+    why = getattr(import_module(module), function)()
+    assert why is None or isinstance(why, str)
+    return why
 
 
 def run_job(job: Job) -> bytes:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from dslc.base.cache import PATIENCE, Cache, Claim
-from dslc.compiler.toolchain.crew import Alone, Crew, Processes
+from dslc.base.errors import DslcWarning
+from dslc.compiler.toolchain.crew import Alone, Crew, Done, Processes
 from dslc.compiler.toolchain.jobs import Job
 
 _SHARE: Final = 8  # kernels that are worth the start of a process
@@ -25,11 +27,13 @@ Progress = Callable[[str, int, int], None]
 
 class KernelCompiler:
     """``progress(what, done, total)`` is told of each kernel; ``processes``: at most so many, by default the processors
-    that this process may use."""
+    that this process may use. ``loose``: whether a kernel was compiled that may come to other bytes another time; no
+    such kernel is kept in the cache, and warning W009 tells."""
 
     def __init__(self, cache: Cache, progress: Progress | None = None, processes: int | None = None) -> None:
         self.cache = cache
         self.asked = 0
+        self.loose = False
         self._progress = progress
         self._processes = min(_MOST, len(os.sched_getaffinity(0))) if processes is None else processes
 
@@ -44,8 +48,9 @@ class KernelCompiler:
                 found[job] = code
         missing = deque(job for job in jobs if job not in found)
         if missing:
-            count = min(self._processes, len(missing) // _SHARE)
-            crew: Crew = Processes(count) if count > 1 else Alone()
+            count = max(1, min(self._processes, len(missing) // _SHARE))
+            apart = any(job.apart for job in missing)
+            crew: Crew = Processes(count) if count > 1 or apart else Alone()
             claims: dict[Job, Claim] = {}
             try:
                 self._compile(missing, found, claims, crew)
@@ -57,7 +62,7 @@ class KernelCompiler:
 
     def _compile(self, missing: deque[Job], found: dict[Job, bytes], claims: dict[Job, Claim], crew: Crew) -> None:
         total, start = len(missing), time.monotonic()
-        done: list[tuple[Job, bytes]] = []
+        done: list[Done] = []
         while True:
             tries = len(missing)
             while missing and tries and crew.free:
@@ -74,12 +79,19 @@ class KernelCompiler:
                 else:
                     found[job] = code
                     claims.pop(job).release()
-            for job, code in done:  # while the crew is at work on the next ones
-                found[job] = code
-                self.cache.put(job.kind, job.fields, code)
-                claims.pop(job).release()
+            for each in done:  # while the crew is at work on the next ones
+                found[each.job] = each.code
+                self.cache.put(each.job.kind, each.job.fields, each.code, keep=each.loose is None)
+                claims.pop(each.job).release()
+                self._tell(each.loose)
             if self._progress is not None:
                 self._progress("kernels", total - len(missing) - len(claims), total)
             if not missing and not claims:
                 return
             done = crew.finished(_PAUSE)
+
+    def _tell(self, loose: str | None) -> None:
+        if loose is not None and not self.loose:
+            self.loose = True
+            what = f"kernels of this artifact may have other bytes when it is built again: {loose}"
+            warnings.warn(DslcWarning("W009", what), stacklevel=4)

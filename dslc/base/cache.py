@@ -143,11 +143,13 @@ class Cache:
             self._fault(f"the cache {self.folder} cannot be read: {_reason(error)}")
             return None
 
-    def put(self, kind: str, fields: Sequence[Field], payload: bytes) -> None:
-        """Keep what was compiled. The caller goes on with its own bytes, whatever comes of this."""
+    def put(self, kind: str, fields: Sequence[Field], payload: bytes, *, keep: bool = True) -> None:
+        """Keep what was compiled. The caller goes on with its own bytes, whatever comes of this. ``keep=False``: count
+        it alone, as code that another compilation may not come to."""
         with self._guard:
             self.counts.compiled += 1
-        self.note(kind, fields, payload)
+        if keep:
+            self.note(kind, fields, payload)
 
     def note(self, kind: str, fields: Sequence[Field], payload: bytes = b"") -> None:
         """``put`` of what was no work to make."""

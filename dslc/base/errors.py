@@ -138,6 +138,7 @@ CODES: Final[dict[str, str]] = {
     "W006": "another device or other code than was built for",
     "W007": "libraries took time while loading",
     "W008": "the loss does not depend on a parameter",
+    "W009": "another build may give other bytes",
 }
 
 
