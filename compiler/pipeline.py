@@ -236,7 +236,9 @@ def build(
     )
     counts = compiler.cache.counts
     seconds = time.monotonic() - started
-    return BuildResult(name, artifact, header, tuple(programs), tuple(reports), seconds, compiler.asked, counts, compiler.loose)
+    return BuildResult(
+        name, artifact, header, tuple(programs), tuple(reports), seconds, compiler.asked, counts, compiler.loose
+    )
 
 
 def _title(entry: str, sizes: Sizes) -> str:

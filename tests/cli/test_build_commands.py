@@ -17,6 +17,8 @@ from dslc.cli.commands.verify import options_again
 from dslc.cli.compile import options_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options, recorded_options
+from dslc.runtime.artifact import read_artifact, write_artifact
+from dslc.runtime.container import Blob
 from dslc.runtime.train.config import load_config
 
 MODEL = """nn 1
@@ -244,6 +246,24 @@ def test_verify(dslc: Callable, project: Path) -> None:
         assert ran.code == 5 and "error[R301]" in ran.err
     ran = dslc("verify", project / "none.dslc", "--json")
     assert ran.code == 5 and json.loads(ran.out)["errors"][0]["code"] == "R311"
+
+
+def test_verify_names_the_kernel_whose_bytes_differ(dslc: Callable, project: Path) -> None:
+    dslc("build", "net.nn", "--target", "sm_90")
+    path = project / "build/net/net.dslc"
+    found = read_artifact(path)
+    ptx, other = found.blobs("ptx")[:2]
+    data = {blob["name"]: bytes(found.blob(blob["name"])) for blob in found.header["blobs"]}
+    data[ptx] = data[ptx].rstrip() + b"\n\n"
+    header = {k: v for k, v in found.header.items() if k not in ("blobs", "format", "interface_sha256")}
+    header["toolchain"] = {**header["toolchain"], "nvidia-cuda-nvrtc": "13.0.1"}
+    path.write_bytes(
+        write_artifact(header, [Blob(b["name"], b["kind"], data[b["name"]]) for b in found.header["blobs"]])
+    )
+    ran = dslc("verify", path, "--rebuild", "net.nn")
+    assert ran.code == 1 and f"ptx {ptx}: other bytes, the kernel of " in ran.out and "net.nn:" in ran.out
+    assert "toolchain.nvidia-cuda-nvrtc: 13.0.1 in the artifact, 13.0." in ran.out
+    assert other not in ran.out and "toolchain.python" not in ran.out
 
 
 def test_verify_rebuilds_with_the_options_of_the_artifact(dslc: Callable, project: Path) -> None:

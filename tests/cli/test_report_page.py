@@ -82,7 +82,9 @@ def built(checked: Checked, options: Options, entries: set[str] | None = None) -
     from dslc.base.cache import Counts
 
     programs = tuple(p for p, *_ in found)
-    return BuildResult(checked.name.lower(), b"artifact", header, programs, tuple(reports), 1.25, 12, Counts())
+    return BuildResult(
+        checked.name.lower(), b"artifact", header, programs, tuple(reports), 1.25, 12, Counts(), loose=False
+    )
 
 
 @pytest.fixture(scope="module")

@@ -82,6 +82,7 @@ def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
     """What differs between the artifact and a build of ``source`` with its options; empty when the bytes are equal."""
     from dslc.compiler.check.model import check_file, split_model
     from dslc.compiler.pipeline import build
+    from dslc.runtime.artifact import Artifact
 
     header = artifact.header
     recorded = header["options"]
@@ -91,15 +92,44 @@ def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
     result = build(check_file(file, model or header["model"], arguments), options)
     if result.artifact == path.read_bytes():
         return []
-    return _differences(header, result.header) or ["the bytes of a plan"]
+    now = Artifact.of_bytes(result.artifact).header
+    return [*_differences(header, now), *_other_blobs(artifact, now)] or ["the container"]
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    return [
-        f"{key}: {_short(old.get(key))} in the artifact, {_short(new.get(key))} now"
-        for key in sorted({*old, *new} - {"blobs", "interface_sha256"})
-        if old.get(key) != new.get(key)
-    ]
+    """The fields of the header that differ; of a table the rows, so that of ten versions one is named."""
+    found = []
+    for key in sorted({*old, *new} - {"blobs", "interface_sha256"}):
+        before, now = old.get(key), new.get(key)
+        if before == now:
+            continue
+        if isinstance(before, dict) and isinstance(now, dict):
+            found += [f"{key}.{line}" for line in _differences(before, now)]
+        else:
+            found.append(f"{key}: {_short(before)} in the artifact, {_short(now)} now")
+    return found
+
+
+def _other_blobs(artifact: Artifact, new: Mapping[str, Any]) -> list[str]:
+    """The blobs that differ; of a kernel's, which lines of the source it is for."""
+    from dslc.runtime.instructions import Kernel
+
+    before, now = ({b["name"]: b for b in header["blobs"]} for header in (artifact.header, new))
+    users: dict[str, dict[str, None]] = {}
+    for program in artifact.all_programs():
+        plan = artifact.plan(program)
+        for step in plan.instructions:
+            if isinstance(step, Kernel):
+                users.setdefault(step.symbol, {}).setdefault(plan.names[step.where])
+    found = []
+    for name in sorted({*before, *now}):
+        if name in before and name in now and before[name]["sha256"] == now[name]["sha256"]:
+            continue
+        there = "other bytes" if name in before and name in now else "not now" if name in before else "only now"
+        symbol = name.partition(".")[0]
+        where = f", the kernel of {_short(', '.join(users[symbol]))}" if symbol in users else ""
+        found.append(f"{(before.get(name) or now[name])['kind']} {name}: {there}{where}")
+    return found
 
 
 def _short(value: object) -> str:
