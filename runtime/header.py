@@ -180,7 +180,10 @@ def _version(header: dict[str, Any], place: str) -> None:
     )
     if not good or not isinstance(form, list) or not isinstance(features, list):
         raise ArtifactError(
-            "R301", "`format` is [major, minor], `required_features` a list of names", place=f"{place}: format"
+            "R301",
+            "`format` is [major, minor], `required_features` a list of names",
+            place=f"{place}: format",
+            help="build it again",
         )
     unknown = sorted(set(features) - FEATURES)
     if form[0] == FORMAT[0] and not unknown:

@@ -70,6 +70,19 @@ def check_inputs(
 
 
 @dataclass(frozen=True, slots=True)
+class _Shaped:
+    """All that is known of an array before its values are read."""
+
+    shape: tuple[int, ...]
+
+
+def check_shape(call: str, tensor: Tensor, shape: tuple[int, ...], dims: Sequence[Dim]) -> None:
+    """Raise what ``check_inputs`` would for an array of this shape alone."""
+    found = _solve(call, {tensor.name: _Shaped(shape)}, [tensor], dims)
+    _check_shape(call, tensor, shape, found)
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
     """What a call was given and has checked: plain arrays, or the device's, of the same dtypes and shapes need no more
     than their values looked at. ``ranged`` are the tensors whose values have a range."""
@@ -230,7 +243,7 @@ def _shape_error(call: str, tensor: Tensor, shape: Sequence[int], why: str, help
 
 
 def _solve(
-    call: str, arrays: Mapping[str, NDArray[Any] | OnDevice], tensors: Sequence[Tensor], dims: Sequence[Dim]
+    call: str, arrays: Mapping[str, NDArray[Any] | OnDevice | _Shaped], tensors: Sequence[Tensor], dims: Sequence[Dim]
 ) -> dict[str, tuple[int, str]]:
     """Each dim's value and the input that fixed it, from the axes that are a dim alone."""
     declared = {d.name: d for d in dims}

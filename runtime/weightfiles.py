@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FLOATS: Final = ("f16", "bf16", "f32", "f64")
+_LONGEST_KEY: Final = 128  # characters
 #: What a dtype becomes without losing a bit.
 _WIDER: Final = {"f16": ("f32", "f64"), "bf16": ("f32", "f64"), "f32": ("f64",)}
 
@@ -39,15 +41,16 @@ def renamed(tensors: Mapping[str, FileTensor], names: Mapping[str, str], place: 
         found[new] = tensor
     for key in names:
         if key not in used:
-            close = nearest(key, {part for name in tensors for part in _beginnings(name)})
+            close = nearest(key, (part for name in tensors for part in _beginnings(name)))
             help = f"did you mean `{close}`?" if close else "`dslc weights list FILE` shows its names"
             raise ArtifactError("R305", f"no tensor's name is or begins with `{key[:80]}`", place=place, help=help)
     return found
 
 
-def _beginnings(name: str) -> list[str]:
-    parts = name.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+def _beginnings(name: str) -> Iterator[str]:
+    """What a name begins with up to a dot, as far as a key would be as long, and the name."""
+    yield from (name[: dot.start()] for dot in re.finditer(r"\.", name[:_LONGEST_KEY]))
+    yield name
 
 
 def values(tensor: FileTensor) -> NDArray[Any]:

@@ -12,6 +12,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.errors import DataError
@@ -135,11 +136,13 @@ def rows_table(rows: Sequence[Row], total: float, top: int, first: str) -> str:
 def read_earlier(path: str, now: Mapping[str, Any]) -> dict[str, Any]:
     """An earlier ``dslc bench --json`` of the same call. DataError R101 for a file that holds none."""
 
+    from dslc.runtime.data.arrays import open_file
+
     def refuse(why: str) -> DataError:
         return DataError("R101", why, place=path, help="make it with: dslc bench ... --json > FILE.json")
 
     try:
-        with open(path, "rb") as file:
+        with open_file(Path(path)) as file:
             text = file.read(_LARGEST + 1)
         found = json.loads(text) if len(text) <= _LARGEST else None
     except OSError as error:

@@ -12,7 +12,8 @@ import mmap
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final, NoReturn
 
@@ -28,6 +29,7 @@ from dslc.runtime.nearest import nearest
 
 _LONGEST_LINE: Final = 1 << 20  # bytes
 _MOST_COLUMNS: Final = 100_000
+_MOST_BAD: Final = 100_000  # lines of a table that are no records; with more it is none
 _PART: Final = 1 << 20  # bytes searched for line ends in one go
 _INTEGER = re.compile(r" *[-+]?[0-9]{1,20} *\Z")
 _PLAIN_FLOATS = re.compile(rb"[-+0-9.eE,]+")
@@ -52,14 +54,16 @@ class TableRows:
         with open_file(source.path) as file:
             size = os.fstat(file.fileno()).st_size
             self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else b""
-        self._starts = _line_starts(self._data, self._refuse)
-        first = self._fields(0) if len(self._starts) > 1 else []
+        self._starts = np.array([0, _first_line_end(self._data, self._refuse)])
+        first = self._fields(0)
         if len(first) > _MOST_COLUMNS:
             self._refuse(f"it has {len(first)} columns, more than {_MOST_COLUMNS}")
         named = not all(_FLOAT.match(field) for field in first)
         names = [field.strip() for field in first] if named else [str(number) for number in range(len(first))]
         self._columns = self._chosen(source.key, names)
         self._width = len(first)
+        # A record has a digit for each column, and a comma or the line's end behind it.
+        self._starts = _line_starts(self._data, 2 * self._width, self._refuse)
         if named:
             self._starts = self._starts[1:]
         self._first_line = 2 if named else 1
@@ -108,6 +112,8 @@ class TableRows:
                     found[row] = self._record(row)
                 except BadSample as bad:
                     self.bad[row] = (bad.place, bad.why)
+                    if len(self.bad) > _MOST_BAD:
+                        self._refuse(f"more than {_MOST_BAD} lines are no records, as {bad.place}: {bad.why}")
         return found
 
     def _line(self, number: int) -> bytes:
@@ -170,7 +176,7 @@ class TableRows:
     def _chosen(self, key: str, names: list[str]) -> list[int]:
         """The numbers of the columns that a key names."""
         if len(set(names)) < len(names):
-            double = next(name for name in names if names.count(name) > 1)
+            double = Counter(names).most_common(1)[0][0]
             self._refuse(f"two columns are called `{double[:60]}`")
         at = {name: number for number, name in enumerate(names)}
         found: list[int] = []
@@ -187,21 +193,40 @@ class TableRows:
         return found
 
 
-def _line_starts(data: mmap.mmap | bytes, refuse: Callable[[str], NoReturn]) -> NDArray[np.int64]:
-    """Where each line begins, and the end of the last: i64[lines + 1]. A last line may lack its line end."""
-    found = [np.zeros(1, np.int64), *_line_ends(data)]
+def _first_line_end(data: mmap.mmap | bytes, refuse: Callable[[str], NoReturn]) -> int:
+    """Where the first line ends, found without looking at more than a line may have."""
+    end = data.find(b"\n", 0, _LONGEST_LINE)
+    if end < 0 and len(data) > _LONGEST_LINE:
+        _too_long(1, refuse)
+    return len(data) if end < 0 else end + 1
+
+
+def _line_starts(data: mmap.mmap | bytes, least: int, refuse: Callable[[str], NoReturn]) -> NDArray[np.int64]:
+    """Where each line begins, and the end of the last: i64[lines + 1]. A last line may lack its line end.
+
+    Refuses, as soon as it is seen, a line that is too long, and many lines of less than ``least`` bytes.
+    """
+    found, last, lines, short = [np.zeros(1, np.int64)], 0, 0, 0
+    for start in range(0, len(data), _PART):
+        part = np.frombuffer(data[start : start + _PART], np.uint8)
+        ends = np.flatnonzero(part == 10) + start + 1
+        sizes = np.diff(ends, prepend=last, append=start + len(part))  # the last one goes on in the next part
+        if int(sizes.max()) > _LONGEST_LINE:
+            _too_long(lines + int(np.argmax(sizes)) + 1, refuse)
+        short += int(np.count_nonzero(sizes[:-1] < least))
+        if short > _MOST_BAD:
+            refuse(f"more than {_MOST_BAD} lines are shorter than a record of its columns")
+        found.append(ends)
+        lines += len(ends)
+        last = int(ends[-1]) if len(ends) else last
     starts = np.concatenate(found)
     if starts[-1] != len(data):
         starts = np.append(starts, len(data))
-    while len(starts) > 1 and not bytes(data[starts[-2] : min(starts[-1], starts[-2] + 3)]).strip(b"\r\n"):
-        starts = starts[:-1]  # empty lines at the end
-    if len(starts) > 1 and int(np.diff(starts).max()) > _LONGEST_LINE:
-        line = int(np.argmax(np.diff(starts))) + 1
-        refuse(f"line {line} is longer than {_LONGEST_LINE} bytes")
-    return starts
+    stay = len(starts)
+    while stay > 1 and not bytes(data[starts[stay - 2] : min(starts[stay - 1], starts[stay - 2] + 3)]).strip(b"\r\n"):
+        stay -= 1  # empty lines at the end
+    return starts[:stay]
 
 
-def _line_ends(data: mmap.mmap | bytes) -> Iterator[NDArray[np.int64]]:
-    for start in range(0, len(data), _PART):
-        part = np.frombuffer(data[start : start + _PART], np.uint8)
-        yield np.flatnonzero(part == 10) + start + 1
+def _too_long(line: int, refuse: Callable[[str], NoReturn]) -> NoReturn:
+    refuse(f"line {line} is longer than {_LONGEST_LINE} bytes")

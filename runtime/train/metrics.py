@@ -19,6 +19,8 @@ from typing import Any, Final
 from dslc.base.failpoint import fail
 from dslc.base.publish import Sink, publish_bytes
 
+_LONGEST_LINE: Final = 1 << 20  # bytes of a log's line
+
 #: A log is a file of its run's folder, never one that a link there leads to.
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
@@ -83,16 +85,14 @@ class Log:
 
 
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a log; one that a crash tore is left out."""
+    """The whole lines of a log; one that a crash tore is left out, and whatever follows one that is too long."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(handle, encoding="ascii", errors="replace") as file:
+    with open(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(errno.EINVAL, "this is no regular file", str(path))
-        for line in file:
-            if not line.endswith("\n"):
-                return
+        while (line := file.readline(_LONGEST_LINE)).endswith(b"\n"):
             try:
-                entry = json.loads(line)
+                entry = json.loads(line.decode("ascii", "replace"))
             except (ValueError, RecursionError):
                 continue
             if isinstance(entry, dict) and type(entry.get("step")) is int:

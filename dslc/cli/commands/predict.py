@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,11 @@ from dslc.cli.options import trust_option
 from dslc.cli.output import emit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
+    from dslc.runtime.interface import Dim, Tensor
     from dslc.runtime.session import Session
 
 
@@ -47,13 +49,22 @@ def command(
         if target.suffix == ".npy" and len(session.interface.results) != 1:
             listed = ", ".join(tensor.name for tensor in session.interface.results)
             raise click.BadParameter(f"the model has several results ({listed}): write an .npz", param_hint="-o")
-        arrays: dict[str, Any] = {name: read_array(source) for name, source in sources.items()}
+        dims, by_name = session.interface.dims, {tensor.name: tensor for tensor in session.interface.inputs}
+        arrays: dict[str, Any] = {
+            name: read_array(source, partial(_require_shape, by_name[name], dims)) for name, source in sources.items()
+        }
         found = session.predict(**arrays)
         results = _by_name(session, found)
     _write(target, results)
     shapes = {name: list(array.shape) for name, array in results.items()}
     text = ", ".join(f"{name} {array.dtype.name}{shapes[name]}" for name, array in results.items())
     emit({"out": str(target), "results": shapes}, one_line(f"wrote {target}: {text}"))
+
+
+def _require_shape(tensor: Tensor, dims: Sequence[Dim], shape: tuple[int, ...]) -> None:
+    from dslc.runtime.inputs import check_shape
+
+    check_shape("predict", tensor, shape, dims)
 
 
 def _sources(texts: tuple[str, ...], names: list[str]) -> dict[str, Any]:
