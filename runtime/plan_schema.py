@@ -23,8 +23,8 @@ from dslc.base.schema import (
 )
 from dslc.runtime.dtypes import ITEMSIZE
 
-# Of all plans of an artifact: what is decoded and checked in less than two seconds. The seven plans of ResNet-50 have 0.4 MiB
-# and 90,000 values.
+# Of all plans of an artifact: what is decoded and checked in less than two seconds. The seven plans of ResNet-50 have
+# 0.4 MiB and 90,000 values.
 MAX_BYTES: Final = 16 << 20
 MAX_VALUES: Final = 2_000_000
 MAX_ITEMS: Final = 1_000_000  # of one table

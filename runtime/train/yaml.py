@@ -110,7 +110,7 @@ def parse_yaml(data: bytes, name: str) -> Value:
         line = text.count("\n", 0, error.position) + 1
         cause = f"the character U+{error.character:04X} is not allowed"
         raise _wrong(Mark(name, line, 1), cause, "remove the character") from error
-    except ValueError as error:  # an escape beyond Unicode, a version of thousands of digits
+    except (ValueError, OverflowError) as error:  # an escape beyond Unicode, a version of thousands of digits
         raise _wrong(start, f"this is not YAML: {error}", "remove the number that is too large") from error
     if root is None or root.data is None:
         return Value({}, start)

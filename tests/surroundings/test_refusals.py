@@ -56,7 +56,7 @@ _KINDS: Final[dict[str, Callable[[], dict[str, Callable[[Path], None]]]]] = {
     "measurements": hostile.measurements,
 }  # fmt: skip
 #: Files that a reader takes: no configuration is as good as any. `info` looks at no plan of a CPU.
-_TAKEN: Final = {("configurations", "nothing"), ("sources", "nothing")}
+_TAKEN: Final = {("configurations", "nothing"), ("sources", "nothing"), ("sources", "a folder")}
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,8 @@ def test_a_refusal_is_quick_small_and_said(
             assert "errors" in report, said
             [error, *_] = report["errors"]
             assert report["exit_code"] == ended.code == exit_code(error["code"]) != 70, said
-            assert error["message"] and error["place"] and error["help"], said
+            # The next step, or of a source what is written at the place in it.
+            assert error["message"] and error["place"] and (error["help"] or error.get("label")), said
             assert len(ended.out) < 1 << 16 and b"Traceback" not in ended.err, said
         shutil.rmtree(folder)
         refused += 1
