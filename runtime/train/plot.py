@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from dslc.base.errors import DataError, DslcError
+from dslc.base.errors import DslcError
 from dslc.base.publish import publish_bytes
 from dslc.base.visible import one_line
 from dslc.runtime.train.metrics import read_log
