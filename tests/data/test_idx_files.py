@@ -60,6 +60,17 @@ def test_images_and_labels_of_mnist_fit_their_inputs(tmp_path: Path, opened: Any
     assert error.code == "R102" and "its shape is [6, 4, 4]" in error.message
 
 
+def test_a_file_of_eight_axes_and_no_more(tmp_path: Path) -> None:
+    for axes in (8, 9):
+        array = np.arange(4, dtype="u1").reshape(*[1] * (axes - 1), 4)
+        (tmp_path / "x.idx").write_bytes(idx(array))
+        if axes == 8:
+            assert np.array_equal(read(tmp_path / "x.idx"), array)
+        else:
+            with pytest.raises(DataError, match="9 axes"):
+                read(tmp_path / "x.idx")
+
+
 GOOD = idx(np.arange(12, dtype=">i4").reshape(3, 4))
 FAULTS = {
     "empty": b"",

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dslc.base.errors import DataError
+
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
@@ -29,6 +31,14 @@ def test_a_shift_that_costs_a_window_costs_both(tmp_path: Path, opened: Any) -> 
     np.arange(20, dtype="<u4").tofile(tmp_path / "c.bin")
     data = opened(a=(f"{tmp_path}/c.bin:u32", "i64", ("B", 4)), b=(f"{tmp_path}/c.bin:u32+1", "i64", ("B", 4)))
     assert data.rows == 4 and data.columns["a"].rows.count == 5
+
+
+def test_a_file_of_one_window(tmp_path: Path, opened: Any) -> None:
+    np.arange(4, dtype="<u2").tofile(tmp_path / "c.bin")
+    data = opened(a=(f"{tmp_path}/c.bin:u16", "i32", ("B", 4)))
+    assert data.rows == 1 and data.take(np.array([0]))["a"].tolist() == [[0, 1, 2, 3]]
+    with pytest.raises(DataError, match="do not fill one window"):
+        opened(a=(f"{tmp_path}/c.bin:u16", "i32", ("B", 5)))
 
 
 def test_windows_may_overlap(corpus: Path, opened: Any) -> None:

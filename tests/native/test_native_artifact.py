@@ -307,6 +307,17 @@ def test_a_wrong_number_of_threads_is_refused(value: str, monkeypatch: pytest.Mo
         thread_count()
 
 
+@pytest.mark.parametrize(("processors", "threads"), [(1, 1), (3, 3), (64, 64), (65, 64), (1000, 64)])
+def test_there_are_as_many_threads_as_processors_up_to_64(
+    monkeypatch: pytest.MonkeyPatch, processors: int, threads: int
+) -> None:
+    monkeypatch.delenv("DSLC_THREADS", raising=False)
+    monkeypatch.setattr("dslc.runtime.cpu.native.os.sched_getaffinity", lambda _: set(range(processors)))
+    assert thread_count() == threads
+    monkeypatch.setenv("DSLC_THREADS", "64")
+    assert thread_count() == 64
+
+
 def test_without_llvmlite_it_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llvmlite.binding", None)
     with pytest.raises(EnvironmentFault, match=r"(?s)R205.*pip install llvmlite"):

@@ -98,6 +98,15 @@ def test_a_malformed_position_is_refused(tmp_path: Path, name: str, value: Any) 
     assert caught.value.code == "R306" and "position" in caught.value.message
 
 
+def test_a_position_of_many_characters_is_not_read(tmp_path: Path) -> None:
+    path, text = tmp_path / "c.safetensors", POSITION.encode()
+    with_position(path, text.ljust(1 << 20))
+    assert read_checkpoint(path).position == POSITION
+    with_position(path, text.ljust((1 << 20) + 1))
+    with pytest.raises(ArtifactError, match="too long"):
+        read_checkpoint(path)
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 200_000, "{" * 10, "NaN", " " * (1 << 21), "\ud800"])
 def test_a_position_that_is_none(tmp_path: Path, text: str) -> None:
     path = tmp_path / "c.safetensors"
