@@ -5,12 +5,16 @@ The rules are asked through ``check``; what is right is a set of bytes.
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
+import small_artifact
 from small_artifact import WHERE
 
 from dslc.base.errors import ArtifactError
+from dslc.runtime.artifact import Artifact
+from dslc.runtime.header import check_header
 from dslc.runtime.instructions import Collective, Copy, Fill, GraphOp, Instruction, Kernel, Reference
 from dslc.runtime.plan import Buffer, Constant, Plan, Port, Region, Scalar
 from dslc.runtime.plan_check import BlobInfo, check
@@ -127,6 +131,22 @@ def test_a_copy_is_onto_itself_or_apart() -> None:
         apart = offset == 64 or not bytes_of(fixed) & bytes_of(one)
         for made in (plan(Copy(0, 1, 0, 0), buffers=(fixed, one)), plan(Copy(1, 0, 0, 0), buffers=(fixed, one))):
             assert refused(made) != apart, one
+
+
+def test_tensors_of_the_state_lie_apart_within_it_and_aligned() -> None:
+    good = Artifact.of_bytes(small_artifact.artifact_bytes()).header
+    for size in (1, 4, 16, 17):
+        for offset in range(0, 200, 4):
+            header = copy.deepcopy(dict(good))
+            first, second = header["state"]["tensors"]
+            first["shape"], second["offset"] = [size], offset
+            wrong = offset % 64 != 0 or offset < 4 * size or offset + 24 > header["state"]["bytes"]
+            try:
+                check_header(header)
+            except ArtifactError as error:
+                assert wrong and error.code == "R301"
+            else:
+                assert not wrong, (size, offset)
 
 
 def test_scalars_lie_within_the_step_block_at_their_size_and_apart() -> None:

@@ -330,3 +330,23 @@ def test_a_full_disk_is_met_once(folder: Path, monkeypatch: pytest.MonkeyPatch) 
             assert cache.fetch("ptx", (name,), lambda: b"new") == b"new"
     assert len(tried) == 1 and cache.get("ptx", ("kept",)) == b"old"
     assert not [p for p in folder.iterdir() if p.name.endswith(".tmp")]
+
+
+def test_an_entry_under_the_name_of_another_kind_is_a_miss(folder: Path) -> None:
+    """The kind is part of what its key is made of, not of the name alone."""
+    cache = Cache(folder)
+    cache.put("object", FIELDS, b"an object")
+    assert key_of("object", FIELDS) != key_of("cubin", FIELDS)
+    [entry] = cache.entries()
+    os.rename(folder / entry.name, folder / name_of("cubin", key_of("cubin", FIELDS)))
+    with one_warning("damaged"):
+        assert cache.get("cubin", FIELDS) is None
+    assert cache.get("object", FIELDS) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(("ab", "c"), ("a", "bc")), (("a", ""), ("a",)), (("", "a"), ("a", "")), (("a", "b"), ("b", "a"))],
+)
+def test_other_fields_are_another_key(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+    assert key_of("object", one) != key_of("object", other)

@@ -114,6 +114,7 @@ SHARED: dict[str, tuple[str, list[tuple[int, ...]], dict[str, Any], tuple[str, .
     "columns of 8 warps": ("max", [(700, 20)], {"over": (0,), "keep": False}, ("f32",)),
     "one row": ("sum", [(1501,)], {"over": (0,), "keep": False}, ("f32", "f64")),
     "tiles turned": ("transpose", [(67, 45)], {"perm": (1, 0)}, ("f32", "bf16", "f64")),
+    "tiles turned by vectors": ("transpose", [(68, 40)], {"perm": (1, 0)}, ("f32", "bf16")),
     "tiles turned in a stack": ("transpose", [(2, 33, 3, 35)], {"perm": (2, 3, 0, 1)}, ("f32",)),
     "running sums": ("cumsum", [(2, 333)], {"axis": 1, "reverse": False}, ("f32", "bf16")),
     "first of a line": ("topk", [(2, 131)], {"axis": 1, "k": 3, "largest": True}, ("f32", "bf16")),

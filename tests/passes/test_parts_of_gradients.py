@@ -40,6 +40,16 @@ def test_slices_of_a_whole_become_one_concat() -> None:
     np.testing.assert_array_equal(evaluate(graph, feeds)["result.g"], 2 * feeds["x"])
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_two_products_are_enough_and_one_stays(count: int) -> None:
+    b = Builder()
+    inputs = [input_of(f"x{i}", Kind.DATA, *((8, 1), (1, 8))[i % 2]) for i in range(2 * count)]
+    terms = [b(OPS["matmul"], x.value, y.value, transpose_a=False, transpose_b=False)
+             for x, y in zip(inputs[::2], inputs[1::2])]  # fmt: skip
+    names = [n.op.name for n in graph_of(inputs, {"result.y": total(terms)}).nodes]
+    assert names == (["matmul"] if count == 1 else ["concat", "concat", "matmul"])
+
+
 @pytest.mark.parametrize("transposed", [(False, False), (True, False), (False, True), (True, True)])
 def test_products_of_a_shared_weight_become_one(transposed: tuple[bool, bool]) -> None:
     ta, tb = transposed

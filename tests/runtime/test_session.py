@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -237,6 +238,24 @@ def test_an_error_before_the_first_update_leaves_the_session_usable(line: Path) 
         with pytest.raises(InputError, match="no such row"):
             session.train_step(x=data(BATCH), target=np.zeros(BATCH, np.int32))
         assert session.step == 0 and np.array_equal(session.predict(x=data(3)).y, before)
+
+
+@pytest.mark.timeout(30)
+def test_batches_that_call_the_session_itself_are_refused(open_line: Open) -> None:
+    """The thread would wait for itself."""
+    session, target = open_line(), np.zeros(BATCH, np.int32)
+    for call in (lambda: session.predict(x=data(1)), lambda: session.train_step(x=data(BATCH), target=target),
+                 lambda: session.weights["w"], session.state_tensors):  # fmt: skip
+
+        def batches(call: Callable[[], object] = call) -> Any:
+            yield {"x": data(BATCH), "target": target}
+            call()
+            yield {"x": data(BATCH), "target": target}
+
+        with pytest.raises(InputError, match="while it takes training steps") as caught:
+            session.train_steps(batches())
+        assert caught.value.code == "R105"
+        session.predict(x=data(1))
 
 
 def test_closed(open_line: Open, tmp_path: Path) -> None:
