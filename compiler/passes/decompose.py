@@ -81,7 +81,7 @@ class _Norm:
         return self.b(OPS["reshape"], v, shape=tuple(shape))
 
     def shift(self, old_mean: Value) -> Value:
-        """A value for each channel that is near the channel's elements, so that sums of distances from it cancel little.
+        """A value for each channel near the elements of that channel, so that sums of distances from it cancel little.
 
         The first element is one, whatever the offset of the data. Rounding 16-bit elements moves the variance of data
         with an offset by at least as much as sums of f32 lose to that offset, so for these the running mean is as good,
