@@ -3,7 +3,7 @@
     python tests/mutation/run.py [--json] [--only TEXT] [--part 1/2] [--again] [--survivors] [--baseline] [--relocate]
 
 A run goes on where the last one stopped: ``.mutants/results.jsonl`` keeps what was found, by a digest of the fault;
-a survivor is asked again when its tests are others (``--survivors``: in any case).
+a survivor is asked again when its tests are others (``--survivors``: those alone, in any case).
 ``--baseline`` runs each group of tests without a fault, which must pass. The exit code is 1 if a fault that is not
 marked ``equivalent`` survived.
 """
@@ -154,7 +154,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="faults whose name, file or table has this text")
     parser.add_argument("--part", default="1/1", help="the n-th of m parts of the table")
     parser.add_argument("--again", action="store_true", help="ask again also what is known")
-    parser.add_argument("--survivors", action="store_true", help="ask again what survived")
+    parser.add_argument("--survivors", action="store_true", help="ask again what survived, and nothing else")
     parser.add_argument("--baseline", action="store_true", help="run the tests without a fault")
     parser.add_argument("--relocate", action="store_true", help="rewrite the tables for texts that moved")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no fault after this time")
@@ -173,7 +173,9 @@ def main() -> int:
     if options.baseline:
         groups = sorted({f.tests for f in asked})
         asked = [Fault(" ".join(t), "", "", " ".join(t), t, "", "") for t in groups]
-    todo = [f for f in asked if options.again or not _is_known(f, known.get(f.digest), options.survivors)]
+    todo = [f for f in asked if options.again or not _is_known(f, known.get(f.digest))]
+    if options.survivors:
+        todo = [f for f in asked if known.get(f.digest, {}).get("status") == "survived"]
     todo.sort(key=lambda f: (f.digest in known, f.digest))  # a part of a run is a sample of the tables
     for name in PRELOADED:
         importlib.import_module(name)
@@ -200,11 +202,11 @@ def main() -> int:
     return _summary(asked, _results(), options.json, options.baseline)
 
 
-def _is_known(fault: Fault, row: dict[str, Any] | None, survivors: bool) -> bool:
+def _is_known(fault: Fault, row: dict[str, Any] | None) -> bool:
     """What was noticed once is noticed; a survivor is asked again when it has other tests."""
     if row is None or row["status"] == "broken":
         return False
-    return row["status"] == "killed" or (row["tests"] == list(fault.tests) and not survivors)
+    return row["status"] == "killed" or row["tests"] == list(fault.tests)
 
 
 def _results() -> dict[str, dict[str, Any]]:
