@@ -151,7 +151,7 @@ def relocate(faults: list[Fault]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", action="store_true", help="print the counts and each result as JSON")
-    parser.add_argument("--only", default="", help="faults whose name, file or table has this text")
+    parser.add_argument("--only", default="", help="faults whose name, file or table has one of these texts, A,B")
     parser.add_argument("--part", default="1/1", help="the n-th of m parts of the table")
     parser.add_argument("--again", action="store_true", help="ask again also what is known")
     parser.add_argument("--survivors", action="store_true", help="ask again what survived, and nothing else")
@@ -159,7 +159,8 @@ def main() -> int:
     parser.add_argument("--relocate", action="store_true", help="rewrite the tables for texts that moved")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no fault after this time")
     options = parser.parse_args()
-    faults = [f for f in read() if options.only in f"{f.name} {f.file} {f.table}"]
+    wanted = options.only.split(",")
+    faults = [f for f in read() if any(text in f"{f.name} {f.file} {f.table}" for text in wanted)]
     if options.relocate:
         relocate(faults)
         return 0
