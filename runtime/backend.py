@@ -67,6 +67,14 @@ class Measured(NamedTuple):
     roof: Mapping[str, float]
 
 
+class Change(NamedTuple):
+    """What a run calls around all that writes the state: ``begin`` before, ``end`` right after. Both are C functions,
+    so that where the writing is one call, no interrupt comes between it and them. ``begin`` may be called again."""
+
+    begin: Callable[[], None]
+    end: Callable[[], None]
+
+
 class Bound(Protocol):
     """A plan on a context's memory. One caller at a time: ``begin``, then scalars and inputs, then ``run``.
 
@@ -93,8 +101,8 @@ class Bound(Protocol):
         """Bring the constants to their places, where another plan may have been."""
         ...
 
-    def run(self, before_writing: Callable[[], None] | None = None) -> Outputs:
-        """Start the plan. ``before_writing`` is called before anything writes the state, perhaps several times."""
+    def run(self, change: Change | None = None) -> Outputs:
+        """Start the plan. ``change``: for one that writes the state."""
         ...
 
     def watch(self, see: Callable[[str, str, Sequence[NDArray[Any]]], None]) -> None:
@@ -117,8 +125,9 @@ class DeviceBound(Bound, Protocol):
         """An input, or its rows from ``row`` on, for the run that was begun; the host's is not read then."""
         ...
 
-    def run_steps(self, count: int, before_writing: Callable[[], None] | None = None) -> Sequence[LateOutputs]:
-        """Start the first ``count`` steps whose inputs were given, one after the other; the outputs of each."""
+    def run_steps(self, count: int, changes: Sequence[Change] = ()) -> Sequence[LateOutputs]:
+        """Start the first ``count`` steps whose inputs were given, one after the other; the outputs of each.
+        ``changes``: one a step, for those that write the state."""
         ...
 
     def run_into(self, targets: Mapping[str, OnDevice]) -> None:

@@ -120,5 +120,5 @@ def measure(session: Session, program: Loaded, inputs: Mapping[str, NDArray[Any]
     by_row = {t.name for t in interface.train_inputs if interface.rows_of(t)}
     rows = program.sizes.get(interface.batch or "")
     micro = {name: array[:rows] if name in by_row else array for name, array in inputs.items()}
-    with session._pool.exclusive() as context:
+    with session._pool.exclusive() as scope, scope as context:
         return context.feed(program, micro, scalars).measure(rounds)

@@ -1,15 +1,17 @@
-"""A bounded pool of contexts: who wants to run takes one, who wants to change the state takes them all."""
+"""A bounded pool of contexts: who wants to run takes one, who wants to change the state takes them all.
+
+No interrupt leaves a context taken: how, and why each ``with`` has two scopes, says ``dslc.base.turns``.
+"""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from dslc.base.errors import ArtifactError, InputError
+from dslc.base.turns import Hold, Scope, Turns
 
 T = TypeVar("T")
+_ALONE: Final = -1  # what who wants all contexts takes first, or two of them could starve each other
 
 
 def closed_error(call: str | None = None) -> ArtifactError:
@@ -18,18 +20,15 @@ def closed_error(call: str | None = None) -> ArtifactError:
 
 
 class Pool(Generic[T]):
-    """``shared()`` lends one context, ``exclusive()`` waits for all of them and lends the first.
+    """``with pool.shared() as scope, scope as context`` lends a context, ``exclusive`` all of them and gives the first.
 
-    Callers wait while none is free, but not for themselves. After ``close`` every waiting and later caller gets R309.
+    Callers wait while none is free, but not for themselves: R105. Once ``closing`` was entered, every waiting and every
+    later caller gets R309.
     """
 
     def __init__(self, contexts: list[T]) -> None:
         self._all = tuple(contexts)
-        self._free = list(contexts)
-        self._changed = threading.Condition()
-        self._exclusive = threading.Lock()  # one exclusive caller collects at a time, or two could starve each other
-        self._owner: int | None = None  # the thread of the exclusive caller
-        self._alone = _Exclusive(self)
+        self._turns = Turns()
         self._closed = False
 
     @property
@@ -41,78 +40,69 @@ class Pool(Generic[T]):
     def closed(self) -> bool:
         return self._closed
 
-    def _take(self) -> T:
-        with self._changed:
-            while not self._free and not self._closed:
-                self._changed.wait()
-            if self._closed:
-                raise closed_error()
-            return self._free.pop()
+    def shared(self) -> Scope[T]:
+        """A context of one's own; others may run at the same time."""
+        return Scope(Hold(self._turns, self._take_one))
 
-    def _give(self, contexts: Sequence[T]) -> None:
-        with self._changed:
-            self._free.extend(contexts)
-            self._changed.notify_all()
+    def exclusive(self) -> Scope[T]:
+        """The first context while nobody else runs."""
+        return Scope(Hold(self._turns, self._take_all, range(_ALONE, len(self._all))))
 
-    def _refuse_owner(self) -> None:
-        """InputError R105 for a caller that would wait for itself."""
-        if self._owner == threading.get_ident():
-            raise InputError(
-                "R105", "the session is called while it takes training steps", place="train_steps",
-                help="make the batches without the session, or take the steps with train_step",
-            )  # fmt: skip
+    def closing(self) -> Scope[T]:
+        """The same for who closes, once or again: later callers are refused from then on."""
+        return Scope(Hold(self._turns, self._take_last, range(_ALONE, len(self._all))))
 
-    @contextmanager
-    def shared(self) -> Iterator[T]:
-        """A context of one's own; others may run beside."""
-        self._refuse_owner()
-        context = self._take()
-        try:
-            yield context
-        finally:
-            self._give([context])
+    def _take_one(self, hold: Hold[T]) -> T:
+        self._refuse_own(_ALONE, hold)
+        self._turns.until(lambda: self._closed or self._one(hold))
+        self._refuse_closed()
+        return self._all[hold.keys[0]]
 
-    def exclusive(self) -> _Exclusive[T]:
-        """``with``: the first context while nobody else runs."""
-        return self._alone
+    def _one(self, hold: Hold[T]) -> bool:
+        numbers = range(len(self._all))
+        for number in numbers:
+            hold.keys = (number,)
+            if self._turns.take(number, hold):
+                return True
+        mine = [holder is not None and holder.thread == hold.thread for holder in map(self._turns.holders.get, numbers)]
+        if all(mine):
+            raise _own_call()
+        return False
 
-    def _take_all(self) -> T:
-        self._refuse_owner()
-        self._exclusive.acquire()
-        taken: list[T] = []
-        try:
-            for _ in self._all:
-                taken.append(self._take())
-        except BaseException:
-            self._give(taken)
-            self._exclusive.release()
-            raise
-        self._owner = threading.get_ident()
+    def _take_all(self, hold: Hold[T]) -> T:
+        for key in hold.keys:
+            self._turns.until(lambda key=key: self._closed or self._this(key, hold))  # type: ignore[misc]
+            self._refuse_closed()
         return self._all[0]
 
-    def _give_all(self) -> None:
-        self._owner = None
-        self._give(self._all)
-        self._exclusive.release()
+    def _take_last(self, hold: Hold[T]) -> T:
+        for key in hold.keys:
+            self._refuse_own(key, hold)
+        self._closed = True
+        self._turns.wake()
+        for key in hold.keys:
+            self._turns.until(lambda key=key: self._this(key, hold))  # type: ignore[misc]
+        return self._all[0]
 
-    def close(self) -> bool:
-        """Refuse new callers, wait for those that run; True for the call that closed it, False for any later one."""
-        with self._changed:
-            first, self._closed = not self._closed, True
-            self._changed.notify_all()
-            while len(self._free) < len(self._all):
-                self._changed.wait()
-        return first
+    def _this(self, key: int, hold: Hold[T]) -> bool:
+        if self._turns.take(key, hold):
+            return True
+        self._refuse_own(key, hold)
+        return False
+
+    def _refuse_own(self, key: int, hold: Hold[T]) -> None:
+        """InputError R105 for a caller that would wait for itself."""
+        holder = self._turns.holders.get(key)
+        if holder is not None and holder.thread == hold.thread:
+            raise _own_call()
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise closed_error()
 
 
-class _Exclusive(Generic[T]):
-    """A pool's exclusive use; a training step takes it each time, so it is one object."""
-
-    def __init__(self, pool: Pool[T]) -> None:
-        self._pool = pool
-
-    def __enter__(self) -> T:
-        return self._pool._take_all()
-
-    def __exit__(self, *raised: object) -> None:
-        self._pool._give_all()
+def _own_call() -> InputError:
+    return InputError(
+        "R105", "the session is called from within one of its own calls, as `batches` may not while it takes training"
+        " steps", place="session", help="make the batches without the session, or take the steps with train_step",
+    )  # fmt: skip

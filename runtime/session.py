@@ -62,7 +62,6 @@ class Session:
         self.artifact = artifact
         self.interface = Interface.of_header(artifact.header["interface"])
         self.seed = int(seed)
-        self._step = 0
         self._row_independent: bool = artifact.header["row_independent"]
         self._backend = open_backend(artifact, place, self._programs, contexts, meanings, bulk, steps_per_launch)
         self.device = self._backend.name
@@ -77,8 +76,9 @@ class Session:
 
     @property
     def step(self) -> int:
-        """How many training steps the state has seen: the number of the next one."""
-        return self._step
+        """How many training steps the state has seen: the number of the next one. After an interrupt it says whether
+        the step that was under way is in the state."""
+        return self._state.step
 
     @property
     def steps_per_launch(self) -> int:
@@ -112,7 +112,7 @@ class Session:
         arrays, dims = call.check(given)
         scalars = self._scalars(step=step, row=row)
         pieces = call.pieces(dims)
-        with self._pool.shared() as context:
+        with self._pool.shared() as scope, scope as context:
             self._state.ensure_ready("predict")
             if given and all(isinstance(value, OnDevice) for value in given.values()):
                 return call.run_on_device(context, self._backend, arrays, dims, pieces, scalars)
@@ -136,12 +136,10 @@ class Session:
         call.by_name(unnamed)
         arrays, arguments, program = call.check(self._backend.adopt("train_step", inputs))
         rate = call.rate(lr)
-        with self._pool.exclusive() as context:
+        with self._pool.exclusive() as scope, scope as context:
             self._ready_to_train(context, "train_step")
-            scalars = self._step_scalars(self._step, call.rows(program), row) | {"lr": rate} | arguments
-            result = call.run(context, program, arrays, scalars, self._state)
-            self._step += 1
-            return result
+            scalars = self._step_scalars(self._state.step, call.rows(program), row) | {"lr": rate} | arguments
+            return call.run(context, program, arrays, scalars, self._state)
 
     def train_steps(
         self, batches: Iterable[Mapping[str, object]] | None = None, /, **stacked: object
@@ -157,21 +155,18 @@ class Session:
         self._alive("train_steps")
         call = self._train_step
         stack = call.stacked(self._backend.adopt("train_steps", stacked)) if batches is None else None
-        with self._pool.exclusive() as context:
+        with self._pool.exclusive() as scope, scope as context:
             self._ready_to_train(context, "train_steps")
             adopt = partial(self._backend.adopt, "train_step")
-            queue = StepQueue(call, context, self._state, self.steps_per_launch, self._step, adopt, self._step_scalars)
+            queue = StepQueue(call, context, self._state, self.steps_per_launch, adopt, self._step_scalars)
             try:
-                try:
-                    if stack is None:
-                        for given in batches or ():
-                            queue.add(given)
-                    else:
-                        queue.add_all(stack)
-                finally:
-                    queue.flush()
+                if stack is None:
+                    for given in batches or ():
+                        queue.add(given)
+                else:
+                    queue.add_all(stack)
             finally:
-                self._step = queue.first + len(queue.results)
+                queue.flush()
             return queue.results
 
     def find_nonfinite(
@@ -185,16 +180,16 @@ class Session:
         call = self._train_step
         arrays, arguments, program = call.check(inputs)
         rate = call.rate(lr)
-        with self._pool.exclusive() as context:
+        with self._pool.exclusive() as scope, scope as context:
             self._ready_to_train(context, "find_nonfinite")
-            scalars = self._step_scalars(self._step, call.rows(program), row) | {"lr": rate} | arguments
+            number = self._state.step
+            scalars = self._step_scalars(number, call.rows(program), row) | {"lr": rate} | arguments
             for bound in call.feed(context, program, arrays, scalars):
-                self._state.torn = True
+                self._state.tear()
                 found = probe.first_nonfinite(bound, {name: self._state.read(name) for name in self._state.tensors})
                 if found is not None:
                     return found
-            self._state.torn = False
-            self._step += 1
+            self._state.settle(number + 1)
             return None
 
     def evaluate(self, /, *unnamed: object, step: int = 0, **inputs: object) -> EvalResult:
@@ -209,7 +204,7 @@ class Session:
         arrays, arguments, dims = call.check(self._backend.adopt("evaluate", inputs))
         pieces = call.pieces(dims)
         scalars = self._scalars(step=step, row=0) | arguments
-        with self._pool.shared() as context:
+        with self._pool.shared() as scope, scope as context:
             self._state.ensure_ready("evaluate")
             return call.run(context, arrays, pieces, scalars)
 
@@ -233,7 +228,7 @@ class Session:
         pieces = call.pieces_of(rows)
         scalars = self._scalars(step=step, row=0)
         spans = [(0, rows) if piece is None else (piece.start, piece.start + piece.rows) for _, piece in pieces]
-        with self._pool.shared() as context:
+        with self._pool.shared() as scope, scope as context:
             self._state.ensure_ready("evaluate")
             return call.run_each(context, pieces, read(spans), arguments, scalars)
 
@@ -243,16 +238,15 @@ class Session:
         if seed is not None:
             check_options(seed=seed)
             self.seed = int(seed)
-        with self._pool.exclusive() as context:
-            self._state.torn = True
+        with self._pool.exclusive() as scope, scope as context:
+            self._state.tear()
             self._run_init(context)
-            self._state.all_set()
-            self._step = 0
+            self._state.all_set(0)
 
     def state_tensors(self) -> dict[str, NDArray[Any]]:
         """Copies of all state tensors, the optimizer's included, as they lie between two steps."""
         self._alive("state_tensors")
-        with self._pool.exclusive() as context:
+        with self._pool.exclusive() as scope, scope as context:
             return self._copies(context, "state_tensors")
 
     def restore(self, tensors: Mapping[str, object], step: int) -> None:
@@ -273,17 +267,17 @@ class Session:
                     place=f"restore({name}=...)",
                     help="restore a state of this artifact",
                 )
-        with self._pool.exclusive():
+        with self._pool.exclusive() as scope, scope:
+            self._state.tear()
             for name, array in arrays.items():
                 self._state.write(name, array)
-            self._state.all_set()
-            self._step = int(step)
+            self._state.all_set(int(step))
 
     def save_checkpoint(self, path: str | os.PathLike[str], extra: Mapping[str, str] | None = None) -> None:
         """Write all state tensors, the step and the caller's texts; the file appears whole or not at all."""
         self._alive("save_checkpoint")
-        with self._pool.exclusive() as context:
-            tensors, step = self._copies(context, "save_checkpoint"), self._step
+        with self._pool.exclusive() as scope, scope as context:
+            tensors, step = self._copies(context, "save_checkpoint"), self._state.step
         snapshot.save(path, self._state.tensors, tensors, step, extra or {})
 
     def load_checkpoint(self, path: str | os.PathLike[str]) -> dict[str, str]:
@@ -304,7 +298,9 @@ class Session:
 
     def close(self) -> None:
         """Wait for calls that run, then let go of the memory. May be called again; later calls raise R309."""
-        if not fork.is_child(self._born) and self._pool.close():
+        if fork.is_child(self._born):
+            return
+        with self._pool.closing() as scope, scope:
             self._backend.close()
 
     def __enter__(self) -> Self:
@@ -318,7 +314,7 @@ class Session:
 
     def __repr__(self) -> str:
         closed = " closed" if self._pool.closed else ""
-        return f"<dslc.Session {self.name} on {self.device}, step {self._step}{closed}>"
+        return f"<dslc.Session {self.name} on {self.device}, step {self.step}{closed}>"
 
     def _alive(self, call: str) -> None:
         fork.refuse_child(self._born, self.name)
@@ -377,9 +373,12 @@ class Session:
     def _fill_optimizer(self, context: Context) -> None:
         """Initial values for the optimizer's slots alone: weights that came from a file stay."""
         kept = {name: self._state.read(name) for name in self._state.weights}
+        step = self._state.step
+        self._state.tear()
         try:
             self._run_init(context)
         finally:
             for name, value in kept.items():
                 self._state.put(name, value)
         self._state.optimizer_ready = True
+        self._state.settle(step)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dslc.base.errors import ArtifactError, WeightsMissing
+from dslc.runtime.backend import Change
 from dslc.runtime.dtypes import numpy_dtype
 from dslc.runtime.header import AS_PARAM
 
@@ -43,7 +45,9 @@ class State:
     """The block's tensors.
 
     ``missing`` are the parameters and buffers that have no value yet; ``optimizer_ready`` says whether the optimizer's
-    slots have one; ``torn`` that a training step stopped in the middle, so that old and new values lie side by side.
+    slots have one; ``torn`` that a change stopped in the middle, so that old and new values lie side by side.
+
+    Who changes a value tears the state first, and settles it when all is done: an interrupt in between leaves it torn.
     """
 
     def __init__(self, table: Mapping[str, Any], block: StateBlock) -> None:
@@ -58,7 +62,18 @@ class State:
         self.missing = set(self.weights)
         self.without_optimizer = not any(t.kind == "optimizer" for t in self.tensors.values())
         self.optimizer_ready = self.without_optimizer
-        self.torn = False
+        #: The steps that the values have seen; complemented while they are torn. One number, so that no interrupt comes
+        #: between the two.
+        self.at = 0
+
+    @property
+    def step(self) -> int:
+        """How many training steps the values have seen; of torn ones, how many are whole."""
+        return self.at if self.at >= 0 else ~self.at
+
+    @property
+    def torn(self) -> bool:
+        return self.at < 0
 
     @property
     def weights(self) -> list[str]:
@@ -84,22 +99,32 @@ class State:
         if name in self.raw:
             self.write(self.raw[name], array)
 
-    def all_set(self) -> None:
-        """Note that every tensor has a value and that they belong together."""
+    def all_set(self, step: int) -> None:
+        """Note that every tensor has a value, and that they belong together and have seen so many steps."""
         self.missing.clear()
         self.optimizer_ready = True
-        self.torn = False
+        self.settle(step)
 
     def tear(self) -> None:
-        """Note that from here on, until ``torn`` is reset, the state may be half updated."""
-        self.torn = True
+        """Note that from here on, until ``settle``, the state may be half updated."""
+        self.at = ~self.step
+
+    def settle(self, step: int) -> None:
+        """Note that the values belong together, and have seen so many steps."""
+        self.at = step
+
+    def change(self, step: int, *, last: bool = True) -> Change:
+        """What a run calls that makes the step of this number, or a part that is not the ``last``."""
+        begin = partial(setattr, self, "at", ~step)
+        return Change(begin, partial(setattr, self, "at", step + 1) if last else begin)
 
     def ensure_ready(self, place: str) -> None:
         """Raise WeightsMissing R304 or ArtifactError R310 unless the weights can be computed with."""
         if self.torn:
             raise ArtifactError(
                 "R310",
-                "a training step stopped in the middle, so old and new values lie side by side",
+                "a training step stopped in the middle, or a change of the weights did, so old and new values lie side"
+                " by side",
                 place=place,
                 help="load weights or a checkpoint again",
             )

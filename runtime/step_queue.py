@@ -28,7 +28,6 @@ class StepQueue:
         context: Context,
         state: State,
         together: int,
-        first: int,
         adopt: Callable[[Mapping[str, object]], Mapping[str, object]],
         scalars: StepScalars,
     ) -> None:
@@ -37,7 +36,7 @@ class StepQueue:
         self._bound: DeviceBound | None = None
         self._program: Loaded | None = None
         self._waiting: list[int] = []  # the numbers of steps whose inputs are in place
-        self.first = first
+        self.first = state.step
         self.results: list[StepResult] = []
 
     @property
@@ -101,6 +100,6 @@ class StepQueue:
             return
         assert self._bound is not None
         steps, self._waiting = self._waiting, []
-        outputs = self._bound.run_steps(len(steps), before_writing=self._state.tear)
-        self._state.torn = False
+        changes = [self._state.change(self._state.step + number) for number in range(len(steps))]
+        outputs = self._bound.run_steps(len(steps), changes)
         self.results += [self._call.late([one], step, self._state) for one, step in zip(outputs, steps, strict=True)]

@@ -48,7 +48,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         if name not in self._state.weights:
             raise KeyError(name)
         self._guard("weights")
-        with self._pool.exclusive():
+        with self._pool.exclusive() as scope, scope:
             if name in self._state.missing:
                 self._state.ensure_ready(f"weights[{name!r}]")
             return self._state.read(name)
@@ -67,9 +67,13 @@ class Weights(Mapping[str, "NDArray[Any]"]):
                 place=f"weights[{name!r}]",
                 help=f"pass an array of shape {list(tensor.shape)}",
             )
-        with self._pool.exclusive():
+        with self._pool.exclusive() as scope, scope:
+            torn = self._state.torn
+            self._state.tear()
             self._state.put(name, array)
             self._state.missing.discard(name)
+            if not torn:
+                self._state.settle(self._state.step)
 
     def load(self, path: str | os.PathLike[str], strict: bool = True) -> None:
         """Take all weights from a safetensors file, or none.
@@ -105,7 +109,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all weights with a SHA-256 each; the file appears whole or not at all. R304 while one has no value."""
         self._guard("weights.save")
-        with self._pool.exclusive():
+        with self._pool.exclusive() as scope, scope:
             self._state.ensure_ready("weights.save")
             data = tensorfile.encode(
                 {name: self._state.read(name) for name in self._state.weights},
@@ -126,15 +130,16 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         counters = _counters(file.tensors, expected)
         missing = [name for name in expected if name not in file.tensors]
         _announce(place, file, counters, checked=self._verify)
-        with self._pool.exclusive():
+        with self._pool.exclusive() as scope, scope:
             # A file that leaves tensors alone does not make a torn state whole.
             if self._state.torn and missing:
                 self._state.ensure_ready("weights.load")
+            self._state.tear()
             for name in expected.keys() & file.tensors.keys():
                 self._state.put(name, file.tensors[name].array())
                 self._state.missing.discard(name)
-            self._state.torn = False
             self._state.optimizer_ready = self._state.without_optimizer
+            self._state.settle(self._state.step)
 
 
 def _counters(have: Iterable[str], expected: Mapping[str, StateTensor]) -> list[str]:

@@ -22,11 +22,14 @@ from typing import Any, Final, Protocol
 import dslc
 from dslc.base.ended import Mourner
 from dslc.base.errors import BuildError, ResourceError
+from dslc.base.owner import stopped
 from dslc.compiler.toolchain.jobs import Job, run_job, sources_digest
 from dslc.compiler.toolchain.specs import encode
 
 _START: Final = "import sys; sys.path.append(sys.argv[1]); from dslc.compiler.toolchain.worker import main; main()"
 _CHUNK: Final = 1 << 16
+_HUNG: Final = 600.0  # seconds of one kernel after which a worker counts as hung
+_LEAVING: Final = 2.0  # seconds for which an idle worker may take to end
 
 
 #: Variables that say where things are; all others end here: NVRTC_APPEND_FLAGS, NUMBA_OPT and their like change code.
@@ -118,6 +121,8 @@ class Processes:
                 done += worker.read()
             except _Gone:
                 self._replace(worker)
+        for worker in [w for w in self._workers if w not in ready and w.silent()]:
+            self._replace(worker)
         return done
 
     def _replace(self, worker: _Worker) -> None:
@@ -153,6 +158,7 @@ class _Worker:
         self.job: Job | None = None
         self.again = again
         self.idle = False  # until it says that it is ready
+        self._since = time.monotonic()  # when it was given something to do
         self._buffer = bytearray()
         root = str(Path(dslc.__file__).resolve().parent.parent)
         self._process = subprocess.Popen(
@@ -179,8 +185,13 @@ class _Worker:
 
     def give(self, job: Job) -> None:
         self.job, self.idle = job, False
+        self._since = time.monotonic()
         data = {"kind": job.kind, "symbol": job.symbol, "spec": encode(job.spec), "options": job.options}
         self._send(json.dumps({**data, "text": repr(job.spec)}))
+
+    def silent(self) -> bool:
+        """Whether nothing is to be expected of it: it was stopped, or works for too long."""
+        return not self.idle and (stopped(self._process.pid) or time.monotonic() - self._since > _HUNG)
 
     def read(self) -> list[Done]:
         """What is there of an answer; the job's code once it is whole. Raises what the compiler raised."""
@@ -218,8 +229,12 @@ class _Worker:
         """End it."""
         self._close_pipes()
         if self.job is not None or not self.idle:
-            self._process.terminate()  # nobody waits for what it compiles
-        self._process.wait()
+            self._process.kill()  # nobody waits for what it compiles; and one that is stopped hears of nothing else
+        try:
+            self._process.wait(_LEAVING)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
 
     def _close_pipes(self) -> None:
         process = self._process

@@ -1,7 +1,8 @@
 """Code for many kernels: what the cache has of it, and the rest compiled by as many processes as pay.
 
 Two builds that need the same kernels at a time share the work: each compiles those whose lock it gets, and takes the
-others from the cache when they are there.
+others from the cache when they are there. Where these do not come, since the other build is stopped, it compiles them
+too.
 """
 
 from __future__ import annotations
@@ -61,14 +62,17 @@ class KernelCompiler:
         return [found[job] for job in jobs]
 
     def _compile(self, missing: deque[Job], found: dict[Job, bytes], claims: dict[Job, Claim], crew: Crew) -> None:
-        total, start = len(missing), time.monotonic()
+        total = len(missing)
+        got = time.monotonic()  # when a claim was had last: the sign that other builds go on
         done: list[Done] = []
         while True:
             tries = len(missing)
             while missing and tries and crew.free:
                 job = missing.popleft()
                 claim = self.cache.claim(job.kind, job.fields)
-                if claim is None and time.monotonic() - start < PATIENCE:
+                if claim is not None:
+                    got = time.monotonic()
+                elif time.monotonic() - got < PATIENCE:
                     missing.append(job)  # another build compiles it now
                     tries -= 1
                     continue

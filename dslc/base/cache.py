@@ -13,10 +13,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -24,11 +23,15 @@ from typing import Final
 from dslc.base.cache_entry import LARGEST, LOCK, NAME, OVERHEAD, Field, key_of, lock_of, name_of, pack, unpack
 from dslc.base.errors import DslcWarning, ResourceError
 from dslc.base.failpoint import fail
-from dslc.base.filelock import FileLock, leads_to
+from dslc.base.filelock import OWNER, FileLock, leads_to
+from dslc.base.opened import Opened
 from dslc.base.publish import publish_bytes, sweep
+from dslc.base.turns import Turn
 
 DEFAULT_LIMIT: Final = 1024  # MiB
-PATIENCE: Final = 120.0  # seconds for which one waits for another process that compiles the same
+#: Seconds for which one waits for another process that compiles the same and gives no sign of life: it may be stopped,
+#: and to compile a thing twice costs little more.
+PATIENCE: Final = 2.0
 _KEPT: Final = 0.75  # of the limit is left by an eviction
 _COUNTER: Final = "runs"  # an empty file whose modification time is the number of the last run
 _SECOND: Final = 10**9
@@ -87,7 +90,7 @@ class Cache:
         self.folder = folder
         self.limit = limit
         self.counts = Counts()
-        self._guard = threading.Lock()
+        self._guard = Turn()
         self._writable = folder is not None
         self._warned = False
         self._run: int | None = None
@@ -124,7 +127,7 @@ class Cache:
         ``again``: a second look after a wait, which is not a second miss.
         """
         found = self._look(kind, fields)
-        with self._guard:
+        with self._guard.hold() as scope, scope:
             self.counts.hits += found is not None
             self.counts.misses += found is None and not again
         return found
@@ -146,7 +149,7 @@ class Cache:
     def put(self, kind: str, fields: Sequence[Field], payload: bytes, *, keep: bool = True) -> None:
         """Keep what was compiled. The caller goes on with its own bytes, whatever comes of this. ``keep=False``: count
         it alone, as code that another compilation may not come to."""
-        with self._guard:
+        with self._guard.hold() as scope, scope:
             self.counts.compiled += 1
         if keep:
             self.note(kind, fields, payload)
@@ -181,8 +184,9 @@ class Cache:
             fail("cache.lock")
             return Claim(lock) if lock.acquire(timeout) else None
         except OSError as error:
-            self._writable = False
-            self._fault(f"the cache {self.folder} takes no locks: {_reason(error)}")
+            if error.errno != errno.ENOLCK:  # what cannot be locked may be compiled twice; it can be kept all the same
+                self._writable = False
+                self._fault(f"the cache {self.folder} takes no locks: {_reason(error)}")
             return Claim(None)
 
     def fetch(self, kind: str, fields: Sequence[Field], make: Callable[[], bytes], timeout: float = PATIENCE) -> bytes:
@@ -224,12 +228,12 @@ class Cache:
         return len(listed), sum(entry.bytes for entry in listed)
 
     def _read(self, path: Path, key: bytes) -> bytes | None:
-        try:
-            fail("cache.read")
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except FileNotFoundError:
-            return None
-        try:
+        with Opened() as scope, scope as files:
+            try:
+                fail("cache.read")
+                fd = files.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except FileNotFoundError:
+                return None
             status = os.fstat(fd)
             sound = stat.S_ISREG(status.st_mode) and _private(status)
             data = _read_all(fd, status.st_size) if sound and status.st_size <= LARGEST + OVERHEAD else b""
@@ -239,49 +243,36 @@ class Cache:
                     _mark(fd, self._this_run(path.parent))
                 return payload
             fail("cache.unlink")
-            if leads_to(str(path), fd) and not stat.S_ISDIR(status.st_mode):  # else another has written it anew
+            if leads_to(str(path), fd) and not stat.S_ISDIR(status.st_mode):  # else another has written it again
                 os.unlink(path)
-        finally:
-            os.close(fd)
         self._fault(f"an entry of the cache was damaged and is made again: {path}")
         return None
 
     def _this_run(self, folder: Path) -> int:
         """One more than the last run, which is what it then is. Two processes may get the same number: no harm."""
-        with self._guard:
+        with self._guard.hold() as scope, scope:
             if self._run is None:
-                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-                fd = os.open(folder / _COUNTER, flags, 0o600)
-                try:
+                with Opened() as outer, outer as files:
+                    fd = files.open(folder / _COUNTER, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
                     last = os.fstat(fd).st_mtime_ns // _SECOND
-                    self._run = last + 1 if 0 <= last < _MOST_RUNS - 1 else 1
-                    _mark(fd, self._run)
-                finally:
-                    os.close(fd)
+                    run = last + 1 if 0 <= last < _MOST_RUNS - 1 else 1
+                    _mark(fd, run)
+                self._run = run
             return self._run
 
     def _make_room(self, folder: Path, added: int) -> None:
         """After a write: evict the least recently used entries when they are more than the limit allows."""
-        with self._guard:
+        with self._guard.hold() as scope, scope:
             first = self._total is None
             self._total = sum(entry.bytes for entry in self.entries()) if self._total is None else self._total + added
             full = self._total > self.limit
         if first:
             _tidy(folder)
         if full:
-            with self._alone(folder) as alone:
-                if alone:
+            # Whoever else evicts now does the same work.
+            with FileLock(folder / ".evict.lock", what="eviction").scope() as lock:
+                if lock.acquire():
                     self._evict(folder)
-
-    @contextmanager
-    def _alone(self, folder: Path) -> Iterator[bool]:
-        """Whether no other process evicts now: it does the same work."""
-        lock = FileLock(folder / ".evict.lock", what="eviction")
-        alone = lock.acquire()
-        try:
-            yield alone
-        finally:
-            lock.release()
 
     def _evict(self, folder: Path) -> None:
         listed = self.entries()
@@ -297,7 +288,7 @@ class Cache:
         self._total = total
 
     def _fault(self, what: str) -> None:
-        with self._guard:
+        with self._guard.hold() as scope, scope:
             self.counts.faults += 1
             first, self._warned = not self._warned, True
         if first:
@@ -330,12 +321,9 @@ def _check_folder(folder: Path) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
         os.mkdir(folder, 0o700)
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if not _private(os.fstat(fd)):
+    with Opened() as scope, scope as files:
+        if not _private(os.fstat(files.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW))):
             raise OSError(errno.EPERM, "it belongs to someone else, or others may write to it")
-    finally:
-        os.close(fd)
 
 
 def _private(status: os.stat_result) -> bool:
@@ -346,10 +334,10 @@ def _tidy(folder: Path) -> None:
     """Remove temps and locks of processes that are no more."""
     sweep(folder)
     for name in os.listdir(folder):
-        if LOCK.fullmatch(name):
-            lock = FileLock(folder / name, what="compilation")
-            if lock.acquire():
-                lock.release()
+        lock_name = name.removesuffix(OWNER)
+        if LOCK.fullmatch(lock_name):
+            with FileLock(folder / lock_name, what="compilation").scope() as lock:
+                lock.acquire()
 
 
 def _reason(error: OSError | ResourceError) -> str:

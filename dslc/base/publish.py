@@ -1,6 +1,7 @@
 """How a file gets its final name: whole, durable, or not at all. No other code makes final names.
 
-1. A temp is made beside the target and locked with flock, so that a sweeper knows the living from the dead.
+1. A temp is made next to the target and locked with flock, so that a sweeper knows the living from the dead. Where the
+   file system has no locks, its name says which process it belongs to.
 2. Each file is written in full and fsynced, the commit file last. On any error the temps go and the targets stay.
 3. The caller's ``verify`` may read a temp back.
 4. os.replace, the commit file last; 5. the folder is fsynced; 6. temps of dead writers are swept.
@@ -22,15 +23,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
+from dslc.base import owner
 from dslc.base.errors import ResourceError
 from dslc.base.failpoint import fail
 from dslc.base.filelock import FileLock, leads_to, try_flock
+from dslc.base.opened import Opened
 
 LOCK_NAME: Final = ".dslc-lock"
-TEMP: Final = re.compile(r"\.dslc-[0-9a-f]{16}\.tmp")
+TEMP: Final = re.compile(r"\.dslc-[0-9a-f]{16}(?:-([0-9]+-[0-9]+-[0-9a-f]{8}-[0-9a-f]{8}))?\.tmp")
 _CHUNK: Final = 1 << 20  # bytes per write
 _SLACK: Final = 1 << 16  # bytes beside the content: directory entries, rounding to blocks
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+_LONG: Final = 86400.0  # seconds after which a temp of another machine, without a lock, counts as left behind
 
 
 class Sink(Protocol):
@@ -43,24 +47,30 @@ Content: TypeAlias = bytes | bytearray | memoryview | Callable[[Sink], object]
 
 
 class _Temp:
-    """A locked temp file in an open folder."""
+    """A temp file in an open folder, locked where the file system has locks. ``files`` holds it open."""
 
-    def __init__(self, dir_fd: int, point: str, private: bool) -> None:
+    def __init__(self, files: Opened, dir_fd: int, point: str, private: bool) -> None:
+        self.files = files
         self.dir_fd = dir_fd
         self.point = point
         fail(f"{point}.create")
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        locks: bool | None = True
         while True:
-            self.name = f".dslc-{secrets.token_hex(8)}.tmp"
-            self.fd = os.open(self.name, flags, 0o600 if private else 0o666, dir_fd=dir_fd)
-            # Between open and flock a sweeper may have taken it for dead: then make another.
+            whose = "" if locks is not None else "-" + owner.me().replace(" ", "-")
+            self.name = f".dslc-{secrets.token_hex(8)}{whose}.tmp"
+            self.fd = files.open(self.name, flags, 0o600 if private else 0o666, dir_fd=dir_fd)
+            if whose:
+                return
             try:
-                if try_flock(self.fd) and leads_to(self.name, self.fd, dir_fd):
+                locks = try_flock(self.fd)
+                # Between open and flock a sweeper may have taken it for dead: then make another.
+                if locks and leads_to(self.name, self.fd, dir_fd):
                     return
             except BaseException:
                 self.discard()
                 raise
-            os.close(self.fd)
+            self.discard()
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
         rest = memoryview(data).cast("B")
@@ -83,12 +93,11 @@ class _Temp:
 
     def close(self) -> None:
         """Let go of the lock."""
-        fd, self.fd = self.fd, -1
-        os.close(fd)
+        self.files.close(self.fd)
 
     def discard(self) -> None:
         """Remove it if it still has its temp name, and let go of the lock; nothing when it is closed."""
-        if self.fd < 0:
+        if self.fd not in self.files:
             return
         try:
             if leads_to(self.name, self.fd, self.dir_fd):
@@ -115,10 +124,12 @@ def publish_bytes(
     better swept now and then. Raises ResourceError R402 or R405.
     """
     target = Path(path)
-    with _opened(target.parent) as dir_fd, _uncommitted(target):
+    with Opened() as scope, scope as files, _uncommitted(target):
+        dir_fd = _opened(files, target.parent)
         _check_name(target.name)
-        files = {target.name: content}
-        _publish(dir_fd, target.parent, files, target.name, point, size_hint, verify, private, tidy)
+        _publish(
+            files, dir_fd, target.parent, {target.name: content}, target.name, point, size_hint, verify, private, tidy
+        )
 
 
 def publish_files(
@@ -142,18 +153,19 @@ def publish_files(
         raise AssertionError(f"the commit file {commit!r} is not among {sorted(files)}")
     root = Path(folder)
     if lock is None:
-        with folder_lock(root, timeout=timeout) as taken:
+        with folder_lock(root, timeout=timeout).scope() as outer, outer as taken:
             publish_files(
                 root, files, commit, point=point, size_hint=size_hint, verify=verify, lock=taken
             )  # fmt: skip
         return
     if not lock.held or lock.path != root / LOCK_NAME:
         raise AssertionError(f"not the held lock of {root}: {lock.path}")
-    with _opened(root) as dir_fd, _uncommitted(root / commit):
+    with Opened() as scope, scope as opened, _uncommitted(root / commit):
+        dir_fd = _opened(opened, root)
         for name in files:
             _check_name(name)
         ordered = {name: files[name] for name in [*sorted(set(files) - {commit}), commit]}
-        _publish(dir_fd, root, ordered, commit, point, size_hint, verify, private=False)
+        _publish(opened, dir_fd, root, ordered, commit, point, size_hint, verify, private=False)
 
 
 def folder_lock(folder: str | os.PathLike[str], *, what: str = "build", timeout: float = 0.0) -> FileLock:
@@ -163,12 +175,12 @@ def folder_lock(folder: str | os.PathLike[str], *, what: str = "build", timeout:
 
 def sweep(folder: str | os.PathLike[str]) -> tuple[int, int]:
     """Remove the temps of dead writers from a folder: (removed, left because alive or not removable)."""
-    with _opened(Path(folder)) as dir_fd:
-        return _sweep(dir_fd)
+    with Opened() as scope, scope as files:
+        return _sweep(_opened(files, Path(folder)))
 
 
 def _publish(
-    dir_fd: int, root: Path, files: Mapping[str, Content], commit: str, point: str, size_hint: int,
+    opened: Opened, dir_fd: int, root: Path, files: Mapping[str, Content], commit: str, point: str, size_hint: int,
     verify: Callable[[Path], object] | None, private: bool, tidy: bool = True,
 ) -> None:  # fmt: skip
     sizes = sum(memoryview(c).nbytes for c in files.values() if not callable(c))
@@ -176,7 +188,7 @@ def _publish(
     temps: dict[str, _Temp] = {}
     try:
         for name, content in files.items():
-            temp = temps[name] = _Temp(dir_fd, point, private)
+            temp = temps[name] = _Temp(opened, dir_fd, point, private)
             if callable(content):
                 content(temp)
             else:
@@ -226,16 +238,12 @@ def _rename(temps: Mapping[str, _Temp], commit: Path) -> None:
         done.append(name)
 
 
-@contextmanager
-def _opened(folder: Path) -> Iterator[int]:
+def _opened(files: Opened, folder: Path) -> int:
+    """The folder's descriptor. ResourceError R402."""
     try:
-        dir_fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        return files.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         raise _not_committed(error, folder) from error
-    try:
-        yield dir_fd
-    finally:
-        os.close(dir_fd)
 
 
 @contextmanager
@@ -297,11 +305,23 @@ def _sweep(dir_fd: int) -> tuple[int, int]:
 
 
 def _remove_if_dead(dir_fd: int, name: str) -> bool:
-    fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
-    try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode) or not try_flock(fd) or not leads_to(name, fd, dir_fd):
+    match = TEMP.fullmatch(name)
+    whose = match[1] if match is not None else None
+    with Opened() as scope, scope as files:
+        fd = files.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return False
+        # One that names its process is not locked. One that does not was made where there are locks: without them
+        # nothing is known of it.
+        dead = _is_left(dir_fd, fd, whose) if whose is not None else try_flock(fd)
+        if not dead or not leads_to(name, fd, dir_fd):
             return False
         os.unlink(name, dir_fd=dir_fd)
         return True
-    finally:
-        os.close(fd)
+
+
+def _is_left(dir_fd: int, fd: int, whose: str) -> bool:
+    """Whether a temp's process is gone. Of another machine's that is not known, but its age is, by the clock of the
+    file system, since the folder has just changed."""
+    age = os.fstat(dir_fd).st_mtime - os.fstat(fd).st_mtime
+    return owner.gone(whose.replace("-", " ")) or age > _LONG

@@ -296,7 +296,7 @@ def publish(
     try:
         if not force:
             _check_owner(folder, name, checked.name)
-        with folder_lock(folder) as lock:
+        with folder_lock(folder).scope() as scope, scope as lock:
             result = finished(checked, options, progress, cache, anew=anew)
             register.note(cache, artifact_id(result.files[f"{name}.dslc"]))
             publish_files(folder, result.files, commit=f"{name}.dslc", lock=lock)

@@ -95,11 +95,11 @@ class TrainStep(Call):
     ) -> StepResult:
         """Run the step; loss and metrics are means over its micro-batches. ``state`` is torn if this raises halfway."""
         runs: list[Outputs] = []
+        number, count = state.step, self.train.accumulate
         for bound in self.feed(context, program, arrays, scalars):
-            outputs = bound.run(before_writing=state.tear)
+            outputs = bound.run(state.change(number, last=len(runs) == count - 1))
             late = isinstance(outputs, LateOutputs)
             runs.append(outputs if late else [(name, kind, view.copy()) for name, kind, view in outputs])
-        state.torn = False
         step = int(scalars["step"])
         return self.late(runs, step, state) if late else _step_result(runs, step, state.forward_order)
 

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from operator import setitem
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from dslc.base.errors import ArtifactError, EnvironmentFault
-from dslc.runtime.backend import Measured
+from dslc.base.turns import unbroken
+from dslc.runtime.backend import Change, Measured
 from dslc.runtime.cpu.timing import machine_roof
 from dslc.runtime.dtypes import name_of, numpy_dtype
 from dslc.runtime.instructions import BulkBegin, BulkEnd, Copy, Fill, Kernel, Reference, accesses
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
 Array: TypeAlias = "NDArray[Any]"
 Meaning: TypeAlias = Callable[[Sequence[Array], Mapping[str, Any]], Sequence[Array]]
 Meanings: TypeAlias = Mapping[str, Meaning]
-Step: TypeAlias = Callable[[], None]
+Step: TypeAlias = "Callable[[], object] | CommandList"
 
 
 def _view(buffer: Buffer, regions: Mapping[str, NDArray[np.uint8]]) -> Array:
@@ -46,6 +50,11 @@ def _read_only(view: Array) -> Array:
     copy = view[...]
     copy.flags.writeable = False
     return copy
+
+
+def _quiet() -> AbstractContextManager[Any]:
+    """Within which numpy does not warn of values that are not finite."""
+    return np.errstate(all="ignore")
 
 
 def _described(view: Array) -> str:
@@ -144,6 +153,8 @@ class BoundPlan:
                 self._constants.append((target, raw.view(target.dtype).reshape(target.shape)))
         self._reading: list[Step] = []  # all steps before the first one that writes the state
         self._writing: list[Step] = []
+        # only ops in numpy compute with numpy, which would warn of values that are not finite
+        self._quiet = any(isinstance(i, Reference) for i in plan.instructions)
         for instruction in plan.instructions:
             changes = any(plan.buffers[b].region == "state" for b in accesses(instruction)[1])
             if (changes and not self._writing) or not isinstance(instruction, Kernel | BulkBegin | BulkEnd):
@@ -167,33 +178,37 @@ class BoundPlan:
         """Write the step block: a value for each scalar that the plan reads. ``seed`` is u64, stored as its bits."""
         self._step_block.write(self._io, 0, values)
 
-    def run(self, before_writing: Callable[[], None] | None = None) -> tuple[tuple[str, str, Array], ...]:
+    def run(self, change: Change | None = None) -> tuple[tuple[str, str, Array], ...]:
         """Run all instructions in order; the outputs. Non-finite values are data here; numpy does not warn of them.
 
-        ``before_writing`` is called before the first instruction that writes the state: where one before it raises, the
-        state is whole.
+        An error or an interrupt before the first instruction that writes the state leaves it whole. From there on an
+        interrupt waits for the end of the run, unless ops in numpy are to follow.
         """
-        with np.errstate(all="ignore"):
-            for step in self._reading:
-                step()
-            if before_writing is not None:
-                before_writing()
-            for step in self._writing:
-                step()
+        with _quiet() if self._quiet else nullcontext():
+            self._run(self._reading)
+            self._run(self._writing if change is None else [change.begin, *self._writing, change.end])
         return self.outputs
+
+    def _run(self, steps: Sequence[Step]) -> None:
+        if self._objects is None:  # no kernels
+            unbroken(steps)  # type: ignore[arg-type]
+        else:
+            from dslc.runtime.cpu.native import run
+
+            run(steps)
 
     def watch(self, see: Callable[[str, str, Sequence[Array]], None]) -> None:
         """Run all instructions, each by itself; after it, ``see`` gets its name, its node and what it has written.
 
         Bits are those of ``run``. What ``see`` raises ends the run in the middle.
         """
-        with np.errstate(all="ignore"):
+        with _quiet():
             for instruction in self._plan.instructions:
                 self._open = None  # no instruction joins the one before
                 step = self._bind(instruction)
                 if step is None:
                     continue
-                step()
+                self._run([step])
                 name = instruction.op if isinstance(instruction, Reference) else type(instruction).__name__.lower()
                 where = self._where(instruction.where) if hasattr(instruction, "where") else self.name
                 see(name, where, [self._views[index] for index in accesses(instruction)[1]])
@@ -207,11 +222,11 @@ class BoundPlan:
             if step is not None:
                 alone.append((index, step))
         times: dict[int, list[float]] = {index: [] for index, _ in alone}
-        with np.errstate(all="ignore"):
+        with _quiet():
             for _ in range(rounds):
                 for index, step in alone:
                     begun = time.perf_counter()
-                    step()
+                    self._run([step])
                     times[index].append(time.perf_counter() - begun)
         return Measured(times, machine_roof())
 
@@ -294,7 +309,7 @@ class BoundPlan:
 
             self._open = CommandList(self._objects)
         self._open.add(kernel.symbol, arguments, kernel.grid[0])
-        return self._open.run if fresh else None
+        return self._open if fresh else None
 
     def _bind_copy(self, instruction: Copy) -> Step:
         where = self._where(instruction.where)
@@ -306,7 +321,7 @@ class BoundPlan:
                 place=where,
             )
         source = source.reshape(target.shape)
-        return lambda: np.copyto(target, source)
+        return partial(setitem, target, ..., source)
 
     def _bind_fill(self, instruction: Fill) -> Step:
         where = self._where(instruction.where)
@@ -315,4 +330,4 @@ class BoundPlan:
         if pattern.size == 0 or target.size % pattern.size:
             raise ArtifactError("R301", f"a fill of {target.size} bytes with a pattern of {pattern.size}", place=where)
         rows = target.reshape(-1, pattern.size)
-        return lambda: np.copyto(rows, pattern)
+        return partial(setitem, rows, ..., pattern)

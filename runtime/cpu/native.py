@@ -11,12 +11,15 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property, partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
 from dslc.base.errors import InputError
+from dslc.base.turns import Turn, unbroken
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,13 +30,14 @@ MOST_THREADS: Final = 64
 _WORTH: Final = 64  # tasks of a list from which on helpers are woken; a task is some microseconds
 _WIDEST_WAVE: Final = 256  # arguments, so that finding waves takes time linear in kernels
 _LINE: Final = 8  # words of a cache line
+Call: TypeAlias = Callable[[], object]
 _RUN: Final = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64
 )
 
 
 class CommandList:
-    """Kernels to be run in order. ``run`` may not be called by two threads at a time."""
+    """Kernels to be run in order. Not for two threads at a time."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects  # the code lives as long as the list
@@ -41,11 +45,10 @@ class CommandList:
         self._wave = _Wave()
         self._args: list[NDArray[np.uint64]] = []
         self._views: list[NDArray[Any]] = []
-        self._table: NDArray[np.int64] | None = None
 
     def add(self, symbol: str, arguments: Sequence[tuple[NDArray[Any], bool]], tasks: int) -> None:
         """A kernel with the views that are its arguments; of each, whether it is written."""
-        assert self._table is None, "the list has run"
+        assert "job" not in self.__dict__, "the list has run"
         views = [view for view, _ in arguments]
         pointers = np.array([a.ctypes.data for a in views], np.uint64)
         self._args.append(pointers)
@@ -53,12 +56,32 @@ class CommandList:
         waits = not self._wave.takes(*([_bytes(v) for v, w in arguments if w is written] for written in (False, True)))
         self._rows.append((self._objects.address(symbol), pointers.ctypes.data, tasks, waits))
 
-    def run(self) -> None:
-        """All kernels, one after the other where one reads or writes what another writes."""
-        if self._table is None:
-            self._table = np.array(self._rows, np.int64).reshape(-1, 4)
-            self._wide = sum(row[2] for row in self._rows if row[2] > 1) >= _WORTH
-        team().run(self._objects, self._table, self._wide)
+    @cached_property
+    def job(self) -> Job:
+        """The kernels as they are run: one after the other where one reads or writes what another writes."""
+        return Job(self._objects, np.array(self._rows, np.int64).reshape(-1, 4))
+
+
+class Job:
+    """A list's commands, i64 [commands, 4], and the code that runs them. ``tasks`` of all; ``wide``: worth helpers."""
+
+    def __init__(self, objects: Objects, table: NDArray[np.int64]) -> None:
+        self.objects, self.table = objects, table
+        self.call = _RUN(objects.driver)
+        self.tasks = int(table[:, 2].sum())
+        self.wide = int(table[table[:, 2] > 1, 2].sum()) >= _WORTH
+        #: Runs the commands without helpers, as one C function.
+        self.alone: Call = partial(self.call, table.ctypes.data, len(table), None, 0, 0, 1)
+
+
+def run(steps: Sequence[Call | CommandList]) -> None:
+    """Run the steps in order, with the process's team where one is worth it. Where all of them are lists or C
+    functions, no interrupt comes between them."""
+    found = [step.job if isinstance(step, CommandList) else step for step in steps]
+    if any(isinstance(step, Job) and step.wide for step in found):
+        team().run(found)
+    else:
+        unbroken(step.alone if isinstance(step, Job) else step for step in found)
 
 
 def _bytes(view: NDArray[Any]) -> range:
@@ -92,14 +115,13 @@ def _meet(these: Sequence[range], those: Sequence[range]) -> bool:
 class Team:
     """``threads`` in all: the caller and helpers, which start with the first list that is worth it.
 
-    One list runs with helpers at a time; a caller that finds them busy runs its list alone.
+    One caller has the helpers at a time; one that finds them busy runs its lists alone.
     """
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._busy = threading.Lock()
-        self._wake: list[threading.Lock] = []
-        self._job: tuple[Objects, NDArray[np.int64], int] | None = None
+        self._busy = Turn()
+        self._wake: list[SimpleQueue[tuple[Job, int]]] = []
         give = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value
         assert give is not None
         # what the driver shares: {tasks done, the address of sched_yield}, and a line for each thread
@@ -107,49 +129,49 @@ class Team:
         self._shared = self._block[-self._block.ctypes.data // 8 % _LINE :]
         self._shared[1] = give
 
-    def run(self, objects: Objects, table: NDArray[np.int64], wide: bool) -> None:
-        """Runs the commands of ``table``, i64 [commands, 4], through the driver of ``objects``."""
-        call = _RUN(objects.driver)
-        place, count = table.ctypes.data, len(table)
-        if not wide or not count or self.threads == 1 or not self._busy.acquire(blocking=False):
-            call(place, count, None, 0, 0, 1)
-            return
-        try:
-            self._start()
-            base = int(self._shared[0])  # nothing runs: it holds still
-            self._job = (objects, table, base)
-            try:
-                for lock in self._wake:
-                    if lock.locked():  # else it still has to wake for an earlier run
-                        lock.release()
-            finally:  # an interrupt must not leave a run to the helpers, who do not wait for its end
-                call(place, count, self._shared.ctypes.data, base, 0, self.threads)
-                self._job = None
-        finally:
-            self._busy.release()
+    def run(self, steps: Sequence[Call | Job]) -> None:
+        """Run the steps in order; wide jobs with the helpers, if nobody else has them."""
+        with self._busy.hold_now() as scope, scope as ours:
+            helped = ours and self.threads > 1
+            if helped:
+                self._start()
+            calls: list[Call] = []
+            base = int(self._shared[0])  # nothing of ours runs: it holds still
+            for step in steps:
+                if not isinstance(step, Job):
+                    calls.append(step)
+                elif not helped or not step.wide:
+                    calls.append(step.alone)
+                else:
+                    calls += self._together(step, base)
+                    base += step.tasks
+            # A job that was given to helpers is always run by the caller too, who waits for its end.
+            unbroken(calls)
+
+    def _together(self, job: Job, base: int) -> Iterator[Call]:
+        """Wake the helpers with a job, and run it; C functions."""
+        for queue in self._wake:
+            yield partial(queue.put, (job, base))
+        yield partial(job.call, job.table.ctypes.data, len(job.table), self._shared.ctypes.data, base, 0, self.threads)
 
     def _start(self) -> None:
         while len(self._wake) < self.threads - 1:
-            lock = threading.Lock()
-            lock.acquire()
+            queue: SimpleQueue[tuple[Job, int]] = SimpleQueue()
             lane = len(self._wake) + 1
-            helper = threading.Thread(target=self._help, args=(lane, lock), name=f"dslc-{lane}", daemon=True)
+            helper = threading.Thread(target=self._help, args=(lane, queue), name=f"dslc-{lane}", daemon=True)
             helper.start()  # before it is counted: where no thread can be had, the next call tries again
-            self._wake.append(lock)
+            self._wake.append(queue)
 
-    def _help(self, lane: int, lock: threading.Lock) -> None:
-        shared, seen = self._shared.ctypes.data, -1
+    def _help(self, lane: int, queue: SimpleQueue[tuple[Job, int]]) -> None:
+        shared = self._shared.ctypes.data
         while True:
-            lock.acquire()
-            job = self._job
-            if job is None or job[2] == seen:
-                continue  # woken twice
-            objects, table, base = job
-            seen = base
-            _RUN(objects.driver)(table.ctypes.data, len(table), shared, base, lane, self.threads)
+            job, base = queue.get()
+            while not queue.empty():  # the caller has done the earlier ones long ago
+                job, base = queue.get()
+            job.call(job.table.ctypes.data, len(job.table), shared, base, lane, self.threads)
             # The caller may be done, and let go of code and table, while this thread is still in them: it holds both
             # until it has left.
-            del job, objects, table
+            del job
 
 
 def thread_count() -> int:
@@ -164,24 +186,25 @@ def thread_count() -> int:
     return int(asked)
 
 
-_team: Team | None = None
-_making = threading.Lock()
+class _Process:
+    """What the process has; a forked child, which has none of its parent's threads, has another."""
+
+    def __init__(self) -> None:
+        self.teams: dict[int, Team] = {}
+
+
+_process = _Process()
 
 
 def team() -> Team:
     """The process's team."""
-    global _team
-    if _team is None:
-        with _making:
-            if _team is None:
-                _team = Team(thread_count())
-    return _team
+    found = _process.teams.get(0)
+    return found if found is not None else _process.teams.setdefault(0, Team(thread_count()))
 
 
 def _forget() -> None:
-    """A forked child has none of its parent's threads."""
-    global _team, _making
-    _team, _making = None, threading.Lock()
+    global _process
+    _process = _Process()
 
 
 os.register_at_fork(after_in_child=_forget)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -63,16 +63,26 @@ class DeviceState:
         if out.nbytes:
             with self._device as device:
                 self._wait()  # a copy of pageable memory would wait within the driver
-                device.driver.copy_out(out.ctypes.data, self.address + offset, out.nbytes, self._stream)
-                device.driver.synchronise(self._stream)
+                with self._finished():
+                    device.driver.copy_out(out.ctypes.data, self.address + offset, out.nbytes, self._stream)
 
     def write(self, offset: int, values: NDArray[Any]) -> None:
         if values.nbytes:
             dense = np.ascontiguousarray(values)
             with self._device as device:
                 self._wait()
-                device.driver.copy_in(self.address + offset, dense.ctypes.data, dense.nbytes, self._stream)
-                device.driver.synchronise(self._stream)
+                with self._finished():
+                    device.driver.copy_in(self.address + offset, dense.ctypes.data, dense.nbytes, self._stream)
+
+    @contextmanager
+    def _finished(self) -> Iterator[None]:
+        """Wait for the copy, after an interrupt too: the memory on the host is its owner's when we are back."""
+        try:
+            yield
+            self._device.driver.synchronise(self._stream)
+        except KeyboardInterrupt:
+            self._device.driver.synchronise(self._stream)
+            raise
 
 
 class CudaBackend:
@@ -150,6 +160,7 @@ class CudaBackend:
             warnings.warn(DslcWarning("W007", said), stacklevel=6)
 
     def check(self) -> None:
+        self._device.mend()
         if self._device.driver.lost is not None:
             raise faults.again(self._device.driver.lost, self.name)
 
@@ -184,6 +195,7 @@ class CudaBackend:
 
     def close(self) -> None:
         """Wait for what runs and let go of everything; memory goes back to the pool."""
+        self._device.mend()
         if not self._forgotten.alive:
             return
         # A GPU that is lost cannot be entered any more, and has nothing to be given back.

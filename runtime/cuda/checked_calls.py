@@ -7,9 +7,12 @@ nothing: the context is dead and takes all of it along.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from dslc.base.errors import DslcError
+from dslc.base.turns import unbroken
 from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.waiting import comes_true
 
@@ -32,6 +35,18 @@ class CheckedCalls:
         if answer[0]:
             raise self._fault(name, int(answer[0]))
         return answer[1] if len(answer) == 2 else answer[1:]
+
+    def _call_between(self, before: Callable[[], None], after: Callable[[], None], name: str, *args: Any) -> None:
+        """``before``, the call and ``after``, all of them C functions, without an interrupt between them; ``before``
+        again where the call fails."""
+        if self.lost is not None:
+            raise faults.again(self.lost, name)
+        answers: list[Any] = []
+        made = map(getattr(self._binding, name), *((arg,) for arg in args))
+        unbroken((before, partial(answers.extend, made), after))
+        if answers[0][0]:
+            before()
+            raise self._fault(name, int(answers[0][0]))
 
     def _let_go(self, name: str, *args: Any) -> None:
         if self.lost is None:

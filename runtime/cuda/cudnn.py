@@ -6,12 +6,12 @@ inside, compiles nothing and works in the memory that there is.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dslc.base.errors import EnvironmentFault
+from dslc.base.turns import Turn
 from dslc.runtime.cuda.cublaslt import load_cublaslt, version_text
 from dslc.runtime.cuda.prepared import Choice
 
@@ -76,7 +76,7 @@ class Cudnn:
 
     def __init__(self, module: Any) -> None:
         self.module = module
-        self._lock = threading.Lock()  # the handle holds the stream of the call that is under way
+        self._turn = Turn()  # the handle holds the stream of the call that is under way
         self._handle = module.create_handle()
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class Cudnn:
         graph.deserialize(self._handle, list(plan))
 
     def execute(self, graph: Any, operands: Mapping[int, int], workspace: int, stream: Any) -> None:
-        with self._lock:
+        with self._turn.hold() as scope, scope:
             self.module.set_stream(handle=self._handle, stream=int(stream))
             graph.execute(dict(operands), workspace, handle=self._handle)
 

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from dslc.base.errors import EnvironmentFault, InputError
+from dslc.base.turns import Turn
 from dslc.runtime import fork
 from dslc.runtime.cuda.driver import Driver, load_driver
 from dslc.runtime.cuda.pool import MemoryInfo, MemoryPool
@@ -51,7 +52,8 @@ class Device:
         self.pool = MemoryPool(driver, str(self))
         self._left: deque[Callable[[], None]] = deque()
         self._inbox: Any = None
-        self._lock = threading.Lock()
+        self._turn = Turn()
+        self._threads = threading.local()
 
     def __str__(self) -> str:
         return f"gpu:{self.index}"
@@ -59,7 +61,7 @@ class Device:
     def __enter__(self) -> Self:
         if fork.is_child(self._born):
             fork.refuse_child(self._born, f"the GPU {self.index}")
-        self.driver.push(self.context)
+        self.driver.push(self.context, self._pushed)
         while self._left:
             try:
                 let_go = self._left.popleft()
@@ -71,7 +73,19 @@ class Device:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.driver.pop()
+        if self._pushed:
+            self.driver.pop(self._pushed)
+
+    @property
+    def _pushed(self) -> list[Any]:
+        """What this thread has made current and has not taken back."""
+        found: list[Any] | None = getattr(self._threads, "pushed", None)
+        return self._threads.__dict__.setdefault("pushed", []) if found is None else found
+
+    def mend(self) -> None:
+        """Take back what an interrupt has kept this thread from taking back; not within ``with device``."""
+        while self._pushed:
+            self.driver.pop(self._pushed)
 
     @property
     def target(self) -> str:
@@ -90,7 +104,7 @@ class Device:
     @property
     def inbox(self) -> Any:
         """The stream on which arrays of other libraries are made ready. The context is current."""
-        with self._lock:
+        with self._turn.hold() as scope, scope:
             if self._inbox is None:
                 self._inbox = self.driver.stream()
             return self._inbox
@@ -120,7 +134,7 @@ class _Machine:
 
     def __init__(self) -> None:
         self.born = fork.generation()
-        self.lock = threading.Lock()
+        self.turn = Turn()
         self.driver: Driver | None = None
         self.devices: dict[int, Device] = {}
 
@@ -131,7 +145,7 @@ _machine = _Machine()
 def driver() -> Driver:
     """The driver of this process, loaded at the first call. EnvironmentFault R201 where there is none."""
     machine = _of_process()
-    with machine.lock:
+    with machine.turn.hold() as scope, scope:
         if machine.driver is None:
             machine.driver = load_driver()
         return machine.driver
@@ -140,7 +154,7 @@ def driver() -> Driver:
 def device(index: int = 0) -> Device:
     """The GPU of this number, opened at the first call. EnvironmentFault R201 where there is none."""
     found, machine = driver(), _of_process()
-    with machine.lock:
+    with machine.turn.hold() as scope, scope:
         if index not in machine.devices:
             count = found.device_count()
             if index >= count:

@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
+from operator import call
 from typing import Any, Final
 
 from dslc.base.errors import DslcError, EnvironmentFault
+from dslc.base.turns import unbroken
+from dslc.runtime.backend import Change
+from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.arguments import Arguments
 from dslc.runtime.cuda.checked_calls import CheckedCalls
 from dslc.runtime.cuda.waiting import patience
@@ -70,11 +75,25 @@ class Driver(CheckedCalls):
     def release(self, device: Any) -> None:
         self._let_go("cuDevicePrimaryCtxRelease", device)
 
-    def push(self, context: Any) -> None:
-        self._call("cuCtxPushCurrent", context)
+    def push(self, context: Any, pushed: list[Any]) -> None:
+        """Make a context current on this thread, and note that in the same step."""
+        if self.lost is not None:
+            raise faults.again(self.lost, "cuCtxPushCurrent")
+        pushed.extend(map(self._binding.cuCtxPushCurrent, (context,)))
+        code = int(pushed[-1][0])
+        if code:
+            pushed.pop()
+            raise self._fault("cuCtxPushCurrent", code)
 
-    def pop(self) -> None:
-        self._let_go("cuCtxPopCurrent")
+    def pop(self, pushed: list[Any]) -> None:
+        """Take back the last one that was noted."""
+        if self.lost is not None:
+            pushed.clear()
+            return
+        answers: list[Any] = []
+        unbroken((pushed.pop, partial(answers.extend, map(call, (self._binding.cuCtxPopCurrent,)))))
+        if answers[0][0]:
+            raise self._fault("cuCtxPopCurrent", int(answers[0][0]))
 
     # Memory, on the current context
 
@@ -275,8 +294,12 @@ class Driver(CheckedCalls):
         """Bring the graph to the device, so that its first launch costs no more than later ones."""
         self._call("cuGraphUpload", executable, stream)
 
-    def launch_graph(self, executable: Any, stream: Any) -> None:
-        self._call("cuGraphLaunch", executable, stream)
+    def launch_graph(self, executable: Any, stream: Any, change: Change | None = None) -> None:
+        """``change``: of the state, by this graph alone."""
+        if change is None:
+            self._call("cuGraphLaunch", executable, stream)
+        else:
+            self._call_between(change.begin, change.end, "cuGraphLaunch", executable, stream)
 
 
 def load_driver() -> Driver:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dslc.base.errors import DslcError
-from dslc.runtime.backend import Measured, OnDevice
+from dslc.runtime.backend import Change, Measured, OnDevice
 from dslc.runtime.cuda.arrays import DeviceArray
 from dslc.runtime.cuda.binding import Binder, Group, steps_of
 from dslc.runtime.cuda.graph import Bulk, Join, Placed
@@ -105,7 +105,11 @@ class DevicePlan:
             (first.binder.address(c.buffer), constants(c.blob)[c.offset : c.offset + plan.buffers[c.buffer].bytes])
             for c in plan.constants
         ]
-        self._writes_state = any(g.writes_state for g in first.groups)
+        writers = [number for number, group in enumerate(first.groups) if group.writes_state]
+        self._writes_state = bool(writers)
+        # the groups between which the state is torn; of a plan that writes nothing the last one ends its change
+        last = len(first.groups) - 1
+        self._first_write, self._last_write = (writers[0], writers[-1]) if writers else (last, last)
         self._slot, self._frame = lane.slots[0], 0
 
     # Before a run
@@ -155,13 +159,13 @@ class DevicePlan:
 
     # Runs
 
-    def run(self, before_writing: Callable[[], None] | None = None) -> DeviceOutputs:
-        [outputs] = self.run_steps(1, before_writing)
+    def run(self, change: Change | None = None) -> DeviceOutputs:
+        [outputs] = self.run_steps(1, () if change is None else (change,))
         return outputs
 
-    def run_steps(self, count: int, before_writing: Callable[[], None] | None = None) -> list[DeviceOutputs]:
+    def run_steps(self, count: int, changes: Sequence[Change] = ()) -> list[DeviceOutputs]:
         slot = self._slot
-        self._start(count, self._copy_out, before_writing)
+        self._start(count, self._copy_out, changes)
         run = RunResults(self._lane, slot, self.name, self._results, count)
         slot.pending = weakref.ref(run)
         return [DeviceOutputs(run, step) for step in range(count)]
@@ -176,23 +180,24 @@ class DevicePlan:
                     source = io.address(port.buffer)
                     self._lane.device.driver.copy(target.address, source, target.nbytes, self._lane.stream)
 
-        self._start(1, fetch, None)
+        self._start(1, fetch, ())
         with self._lane.device:
             self._lane.wait_for(self._slot)
         self._slot.placed.clear()
 
-    def _start(self, count: int, fetch: Callable[[int, int], None], before_writing: Callable[[], None] | None) -> None:
+    def _start(self, count: int, fetch: Callable[[int, int], None], changes: Sequence[Change]) -> None:
         """Submit inputs, steps and ``fetch`` (first step, how many), and mark the end. Where that fails, nothing is
-        under way afterwards."""
+        under way afterwards; and the state, if something was to write it, is torn. After an interrupt it is torn where
+        not all that writes it was submitted."""
         lane, slot = self._lane, self._slot
         bound = self._of_slot[id(slot)]
+        begun = False
         try:
             with lane.device as device:
                 self._send(slot, bound.io, count)
                 if bound.many is not None and count == self.steps:
-                    if before_writing is not None:
-                        before_writing()
-                    bound.many.launch(lane.stream)
+                    begun = bool(changes)
+                    bound.many.launch(lane.stream, Change(changes[0].begin, changes[-1].end) if begun else None)
                     lane.counters.graph_launches += 1
                     fetch(0, count)
                 else:
@@ -200,10 +205,10 @@ class DevicePlan:
                         if step:  # single steps have the first frame
                             frame = bound.io + step * lane.frame
                             device.driver.copy(bound.io, frame, self._input_bytes, lane.stream)
-                        for group in bound.groups:
-                            if group.writes_state and before_writing is not None:
-                                before_writing()
-                            self._submit(group)
+                        change = changes[step] if changes else None
+                        for number, group in enumerate(bound.groups):
+                            begun = begun or (change is not None and group.writes_state)
+                            self._submit(group, self._part(change, number))
                         fetch(step, 1)
                 device.driver.record(slot.done, lane.stream)
                 if self._writes_state:
@@ -212,6 +217,8 @@ class DevicePlan:
         except BaseException as error:
             lane.recover(slot)
             if isinstance(error, DslcError):
+                if begun:
+                    changes[0].begin()
                 error.place = f"{self.name}: {error.place}"
             raise
 
@@ -245,12 +252,20 @@ class DevicePlan:
                 driver.wait_host(slot.arrived)
                 slot.placed.clear()
 
-    def _submit(self, group: Group) -> None:
+    def _part(self, change: Change | None, number: int) -> Change | None:
+        """What the group of this number does of a change of the state: the last of the groups that write ends it."""
+        if change is None or not self._first_write <= number <= self._last_write:
+            return None
+        return change if number == self._last_write else Change(change.begin, change.begin)
+
+    def _submit(self, group: Group, change: Change | None = None) -> None:
         lane = self._lane
         if group.bulk is not None:
-            group.bulk.launch(lane.stream)
+            group.bulk.launch(lane.stream, change)
             lane.counters.graph_launches += 1
             return
+        if change is not None:
+            change.begin()
         for step in group.steps:
             try:
                 step.submit(lane.device, lane.stream)
@@ -260,6 +275,8 @@ class DevicePlan:
             except DslcError as error:
                 error.place = f"{step.where}: {error.place}"
                 raise
+        if change is not None:
+            change.end()
 
     def _copy_out(self, first: int, count: int) -> None:
         """The results of so many steps, to their places in the slot: of one, which has the first frame, or of all."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from dslc.base.errors import DslcError
 
 if TYPE_CHECKING:
+    from dslc.runtime.backend import Change
     from dslc.runtime.cuda.arguments import Arguments
     from dslc.runtime.cuda.device import Device
 
@@ -188,5 +189,6 @@ class Bulk:
             resources.callback(partial(driver.destroy_executable, self._executable))
         driver.upload(self._executable, stream)
 
-    def launch(self, stream: Any) -> None:
-        self._device.driver.launch_graph(self._executable, stream)
+    def launch(self, stream: Any, change: Change | None = None) -> None:
+        """``change``: of the state, by this graph alone."""
+        self._device.driver.launch_graph(self._executable, stream, change)

@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 
 class Pending(Protocol):
-    """Results that still lie in a slot."""
+    """Results that still lie in a slot, unless they are ``settled``."""
+
+    @property
+    def settled(self) -> bool: ...
 
     def settle(self) -> None:
         """Wait for them and take copies: the slot is needed."""
@@ -119,15 +122,18 @@ class Lane:
         """Wait for a slot's run; results that nobody has read yet are copied out of it."""
         waiting = slot.pending() if slot.pending is not None else None
         try:
-            self.wait_for(slot)
             if waiting is not None:
-                waiting.settle()
+                if not waiting.settled:
+                    self.wait_for(slot)
+                    waiting.settle()
+                slot.busy = False
+            self.wait_for(slot)
         except DslcError as error:
             if waiting is not None:
                 waiting.fail(error)
-            raise
-        finally:
             slot.pending = None
+            raise
+        slot.pending = None  # not sooner: an interrupt may come before they are copied
         slot.placed.clear()
 
     def recover(self, slot: Slot) -> None:
@@ -143,12 +149,15 @@ class Lane:
             resources.callback(_drain, self.device, stream)
 
     def wait_for(self, slot: Slot) -> None:
-        if not slot.busy:
-            return
-        if not self.device.driver.done(slot.done):
+        """For who has the lane."""
+        self.see_done(slot)
+        slot.busy = False
+
+    def see_done(self, slot: Slot) -> None:
+        """For any thread: wait for the slot's run."""
+        if slot.busy and not self.device.driver.done(slot.done):
             self.counters.waits += 1
             self.device.driver.wait_host(slot.done)
-        slot.busy = False
 
 
 def _block(device: Device, size: int, resources: ExitStack) -> int:

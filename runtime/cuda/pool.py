@@ -8,12 +8,12 @@ driver first, and a refusal is tried once more after that. Equal requests take e
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import OutOfMemory
+from dslc.base.turns import Turn
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.driver import Driver
@@ -63,7 +63,7 @@ class MemoryPool:
         self._driver = driver
         self._name = name
         self._headroom = headroom
-        self._lock = threading.Lock()
+        self._turn = Turn()
         self._cached: dict[int, list[int]] = defaultdict(list)  # class -> addresses
         self._living: set[int] = set()
         self._used = self._peak = self._allocations = 0
@@ -71,7 +71,7 @@ class MemoryPool:
     def allocate(self, size: int) -> Block:
         """A block of at least one byte, of any content. OutOfMemory R401 with what is free and what the pool holds."""
         room = size_class(size)
-        with self._lock:
+        with self._turn.hold() as scope, scope:
             address = self._cached[room].pop() if self._cached[room] else self._from_driver(size, room)
             self._living.add(address)
             self._used += room
@@ -107,7 +107,7 @@ class MemoryPool:
 
     def free(self, block: Block) -> None:
         """Back into the pool; nothing on the device may use it any more."""
-        with self._lock:
+        with self._turn.hold() as scope, scope:
             if block.address not in self._living:
                 raise AssertionError(f"a block at {block.address:#x} is freed that does not live")
             self._living.remove(block.address)
@@ -116,18 +116,18 @@ class MemoryPool:
 
     def available(self) -> int:
         """Bytes that can be had now: free ones, and cached ones, which can go back to the driver."""
-        with self._lock:
+        with self._turn.hold() as scope, scope:
             return self._driver.memory()[0] + self._cached_bytes()
 
     def info(self) -> MemoryInfo:
-        with self._lock:
+        with self._turn.hold() as scope, scope:
             free, total = self._driver.memory()
             cached = self._cached_bytes()
             return MemoryInfo(free, total, self._used, cached, self._peak, len(self._living), self._allocations)
 
     def release_cached(self) -> None:
         """Give cached blocks back to the driver."""
-        with self._lock:
+        with self._turn.hold() as scope, scope:
             self._release_cached()
 
     def _release_cached(self) -> None:

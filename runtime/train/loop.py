@@ -58,7 +58,7 @@ def train(
         folder = choose_run(config.save.dir, root=config.save.root, resume=resume)
         if folder != config.save.dir and not resume:
             report.line(f"{config.save.dir} holds an earlier run; this one goes to {folder} (--resume goes on with it)")
-        with run_lock(folder):
+        with run_lock(folder).scope() as scope, scope:
             run = Run(config, session, plan, folder, report)
             run.begin(resume)
             try:

@@ -49,11 +49,10 @@ class Kernels:
     def add(self, op: str, attrs: Mapping[str, Any], reads: Sequence[Buffer], writes: Sequence[Buffer]) -> str:
         """A kernel for an op on buffers; its symbol."""
         meaning = self.meanings[op]
+        described = [(numpy_name(b.dtype), b.shape) for b in (*reads, *writes)]  # nothing of ours runs in a kernel
 
         def run(driver: FakeDriver, grid: Any, block: Any, *addresses: int) -> None:
-            views = [
-                driver.array(address, numpy_name(b.dtype), b.shape) for address, b in zip(addresses, (*reads, *writes))
-            ]
+            views = [driver.array(address, dtype, shape) for address, (dtype, shape) in zip(addresses, described)]
             with np.errstate(all="ignore"):
                 results = meaning([v.copy() for v in views[: len(reads)]], attrs)
             for view, result in zip(views[len(reads) :], results, strict=True):

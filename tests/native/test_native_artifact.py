@@ -28,7 +28,7 @@ from dslc.compiler.options import Options
 from dslc.compiler.pipeline import build
 from dslc.runtime.artifact import read_artifact
 from dslc.runtime.cpu import objects
-from dslc.runtime.cpu.native import CommandList, Team, thread_count
+from dslc.runtime.cpu.native import CommandList, Job, Team, thread_count
 from dslc.runtime.load import load as load_alone
 
 MODEL = """\
@@ -237,7 +237,7 @@ def test_every_task_runs_once_and_a_command_that_waits_after_those_before(
     team = Team(threads)
     for _ in range(5):
         counted.clear()
-        team.run(driver, table, True)
+        team.run([Job(driver, table)])
         order = [waves[number - 1] for number, _ in counted]
         assert order == sorted(order)
         assert sorted(counted) == [(n + 1, t) for n, count in enumerate(tasks) for t in range(count)]
@@ -251,13 +251,13 @@ def test_a_thread_that_is_held_up_holds_up_its_own_task_alone(driver: objects.Ob
     def hold(args: int, first: int) -> None:
         if (args, first) == (1, 0):
             end = time.monotonic() + 10
-            while len(counted) < 39 and time.monotonic() < end:
+            while len(counted) < 69 and time.monotonic() < end:
                 time.sleep(0.001)
             seen.append(len(counted))
 
     kernel = counting(counted, hold)
-    Team(2).run(driver, table_of(kernel, [20, 20], [True, False]), True)
-    assert seen == [39] and len(counted) == 40
+    Team(2).run([Job(driver, table_of(kernel, [35, 35], [True, False]))])
+    assert seen == [69] and len(counted) == 70
 
 
 def test_a_run_does_not_need_its_helpers(driver: objects.Objects, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,10 +268,10 @@ def test_a_run_does_not_need_its_helpers(driver: objects.Objects, monkeypatch: p
     team = Team(3)
     late = threading.Event()
     helping = team._help
-    monkeypatch.setattr(team, "_help", lambda lane, lock: late.wait(30) and helping(lane, lock))
+    monkeypatch.setattr(team, "_help", lambda lane, queue: late.wait(30) and helping(lane, queue))
     for turn in range(6):
         counted.clear()
-        team.run(driver, table, True)
+        team.run([Job(driver, table)])
         assert len(counted) == 73
         if turn == 2:
             late.set()

@@ -16,6 +16,7 @@ import pytest
 from line_model import BATCH, FEATURES, MEANINGS, write_line
 
 from dslc.base.errors import DslcError
+from dslc.base.turns import Turns
 from dslc.runtime.load import load
 from dslc.runtime.pool import Pool
 from dslc.runtime.session import Session
@@ -169,19 +170,22 @@ def test_an_exception_gives_the_context_back(line: Path) -> None:
 
 def test_a_pool_that_never_gave_back_would_be_seen() -> None:
     """The control of the tests above: with its return left out, a second caller waits."""
-
-    class Leaky(Pool[int]):
-        def _give(self, contexts: list[int]) -> None:
+    pool = Pool([0])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Turns, "release", lambda turns, hold: None)
+        with pool.shared() as scope, scope:
             pass
 
-    pool = Leaky([0])
-    with pool.shared():
-        pass
-    waiter = threading.Thread(target=lambda: pool.shared().__enter__(), daemon=True)
+    def call() -> None:
+        with pool.shared() as scope, scope:
+            pass
+
+    [lost] = pool._turns.holders.values()
+    waiter = threading.Thread(target=call, daemon=True)
     waiter.start()
     waiter.join(0.05)
     assert waiter.is_alive()
-    Pool._give(pool, [0])
+    lost.release()
     waiter.join(10)
     assert not waiter.is_alive()
 

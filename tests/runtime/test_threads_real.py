@@ -5,9 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -65,9 +65,8 @@ def test_mixed_batches_give_the_bits_of_serial_calls(
 def test_a_context_used_by_two_would_be_seen(lenet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The control: with a pool that hands one context to all, bits differ or a call fails."""
 
-    @contextmanager
-    def unguarded(pool: Pool[object]) -> Iterator[object]:
-        yield pool._all[0]
+    def unguarded(pool: Pool[object]) -> AbstractContextManager[AbstractContextManager[object]]:
+        return nullcontext(nullcontext(pool._all[0]))
 
     with dslc.load(lenet, weights="init", contexts=1) as session:
         monkeypatch.setattr(Pool, "shared", unguarded)

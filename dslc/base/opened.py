@@ -1,0 +1,47 @@
+"""Open descriptors that no interrupt can lose: one is opened and noted in one step, closed and forgotten in one."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from functools import partial
+from types import TracebackType
+
+from dslc.base.turns import unbroken
+
+
+class Opened:
+    """``with Opened() as scope, scope as files: fd = files.open(path, flags)``: closes what is still open at the end,
+    twice, as ``dslc.base.turns`` explains."""
+
+    def __init__(self) -> None:
+        self._open: list[int] = []
+
+    def open(self, path: str | os.PathLike[str], flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        """``os.open``; not inherited by other programs."""
+        self._open.extend(map(partial(os.open, dir_fd=dir_fd), (path,), (flags | os.O_CLOEXEC,), (mode,)))
+        return self._open[-1]
+
+    @property
+    def last(self) -> int:
+        """The one that was opened last."""
+        return self._open[-1]
+
+    def __contains__(self, fd: object) -> bool:
+        return fd in self._open
+
+    def close(self, fd: int) -> None:
+        """Close one; nothing where it is closed."""
+        if fd in self._open:
+            unbroken((partial(self._open.remove, fd), partial(os.close, fd)))
+
+    def close_all(self) -> None:
+        deque(map(os.close, map(self._open.pop, (-1,) * len(self._open))), maxlen=0)
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close_all()

@@ -1,0 +1,206 @@
+"""An interrupt at any point of the runtime's Python: Ctrl-C as a trace function raises it, once, where it is told to.
+
+Points are what ``sys.settrace`` sees in the files of ``runtime/`` and ``dslc/base/``: calls, lines and returns, or each
+instruction of the interpreter. That is more than signals reach: at the last line of a ``with``, before ``__exit__`` is
+called, no signal is raised.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+import dslc
+from dslc.base.errors import DslcError
+from dslc.runtime.session import Session
+
+ROOT = str(Path(dslc.__file__).parent) + "/"
+WATCHED = (ROOT + "runtime/", ROOT + "base/")  # the second is what the first stands on
+PATIENCE = 20.0  # seconds after which a call counts as hung
+
+
+class Strike:
+    """``with Strike(number): ...`` raises KeyboardInterrupt at the point of that number, from 1; 0 only counts.
+
+    ``struck``: where, None if nowhere; ``points``: how many were passed.
+    """
+
+    def __init__(self, number: int = 0, *, opcodes: bool = False) -> None:
+        self.number, self.opcodes = number, opcodes
+        self.points = 0
+        self.struck: str | None = None
+        self.error: KeyboardInterrupt | None = None
+
+    def _trace(self, frame: FrameType, event: str, arg: Any) -> Any:
+        if not frame.f_code.co_filename.startswith(WATCHED):
+            return None
+        if self.struck is None:
+            frame.f_trace_opcodes = self.opcodes
+        if (event == "opcode") == self.opcodes and event != "exception":
+            self.points += 1
+            if self.points == self.number:
+                name = frame.f_code.co_filename.removeprefix(ROOT)
+                self.struck = f"{name}:{frame.f_lineno} {event} in {frame.f_code.co_name}"
+                if self.opcodes:
+                    self.struck += f" at {frame.f_lasti}"
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return self._trace
+
+    def __enter__(self) -> Strike:
+        sys.settrace(self._trace)
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        sys.settrace(None)
+
+
+def count(call: Callable[[], object], *, opcodes: bool = False) -> int:
+    """How many points a call passes."""
+    with Strike(opcodes=opcodes) as strike:
+        call()
+    return strike.points
+
+
+def strike(call: Callable[[], object], number: int, *, opcodes: bool = False) -> Strike:
+    """Call, with an interrupt at a point. The exception is kept, as a shell keeps the last one: its traceback holds
+    every frame, so nothing may hang on their end."""
+    with Strike(number, opcodes=opcodes) as found:
+        try:
+            call()
+        except KeyboardInterrupt as interrupt:
+            found.error = interrupt
+    return found
+
+
+class Hung(AssertionError):
+    """A call that another thread made did not come back."""
+
+
+def elsewhere(call: Callable[[], Any], seconds: float = PATIENCE) -> Any:
+    """What another thread gets of a call: a result, or the error."""
+    found: list[Any] = []
+
+    def work() -> None:
+        try:
+            found.append(call())
+        except Exception as error:  # noqa: BLE001 - the caller looks at it
+            found.append(error)
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        raise Hung("a call of another thread waits for ever")
+    return found[0]
+
+
+@dataclass(frozen=True)
+class Shot:
+    """All that a session computes with, and what comes of it."""
+
+    step: int
+    state: Mapping[str, bytes]
+    prediction: bytes
+
+
+class World:
+    """A session, struck again and again. ``torn``: how often its state was half updated, and it said so."""
+
+    def __init__(self, session: Session, inputs: Mapping[str, Any], held: Callable[[], object] = lambda: None) -> None:
+        self.session, self.inputs, self.held = session, inputs, held
+        self.start = session.state_tensors()
+        self.torn = self.struck = 0
+        self.broken: list[str] = []
+
+    def reset(self) -> None:
+        self.session.restore(self.start, 5)
+
+    def predict(self) -> bytes:
+        found = self.session.predict(**self.inputs)
+        return b"".join(np.asarray(x).tobytes() for x in (found if isinstance(found, tuple) else (found,)))
+
+    def shot(self) -> Shot:
+        state = {name: value.tobytes() for name, value in self.session.state_tensors().items()}
+        return Shot(self.session.step, state, self.predict())
+
+    def sweep(
+        self,
+        call: Callable[[], object],
+        pick: Callable[[int], Iterable[int]],
+        *,
+        opcodes: bool = False,
+        halfway: Callable[[], object] | None = None,
+    ) -> int:
+        """Strike a call at the points that ``pick`` chooses of so many; how many there are. The session then waits for
+        nobody, and its state is that before the call or that after it, or after ``halfway``, or it says that it is
+        torn."""
+        self.reset()
+        possible = []
+        if halfway is not None:
+            halfway()
+            possible.append(self.shot())
+            self.reset()
+        before = self.shot()
+        points = count(call, opcodes=opcodes)
+        after = self.shot()
+        possible += [before, after]
+        for number in pick(points):
+            self.reset()
+            held = self.held()
+            found = strike(call, number, opcodes=opcodes)
+            if found.struck is None:
+                continue
+            self.struck += 1
+            try:
+                self._examine(possible)
+                self.reset()
+                assert self.shot() == before, "other bits"
+                call()
+                assert self.shot() == after, "other bits of the call made again"
+                if self.held() != held:
+                    found.error = None  # the files of its frames are closed with them
+                    gc.collect()
+                assert self.held() == held, f"{self.held()} is held, not {held}"
+            except Hung as error:
+                self.broken.append(f"{found.struck}: {error}")
+                return points  # nothing more can be asked of this session
+            except Exception as error:  # noqa: BLE001 - reported with the point
+                self.broken.append(f"{found.struck}: {type(error).__name__} {error}")
+        return points
+
+    def _examine(self, possible: Sequence[Shot]) -> None:
+        answer = elsewhere(self.predict)
+        if isinstance(answer, DslcError) and answer.code == "R310":
+            self.torn += 1
+            for call in (self.session.state_tensors, lambda: self.session.train_step(**self.inputs)):
+                refused = elsewhere(call)
+                assert isinstance(refused, DslcError) and refused.code in ("R310", "R105"), f"{refused} of a torn state"
+            return
+        if isinstance(answer, Exception):
+            raise answer
+        now = self.shot()
+        assert now.prediction == answer
+        assert now in possible, f"neither the state before the call nor that after it; step {now.step}"
+
+
+def spread(most: int) -> Callable[[int], Iterable[int]]:
+    """At most so many points, all over them; every one for DSLC_SOAK=1. The seed moves them."""
+
+    def pick(points: int) -> Iterable[int]:
+        if os.environ.get("DSLC_SOAK") == "1" or points <= most:
+            return range(1, points + 1)
+        step = points / most
+        first = int(os.environ.get("DSLC_SEED", "0")) % max(1, int(step))
+        return (1 + int(first + n * step) % points for n in range(most))
+
+    return pick
