@@ -9,8 +9,8 @@ bulks are launched and waited for one by one.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -295,23 +295,33 @@ class DevicePlan:
     def watch(self, see: Callable[[str, str, Sequence[NDArray[Any]]], None]) -> None:
         """Instruction by instruction; bits are those of ``run``. bf16 is shown as f32."""
         lane, bound = self._lane, self._of_slot[id(self._slot)]
-        with lane.device:
-            self._send(self._slot, bound.io, 1)
-            lane.device.driver.synchronise(lane.stream)
-        for instruction in self._plan.instructions:
-            steps = steps_of(bound.binder.placed(instruction))
-            if not steps:
-                continue
+        with self._idle_after_interrupt():
             with lane.device:
-                self._submit(Group(None, steps, False))
-                found = [self._read(bound.binder.address(i), self._plan.buffers[i]) for i in results(instruction)]
-            see(type(instruction).__name__.lower(), steps[0].where, found)
+                self._send(self._slot, bound.io, 1)
+                lane.device.driver.synchronise(lane.stream)
+            for instruction in self._plan.instructions:
+                steps = steps_of(bound.binder.placed(instruction))
+                if not steps:
+                    continue
+                with lane.device:
+                    self._submit(Group(None, steps, False))
+                    found = [self._read(bound.binder.address(i), self._plan.buffers[i]) for i in results(instruction)]
+                see(type(instruction).__name__.lower(), steps[0].where, found)
+
+    @contextmanager
+    def _idle_after_interrupt(self) -> Iterator[None]:
+        """What was submitted is over when an interrupt is raised: it may write what others write next."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._lane.recover(self._slot)
+            raise
 
     def measure(self, rounds: int) -> Measured:
         lane, bound = self._lane, self._of_slot[id(self._slot)]
         placed = ((index, steps_of(bound.binder.placed(i))) for index, i in enumerate(self._plan.instructions))
         work = [(index, steps) for index, steps in placed if steps]
-        with stopwatch(lane.device, lane.stream) as watch:
+        with self._idle_after_interrupt(), stopwatch(lane.device, lane.stream) as watch:
             self._send(self._slot, bound.io, 1)
             watch.times([steps for _, steps in work])  # finds out how long submitting takes
             found = [watch.times([steps for _, steps in work]) for _ in range(rounds)]
