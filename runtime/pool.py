@@ -54,8 +54,10 @@ class Pool(Generic[T]):
 
     def _take_one(self, hold: Hold[T]) -> T:
         self._refuse_own(_ALONE, hold)
-        self._turns.until(lambda: self._closed or self._one(hold))
-        self._refuse_closed()
+        if not self._one(hold):
+            self._turns.until(lambda: self._closed or self._one(hold))
+        if self._closed:
+            raise closed_error()
         return self._all[hold.keys[0]]
 
     def _one(self, hold: Hold[T]) -> bool:
@@ -71,8 +73,10 @@ class Pool(Generic[T]):
 
     def _take_all(self, hold: Hold[T]) -> T:
         for key in hold.keys:
-            self._turns.until(lambda key=key: self._closed or self._this(key, hold))  # type: ignore[misc]
-            self._refuse_closed()
+            if not self._this(key, hold):
+                self._turns.until(lambda key=key: self._closed or self._this(key, hold))  # type: ignore[misc]
+            if self._closed:
+                raise closed_error()
         return self._all[0]
 
     def _take_last(self, hold: Hold[T]) -> T:
@@ -85,7 +89,7 @@ class Pool(Generic[T]):
         return self._all[0]
 
     def _this(self, key: int, hold: Hold[T]) -> bool:
-        if self._turns.take(key, hold):
+        if self._turns.holders.setdefault(key, hold) is hold:
             return True
         self._refuse_own(key, hold)
         return False
@@ -95,10 +99,6 @@ class Pool(Generic[T]):
         holder = self._turns.holders.get(key)
         if holder is not None and holder.thread == hold.thread:
             raise _own_call()
-
-    def _refuse_closed(self) -> None:
-        if self._closed:
-            raise closed_error()
 
 
 def _own_call() -> InputError:

@@ -42,10 +42,12 @@ class Turns:
 
     def release(self, hold: Hold[Any]) -> None:
         """Give back whatever it has; nothing where it has nothing."""
+        holders = self.holders
         for key in hold.keys:
-            if self.holders.get(key) is hold:
-                self.holders.pop(key)
-        self.wake()
+            if holders.get(key) is hold:
+                holders.pop(key)
+        if self._waiting:
+            self.wake()
 
     def wake(self) -> None:
         """Have all who wait look again."""

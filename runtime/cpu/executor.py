@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from contextlib import AbstractContextManager
+from functools import cached_property, partial
 from operator import setitem
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from dslc.base.errors import ArtifactError, EnvironmentFault
-from dslc.base.turns import unbroken
 from dslc.runtime.backend import Change, Measured
 from dslc.runtime.cpu.timing import machine_roof
 from dslc.runtime.dtypes import name_of, numpy_dtype
@@ -28,7 +27,7 @@ from dslc.runtime.scalars import StepBlock
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dslc.runtime.cpu.native import CommandList
+    from dslc.runtime.cpu.native import CommandList, Steps
     from dslc.runtime.cpu.objects import Objects
     from dslc.runtime.instructions import Instruction
 
@@ -184,18 +183,26 @@ class BoundPlan:
         An error or an interrupt before the first instruction that writes the state leaves it whole. From there on an
         interrupt waits for the end of the run, unless ops in numpy are to follow.
         """
-        with _quiet() if self._quiet else nullcontext():
-            self._run(self._reading)
-            self._run(self._writing if change is None else [change.begin, *self._writing, change.end])
+        reading, writing = self._ready
+        if not self._quiet:
+            reading.run()
+            writing.run(change)
+            return self.outputs
+        with _quiet():
+            reading.run()
+            writing.run(change)
         return self.outputs
 
-    def _run(self, steps: Sequence[Step]) -> None:
-        if self._objects is None:  # no kernels
-            unbroken(steps)  # type: ignore[arg-type]
-        else:
-            from dslc.runtime.cpu.native import run
+    @cached_property
+    def _ready(self) -> tuple[Steps, Steps]:
+        from dslc.runtime.cpu.native import Steps
 
-            run(steps)
+        return Steps(self._reading), Steps(self._writing)
+
+    def _run(self, step: Step) -> None:
+        from dslc.runtime.cpu.native import Steps
+
+        Steps([step]).run()
 
     def watch(self, see: Callable[[str, str, Sequence[Array]], None]) -> None:
         """Run all instructions, each by itself; after it, ``see`` gets its name, its node and what it has written.
@@ -208,7 +215,7 @@ class BoundPlan:
                 step = self._bind(instruction)
                 if step is None:
                     continue
-                self._run([step])
+                self._run(step)
                 name = instruction.op if isinstance(instruction, Reference) else type(instruction).__name__.lower()
                 where = self._where(instruction.where) if hasattr(instruction, "where") else self.name
                 see(name, where, [self._views[index] for index in accesses(instruction)[1]])
@@ -226,7 +233,7 @@ class BoundPlan:
             for _ in range(rounds):
                 for index, step in alone:
                     begun = time.perf_counter()
-                    self._run([step])
+                    self._run(step)
                     times[index].append(time.perf_counter() - begun)
         return Measured(times, machine_roof())
 

@@ -24,6 +24,7 @@ from dslc.base.turns import Turn, unbroken
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.backend import Change
     from dslc.runtime.cpu.objects import Objects
 
 MOST_THREADS: Final = 64
@@ -74,14 +75,24 @@ class Job:
         self.alone: Call = partial(self.call, table.ctypes.data, len(table), None, 0, 0, 1)
 
 
-def run(steps: Sequence[Call | CommandList]) -> None:
-    """Run the steps in order, with the process's team where one is worth it. Where all of them are lists or C
+class Steps:
+    """Steps that are run in order, with the process's team where that is worth it. Where all of them are lists or C
     functions, no interrupt comes between them."""
-    found = [step.job if isinstance(step, CommandList) else step for step in steps]
-    if any(isinstance(step, Job) and step.wide for step in found):
-        team().run(found)
-    else:
-        unbroken(step.alone if isinstance(step, Job) else step for step in found)
+
+    def __init__(self, steps: Sequence[Call | CommandList]) -> None:
+        self._steps = [step.job if isinstance(step, CommandList) else step for step in steps]
+        self._wide = any(isinstance(step, Job) and step.wide for step in self._steps)
+        self._alone = [step.alone if isinstance(step, Job) else step for step in self._steps]
+
+    def run(self, change: Change | None = None) -> None:
+        """``change``: what begins and ends with them."""
+        steps = self._steps if self._wide else self._alone
+        if change is not None:
+            steps = [change.begin, *steps, change.end]
+        if self._wide:
+            team().run(steps)
+        elif steps:
+            unbroken(steps)  # type: ignore[arg-type]
 
 
 def _bytes(view: NDArray[Any]) -> range:
