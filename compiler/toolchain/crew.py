@@ -122,6 +122,7 @@ class Processes:
             except _Gone:
                 self._replace(worker)
         for worker in [w for w in self._workers if w not in ready and w.silent()]:
+            worker.kill()
             self._replace(worker)
         return done
 
@@ -192,6 +193,10 @@ class _Worker:
     def silent(self) -> bool:
         """Whether nothing is to be expected of it: it was stopped, or works for too long."""
         return not self.idle and (stopped(self._process.pid) or time.monotonic() - self._since > _HUNG)
+
+    def kill(self) -> None:
+        """End it at once, without waiting: a stopped process hears no other signal."""
+        self._process.kill()
 
     def read(self) -> list[Done]:
         """What is there of an answer; the job's code once it is whole. Raises what the compiler raised."""
