@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dslc.base.errors import ArtifactError, WeightsMissing
+from dslc.base.opened import Opened
 from dslc.runtime.dtypes import name_of, numpy_dtype
 from dslc.runtime.memory import ensure_free
 from dslc.runtime.tensorhead import DIGEST, FILE_NAME, METADATA, Entry, Head, damaged, header_length, parse_head
@@ -171,21 +172,21 @@ def _check_digest(name: str, head: Head, have: str, place: str) -> None:
 def _opened(place: str, follow: bool, dir_fd: int | None) -> Iterator[tuple[FileIO, int]]:
     """A regular file, open to be read, and its size."""
     # Not blocking: opening a FIFO must not wait for a writer.
-    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
-    try:
-        handle = os.open(place, flags, dir_fd=dir_fd)
-    except FileNotFoundError:
-        raise WeightsMissing("R304", "there is no such file", place=place, help="check the path") from None
-    except (OSError, ValueError) as error:
-        raise _unreadable(place, error) from error
-    try:
-        with FileIO(handle) as file:
+    flags = os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
+    with Opened() as scope, scope as files:
+        try:
+            handle = files.open(place, flags, dir_fd=dir_fd)
+        except FileNotFoundError:
+            raise WeightsMissing("R304", "there is no such file", place=place, help="check the path") from None
+        except (OSError, ValueError) as error:
+            raise _unreadable(place, error) from error
+        try:
             status = os.fstat(handle)
             if not stat.S_ISREG(status.st_mode):
                 raise ArtifactError("R306", "it is not a regular file", place=place, help="give a file's path")
-            yield file, status.st_size
-    except OSError as error:
-        raise _unreadable(place, error) from error
+            yield FileIO(handle, closefd=False), status.st_size
+        except OSError as error:
+            raise _unreadable(place, error) from error
 
 
 def _head(file: FileIO, size: int, place: str) -> Head:
