@@ -1,6 +1,6 @@
-"""Pointwise nodes with several readers are computed again by each of them where that moves fewer bytes.
+"""Recomputes a pointwise node inside each of its consumers if that moves fewer bytes than storing its result.
 
-Before, y and dz in memory::
+Before, y and dz are in memory::
 
     %1 = fused %y, %dz {where(y > 0, dz, 0)} : bf16[8, 14, 14, 64]
     %2, %3 = fused_sums %1, %x, ... {...} : f32[64], f32[64]
@@ -11,10 +11,10 @@ After::
     %2, %3 = fused_sums %y, %dz, %x, ... {where(y > 0, dz, 0), ...} : f32[64], f32[64]
     %4 = fused %y, %dz, %x, ... {where(y > 0, dz, 0), ...} : bf16[8, 14, 14, 64]
 
-All readers must be pointwise nodes or sums, nothing else may need the value, and the inputs' bytes, read once a
-reader, be no more than those of making the value, writing it and reading it. So a tensor of 16 bits is cast anew
-wherever f32 is wanted, rather than kept in f32. The bits stay. GPUs alone; linear in nodes but for chains of such
-nodes.
+All consumers must be pointwise nodes or reductions, and the value must not be a graph output. The inputs, read once per
+consumer, must have at most as many bytes as making, writing and re-reading the value. So each consumer that needs f32
+casts a 16-bit tensor itself; no f32 copy is stored. Results keep their bits. GPU only; linear in nodes, except for
+chains of such nodes.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def absorb(program: Program, build: Build) -> Program:
 
 
 def absorb_graph(graph: Graph) -> Graph:
-    """The graph where no such node is left. Running it twice changes nothing more."""
+    """The graph after absorbing every such node. Idempotent."""
     while True:
         readers, roots = graph.readers(), set(graph.roots)
         chosen = {n for n in graph.nodes if n.outputs[0] not in roots and _goes(n, readers.get(n.outputs[0], []))}
-        # one link of a chain at a time: the last ones first
+        # absorb a chain one link at a time, starting with its last node
         chosen = {n for n in chosen if not any(r in chosen for r in readers[n.outputs[0]])}
         if not chosen:
             return graph
@@ -51,7 +51,7 @@ def _goes(node: Node, readers: list[Node]) -> bool:
     if not is_pointwise(node) or len(node.outputs) > 1 or not readers or not node.inputs:
         return False
     if len(readers) == 1 and readers[0].op.name != "fused_sums":
-        return False  # the fuse pass has had its say
+        return False  # the fuse pass has already decided
     own, read, count = node.types[0].bytes, sum(v.type.bytes for v in dict.fromkeys(node.inputs)), len(readers)
     if read * count > read + own + own * count:
         return False
@@ -68,7 +68,7 @@ def _may_take(reader: Node, node: Node) -> bool:
 
 
 def _without(graph: Graph, chosen: set[Node]) -> Graph:
-    """The graph whose readers of the chosen nodes compute these for themselves."""
+    """The graph in which consumers of the chosen nodes recompute them."""
     new: dict[Value, Value] = {}
     for node in graph.nodes:
         if node in chosen:
@@ -81,7 +81,8 @@ def _without(graph: Graph, chosen: set[Node]) -> Graph:
 
 
 def joined(node: Node, inside: dict[Value, Node], new: dict[Value, Value]) -> Node:
-    """``node``, reading ``new`` values, with the bodies of the producers of those ``inside`` in front of its own."""
+    """Returns ``node`` with the bodies of the producers in ``inside`` placed before its own; inputs are renamed by
+    ``new``."""
     current = tuple([new.get(v, v) for v in node.inputs])
     sources = [v for old, v in zip(node.inputs, current) if old not in inside]
     sources += [new.get(v, v) for producer in inside.values() for v in producer.inputs]

@@ -1,4 +1,4 @@
-"""What a node reads is computed again by it where that spares the reading: all of what it is made of is read anyhow.
+"""Recomputes an input inside its consumer when the consumer already loads everything that the input is computed from.
 
 Before, with y and x of the same size, both in memory::
 
@@ -9,8 +9,8 @@ After::
 
     %8, %9 = fused_sums %dy, %x, %mean, %scale, %bias, %invstd {where(relu((x - mean) * scale + bias) <= 0, ...), ...}
 
-Small inputs, of a row or a channel, may come in new. Steps are cheap ones alone: a kernel waits for memory with a few
-of them beside, but not with a tanh. The bits stay. GPUs alone, linear in nodes and reads.
+Small inputs, such as a value per row or channel, may be added. Only cheap steps are recomputed: a kernel that waits for
+memory hides a few of them, but not a tanh. Results keep their bits. GPU only; linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.passes.absorb import joined
 from dslc.compiler.passes.bodies import body_of, is_pointwise, names_of
 
-SMALL: Final = 1 << 16  # bytes of an input that is as good as free
-_MOST: Final = 12  # steps that are computed again
+SMALL: Final = 1 << 16  # bytes of an input whose load costs next to nothing
+_MOST: Final = 12  # most steps recomputed per input
 _CHEAP: Final = frozenset(
     {"cast", "add", "sub", "mul", "neg", "abs", "maximum", "minimum", "relu", "where", "full",
      "lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"}
@@ -41,7 +41,7 @@ def again(program: Program, build: Build) -> Program:
 
 
 def again_graph(graph: Graph) -> Graph:
-    """The graph where no node reads what it may as well compute. Running it twice changes nothing more."""
+    """The graph in which no node loads an input that it may recompute. Idempotent."""
     new: dict[Value, Value] = {}
     for node in graph.nodes:
         taken = _spared(node)
@@ -52,7 +52,7 @@ def again_graph(graph: Graph) -> Graph:
 
 
 def _spared(node: Node) -> dict[Value, Node]:
-    """Inputs that the node may compute, and what makes them."""
+    """Inputs that the node may recompute -> their producers."""
     if not ((is_pointwise(node) and len(node.outputs) == 1) or node.op.name == "fused_sums"):
         return {}
     read, steps = set(node.inputs), len(body_of(node))
@@ -69,7 +69,7 @@ def _spared(node: Node) -> dict[Value, Node]:
 
 
 def _is_cheap(made: Node) -> bool:
-    """Whether it is made of few cheap steps, from something as large as itself."""
+    """Whether the node consists of few cheap steps and reads a tensor of its own shape."""
     if not is_pointwise(made) or len(made.outputs) > 1:
         return False
     names = names_of(made)

@@ -1,8 +1,8 @@
 """Rules of ``simplify``: a node -> a value or node with the same bits, or None. Each rule belongs to one op's name.
 
-Rules look at the node and the producers of its inputs alone. None of them rounds differently: ``x + 0`` is no rule for
-floats, for -0.0 + 0.0 is 0.0, while ``x - 0`` and ``x + -0.0`` are. A product that reads an operand the other way round
-sums the same numbers; that it does so in the same order is up to the provider, like all that belongs to its choices.
+Rules look only at the node and the producers of its inputs. None of them changes rounding: ``x + 0`` is not a rule for
+floats because -0.0 + 0.0 is 0.0, but ``x - 0`` and ``x + -0.0`` are. A contraction that reads a transposed operand sums
+the same numbers; the provider decides whether it adds them in the same order.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Rule: TypeAlias = Callable[[Node], "Value | Node | None"]
 
 
 def rewritten(node: Node) -> Value | Node | None:
-    """What stands for the node, if a rule fits."""
+    """The replacement of the node if a rule applies, else None."""
     rule = _RULES.get(node.op.name)
     return rule(node) if rule is not None else None
 
 
 def _producer(value: Value, op: str) -> Node | None:
-    """The node that made the value, if it is of this op."""
+    """The producer of the value if it has this op, else None."""
     made = value.producer
     return made if isinstance(made, Node) and made.op.name == op else None
 
@@ -85,7 +85,7 @@ def _logical_not(node: Node) -> Value | None:
 
 
 def _cast(node: Node) -> Value | None:
-    """To its own dtype; or there and back through a wider float."""
+    """A cast to the operand's own dtype, or to a wider float and back."""
     if _same_type(node.inputs[0], node):
         return node.inputs[0]
     inner = _producer(node.inputs[0], "cast")
@@ -113,12 +113,12 @@ def _expand(node: Node) -> Value | Node | None:
 
 
 def _expanded(node: Node, x: Value) -> Node:
-    """``x`` in the shape of the node's result."""
+    """``x`` expanded to the shape of the node's result."""
     return _at(node).node(OPS["expand"], x, shape=node.types[0].shape)
 
 
 def _filled(node: Node) -> Node | None:
-    """A constant in another shape."""
+    """A constant in the node's shape."""
     made = _producer(node.inputs[0], "full")
     return None if made is None else _at(node).node(made.op, **{**made.attrs, "shape": node.types[0].shape})
 
@@ -141,7 +141,7 @@ def _transpose(node: Node) -> Value | Node | None:
 
 
 def _matmul(node: Node) -> Node | None:
-    """A transpose of the last two axes becomes a flag: the product reads its operand the other way round."""
+    """Turns a transpose of the last two axes into a flag of the contraction."""
     for i, flag in enumerate(("transpose_a", "transpose_b")):
         made = _producer(node.inputs[i], "transpose")
         if made is None:
@@ -158,7 +158,7 @@ def _matmul(node: Node) -> Node | None:
 
 
 def _nonfinite(node: Node) -> Node | None:
-    """Neither a wider dtype nor another order of the elements changes whether all are finite."""
+    """Whether all elements are finite does not depend on their order or on widening casts."""
     inputs = [_unmoved(value) for value in node.inputs]
     return None if all(a is b for a, b in zip(inputs, node.inputs)) else _at(node).node(node.op, *inputs)
 
@@ -188,7 +188,7 @@ _RULES: Final[Mapping[str, Rule]] = {
     "neg": _neg,
     "logical_not": _logical_not,
     "cast": _cast,
-    "stop_gradient": _always_first,  # gradients are there already
+    "stop_gradient": _always_first,  # autodiff has already run
     "reshape": _reshape,
     "expand": _expand,
     "transpose": _transpose,

@@ -15,12 +15,12 @@ After (``%1`` is the parameter ``w``)::
     output nonfinite = %13
     update w = %10
 
-With a loss scale (``loss_scale.py``) the 1.0 is the scale, gradients are unscaled as soon as they stand, and a step in
-which one is not finite changes nothing but the scale.
+With a loss scale (``loss_scale.py``), the seed 1.0 becomes the scale, and the step unscales each gradient once it is
+complete. If a gradient is not finite, the step changes nothing but the scale.
 
-Reverse accumulation over the nodes between the parameters and the loss. Gradients of a value with several readers are
-added in the order of the readers, the last first, so the sum does not depend on anything but the graph. Those of its
-parts, each read once, are put behind each other rather than added up with zeros around them (``parts.py``).
+Reverse accumulation over the nodes between the parameters and the loss. The gradients that several consumers contribute
+to a value are added in consumer order, last first, so the sum depends only on the graph. If consumers read disjoint
+parts of a value, each once, their gradients are concatenated instead of padded with zeros and added (``parts.py``).
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ from dslc.compiler.passes.parts import total
 def autodiff(program: Program, build: Build) -> Program:
     """The pass: adds gradients, clipping, updates and the output ``nonfinite`` to ``train_step``.
 
-    Of a step of several micro-batches, ``accumulate_step`` gets the gradients alone, which are added to their sums;
-    ``train_step``, the last, takes the mean and sets the sums back to 0. With averaged weights, the parameters follow
-    what is trained after its update: ``param + max(1 - ema, 9/(10 + t)) * (raw - param)``, t the number of the step
-    from 1. The first steps count more than the decay says, min(ema, (1 + t)/(10 + t)) as in TensorFlow's
-    ExponentialMovingAverage, so that the average soon forgets where it began.
+    If a step has several micro-batches, ``accumulate_step`` only adds gradients to their sums. ``train_step``, the last
+    one, applies the mean and resets the sums to 0. With averaged weights, each parameter follows its trained weight
+    after the update: ``param + max(1 - ema, 9/(10 + t)) * (raw - param)``, with t the step number from 1. Early steps
+    count more than the decay says, min(ema, (1 + t)/(10 + t)) as in TensorFlow's ExponentialMovingAverage, so the
+    average soon forgets its initial value.
 
-    ``nonfinite``: u8[P], one element per trained parameter in the order of ``build.train.params``, 1 where an
-    element of its gradient was not finite. With a loss scale also ``loss_scale``, that of the step, and
-    ``skipped_steps``, i64[], how many steps until now were skipped. ``build.train`` trains what the loss reaches: the
-    check has found the rest, and refused a loss without a gradient.
+    ``nonfinite``: u8[P], one element per trained parameter in the order of ``build.train.params``, 1 if its gradient
+    has a non-finite element. With a loss scale, the outputs also include ``loss_scale``, the scale of this step, and
+    ``skipped_steps``, i64[], the number of steps skipped so far. ``build.train`` trains the parameters that the loss
+    reaches: the check has already found the others and refused a loss without a gradient.
     """
     if program.entry not in ("train_step", "accumulate_step") or build.train is None:
         return program
@@ -77,8 +77,8 @@ def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value |
     """The gradient of ``loss`` (a float of rank 0) for each value of ``wrt`` that it depends on, of the same type,
     times ``seed``.
 
-    Values on which the loss does not depend, or only through ``stop_gradient`` and integers, are left out.
-    Raises DslcError E0507 where the loss depends on one through an op without a gradient.
+    Omits values on which the loss does not depend, or only through ``stop_gradient`` or integers. Raises DslcError
+    E0507 if the loss depends on a value through an op without a gradient.
     """
     assert loss.type.rank == 0 and loss.type.dtype.is_float, f"the loss is {loss.type}"
     reached = set(wrt)  # values that depend on one of wrt through floats
@@ -89,7 +89,7 @@ def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value |
             reached.update(v for v in node.outputs if v.type.dtype.is_float)
     if loss not in reached:
         return {}
-    terms = {loss: [_one(loss) if seed is None else seed]}  # of each value's gradient
+    terms = {loss: [_one(loss) if seed is None else seed]}  # summands of each value's gradient
     for node in reversed(between):
         dys = [total(terms[v]) if v in terms else None for v in node.outputs]
         if all(dy is None for dy in dys):
@@ -107,21 +107,21 @@ def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value |
 
 
 def _one(loss: Value) -> Value:
-    """The gradient of the loss by itself."""
+    """The seed: the gradient of the loss with respect to itself."""
     at = loss.producer
     b = Builder(name=at.name, span=at.span, phase=Phase.BACKWARD)
     return b(OPS["full"], value=1.0, dtype=loss.type.dtype, shape=())
 
 
 def _sum_to(b: Builder, gradient: Value, type: TensorType) -> Value:
-    """Sums over the axes along which the value was broadcast."""
+    """Sums the gradient over the axes along which the value was broadcast."""
     if gradient.type.shape == type.shape:
         return gradient
     return b(OPS["sum_to"], gradient, shape=type.shape)
 
 
 def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
-    """``whole``: the step ends here, with the update; else its gradients are added up."""
+    """``whole``: this is the last micro-batch, which updates; otherwise the gradients are only accumulated."""
     inputs = {i.name: i for i in graph.inputs}
     trained = [spec for spec in train.params if spec.trained]
     assert trained, "the check refuses a model without a parameter that is trained"
@@ -169,7 +169,10 @@ def _step(
     verdict: Verdict | None,
 ) -> tuple[list[tuple[Input, Value]], list[Value]]:
     """The updates of all parameters, their slots and averages, and the flag b1[] of each parameter's gradient.
-    ``verdict``: with a loss scale, what was found of the gradients; none is finite here where it says so of one."""
+
+    ``verdict``: with a loss scale, the result of checking the gradients; its updates keep the old value if one is not
+    finite.
+    """
     if train.accumulate > 1:
         b = Builder(name="accumulate", phase=Phase.UPDATE)
         count = b(OPS["full"], value=float(train.accumulate), dtype=DType.FLOAT, shape=())
@@ -202,7 +205,7 @@ def _step(
 
 
 def _pace(ema: float, step: Value) -> Value:
-    """The share of the way to the new weights that the averages go in this step."""
+    """The fraction of the distance to the new weights by which this step moves the averages."""
     b = Builder(name="ema", phase=Phase.UPDATE)
 
     def number(value: float) -> Value:
@@ -225,7 +228,7 @@ def _zeros(of: Input) -> Value:
 
 
 def _scalar(inputs: dict[str, Input], added: list[Input], name: str, dtype: DType) -> Value:
-    """A run-time scalar of the step block; made when the graph does not have it yet."""
+    """A run-time scalar of the step block, added to the graph if it does not exist yet."""
     if name not in inputs:
         inputs[name] = Input(name, Kind.SCALAR, TensorType(dtype, ()))
         added.append(inputs[name])

@@ -1,17 +1,17 @@
-"""What is computed again for the backward pass is written by a kernel there that reads the same tensors anyhow.
+"""Emits a recomputed activation as a second output of a backward kernel that already loads the same tensors.
 
-Before, x and dy in memory, r wanted by a convolution's gradient::
+Before, x and dy are in memory and a convolution's gradient reads r::
 
     %7 = fused %x, %scale, %bias {relu(x * scale + bias)} : bf16[8, 14, 14, 64]  # a.relu mirror
     %8 = conv_wgrad_last %7, %dz {...} : bf16[64, 3, 3, 64]  # b.conv backward
     %9 = fused %dy, %x, ... {...} : bf16[8, 14, 14, 64]  # a.batchnorm backward
 
-After, where nothing that %9 needs comes of %7::
+After, if no operand of %9 depends on %7::
 
     %8, %9 = fused %dy, %x, ..., %scale, %bias {..., relu(x * scale + bias)} : bf16[8, 14, 14, 64], bf16[8, 14, 14, 64]
     %10 = conv_wgrad_last %9, %dz {...} : bf16[64, 3, 3, 64]  # b.conv backward
 
-So it costs one write, and no launch. The bits stay. GPUs alone; linear in nodes and reads.
+The activation then costs one write and no launch. Results keep their bits. GPU only; linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
 from dslc.compiler.passes.bodies import body_of, is_pointwise, reading, renumbered
 
-SMALL: Final = 1 << 16  # bytes of an input that is as good as free
+SMALL: Final = 1 << 16  # bytes of an input whose load costs next to nothing
 
 
 def beside(program: Program, build: Build) -> Program:
@@ -36,12 +36,12 @@ def beside(program: Program, build: Build) -> Program:
 
 
 def writes_beside(build: Build) -> bool:
-    """Whether kernels take copies in."""
+    """Whether the build lets backward kernels take recomputed values as extra outputs."""
     return build.target != "cpu" and build.fuse
 
 
 def beside_graph(graph: Graph) -> Graph:
-    """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
+    """The graph with such nodes. Deterministic and idempotent."""
     found = _pairs(graph)
     if not found:
         return graph
@@ -53,13 +53,13 @@ def beside_graph(graph: Graph) -> Graph:
 
 
 def _pairs(graph: Graph) -> dict[Node, Node]:
-    """A node of the backward pass -> what is computed again beside it."""
+    """A backward node -> the recomputed node that becomes its second output."""
     guests = [n for n in graph.nodes if n.phase is Phase.MIRROR and _is_whole(n)]
     if not guests:
         return {}
     readers = graph.readers()
     hosts = {n for n in graph.nodes if n.phase is Phase.BACKWARD and _is_whole(n)}
-    # what a host, or anything that is computed again, comes of: putting a node that does into a host may close a circle
+    # all producers of a host or of a recomputed node: merging one that depends on the guest may create a cycle
     above: set[Node] = set()
     for node in reversed(graph.nodes):
         if (
@@ -81,7 +81,7 @@ def _pairs(graph: Graph) -> dict[Node, Node]:
 
 
 def _is_whole(node: Node) -> bool:
-    """Whether a node is one kernel over elements, with one large result."""
+    """Whether a node is one pointwise kernel with a single large result."""
     return is_pointwise(node) and len(node.outputs) == 1 and node.types[0].bytes > SMALL
 
 

@@ -1,6 +1,6 @@
-"""Of a value that is only compared with a number, one bit an element is kept, by the kernel that makes the value.
+"""Stores a comparison as a bitmask (1 bit per element) for consumers that only compare the value with a constant.
 
-Before, y wanted by other nodes too, as the input of the next layer::
+Before, other nodes such as the next layer read y, too::
 
     %4 = fused %x, %scale, %bias, %r {relu(x * scale + bias + r)} : bf16[8, 14, 14, 64]  # relu forward
     %8, %9, %7 = fused_sums %dy, %4, ... {where(y <= 0, 0, dy), ...} : f32[64], f32[64], bf16[8, 14, 14, 64]
@@ -10,8 +10,7 @@ After::
     %4, %5 = fused %x, %scale, %bias, %r {relu(...), pack_bits(y <= 0)} : bf16[8, 14, 14, 64], u8[12544]
     %8, %9, %7 = fused_sums %dy, %5, ... {where(unpack_bits(%5), 0, dy), ...} : f32[64], f32[64], bf16[8, 14, 14, 64]
 
-So the gradient of a relu reads a sixteenth of what it read. The bits of the results stay. GPUs alone; linear in nodes
-and reads.
+So the gradient of a relu on bf16 reads 1/16 of the bytes. Results keep their bits. GPU only; linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of, steps
 from dslc.compiler.ops.fused_sums import full_shape
 from dslc.compiler.passes.bodies import body_of, is_pointwise
 
-SMALL: Final = 1 << 16  # bytes of a value that is as well read
+SMALL: Final = 1 << 16  # bytes below which a value is not worth a bitmask
 _COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
-#: A comparison with a number: its op, and the constant, a step without inputs.
+#: A comparison with a constant: its op, and the constant, a step without inputs.
 _Test: TypeAlias = "tuple[str, Attr]"
 
 
@@ -46,7 +45,7 @@ def bitmasks(program: Program, build: Build) -> Program:
 
 
 def bitmasks_graph(graph: Graph) -> Graph:
-    """The graph with such bits. Running it twice changes nothing more."""
+    """The graph with bitmasks. Deterministic and idempotent."""
     tests: dict[Value, _Test] = {}
     asking: dict[Node, list[int]] = {}
     for node in graph.nodes:
@@ -57,7 +56,7 @@ def bitmasks_graph(graph: Graph) -> Graph:
     if not asking:
         return graph
     new: dict[Value, Value] = {}
-    bits: dict[Value, Value] = {}  # by the values of the old graph
+    bits: dict[Value, Value] = {}  # keyed by the values of the old graph
     for node in graph.nodes:
         fresh = node.reading(new)
         if node in asking:
@@ -71,7 +70,7 @@ def bitmasks_graph(graph: Graph) -> Graph:
 
 
 def _may_be_asked(value: Value, node: Node) -> bool:
-    """Whether a node of elements or of sums reads a large value of such a node, of its own shape."""
+    """Whether a pointwise node or a reduction reads a large pointwise result of its own (full) shape."""
     made = value.producer
     if not isinstance(made, Node) or not is_pointwise(made) or value.type.bytes <= SMALL:
         return False
@@ -82,15 +81,15 @@ def _may_be_asked(value: Value, node: Node) -> bool:
         shape = full_shape(node)
         whole = _stretch(node, shape)
         if value.type.dtype.itemsize > 2 and len(shape) - 1 in int_tuple(node.attrs, "over"):
-            return False  # a thread's vectors, and so the order of the sums, would be others
+            return False  # would change the thread's vector width, and so the order of the sums
     else:
         return False
     return value.type.ints == shape and whole % BYTE == 0 and len(body_of(made)) + 3 <= MAX_STEPS
 
 
 def _stretch(sums: Node, shape: Sequence[int]) -> int:
-    """Elements that lie side by side in the rows of sums, or in what their columns run across: those of the last axes
-    that are all summed over or none, and of which no input repeats some but not all."""
+    """Contiguous elements of a row (or of a run of columns) of the reduction: the product of the last axes that are all
+    reduced or all not, and along which no input is broadcast on some of them only."""
     over, rank = int_tuple(sums.attrs, "over"), len(shape)
     wide = [(1,) * (rank - t.rank) + t.ints for t in sums.input_types if t.rank]
     first = rank - 1
@@ -102,7 +101,7 @@ def _stretch(sums: Node, shape: Sequence[int]) -> int:
 
 
 def _test(node: Node, number: int) -> _Test | None:
-    """The one comparison that a node makes of its input ``number``; None where it asks more of it."""
+    """The only comparison that a node applies to its input ``number``; None if it uses the input otherwise."""
     body = body_of(node)
     if node.op.name not in ("fused", "fused_sums"):
         return None
@@ -119,7 +118,7 @@ def _test(node: Node, number: int) -> _Test | None:
 
 
 def _packing(node: Node, output: int, test: _Test) -> Node:
-    """The node with the bits of one output as one more."""
+    """The node with the bitmask of one output as an extra output."""
     body, count, (name, constant) = body_of(node), len(node.inputs), test
     results = tuple(results_of(node.attrs, count + len(body)) if node.op is fused else (count + len(body) - 1,))
     end = count + len(body)
@@ -133,7 +132,7 @@ def _packing(node: Node, output: int, test: _Test) -> Node:
 
 
 def _asking(node: Node, bits: dict[int, Value]) -> Node:
-    """The node that reads bits in place of the inputs with these numbers."""
+    """The node that reads bitmasks instead of the inputs with these indices."""
     shapes = {n: node.input_types[n].ints for n in bits}
     body: list[Attr] = []
     for name, read, given in steps(node.attrs):

@@ -1,4 +1,4 @@
-"""Bodies of fused nodes: steps by number, what they are when nodes are put together, and graphs of other values."""
+"""Bodies of fused nodes: their steps, renumbering when nodes are merged, and graphs rebuilt on other values."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import Final
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value
 from dslc.compiler.ir.op import Pointwise
 
-_NEIGHBOURS: Final = 4  # elements, that a vector of f32 has
+_NEIGHBOURS: Final = 4  # elements of an f32 vector
 _BODIES: Final = ("fused", "fused_sums")  # nodes with steps
 
 
 def is_pointwise(node: Node) -> bool:
-    """Whether a node is a pointwise op, or several as one, without random draws."""
+    """Whether a node is a pointwise op, or a fused one, without random draws."""
     return not draws(node) if node.op.name == "fused" else isinstance(node.op, Pointwise) and not node.op.random
 
 
 def draws(node: Node) -> bool:
-    """Whether a node is a dropout, or several steps with one among them."""
+    """Whether a node is a dropout, or has one among its steps."""
     return node.op.name == "dropout" or (node.op.name in _BODIES and "dropout" in names_of(node))
 
 
 def has_neighbours(value: Value) -> bool:
-    """Whether a kernel of sums may draw for a value's elements: one draw serves several where a thread has neighbours
-    in a row."""
+    """Whether a reduction kernel may draw random numbers for this value: one draw serves several elements, so a thread
+    needs consecutive elements of a row."""
     return value.type.rank > 0 and value.type.ints[-1] % _NEIGHBOURS == 0
 
 
@@ -34,7 +34,7 @@ def names_of(node: Node) -> list[str]:
 
 
 def body_of(node: Node) -> tuple[Attr, ...]:
-    """The steps of a node: its own, or the one that it is."""
+    """The steps of a node: its body, or the node itself as one step."""
     if node.op.name in _BODIES:
         body = node.attrs["body"]
         assert isinstance(body, tuple)
@@ -43,7 +43,7 @@ def body_of(node: Node) -> tuple[Attr, ...]:
 
 
 def renumbered(body: tuple[Attr, ...], inputs: Sequence[int], offset: int) -> list[Attr]:
-    """Steps whose inputs have new numbers and whose own results count from ``offset``."""
+    """Steps with renumbered inputs, whose own results count from ``offset``."""
     found: list[Attr] = []
     for step in body:
         assert isinstance(step, tuple) and isinstance(step[1], tuple)
@@ -58,7 +58,7 @@ def placed(number: Attr, inputs: Sequence[int], offset: int) -> int:
 
 
 def reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
-    """The graph that reads other values, whose nodes may stand behind readers of the old ones."""
+    """The graph that reads the new values; their producers may come after consumers of the old ones."""
     new: dict[Value, Value] = {}
     for root in graph.roots:
         stack = [instead.get(root, root).producer]

@@ -1,4 +1,4 @@
-"""Normalisations over the batch become sums and pointwise ops, which then fuse with what stands around them.
+"""Decomposes batch normalisations into reductions and pointwise ops, which then fuse with their neighbours.
 
 Before::
 
@@ -11,11 +11,11 @@ After, in short::
     mean, invstd and the new running statistics from them : f32[64]
     %6 = relu of (x - mean) * (invstd * w) + b : bf16[8, 14, 14, 64]
 
-So the forward pass reads x twice and writes once, with the sum of a residual block and its relu inside, and the
-gradient reads its inputs twice and writes once. The variance is made of sums of distances from a shift near the data,
-which keeps their difference accurate (Chan, Golub and LeVeque 1983: shifted data). The shift of 16-bit data is the
-running mean, that of wider data each channel's first element: the running mean starts at 0, so in the first steps a
-large offset would take all digits. GPUs alone, because memory is what their steps wait for.
+So the forward pass reads x twice and writes once, with the sum of a residual block and its relu fused, and the gradient
+reads its inputs twice and writes once. The variance is computed from sums of differences from a shift close to the
+data, which keeps it accurate (Chan, Golub and LeVeque 1983: shifted data). For 16-bit data the shift is the running
+mean. For wider data it is each channel's first element: the running mean starts at 0, so in the first steps a large
+offset would cancel all digits. GPU only, because these steps are bound by memory.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def decompose(program: Program, build: Build) -> Program:
 
 
 def decompose_graph(graph: Graph) -> Graph:
-    """The graph without such normalisations; the same object where there are none."""
+    """The graph without such normalisations; the same object if it has none."""
 
     def rule(node: Node) -> Sequence[Value] | None:
         if node.op.name in _FORWARD:
@@ -56,7 +56,7 @@ def decompose_graph(graph: Graph) -> Graph:
 
 
 class _Norm:
-    """One normalisation: x, the axes that its sums run over, and how a vector over channels meets x."""
+    """One normalisation: x, the axes that it reduces, and the dtype of its statistics."""
 
     def __init__(self, node: Node) -> None:
         self.node, self.b = node, Builder().at(node, node.phase)
@@ -81,11 +81,12 @@ class _Norm:
         return self.b(OPS["reshape"], v, shape=tuple(shape))
 
     def shift(self, old_mean: Value) -> Value:
-        """A value for each channel near the elements of that channel, so that sums of distances from it cancel little.
+        """A value per channel close to the channel's elements, so that sums of differences from it cancel little.
 
-        The first element is one, whatever the offset of the data. Rounding 16-bit elements moves the variance of data
-        with an offset by at least as much as sums of f32 lose to that offset, so for these the running mean is as good,
-        and no kernel has to fetch it."""
+        The first element is always close, whatever the offset of the data. For 16-bit data with an offset, rounding the
+        elements moves the variance at least as much as f32 sums lose to that offset, so the running mean is as good and
+        needs no gather.
+        """
         if self.x.type.dtype is not self.inner:
             return old_mean
         shape = self.x.type.ints
@@ -104,11 +105,11 @@ class _Norm:
         _, weight, bias, old_mean, old_var = self.node.inputs
         momentum, eps = float_attr(self.node.attrs, "momentum"), float_attr(self.node.attrs, "eps")
         cast: tuple[Attr, ...] = () if self.x.type.dtype is self.inner else (("cast", (0,), (("dtype", self.inner),)),)
-        at = 2 + len(cast)  # the number of the distance from the shift
+        at = 2 + len(cast)  # index of the difference from the shift
         body = (*cast, ("sub", (at - 1 if cast else 0, 1), ()), ("mul", (at, at), ()))
         shift = self.shift(old_mean)
         sums = self.b.node(fused_sums, self.x, self.column(shift), body=body, summed=(at, at + 1), over=self.over)
-        apart = self.op("div", sums.outputs[0], float(self.count))  # the mean's distance from the shift
+        apart = self.op("div", sums.outputs[0], float(self.count))  # mean minus shift
         mean = self.op("add", shift, apart)
         square = self.op("sub", self.op("div", sums.outputs[1], float(self.count)), self.op("mul", apart, apart))
         var = self.op("maximum", square, 0.0)
@@ -126,7 +127,7 @@ class _Norm:
     def backward(self) -> Sequence[Value]:
         x, weight, mean, invstd, dy = self.node.inputs
         middle, scale = self.column(mean), self.column(invstd)
-        # of dy, x, mean, 1/std: dy, and dy * (x - mean) / std
+        # inputs dy, x, mean, 1/std; sums of dy and of dy * (x - mean) / std
         body: tuple[Attr, ...] = ()
         wide_dy, wide_x = 0, 1
         if x.type.dtype is not self.inner:
@@ -137,8 +138,8 @@ class _Norm:
         summed = (wide_dy, at + 2)
         sums = self.b.node(fused_sums, dy, x, middle, scale, body=body, summed=summed, over=self.over)
         d_bias, d_weight = sums.outputs
-        # dy * outer - ((x - mean) * slope + shift): few operations and vectors of channels for each element
-        outer = self.op("mul", invstd, weight)  # the forward pass has it
+        # dy * outer - ((x - mean) * slope + shift): few operations and few channel vectors per element
+        outer = self.op("mul", invstd, weight)  # the forward pass computes it, too
         slope = self.op("mul", self.op("mul", self.op("mul", d_weight, invstd), outer), 1 / self.count)
         shift = self.op("mul", self.op("mul", d_bias, outer), 1 / self.count)
         along = self.op("mul", self.op("sub", self.wide(x), middle), self.column(slope))

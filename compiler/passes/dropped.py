@@ -1,4 +1,4 @@
-"""Dropout becomes a step of the pointwise nodes and sums around it: its mask is counted, not stored.
+"""Fuses dropout into neighbouring pointwise nodes and reductions, which recompute the mask instead of storing it.
 
 Before::
 
@@ -10,15 +10,16 @@ After::
 
     %5 = fused %x, %bias, %seed, %step, %row, %r {dropout(gelu(x + bias)) + r} : bf16[64, 4096]  # sum forward
 
-What makes dropout's input joins it where nobody else reads that, and what reads its result where nobody else does: a
-pointwise node, or sums as large as the result, with or without what they keep::
+The producer of dropout's input is fused if dropout is its only consumer; so is dropout into its result's only consumer,
+a pointwise node or a reduction as large as the result, with or without extra outputs::
 
     %6 = dropout %dy, %seed, %step, %row {p=0.1, ...} : bf16[64, 4096]  # drop backward
     %7, %8 = fused_sums %x, %bias, %6 {gelu_grad(x + bias, %6), ..., kept=(...)} : bf16[4096], bf16[64, 4096]
 
     %7, %8 = fused_sums %x, %bias, %dy, %seed, %step, %row {gelu_grad(x + bias, dropout(dy)), ..., kept=(...)}
 
-So a gradient and its sum over a bias take one pass over memory. The bits stay. GPUs alone, linear in nodes and reads.
+So a gradient and its reduction for the bias take one pass over memory. Results keep their bits. GPU only; linear in
+nodes and reads.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ def dropped(program: Program, build: Build) -> Program:
 
 
 def dropped_graph(graph: Graph) -> Graph:
-    """The graph where no dropout is left that may join. Running it twice changes nothing more."""
+    """The graph in which no dropout is left that can be fused. Idempotent."""
     if not any(draws(n) for n in graph.nodes):
         return graph
     readers, roots = graph.readers(), set(graph.roots)
     new: dict[Value, Value] = {}
-    now: dict[Node, Node] = {}  # what a node has become
+    now: dict[Node, Node] = {}  # old node -> new node
     for node in graph.nodes:
         taken: dict[Value, Node] = {}
         for value in dict.fromkeys(node.inputs):
@@ -65,24 +66,24 @@ def dropped_graph(graph: Graph) -> Graph:
 
 
 def _has_body(node: Node) -> bool:
-    """Whether a node is steps that each give elements."""
+    """Whether a node is pointwise, possibly with random draws."""
     return node.op.name != "fused_sums" and (draws(node) or is_pointwise(node))
 
 
 def _joins(made: Node, node: Node, value: Value) -> bool:
-    """Whether ``made``, the maker of ``value``, becomes a part of ``node``: one of them is a dropout or holds one."""
+    """Whether ``made``, the producer of ``value``, is fused into ``node``: one of them is or contains a dropout."""
     if not _has_body(made) or len(made.outputs) > 1:
         return False
     if node.op.name == "fused_sums":
         return (draws(made) or draws(node)) and "finish" not in node.attrs and _is_summed(value, made, node)
     if not _has_body(node) or len(node.outputs) > 1:
         return False
-    first = node.op.name != "dropout" or value is node.inputs[0]  # not its scalars
+    first = node.op.name != "dropout" or value is node.inputs[0]  # an operand, not one of dropout's scalars
     return first and (draws(made) or draws(node)) and value.type.shape == node.types[0].shape
 
 
 def _is_summed(value: Value, made: Node, sums: Node) -> bool:
-    """Whether a value is as large as what is summed, and something else that is read then: by how that lies goes the
-    order of sums."""
+    """Whether the value has the shape of the summed tensor and another operand has it, too: that operand's layout
+    decides the order of the sums."""
     read = {v.type.shape for v in (*sums.inputs, *made.inputs) if v is not value}
     return value.type.ints == full_shape(sums) and value.type.shape in read and has_neighbours(value)

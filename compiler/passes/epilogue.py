@@ -1,4 +1,4 @@
-"""What is done to a sum of products element by element is done by the kernel that writes it.
+"""Fuses the pointwise epilogue of a contraction into the kernel that writes its result.
 
 Before::
 
@@ -9,9 +9,9 @@ After::
 
     %2 = contraction %x, %w, %bias {product="matmul", ..., body=...} : f32[64, 512]  # relu forward
 
-The pointwise node must be the product's only reader, of its shape and dtype, and do what C++ does exactly: no exp and
-its kin. The bits stay. Own kernels of f32 and f64 alone, on GPUs, linear in nodes and
-reads.
+The pointwise node must be the contraction's only consumer and have its shape and dtype. It may only use ops that C++
+computes exactly: no exp or similar functions. Results keep their bits. Only for dslc's own f32 and f64 kernels on GPUs;
+linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EXACT: Final = frozenset(
     {"add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum", "clip", "relu", "leaky_relu", "hardswish",
      "where", "full", "lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"}
 )  # fmt: skip
-_MOST: Final = 1 << 30  # elements that the kernels count
+_MOST: Final = 1 << 30  # most elements that the kernels can index
 
 
 def epilogue(program: Program, build: Build) -> Program:
@@ -43,7 +43,7 @@ def epilogue(program: Program, build: Build) -> Program:
 
 
 def epilogue_graph(graph: Graph) -> Graph:
-    """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
+    """The graph with such nodes. Deterministic and idempotent."""
     readers, roots = graph.readers(), set(graph.roots)
     new: dict[Value, Value] = {}
     taken: set[Node] = set()
@@ -60,7 +60,7 @@ def epilogue_graph(graph: Graph) -> Graph:
 
 
 def _product(node: Node) -> Node | None:
-    """The product that a node may be the end of."""
+    """The contraction whose epilogue the node may become."""
     if not is_pointwise(node) or len(node.outputs) > 1:
         return None
     type, inputs = node.types[0], list(dict.fromkeys(node.inputs))
@@ -76,7 +76,7 @@ def _product(node: Node) -> Node | None:
 
 
 def _made_by(value: Value, node: Node) -> Node | None:
-    """The product whose kernel may compute ``node`` from ``value``, too."""
+    """The contraction that produces ``value`` and whose kernel may also compute ``node``."""
     made = value.producer
     if not isinstance(made, Node) or made.op.name not in PRODUCTS or value.type != node.types[0]:
         return None

@@ -1,4 +1,4 @@
-"""What becomes of sums is computed by the kernel that adds them up: the statistics of a batch.
+"""Fuses the pointwise epilogue of a reduction into the kernel that finishes the reduction, e.g. batch statistics.
 
 Before::
 
@@ -9,8 +9,9 @@ After::
 
     %4, %5, %6 = finished_sums %x, %rm, %w, %rm {..., finish=..., late=2, results=...} : f32[64], f32[64], f32[64]
 
-So a launch for a few numbers is gone. The other operands of a node that reads sums must be computed before the sums, or
-be reshapes of values that are, and must have the sums' shape. The bits stay. GPUs alone; linear in nodes and reads.
+This saves a launch for a few numbers. The epilogue's other operands must have the reduction's result shape. They must
+be computed before the reduction, or be reshapes of values that are. Results keep their bits. GPU only; linear in nodes
+and reads.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def finish(program: Program, build: Build) -> Program:
 
 
 def finish_graph(graph: Graph) -> Graph:
-    """The graph with such sums. Running it twice changes nothing more."""
+    """The graph with such reductions. Idempotent."""
     behind = _behind(graph)
     if not behind:
         return graph
@@ -54,7 +55,7 @@ def finish_graph(graph: Graph) -> Graph:
 
 
 def _behind(graph: Graph) -> dict[Node, Node]:
-    """Sums -> the pointwise node that is computed with them."""
+    """A reduction -> the pointwise node that becomes its epilogue."""
     all_sums = [node for node in graph.nodes if node.op.name == "fused_sums" and "finish" not in node.attrs]
     if not all_sums:
         return {}
@@ -72,7 +73,7 @@ def _behind(graph: Graph) -> dict[Node, Node]:
 
 
 def _sums_of(node: Node) -> tuple[Value, ...]:
-    """The outputs but those that are kept."""
+    """The reduced outputs, without extra ("kept") ones."""
     return node.outputs[: len(int_tuple(node.attrs, "summed"))]
 
 
@@ -95,7 +96,7 @@ def _is_there(value: Value, position: dict[Node, int], before: int) -> bool:
 
 
 def _there(value: Value, new: dict[Value, Value]) -> Value:
-    """The value as the new graph has it, also if it is a reshape that comes after the sums."""
+    """The value in the new graph; a reshape that comes after the reduction is recreated."""
     node = value.producer
     if value in new or not isinstance(node, Node) or node.op.name != "reshape":
         return new.get(value, value)
@@ -103,7 +104,7 @@ def _there(value: Value, new: dict[Value, Value]) -> Value:
 
 
 def _finish(sums: Node, node: Node, wanted: set[Value], new: dict[Value, Value]) -> None:
-    """One node for both; ``new`` learns its results. ``wanted``: what others read."""
+    """Replaces both by one node and records its results in ``new``. ``wanted``: values that other nodes read."""
     own = _sums_of(sums)
     late = list(dict.fromkeys(v for v in node.inputs if v not in own))
     count = len(own) + len(late)

@@ -1,4 +1,4 @@
-"""Pointwise trees become one node, so that what is between its ops never goes to memory; so do optimizer steps.
+"""Fuses pointwise trees into one node, so that intermediate values never go to memory; groups small optimizer updates.
 
 Before::
 
@@ -10,11 +10,11 @@ After::
 
     %2 = fused %0, %1 {body=(("mul", (0, 1), ()), ("full", (), ...), ("add", (2, 3), ()))} : f32[64, 10]  # y forward
 
-A pointwise node joins the region of its readers when all of them are in one region, of the same phase and shape, and
-nobody outside needs its value; what is computed again for the backward pass joins regions of that. So a region has one
-result, no way leads out of it and back, and nothing is computed twice but constants of rank 0, which each region gets
-for itself. Every inner value keeps its dtype's rounding: the bits are those of the nodes. Linear in nodes and reads.
-Steps of small parameters are joined by ``group.py``.
+A pointwise node joins the region of its consumers if all of them are in one region of the same phase and shape, and
+nothing outside needs its value. Nodes recomputed for the backward pass may join backward regions. So a region has one
+result, no path leaves and re-enters it, and nothing is computed twice except constants of rank 0, which each region
+copies. Inner values are rounded to their dtypes, so results keep their bits. Linear in nodes and reads. ``group.py``
+merges the updates of small parameters.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dslc.compiler.passes.group import group_updates
 
 
 def fuse(program: Program, build: Build) -> Program:
-    """The pass; nothing when ``build.fuse`` is off. Deterministic. Running it twice changes nothing more."""
+    """The pass; does nothing if ``build.fuse`` is off. Deterministic and idempotent."""
     if not build.fuse:
         return program
     return dataclasses.replace(program, graph=group_updates(fuse_graph(program.graph), build.target != "cpu"))
@@ -56,7 +56,7 @@ def _is_constant(node: object) -> bool:
 
 
 def apart(graph: Graph) -> dict[Node, str]:
-    """The nodes that no region takes, and why not: the first of the rules above that holds them back."""
+    """The nodes that no region takes -> the first of the rules above that prevents it."""
     readers, roots, last_of = graph.readers(), set(graph.roots), _last_of(graph)
     return {
         node: why
@@ -106,7 +106,7 @@ def _last_of(graph: Graph) -> dict[Node, Node]:
 
 
 def _steps(node: Node) -> int:
-    """Of a region: those that a node brings, its constants too."""
+    """Steps that a node adds to a region, including its constants."""
     return 1 + sum(_is_constant(v.producer) for v in node.inputs)
 
 
@@ -121,7 +121,7 @@ def _regions(graph: Graph) -> dict[Node, list[Node]]:
 
 
 def _joins(node: Node, readers: list[Node], last_of: dict[Node, Node]) -> Node | None:
-    """The region that all readers are in and that this node may join."""
+    """The region that contains all consumers, if the node may join it."""
     found = {last_of.get(reader) for reader in readers}
     last = found.pop() if len(found) == 1 else None
     if last is None or not _together(node.phase, last.phase) or last.out.type.shape != node.out.type.shape:
@@ -130,12 +130,13 @@ def _joins(node: Node, readers: list[Node], last_of: dict[Node, Node]) -> Node |
 
 
 def _together(phase: Phase, last: Phase) -> bool:
-    """Whether a node goes into a region that ends in phase ``last``; what is computed again is so for its readers."""
+    """Whether a node of ``phase`` may join a region that ends in phase ``last``: recomputed nodes may join their
+    consumers."""
     return phase is last or (phase is Phase.MIRROR and last is Phase.BACKWARD)
 
 
 def _fused(members: list[Node], new: dict[Value, Value]) -> Value:
-    """One node for a region; its name and place are those of the last member."""
+    """Returns the result of one node for the region, which takes the name and span of the last member."""
     inside = {n.out for n in members}
     inputs = list(
         dict.fromkeys(
@@ -156,7 +157,7 @@ def _fused(members: list[Node], new: dict[Value, Value]) -> Value:
         add(node, tuple(number[v if v in number else new[v]] for v in node.inputs))
     last = members[-1]
     attrs = {"body": tuple(body)}
-    # The type is that of the last member: inferring it would go over the body again, which verify does anyway.
+    # The type is the last member's. Inferring it would walk the body again; verify does that in any case.
     return Node(
         fused, tuple(inputs), last.types, attrs,
         name=last.name, span=last.span, phase=last.phase, origins=origins_of(members),

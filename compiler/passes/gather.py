@@ -1,4 +1,4 @@
-"""Launches for many small tensors become one: optimizer steps, casts of parameters, flags put together.
+"""Batches launches for many small tensors: optimizer updates, casts of parameters, concatenated flags.
 
 Before::
 
@@ -12,9 +12,9 @@ After::
     %1, %2 = casts %w1, %w2 {dtype=bf16} : bf16[64, 64, 1, 1], bf16[64, 256, 1, 1]  # "a.conv and 1 more" forward
     %9 = pick %6, %7 {place=(0, 2, 3), source=(0, 1, 1)} : b1[3]  # nonfinite update
 
-Steps that ``group.py`` has joined become one launch, too, and flags are not cast to the bytes that they are. Casts join
-where there is a backward pass, which keeps most of their results anyhow; a large one stays alone. GPUs alone, where a
-launch costs more than such a tensor. The bits stay. Linear in nodes and reads.
+Updates merged by ``group.py`` become one launch. Flags (b1) are not cast to u8, since the bytes are the same. Casts are
+batched only if the graph has a backward pass, which keeps most of their results alive in any case; large casts stay
+separate. GPU only, where a launch costs more than such a tensor. Results keep their bits. Linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, int_tuple
 from dslc.compiler.ops.many import MAX_CASTS, casts, pick
 
-LARGE: Final = 1 << 25  # bytes of a result that stays alone
-_FEW: Final = 2  # pieces that are as well copied
-_MOST: Final = 1024  # elements of what is picked
+LARGE: Final = 1 << 25  # bytes of a result above which a cast stays separate
+_FEW: Final = 2  # pieces up to which a concat stays a copy
+_MOST: Final = 1024  # most elements of a pick
 
 
 def gather(program: Program, build: Build) -> Program:
@@ -42,7 +42,7 @@ def gather(program: Program, build: Build) -> Program:
 
 
 def gather_graph(graph: Graph) -> Graph:
-    """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
+    """The graph with such nodes. Deterministic and idempotent."""
     new: dict[Value, Value] = {}
     for nodes in _groups(graph):
         first, more = nodes[0], len(nodes) - 1
@@ -72,7 +72,7 @@ def gather_graph(graph: Graph) -> Graph:
 
 
 def _groups(graph: Graph) -> list[list[Node]]:
-    """Casts that join, two or more each."""
+    """Groups of two or more casts to batch."""
     if not any(n.phase is Phase.BACKWARD for n in graph.nodes):
         return []
     groups: dict[tuple[DType, DType], list[Node]] = {}
@@ -87,7 +87,7 @@ def _groups(graph: Graph) -> list[list[Node]]:
 
 
 def _picked(concat: Node) -> Node | None:
-    """A ``pick`` for a concat of several short vectors, of slices from where they were cut."""
+    """A ``pick`` that replaces a concat of several short vectors; it reads slices from their source."""
     type = concat.types[0]
     if type.rank != 1 or len(concat.inputs) <= _FEW or type.ints[0] > _MOST:
         return None
@@ -108,7 +108,7 @@ def _picked(concat: Node) -> Node | None:
 
 
 def _slice_of(value: Value) -> tuple[Value, int]:
-    """The vector that a value is a slice of, or itself, and where it begins."""
+    """The vector of which the value is a slice and the start of the slice; or the value itself and 0."""
     node = value.producer
     if (
         isinstance(node, Node)

@@ -1,4 +1,4 @@
-"""The optimizer's steps of small parameters become one node: horizontal fusion, a multi-tensor optimizer.
+"""Merges optimizer updates of small parameters into one node: horizontal fusion, a multi-tensor optimizer.
 
 Before::
 
@@ -13,10 +13,10 @@ After::
     %17, %18, %19, %20, %21 = multi_update %1, %2, %5, %6, %15, %16, %3, %4
         {each=..., step="sgd_momentum_update"} : ..., b1[2]  # "c1.bias and 1 more" update
 
-Updates join that have the same op, attributes, rate and step, none of which needs another one's result. A large
-parameter keeps its own: it is worth a launch, and its gradient's memory is free again at once. On a GPU it joins, too,
-where all parameters together are few bytes, and a gradient that was cast from 16 bits is read as it was. The bits are
-those of the nodes. Linear in nodes.
+Updates are merged if they have the same op, attributes, learning rate and step, and none needs another one's result. A
+large parameter keeps its own node: it is worth a launch, and its gradient's memory is freed at once. On a GPU, large
+parameters are merged, too, if all parameters together have few bytes. There, a gradient that was cast from 16 bits is
+read before the cast. Results keep their bits. Linear in nodes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from dslc.compiler.ops.multi_update import MAX_PARAMS, joined, member, parted
 from dslc.compiler.ops.optim import Update
 
 _HALF: Final = (DType.BF16, DType.F16)
-_MOVES: Final = ("reshape", "transpose")  # whose results have the elements of their input
-SMALL: Final = 1 << 20  # bytes of a parameter that joins others, at most
-FEW: Final = 1 << 24  # bytes of all parameters that join on a GPU, however large one of them is
+_MOVES: Final = ("reshape", "transpose")  # ops whose results have the elements of their input
+SMALL: Final = 1 << 20  # most bytes of a parameter that is merged
+FEW: Final = 1 << 24  # most bytes of all parameters for merging them on a GPU, however large one of them is
 
 
 def group_updates(graph: Graph, on_gpu: bool = False) -> Graph:
-    """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
+    """The graph with such nodes. Deterministic and idempotent."""
     new: dict[Value, Value] = {}
     for members in _groups(graph, on_gpu):
         nodes, more = [n for n, _ in members], len(members) - 1
@@ -54,9 +54,9 @@ def group_updates(graph: Graph, on_gpu: bool = False) -> Graph:
 
 
 def _groups(graph: Graph, on_gpu: bool) -> list[list[tuple[Node, Value]]]:
-    """Nodes that join and the gradients that they read, two or more each, or one with a gradient of 16 bits."""
+    """Groups of nodes to merge with the gradients they read: two or more each, or one with a 16-bit gradient."""
     groups: dict[Hashable, list[tuple[Node, Value]]] = {}
-    behind: set[Value] = set()  # what an update has gone into
+    behind: set[Value] = set()  # values that depend on an update
     most = FEW if on_gpu and _bytes_of_all(graph) <= FEW else SMALL
     for node in graph.nodes:
         if any(v in behind for v in node.inputs):
@@ -75,7 +75,7 @@ def _groups(graph: Graph, on_gpu: bool) -> list[list[tuple[Node, Value]]]:
 
 
 def _bytes_of_all(graph: Graph) -> int:
-    """Of the parameters that are updated, those of nodes that have joined, too."""
+    """Bytes of all updated parameters, including those of merged nodes."""
     found = 0
     for node in graph.nodes:
         if isinstance(node.op, Update):
@@ -87,7 +87,7 @@ def _bytes_of_all(graph: Graph) -> int:
 
 
 def _before_cast(grad: Value) -> Value | None:
-    """What a gradient was before it was cast from 16 bits, in the gradient's shape; None for any other."""
+    """A gradient before its cast from 16 bits, in the gradient's shape; None if it was not cast."""
     made = grad.producer
     if not isinstance(made, Node):
         return None
@@ -100,7 +100,7 @@ def _before_cast(grad: Value) -> Value | None:
 
 
 def _renamed(graph: Graph, new: dict[Value, Value]) -> Graph:
-    """The graph that reads the new values for the old."""
+    """The graph with the old values replaced by the new ones."""
     for node in graph.nodes:
         if (fresh := node.reading(new)) is not node:
             new.update(zip(node.outputs, (_joined_slices(fresh),) if node.op.name == "concat" else fresh.outputs))
@@ -108,7 +108,7 @@ def _renamed(graph: Graph, new: dict[Value, Value]) -> Graph:
 
 
 def _joined_slices(concat: Node) -> Value:
-    """What a concat gives; of vectors, neighbouring slices of one tensor become one slice."""
+    """The result of a concat; adjacent slices of one vector become one slice."""
     if concat.types[0].rank != 1:
         return concat.out
     pieces: list[tuple[Value, int, int]] = []
@@ -123,7 +123,7 @@ def _joined_slices(concat: Node) -> Value:
 
 
 def _slice_of(value: Value) -> tuple[Value, int, int]:
-    """A vector as elements of another one, or of itself."""
+    """The vector that the value is a slice of (or the value itself), start and stop."""
     source = value
     while isinstance(source.producer, Node) and source.producer.op.name == "reshape":
         source = source.producer.inputs[0]

@@ -1,4 +1,4 @@
-"""Pointwise nodes of small tensors of one shape become one node with several results: what they cost is their launches.
+"""Merges pointwise nodes of small tensors with one shape into one node with several results, to save launches.
 
 Before::
 
@@ -10,9 +10,9 @@ After::
 
     %3, %4, %5 = fused %1, %2, %w, %rm {..., results=(...)} : f32[64], f32[64], f32[64]  # bn forward
 
-Nodes join that have the same shape, phase and depth: the longest way from an input, on which only steps to another
-shape or kind of node count; so no way leads from one of them through something else to another. The bits stay. GPUs
-alone; linear in nodes and reads.
+Nodes are merged if they have the same shape, phase and depth. Depth is the longest path from an input, counting only
+edges that change the shape, the phase or the kind of node. So no path leads from one merged node through a node outside
+to another. Results keep their bits. GPU only; linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of
 from dslc.compiler.passes.bodies import body_of, is_pointwise, placed, renumbered
 
-SMALL: Final = 1 << 16  # bytes of a result, at most
+SMALL: Final = 1 << 16  # most bytes of a result
 MAX_RESULTS: Final = 16
 
 
@@ -38,7 +38,7 @@ def join(program: Program, build: Build) -> Program:
 
 
 def join_graph(graph: Graph) -> Graph:
-    """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
+    """The graph with such nodes. Deterministic and idempotent."""
     small = {node for node in graph.nodes if _is_small(node)}
     depth = _depths(graph, small)
     groups = _groups(graph, small, depth)
@@ -49,7 +49,7 @@ def join_graph(graph: Graph) -> Graph:
     for node in graph.nodes:
         outside.update(v for v in node.inputs if group_of.get(node, -1) != group_of.get(v.producer, -2))  # type: ignore[arg-type]
     new: dict[Value, Value] = {}
-    # by depth: everything outside of a group that reads its results is deeper
+    # by depth: every node outside a group that reads its results is deeper
     for node in sorted(graph.nodes, key=lambda n: depth[n]):
         number = group_of.get(node)
         if number is None:
@@ -67,7 +67,7 @@ def _is_small(node: Node) -> bool:
 
 
 def _depths(graph: Graph, small: set[Node]) -> dict[Node, int]:
-    """How many nodes of another kind, shape or phase lie on the longest way to each."""
+    """The number of edges between nodes of different kind, shape or phase on the longest path to each node."""
     depth: dict[Node, int] = {}
     for node in graph.nodes:
         deepest = 0
@@ -85,7 +85,7 @@ def _alike(made: Node, node: Node) -> bool:
 
 
 def _groups(graph: Graph, small: set[Node], depth: dict[Node, int]) -> list[list[Node]]:
-    """Nodes that join, two or more each, in order."""
+    """Groups of two or more nodes to merge, in graph order."""
     found: dict[tuple[object, ...], list[list[Node]]] = {}
     for node in graph.nodes:
         if node not in small or node.op.name == "full":
@@ -99,7 +99,7 @@ def _groups(graph: Graph, small: set[Node], depth: dict[Node, int]) -> list[list
 
 
 def _join(nodes: list[Node], outside: set[Value], new: dict[Value, Value]) -> None:
-    """One node for them, whose outputs are the values that are read outside; ``new`` learns them."""
+    """One node for all. Its outputs are the values read outside, which are recorded in ``new``."""
     own = {v for n in nodes for v in n.outputs}
     inputs = list(dict.fromkeys(new.get(v, v) for n in nodes for v in n.inputs if v not in own))
     number = {v: i for i, v in enumerate(inputs)}

@@ -1,4 +1,4 @@
-"""Sums of small tensors of one shape become one node with a sum for each: what they cost is their launches.
+"""Merges reductions of small tensors with one shape into one node with several results, to save launches.
 
 Before::
 
@@ -9,9 +9,9 @@ After::
 
     %5, %9 = fused_sums %1, %7 {body=(), over=(0,), summed=(0, 1)} : f32[512], f32[512]  # b backward
 
-Sums and means join that go over the same axes of tensors of one shape, dtype and phase, and that only optimizer steps
-read, or nobody within the program: so no way leads from one to another. A sum's order is a matter of shape and dtype
-alone: the bits stay. GPUs alone; linear in nodes and reads.
+Sums and means are merged if they reduce the same axes of tensors with one shape, dtype and phase. Only optimizer
+updates may read their results within the program, so no path leads from one to another. The order of a sum depends only
+on shape and dtype, so results keep their bits. GPU only; linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from dslc.compiler.ops.fused_sums import finished_sums, fused_sums
 from dslc.compiler.passes.bodies import reading
 from dslc.compiler.passes.keep import summed_over
 
-SMALL: Final = 1 << 20  # bytes of what is summed, at most
-_MOST: Final = 4  # sums of a node, for which a thread has registers
+SMALL: Final = 1 << 20  # most bytes of a summed tensor
+_MOST: Final = 4  # most sums per node that fit a thread's registers
 
 
 def join_sums(program: Program, build: Build) -> Program:
@@ -41,7 +41,7 @@ def join_sums(program: Program, build: Build) -> Program:
 
 
 def join_sums_graph(graph: Graph) -> Graph:
-    """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
+    """The graph with such nodes. Deterministic and idempotent."""
     groups = _groups(graph)
     if not groups:
         return graph
@@ -52,10 +52,10 @@ def join_sums_graph(graph: Graph) -> Graph:
 
 
 def _groups(graph: Graph) -> list[list[Node]]:
-    """Nodes that join, two or more each."""
+    """Groups of two or more nodes to merge."""
     readers = graph.readers()
     found: dict[Hashable, list[Node]] = {}
-    updates: set[object] = set()  # steps of optimizers and what comes of them
+    updates: set[object] = set()  # optimizer updates and their dependents
     for node in graph.nodes:
         if node.phase is Phase.UPDATE or any(v.producer in updates for v in node.inputs):
             updates.add(node)
@@ -70,15 +70,15 @@ def _groups(graph: Graph) -> list[list[Node]]:
 
 
 def _over(node: Node) -> tuple[int, ...] | None:
-    """The axes of a sum or mean that joins others; None for any other node."""
+    """The axes of a sum or mean that may be merged; None for any other node."""
     if node.op.name != "mean":
         return summed_over(node)
-    rounds = node.types[0].dtype is not node.types[0].dtype.computed  # once, behind the division
+    rounds = node.types[0].dtype is not node.types[0].dtype.computed  # the mean is rounded once, after the division
     return None if node.attrs["keep"] or rounds else int_tuple(node.attrs, "over")
 
 
 def _joined(nodes: list[Node]) -> Node:
-    """One node for all. A tensor that is summed twice, as for a sum and a mean, is read once."""
+    """One node for all. A tensor that is reduced twice, e.g. for a sum and a mean, is read once."""
     last, type = nodes[-1], nodes[0].input_types[0]
     over = _over(last)
     assert over is not None

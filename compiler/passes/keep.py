@@ -1,4 +1,4 @@
-"""Sums that make what they add up write it, too, where others want it: it is read once less.
+"""Lets a reduction that computes its operand also store it if other nodes need it. Saves one read.
 
 Before::
 
@@ -11,9 +11,9 @@ After::
     %2, %3, %1 = fused_sums %y, %d1, %d2, %x, ... {where(y <= 0, 0, d1 + d2), ..., kept=(...)} : f32[64], f32[64], ...
     %4 = fused %1, %x, %2, %3, ... {...} : bf16[8, 14, 14, 64]
 
-So it is with a dropout, and with a plain ``sum`` or ``sum_to``, as of a bias's gradient, which becomes such sums. Where
-nobody else wants the value, or it is cheaper to compute anew, ``absorb`` has had its say. The bits stay, up to the
-order of a sum. GPUs alone, linear in nodes and reads.
+This also holds for a dropout, and for a plain ``sum`` or ``sum_to``, e.g. of a bias's gradient, which becomes a
+``fused_sums``. Values that no other node needs, or that are cheaper to recompute, were already handled by ``absorb``.
+Results keep their bits, up to the order of a sum. GPU only; linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from dslc.compiler.ops.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.absorb import joined
 from dslc.compiler.passes.bodies import body_of, has_neighbours, is_pointwise
 
-SMALL: Final = 1 << 16  # bytes of a value that is as well read
-_MUCH: Final = 8  # nodes
+SMALL: Final = 1 << 16  # bytes of a value up to which a second read costs next to nothing
+_MUCH: Final = 8  # most nodes to move before the reduction
 
 
 def keep(program: Program, build: Build) -> Program:
@@ -42,7 +42,7 @@ def keep(program: Program, build: Build) -> Program:
 
 
 def keep_graph(graph: Graph) -> Graph:
-    """The graph with such sums. Running it twice changes nothing more."""
+    """The graph with such reductions. Idempotent."""
     keeps = _keeps(graph)
     if not keeps:
         return graph
@@ -50,7 +50,7 @@ def keep_graph(graph: Graph) -> Graph:
     done: set[Node] = set()
     for first in graph.nodes:
         made = first if first in keeps else None
-        # sums come to where what they make stood, behind the little that they need besides
+        # a reduction moves to the place of the operand that it computes, after the few other nodes that it needs
         for node in (first,) if made is None else (*keeps[first].late, keeps[first].sums):
             if node in done:
                 continue
@@ -68,7 +68,8 @@ def keep_graph(graph: Graph) -> Graph:
 
 @dataclasses.dataclass(frozen=True)
 class _Keep:
-    """Sums that are to make a value, nodes behind its place that they need, in order, and whether others want it."""
+    """A reduction that will compute its operand, the nodes after that operand which it needs (in order), and whether
+    other nodes read the operand."""
 
     sums: Node
     late: tuple[Node, ...]
@@ -76,7 +77,7 @@ class _Keep:
 
 
 def _keeps(graph: Graph) -> dict[Node, _Keep]:
-    """By the pointwise nodes that the sums are to make."""
+    """The operand's pointwise producer -> the reduction that will compute it."""
     position = {node: i for i, node in enumerate(graph.nodes)}
     readers, roots = graph.readers(), set(graph.roots)
     found: dict[Node, _Keep] = {}
@@ -94,7 +95,7 @@ def _keeps(graph: Graph) -> dict[Node, _Keep]:
 
 
 def _fits(made: Node, sums: Node) -> bool:
-    """Whether the node is pointwise or a dropout, and as large as what is summed."""
+    """Whether the node is pointwise or a dropout, and has the shape of the summed tensor."""
     elements = is_pointwise(made) or (made.op.name == "dropout" and has_neighbours(made.out))
     if not elements or len(made.outputs) > 1 or made.types[0].bytes <= SMALL:
         return False
@@ -105,7 +106,7 @@ def _fits(made: Node, sums: Node) -> bool:
 
 
 def summed_over(node: Node) -> tuple[int, ...] | None:
-    """The axes of a plain sum whose result has the others alone; None for any other node."""
+    """The reduced axes of a plain sum that drops them; None for any other node."""
     if node.op.name == "sum" and not node.attrs["keep"]:
         return int_tuple(node.attrs, "over")
     if node.op.name == "sum_to":
@@ -116,7 +117,8 @@ def summed_over(node: Node) -> tuple[int, ...] | None:
 
 
 def _late(made: Node, sums: Node, position: dict[Node, int]) -> tuple[Node, ...] | None:
-    """What the sums need besides that stands behind ``made``; None where that comes of it, or is much."""
+    """Nodes after ``made`` that the reduction needs, in order; None if they depend on ``made``, include a reduction or
+    are more than ``_MUCH``."""
     found: set[Node] = set()
     stack = [v.producer for v in sums.inputs if v is not made.out]
     while stack:
@@ -141,7 +143,7 @@ def _keeping(keep: _Keep, made: Node, new: dict[Value, Value]) -> Node:
     whole = joined(sums, {made.out: made}, new)
     if not keep.wanted:
         return whole
-    number = len(whole.inputs) + len(body_of(made)) - 1  # its steps stand in front
+    number = len(whole.inputs) + len(body_of(made)) - 1  # the producer's steps come first
     attrs = {**whole.attrs, "kept": (number,)}
     types = (*whole.types, made.types[0])
     return Node(

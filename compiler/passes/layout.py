@@ -1,4 +1,4 @@
-"""Channels last for images of 16 bits: convolutions then read runs of channels, as tensor cores want them.
+"""Moves channels last in 16-bit images: convolutions then read runs of channels, as tensor cores need them.
 
 Before, with x, w, y in bf16::
 
@@ -16,9 +16,9 @@ After::
     %6 = conv_last %4, %5 : bf16[8, 14, 14, 32]
     %7 = transpose %6 {perm=(0, 3, 1, 2)} : bf16[8, 32, 14, 14]
 
-Values that come out with channels last stay so through pointwise ops, pools, batchnorm, concat and reductions; a
-transpose stands only where an op wants channels first. Each value is turned once. GPUs alone: the CPU's kernels read
-any strides. Every result keeps its bits up to the order of a convolution's and a reduction's sums.
+Values computed with channels last keep that layout through pointwise ops, pools, batchnorm, concat and reductions. A
+transpose remains only before an op that needs channels first. Each value is transposed once. GPU only: the CPU's
+kernels read any strides. Results keep their bits up to the order of sums in convolutions and reductions.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _fits_tensor_cores(node: Node) -> bool:
 
 
 def layout_graph(graph: Graph, wanted: Callable[[Node], bool]) -> Graph:
-    """The graph with channels last from every ``wanted`` convolution on; the same object where there is none."""
+    """The graph with channels last after every ``wanted`` convolution; the same object if it has none."""
     if not any(n.op.name in _CONVOLUTIONS and n.types[0].rank > 2 and wanted(n) for n in graph.nodes):
         return graph
     turner = _Turner(wanted)
@@ -64,7 +64,8 @@ def layout_graph(graph: Graph, wanted: Callable[[Node], bool]) -> Graph:
 
 
 class _Turner:
-    """``first_of`` and ``last_of``: an old value -> what stands for it, with channels first or last."""
+    """Rewrites nodes to channels last. ``first_of`` and ``last_of``: an old value -> its new value with channels first
+    or last."""
 
     def __init__(self, wanted: Callable[[Node], bool]) -> None:
         self.wanted = wanted
@@ -96,7 +97,7 @@ class _Turner:
                 self.first_of.update(zip(node.outputs, fresh.outputs))
 
     def _turned(self, node: Node) -> bool:
-        """Makes the node with channels last, where that is known and wanted."""
+        """Emits the node with channels last if that is supported and useful; returns whether it did."""
         if node.op in LAST and node.inputs[0].type.rank > 2 and self._starts(node):
             inputs = [self.last(v) for v in node.inputs]
             if node.op.name in ("conv", "conv_wgrad") and 0 < _lacking(node) < RUN:
@@ -121,7 +122,7 @@ class _Turner:
         return True
 
     def _starts(self, node: Node) -> bool:
-        """Convolutions where that is wanted; what follows them where its image is there already."""
+        """Whether a convolution is wanted with channels last. Other ops need an input that already is channels last."""
         if node.op.name in _CONVOLUTIONS:
             return self.wanted(node)
         return any(v in self.computed_last for v in node.inputs)
@@ -136,10 +137,10 @@ class _Turner:
                 self.first_of[old] = new
 
     def _widened(self, node: Node, inputs: list[Value]) -> None:
-        """A convolution of few channels, as the first one of a net, with zeros for channels up to a run: they change no
-        result, and cost less than single elements would."""
+        """A convolution of few channels, e.g. the first one of a network, with zero channels added up to a run. They
+        change no result and cost less than loads of single elements."""
         b, more = Builder().at(node, node.phase), _lacking(node)
-        reads = (0, 1) if node.op.name == "conv" else (0,)  # a gradient of the weight has few channels itself
+        reads = (0, 1) if node.op.name == "conv" else (0,)  # a weight gradient's result has the few channels
         wide = [_padded(b, v, more) if i in reads else v for i, v in enumerate(inputs)]
         fresh = b(LAST[node.op], *wide, **node.attrs)
         if node.op.name == "conv_wgrad":
@@ -150,7 +151,8 @@ class _Turner:
         self.computed_last.add(node.out)
 
     def _aligned(self, old: Value, rank: int) -> Value:
-        """A pointwise op's input for a result with channels last: a smaller one first gets all axes."""
+        """A pointwise op's input for a result with channels last; an input of lower rank first gets leading axes of
+        size 1."""
         if old.type.rank == rank or old.type.rank == 0:
             return self.last(old)
         x = self.first(old)
@@ -162,7 +164,7 @@ class _Turner:
         perm, over, keep = to_last(x.type.rank), int_tuple(node.attrs, "over"), bool_attr(node.attrs, "keep")
         left = [a for a in perm if a not in over]
         if not keep and left != sorted(left):
-            return False  # the axes that are left would change places
+            return False  # the remaining axes would change their order
         moved = tuple(sorted(perm.index(a) for a in over))
         fresh = Builder().at(node, node.phase).node(node.op, self.last(x), over=moved, keep=keep)
         if keep and node.types[0].rank > 2:
@@ -173,7 +175,7 @@ class _Turner:
         return True
 
     def _sum_to(self, node: Node) -> bool:
-        """To a shape with one axis that is not 1 the places of the axes do not matter."""
+        """Reduces to a shape with at most one axis that is not 1, for which the order of the axes does not matter."""
         [x] = node.inputs
         rank = x.type.rank
         shape = (1,) * (rank - node.types[0].rank) + node.types[0].shape
@@ -186,14 +188,14 @@ class _Turner:
 
 
 def _lacking(node: Node) -> int:
-    """How many channels of the input are missing to a multiple of a run; 0 where there are groups."""
+    """How many channels the input lacks for a full run; 0 for grouped convolutions and from a run on."""
     channels = node.inputs[0].type.shape[1]
     assert isinstance(channels, int)
     return -channels % RUN if int_attr(node.attrs, "groups") == 1 and channels < RUN else 0
 
 
 def _padded(b: Builder, value: Value, more: int) -> Value:
-    """Zeros behind the last axis."""
+    """Adds ``more`` zeros at the end of the last axis."""
     none = (0,) * value.type.rank
     return b(OPS["pad"], value, low=none, high=(*none[:-1], more), interior=none, value=0.0)
 
@@ -208,7 +210,7 @@ def _reshaped(value: Value, shape: tuple[object, ...]) -> Value:
 
 
 def _moved(value: Value, perm: tuple[int, ...]) -> Value:
-    """A transpose; a view where only axes of size 1 pass each other."""
+    """A transpose; a reshape if only axes of size 1 move."""
     type = TensorType(value.type.dtype, tuple(value.type.shape[a] for a in perm))
     wide = [a for a in perm if value.type.shape[a] != 1]
     if wide == sorted(wide):

@@ -17,10 +17,10 @@ After::
     update bn.running_mean = where %skip, %mean, %7
     update train.loss_scale = ...                      # halves, stays, or doubles
 
-So nothing but the scale's own states changes in a step that overflows, and all of it is decided on the device. As with
-PyTorch's GradScaler, which does not call the optimizer then, the optimizer's count of steps stands still too:
-``applied``. Scales are powers of two, so that the gradients of a step are those without one bit for bit, as far as
-neither leaves the range of its dtype.
+A step that overflows changes only the scale's own states, and the device decides it without the host. As with PyTorch's
+GradScaler, which then does not call the optimizer, the optimizer's step count does not advance either: ``applied``.
+Scales are powers of two, so scaled gradients equal the unscaled ones bit for bit as long as both stay in the range of
+their dtype.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Updates = list[tuple[Input, Value]]
 
 
 class Scaling:
-    """The scale's states in a graph, and what follows once it is known which gradients are finite."""
+    """The scale's states in a graph."""
 
     def __init__(self, spec: LossScale, inputs: Mapping[str, Input]) -> None:
         self.spec = spec
@@ -47,15 +47,15 @@ class Scaling:
 
     @property
     def seed(self) -> Value:
-        """What the loss is differentiated times."""
+        """The gradient of the loss with which differentiation starts: the scale."""
         return self.scale.value
 
     def inverse(self) -> Value:
-        """What unscales a gradient."""
+        """The factor that unscales a gradient."""
         return self.b(OPS["div"], self._number(1.0), self.scale.value)
 
     def judge(self, tensors: Sequence[Value], loss: Value) -> Verdict:
-        """Look at gradients, scaled or not, or at their sums, and at the loss."""
+        """Checks gradients (scaled or not, or their sums) and the loss."""
         return Verdict(self, tensors, loss)
 
     def _number(self, value: float, dtype: DType = DType.FLOAT) -> Value:
@@ -63,8 +63,8 @@ class Scaling:
 
 
 class Verdict:
-    """``flags``: u8[tensors], 1 for one that holds something that is not finite. ``skip``: b1[], whether any does, or
-    the loss. ``sound``: 1, or nan where ``skip``."""
+    """The result of the check. ``flags``: u8[tensors], 1 for a tensor with a non-finite element. ``skip``: b1[],
+    whether any tensor or the loss has one. ``sound``: 1, or nan if ``skip``."""
 
     def __init__(self, scaling: Scaling, tensors: Sequence[Value], loss: Value) -> None:
         self.scaling, b = scaling, scaling.b
@@ -78,26 +78,26 @@ class Verdict:
         self.skips = b(OPS["add"], scaling.skipped.value, b(OPS["cast"], self.skip, dtype=DType.I64))
 
     def inverse(self) -> Value:
-        """What unscales a gradient, nan where the step is skipped."""
+        """The factor that unscales a gradient; nan if the step is skipped."""
         return self.scaling.b(OPS["div"], self.sound, self.scaling.scale.value)
 
     def outputs(self) -> dict[str, Value]:
-        """``loss_scale``, that of this step, and ``skipped_steps``, with this one."""
+        """``loss_scale``, the scale of this step, and ``skipped_steps``, including this one."""
         return {"loss_scale": self.scaling.scale.value, "skipped_steps": self.skips}
 
     def kept(self, updates: Sequence[tuple[Input, Value]]) -> Updates:
-        """The updates, with the old values in a step that is skipped."""
+        """The updates; a skipped step keeps the old values."""
         return [
             (state, Builder(name=state.name, span=state.span, phase=Phase.UPDATE)(
                 OPS["where"], self.skip, state.value, new)) for state, new in updates
         ]  # fmt: skip
 
     def applied(self, step: Value) -> Value:
-        """How many steps before this one were not skipped."""
+        """The number of steps before this one that were not skipped."""
         return self.scaling.b(OPS["sub"], step, self.scaling.skipped.value)
 
     def updates(self) -> Updates:
-        """Of the scale's own states."""
+        """The updates of the scale's own states."""
         own, b, spec, number = self.scaling, self.scaling.b, self.scaling.spec, self.scaling._number
         good = b(OPS["add"], own.good.value, number(1, DType.I32))
         grown = b(OPS["ge"], good, number(spec.interval, DType.I32))

@@ -1,6 +1,6 @@
-"""Recomputation: what is cheap is computed again in the backward pass rather than kept for it (backward mirroring).
+"""Recomputation (backward mirroring): recomputes cheap values in the backward pass instead of keeping them for it.
 
-Before, r kept from the forward to the backward pass::
+Before, r is kept from the forward to the backward pass::
 
     %3 = relu %2 : bf16[8, 14, 14, 64]  # a forward
     %4 = conv_last %3, %w {...} : bf16[8, 14, 14, 64]  # b forward
@@ -15,12 +15,13 @@ After::
     %9 = relu %2 : bf16[8, 14, 14, 64]  # a mirror
     %10 = conv_wgrad_last %9, %8 {...} : bf16[64, 3, 3, 64]  # b backward
 
-``mirror_rule.py`` says what may be computed again, ``mirror_choice.py`` picks from it by bytes a second, holding each
-against lifetimes and the model of time (``mirror_estimate.py``), and what is chosen is made and judged by the passes
-that follow: it is taken only where fused and scheduled it needs fewer bytes, in the time that is allowed. Without a
-budget that is 3 % of the modelled step, of kernels one after another and of the step on its streams, which hide less of
-copies than of what is beside them; with one (``build.budget``), as little time as the budget asks for, and none where
-the program fits as it is. The numbers are those of the plain graph, bit for bit.
+``mirror_rule.py`` decides which values may be recomputed. ``mirror_choice.py`` selects from them by freed bytes per
+second, using estimated lifetimes and times (``mirror_estimate.py``). The following passes then build and evaluate the
+selection. It is accepted only if the fused and scheduled program needs fewer bytes within the allowed time. Without a
+budget, recomputation may add 3 % to the modelled time, both of the kernels run one after another and of the
+multi-stream step (recomputed nodes overlap less with other work than the nodes around them). With a budget
+(``build.budget``), it adds as little time as the budget requires, and none if the program already fits. Results equal
+those of the plain graph bit for bit.
 """
 
 from __future__ import annotations
@@ -41,30 +42,30 @@ from dslc.compiler.passes.mirror_rule import Choice, Facts
 from dslc.compiler.passes.overlap import finish
 from dslc.compiler.passes.schedule import scheduled
 
-#: Of the modelled step's time, what ``auto`` may add.
+#: The fraction of the modelled step time that ``auto`` may add.
 AUTO_SHARE: Final = 0.03
-#: A plan that falls by less is not worth any time: bytes, and the part of the plan.
+#: Smallest reduction of the peak that is worth any time: bytes, and fraction of the peak.
 AUTO_BYTES: Final = 256 << 20
 AUTO_PART: Final = 0.05
 _TRIES: Final = 3
-_NEAR: Final = 0.1  # of the allowed time: as good as met
-_SLACK: Final = 0.02  # of the allowed time: what another try may miss it by
-_ALL: Final = 0.9  # of an allowance that is not used up: more of it gives nothing
+_NEAR: Final = 0.1  # of the allowed time: close enough to stop
+_SLACK: Final = 0.02  # of the allowed time: safety margin of the next try
+_ALL: Final = 0.9  # of an allowance: if less of it is used, a larger one gives nothing
 _BUDGET_TRIES: Final = 6
-_BUDGET_MORE: Final = 3  # tries behind the first that fits
-_BUDGET_NEAR: Final = 0.03  # of the budget that is left: as good as used up
+_BUDGET_MORE: Final = 3  # tries after the first that fits
+_BUDGET_NEAR: Final = 0.03  # of the budget: an unused rest small enough to stop
 
 
 def mirror_against(program: Program, build: Build, fusing: Sequence[Pass], planning: Sequence[Pass]) -> Program:
-    """The pass; ``fusing`` and ``planning`` are those behind it, the last of which plans memory. Linear in nodes."""
+    """The pass; ``fusing`` and ``planning`` are the passes after it; the last one plans memory. Linear in nodes."""
     plain = Trial(program, build, fusing, planning)
     found = _best(plain, build)
     return program if found is plain else _taken(plain, found)
 
 
 def plans(program: Program, builds: Sequence[Build], fusing: Sequence[Pass], planning: Sequence[Pass]) -> list[Program]:
-    """For each build, which differ in what they say of mirroring alone, the program that the pass and those behind it
-    make; what they share is made once."""
+    """For each build, the program after this pass and the following ones. The builds may differ only in their mirror
+    options; shared work is done once."""
     first = Trial(program, builds[0], fusing, planning)
     planned: list[Program] = []
     for build in builds:
@@ -76,7 +77,7 @@ def plans(program: Program, builds: Sequence[Build], fusing: Sequence[Pass], pla
 
 
 def _best(plain: Trial, build: Build) -> Trial:
-    """The trial that a build wants, the plain one where nothing is to be computed again."""
+    """The trial that suits the build; the plain one if nothing is worth recomputing."""
     graph = plain.program.graph
     if (
         build.mirror == "never"
@@ -103,7 +104,7 @@ def _taken(plain: Trial, found: Trial) -> Program:
 
 
 class Trial:
-    """What the passes behind make of a program, as far as it is asked for."""
+    """A candidate program and, computed on demand, the results of the passes after mirroring."""
 
     def __init__(
         self,
@@ -113,7 +114,7 @@ class Trial:
         planning: Sequence[Pass],
         fused: Program | None = None,
     ) -> None:
-        """``fused``: the program after ``fusing``, where that is known."""
+        """``fused``: the program after ``fusing``, if known."""
         self._fused = fused
         self.program = program
         self.build = build
@@ -122,11 +123,11 @@ class Trial:
         self.machine = machine_of(build.target, build.provider)
 
     def of(self, graph: Graph) -> Trial:
-        """The same of another graph."""
+        """A trial of another graph."""
         return Trial(dataclasses.replace(self.program, graph=graph), self.build, self.fusing, self.planning)
 
     def under(self, build: Build) -> Trial:
-        """The same for a build that differs in its budget alone, which only planning heeds."""
+        """A trial for a build that differs only in its budget, which only planning uses."""
         if build.budget == self.build.budget:
             return self
         return Trial(self.program, build, self.fusing, self.planning, self.fused)
@@ -142,12 +143,12 @@ class Trial:
 
     @cached_property
     def seconds(self) -> float:
-        """Modelled time of one kernel after another."""
+        """Modelled time with kernels run one after another."""
         return total_seconds(self.fused.graph.nodes, self.machine)
 
     @cached_property
     def lasts(self) -> float:
-        """Modelled time on the streams of its plan."""
+        """Modelled time on the streams of the plan."""
         return self.seconds if self.build.streams == 1 else finish(self.planned, self.machine)
 
     @cached_property
@@ -161,7 +162,7 @@ class Trial:
 
     @cached_property
     def planned(self) -> Program:
-        """With its plan of memory."""
+        """The program with its memory plan."""
         program = dataclasses.replace(self.fused, schedule=tuple(self._scheduled[0]))
         for step in self.planning:
             program = step(program, self.build)
@@ -169,7 +170,7 @@ class Trial:
 
     @property
     def bytes(self) -> int:
-        """Those of io and work, kernels' scratch with them."""
+        """Bytes of the io and work regions, including kernels' scratch."""
         memory = self.planned.memory
         assert memory is not None
         return memory.io_bytes + memory.work_bytes
@@ -185,11 +186,11 @@ class _Judge:
         return self.plain.of(with_copies(self.facts.graph, recipes(self.facts, choice, self.plain.machine)))
 
     def asked(self) -> Trial:
-        """What the source asks for and no more."""
+        """Recomputes only the values that the source asks for."""
         return self.trial(self.chooser.choose(seconds=0.0).choice) if self.facts.always else self.plain
 
     def automatic(self) -> Trial:
-        """The fewest bytes in the time that ``auto`` allows, if that is worth it."""
+        """The fewest bytes in the time that ``auto`` allows, if the reduction is worth it."""
         plain, allowed = self.plain, AUTO_SHARE * self.plain.seconds
         best, allowance = plain, allowed
         for _ in range(_TRIES):
@@ -205,7 +206,7 @@ class _Judge:
         return best if plain.peak - best.peak > max(AUTO_BYTES, AUTO_PART * plain.peak) else self.asked()
 
     def _on_time(self, best: Trial) -> Trial:
-        """``best``, or less of it, so that the step on its streams is on time, too."""
+        """``best``, or a smaller selection with which the multi-stream step is within the limit, too."""
         plain, limit = self.plain, (1 + AUTO_SHARE) * self.plain.lasts
         for _ in range(_TRIES):
             if best is plain or best.lasts <= limit:
@@ -215,19 +216,19 @@ class _Judge:
         return best if best.lasts <= limit else plain
 
     def within(self, budget: int) -> Trial:
-        """The least time that fits, or the fewest bytes."""
+        """The fastest trial that fits the budget, else the one with the fewest bytes."""
         plain = self.plain
         if plain.bytes <= budget:
             return self.asked()
         beside = plain.bytes - plain.peak
-        peak = high = budget - beside  # too many bytes, by the estimate
+        peak = high = budget - beside  # the estimated peak that does not fit
         fewest, fitting, left = plain, list[tuple[Trial, int]](), _BUDGET_TRIES
         while left:
             left -= 1
             found = self.chooser.choose(peak=peak)
             made = self.trial(found.choice)
             over, all_of_it = made.peak + beside - budget, found.peak > peak
-            if over <= 0 or (all_of_it and not fitting):  # worth a plan
+            if over <= 0 or (all_of_it and not fitting):  # only then make a memory plan
                 fewest = min(fewest, made, key=lambda trial: trial.bytes)
                 over = made.bytes - budget
             if over <= 0:
@@ -241,7 +242,7 @@ class _Judge:
             if not fitting:
                 peak = found.peak - over if left > 1 else -1
             elif high - low > _BUDGET_NEAR * budget and fitting[-1][0].bytes < (1 - _BUDGET_NEAR) * budget:
-                peak = (low + high) // 2  # what lies in between may take less time
+                peak = (low + high) // 2  # a selection in between may take less time
             else:
                 break
         if fitting:
@@ -249,8 +250,8 @@ class _Judge:
         return self.asked() if fewest is plain else fewest
 
     def _on_streams(self, best: Trial, peak: int, budget: int) -> Trial:
-        """``best``, which fits and was chosen for ``peak``, or a little more of it where streams then fit, too, and it
-        ends earlier so."""
+        """Returns ``best``, which fits and was chosen for ``peak``, or a larger selection if streams then fit the
+        budget, too, and the step ends earlier."""
         wider = best.under(dataclasses.replace(best.build, budget=None))
         if best.build.streams == 1 or best.planned.streams or not wider.planned.streams:
             return best

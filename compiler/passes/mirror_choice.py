@@ -1,11 +1,11 @@
-"""Which of the values that may be computed again are: most bytes a second first, as a knapsack is filled.
+"""Selects the values to recompute: most freed bytes per second first, as in a greedy knapsack.
 
-``mirror_rule.py`` says what may be dropped at all; what would be kept for several of these alone makes one item of
-them, as the x of ``tanh(x + y1), tanh(x + y2), ...``. An item's price is the modelled seconds that computing it again
-takes, over the bytes that are then free where most are alive. The cheapest item goes first, and is held against
-lifetimes and price as they are by then: it is taken where it frees something there and no place rises above the top.
-What is not alive there waits for the top to move elsewhere. In the end what has become dearer than the dearest that was
-taken, since others are computed from it, is kept after all, and others take its place.
+``mirror_rule.py`` says which values may be dropped. Values that share a source which is kept only for them form one
+item, as the x of ``tanh(x + y1), tanh(x + y2), ...``. An item's price is the modelled seconds of recomputing it per
+byte that this frees at the peak. The cheapest item goes first, with its price and lifetimes evaluated again at that
+point. It is taken if it frees bytes at the peak and raises no other level above it. Items not alive at the peak wait
+until the peak moves. At the end, values whose price has risen above the highest price paid, because others are computed
+from them, are kept after all, and others replace them.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from dslc.compiler.ir.graph import Value
 from dslc.compiler.passes.mirror_estimate import Lifetimes
 from dslc.compiler.passes.mirror_rule import Choice, Facts, propose
 
-_ROUNDS: Final = 4  # looks at what did not help before
-_DEARER: Final = 1.25  # than before: others go first
-_THOUGHTS: Final = 3  # times that all is filled in
+_ROUNDS: Final = 4  # most passes over the waiting items
+_DEARER: Final = 1.25  # price increase above which an item goes back to the queue
+_THOUGHTS: Final = 3  # most refinements of the whole selection
 
-_Item: TypeAlias = "tuple[float, int, tuple[Value, ...]]"  # seconds a byte, a number of its own, values
+_Item: TypeAlias = "tuple[float, int, tuple[Value, ...]]"  # seconds per byte, a unique number, values
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A choice, the bytes that are then alive at once by the estimate, and the seconds that it takes."""
+    """A selection, its estimated peak in bytes, and its modelled seconds."""
 
     choice: Choice
     peak: int
@@ -38,7 +38,7 @@ class Estimate:
 
 
 class Chooser:
-    """A training graph and what may be dropped of it."""
+    """A training graph and the values that may be dropped from it."""
 
     def __init__(self, facts: Facts, machine: Machine) -> None:
         self.facts = facts
@@ -47,8 +47,8 @@ class Chooser:
         self.position = {v: i for i, v in enumerate(facts.wanted)}
 
     def choose(self, *, seconds: float = math.inf, peak: int = -1) -> Estimate:
-        """Drops values until the estimate is below ``peak`` bytes, or all that helps within ``seconds``. What the
-        source asks for is dropped in any case, and counts."""
+        """Drops values until the estimate is at most ``peak`` bytes, or all that help within ``seconds``. The values
+        that the source asks for are always dropped, and count."""
         lives = Lifetimes(self.facts, self.machine, self.most)
         lives.drop(self._in_order(self.facts.always & self.most.dropped))
         waiting = self._priced(lives)
@@ -71,7 +71,7 @@ class Chooser:
         return Estimate(Choice(frozenset(lives.known) | between), lives.sky.top, lives.seconds)
 
     def _filled(self, lives: Lifetimes, waiting: list[_Item], seconds: float, peak: int) -> tuple[list[_Item], float]:
-        """Takes of the items what helps; gives the others, and the highest price that was paid."""
+        """Takes the items that help; returns the others and the highest price paid."""
         dearest = 0.0
         for _ in range(_ROUNDS):
             before = len(waiting)
@@ -82,7 +82,8 @@ class Chooser:
         return waiting, dearest
 
     def _kept(self, lives: Lifetimes, price: float) -> list[_Item]:
-        """Keeps what has come to take more than this price, as others are computed from it; gives it as items."""
+        """Keeps values whose price has risen above ``price`` (others are computed from them) and returns them as
+        items."""
         items: list[_Item] = []
         for value in self._in_order(v for v in lives.known if v not in self.facts.always):
             recipe, spent = lives.known[value], lives.seconds
@@ -100,7 +101,7 @@ class Chooser:
         return sorted(values, key=self.position.__getitem__)
 
     def _round(self, lives: Lifetimes, items: list[_Item], seconds: float, peak: int) -> tuple[list[_Item], float]:
-        """Looks at each of the items once."""
+        """Tries each item once."""
         waiting: list[_Item] = []
         dearest = 0.0
         heapq.heapify(items)
@@ -122,7 +123,7 @@ class Chooser:
         return waiting + items, dearest
 
     def _priced(self, lives: Lifetimes) -> list[_Item]:
-        """Items with what each costs a byte if it alone is dropped, and a number that no other has."""
+        """Items with the price of dropping each alone, in seconds per byte, and a unique number."""
         items = []
         for number, values in enumerate(self._items(lives)):
             spent = lives.seconds
@@ -133,7 +134,7 @@ class Chooser:
         return items
 
     def _items(self, lives: Lifetimes) -> list[tuple[Value, ...]]:
-        """The values that may be dropped, together where something would be kept for several of them alone."""
+        """The values that may be dropped, grouped if a source would be kept only for several of them."""
         values = [v for v in self.facts.wanted if v in self.most.dropped and v not in lives.known]
         for_them: dict[Value, list[Value]] = {}
         for value in values:

@@ -1,11 +1,11 @@
-"""What it comes to when values are not kept, without making it: bytes alive level by level, and modelled seconds.
+"""Estimates peak memory and modelled time of a set of recomputed values without building the graph.
 
-A node's level is the longest way from an input; a value is alive from its producer's level to that of its last reader.
-That is the default order of the schedule with all nodes of a level at once. A pointwise value whose readers are
-pointwise and of its phase will be inside a fused kernel, and counts as nothing.
+A node's level is the longest path from an input. A value is alive from its producer's level to that of its last reader.
+This models the default schedule with all nodes of a level running at once. A pointwise value whose readers are
+pointwise nodes of its phase will be inside a fused kernel and counts as nothing.
 
-Values are dropped one after another, each at the price of the levels that it touches and of those of its sources, which
-are needed longer: ``Lifetimes.drop``, and ``undo`` where it does not pay. ``keep`` is for what does not pay any more.
+Values are dropped one by one. A drop only updates the levels that the value and its sources touch, since the sources
+live longer: ``Lifetimes.drop``, and ``undo`` if it does not pay. ``keep`` reverts a drop that no longer pays.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from dslc.compiler.passes.mirror_recipes import Recipe, recipe_of
 from dslc.compiler.passes.mirror_rule import Choice, Facts, is_inline
 from dslc.compiler.passes.schedule import contents, levels
 
-#: Values in a row, each computed from the one before, that a drop may move: a longer chain is left as it is.
+#: The longest chain of values, each computed from the one before, that a drop may move; longer chains are left alone.
 _LONGEST: Final = 64
 
 
 class Skyline:
-    """Numbers in a row to which a number is added from one place to another; their maximum. Both n log n."""
+    """A segment tree with range add and maximum. Adding and finding the maximum take log n."""
 
     def __init__(self, count: int) -> None:
         self.leaves = 1 << max(0, count - 1).bit_length()
-        self.more = [0] * (2 * self.leaves)  # for all leaves below
+        self.more = [0] * (2 * self.leaves)  # amounts added to all leaves below the node
         self.most = [0] * (2 * self.leaves)
 
     def add(self, first: int, last: int, amount: int) -> None:
-        """To the places ``first`` to ``last``, both included."""
+        """Adds to the places ``first`` to ``last``, both included."""
         more, most = self.more, self.most
         low, high = first + self.leaves, last + self.leaves + 1
         ends = (low, high - 1)
@@ -58,11 +58,11 @@ class Skyline:
 
     @property
     def top(self) -> int:
-        """The largest number."""
+        """The maximum."""
         return self.most[1]
 
     def peak(self) -> int:
-        """The first place of the largest number."""
+        """The first place of the maximum."""
         at = 1
         while at < self.leaves:
             at = 2 * at if self.most[2 * at] >= self.most[2 * at + 1] else 2 * at + 1
@@ -78,8 +78,9 @@ class Skyline:
 
 @dataclass(slots=True)
 class _Stay:
-    """The levels at which a value is in memory: from ``start`` to ``end``, and, computed again, from ``back`` to
-    ``last``, where it takes memory of its own if it is a ``copy``. A first one behind the last one: not at all."""
+    """The levels at which a value is in memory: from ``start`` to ``end`` and, if recomputed, from ``back`` to
+    ``last``. The second stay takes memory of its own if it is a ``copy``. If a first level is greater than its last
+    one, the stay is empty."""
 
     start: int
     end: int
@@ -89,10 +90,10 @@ class _Stay:
 
 
 class Lifetimes:
-    """The values of a graph over its levels, of which some are dropped."""
+    """The lifetimes of a graph's values over its levels, with some values dropped."""
 
     def __init__(self, facts: Facts, machine: Machine, most: Choice) -> None:
-        """``most``: what may be dropped at all."""
+        """``most``: the values that may be dropped."""
         self.facts = facts
         self.machine = machine
         self.most = most
@@ -103,10 +104,10 @@ class Lifetimes:
         self.sky = Skyline(max(self.level.values(), default=0) + 2)
         self.known: dict[Value, Recipe] = {}
         self.seconds = 0.0
-        self.users: dict[Value, dict[Value, None]] = {}  # by source: the dropped values that are computed from it
+        self.users: dict[Value, dict[Value, None]] = {}  # source -> the dropped values that are computed from it
         self.stays: dict[Value, _Stay] = {}
         self.forward_end: dict[Value, int] = {}
-        self.end: dict[Value, int] = {}  # without what recipes need
+        self.end: dict[Value, int] = {}  # last level read, without the needs of recipes
         views = [v for v in facts.wanted if v in most.dropped and self.content[v] is not v]
         dropped_views = {*views}
         for node in graph.nodes:
@@ -116,7 +117,7 @@ class Lifetimes:
                 if node.phase is Phase.FORWARD:
                     self.forward_end[content] = max(self.forward_end.get(content, 0), at)
                 elif value in dropped_views:
-                    continue  # a dropped view's readers are its recipe's
+                    continue  # the readers of a dropped view belong to its recipe
                 self.end[content] = max(self.end.get(content, 0), at)
         for node in graph.nodes:
             for value in () if node.op.view else node.outputs:
@@ -130,8 +131,8 @@ class Lifetimes:
         self.drop([v for v in facts.wanted if v in most.dropped and v not in self.known and self._absorbed(v)])
 
     def _when(self) -> dict[Node, int]:
-        """The level of each node; of a view, or what is inside a later node's kernel, that node's; what the backward
-        pass makes of values of the forward pass alone comes just before it is read."""
+        """The level of each node. A view, or a node fused into a later kernel, gets its first reader's level. Other
+        later-phase nodes that depend only on the forward pass come just before their first reader."""
         level = levels(self.facts.graph)
         for node in reversed(self.facts.graph.nodes):
             if node.phase is Phase.FORWARD:
@@ -144,7 +145,7 @@ class Lifetimes:
         return level
 
     def _until(self) -> dict[Node, int]:
-        """The level at which a node has read its inputs for the last time; of a view, that of its readers."""
+        """The last level at which a node reads its inputs; for a view, that of its readers."""
         until: dict[Node, int] = {}
         for node in reversed(self.facts.graph.nodes):
             until[node] = self.level[node]
@@ -161,13 +162,13 @@ class Lifetimes:
         )
 
     def drop(self, values: Iterable[Value]) -> bool:
-        """Drops values, in the order of the forward pass; False where a chain would be too long: ``undo`` then."""
+        """Drops values, given in forward order. False if a chain would be too long; the caller must then ``undo``."""
         self._changed, self._moved = [], []
         fresh = dict.fromkeys(values)
         for value in fresh:
             self._renew(value)
         users = dict.fromkeys(u for v in fresh for u in self.users.get(v, ()) if u not in fresh)
-        for user in users:  # may now be computed from what these come of
+        for user in users:  # these may now be computed from the dropped values' sources
             self._renew(user)
         beside = [
             s for v in (*fresh, *users) for s in self.known[v].sources if s in self.known and self.known[s].beside
@@ -177,7 +178,7 @@ class Lifetimes:
         return self._settle([*fresh, *users, *beside])
 
     def _absorbed(self, value: Value) -> bool:
-        """Whether no memory goes to a value by fusion alone."""
+        """Whether fusion alone removes the value from memory."""
         if not self.facts.absorbs or any(not is_inline(r, value) for r in self.facts.wanted[value]):
             return False
         recipe = recipe_of(self.facts, self._dropped, self.known, value, self.machine)
@@ -209,7 +210,7 @@ class Lifetimes:
             self.users[self.content[source]].pop(value, None)
 
     def _settle(self, values: list[Value]) -> bool:
-        """Moves the ends of the values and of all that they are computed from."""
+        """Updates the stays of the values and of everything that they are computed from."""
         steps = 0
         todo = list(reversed(values))
         for value in values:
@@ -248,7 +249,7 @@ class Lifetimes:
         )
 
     def _need(self, user: Value, source: Value) -> tuple[int, int]:
-        """The levels from and to which a dropped value's recipe needs a source."""
+        """The first and last level at which a dropped value's recipe needs a source."""
         recipe, stay = self.known[user], self.stays.get(user)
         at = [self.level[r] for r in recipe.inline]
         if stay is not None and stay.back <= stay.last:
@@ -273,7 +274,7 @@ class Lifetimes:
             self.sky.add(first, last, size)
 
     def keep(self, value: Value) -> None:
-        """Takes the drop of a value back that came back to memory; what is computed from it stays dropped."""
+        """Reverts the drop of a value that returns to memory; values computed from it stay dropped."""
         recipe = self.known[value]
         self._changed, self._moved = [(value, recipe)], []
         self._leave(value)
@@ -283,7 +284,7 @@ class Lifetimes:
         self._settle([value, *recipe.sources])
 
     def undo(self) -> None:
-        """Takes the last ``drop`` or ``keep`` back."""
+        """Reverts the last ``drop`` or ``keep``."""
         for value, old in reversed(self._moved):
             self._shift(value, self.stays[value], old)
         for value, recipe in reversed(self._changed):

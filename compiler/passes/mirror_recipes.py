@@ -1,7 +1,6 @@
-"""How each dropped value comes back: in memory of its own, where a reader wants it there, else inside the kernels that
-read it; and the graph that does so.
+"""Recomputes each dropped value: into memory if a reader needs it there, else inside the kernels that read it.
 
-Before, h kept from the forward to the backward pass::
+Before, h is kept from the forward to the backward pass::
 
     %2 = tanh %1 : f32[64, 10]  # h forward
     %9 = matmul %2, %8 {...} : f32[10, 5]  # head backward
@@ -12,9 +11,8 @@ After::
     %9 = tanh %1 : f32[64, 10]  # h mirror
     %10 = matmul %9, %8 {...} : f32[10, 5]  # head backward
 
-Were ``%10`` a pointwise node, fusion would make one kernel of both. What lies between a value and memory is computed
-anew for each value, so that it becomes one kernel with it; ``Phase.MIRROR`` keeps the copies apart from the forward
-pass.
+If ``%10`` were a pointwise node, fusion would make one kernel of both. Each value gets its own copies of the nodes
+between it and memory, so they become one kernel with it. ``Phase.MIRROR`` keeps the copies apart from the forward pass.
 """
 
 from __future__ import annotations
@@ -30,10 +28,13 @@ from dslc.compiler.passes.mirror_rule import Choice, Facts, is_inline
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """``nodes``: what computes the value, in order; ``sources``: the values in memory that these read; ``in_memory``:
-    the nodes of later phases that want it there, ``inline``: those that compute it for themselves; ``beside``: a kernel
-    of the backward pass that reads the sources anyhow writes it (``beside.py``); ``seconds``: modelled time that all of
-    it takes more than keeping the value."""
+    """How to recompute a value.
+
+    ``nodes``: the nodes that compute the value, in order. ``sources``: the values in memory that they read.
+    ``in_memory``: later-phase readers that need the value in memory. ``inline``: readers that compute it themselves.
+    ``beside``: a backward kernel that already loads the sources stores it (``beside.py``). ``seconds``: modelled time
+    compared with keeping the value.
+    """
 
     value: Value
     nodes: tuple[Node, ...]
@@ -45,12 +46,12 @@ class Recipe:
 
     @property
     def only_views(self) -> bool:
-        """Whether the value lies in memory anyway, and nothing has to be computed."""
+        """Whether the recipe consists of views, so that nothing is computed."""
         return all(n.op.view for n in self.nodes)
 
 
 def recipes(facts: Facts, choice: Choice, machine: Machine = MACHINES["cpu"]) -> dict[Value, Recipe]:
-    """The recipe of each dropped value that a later phase reads, in the order of the forward pass."""
+    """The recipe of each dropped value that a later phase reads, in forward order."""
     known: dict[Value, Recipe] = {}
     for node in facts.forward:
         for value in node.outputs:
@@ -73,9 +74,9 @@ def recipe_of(
     *,
     is_source: bool = False,
 ) -> Recipe:
-    """The cheapest recipe of a dropped value: one copy for all that read it, or, where ``facts.beside``, each pointwise
-    reader computes it for itself, and a kernel of the backward pass writes it for the rest. ``is_source``: something
-    else is computed from it, before such a kernel could have run."""
+    """The cheapest recipe of a dropped value: one copy for all readers; or each pointwise reader computes it itself
+    and, if ``facts.beside``, a backward kernel stores it for the others. ``is_source``: another value is computed from
+    it before such a kernel could run."""
     nodes, sources = _closure(dropped, known, value)
     readers = tuple(facts.wanted[value])
     if all(n.op.view for n in nodes):
@@ -106,21 +107,21 @@ def recipe_of(
 
 
 def _written_beside(size: int, read: int, count: int, machine: Machine) -> float:
-    """What it takes a kernel like the gradient of what is computed again, of two tensors of ``size`` bytes, to write it
-    beside its own result, and to read so many bytes more for it."""
+    """Extra seconds of a kernel that reads two tensors of ``size`` bytes and writes one, e.g. a gradient, if it also
+    writes the recomputed value and reads ``read`` more bytes for it."""
     alone = kernel_seconds("elements", 3 * size, count, machine)
     return kernel_seconds("elements", 4 * size + read, 2 * count, machine) - alone
 
 
 def _large(facts: Facts, values: Sequence[Value]) -> int:
-    """Bytes of the values that count."""
+    """Total bytes of the values that are not negligible."""
     return sum(facts.bytes[v] for v in values if facts.bytes[v] > facts.small)
 
 
 def _closure(
     dropped: Callable[[Value], bool], known: Mapping[Value, Recipe], value: Value
 ) -> tuple[list[Node], list[Value]]:
-    """The nodes between memory and a dropped value, in order, and what they read there."""
+    """The nodes between memory and a dropped value, in order, and the values that they read from memory."""
     nodes: list[Node] = []
     sources: dict[Value, None] = {}
     assert isinstance(value.producer, Node)
@@ -142,8 +143,8 @@ def _closure(
 
 
 def with_copies(graph: Graph, known: Mapping[Value, Recipe]) -> Graph:
-    """The graph in which later phases read the copies. Linear in nodes and those of the recipes."""
-    copies: dict[Value, Value] = {}  # in memory
+    """The graph in which later phases read the copies. Linear in nodes, including those of the recipes."""
+    copies: dict[Value, Value] = {}  # copies in memory
     inline: dict[Value, Value] = {}
     for value, recipe in known.items():
         if recipe.inline:
@@ -168,7 +169,7 @@ def with_copies(graph: Graph, known: Mapping[Value, Recipe]) -> Graph:
 
 
 def _made(recipe: Recipe, copies: Mapping[Value, Value]) -> Value:
-    """The recipe's value computed once more."""
+    """The recipe's value, recomputed by new nodes."""
     own: dict[Value, Value] = {}
     for node in recipe.nodes:
         inputs = tuple(own.get(v) or copies.get(v, v) for v in node.inputs)

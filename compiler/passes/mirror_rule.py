@@ -1,18 +1,19 @@
-"""Which values of the forward pass to compute again in the backward pass rather than to keep: proposals by bytes.
+"""Decides which forward values to recompute in the backward pass rather than keep: proposals by bytes.
 
-Echo's rule (Zheng et al. 2020; MXNet #18228): suppose that everything is computed again that may be, and go from the
-inputs on. Where keeping a node's results would free at least as many bytes of what it alone reads, they are kept::
+Echo's rule (Zheng et al. 2020; MXNet #18228): assume that every value that may be recomputed is, and walk the nodes
+from the inputs. If keeping a node's results frees at least as many bytes of inputs that only this node reads, they are
+kept::
 
     tanh(u + v), u and v of products      the sum replaces two tensors: kept; then tanh replaces the sum: kept
-    tanh(x + y1), tanh(x + y2), ...       all sums hang on x: none is kept, no tanh either
-    matmul(tanh(tanh(x)), w)              the first replaces x; its gradient reads it: kept, the second computed again
+    tanh(x + y1), tanh(x + y2), ...       all sums depend on x: none is kept, no tanh either
+    matmul(tanh(tanh(x)), w)              the first replaces x; its gradient reads it: kept, the second recomputed
 
-Nodes that read the same tensor are also looked at together. An input that the backward pass needs for itself counts on
-neither side: it is there anyway.
+Nodes that read the same tensor are also considered together. An input that the backward pass reads in any case counts
+on neither side.
 
-What comes out is the most that may be dropped; ``mirror_choice.py`` picks from it what is worth its time. A product
-may be computed again, too, where that takes no longer than a pointwise op of two tensors of its size, as a 1x1
-convolution to many channels; so Echo's words "never a convolution" are a matter of the model here.
+The result is the largest set that may be dropped; ``mirror_choice.py`` selects from it the values that are worth their
+time. A contraction may be recomputed, too, if it takes no longer than a pointwise op on two tensors of its size, e.g. a
+1x1 convolution to many channels. So Echo's "never a convolution" is replaced here by the time model.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dslc.compiler.ir.graph import Graph, Kind, Node, Origin, Phase, Value
 from dslc.compiler.ir.op import Pointwise
 
 MAX_STEPS: Final = 48  # nodes between two values in memory; a fused region holds 64
-_SMALL: Final = 1024  # a value of this part of the largest one's bytes is kept: it is not worth looking at
+_SMALL: Final = 1024  # values with at most this fraction of the largest one's bytes are kept: they are negligible
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,7 @@ class Choice:
 
 
 class Facts:
-    """A training graph as the rule sees it: readers, the values that the backward pass reads, what is cheap."""
+    """Analysis of a training graph: readers, values that the backward pass reads, cheap nodes."""
 
     def __init__(
         self,
@@ -49,10 +50,9 @@ class Facts:
         absorbs: bool = False,
         machine: Machine | None = None,
     ) -> None:
-        """``words``: ``always`` or ``never`` for the nodes of which the source says so. ``beside``: kernels of the
-        backward pass may write what is computed again from what they read. ``absorbs``: fusion has kernels compute for
-        themselves what spares a read, whatever is chosen here. ``machine``: by whose times products are cheap; without
-        it none is."""
+        """``words``: ``always`` or ``never`` for nodes that the source marks. ``beside``: backward kernels may store
+        recomputed values. ``absorbs``: later fusion passes may recompute inputs on their own, independently of this
+        choice. ``machine``: time model that decides which contractions are cheap; without it none is."""
         self.graph = graph
         self.absorbs = absorbs
         self.machine = machine
@@ -68,7 +68,7 @@ class Facts:
 
     @cached_property
     def wanted(self) -> dict[Value, list[Node]]:
-        """Values of the forward pass that take memory -> the nodes of later phases that read them."""
+        """Forward values that take memory -> the nodes of later phases that read them."""
         found: dict[Value, list[Node]] = {}
         for node in self.forward:
             for value in node.outputs:
@@ -78,41 +78,42 @@ class Facts:
         return found
 
     def counts(self, value: Value) -> bool:
-        """Whether keeping a value takes memory that is worth a thought."""
+        """Whether keeping a value takes memory that is not negligible."""
         return self.bytes[value] > self.small and value not in self.kept_anyway
 
     def stands_alone(self, value: Value) -> bool:
-        """Whether a dropped value comes back to memory: not every reader can compute it for itself."""
+        """Whether a dropped value must return to memory: not every reader can compute it inline."""
         return any(not is_inline(r, value) for r in self.wanted.get(value, ()))
 
     def may(self, node: Node) -> bool:
-        """Whether a node may be computed again."""
+        """Whether a node may be recomputed."""
         return (node.op.mirror or self._cheap(node)) and self.words.get((node.name, node.span)) != "never"
 
     def _cheap(self, node: Node) -> bool:
-        """Whether a node is a product that takes no longer than a pointwise op of two tensors like its result."""
+        """Whether a node is a contraction that takes no longer than a pointwise op on two tensors like its result."""
         if self.machine is None or kind(node) != "product":
             return False
         return seconds(node, self.machine) <= kernel_seconds("elements", 3 * node.types[0].bytes, 0, self.machine)
 
     def is_new(self, value: Value) -> bool:
-        """Whether a value is kept for nothing but what is computed again from it."""
+        """Whether a value is kept only because other values are recomputed from it."""
         return self.counts(value) and value not in self.wanted
 
     @cached_property
     def always(self) -> frozenset[Value]:
-        """Wanted values that the source asks to compute again."""
+        """Wanted values that the source asks to recompute."""
         return frozenset(v for v in self.candidates if self.words.get((v.producer.name, v.producer.span)) == "always")
 
     @cached_property
     def candidates(self) -> frozenset[Value]:
-        """Wanted values that may be computed again."""
+        """Wanted values that may be recomputed."""
         wanted = (v for v in self.wanted if v not in self._of_weights)
         return frozenset(v for v in wanted if isinstance(v.producer, Node) and self.may(v.producer))
 
     @cached_property
     def _of_weights(self) -> frozenset[Value]:
-        """What comes of parameters alone, as casts of them, which a GPU makes in one launch for all readers."""
+        """Values that depend only on parameters, e.g. casts of them, which a GPU computes in one launch for all
+        readers."""
         found: set[Value] = set()
         if self.absorbs:
             found.update(i.value for i in self.graph.inputs if i.kind is Kind.PARAM)
@@ -123,25 +124,25 @@ class Facts:
 
 
 def propose(facts: Facts, allowed: frozenset[Value]) -> Choice:
-    """Echo's rule for the values that are allowed to be dropped. Linear in nodes and reads."""
+    """Echo's rule applied to the values that are allowed to be dropped. Linear in nodes and reads."""
     return _Peel(facts, allowed).run()
 
 
 class _Peel:
-    """The walk. ``left``: how many nodes still read a value in order to be computed again."""
+    """The walk. ``left``: how many nodes still need a value for recomputation."""
 
     def __init__(self, facts: Facts, allowed: frozenset[Value]) -> None:
         self.facts = facts
         self.allowed = allowed
         self.dropped: set[Value] = set()
         self.left: dict[Value, int] = {}
-        self.freed: dict[Value, int] = {}  # of a dropped value: what is only kept for it
+        self.freed: dict[Value, int] = {}  # of a dropped value: bytes that are kept only for it
         self.steps: dict[Value, int] = {}
-        self.kept: set[Node] = set()  # nodes whose results a group keeps
+        self.kept: set[Node] = set()  # nodes whose results are kept because of a group
         self.useful = self._useful()
 
     def _useful(self) -> list[Node]:
-        """What may have to be computed again, in order; counts ``left``."""
+        """Nodes that may have to be recomputed, in order; counts ``left``."""
         found: list[Node] = []
         for node in reversed(self.facts.forward):
             outputs = [v for v in node.outputs if self.facts.counts(v)]
@@ -171,7 +172,7 @@ class _Peel:
         return self.facts.is_new(value) and value not in self.dropped
 
     def _results(self, node: Node) -> list[Value]:
-        """What must be there of a node, computed again or kept."""
+        """The node's results that are needed, recomputed or kept."""
         wanted = self.facts.wanted
         return [v for v in node.outputs if self.facts.counts(v) and (v in wanted or self.left.get(v, 0))]
 
@@ -190,7 +191,7 @@ class _Peel:
         return sum(self.facts.bytes[v] for n in nodes for v in self._results(n))
 
     def _freed_by(self, nodes: list[Node]) -> int:
-        """Bytes that nobody would keep any more if the nodes' results were kept."""
+        """Bytes that are no longer kept if the nodes' results are."""
         reads: dict[Value, int] = {}
         for node in nodes:
             for value in dict.fromkeys(node.inputs):
@@ -205,12 +206,12 @@ class _Peel:
         return freed
 
     def _together(self, nodes: list[Node]) -> None:
-        """Keeps the results of nodes that read one tensor where that frees as much as it takes."""
+        """Keeps the results of nodes that read one tensor if that frees at least as many bytes as it takes."""
         if self._freed_by(nodes) >= self._taken_by(nodes):
             self.kept.update(nodes)
 
     def _keep(self, node: Node) -> None:
-        """The node's results stay in memory: what it reads is needed once less, and so on upwards."""
+        """Keeps the node's results in memory: its inputs are needed once less, and so on upwards."""
         gone = [node]
         while gone:
             for value in dict.fromkeys(gone.pop().inputs):
@@ -231,7 +232,7 @@ class _Peel:
 
 
 def is_inline(reader: Node, value: Value) -> bool:
-    """Whether a reader can compute a value for itself, inside its own kernel."""
+    """Whether a reader can compute a value inside its own kernel."""
     made = value.producer
     if not isinstance(made, Node) or not isinstance(made.op, Pointwise):
         return False

@@ -1,4 +1,4 @@
-"""Pointwise ops read what was expanded as it was before: they broadcast anyhow. A rule of ``simplify``.
+"""Lets pointwise ops read a value before its expansion, since they broadcast. A rule of ``simplify``.
 
 Before::
 
@@ -14,8 +14,8 @@ After::
     %2 = mul %1, %beta : f32[]  # loss backward
     %3 = mul %2, %x : f32[64, 784]  # loss backward
 
-Where nothing else that an op reads has its shape, what it makes is expanded in place of what it reads. So the gradient
-of a sum or mean is as many numbers as it has, and no tensor of one number lies in memory. The bits stay.
+If no other operand has the result's shape, the op's result is expanded instead of its operand. So the gradient of a sum
+or mean keeps its small shape, and no tensor of one repeated number lies in memory. Results keep their bits.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from dslc.compiler.ir.op import OPS, Builder, Pointwise
 
 
 def narrowed(node: Node, constant: Callable[[Node], Value]) -> Node | None:
-    """The pointwise op of what its inputs were before they were expanded; its result may be smaller, to be expanded.
-    None where nothing was, and for other ops. ``constant`` gives the value of a constant of rank 0, each once."""
+    """The pointwise op applied to its inputs before their expansion; its result may be smaller and need expansion. None
+    if no input was expanded, and for other ops. ``constant`` returns the shared value of a constant of rank 0."""
     if not isinstance(node.op, Pointwise) or node.op.random:
         return None
     before = [_before(value, constant) for value in node.inputs]
@@ -38,12 +38,12 @@ def narrowed(node: Node, constant: Callable[[Node], Value]) -> Node | None:
 
 
 def expanded_like(value: Value, node: Node) -> Node:
-    """The value in the shape of a node's result."""
+    """The value expanded to the shape of a node's result."""
     return _at(node).node(OPS["expand"], value, shape=node.types[0].shape)
 
 
 def _before(value: Value, constant: Callable[[Node], Value]) -> Value:
-    """What a value was expanded from, a number for a constant; else itself."""
+    """The value before its expansion, a rank-0 constant for a constant, else the value itself."""
     made = value.producer
     if isinstance(made, Node) and made.op.name == "expand":
         return made.inputs[0]

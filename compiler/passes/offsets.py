@@ -1,9 +1,10 @@
-"""Offsets for buffers with lifetimes: several greedy placements, and the best of them.
+"""Assigns offsets to buffers with lifetimes: tries several greedy placements and returns the best.
 
-Dynamic storage allocation is NP-hard; these are the usual greedy heuristics: in order of time with a best-fit free list
-(also backwards in time), and for up to a few thousand buffers by size, by area and by lifetime, each into the smallest
-gap that fits among the buffers alive at the same time. Where the best of them is not near the bound, buffers that end
-too high are placed earlier the next time, again and again (squeaky wheel optimisation, Joslin and Clements 1999).
+Dynamic storage allocation is NP-hard; these are the usual greedy heuristics. One goes in order of time with a best-fit
+free list (also backwards in time). Up to a few thousand buffers, others go by size, by area and by lifetime and place
+each buffer into the smallest gap that fits among the buffers alive at the same time. If the best of them is not close
+to the bound, repeated rounds place buffers that end too high earlier (squeaky wheel optimisation, Joslin and Clements
+1999).
 """
 
 from __future__ import annotations
@@ -19,15 +20,16 @@ _QUADRATIC_UP_TO: Final = 4000
 #: Bytes of the gap above all buffers, and of one that is too small.
 _ABOVE: Final = 1 << 61
 _NO_GAP: Final = 1 << 62
-#: Placing again and again: the parts above the bound that are aimed at, and enough; which buffers take part, by their
-#: part of the bound, in turns; rounds, and how many pairs of buffers alive at the same time each of them may look at.
+#: Repeated placement: the fractions above the bound that are aimed at and that suffice; the smallest buffers that take
+#: part, as a fraction of the bound, in turns; rounds, and how many pairs of simultaneously alive buffers each round may
+#: visit.
 _AIM: Final = 0.005
 _ENOUGH: Final = 0.01
 _SHARES: Final = (0.005, 0.001)
 _ROUNDS: Final = 15
 _PAIRS: Final = 1_000_000
-#: How far a buffer moves forward in the order at most, of its length: one that ends too high, one that lives beside it;
-#: and how far any moves at random. In turns.
+#: How far a buffer moves forward in the order at most, as a fraction of its length: one that ends too high; one alive
+#: at the same time; and the random move of any buffer. In turns.
 _MOVES: Final = ((0.5, 0.05, 0.025), (0.3, 0.05, 0.05))
 
 
@@ -71,7 +73,7 @@ class _Best:
         self.need = _ABOVE
 
     def take(self, offsets: list[int] | None) -> None:
-        """Takes others in their place if these need less; None: they do not."""
+        """Replaces the offsets if the new ones need fewer bytes; None: they do not."""
         if offsets is None:
             return
         need = max((o + b.size for o, b in zip(offsets, self.buffers)), default=0)
@@ -93,7 +95,7 @@ def lower_bound(buffers: Sequence[Buffer]) -> int:
 
 
 def _orders(buffers: Sequence[Buffer]) -> list[list[int]]:
-    """By size, by area and by lifetime, the largest first."""
+    """Indices by size, by area and by lifetime, the largest first."""
     spans = [b.end - b.start + 1 for b in buffers]
     numbers = range(len(buffers))
     return [
@@ -104,7 +106,7 @@ def _orders(buffers: Sequence[Buffer]) -> list[list[int]]:
 
 
 class _FreeList:
-    """Free stretches below ``top``, merged with their neighbours; takes the smallest that fits."""
+    """Free ranges below ``top``, merged with their neighbours; takes the smallest that fits."""
 
     def __init__(self) -> None:
         self.top = 0
@@ -121,7 +123,7 @@ class _FreeList:
                 self._insert(start + size, start + have)
             return start
         start = self.top
-        if self.top in self.start_of:  # the last stretch is free, but too short: the region grows from there
+        if self.top in self.start_of:  # the last range is free, but too short: it grows
             start = self.start_of[self.top]
             self._remove(start, self.top)
         self.top = start + size
@@ -150,7 +152,7 @@ class _FreeList:
 
 
 def _by_time(buffers: Sequence[Buffer]) -> list[int]:
-    """As an allocator would at run time, knowing nothing of the future; larger ones first at one time."""
+    """Places buffers as a run-time allocator does, without knowledge of the future; larger ones first at one time."""
     offsets = [0] * len(buffers)
     events: list[tuple[int, int, int, int]] = []
     for i, b in enumerate(buffers):
@@ -167,8 +169,8 @@ def _by_time(buffers: Sequence[Buffer]) -> list[int]:
 
 
 def _by_order(buffers: Sequence[Buffer], order: Sequence[int], below: int) -> list[int] | None:
-    """One after another into the smallest gap between those placed before that live at the same time; None where that
-    needs as much as ``below`` bytes."""
+    """Places buffers in this order, each into the smallest gap between those already placed that are alive at the same
+    time. None if that needs ``below`` bytes or more."""
     import numpy as np
 
     offsets = [0] * len(buffers)
@@ -208,7 +210,7 @@ def _again(buffers: Sequence[Buffer], bound: int) -> Iterator[list[int]]:
 
 
 class _Wheels:
-    """Squeaky wheel optimisation of the buffers of a part of the bound or more; the smaller ones fill the gaps."""
+    """Squeaky wheel optimisation of buffers with at least ``share`` of the bound; smaller ones fill the gaps."""
 
     def __init__(self, buffers: Sequence[Buffer], bound: int, share: float) -> None:
         self.buffers = buffers
@@ -217,7 +219,7 @@ class _Wheels:
         self.beside = self._beside()
 
     def _beside(self) -> dict[int, list[int]]:
-        """Of each large buffer, the others that live at the same time."""
+        """For each large buffer, the others alive at the same time."""
         import numpy as np
 
         numbers = np.array(self.large, np.int64)
@@ -230,14 +232,14 @@ class _Wheels:
         return found
 
     def order(self, order: Sequence[int], moves: tuple[float, float, float], random: Random) -> list[int]:
-        """The order of all buffers that follows from this one."""
+        """The improved order of all buffers, starting from this one."""
         placed = self._best([i for i in order if i in self.beside], moves, random)
         small = (i for i in range(len(self.buffers)) if i not in self.beside)
         by_size = sorted(small, key=lambda i: (-self.buffers[i].size, i))
         return [*sorted(self.large, key=lambda i: (placed[i], i)), *by_size]
 
     def _best(self, order: list[int], moves: tuple[float, float, float], random: Random) -> dict[int, int]:
-        """The best of the placements in this order and those that follow from it."""
+        """The best placement among those of this order and the orders derived from it."""
         blamed, beside, shaken = moves
         best: dict[int, int] = {}
         least = -1
@@ -259,7 +261,7 @@ class _Wheels:
         return best
 
     def _placed(self, order: Sequence[int]) -> dict[int, int]:
-        """One after another into the smallest gap that fits between those placed before."""
+        """Places the buffers in this order, each into the smallest gap that fits between those already placed."""
         placed: dict[int, int] = {}
         taken: dict[int, list[tuple[int, int]]] = {i: [] for i in order}
         for i in order:

@@ -1,19 +1,19 @@
-"""The sum of the gradients that several readers of a value give it, some of which read a part of it each.
+"""Sums the gradients that several readers contribute to a value, some of which read only a part of it.
 
-The gradient of a part has zeros around it (``pad``). Fifty steps that read a slice each would be fifty tensors of the
-size of the whole, added up::
+The gradient of a part is padded with zeros (``pad``). Fifty steps that each read a slice would give fifty tensors of
+the size of the whole, added up::
 
     %3 = pad %1 {high=(0, 3), ...} : [2, 4]
     %4 = pad %2 {low=(0, 1), high=(0, 2), ...} : [2, 4]
     %5 = add %3, %4 : [2, 4]
 
-Parts that lie behind each other become one, with zeros around all of them, or none::
+Adjacent parts are concatenated, with zeros around all of them, or none::
 
     %3 = concat %1, %2 {axis=1} : [2, 2]
     %4 = pad %3 {high=(0, 2), ...} : [2, 4]
 
-The sum is the same: each element is one part's and zeros. And the products of a weight that many steps share, each of
-the size of the weight, become one product over all steps, where what is multiplied is less than they are::
+The sum is the same: each element comes from one part plus zeros. In addition, weight gradients from many steps that
+share the weight become one contraction over all steps, if the operands are smaller than the results::
 
     %3 = matmul %h1, %d1 {transpose_a=true, ...} : [512, 512]
     %4 = matmul %h2, %d2 {transpose_a=true, ...} : [512, 512]
@@ -23,7 +23,7 @@ the size of the weight, become one product over all steps, where what is multipl
     %4 = concat %d1, %d2 {axis=0} : [64, 512]
     %5 = matmul %3, %4 {transpose_a=true, ...} : [512, 512]
 
-These are the same terms, added up within the product.
+These are the same terms, added up within the contraction.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from dslc.compiler.ops.attrs import bool_attr, float_attr, ints_attr
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A term that is zeros but for a tensor that lies in it along one axis. ``number``: which of the terms it is."""
+    """A padded term: zeros except for ``value`` at ``start`` along one axis. ``number``: its index among the terms."""
 
     value: Value
     axis: int
@@ -53,7 +53,7 @@ class _Part:
 
 
 def total(terms: Sequence[Value]) -> Value:
-    """The sum of tensors of one type, at least one, in their order but for parts put together. n log n in terms."""
+    """The sum of tensors of one type, at least one, in their order except for merged parts. n log n in terms."""
     if len(terms) == 1:
         return terms[0]
     parts = [part for i, term in enumerate(terms) if (part := _part(term, i)) is not None]
@@ -72,7 +72,7 @@ def total(terms: Sequence[Value]) -> Value:
 
 
 def _multiplied(terms: Sequence[Value]) -> list[Value]:
-    """The terms, of which products that fit are one, where the first stood."""
+    """The terms, with matching matmuls merged into one at the place of the first."""
     groups: dict[tuple[bool, bool], list[int]] = {}
     for number, term in enumerate(terms):
         node = term.producer
@@ -106,7 +106,7 @@ def _part(term: Value, number: int) -> _Part | None:
 
 
 def _runs(parts: Sequence[_Part]) -> list[list[_Part]]:
-    """Two or more parts that lie behind each other along their axis, nothing between them and no element twice."""
+    """Runs of two or more parts that are adjacent along their axis, without gaps or overlap."""
     ending: dict[tuple[int, int], list[list[_Part]]] = {}  # axis and end -> the runs that end there
     for part in sorted(parts, key=lambda p: p.start):
         before = ending.get((part.axis, part.start))
@@ -117,7 +117,7 @@ def _runs(parts: Sequence[_Part]) -> list[list[_Part]]:
 
 
 def _together(run: Sequence[_Part]) -> Value:
-    """The parts as one, with the zeros around it that are left."""
+    """The parts as one tensor, with the zeros that remain around it."""
     first, last = run[0], run[-1]
     b = Builder().at(first.padding, first.padding.phase)
     whole = b(OPS["concat"], *(part.value for part in run), axis=first.axis)

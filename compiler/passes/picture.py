@@ -1,8 +1,8 @@
-"""A graph as an SVG: one box for what has one name path and phase, from the inputs down to the results.
+"""Draws a graph as an SVG: one box per name path and phase, from the inputs down to the results.
 
-Not a pass: it reads a graph and gives text. Nodes of one path are joined where that makes no circle; parameters are
-written into the box that reads them. A graph of more boxes than a page can bear is drawn by shorter paths, and cut off
-with a message when even these are too many. The text depends on the graph alone.
+Not a pass: it reads a graph and returns text. Nodes of one path are joined if that makes no cycle; parameters are
+written into the box that reads them. If a graph has more boxes than a page can hold, it is drawn by shorter paths. If
+these are still too many, the drawing is cut off with a message. The text depends only on the graph.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _LINE: Final = 16
 _PAD: Final = 10
 _GAP_X: Final = 28
 _GAP_Y: Final = 40
-_LETTERS: Final = 29  # that fit into a box
+_LETTERS: Final = 29  # letters that fit into a box
 _MAX_LINES: Final = 6
 _GREY: Final = ("#f4f4f5", "#a1a1aa")
-_COLOURS: Final = {  # of the inside, of the border and of the lines that lead to it
+_COLOURS: Final = {  # fill, border and colour of the lines that lead to the box
     "forward": ("#e8f0fe", "#6b8fd6"),
     "backward": ("#fdeee4", "#d9895b"),
     "update": ("#e6f4ea", "#5faa77"),
@@ -54,7 +54,7 @@ class _Box:
 
 
 def svg(graph: Graph) -> str:
-    """The picture, a whole SVG document that ends with a newline. Linear in nodes but for sorting boxes."""
+    """The picture, a whole SVG document that ends with a newline. Linear in nodes except for sorting boxes."""
     longest = max((n.name.count(".") + 1 for n in graph.nodes), default=1)
     message = ""
     for length in range(longest, 0, -1):
@@ -74,7 +74,7 @@ def svg(graph: Graph) -> str:
 
 
 def _boxes(graph: Graph, length: int) -> list[_Box]:
-    """Boxes in an order in which edges lead on, the row of each below those of what it reads."""
+    """Boxes in topological order, each in a row below those of its operands."""
     boxes: list[_Box] = []
     box_of: dict[Value, _Box] = {}
     for source in graph.inputs:
@@ -108,7 +108,7 @@ def _boxes(graph: Graph, length: int) -> list[_Box]:
 
 
 def _describe(box: _Box, node: Node) -> None:
-    """What the box does: its ops, the parameters they read, and last the largest tensor that it makes."""
+    """Describes the box: its ops, the parameters they read, and last the largest tensor that it makes."""
     result = box.lines.pop() if box.lines else ""
     ops = [name for name, _, _ in steps(node.attrs) if name != "full"] if node.op.name == "fused" else [node.op.name]
     read = [v.producer for v in node.inputs if isinstance(v.producer, Input)]
@@ -129,7 +129,7 @@ def _describe(box: _Box, node: Node) -> None:
 
 
 def _elements(value: Value) -> int:
-    """Of a tensor; dims count as 1."""
+    """Elements of a tensor; symbolic dims count as 1."""
     return math.prod(s for s in value.type.shape if isinstance(s, int))
 
 
@@ -142,7 +142,7 @@ def _cut(boxes: list[_Box]) -> list[_Box]:
 
 
 def _place(boxes: Sequence[_Box]) -> tuple[float, float]:
-    """Rows by depth; inside a row, near what is read and what reads (barycentres), a few sweeps down and up."""
+    """Rows by depth; within a row, near the operands and readers (barycentres), in a few sweeps down and up."""
     rows: dict[int, list[_Box]] = {}
     for box in boxes:
         rows.setdefault(box.row, []).append(box)
@@ -169,7 +169,7 @@ def _place(boxes: Sequence[_Box]) -> tuple[float, float]:
 
 
 def _spread(row: list[_Box], wanted: Sequence[float]) -> None:
-    """Sorts a row by the wanted places and pushes its boxes apart, around the middle of what was wanted."""
+    """Sorts a row by the wanted places and pushes its boxes apart, around the mean of the wanted places."""
     pairs = sorted(zip(wanted, range(len(row))))
     row[:] = [row[i] for _, i in pairs]
     at = -float("inf")

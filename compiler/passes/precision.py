@@ -1,4 +1,4 @@
-"""Dtypes for the checker's abstract ``float``.
+"""Assigns dtypes to the checker's abstract ``float``.
 
 Before::
 
@@ -14,11 +14,11 @@ After, with ``compute=f32, params=f64``::
     %3 = cast %2 {dtype=f64} : f64[4]  # w update
     %4, %5 = sgd_update %0, %3, ... : f64[4], b1[]  # w update
 
-Forward and backward compute in ``compute``, the update phase in the dtype of the state. Float inputs, scalars and
-results have the dtype of the boundary. What is no abstract float stays as it is. Running it twice changes nothing.
+Forward and backward nodes compute in ``compute``, the update phase in the dtype of the state. Float inputs, scalars and
+results have the dtype of the boundary. Other dtypes stay as they are. Idempotent.
 
-Where ``compute`` has 16 bits, the train section (loss and metrics, and their gradients) computes in f32, and so do the
-weights and statistics of normalisations (``Op.statistics``).
+If ``compute`` has 16 bits, the train section (loss, metrics and their gradients) computes in f32, and so do the weights
+and statistics of normalisations (``Op.statistics``).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _HALF = (DType.BF16, DType.F16)
 
 
 def precision(program: Program, build: Build) -> Program:
-    """The pass. Raises BuildError E0602 for a dtype that the target does not compute in."""
+    """The pass. Raises BuildError E0602 for a dtype in which the target does not compute."""
     asked = build.precision
     for what, dtype in (("compute", asked.compute), ("params", asked.params)):
         if build.target == "cpu" and dtype not in _CPU:
@@ -101,7 +101,7 @@ class _Typing:
         self.new.update(zip(node.outputs, fresh.outputs))
 
     def _as(self, old: Value, dtype: DType, b: Builder) -> Value:
-        """What stands for ``old``, in ``dtype`` when it was an abstract float."""
+        """The new value of ``old``, cast to ``dtype`` if ``old`` was an abstract float."""
         value = self.new[old]
         if old.type.dtype is not DType.FLOAT or value.type.dtype is dtype:
             return value

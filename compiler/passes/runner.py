@@ -1,4 +1,4 @@
-"""Runs passes in order: verifies after each, takes times, and hands out the program after each on request."""
+"""Runs passes in order, verifies and times each, and hands out the program after each on request."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from dslc.compiler.ir.build import Build, Pass
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.verify import Inferred, VerifyError, verify_graph, verify_program
 
-#: Takes a pass's name and the program behind it.
+#: Takes a pass's name and the program after it.
 Keep: TypeAlias = Callable[[str, Program], object]
 
-_COLLECT_FROM: Final = 50_000  # nodes
+_COLLECT_FROM: Final = 50_000  # nodes of a graph from which it is collected at once
 
 
 @dataclass(frozen=True, slots=True)
 class PassReport:
-    """What one pass did: its name, seconds without and for verification, nodes before and after, and the bytes that
-    all of these read and write."""
+    """Report on one pass: its name, its seconds, the seconds of verification, nodes before and after, and the bytes
+    that all of these nodes read and write."""
 
     name: str
     seconds: float
@@ -35,7 +35,7 @@ class PassReport:
 
 
 def pass_name(step: Pass) -> str:
-    """The pass's name for people: that of its function."""
+    """The pass's name for people: the name of its function."""
     return str(getattr(step, "__name__", type(step).__name__))
 
 
@@ -47,10 +47,12 @@ def run_passes(
     until: str | None = None,
     keep: Keep | None = None,
 ) -> tuple[Program, tuple[PassReport, ...]]:
-    """The program after the passes (up to and with ``until``), and a report for each.
+    """The program after the passes (up to and including ``until``), and a report for each.
 
     ``keep(name, program)`` gets the program after each pass, first the unchanged one as ``input``.
     Raises VerifyError, naming the pass, when a pass made something unsound, and whatever DslcError a pass raises.
+
+    Raises VerifyError, naming the pass, if a pass produced an unsound program, and any DslcError that a pass raises.
     """
     with no_collection():
         return _run(program, build, passes, until, keep)
@@ -58,7 +60,8 @@ def run_passes(
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Passes make many objects and little garbage: looking for cycles all the time takes half of their time."""
+    """Disables the cyclic collector: passes make many objects and little garbage, and collecting takes half of their
+    time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -104,5 +107,5 @@ def _run(
             break
         if program.graph is not before.graph and len(before.graph.nodes) > _COLLECT_FROM:
             del before
-            gc.collect()  # a large graph that is not needed any more, whose nodes and values know each other
+            gc.collect()  # the old large graph, whose nodes and values form cycles
     return program, tuple(reports)

@@ -1,15 +1,15 @@
-"""The order of the nodes: every value before its readers, and few bytes alive.
+"""Orders the nodes: every value before its readers, and few bytes alive.
 
-Before: a graph, whose nodes stand in some valid order. After: ``program.schedule``, the same nodes, for instance each
-weight's gradient and update right after the gradient that it reads, instead of all of them at the end::
+Before: a graph with its nodes in some valid order. After: ``program.schedule`` holds the same nodes, e.g. each weight's
+gradient and update right after the gradient that it reads, instead of all of them at the end::
 
     conv_dgrad c2, conv_dgrad c1, conv_wgrad c2, conv_wgrad c1, sgd_update c1.weight, sgd_update c2.weight
     conv_wgrad c2, conv_dgrad c2, sgd_update c2.weight, conv_wgrad c1, sgd_update c1.weight
 
-Three list schedules are made (as the nodes stand; by distance from the inputs, updates at once; what frees most bytes
-first), and the one with the least peak is taken, the first of equals. In each, a node that replaces a state waits for
-the other readers of the old value where that is possible, so that it can be written in place; and what is computed
-again for the backward pass (phase ``mirror``), which could run long before, waits for what else its first reader reads.
+The pass makes three list schedules: in graph order; by distance from the inputs, with updates at once; and by most
+freed bytes first. It takes the one with the lowest peak, the first if equal. In each, a node that replaces a state
+waits for the other readers of the old value if possible, so that it can write in place. Recomputed nodes (phase
+``mirror``) could run long before they are needed, so they wait for the other operands of their first reader.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dslc.compiler.ir.program import Program
 
 
 def schedule(program: Program, build: Build) -> Program:
-    """The pass; an order that is known stays. Deterministic; n log n in nodes."""
+    """The pass; keeps an existing schedule. Deterministic; n log n in nodes."""
     if program.schedule is not None:
         return program
     return dataclasses.replace(program, schedule=tuple(scheduled(program.graph)[0]))
 
 
 def scheduled(graph: Graph) -> tuple[list[Node], int]:
-    """The order of a graph's nodes, and its peak."""
+    """The order of a graph's nodes, and its peak in bytes."""
     if not graph.nodes:
         return [], 0
     tables = _Tables(graph)
@@ -56,13 +56,13 @@ def _candidates(tables: _Tables) -> list[list[Node]]:
 
 
 class _Tables:
-    """What both list schedulers ask: who waits for whom. ``softly``: waits that may be broken at the cost of a copy."""
+    """Dependences for the list schedulers. ``softly``: waits that may be broken at the cost of a copy."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.content = contents(graph)
         self.bytes = {v: v.type.bytes for v in self.content}
-        self.kept = {self.content[v] for v in graph.roots}  # lie in io or in the state, not in work
+        self.kept = {self.content[v] for v in graph.roots}  # in io or in the state, not in work
         self.followers: dict[Node, list[Node]] = {n: [] for n in graph.nodes}
         self.waits: dict[Node, int] = {}
         for node in graph.nodes:
@@ -89,8 +89,8 @@ class _Tables:
                     self.soft_waits[writer] += 1
 
     def _put_off(self) -> None:
-        """Lets late nodes wait for what else their first readers read; none of that comes of them, since it has a
-        lower level than the first reader has."""
+        """Lets recomputed nodes wait for the other operands of their first readers. These have a lower level than the
+        reader, so they cannot depend on the recomputed node."""
         for node, reader in self.late.items():
             own = {v.producer for v in node.inputs}
             for producer in dict.fromkeys(v.producer for v in reader.inputs):
@@ -100,7 +100,7 @@ class _Tables:
 
 
 def contents(graph: Graph) -> dict[Value, Value]:
-    """Value -> the value whose bytes it has: itself, or what a view looks at."""
+    """Value -> the value whose bytes it shares: itself, or the source of a view."""
     content = {i.value: i.value for i in graph.inputs}
     for node in graph.nodes:
         for value in node.outputs:
@@ -109,7 +109,7 @@ def contents(graph: Graph) -> dict[Value, Value]:
 
 
 def levels(graph: Graph) -> dict[Node, int]:
-    """The longest way from an input to each node."""
+    """The longest path from an input to each node."""
     level: dict[Node, int] = {}
     for node in graph.nodes:
         level[node] = 1 + max((level[v.producer] for v in node.inputs if isinstance(v.producer, Node)), default=0)
@@ -117,7 +117,7 @@ def levels(graph: Graph) -> dict[Node, int]:
 
 
 def late_readers(graph: Graph, level: dict[Node, int]) -> dict[Node, Node]:
-    """Of each node that is computed again: the node of another phase, of the least level, that waits for it."""
+    """For each recomputed node: the node of another phase, of the lowest level, that waits for it."""
     first: dict[Node, Node] = {}
     for node in reversed(graph.nodes):
         reader = first.get(node, node)
@@ -131,7 +131,7 @@ def late_readers(graph: Graph, level: dict[Node, int]) -> dict[Node, Node]:
 
 
 class _Ready:
-    """A heap of the nodes that may run; those with broken soft waits only when there is no other."""
+    """A heap of the nodes that may run; those that break soft waits only if there is no other."""
 
     def __init__(self, tables: _Tables, key: Callable[[Node], tuple[int, ...]]) -> None:
         self.tables = tables
@@ -147,11 +147,11 @@ class _Ready:
                 self.push(node)
 
     def push(self, node: Node) -> None:
-        """Adds a node, or adds it again because its key became less."""
+        """Adds a node, or adds it again after its key has decreased."""
         heapq.heappush(self.late if self.soft[node] else self.heap, (self.key(node), self.number[node], node))
 
     def __iter__(self) -> Iterator[Node]:
-        """The nodes; when one is given, its followers become ready."""
+        """Yields the nodes in order; the followers of each then become ready."""
         while self.heap or self.late:
             node = heapq.heappop(self.heap or self.late)[2]
             if node in self.done:
@@ -173,7 +173,7 @@ def _listed(tables: _Tables, key: Callable[[Node], tuple[int, ...]]) -> list[Nod
 
 
 def _freeing(tables: _Tables, position: dict[Node, int]) -> list[Node]:
-    """Always the node after which the fewest bytes are alive."""
+    """Always takes the node after which the fewest bytes are alive."""
     left: dict[Value, int] = {}
     readers: dict[Value, list[Node]] = {}
     kept = tables.kept
@@ -196,7 +196,7 @@ def _freeing(tables: _Tables, position: dict[Node, int]) -> list[Node]:
         for content in dict.fromkeys(tables.content[v] for v in node.inputs):
             left[content] -= 1
             if left[content] == 1 and content in readers:
-                # whoever reads it last now frees it: that node's key became less
+                # the last reader now frees it: that node's key has decreased
                 for reader in readers[content]:
                     if reader not in ready.done and ready.waits[reader] == 0:
                         ready.push(reader)
@@ -204,7 +204,7 @@ def _freeing(tables: _Tables, position: dict[Node, int]) -> list[Node]:
 
 
 def peak(graph: Graph, order: Sequence[Node]) -> int:
-    """Most bytes of computed values alive at once in this order, without what is written in place."""
+    """Most bytes of computed values alive at once in this order, without values written in place."""
     return _peak(_Tables(graph), order)
 
 

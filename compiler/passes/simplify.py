@@ -1,7 +1,7 @@
-"""Removes what is computed twice, for nothing, or in a roundabout way.
+"""Removes duplicate, unused and roundabout computations.
 
-Every result keeps its bits, but for one rule: a product that reads an operand through a transpose reads it by its flag
-instead, and whether the provider then adds in the same order is the provider's choice.
+Results keep their bits with one exception: a contraction that reads a transposed operand takes a flag instead of the
+transpose, and the provider decides whether it then adds in the same order.
 
 Before::
 
@@ -16,10 +16,10 @@ After::
     %1 = exp %0 : f32[3, 4]  # c forward
     %2 = add %1, %1 : f32[3, 4]  # e forward
 
-One sweep in order: each node, with its inputs already simplified, is rewritten by the rules of ``algebra.py`` until
-none fits, then folded when its inputs are small constants, then replaced by an equal earlier node. Ops are
+One sweep in order: the rules of ``algebra.py`` rewrite each node, with its inputs already simplified, until none
+applies. Then the node is folded if its inputs are small constants, and then replaced by an equal earlier node. Ops are
 deterministic, and random ones name their draws by an attribute, so equal op, attributes and inputs mean equal bits.
-What no root needs falls away. Inputs stay: they are the entry's interface. Running it twice changes nothing more.
+Nodes that no root depends on are removed. Inputs stay: they are the entry's interface. Idempotent.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from dslc.compiler.passes.narrow import expanded_like, narrowed
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-_FOLD_ELEMENTS = 4096  # larger constants are cheaper to compute again than to look at
+_FOLD_ELEMENTS = 4096  # larger constants are cheaper to compute at run time than to evaluate here
 
 
 def simplify(program: Program, build: Build) -> Program:
@@ -49,13 +49,13 @@ def simplify(program: Program, build: Build) -> Program:
 
 
 def simplify_graph(graph: Graph) -> Graph:
-    """The simplified graph; the same object when nothing changes."""
+    """The simplified graph; the same object if nothing changes."""
     known: dict[Hashable, Node] = {}
     updates = {value for _, value in graph.updates}
 
     def rule(node: Node) -> tuple[Value, ...]:
         if not node.inputs and not updates.isdisjoint(node.outputs):
-            # A constant that fills a state is written right there; shared, it would lie in memory and be copied.
+            # A constant that fills a state is written in place. If shared, it would take memory and be copied.
             return node.outputs
         while True:
             better = rewritten(node) or _folded(node)
@@ -67,7 +67,7 @@ def simplify_graph(graph: Graph) -> Graph:
             if better is None:
                 break
             node = better
-        if node.phase is Phase.MIRROR:  # computed a second time on purpose
+        if node.phase is Phase.MIRROR:  # the second computation is intended
             return node.outputs
         return known.setdefault(_key(node), node).outputs
 
@@ -81,7 +81,7 @@ def _key(node: Node) -> Hashable:
 
 
 def attr_key(attr: Attr) -> Hashable:
-    """Tells apart what Python calls equal: 0.0 and -0.0, 1, 1.0 and True."""
+    """A key that distinguishes values which Python calls equal: 0.0 and -0.0, 1, 1.0 and True."""
     if isinstance(attr, tuple):
         return tuple(attr_key(a) for a in attr)
     if isinstance(attr, float):
@@ -90,7 +90,7 @@ def attr_key(attr: Attr) -> Hashable:
 
 
 def _folded(node: Node) -> Node | None:
-    """A ``full`` for a pure node of small constants whose result is the same number everywhere."""
+    """A ``full`` that replaces a pure node of small constants if all elements of its result are equal."""
     if not node.inputs or node.op.random or len(node.outputs) != 1:
         return None
     sources = [v.producer for v in node.inputs]
@@ -115,19 +115,19 @@ def _folded(node: Node) -> Node | None:
     value = first.item()
     if isinstance(value, float) and not math.isfinite(value):
         if math.isnan(value):
-            return None  # the bits of a nan may say more than `nan`
+            return None  # `nan` does not say which bits the nan has
         value = str(value)
     type_ = node.types[0]
     return Builder().at(node, node.phase).node(OPS["full"], value=value, dtype=type_.dtype, shape=type_.shape)
 
 
 def _widened(attrs: Attrs) -> dict[str, object]:
-    """Attributes as ``meaning`` takes them, with f32 for 16-bit floats: what ops compute these in."""
+    """Attributes as ``meaning`` takes them, with f32 for 16-bit floats, since ops compute these in f32."""
     return {k: "f32" if v in ("bf16", "f16") else v for k, v in plain(attrs).items()}
 
 
 def _rounded(x: Array, dtype: DType) -> Array:
-    """The nearest values that ``dtype`` has, ties to even, as f32 for a float of 16 bits."""
+    """Rounds to the nearest values of ``dtype``, ties to even; 16-bit floats are returned as f32."""
     from dslc.compiler.ops.lazy import np
 
     if dtype is DType.F16:

@@ -1,4 +1,4 @@
-"""Slices become reads: pointwise nodes read a part of a tensor where it lies, and no copy of it is made.
+"""Turns slices into reads: pointwise nodes read a part of a tensor in place, without a copy.
 
 Before::
 
@@ -10,9 +10,9 @@ After::
 
     %5 = fused %gates {sigmoid(slice(%gates)) * tanh(slice(%gates))} : bf16[64, 512]  # cell forward
 
-A slice, and what drops or adds axes of size 1 behind it, goes where all of its readers are pointwise nodes of its
-shape, and the part is read in vectors as the whole is. The tensor then lives as long as its parts did: where some were
-wanted longer than it was, these must be as large together. GPUs alone; linear in nodes and reads.
+A slice, and the reshapes after it that drop or add axes of size 1, are fused if all of their readers are pointwise
+nodes of that shape and the part can be loaded in vectors. The tensor then lives as long as its parts did. If some parts
+were needed longer than the tensor, these must together be as large as the tensor. GPU only; linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from dslc.compiler.passes.memory import alike
 
 _VECTOR: Final = 16  # bytes
 
-#: When the nodes of a phase run.
+#: The order in which the nodes of the phases run.
 _ORDER: Final = {Phase.FORWARD: 0, Phase.MIRROR: 1, Phase.BACKWARD: 1, Phase.UPDATE: 2}
-#: What is read -> the slice and the reshapes that make it.
+#: A value that is read -> the slice and the reshapes that make it.
 _Parts = dict[Value, list[Node]]
 
 
@@ -46,13 +46,13 @@ def slices(program: Program, build: Build) -> Program:
 
 
 def slices_graph(graph: Graph) -> Graph:
-    """The graph with such reads. Deterministic. Running it twice changes nothing more."""
+    """The graph with such reads. Deterministic and idempotent."""
     parts = _parts(graph)
     if not parts:
         return graph
     new: dict[Value, Value] = {}
     for node in graph.nodes:
-        # reshapes on the way read parts too, and are then read by nobody
+        # reshapes on the path are rewritten, too, but no node reads them afterwards
         reads = is_pointwise(node) and any(v in parts for v in node.inputs)
         fresh = _reading(node, parts, new) if reads else node.reading(new)
         if fresh is not node:
@@ -74,7 +74,7 @@ def _parts(graph: Graph) -> _Parts:
 
 
 def _in_vectors(node: Node) -> bool:
-    """Whether a slice of a vector's alignment, from one element to the next."""
+    """Whether the slice has step 1 and is aligned to vectors."""
     whole, part = node.input_types[0], node.types[0]
     if whole.dtype is DType.B1 or set(int_tuple(node.attrs, "steps")) != {1} or not part.bytes:
         return False
@@ -83,11 +83,11 @@ def _in_vectors(node: Node) -> bool:
         if count != size:
             return start * run % each == 0 and count * run % each == 0 and size * run % each == 0
         run *= size
-    return False  # all of it
+    return False  # the slice is the whole tensor
 
 
 def _follow(way: list[Node], readers: Mapping[Value, list[Node]], roots: set[Value], ends: _Parts) -> bool:
-    """Whether only pointwise nodes read what the ``way`` makes; it is put into ``ends``."""
+    """Whether only pointwise nodes read the result of the ``way``; adds that result to ``ends``."""
     value = way[-1].out
     own = readers.get(value, [])
     if value in roots or not own:
@@ -108,7 +108,7 @@ def _has_room(node: Node, steps: int) -> bool:
 
 
 def _worth(source: Value, ends: _Parts, readers: Mapping[Value, list[Node]]) -> bool:
-    """Whether the tensor is kept anyhow for as long as its parts are wanted, or takes no more than they."""
+    """Whether the tensor is kept as long as its parts are needed in any case, or takes no more bytes than they."""
     if not isinstance(source.producer, Node):
         return True
     last = max(_ORDER[reader.phase] for reader in readers[source])
@@ -117,7 +117,7 @@ def _worth(source: Value, ends: _Parts, readers: Mapping[Value, list[Node]]) -> 
 
 
 def _reading(node: Node, parts: _Parts, new: Mapping[Value, Value]) -> Node:
-    """The node as a fused one that reads tensors of which it has read parts."""
+    """The node as a fused one that reads the whole tensors and contains the slices as steps."""
     inputs = list(dict.fromkeys(new.get(v, v) for v in (_source(v, parts) for v in node.inputs)))
     number = {v: i for i, v in enumerate(inputs)}
     body: list[Attr] = []

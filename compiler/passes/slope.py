@@ -1,5 +1,5 @@
-"""A cross entropy gives its gradient at once: the logits are read by one launch, and neither their greatest nor their
-sums of exponentials go to memory.
+"""Computes the gradient of a cross entropy together with the loss. One launch reads the logits; neither their maximum
+nor the sums of exponentials go to memory.
 
 Before::
 
@@ -11,8 +11,8 @@ After::
 
     %1, %5 = softmax_cross_entropy_both %x, %label {..., dy=0.015625} : f32[64], f32[64, 10]  # loss backward
 
-Where the gradient of the loss is not one number everywhere it is an input; it must not come of the loss. The bits stay.
-GPUs alone; linear in nodes but for short walks.
+The gradient of the loss becomes an attribute if it is one constant, else an input; it must not depend on the loss.
+Results keep their bits. GPU only; linear in nodes except for short walks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.cross_entropy import softmax_cross_entropy_both as both
 
-_FAR: Final = 64  # nodes that a gradient of the loss is made of, at most
+_FAR: Final = 64  # most nodes after the loss that its gradient may depend on
 
 
 def slope(program: Program, build: Build) -> Program:
@@ -36,7 +36,7 @@ def slope(program: Program, build: Build) -> Program:
 
 
 def slope_graph(graph: Graph) -> Graph:
-    """The graph with such nodes. Deterministic. Running it twice changes nothing more."""
+    """The graph with such nodes. Deterministic and idempotent."""
     pairs = _pairs(graph)
     if not pairs:
         return graph
@@ -60,14 +60,14 @@ def slope_graph(graph: Graph) -> Graph:
 
 @dataclasses.dataclass(frozen=True)
 class _Pair:
-    """The gradient of a loss, and what it needs that stands behind the loss, in order."""
+    """The gradient node of a loss, and the nodes after the loss that it needs, in order."""
 
     slope: Node
     late: tuple[Node, ...]
 
 
 def _pairs(graph: Graph) -> dict[Node, _Pair]:
-    """By the losses."""
+    """A loss -> its gradient."""
     grads = [node for node in graph.nodes if node.op.name == "softmax_cross_entropy_grad"]
     if not grads:
         return {}
@@ -89,7 +89,8 @@ def _pairs(graph: Graph) -> dict[Node, _Pair]:
 
 
 def _late(dy: Value, loss: Node, position: dict[Node, int]) -> tuple[Node, ...] | None:
-    """What the loss's gradient is made of behind the loss; None where that is the loss itself, or much."""
+    """Nodes after the loss that its gradient depends on; None if they depend on the loss or there are more than
+    ``_FAR``."""
     found: set[Node] = set()
     stack = [dy.producer]
     while stack:

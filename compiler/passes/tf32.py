@@ -1,4 +1,4 @@
-"""Products of f32 take their factors as TF32: rounded to 10 bits behind the point, for tensor cores; sums stay f32.
+"""Rounds the factors of f32 contractions to TF32 (10 bits of mantissa) for tensor cores; sums stay f32.
 
 Before::
 
@@ -8,8 +8,8 @@ After::
 
     %2 = matmul %0, %1 {..., tf32=True} : f32[64, 512]  # fc forward
 
-Where the precision is tf32, which only GPUs have; matmuls and convolutions with their gradients, with or without an
-epilogue. Attention stays f32. Linear in nodes.
+Runs if the precision is tf32, which only GPUs have. Applies to matmuls and convolutions with their gradients, with or
+without an epilogue. Attention stays f32. Linear in nodes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def tf32(program: Program, build: Build) -> Program:
 
 
 def tf32_graph(graph: Graph) -> Graph:
-    """The graph whose products of f32 say so. Running it twice changes nothing more."""
+    """The graph with f32 contractions marked as tf32. Idempotent."""
 
     def rule(node: Node) -> Node | None:
         if node.op.name not in PRODUCTS or flag_attr(node.attrs, "tf32") or node.input_types[0].dtype is not DType.F32:
