@@ -1,7 +1,8 @@
-"""The launches of nodes, made once for all that are alike: that differ in names, places and phases alone.
+"""Lowers equal nodes once: nodes that differ only in names, spans and phases share their launches.
 
-What computes a node is a matter of its op, its attributes and its types, and of which of its inputs are one tensor.
-Most layers of a model are alike in these, and so are its entries, and the programs of plans that are tried.
+The kernels of a node depend on its op, attributes and types, and on which of its inputs are the same tensor. Most
+layers of a model are equal in these, and so are the model's entries and the candidate programs of the plans that are
+tried.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dslc.compiler.ir.types import TensorType
 
 
 def lowered(node: Node, target: str, vendor: bool) -> Sequence[Launch] | None:
-    """The launches that compute a node on a target, as ``Target.lower`` has them."""
+    """The launches that compute a node on a target, as ``Target.lower`` returns them; None if it has no kernel."""
     number = {v: i for i, v in enumerate(dict.fromkeys(node.inputs))}
     read = tuple([number[v] for v in node.inputs])
     attrs = _Attrs(repr(sorted(node.attrs.items())), node.attrs)
@@ -31,7 +32,7 @@ def lowered(node: Node, target: str, vendor: bool) -> Sequence[Launch] | None:
 
 @dataclass(frozen=True, slots=True)
 class _Attrs:
-    """Attributes told apart by their text: what Python calls equal, as 0.0 and -0.0, is not the same code."""
+    """Attributes compared by their text: values that Python calls equal, e.g. 0.0 and -0.0, need different code."""
 
     text: str
     attrs: Attrs = field(compare=False)
@@ -47,7 +48,7 @@ def _first(
     target: str,
     vendor: bool,
 ) -> tuple[Node, Sequence[Launch] | None]:
-    """A node that reads the tensors ``read`` of those with the ``types``, and its launches."""
+    """A node with inputs of these ``types``, which it reads in the order ``read``, and its launches."""
     values = [Input(f"x{i}", Kind.DATA, type).value for i, type in enumerate(types)]
     node = Node(OPS[op], tuple(values[i] for i in read), results, attrs.attrs)
     return node, target_of(target, vendor).lower(node)

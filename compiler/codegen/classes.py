@@ -1,4 +1,4 @@
-"""Regions that write one place of many: one_hot and the gradient of nll."""
+"""Regions that write one element of each row: one_hot and the gradient of nll."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dslc.compiler.ops.attrs import int_attr
 
 
 def one_hot(node: Node) -> list[Launch]:
-    """nan in a row whose id does not exist; zeros where the dtype has no nan."""
+    """A row whose class id does not exist is nan, or zeros if the dtype has no nan."""
     out = node.types[0]
     rows = Rows(node, out.ints, [out.rank - 1], ["row"], ["x"])
     classes = Classes(rows, rows.input(0))

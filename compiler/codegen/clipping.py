@@ -1,4 +1,4 @@
-"""Regions of the norm that gradients are clipped by: sums of squares of blocks, then of all of them."""
+"""Regions of the global norm for gradient clipping: sums of squares of blocks, then their total."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import as_expr, call
 from dslc.compiler.ir.types import DType
 
-_BLOCK: Final = 4096  # elements of a partial sum, which keep it accurate and make work for all threads
+_BLOCK: Final = 4096  # elements of a partial sum: keeps it accurate and gives all threads work
 
 
 def global_norm(node: Node) -> list[Launch]:
-    """The partial sums of all inputs lie one behind the other in one scratch block."""
+    """The partial sums of all inputs are stored consecutively in one scratch block."""
     dtype = node.types[0].dtype
-    pieces = []  # of an input: (input, first element, blocks, elements of each)
+    pieces = []  # of an input: (input, first element, blocks, elements per block)
     for value in node.inputs:
         count = math.prod(value.type.ints)
         whole, rest = divmod(count, _BLOCK)

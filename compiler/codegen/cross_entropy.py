@@ -14,7 +14,7 @@ from dslc.compiler.ops.attrs import float_attr, int_attr
 
 
 class _Entropy:
-    """What the regions of a node share: rows of logits along the class axis, and the target of each."""
+    """State that the regions of a node share: rows of logits along the class axis, and the target of each."""
 
     def __init__(self, node: Node, reads: list[str], writes: list[str]) -> None:
         self.rows = Rows(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], ["x", *reads], writes)
@@ -22,10 +22,11 @@ class _Entropy:
         self.x, self.classes = self.rows.input(0), Classes(self.rows, self.rows.input(1))
 
     def loss(self) -> tuple[Expr, Expr, Expr]:
-        """The loss, the greatest logit, and the sum of exponentials relative to it; leaves a stage of the row open.
+        """The loss, the maximum logit, and the sum of exponentials relative to it; leaves a row stage open.
 
-        Logits are read as their distance from the greatest, which is exact for those that count, and the logarithm is
-        added to distances: a common offset of the logits never meets it."""
+        Logits are read as differences from the maximum, which are exact for the logits that matter, and the logarithm
+        is added to differences: a common offset of the logits never mixes with it.
+        """
         rows, classes = self.rows, self.classes
         top = rows.extreme("max", self.x)
         rows.b.element()
@@ -40,20 +41,20 @@ class _Entropy:
         return classes.checked(rows.let(loss)), top, below
 
     def slope(self, top: Expr, below: Expr, dy: Expr) -> Expr:
-        """The gradient of an element, in a stage of elements; a stage of the row is open."""
+        """The gradient of an element, in an element stage; expects an open row stage."""
         rows, even = self.rows, self.smoothing / self.rows.count
         top, pace, own = rows.let(top), rows.let(dy / below), rows.let(dy * (even + (1 - self.smoothing)))
         others = rows.let(dy * even) if even else 0.0
         rows.b.element()
         hit = rows.let(self.classes.hit(), DType.B1)
         found = call("exp", self.x - top) * pace - select(hit, own, others)
-        return self.classes.checked(found)  # one tree: of 16 bits it is computed as such
+        return self.classes.checked(found)  # one expression tree, so that 16-bit types compute it without rounding in between
 
 
 def softmax_cross_entropy(node: Node) -> list[Launch]:
     region = _Entropy(node, ["row"], ["row"] * 3)
     loss, top, below = region.loss()
-    for number, value in enumerate((loss, top + 0.0, below)):  # of zeros the greatest is either: the sum makes it 0.0
+    for number, value in enumerate((loss, top + 0.0, below)):  # the maximum of 0.0 and -0.0 may be either: adding 0.0 makes it 0.0
         region.rows.store(number, value)
     return region.rows.launch()
 

@@ -1,7 +1,7 @@
-"""Regions in which each element of the result goes over the elements that it is made of: pools, interpolation.
+"""Regions in which each result element gathers the source elements that it depends on: pools, interpolation.
 
-Along each spatial axis these are a run whose start follows from the element's own place; runs have the length of the
-longest, what is too much is left out by a mask. So a gradient gathers too, and nothing is added by two threads.
+Along each spatial axis these form a run whose start follows from the element's own index. All runs have the length of
+the longest; a mask excludes the surplus. So a gradient gathers, too, and no two threads add to one element.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dslc.compiler.ir.types import DType, TensorType
 
 @dataclass(frozen=True)
 class Run:
-    """What an element of the result is made of along one axis.
+    """The source elements of a result element along one axis.
 
-    ``place(i, t)`` is the source's place at step t of ``steps`` for element i; it counts where it is from 0 to
-    ``size`` - 1 and ``inside(i, place)`` is true. ``weight(g, i, place)`` is its share, if not 1.
+    ``place(i, t)`` is the source index at step t of ``steps`` for result element i. It counts if it is in 0 to ``size``
+    - 1 and ``inside(i, place)`` is true. ``weight(g, i, place)`` is its weight, if not 1.
     """
 
     size: int
@@ -35,7 +35,7 @@ class Run:
 class Gathered:
     """A region over the elements of a result [B, C, *space], with the steps of all runs as inner axes.
 
-    ``inputs``: the numbers of the node's inputs that it reads, each of the source's shape.
+    ``inputs``: indices of the node's inputs that it reads, each with the source's shape.
     """
 
     def __init__(self, node: Node, runs: Sequence[Run], inputs: Sequence[int] = (0,)) -> None:
@@ -53,7 +53,7 @@ class Gathered:
         self.own = [self.place(self.b.along(2 + n)) for n in range(axes)]
 
     def place(self, expr: Expr) -> Expr:
-        """An integer in the type of places."""
+        """An integer in the index type (i32 or i64)."""
         return self.b.let(expr, self.places)
 
     def let(self, expr: Expr) -> Expr:
@@ -64,7 +64,7 @@ class Gathered:
         return self.b.let(expr, DType.B1)
 
     def element(self) -> tuple[Expr, Expr, Expr | None]:
-        """Begins an element stage: the source's place in its plane, whether it counts, and its weight."""
+        """Begins an element stage: the source index in its plane, whether it counts, and its weight."""
         self.b.element()
         where, mask, weight = as_expr(0), as_expr(True), None
         for n, run in enumerate(self.runs):
@@ -81,7 +81,7 @@ class Gathered:
         return where, mask, weight
 
     def unravelled(self, where: Expr) -> list[Expr]:
-        """The place along each axis of the source."""
+        """The index along each axis of the source."""
         found: list[Expr] = []
         for run in reversed(self.runs):
             found.append(self.place(call("mod", where, run.size)))
@@ -89,7 +89,7 @@ class Gathered:
         return found[::-1]
 
     def added(self, value: Expr) -> Expr:
-        """The sum over the steps; a row stage is open."""
+        """The sum over the steps; leaves a row stage open."""
         total = self.b.reduce("sum", value)
         self.b.row()
         return total
@@ -106,12 +106,12 @@ def _types(node: Node) -> tuple[TensorType, ...]:
 
 
 def space(node: Node) -> list[tuple[int, int]]:
-    """Along each spatial axis: the input's size, the output's."""
+    """Along each spatial axis: the sizes of the input and of the output."""
     return list(zip(node.input_types[0].ints[2:], node.types[0].ints[2:]))
 
 
 def summed(node: Node, runs: Sequence[Run], divisor: float | None = None) -> list[Launch]:
-    """The weighted sum of what each element is made of."""
+    """The weighted sum of the source elements of each result element."""
     g = Gathered(node, runs)
     where, mask, weight = g.element()
     value = g.b.fetch(0, where, mask)

@@ -1,4 +1,4 @@
-"""Regions of images of another size by interpolation, and of its gradient."""
+"""Regions that resize images by interpolation, and their gradients."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def interpolate_grad(node: Node) -> list[Launch]:
 
 
 def _whole(n: int) -> Run:
-    """An axis that stays."""
+    """An axis whose size does not change."""
     return Run(n, 1, lambda i, t: i)
 
 
 def _nearest(n: int, m: int) -> Run:
-    """The pixel of n that pixel i of m is."""
+    """The pixel of n that result pixel i of m copies."""
     return Run(n, 1, lambda i, t: call("floordiv", i * n, m))
 
 
 def _nearest_back(n: int, m: int) -> Run:
-    """The pixels of m that pixel j of n became."""
+    """The pixels of m that copy pixel j of n."""
     taken = [i * n // m for i in range(m)]
     return Run(
         m,
@@ -44,19 +44,19 @@ def _nearest_back(n: int, m: int) -> Run:
 
 
 def _neighbours(g: Gathered, i: Expr, n: int, m: int) -> tuple[Expr, Expr, Expr]:
-    """The pixel of n below pixel i of m, its weight, and that of the one above."""
+    """The pixel of n below result pixel i of m, its weight, and the weight of the pixel above."""
     low = g.place(call("floordiv", _centre(i, n, m), 2 * m))
     above = g.let(g.let(call("mod", _centre(i, n, m), 2 * m)) / float(2 * m))
     return low, g.let(select(call("eq", low, n - 1), 1.0, 1 - above)), above
 
 
 def _centre(i: Expr, n: int, m: int) -> Expr:
-    """(i + 0.5)*n/m - 0.5, held at 0, as a numerator over 2*m."""
+    """(i + 0.5)*n/m - 0.5, clamped to at least 0, as a numerator over 2*m."""
     return call("max", i * (2 * n) + (n - m), 0)
 
 
 def _linear(n: int, m: int) -> Run:
-    """The neighbours in n pixels that pixel i of m is made of."""
+    """The two neighbouring pixels of n that result pixel i of m interpolates."""
 
     def weight(g: Gathered, i: Expr, place: Expr) -> Expr:
         low, below, above = _neighbours(g, i, n, m)
@@ -66,7 +66,7 @@ def _linear(n: int, m: int) -> Run:
 
 
 def _linear_back(n: int, m: int) -> Run:
-    """The pixels of m that pixel j of n is a neighbour of."""
+    """The pixels of m that interpolate pixel j of n."""
     low = [max((2 * i + 1) * n - m, 0) // (2 * m) for i in range(m)]
 
     def begin(j: Expr) -> Expr:

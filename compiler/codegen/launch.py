@@ -1,4 +1,4 @@
-"""What a node becomes on a target: launches of kernels, each a frozen description that a target prints."""
+"""Launches: the kernels that a node becomes on a target, each a frozen description that the target emits."""
 
 from __future__ import annotations
 
@@ -14,43 +14,43 @@ from dslc.compiler.ir.graph import Value
 if TYPE_CHECKING:
     from dslc.compiler.codegen.target import Geometry
 
-#: What a kernel is called with by value, behind its buffers: ("i32" | "i64" | "f32" | "f64", value) each.
+#: Arguments by value, after the buffers: ("i32" | "i64" | "f32" | "f64", value) each.
 Given: TypeAlias = tuple[tuple[str, int | float], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Block ``number`` of a node's scratch memory: of any content before, and free again when the node is done."""
+    """Block ``number`` of a node's scratch memory. Its initial content is undefined; it is free after the node."""
 
     number: int
     bytes: int
 
 
 class Shared(ABC):
-    """A description of a launch whose code serves launches of other sizes, too."""
+    """A size-generic launch description: its code also serves launches of other sizes."""
 
     @property
     @abstractmethod
     def code(self) -> Any:
-        """The description of the code: data whose ``repr`` says all."""
+        """The description of the code; its ``repr`` is complete."""
 
     @property
     @abstractmethod
     def given(self) -> Given:
-        """What this launch gives it."""
+        """The scalar arguments of this launch."""
 
     @property
     @abstractmethod
     def geometry(self) -> Geometry:
-        """How the kernel is launched."""
+        """The launch geometry."""
 
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel and the values it is called with. ``spec`` is data whose ``repr`` says all: equal text, equal code.
+    """A kernel and its arguments. The ``repr`` of ``spec`` is complete: equal text, equal code.
 
-    ``reads`` and ``writes`` in the order of the kernel's arguments, reads first. ``first``: a launch that has the same
-    ``spec``, and knows its code.
+    ``reads`` and ``writes`` are in the order of the kernel's arguments, reads first. ``first``: a launch with the same
+    ``spec`` whose code is reused.
     """
 
     spec: Any
@@ -79,7 +79,7 @@ class Launch:
 
     @property
     def given(self) -> Given:
-        """The arguments by value, behind the buffers."""
+        """The arguments by value, after the buffers."""
         return self.spec.given if isinstance(self.spec, Shared) else ()
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Which nodes have kernels of our own on the CPU, and the launches that each becomes."""
+"""Lowers nodes to dslc's own CPU kernels."""
 
 from __future__ import annotations
 
@@ -60,11 +60,11 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
     **indexing.LOWERED,
     **order.LOWERED,
 }
-MAX_ARGUMENTS: Final = 1024  # of one kernel, as the plan has it
+MAX_ARGUMENTS: Final = 1024  # most arguments of one kernel that the plan can hold
 
 
 def lower(node: Node) -> list[Launch] | None:
-    """The launches that compute a node, in order; None where there is no kernel for it yet. Sizes are ints."""
+    """The launches that compute a node, in order; None if no kernel exists for it. Sizes must be ints."""
     if any(t.dtype not in SUPPORTED for t in (*node.input_types, *node.types)):
         return None
     if not any(t.bytes for t in node.types):
@@ -88,19 +88,19 @@ def lower(node: Node) -> list[Launch] | None:
 
 
 def _placed(launch: Launch) -> Launch:
-    """The launch by the axes that are left."""
+    """The launch without ``whole``, so that it is identified by its merged axes only."""
     whole = isinstance(launch.spec, Region) and launch.spec.whole
     return replace(launch, spec=replace(launch.spec, whole=())) if whole else launch
 
 
-_FEW: Final = 16  # tasks of a kernel, which leave threads idle
-_WANTED: Final = 64  # tasks of one that is spread
-_LEAST: Final = 4096  # elements of a part
-_WORTH: Final = 1 << 16  # elements of a task from which on it is worth two more launches
+_FEW: Final = 16  # a kernel with fewer tasks leaves threads idle
+_WANTED: Final = 64  # tasks of a split kernel
+_LEAST: Final = 4096  # fewest elements of a part
+_WORTH: Final = 1 << 16  # fewest elements per task that are worth two more launches
 
 
 def _spread(launches: Sequence[Launch]) -> list[Launch]:
-    """Reductions of few long rows in parts."""
+    """Splits reductions of few long rows into parts (split reduction)."""
     found: list[Launch] = []
     free = max((x.number + 1 for launch in launches for x in launch.scratch), default=0)
     for launch in launches:
@@ -112,7 +112,7 @@ def _spread(launches: Sequence[Launch]) -> list[Launch]:
 
 
 def _parts(spec: object) -> int:
-    """Into how many a kernel's rows are worth to be cut."""
+    """The number of parts into which to split a kernel's rows; 1 if splitting does not pay."""
     if not isinstance(spec, Region) or not can_spread(spec) or tasks(spec) >= _FEW:
         return 1
     row = math.prod(spec.inner)

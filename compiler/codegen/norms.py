@@ -1,4 +1,4 @@
-"""Regions of the normalisations: statistics of a row or a channel, then its elements; and their gradients."""
+"""Regions of normalisations: statistics of a row or a channel, then its elements; and their gradients."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def batchnorm(node: Node) -> list[Launch]:
 
 
 def batchnorm_grad(node: Node) -> list[Launch]:
-    """The weight is one of the channel, so the sums over the channel serve all three gradients."""
+    """The weight is a value per channel, so the channel's sums serve all three gradients."""
     rows = Rows(node, node.input_types[0].ints, _channels(node), ["x", "row", "row", "row", "x"], ["x", "row", "row"])
     x, weight, centre, scale, dy = (rows.input(i) for i in range(5))
     added, sloped = _sums(rows, dy, (x - centre) * scale)
@@ -67,7 +67,7 @@ def batchnorm_grad(node: Node) -> list[Launch]:
 
 
 def layernorm_grad(node: Node) -> list[Launch]:
-    """The gradient in x by rows; those of weight and bias by columns, in a second launch."""
+    """Reduces the gradient of x by rows, and those of weight and bias by columns, in a second launch."""
     shape, axis = node.input_types[0].ints, _axis(node)
     kinds = ["x", "along", "row", "row", "x"]
     rows = Rows(node, shape, axis, kinds, ["x"], outputs=node.outputs[:1])
@@ -79,7 +79,7 @@ def layernorm_grad(node: Node) -> list[Launch]:
 
 
 def _through_moments(rows: Rows) -> None:
-    """Output 0: the gradient in x, of inputs x, weight, mean, 1/std, dy."""
+    """Output 0: the gradient of x, from inputs x, weight, mean, 1/std, dy."""
     x, weight, centre, scale, dy = (rows.input(i) for i in range(5))
     added, sloped = _sums(rows, dy * weight, (x - centre) * scale)
     rows.b.row()
@@ -90,7 +90,7 @@ def _through_moments(rows: Rows) -> None:
 
 
 def _of_weights(columns: Rows) -> list[Launch]:
-    """The gradients in weight and bias, of inputs x, mean, 1/std, dy."""
+    """The gradients of weight and bias, from inputs x, mean, 1/std, dy."""
     x, centre, scale, dy = (columns.input(i) for i in range(4))
     added, sloped = _sums(columns, dy, (x - centre) * scale)
     columns.b.row()
@@ -100,7 +100,7 @@ def _of_weights(columns: Rows) -> list[Launch]:
 
 
 def rmsnorm_grad(node: Node) -> list[Launch]:
-    """As layernorm's, without a mean."""
+    """Like layernorm_grad, without a mean."""
     shape, axis = node.input_types[0].ints, _axis(node)
     rows = Rows(node, shape, axis, ["x", "along", "row", "x"], ["x"], outputs=node.outputs[:1])
     x, weight, scale, dy = (rows.input(i) for i in range(4))
@@ -121,7 +121,7 @@ def rmsnorm_grad(node: Node) -> list[Launch]:
 
 
 def groupnorm(node: Node) -> list[Launch]:
-    """Rows are the groups of an image, inner axes a group's channels and their elements."""
+    """Rows are the groups of an image; inner axes are a group's channels and their elements."""
     shape, channel, _ = _groups(node, int_attr(node.attrs, "groups"))
     rows = Rows(node, shape, (2, 3), ["x", channel, channel, "first"], ["x", "row", "row"], _and_first(node))
     x, centre, _, scale = _moments(rows, float_attr(node.attrs, "eps"))
@@ -133,7 +133,7 @@ def groupnorm(node: Node) -> list[Launch]:
 
 
 def groupnorm_grad(node: Node) -> list[Launch]:
-    """The gradient in x by groups; those of weight and bias by channels, in a second launch."""
+    """Reduces the gradient of x by groups, and those of weight and bias by channels, in a second launch."""
     shape, channel, row = _groups(node, node.input_types[2].ints[1])
     rows = Rows(node, shape, (2, 3), ["x", channel, "row", "row", "x"], ["x"], outputs=node.outputs[:1])
     _through_moments(rows)
@@ -143,7 +143,7 @@ def groupnorm_grad(node: Node) -> list[Launch]:
 
 
 def _groups(node: Node, groups: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-    """x as [batch, groups, channels of a group, elements]; the strides of a vector over channels and of a statistic."""
+    """x as [batch, groups, channels per group, elements]; the strides of a channel vector and of a statistic."""
     batch, channels, *space = node.input_types[0].ints
     each = channels // groups
     return (batch, groups, each, math.prod(space)), (0, each, 1, 0), (groups, 1, 0, 0)
@@ -154,22 +154,23 @@ def _axis(node: Node) -> list[int]:
 
 
 def _channels(node: Node) -> list[int]:
-    """All axes but that of the channels."""
+    """All axes except the channel axis."""
     rank = node.input_types[0].rank
     channels = rank - 1 if node.op.name.endswith("_last") else 1
     return [a for a in range(rank) if a != channels]
 
 
 def _and_first(node: Node) -> tuple[Value, ...]:
-    """The inputs, and x once more, for each row's first element."""
+    """The inputs, and x once more for each row's first element."""
     return (*node.inputs, node.inputs[0])
 
 
 def _moments(rows: Rows, eps: float) -> tuple[Expr, Expr, Expr, Expr]:
-    """x, its mean, variance and 1/std over the inner axes; a row stage is open.
+    """x, its mean, variance and 1/std over the inner axes; leaves a row stage open.
 
-    The mean is that of distances from the row's first element, the last input: of a large common offset these are
-    exact. What the mean loses in rounding, the variance makes good."""
+    The mean is computed from differences to the row's first element, the last input: with a large common offset these
+    are exact. The variance corrects the rounding error of the mean.
+    """
     x = rows.input(0)
     rows.b.row()
     first = rows.let(rows.input(len(rows.reads) - 1))

@@ -1,4 +1,4 @@
-"""Regions of pointwise ops, constants and copies: one value an element, no reductions."""
+"""Regions of pointwise ops, constants and copies: one value per element, no reductions."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
 from dslc.compiler.ops.fused import PLACES, cut_inputs, expanded, packed_inputs, results_of
 from dslc.compiler.ops.stochastic import ALL, kept_share
 
-_MAX_LITERAL = 64  # values written into the code
+_MAX_LITERAL = 64  # most values written into the code
 
 
 def pointwise(node: Node) -> list[Launch]:
-    """A pointwise node, or a ``fused`` one: every step is a value of its dtype."""
+    """A pointwise or ``fused`` node: every step becomes a value rounded to its dtype."""
     steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
     shape = node.types[0].ints
     places = results_of(node.attrs, len(node.inputs) + len(steps))
@@ -43,7 +43,7 @@ def pointwise(node: Node) -> list[Launch]:
 
 
 def _reads(node: Node, steps: Sequence[Node], shape: Sequence[int]) -> dict[Value, tuple[Value, Access]]:
-    """What the steps of a node read from memory -> the input in which it lies, and how."""
+    """A value that the steps load from memory -> the input that contains it, and its access."""
     bits, cut = (packed_inputs(node.attrs), cut_inputs(node.attrs)) if node.op.name == "fused" else ((), ())
     found = {
         v: (v, packed(shape) if i in bits else Access(v.type.dtype, broadcast_strides(v.type.ints, shape)))
@@ -62,19 +62,19 @@ def _reads(node: Node, steps: Sequence[Node], shape: Sequence[int]) -> dict[Valu
 
 
 def packed(shape: Sequence[int]) -> Access:
-    """A dense tensor of b1 as bits."""
+    """Access to a dense b1 tensor stored as bits."""
     return Access(DType.B1, dense(shape), bits=True)
 
 
 def step_value(builder: RegionBuilder, step: Node, inputs: Sequence[Expr], axes: Sequence[int] | None = None) -> Expr:
-    """One pointwise op, a constant or a dropout as the next value of a region, rounded to its dtype. ``axes``: those of
-    the step's result as the region has them, outer, then inner; by default in their order."""
+    """One pointwise op, constant or dropout as the next value of a region, rounded to its dtype. ``axes``: the axes of
+    the step's result in the region's order, outer, then inner; unchanged by default."""
     if step.op.name == "full":
         return builder.let(as_expr(_number(step.attrs["value"])), step.types[0].dtype)
     if step.op.name == "dropout":
         own = dense(step.types[0].ints)
         return _dropout(builder, step, own if axes is None else [own[axis] for axis in axes], *inputs)
-    if step.op.name in ("pack_bits", "unpack_bits"):  # a matter of how the argument lies in memory
+    if step.op.name in ("pack_bits", "unpack_bits"):  # the argument's access packs or unpacks
         return inputs[0]
     assert isinstance(step.op, Pointwise)
     return builder.let(step.op.scalar(step.attrs, *inputs), step.types[0].dtype)
@@ -83,7 +83,7 @@ def step_value(builder: RegionBuilder, step: Node, inputs: Sequence[Expr], axes:
 def _dropout(
     builder: RegionBuilder, step: Node, strides: Sequence[int], x: Expr, seed: Expr, turn: Expr, row: Expr
 ) -> Expr:
-    """The element times what keeps the mean, where its random bits say so."""
+    """The scaled element if its random bits keep it, else 0."""
     dtype, least, scale = step.types[0].dtype, *kept_share(step)
     if least in (0, ALL):
         return builder.let(x if least == 0 else as_expr(0.0), dtype)
@@ -93,7 +93,8 @@ def _dropout(
 
 
 def trees(node: Node) -> list[tuple[Expr, list[DType]]]:
-    """The scalar trees of a pointwise or fused node with the dtypes of their arguments; what a target must print."""
+    """The scalar trees of a pointwise or fused node with their argument dtypes, which the target must be able to
+    emit."""
     steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
     found = []
     for step in steps:
@@ -113,7 +114,7 @@ def full(node: Node) -> list[Launch]:
 
 
 def filled(node: Node, value: float | int | bool) -> list[Launch]:
-    """The first output, one value everywhere."""
+    """Fills the first output with one value."""
     shape, dtype = node.types[0].ints, node.types[0].dtype
     builder = RegionBuilder(shape, (), [], [Access(dtype, dense(shape))])
     builder.row()
@@ -122,7 +123,7 @@ def filled(node: Node, value: float | int | bool) -> list[Launch]:
 
 
 def copy(shape: Sequence[int], source: Access, target: Access) -> Region:
-    """``shape`` elements from one view to another."""
+    """Copies ``shape`` elements from one view to another."""
     builder = RegionBuilder(shape, (), [source], [target])
     builder.row()
     builder.store(0, builder.let(builder.input(0), source.dtype))
@@ -149,7 +150,7 @@ def slice_(node: Node) -> list[Launch]:
 
 
 def _part(node: Node) -> Access:
-    """Where a slice's elements lie in its input."""
+    """The access to a slice's elements in its input."""
     whole = node.input_types[0]
     strides = all_strides(whole.ints)
     starts, steps = int_tuple(node.attrs, "starts"), int_tuple(node.attrs, "steps")
@@ -161,7 +162,7 @@ def tri(node: Node) -> list[Launch]:
     shape = node.types[0].ints
     builder = RegionBuilder(shape, (), [], [Access(DType.B1, dense(shape))], indices=(0, 1))
     builder.row()
-    # in i32: of three lanes of i64, LLVM for aarch64 ends on an assertion
+    # in i32: for three lanes of i64, LLVM for aarch64 fails an assertion
     row, column = (builder.let(builder.along(axis), DType.I32) for axis in (0, 1))
     inside = call("le", column - row, int_attr(node.attrs, "diagonal"))
     builder.store(0, builder.let(inside, DType.B1))
@@ -169,7 +170,7 @@ def tri(node: Node) -> list[Launch]:
 
 
 def concat(node: Node) -> list[Launch]:
-    """One copy an input, into its part of the output."""
+    """One copy per input, into its part of the output."""
     launches, start = [], 0
     for x in node.inputs:
         launches.append(beside(x, node.out, start))
@@ -178,14 +179,14 @@ def concat(node: Node) -> list[Launch]:
 
 
 def beside(x: Value, whole: Value, start: int) -> Launch:
-    """Copies a tensor into another of its rank, from element ``start`` on."""
+    """Copies a tensor into another one of its rank, starting at element ``start``."""
     shape, dtype = x.type.ints, x.type.dtype
     target = Access(dtype, all_strides(whole.type.ints), start)
     return Launch(copy(shape, Access(dtype, dense(shape)), target), (x,), (whole,))
 
 
 def pad(node: Node) -> list[Launch]:
-    """The output is filled, then the input copied to its places."""
+    """Fills the output, then copies the input into it."""
     [x], out = node.inputs, node.types[0]
     strides = all_strides(out.ints)
     low, interior = int_tuple(node.attrs, "low"), int_tuple(node.attrs, "interior")
@@ -196,7 +197,7 @@ def pad(node: Node) -> list[Launch]:
 
 
 def literal(node: Node) -> list[Launch] | None:
-    """A choice by the element's number; None for more values than are worth that."""
+    """Selects the value by the element's index; None if there are more than ``_MAX_LITERAL`` values."""
     values, type = node.attrs["values"], node.types[0]
     assert isinstance(values, tuple)
     if len(values) > _MAX_LITERAL:
@@ -213,7 +214,7 @@ def literal(node: Node) -> list[Launch] | None:
 
 
 def bits(node: Node) -> list[Launch]:
-    """``pack_bits`` or ``unpack_bits`` alone: a copy."""
+    """A separate ``pack_bits`` or ``unpack_bits``: a copy."""
     packs = node.op.name == "pack_bits"
     shape = (node.input_types if packs else node.types)[0].ints
     source, target = Access(DType.B1, dense(shape)), packed(shape)
@@ -222,7 +223,7 @@ def bits(node: Node) -> list[Launch]:
     return [Launch(copy(shape, source, target), node.inputs, node.outputs)]
 
 
-#: Lowered by these; pointwise ops and ``fused`` besides.
+#: Ops lowered here, in addition to pointwise ops and ``fused``.
 LOWERED: Mapping[str, Any] = {
     "full": full,
     "expand": expand,
@@ -233,5 +234,5 @@ LOWERED: Mapping[str, Any] = {
     "pad": pad,
     "literal": literal,
 }
-#: On GPUs alone.
+#: Ops lowered here on GPUs only.
 BITS: Mapping[str, Any] = {"pack_bits": bits, "unpack_bits": bits}

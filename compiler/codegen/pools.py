@@ -1,4 +1,4 @@
-"""Regions of pools over any windows and of adaptive pools, and of their gradients."""
+"""Regions of pools with any windows and of adaptive pools, and of their gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dslc.compiler.ops.attrs import int_tuple
 
 @dataclass(frozen=True)
 class _Pool:
-    """A pool along one axis of an image of ``size``, of which there are ``windows``."""
+    """A pool with ``windows`` windows along one axis of an image of ``size``."""
 
     size: int
     windows: int
@@ -30,7 +30,7 @@ class _Pool:
         return Run(self.size, self.k, lambda i, t: i * self.stride + t - self.pad)
 
     def back(self) -> Run:
-        """The windows that hold an element."""
+        """The windows that contain an element."""
         return Run(
             self.windows,
             -(-self.k // self.stride),
@@ -39,7 +39,7 @@ class _Pool:
         )
 
     def inside(self, i: Expr, window: Expr) -> Expr:
-        """The place of element i in a window."""
+        """The offset of element i in a window."""
         return i + self.pad - window * self.stride
 
 
@@ -54,7 +54,7 @@ def avgpool(node: Node) -> list[Launch]:
 
 
 def avgpool_grad(node: Node) -> list[Launch]:
-    """Windows that lie side by side: each dy is repeated. Else every element adds up the windows that it lies in."""
+    """Adjacent windows without overlap repeat each dy. Otherwise each element sums the windows that contain it."""
     pools = _pools(node, node.types[0].ints[2:], node.input_types[0].ints[2:])
     count = float(math.prod(p.k for p in pools))
     if all(p.k == p.stride and p.pad == 0 and p.size == p.windows * p.k for p in pools):
@@ -63,7 +63,7 @@ def avgpool_grad(node: Node) -> list[Launch]:
 
 
 def _repeated(node: Node, k: Sequence[int], divisor: float) -> list[Launch]:
-    """Each element divided, and repeated ``k`` times along each axis."""
+    """Divides each element and repeats it ``k`` times along each axis."""
     [x], [y] = node.input_types, node.types
     source, target = dense(x.ints), dense(y.ints)
     outer, read, write = list(y.ints[:2]), list(source[:2]), list(target[:2])
@@ -88,8 +88,8 @@ def adaptive_maxpool(node: Node) -> list[Launch]:
 
 
 def _greatest(node: Node, runs: Sequence[Run], in_image: bool) -> list[Launch]:
-    """The first of the greatest elements of each run, nan before any number, and its place: in the image, or in the
-    window, where padding counts as minus infinity."""
+    """The first maximum of each run (nan before any number) and its index: in the image, or in the window, in which
+    padding counts as minus infinity."""
     g = Gathered(node, runs)
     where, mask, _ = g.element()
     top = g.b.reduce("max", g.let(select(mask, g.b.fetch(0, where, mask), -math.inf)))
@@ -103,7 +103,7 @@ def _greatest(node: Node, runs: Sequence[Run], in_image: bool) -> list[Launch]:
     if in_image:
         g.b.row()
         g.store(g.b.fetch(0, first))
-    else:  # both zeros are equal, so the first of them is not ``top`` itself
+    else:  # 0.0 and -0.0 are equal, so the first maximum may differ in bits from ``top``
         where, mask, _ = g.element()
         x = select(call("and", mask, call("eq", g.place(g.b.index), first)), g.b.fetch(0, where, mask), -math.inf)
         found = g.b.reduce("max", g.let(x))
@@ -114,7 +114,7 @@ def _greatest(node: Node, runs: Sequence[Run], in_image: bool) -> list[Launch]:
 
 
 def maxpool_grad(node: Node) -> list[Launch]:
-    """Every element adds up the dy of the windows that took it."""
+    """Each element sums the dy of the windows whose maximum it is."""
     pools = _pools(node, node.types[0].ints[2:], node.input_types[0].ints[2:])
     g = Gathered(node, [p.back() for p in pools], (0, 1))
     where, mask, _ = g.element()
@@ -127,7 +127,7 @@ def maxpool_grad(node: Node) -> list[Launch]:
 
 
 def _adaptive(node: Node) -> list[Run]:
-    """Window i of m over n elements: floor(i*n/m) to ceil((i + 1)*n/m). The windows that hold an element are found by
+    """Window i of m over n elements: floor(i*n/m) to ceil((i + 1)*n/m). The windows that contain an element follow from
     the same formula with n and m exchanged."""
     return [_share(n, m) for n, m in space(node)]
 
@@ -146,7 +146,7 @@ def _end(i: Expr, n: int, m: int) -> Expr:
 
 
 def _count(g: Gathered, places: Sequence[Expr], sizes: Sequence[tuple[int, int]]) -> Expr:
-    """How many elements the window at these places has, as a float."""
+    """The number of elements of the window at these indices, as a float."""
     count = as_expr(1)
     for i, (n, m) in zip(places, sizes):
         count = g.place(count * (_end(i, n, m) - call("floordiv", i * n, m)))

@@ -1,4 +1,4 @@
-"""Random ops by counting: every kernel computes the numbers of ``ops/philox.py`` for its own elements."""
+"""Random ops by counter: every kernel computes the Philox numbers of ``ops/philox.py`` for its own elements."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from dslc.compiler.ops.stochastic import ALL, kept_share
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """``uniform``: low + (high - low) * u; ``normal``: low + high * z, in f32; ``dropout``: x * high where 16 bits are
-    at least ``low``, else 0, in x's dtype.
+    """A draw. ``uniform``: low + (high - low) * u; ``normal``: low + high * z, in f32; ``dropout``: x * high if its 16
+    random bits are at least ``low``, else 0, in x's dtype.
 
-    Arguments: x for dropout; the seed; step and row where ``stepped``; the output.
+    Arguments: x for dropout; the seed; step and row if ``stepped``; the output.
     """
 
     kind: Literal["uniform", "normal", "dropout"]
@@ -53,7 +53,7 @@ def randn(node: Node) -> list[Launch]:
 
 
 def init_uniform(node: Node) -> list[Launch]:
-    """The width is rounded to f32 after the limits are, as the meaning does."""
+    """Rounds the limits to f32, then the width, as the reference implementation does."""
     import numpy as np
 
     low, high = np.float32(float_attr(node.attrs, "low")), np.float32(float_attr(node.attrs, "high"))
@@ -65,7 +65,7 @@ def init_normal(node: Node) -> list[Launch]:
 
 
 def init_trunc_normal(node: Node) -> list[Launch]:
-    """Uniform numbers, then the quantile by the steps of ``ops/quantile.py``, in f64."""
+    """Draws uniform numbers, then applies the quantile function by the steps of ``ops/quantile.py``, in f64."""
     mean, std, a, b = (float_attr(node.attrs, name) for name in ("mean", "std", "a", "b"))
     type, elements = node.types[0], math.prod(node.types[0].ints)
     drawn = Scratch(0, max(1, elements) * DType.F32.itemsize)

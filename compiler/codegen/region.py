@@ -1,8 +1,9 @@
-"""One loop nest of a region, the same for every target: pointwise chains, reductions of rows or columns, copies.
+"""One loop nest, the same for every target: pointwise chains, reductions of rows or columns, copies.
 
-A region runs over ``outer`` axes, whose points are its rows, and for each row over ``inner`` axes. Its work is a list
-of stages. A ``row`` stage computes values once a row. An ``element`` stage loops over the inner axes: it computes
-values for each element and reduces some of them to values of the row. Softmax over the last axis of f32[64, 10]::
+A region iterates over the ``outer`` axes, whose points are its rows, and for each row over the ``inner`` axes. Its work
+is a list of stages. A ``row`` stage computes values once per row. An ``element`` stage loops over the inner axes: it
+computes values for each element and reduces some of them to values of the row. Softmax over the last axis of f32[64,
+10]::
 
     outer (64,) inner (10,)
     x = load f32 strides (10, 1)
@@ -10,13 +11,13 @@ values for each element and reduces some of them to values of the row. Softmax o
     element: e = exp(x - top); sum(e) -> total
     element: store exp(x - top) / total
 
-Values are numbered: the inputs, then ``INNER`` (the row-major number of the element in the inner axes, i64), then the
-index along each axis of ``indices`` (i64), then what the stages compute, in order. A value of an element stage is known
-in that stage alone, one of a row from then on. Every value is rounded to its dtype, in a register as in memory, so a
-region gives the bits of its ops one by one.
+Values are numbered: the inputs, then ``INNER`` (the row-major index of the element in the inner axes, i64), then the
+index along each axis of ``indices`` (i64), then the values that the stages compute, in order. A value of an element
+stage is valid only in that stage; a row value is valid from its stage on. Every value is rounded to its dtype, in
+registers as in memory, so a region gives the same bits as its ops one by one.
 
-What a formula of strides cannot say is fetched: a ``Fetch`` reads an input at an index that was computed. A ``Scan``
-hands a value on from element to element in row-major order, as running sums need.
+A ``Fetch`` (gather) reads an input at a computed index that strides cannot express. A ``Scan`` passes a value from
+element to element in row-major order, as running sums need.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ Combine: TypeAlias = Literal["sum", "prod", "max", "min"]
 
 @dataclass(frozen=True, slots=True)
 class Unravelled:
-    """Axes of an argument that are one for the region: ``offset`` plus index times stride over outer, then inner axes
-    is a row-major number in axes of ``sizes``, and each of these moves the argument by its one of ``steps``."""
+    """Several axes of an argument that are one axis of the region. ``offset`` plus index times stride over outer, then
+    inner axes gives a row-major index into axes of ``sizes``; each of these moves the argument by its entry in
+    ``steps``."""
 
     strides: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -45,13 +47,14 @@ class Unravelled:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where an argument's element lies: ``offset`` plus index times stride over outer, then inner axes, in elements.
+    """The address of an argument's element: ``offset`` plus index times stride over outer, then inner axes, in
+    elements.
 
-    A stride of 0 repeats; any other view (transposed, sliced, reversed) is a matter of strides and offset. Along the
-    last outer axis ``repeat`` neighbours share an element: its index counts divided by ``repeat``, rounded down; that
-    is for inputs of regions without inner axes. ``bits``: of b1, element i is bit ``i % 8`` of byte ``i // 8``; strides
-    that are not 0 or 1 are multiples of 8, as is the size where the stride is 1. ``unravelled``: what moves an input
-    beside its strides, in regions with inner axes. Both are for GPUs.
+    A stride of 0 repeats; strides and offset express any other view (transposed, sliced, reversed). Along the last
+    outer axis ``repeat`` neighbours share an element: its index is divided by ``repeat``, rounded down; this is for
+    inputs of regions without inner axes. ``bits``: of b1, element i is bit ``i % 8`` of byte ``i // 8``; strides other
+    than 0 and 1 are multiples of 8, and so is the size of an axis with stride 1. ``unravelled``: additional mixed-radix
+    terms of an input's address, in regions with inner axes. Both are for GPUs.
     """
 
     dtype: DType
@@ -68,7 +71,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """The next value: ``expr``, whose arguments are numbers of earlier values, rounded to ``dtype``."""
+    """The next value: ``expr``, whose arguments are indices of earlier values, rounded to ``dtype``."""
 
     expr: Expr
     dtype: DType
@@ -76,8 +79,8 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """The next value: the element of input ``input`` that stands ``index`` (a value of i32 or i64) behind the place of
-    its access; 0 where ``mask``, if any, is false, and nothing is read there."""
+    """The next value (gather): the element of input ``input`` that is ``index`` elements (a value of i32 or i64) after
+    its access's address. If ``mask`` is given and false, the value is 0 and nothing is read."""
 
     input: int
     index: int
@@ -86,8 +89,8 @@ class Fetch:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The next value: ``value`` of this element and all before it in the row combined, or when ``exclusive`` of those
-    before it. For element stages."""
+    """The next value: ``value`` of this element and all before it in the row combined, or only of those before it if
+    ``exclusive``. For element stages."""
 
     combine: Combine
     value: int
@@ -97,9 +100,8 @@ class Scan:
 @dataclass(frozen=True, slots=True)
 class Bits:
     """The next value: 16 random bits of the element, as i32, by Philox (``ops/philox.py``). ``seed``, ``step`` and
-    ``row`` are numbers of values of i64 that are the same for all elements; the element's number is where an argument
-    of ``place`` has it, behind ``row`` rows of ``row_elements`` each. For element stages and regions without inner
-    axes, on GPUs."""
+    ``row`` are indices of i64 values that are the same for all elements. The element's index is the address that
+    ``place`` gives, plus ``row`` times ``row_elements``. For element stages and regions without inner axes, on GPUs."""
 
     key: int
     row_elements: int
@@ -111,7 +113,7 @@ class Bits:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """The next value, of the row: ``value`` of all elements combined. max and min give nan where there is one."""
+    """The next value, of the row: ``value`` of all elements combined. max and min give nan if an element is nan."""
 
     combine: Combine
     value: int
@@ -119,7 +121,7 @@ class Reduce:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Writes ``value`` to output number ``output``, of the same dtype."""
+    """Writes ``value`` to output ``output``, of the same dtype."""
 
     output: int
     value: int
@@ -127,7 +129,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Raise:
-    """Sets output number ``output``, one b1 that an earlier launch has cleared, where ``value`` is true anywhere."""
+    """Sets output ``output``, one b1 that an earlier launch has cleared, if ``value`` is true for any element."""
 
     output: int
     value: int
@@ -135,7 +137,7 @@ class Raise:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """``element``: over the inner axes; else once a row, without reductions."""
+    """``element``: runs over the inner axes; otherwise once per row, without reductions."""
 
     element: bool
     lets: tuple[Let | Fetch | Scan | Bits, ...] = ()
@@ -145,16 +147,16 @@ class Stage:
 
     @property
     def computed(self) -> tuple[Let | Fetch | Scan, ...]:
-        """``lets``, where none of them is random."""
+        """``lets``, which must not contain random bits."""
         assert not any(isinstance(let, Bits) for let in self.lets), "random bits are a matter of GPUs"
         return tuple(let for let in self.lets if not isinstance(let, Bits))
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Sizes of the axes, how arguments are addressed (over outer + inner axes), the stages, and the axes (of outer +
-    inner) whose indices are values. ``whole``, where known: the strides of an element's row-major number in the tensor
-    that is reduced, which say what axes are neighbours however arguments lie."""
+    """Sizes of the axes, accesses of the arguments (over outer + inner axes), the stages, and the axes (of outer +
+    inner) whose indices are values. ``whole``: row-major strides of the reduced tensor (if known). They define
+    adjacency independently of the arguments' layouts."""
 
     outer: tuple[int, ...]
     inner: tuple[int, ...]
@@ -170,17 +172,17 @@ class Region:
 
     @property
     def index(self) -> int:
-        """The number of the value INNER."""
+        """The index of the value INNER."""
         return len(self.inputs)
 
     @property
     def first(self) -> int:
-        """The number of the first value that a stage computes."""
+        """The index of the first value that a stage computes."""
         return len(self.inputs) + 1 + len(self.indices)
 
 
 class RegionBuilder:
-    """Puts a region together; values are Exprs that name them."""
+    """Builds a region; values are Exprs that name them."""
 
     def __init__(
         self,
@@ -203,11 +205,11 @@ class RegionBuilder:
 
     @property
     def index(self) -> Expr:
-        """INNER."""
+        """The value INNER."""
         return argument(self._region.index)
 
     def along(self, axis: int) -> Expr:
-        """The index along one of the axes ``indices``; 0 where it has one element."""
+        """The index along one of the axes ``indices``; 0 if the axis has one element."""
         indices = self._region.indices
         return argument(self._region.index + 1 + indices.index(axis)) if axis in indices else as_expr(0)
 
@@ -228,7 +230,7 @@ class RegionBuilder:
         return self._next()
 
     def fetch(self, number: int, index: Expr, mask: Expr | None = None) -> Expr:
-        """An element of input ``number`` at an index that was computed."""
+        """An element of input ``number`` at a computed index."""
         assert index.function == "arg" and (mask is None or mask.function == "arg")
         self._lets.append(Fetch(number, index.index, None if mask is None else mask.index))
         return self._next()
@@ -240,13 +242,13 @@ class RegionBuilder:
         return self._next()
 
     def bits(self, key: int, row_elements: int, seed: Expr, step: Expr, row: Expr, strides: Sequence[int]) -> Expr:
-        """16 random bits of an element, whose number has these strides over outer, then inner axes."""
+        """16 random bits of an element, whose index has these strides over outer, then inner axes."""
         place = Access(DType.I64, tuple(strides))
         self._lets.append(Bits(key, row_elements, seed.index, step.index, row.index, place))
         return self._next()
 
     def reduce(self, combine: Combine, value: Expr) -> Expr:
-        """A value of the row from one of the elements; for use in later stages."""
+        """Reduces a value of the elements to a value of the row, for later stages."""
         assert self._open and value.function == "arg"
         self._reduces.append(Reduce(combine, value.index))
         return self._next()
@@ -260,7 +262,7 @@ class RegionBuilder:
         self._raises.append(Raise(output, value.index))
 
     def region(self) -> Region:
-        """The region, its axes merged where that is possible."""
+        """The region, with axes merged if possible."""
         self._begin(None)
         return collapsed(replace(self._region, stages=tuple(self._stages)))
 
@@ -286,18 +288,18 @@ def dense(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def all_strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """Row-major strides, those of axes of size 1 too."""
+    """Row-major strides, including those of axes of size 1."""
     return tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def broadcast_strides(shape: Sequence[int], wide: Sequence[int]) -> tuple[int, ...]:
-    """Strides over the axes of ``wide`` of a dense tensor that numpy would broadcast to it."""
+    """Strides over the axes of ``wide`` of a dense tensor broadcast to it as in numpy."""
     return (0,) * (len(wide) - len(shape)) + dense(shape)
 
 
 def collapsed(region: Region) -> Region:
-    """The same region with axes of size 1 dropped and neighbours merged where all arguments and the whole allow it.
-    Axes whose index is a value stay as they are."""
+    """The same region without axes of size 1 and with neighbouring axes merged if all arguments and ``whole`` allow it.
+    Axes whose index is a value are not merged."""
     drawn = [let.place for stage in region.stages for let in stage.lets if isinstance(let, Bits)]
     arguments = [*region.inputs, *region.outputs, *drawn]
     each = [a.strides for a in arguments] + [u.strides for a in arguments for u in a.unravelled]
@@ -329,7 +331,7 @@ def collapsed(region: Region) -> Region:
 
 
 def drawn_at(stage: Stage, places: Mapping[Access, Access]) -> Stage:
-    """The stage whose random bits have other places."""
+    """The stage with other places for its random bits."""
     return replace(
         stage, lets=tuple(replace(x, place=places[x.place]) if isinstance(x, Bits) else x for x in stage.lets)
     )
@@ -337,7 +339,7 @@ def drawn_at(stage: Stage, places: Mapping[Access, Access]) -> Stage:
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """Sizes, each argument's strides, and where the axes that stay by themselves are now."""
+    """Sizes, each argument's strides, and the new positions of the axes that are not merged."""
 
     sizes: tuple[int, ...]
     strides: list[tuple[int, ...]]

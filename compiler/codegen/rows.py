@@ -1,4 +1,4 @@
-"""Regions of reductions: each row of a tensor becomes numbers, or is scaled by numbers that come of the whole row."""
+"""Regions of reductions: reduce each row of a tensor, or scale a row by values reduced from it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
 from dslc.compiler.ops.fused import expanded, packed_inputs
 from dslc.compiler.ops.fused_sums import finish_of, full_shape, parted
 
-#: Of an argument: "x" like the whole tensor, "bits" so too, of b1 as bits, "row" without the inner axes, "along" the
-#: inner axes alone, "first" like x, of which each row sees its first element alone, or strides.
+#: The kind of an argument: "x" has the whole shape; "bits" as well, of b1 as bits; "row" lacks the inner axes; "along"
+#: has only the inner axes; "first" is like x, but each row sees only its first element; or explicit strides.
 Kind = str | tuple[int, ...]
 
 
 class Rows:
-    """A region over ``shape`` whose inner axes are ``over``; arguments by their kinds.
+    """A region over ``shape`` whose inner axes are ``over``, with arguments by their kinds.
 
-    ``inputs`` and ``outputs``: which values of the node it reads and writes, by default all of them.
+    ``inputs`` and ``outputs``: the values of the node that it reads and writes, by default all.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class Rows:
         return self.b.let(expr, dtype or self.dtype)
 
     def store(self, output: int, expr: Expr) -> None:
-        """Rounds to the output's dtype and writes."""
+        """Rounds to the output's dtype and stores."""
         self.b.store(output, self.b.let(expr, self.outputs[output].dtype))
 
     def sum(self, expr: Expr, dtype: DType | None = None) -> Expr:
-        """An element stage that adds ``expr`` up."""
+        """An element stage that sums ``expr``."""
         self.b.element()
         return self.b.reduce("sum", self.let(expr, dtype))
 
@@ -120,7 +120,7 @@ def extreme(node: Node) -> list[Launch]:
     rows = _reduction(node)
     found = rows.extreme(node.op.name, rows.input(0))
     rows.b.row()
-    # of zeros the greatest is either, as the order has it: the sum makes it 0.0
+    # the maximum of 0.0 and -0.0 may be either, depending on the order: adding 0.0 makes it 0.0
     rows.store(0, found + 0.0 if rows.dtype.is_float else found)
     return rows.launch()
 
@@ -151,7 +151,7 @@ def arg_extreme(node: Node) -> list[Launch]:
     x = rows.input(0)
     top = rows.extreme("max" if node.op.name == "argmax" else "min", x)
     rows.b.element()
-    # the first that is equal; where there is nan, top is nan and the first nan counts
+    # the first equal element; if any element is nan, top is nan and the first nan counts
     equal = call("or", call("eq", x, top), call("ne", x, x))
     place = rows.b.reduce("min", rows.let(select(equal, rows.b.index, rows.count), DType.I64))
     rows.b.row()
@@ -218,7 +218,7 @@ def logsumexp(node: Node) -> list[Launch]:
 
 
 class Classes:
-    """The target of a loss over classes: its place, whether it counts, whether it is a class at all."""
+    """The target of a loss over classes: its class index, and whether that is valid."""
 
     def __init__(self, rows: Rows, target: Expr) -> None:
         self.rows = rows
@@ -232,8 +232,8 @@ class Classes:
         return call("eq", self.rows.b.index, self.place)
 
     def checked(self, value: Expr) -> Expr:
-        """``value``; 0 where the target is ignored, nan where it is no class: such data was refused at the entrance,
-        and a class that a model computes wrongly shall not go unseen."""
+        """``value``; 0 if the target is ignored, nan if it is not a valid class. Invalid input data was already
+        refused; nan exposes an invalid class that the model itself computes."""
         value = select(self.known, value, math.nan)
         return value if self.ignore is None else select(call("eq", self.place, self.ignore), 0.0, value)
 
@@ -261,7 +261,7 @@ def in_top_k(node: Node) -> list[Launch]:
 
 
 def fused_sums(node: Node) -> list[Launch]:
-    """One element stage: the steps, then all sums; and what becomes of them, where that is a part of the node."""
+    """One element stage: the steps, then all sums; then the epilogue, if the node has one."""
     shape = full_shape(node)
     bits = packed_inputs(node.attrs)
     wide, late = parted(node.inputs, node.attrs)
@@ -291,7 +291,7 @@ def fused_sums(node: Node) -> list[Launch]:
 
 
 def _finished(rows: Rows, sums: list[Expr]) -> list[Expr]:
-    """What becomes of the sums of ``finished_sums``."""
+    """The epilogue of the sums of ``finished_sums``."""
     node, steps = rows.node, finish_of(rows.node)
     _, late = parted(node.inputs, node.attrs)
     first = len(node.inputs) - len(late)

@@ -1,4 +1,4 @@
-"""Regions of running sums and products: each element takes in those before it."""
+"""Regions of running sums and products: each element combines those before it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 
 
 class _Lines:
-    """The axes of ``shape`` that stay, then those that are ``over``, along which arguments go forwards or back."""
+    """Accesses over the kept axes of ``shape``, then the axes ``over``, along which arguments run forwards or
+    backwards."""
 
     def __init__(self, shape: Sequence[int], over: Sequence[int]) -> None:
         self.shape, self.over = tuple(shape), tuple(over)
@@ -22,7 +23,7 @@ class _Lines:
         self.outer, self.inner = [shape[a] for a in self.kept], [shape[a] for a in self.over]
 
     def access(self, dtype: DType, back: bool, along: bool = True) -> Access:
-        """A dense tensor of the whole shape; with ``along`` false of size 1 on the axes ``over``."""
+        """A dense tensor of the whole shape; if not ``along``, it has size 1 on the axes ``over``."""
         sizes = [n if along or axis in self.kept else 1 for axis, n in enumerate(self.shape)]
         strides = [s if n > 1 else 0 for s, n in zip(all_strides(sizes), sizes)]
         offset = 0
@@ -45,7 +46,8 @@ def cumsum(node: Node) -> list[Launch]:
 
 
 def prod_grad(node: Node) -> list[Launch]:
-    """What stands before each element multiplied, into scratch; then, backwards, times what stands behind and dy."""
+    """Stores the product of the elements before each one to scratch; then, backwards, multiplies it by the product of
+    the elements after it and dy."""
     [x, dy], [dx] = node.inputs, node.outputs
     lines, dtype = _Lines(x.type.ints, int_tuple(node.attrs, "over")), x.type.dtype
     if not prod(lines.shape):

@@ -1,9 +1,9 @@
-"""Which nodes run as kernels of our own, and which through their numpy meanings.
+"""Decides which nodes run as dslc's own kernels and which through their numpy reference implementation.
 
-Before: a graph. After: ``program.kernels``, the nodes that run as kernels, with their launches. The provider decides:
-``reference`` takes none, ``auto`` all there are, ``own`` refuses a program in which one is missing, with the list of
-them. ``vendor`` is ``auto`` with NVIDIA's libraries for contractions on GPUs. A GPU has no reference: there every node
-must have a kernel.
+Before: a graph. After: ``program.kernels`` holds the nodes that run as kernels, with their launches. The provider
+decides: ``reference`` uses no kernels; ``auto`` uses every kernel that exists; ``own`` refuses a program in which a
+kernel is missing and lists the ops. ``vendor`` is ``auto`` with NVIDIA's libraries for contractions on GPUs. A GPU has
+no reference: there every node must have a kernel.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dslc.compiler.ir.program import Program
 
 
 def select(program: Program, build: Build) -> Program:
-    """The pass. Raises BuildError E0603 where an op has no kernel for its types and sizes, and must have one."""
+    """The pass. Raises BuildError E0603 if an op needs a kernel and has none for its types and sizes."""
     cpu = program.target == "cpu"
     if cpu and build.provider == "reference":
         return program
@@ -34,7 +34,7 @@ def select(program: Program, build: Build) -> Program:
 
 
 def _refuse_missing(program: Program, build: Build, working: Sequence[Node], kernels: Collection[Node]) -> None:
-    """Raises BuildError E0603 where not all of the working nodes have kernels, and must have them."""
+    """Raises BuildError E0603 if kernels are required and not all working nodes have one."""
     cpu = program.target == "cpu"
     if len(kernels) < len(working) and (build.provider == "own" or not cpu):
         missing = missing_ops(working, kernels)
