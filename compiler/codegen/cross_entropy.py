@@ -48,13 +48,13 @@ class _Entropy:
         rows.b.element()
         hit = rows.let(self.classes.hit(), DType.B1)
         found = call("exp", self.x - top) * pace - select(hit, own, others)
-        return self.classes.checked(found)  # one expression tree, so that 16-bit types compute it without rounding in between
+        return self.classes.checked(found)  # one tree: 16-bit types compute it without rounding in between
 
 
 def softmax_cross_entropy(node: Node) -> list[Launch]:
     region = _Entropy(node, ["row"], ["row"] * 3)
     loss, top, below = region.loss()
-    for number, value in enumerate((loss, top + 0.0, below)):  # the maximum of 0.0 and -0.0 may be either: adding 0.0 makes it 0.0
+    for number, value in enumerate((loss, top + 0.0, below)):  # the maximum may be -0.0: adding 0.0 makes it 0.0
         region.rows.store(number, value)
     return region.rows.launch()
 

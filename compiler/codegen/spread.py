@@ -1,13 +1,13 @@
-"""Regions of few long rows as several launches, so that there is work for all threads.
+"""Splits reductions of few long rows into several launches, so that all threads have work.
 
-Each element stage becomes a launch over parts of every row, whose results are partial; the launch behind it puts them
-together and computes what the row's later stages need, which lies in scratch in between. A sum of 2^20 elements::
+Each element stage becomes a launch over parts of every row, which stores partial results to scratch. The launch after
+it combines them and computes the row values that later stages need. A sum of 2^20 elements::
 
     before: outer () inner (1048576,): element: sum(x) -> total; row: store total
     after:  outer (64,) inner (16384,): element: sum(x) -> part; row: store part to scratch
             outer () inner (64,): element: sum(part) -> total; row: store total
 
-How many parts follows from the shape alone, so the order of every sum does.
+The number of parts follows from the shape alone, and so does the order of every sum.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from dslc.compiler.ir.types import DType
 
 
 def can_spread(region: Region) -> bool:
-    """Whether it has inner axes and reductions, and nothing but values that are computed from elements."""
+    """Whether it has inner axes and reductions, and all its values are plain computations on elements."""
     plain = all(isinstance(let, Let) for stage in region.stages for let in stage.lets)
     return plain and bool(region.inner) and not region.indices and any(s.reduces for s in region.stages)
 
 
 def spread(launch: Launch, parts: int, first: int) -> list[Launch]:
-    """The launches for a region that ``can_spread``, with at most ``parts`` parts a row; the numbers of new scratch
-    blocks count from ``first``."""
+    """The launches for a region that ``can_spread``, with at most ``parts`` parts per row. New scratch blocks are
+    numbered from ``first``."""
     return _Spreader(launch, parts, first).run()
 
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """A value of the row in scratch: one number a row; ``slots`` partial ones of each row where not 1."""
+    """A row value in scratch: one number per row, or ``slots`` partial ones per row."""
 
     block: Scratch
     dtype: DType
@@ -77,7 +77,7 @@ class _Spreader:
         return self.launches
 
     def _elements(self, number: int, stage: Stage, dtypes: Sequence[DType]) -> None:
-        """Launches over the parts of every row, and over what is left of it."""
+        """Launches over the parts of every row, and over the remainder."""
         self.partial = []
         for at, reduce in enumerate(stage.reduces):
             saved = self._block(dtypes[reduce.value], self.slots)
@@ -129,7 +129,8 @@ class _Spreader:
         self.launches.append(Launch(b.region(), reads, writes))
 
     def _rows(self, stages: Sequence[tuple[int, Stage]], later: set[int], dtypes: Sequence[DType]) -> None:
-        """A launch that puts the partial results together and runs the row stages; what is read later is saved."""
+        """A launch that combines the partial results and runs the row stages; values that later stages read are
+        saved."""
         region, split = self.region, len(self.region.outer)
         made = {n for n, _, _ in self.partial} | {n + i for n, s in stages for i in range(len(s.lets))}
         kept = sorted(made & later)
@@ -194,7 +195,7 @@ def _renamed(expr: Expr, known: Mapping[int, Expr]) -> Expr:
 
 
 def _widest_first(region: Region) -> Region:
-    """The inner axis of the most elements in front: where no element is numbered, their order is free."""
+    """Moves the longest inner axis to the front; valid because no stage reads an element's index."""
     split = len(region.outer)
     widest = max(range(len(region.inner)), key=lambda axis: region.inner[axis])
     order = [widest, *(a for a in range(len(region.inner)) if a != widest)]
@@ -207,7 +208,7 @@ def _widest_first(region: Region) -> Region:
 
 
 def _read(stage: Stage) -> set[int]:
-    """The numbers of all values that a stage reads."""
+    """The indices of all values that a stage reads."""
     found = {r.value for r in stage.reduces} | {s.value for s in stage.stores} | {r.value for r in stage.raises}
     stack = [let.expr for let in stage.lets if isinstance(let, Let)]
     while stack:

@@ -1,7 +1,7 @@
-"""What the compiler asks of a target: kernels for nodes, their launch geometry, and their code as blobs.
+"""The target interface: kernels for nodes, their launch geometry, and their code as blobs.
 
-A target's name is that of ``--target``: ``cpu``, or an NVIDIA architecture as ``sm_90``. Code is made from descriptions
-alone, so any machine builds for any target.
+A target's name is that of ``--target``: ``cpu``, or an NVIDIA architecture such as ``sm_90``. Code depends only on
+descriptions, so any machine can build for any target.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dslc.runtime.container import Blob
 if TYPE_CHECKING:
     from dslc.compiler.toolchain.kernels import KernelCompiler
 
-#: The NVIDIA architectures that code is made for, oldest first: Ampere, Hopper, Blackwell.
+#: The supported NVIDIA architectures, oldest first: Ampere, Hopper, Blackwell.
 ARCHITECTURES: Final = ("sm_80", "sm_90", "sm_100")
 TARGETS: Final = ("cpu", *ARCHITECTURES)
 
@@ -32,25 +32,25 @@ class Geometry:
 
 
 class Target(Protocol):
-    """A target's code generation. ``feature`` is what a runtime must know to run it."""
+    """A target's code generation. ``feature`` tells the runtime what it needs to run the code."""
 
     feature: str
 
     def lower(self, node: Node) -> list[Launch] | None:
-        """The launches that compute a node whose sizes are ints, in order; None where there is no kernel for it."""
+        """The launches that compute a node whose sizes are ints, in order; None if it has no kernel."""
 
     def geometry(self, spec: Any) -> Geometry:
-        """How the kernel that ``spec`` describes is launched: a matter of the description alone."""
+        """The launch geometry of the kernel that ``spec`` describes; depends only on the description."""
 
     def blob_of(self, symbol: str) -> str:
-        """The name of the blob that holds a kernel."""
+        """The name of the blob that contains a kernel."""
 
     def blobs(self, kernels: Mapping[str, Any], compiler: KernelCompiler) -> list[Blob]:
-        """The code of all kernels (symbol -> description); the same descriptions give the same bytes."""
+        """The code of all kernels (symbol -> description); equal descriptions give equal bytes."""
 
 
 def target_of(name: str, vendor: bool = False) -> Target:
-    """The target of that name, one of ``TARGETS``; with ``vendor``, contractions of a GPU may be libraries' calls."""
+    """The target of that name, one of ``TARGETS``; with ``vendor``, a GPU's contractions may be library calls."""
     if name == "cpu":
         from dslc.compiler.codegen.cpu.target import Cpu
 

@@ -1,4 +1,4 @@
-"""Regions of the optimizers' steps: parameter and slots in one pass, a flag where a gradient was not finite."""
+"""Regions of optimizer updates: parameter and slots in one pass, and a flag if a gradient is not finite."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from dslc.compiler.ops.multi_update import member, parted
 
 
 class _Step:
-    """What a formula reads. ``let`` names an intermediate value of the parameter's dtype, ``wide`` one of f64.
-    ``narrow``: the gradient is of a smaller dtype, all of whose values that one has."""
+    """Operands of an update formula. ``let`` names an intermediate value of the parameter's dtype, ``wide`` one of f64.
+    ``narrow``: the gradient has a smaller dtype, whose values the parameter's dtype all represents."""
 
     def __init__(self, builder: RegionBuilder, dtype: DType, slots: int, attrs: Attrs, narrow: bool = False) -> None:
         self.builder, self.dtype, self.attrs = builder, dtype, attrs
@@ -26,7 +26,7 @@ class _Step:
         self.slots = [builder.input(2 + i) for i in range(slots)]
         self.rate = builder.input(2 + slots)
         self.step = builder.input(3 + slots)
-        self.trust = builder.input(4 + slots)  # of _TRUSTS alone
+        self.trust = builder.input(4 + slots)  # only for ops in _TRUSTS
 
     def let(self, expr: Expr) -> Expr:
         return self.builder.let(expr, self.dtype)
@@ -38,16 +38,16 @@ class _Step:
         return float_attr(self.attrs, name)
 
     def decayed(self) -> Expr:
-        """The gradient with weight decay as a term of the loss."""
+        """The gradient plus the weight decay term."""
         decay = self.number("weight_decay")
         return self.let(self.g + self.p * decay) if decay else self.g
 
     def known(self) -> Expr:
-        """The gradient, 0 where it is not finite."""
+        """The gradient, 0 if it is not finite."""
         return self.let(select(call("abs", self.g) < math.inf, self.g, 0.0))
 
     def lengths(self, *values: Expr) -> list[Expr]:
-        """The Euclidean norms over the whole tensor; an element stage is open, behind it one of the row."""
+        """The Euclidean norms over the whole tensor; expects an open element stage and leaves a row stage open."""
         squares = [self.let(value * value) for value in values]
         sums = [self.builder.reduce("sum", square) for square in squares]
         self.builder.row()
@@ -86,13 +86,13 @@ def _adam(s: _Step) -> list[Expr]:
 
 
 def _rms_direction(s: _Step, centered: bool) -> tuple[Expr, list[Expr]]:
-    """The direction, and the new mean square; when ``centered`` the new mean too."""
+    """The direction and the new mean square; if ``centered``, also the new mean."""
     g, alpha = s.decayed(), s.number("alpha")
     square = s.let(s.slots[0] * alpha + g * g * (1 - alpha))
     new, spread = [square], square
     if centered:
         mean = s.let(s.slots[1] + (g - s.slots[1]) * (1 - alpha))
-        spread = s.let(call("max", square - mean * mean, 0.0))  # rounding may leave it below 0
+        spread = s.let(call("max", square - mean * mean, 0.0))  # rounding may make it negative
         new.append(mean)
     return s.let(g / (call("sqrt", spread) + s.number("eps"))), new
 
@@ -109,7 +109,7 @@ def _rmsprop_momentum(s: _Step, centered: bool = False) -> list[Expr]:
 
 
 def _lamb_direction(s: _Step) -> list[Expr]:
-    """The direction, and the new moments; a gradient that is not finite counts as 0."""
+    """The direction and the new moments; a gradient that is not finite counts as 0."""
     beta1, beta2 = s.number("beta1"), s.number("beta2")
     correct1, correct2 = _corrections(s)
     first, root, g = s.let(correct1), s.let(call("sqrt", correct2)), s.known()
@@ -130,14 +130,14 @@ def _lars(s: _Step) -> list[Expr]:
 
 
 def _lamb_trust(s: _Step) -> Expr:
-    """|param| / |direction|, 1 where one of them is 0."""
+    """The ratio |param| / |direction|, 1 if one of them is 0."""
     of_param, of_step = s.lengths(s.p, _lamb_direction(s)[0])
     both = s.builder.let(call("and", of_param > 0, of_step > 0), DType.B1)
     return s.let(select(both, of_param / of_step, 1.0))
 
 
 def _lars_trust(s: _Step) -> Expr:
-    """trust_coefficient * |param| / (|grad| + weight_decay*|param| + eps), 1 where one of the norms is 0."""
+    """trust_coefficient * |param| / (|grad| + weight_decay*|param| + eps), 1 if one of the norms is 0."""
     of_param, of_grad = s.lengths(s.p, s.known())
     both = s.builder.let(call("and", of_param > 0, of_grad > 0), DType.B1)
     below = of_grad + of_param * s.number("weight_decay") + s.number("eps")
@@ -155,13 +155,13 @@ _FORMULAS: Final[Mapping[str, Callable[[_Step], list[Expr]]]] = {
     "lamb_update": _lamb,
     "lars_update": _lars,
 }
-#: What is known of the whole tensor before its step: one number, in scratch.
+#: Ops whose update needs one number of the whole tensor, computed into scratch by a launch before.
 _TRUSTS: Final[Mapping[str, Callable[[_Step], Expr]]] = {"lamb_update": _lamb_trust, "lars_update": _lars_trust}
 
 
 def update(node: Node) -> list[Launch]:
-    """The flag is cleared, then the step, where it needs one behind a number of the whole tensor. Elements whose
-    gradient is not finite stay as they are."""
+    """Clears the flag, then computes the number of the whole tensor if the op needs one, then the update. Elements
+    whose gradient is not finite stay as they are."""
     name, attrs, of = node.op.name, node.attrs, node.types[0]
     trust = _TRUSTS.get(name)
     reads: tuple[Value | Scratch, ...] = node.inputs
@@ -176,7 +176,7 @@ def update(node: Node) -> list[Launch]:
 
 
 def multi(node: Node) -> list[Launch]:
-    """The flags are cleared, then the step of each parameter. A target may make one launch of the steps."""
+    """Clears the flags, then updates each parameter. A target may merge the updates into one launch."""
     op, each = member(node.attrs)
     states, grads, scalars = parted(node.inputs, op)
     *outputs, flags = node.outputs
@@ -197,9 +197,9 @@ def region(
     flag: int = 0,
     grad: DType | None = None,
 ) -> Region:
-    """The step of an update op. Arguments: parameter, gradient, slots, lr, step, and what ``_TRUSTS`` tells where there
-    is something; the new parameter and slots, and flags, of which number ``flag`` is raised. ``grad``: the gradient's
-    dtype, by default the parameter's."""
+    """The region of an update op. It reads parameter, gradient, slots, lr, step, and the number of ``_TRUSTS`` if the
+    op has one. It writes the new parameter and slots, and flags, of which element ``flag`` is set. ``grad``: the
+    gradient's dtype, by default the parameter's."""
     inputs = _inputs(dtype, shape, slots)
     inputs[1] = Access(grad or dtype, inputs[1].strides)
     if name in _TRUSTS:
@@ -222,7 +222,7 @@ def _inputs(dtype: DType, shape: Sequence[int], slots: int) -> list[Access]:
 
 
 def nonfinite(node: Node) -> list[Launch]:
-    """The flags are cleared, then a launch for each tensor. A target may make one launch of them."""
+    """Clears the flags, then checks each tensor with a launch. A target may merge them into one launch."""
     looks = [
         Launch(look(value.type.dtype, value.type.ints, number), (value,), node.outputs)
         for number, value in enumerate(node.inputs)
@@ -231,7 +231,7 @@ def nonfinite(node: Node) -> list[Launch]:
 
 
 def look(dtype: DType, shape: Sequence[int], flag: int = 0) -> Region:
-    """Raises a flag where an element is not finite."""
+    """Sets a flag if an element is not finite."""
     outputs = [Access(DType.B1, (0,) * len(shape), flag)]
     builder = RegionBuilder(shape, (), [Access(dtype, dense(shape))], outputs)
     builder.row()
@@ -248,7 +248,7 @@ def _cleared(flags: Value) -> Launch:
 
 
 def _of_tensor(trust: Callable[[_Step], Expr], node: Node) -> Region:
-    """One number of all elements."""
+    """One number reduced from all elements."""
     shape, dtype = node.types[0].ints, node.types[0].dtype
     inputs = _inputs(dtype, shape, len(node.outputs) - 2)
     builder = RegionBuilder((), shape, inputs, [Access(dtype, (0,) * len(shape))])

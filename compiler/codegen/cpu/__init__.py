@@ -1,1 +1,1 @@
-"""Native code for CPUs: kernels as LLVM IR, one object a level of the instruction set."""
+"""Native code for CPUs: kernels as LLVM IR, one object per level of the instruction set."""

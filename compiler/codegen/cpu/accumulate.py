@@ -1,4 +1,4 @@
-"""Reductions in registers: partial results of vectors, and what is left of them at the end."""
+"""Reductions in registers: vectors of partial results, and their final combination."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dslc.compiler.ir.types import DType
 
 
 def identity(combine: Combine, dtype: DType) -> float | int:
-    """What changes nothing when it is combined."""
+    """The identity element of the reduction."""
     if combine in ("sum", "prod"):
         one = combine == "prod"
         return float(one) if dtype.is_float else int(one)
@@ -27,9 +27,10 @@ def identity(combine: Combine, dtype: DType) -> float | int:
 
 
 class Accumulator:
-    """``ways`` vectors of partial results, so that one addition need not wait for the last; ``add`` names the way.
+    """``ways`` vectors of partial results, so that an addition need not wait for the one before; ``add`` selects the
+    way.
 
-    The greatest and the least of floats leave nan out and remember that there was one: an instruction instead of four.
+    max and min of floats ignore nan and record that there was one: an instruction instead of four.
     """
 
     def __init__(self, code: Code, combine: Combine, dtype: DType, width: int, ways: int = 1) -> None:
@@ -46,7 +47,7 @@ class Accumulator:
             self.b.store(ir.Constant(type, [0] * width if width > 1 else 0), self.unordered)
 
     def add(self, reg: Reg, lanes: int, way: int = 0) -> None:
-        """Combines a vector of ``lanes``, at most ``width``, with what is there."""
+        """Combines a vector of ``lanes``, at most ``width``, with the partial result."""
         value = reg.value if lanes == self.width else self._widened(reg.value, lanes)
         place = self.places[way]
         old = self.b.load(place, typ=self.start.type)
@@ -59,7 +60,7 @@ class Accumulator:
         self.b.store(self.b.or_(seen, self.b.fcmp_unordered("uno", value, value)), self.unordered)
 
     def _widened(self, value: Any, lanes: int) -> Any:
-        """What is missing has no effect."""
+        """Fills missing lanes with the identity element."""
         if lanes == 1:
             return self.b.insert_element(self.start, value, I64(0))
         pad = Values(self.code, lanes).const(identity(self.combine, self.dtype), self.dtype).value
@@ -78,7 +79,7 @@ class Accumulator:
         return Reg(self.b.select(seen, nan, regs[0].value), self.dtype)
 
     def total(self) -> Reg:
-        """The lanes combined, the upper half with the lower, again and again."""
+        """Combines the lanes: the upper half with the lower, repeatedly."""
         reg, width = self.lanes(), self.width
         while width > 1:
             width //= 2
@@ -93,7 +94,7 @@ class Accumulator:
 
 
 class Running:
-    """The carry of a scan along a row. ``width``: the lanes of a vector, which lie along the row or are rows."""
+    """The carry of a scan along rows. ``rows``: one lane per row, or 1 if the vectors lie along one row."""
 
     def __init__(self, code: Code, combine: Combine, dtype: DType, exclusive: bool, rows: int) -> None:
         self.code, self.b, self.combine, self.dtype = code, code.b, combine, dtype
@@ -103,14 +104,14 @@ class Running:
         self.b.store(values.const(identity(combine, dtype), dtype).value, self.carry)
 
     def of_rows(self, reg: Reg) -> Reg:
-        """The next element of each row."""
+        """Scans the next element of each row."""
         old = Reg(self.b.load(self.carry, typ=reg.value.type), self.dtype)
         new = Values(self.code, self.rows).combine(self.combine, old, reg)
         self.b.store(new.value, self.carry)
         return old if self.exclusive else new
 
     def along(self, reg: Reg, lanes: int) -> Reg:
-        """The next ``lanes`` elements of one row: each lane takes in those below it, in steps of 1, 2, 4, ..."""
+        """Scans the next ``lanes`` elements of one row: each lane combines those below it, in steps of 1, 2, 4, ..."""
         values, start = Values(self.code, lanes), identity(self.combine, self.dtype)
         old = Reg(self.b.load(self.carry, typ=wide(lane_type(self.dtype), 1)), self.dtype)
         step = 1
@@ -124,7 +125,7 @@ class Running:
         return self._moved(new, 1, splat) if self.exclusive else new
 
     def _moved(self, reg: Reg, step: int, fill: Reg) -> Reg:
-        """Lane l has what lane ``l - step`` had, those below ``fill``."""
+        """Moves each lane up by ``step``; the lowest lanes come from ``fill``."""
         lanes = reg.value.type.count if isinstance(reg.value.type, ir.VectorType) else 1
         if lanes == 1:
             return fill

@@ -1,4 +1,4 @@
-"""The functions of a scalar tree on registers: which there are, and each printed as IR."""
+"""The functions of a scalar tree on registers, as LLVM IR, and which of them are supported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LOGIC: Final = frozenset({"and", "or", "not", "select", "arg", "const"})
 
 
 def can_print(expr: Expr, dtypes: list[DType]) -> bool:
-    """Whether the tree, whose arguments have these dtypes, has only what this file prints."""
+    """Whether this file supports all functions of the tree, whose arguments have these dtypes."""
     function = expr.function
     if function in _LOGIC:
         return all(can_print(a, dtypes) for a in expr.args) and (
@@ -38,7 +38,7 @@ def can_print(expr: Expr, dtypes: list[DType]) -> bool:
 
 
 def apply(values: Values, function: str, regs: list[Reg]) -> Reg:
-    """The function of these registers, whose dtype is one but for the condition of ``select``."""
+    """Applies the function to registers of one dtype, except for the condition of ``select``."""
     b, dtype = values.b, regs[-1].dtype
     xs = [r.value for r in regs]
     assert all(r.dtype is dtype for r in (regs[1:] if function == "select" else regs)), f"{function} of {regs}"
@@ -76,19 +76,19 @@ def _float(code: Code, function: str, xs: list[Any]) -> Any:
 
 
 def _extreme(functions: Functions, least: bool, x: Any, y: Any) -> Any:
-    """The lesser or the greater, nan where either is; -0.0 is less than 0.0."""
+    """The minimum or maximum, nan if either is nan; -0.0 is less than 0.0."""
     b = functions.b
     first = b.fcmp_ordered("<" if least else ">", x, y)
     found = b.select(b.or_(first, functions.is_nan(x)), x, y)
     if _decides_zeros(y, least):
         return found
     bits = [b.bitcast(v, functions.int_type) for v in (x, y)]
-    tied = b.bitcast((b.or_ if least else b.and_)(*bits), functions.type)  # of zeros this one's sign, else both
+    tied = b.bitcast((b.or_ if least else b.and_)(*bits), functions.type)  # -0.0 if either (min) or both (max) are
     return b.select(b.fcmp_ordered("==", x, y), tied, found)
 
 
 def _decides_zeros(y: Any, least: bool) -> bool:
-    """Whether y, which is taken where both are equal, is a constant and no zero, or the zero that counts of two."""
+    """Whether y, which is the result if both are equal, is a constant other than zero, or the zero that wins a tie."""
     if not isinstance(y, ir.Constant):
         return False
     lanes = y.constant if isinstance(y.constant, list | tuple) else [y.constant]
@@ -123,7 +123,7 @@ def _integer(values: Values, function: str, regs: list[Reg]) -> Any:
 
 
 def _integer_power(values: Values, x: Reg, y: Reg) -> Any:
-    """By squares, one for each bit of ``y``, which is not negative; what does not fit is lost."""
+    """Exponentiation by squaring, one step per bit of ``y``, which is not negative; overflow wraps."""
     b, base = values.b, x.value
     zero, found = values.const(0, y.dtype).value, values.const(1, x.dtype).value
     for bit in range(8 * y.dtype.itemsize - (0 if values.unsigned(y.dtype) else 1)):

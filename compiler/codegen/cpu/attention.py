@@ -1,9 +1,9 @@
-"""Attention in tiles of queries and keys that stay in a near cache: no matrix of all scores is ever in memory.
+"""Attention in tiles of queries and keys that stay in a near cache: the full score matrix is never in memory.
 
-``sdpa`` takes ``ROWS`` queries at a time over blocks of keys, with the softmax of the blocks so far (Milakov and
-Gimelshein 2018; Dao et al. 2022). The keys are packed in panels of neighbours first, so that scores lie in vectors.
-Where causality hides whole tiles they are not computed; within a tile a hidden score counts as 0, times what the value
-there holds. The order of all sums depends on shapes alone.
+``sdpa`` processes ``ROWS`` queries at a time over blocks of keys, with an online softmax (Milakov and Gimelshein 2018;
+Dao et al. 2022). The keys are first packed in panels of neighbours, so that scores fill vectors. Tiles that causality
+masks completely are skipped. Within a tile, a masked score has weight 0, which is still multiplied by the value. The
+order of all sums depends only on shapes.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.codegen.cpu.vectors import Vectors
 from dslc.compiler.ir.types import DType
 
-PANEL: Final = 2  # vectors of keys that lie together
-_KEYS: Final = 512  # of a block of the forward pass
-_TOGETHER: Final = 4  # rows whose softmax is taken at once
-_GRAIN: Final = 16384  # vector products a task, about
+PANEL: Final = 2  # vectors of keys per panel
+_KEYS: Final = 512  # keys per block of the forward pass
+_TOGETHER: Final = 4  # rows whose softmax is computed together
+_GRAIN: Final = 16384  # vector products per task, about
 
 
 @dataclass(frozen=True)
 class Heads:
-    """What attention runs over: q ``[*batch, queries, features]``, k ``[*batch, keys, features]``, v ``[*batch, keys,
-    values]``. ``mask``: the strides over ``[*batch, queries, keys]`` of a b1 mask, true where a query may look."""
+    """The shapes of an attention: q ``[*batch, queries, features]``, k ``[*batch, keys, features]``, v ``[*batch, keys,
+    values]``. ``mask``: the strides over ``[*batch, queries, keys]`` of a b1 mask, true where a query may attend."""
 
     dtype: DType
     batch: tuple[int, ...]
@@ -48,7 +48,7 @@ class Heads:
 
 
 class Scores:
-    """Scores of some rows in local memory and which of them count. Rows are ``stride`` elements apart."""
+    """Scores of some rows in local memory, and which of them are valid. Rows are ``stride`` elements apart."""
 
     def __init__(self, v: Vectors, heads: Heads, stride: int, mask: Any) -> None:
         self.v, self.heads, self.stride, self.mask = v, heads, stride, mask
@@ -56,7 +56,7 @@ class Scores:
         self.values = Values(v.code, v.lanes)
 
     def panels(self, count: Any) -> Any:
-        """Panels that hold ``count`` keys, counted from a block's start; none for a count below 0."""
+        """Panels that hold ``count`` keys from a block's start; none if the count is negative."""
         code, lanes = self.v.code, PANEL * self.v.lanes
         if isinstance(count, int):
             return -(-count // lanes)
@@ -64,7 +64,7 @@ class Scores:
         return code.divmod(code.add(positive, lanes - 1), lanes)[0]
 
     def limit(self, row: Any, first: Any) -> Any:
-        """Keys from key ``first`` on that a query may look at, but for the mask; may be below 0."""
+        """Number of keys from key ``first`` on that a query may attend to, ignoring the mask; may be negative."""
         code = self.v.code
         end = code.add(row, 1) if self.heads.causal else self.heads.keys
         if isinstance(end, int) and isinstance(first, int):
@@ -72,7 +72,7 @@ class Scores:
         return code.b.sub(code.int(end), code.int(first))
 
     def allowed(self, group: Any, row: Any, first: Any, at: Any, limit: Any) -> Any:
-        """An i1 for each of the keys ``first + at``, ... of a vector."""
+        """An i1 for each of the keys ``first + at``, ... of a vector: whether the query may attend to it."""
         v, code, b = self.v, self.v.code, self.v.b
         splat, places = self.values.splat, self.values.counting(at).value
         inside = b.icmp_signed("<", places, splat(code.int(limit)))
@@ -88,7 +88,7 @@ class Scores:
             return b.and_(inside, splat(b.icmp_unsigned("!=", one, I8(0))))
         pointer = code.at(self.mask, code.add(base, code.add(first, at)), I8)
         none = self.values.const(0, DType.U8).value
-        if self.heads.keys % v.lanes:  # what lies behind the last key is not the mask's
+        if self.heads.keys % v.lanes:  # bytes past the last key do not belong to the mask
             near = b.icmp_signed("<", places, splat(b.sub(code.int(self.heads.keys), code.int(first))))
             name = f"llvm.masked.load.{suffix(none.type)}.p0"
             found = code.intrinsic(name, none.type, pointer, I32(1), near, none)
@@ -102,18 +102,18 @@ class Scores:
 
 @dataclass(frozen=True)
 class Attention:
-    """``k(q, keys, v, [mask,] y, lse)``, ``keys`` being k packed: ``[groups, keys/panel, features, panel]``."""
+    """``k(q, keys, v, [mask,] y, lse)``; ``keys`` is k packed as ``[groups, keys/panel, features, panel]``."""
 
     heads: Heads
 
     @property
     def units(self) -> int:
-        """Of ROWS queries."""
+        """Units of up to ROWS queries."""
         return self.heads.groups * -(-self.heads.queries // ROWS)
 
     @property
     def group(self) -> int:
-        """Units a task."""
+        """Units per task."""
         h = self.heads
         return max(1, _GRAIN * 64 // (ROWS * h.keys * (h.features + h.values) * h.dtype.itemsize))
 
@@ -154,7 +154,7 @@ class _Forward:
                         self._unit(group, row, h.queries % ROWS)
 
     def _unit(self, group: Any, row: Any, rows: int) -> None:
-        """``rows`` queries from query ``row`` of a group on."""
+        """Processes ``rows`` queries of a group, from query ``row`` on."""
         code, h, v = self.code, self.h, self.v
         if not self.single:
             for i in range(rows):
@@ -186,7 +186,7 @@ class _Forward:
         product(v, weights, Matrix(self.values, place, h.values), y, rows, h.values, (0, count), add)
 
     def _softmax(self, group: Any, row: Any, local: Any, rows: int, first: Any, width: Any) -> None:
-        """Scores of ``rows`` local rows become exponentials; each row's greatest score and its sum are kept.
+        """Turns the scores of ``rows`` local rows into exponentials, and stores each row's maximum and sum.
 
         Some rows at once, since each of its own would wait for its sums.
         """
@@ -225,7 +225,7 @@ class _Forward:
             self._put(self.totals, place, total)
 
     def _with_earlier(self, group: Any, row: Any, place: Any, first: Any, shift: Any, total: Any) -> Any:
-        """The sum with that of the blocks before, which are scaled to the new greatest score; so is y."""
+        """Adds the sum of the earlier blocks, rescaled to the new maximum; rescales y, too."""
         b = self.b
         factor = Functions(self.code, self.v.lane).exp(b.fsub(self._get(self.tops, place), shift))
         with b.if_then(b.icmp_signed("!=", self.code.int(first), self.code.int(0))):
@@ -233,7 +233,7 @@ class _Forward:
         return b.fadd(b.fmul(self._get(self.totals, place), factor), total)
 
     def _finish(self, group: Any, row: Any, rows: int) -> None:
-        """The logs of the sums, and y divided by them; all rows in one vector."""
+        """Stores the logs of the sums and divides y by the sums; all rows are in one vector."""
         code, b, v, functions = self.code, self.b, self.v, self.s.functions
         totals, tops = (v.load(pointer, 0, rows) for pointer in (self.totals, self.tops))
         tops = b.select(b.fcmp_ordered("==", tops, functions.const(-math.inf)), v.zero, tops)
@@ -245,7 +245,7 @@ class _Forward:
             self._scale(group, code.add(row, i), self._get(self.totals, i))
 
     def _scale(self, group: Any, row: Any, factor: Any) -> None:
-        """Multiplies a row of y."""
+        """Multiplies a row of y by ``factor``."""
         code, v, h = self.code, self.v, self.h
         base, factors = code.mul(code.add(code.mul(group, h.queries), row), h.values), self.s.values.splat(factor)
         for at, count in spans(code, 0, h.values, h.values, v.lanes):
@@ -260,12 +260,12 @@ class _Forward:
 
 
 def _greater(v: Vectors, x: Any, y: Any) -> Any:
-    """y where one is nan: nan is found in the sum of exponentials."""
+    """The maximum, or y if one is nan: the sum of exponentials propagates nan."""
     return v.b.select(v.b.fcmp_ordered(">", x, y), x, y)
 
 
 def across(v: Vectors, value: Any, combine: Callable[[Any, Any], Any]) -> Any:
-    """The lanes of a vector combined, half with half."""
+    """Combines the lanes of a vector, half with half."""
     lanes = v.lanes
     while lanes > 1:
         lanes //= 2

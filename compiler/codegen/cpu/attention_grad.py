@@ -1,4 +1,4 @@
-"""The gradient of attention: probabilities again from the saved sums, tile by tile (Dao et al. 2022, algorithm 4)."""
+"""The gradient of attention: recomputes probabilities from the saved sums, by tiles (Dao et al. 2022, algorithm 4)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from dslc.compiler.codegen.cpu.code import Code
 from dslc.compiler.codegen.cpu.product import ROWS, Matrix, product
 from dslc.compiler.codegen.cpu.vectors import Vectors
 
-_TILE: Final = 64  # queries and keys of a tile, whose probabilities and slopes stay in a near cache
-_PARTS: Final = 16  # units there should be
+_TILE: Final = 64  # queries and keys per tile; its probabilities and gradients stay in a near cache
+_PARTS: Final = 16  # units wanted
 
 
 @dataclass(frozen=True)
 class AttentionGrad:
-    """``k(q, k, lse, inner, dy, keys, values, [mask,] dq, dk, dv)``: keys and values packed as for ``Attention``,
-    ``inner`` the sums over each row of dy * y.
+    """``k(q, k, lse, inner, dy, keys, values, [mask,] dq, dk, dv)``: keys and values are packed as for ``Attention``;
+    ``inner`` is the sum over each row of dy * y.
 
-    A unit is a group and one of ``parts`` of its keys. With more than one part dq is ``[parts, *shape of q]``, zeros
-    before, to be added up.
+    A unit is a group and one of ``parts`` of its keys. With several parts, dq is ``[parts, *shape of q]``, initially
+    zeros, and must be added up afterwards.
     """
 
     heads: Heads
@@ -34,7 +34,7 @@ class AttentionGrad:
 
     @property
     def parts(self) -> int:
-        """Parts of the keys, of whole tiles, so that there are units enough."""
+        """Parts of the keys, of whole tiles, so that there are enough units."""
         wanted = min(self.blocks, -(-_PARTS // max(1, self.heads.groups)))
         return -(-self.blocks // -(-self.blocks // wanted))
 
@@ -69,7 +69,7 @@ class _Backward:
                     self._tile(group, part, first, begin, row, key)
 
     def _tile(self, group: Any, part: Any, start: Any, begin: Any, row: Any, key: Any) -> None:
-        """Queries from ``row`` on, keys from ``key`` on."""
+        """Processes the queries from ``row`` on and the keys from ``key`` on."""
         code, h, v, b = self.code, self.h, self.v, self.b
         stop = code.least(code.add(row, _TILE), h.queries)
         for at, rows in spans(code, row, stop, h.queries, ROWS):
@@ -77,7 +77,7 @@ class _Backward:
         last = code.least(code.add(key, _TILE), h.keys)
         again = b.icmp_signed("!=", code.int(row), code.int(begin))
         for at, rows in spans(code, key, last, h.keys, ROWS):
-            # a tile on the diagonal: earlier queries do not see these keys
+            # a tile on the diagonal: earlier queries do not attend to these keys
             hidden = b.sub(code.int(at), code.int(row))
             skip = b.select(b.icmp_signed(">", hidden, code.int(0)), hidden, code.int(0)) if h.causal else 0
             inner = (skip, b.sub(code.int(stop), code.int(row)))
@@ -91,7 +91,8 @@ class _Backward:
                 product(v, left, right, sums, rows, width, inner, again)
 
     def _rows(self, group: Any, part: Any, start: Any, row: Any, key: Any, at: Any, rows: int) -> None:
-        """The probabilities of a few queries, their slopes, and what these add to dq."""
+        """Computes the probabilities of a few queries and the gradients of their scores, and adds their contribution to
+        dq."""
         code, h, v, b = self.code, self.h, self.v, self.b
         count = code.least(b.sub(code.int(h.keys), code.int(key)), _TILE)
         if h.causal:
@@ -124,10 +125,11 @@ class _Backward:
         )
 
     def _slopes(self, group: Any, row: Any, number: Any, key: Any, place: Any, width: Any) -> None:
-        """In place, for one query: scores become probabilities, gradients of probabilities those of scaled scores."""
+        """In place, for one query: scores become probabilities; gradients of probabilities become those of scaled
+        scores."""
         code, v, b, functions = self.code, self.v, self.b, self.s.functions
         lse, inner = (v.splat(pointer, number) for pointer in (self.lse, self.inner))
-        lse = b.select(b.fcmp_ordered("==", lse, functions.const(-math.inf)), v.zero, lse)  # it may look nowhere
+        lse = b.select(b.fcmp_ordered("==", lse, functions.const(-math.inf)), v.zero, lse)  # it attends to no key
         limit = self.s.limit(row, key)
         with code.loop(width, 0, v.lanes) as at:
             here = code.add(place, at)

@@ -1,4 +1,4 @@
-"""Attention nodes as launches: keys packed, then tiles; sdpa and sdpa_grad."""
+"""Lowers sdpa and sdpa_grad: packs the keys, then processes tiles."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _(spec: Attention | AttentionGrad) -> int:
 
 
 def _heads(node: Node, mask: Value | None) -> Heads | None:
-    """None for dtypes without vectors here."""
+    """The shapes of the node; None for dtypes that these kernels do not support."""
     q, _, v = node.input_types[:3]
     if q.dtype not in (DType.F32, DType.F64):
         return None
@@ -43,7 +43,7 @@ def _heads(node: Node, mask: Value | None) -> Heads | None:
 
 
 def _packed(source: Value, number: int) -> tuple[Launch, Scratch]:
-    """Rows of ``[..., rows, width]`` in panels of neighbours, in a scratch block."""
+    """Packs rows of ``[..., rows, width]`` in panels of neighbours, into a scratch block."""
     *batch, rows, width = source.type.ints
     spec = Pack(
         source.type.dtype,
@@ -92,7 +92,7 @@ def sdpa_grad(node: Node) -> list[Launch] | None:
 
 
 def _row_sums(y: Value, dy: Value) -> object:
-    """The region that adds y * dy up over the last axis."""
+    """The region that sums y * dy over the last axis."""
     *outer, width = y.type.ints
     whole, dtype = dense(y.type.ints), y.type.dtype
     access = Access(dtype, whole)

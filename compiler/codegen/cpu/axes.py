@@ -1,4 +1,4 @@
-"""Axes of sums of products, and how they are cut into tiles that registers hold."""
+"""Axes of contractions, and how they are split into register tiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dslc.compiler.codegen.cpu.code import Code
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """A size, and how many elements apart neighbours are in each operand."""
+    """A size, and the stride in each operand, in elements."""
 
     size: int
     a: int = 0
@@ -23,13 +23,13 @@ class Axis:
 
 
 def divisor(n: int, most: int) -> int:
-    """The greatest divisor of n that is not over ``most``."""
+    """The largest divisor of n that is at most ``most``."""
     return next(d for d in range(max(1, min(n, most)), 0, -1) if n % d == 0)
 
 
 def spans(code: Code, start: Any, stop: Any, size: int, tile: int) -> Iterator[tuple[Any, int]]:
-    """Tiles from start to stop of an axis of ``size``, then what is left at its end: (place, length), each inside its
-    loop. ``start`` is a multiple of the tile, ``stop`` too, or the end."""
+    """Yields tiles from start to stop of an axis of ``size``, then the rest at its end: (index, length), each inside
+    its loop. ``start`` is a multiple of the tile; ``stop`` is one, too, or the end."""
     whole = size - size % tile
     if whole:
         with code.loop(whole if isinstance(stop, int) else code.least(stop, whole), start, tile) as at:
@@ -43,6 +43,6 @@ def spans(code: Code, start: Any, stop: Any, size: int, tile: int) -> Iterator[t
 
 
 def best_width(lanes: int, vector: int) -> int:
-    """Vectors along the lanes of a tile, at most 4, so that the last tile wastes least."""
+    """Vectors along the lanes of a tile, at most 4, such that the last tile wastes least."""
     vectors = -(-lanes // vector)
     return min((4, 3, 2), key=lambda w: (-(-vectors // w) * w, -w)) if vectors > 4 else vectors

@@ -1,10 +1,10 @@
-"""sin and cos of f64 vectors, for all arguments; f32 goes through f64 and is rounded once.
+"""sin and cos of f64 vectors, for all arguments; f32 is computed in f64 and rounded once.
 
-Below 2^30 the argument is reduced by Cody and Waite's method: with n the nearest integer to x*2/pi, ``x - n*pi/2``
-with pi/2 in three parts, the remainder kept as a sum of two numbers. From there on by Payne and Hanek's (1983): of
-2/pi, held to 1344 bits, the 192 bits that matter are multiplied with the integer significand; lane by lane, as such
-arguments are rare. Between -pi/4 and pi/4 the Taylor series with the second number as a first-order correction. The
-error is below 1 ulp in f64 and 0.51 in f32, which a test holds against more digits.
+Below 2^30, Cody and Waite's method reduces the argument: with n the nearest integer to x*2/pi, it computes ``x -
+n*pi/2`` with pi/2 in three parts and the remainder as a sum of two numbers. From 2^30 on, Payne and Hanek's method
+(1983) is used: of 2/pi, stored with 1344 bits, the relevant 192 bits are multiplied by the integer significand, lane by
+lane, as such arguments are rare. Between -pi/4 and pi/4 the Taylor series applies, with the second number as a
+first-order correction. The error is below 1 ulp in f64 and 0.51 in f32, which a test checks against more digits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dslc.compiler.codegen.cpu.code import I8, I64, wide
 if TYPE_CHECKING:
     from dslc.compiler.codegen.cpu.functions import Functions
 
-_BITS: Final = 1344  # of 2/pi behind the point
+_BITS: Final = 1344  # fraction bits of 2/pi
 _HUGE: Final = 2.0**30
 _TINY: Final = 2.0**-27  # sin(x) rounds to x
 _SIN: Final = [(-1) ** k / math.factorial(2 * k + 1) for k in range(1, 9)]
@@ -29,7 +29,7 @@ _COS: Final = [(-1) ** k / math.factorial(2 * k) for k in range(2, 9)]
 
 
 def _pi(bits: int) -> int:
-    """floor(pi * 2^bits), but for the last bits: Machin's formula in integers."""
+    """floor(pi * 2^bits), up to the last bits: Machin's formula in integers."""
     one = 1 << (bits + 32)
 
     def arctan_of_inverse(n: int) -> int:
@@ -58,7 +58,7 @@ _TWO_OVER_PI: Final = (1 << (_BITS + 1601)) // _pi(1600)  # floor(2/pi * 2^_BITS
 
 
 def sine(f: Functions, x: Any, quarter: int) -> Any:
-    """sin(x + quarter*pi/2) of f64 lanes: ``quarter`` 0 for sin, 1 for cos. nan of inf and nan."""
+    """sin(x + quarter*pi/2) of f64 lanes: ``quarter`` is 0 for sin, 1 for cos. nan for inf and nan."""
     b = f.b
     n = f.unary("rint", b.fmul(x, f.const(1 / HALF_PI[0])))
     high, low = _remainder(f, x, n)
@@ -78,7 +78,7 @@ def sine(f: Functions, x: Any, quarter: int) -> Any:
 
 
 def _remainder(f: Functions, x: Any, n: Any) -> tuple[Any, Any]:
-    """x - n*pi/2 as a sum of two; the first subtraction is exact."""
+    """x - n*pi/2 as a sum of two numbers; the first subtraction is exact."""
     b, (first, second, third) = f.b, HALF_PI
     r = f.fma(n, f.const(-first), x)
     p = b.fmul(n, f.const(second))
@@ -90,7 +90,7 @@ def _remainder(f: Functions, x: Any, n: Any) -> tuple[Any, Any]:
 
 
 def _two_sum(f: Functions, x: Any, y: Any) -> tuple[Any, Any]:
-    """x + y rounded, and what that lost (Knuth)."""
+    """x + y rounded, and the rounding error (Knuth)."""
     b = f.b
     total = b.fadd(x, y)
     part = b.fsub(total, x)
@@ -106,7 +106,7 @@ def _sin(f: Functions, x: Any, y: Any, z: Any) -> Any:
 
 
 def _cos(f: Functions, x: Any, y: Any, z: Any) -> Any:
-    """cos(x + y): 1 - z/2 with what its rounding loses, then the series and -x*y."""
+    """cos(x + y): 1 - z/2 with its rounding error, then the series and -x*y."""
     b = f.b
     half = b.fmul(z, f.const(0.5))
     top = b.fsub(f.const(1.0), half)
@@ -116,7 +116,8 @@ def _cos(f: Functions, x: Any, y: Any, z: Any) -> Any:
 
 
 def _where_huge(f: Functions, huge: Any, x: Any, turns: Any, high: Any, low: Any) -> tuple[Any, Any, Any]:
-    """The quarter turns and the remainder of lanes whose argument is huge; where there is none a branch goes around."""
+    """Replaces the quarter turns and the remainder of lanes with huge arguments; skipped by a branch if there is
+    none."""
     code, b, lanes = f.code, f.b, f.lanes
     f64 = x.type.element if lanes > 1 else x.type
     memory = [code.local(wide(t, lanes), align=64) for t in (f64, I64, f64, f64)]
@@ -137,13 +138,13 @@ def _where_huge(f: Functions, huge: Any, x: Any, turns: Any, high: Any, low: Any
 
 
 def _payne_hanek(f: Functions, x: Any, f64: Any) -> tuple[Any, Any, Any]:
-    """The quarter turns modulo 4 and the remainder, as a sum of two, of one finite number from 2^30 on."""
+    """The quarter turns modulo 4 and the remainder, as a sum of two, of one finite number of at least 2^30."""
     b, i128 = f.b, ir.IntType(128)
     bits = b.bitcast(x, I64)
     negative = b.icmp_signed("<", bits, I64(0))
     exponent = b.and_(b.lshr(bits, I64(52)), I64(0x7FF))
     significand = b.or_(b.and_(bits, I64((1 << 52) - 1)), I64(1 << 52))
-    # x = significand * 2^e, e = exponent - 1075; 2/pi * 2^e modulo 4 with 190 bits behind the point
+    # x = significand * 2^e, e = exponent - 1075; 2/pi * 2^e modulo 4 with 190 fraction bits
     shift = b.sub(I64(_BITS - 190 + 1075), b.select(b.icmp_unsigned("<", exponent, I64(0x7FF)), exponent, I64(1100)))
     place = f.code.at(_table(f), b.lshr(shift, I64(3)), I8)
     rest = b.and_(shift, I64(7))

@@ -1,7 +1,7 @@
-"""Writing LLVM IR: one kernel function, its loops, and vectors of a fixed number of lanes.
+"""Writes LLVM IR: one kernel function, its loops, and vectors with a fixed number of lanes.
 
-A kernel is ``void k(i8** args, i64 first_task, i64 last_task)``. Vectors are explicit, 64 bytes wide on every level, so
-the order of every sum is the same on all of them and nothing depends on what an optimiser chose to vectorise.
+A kernel is ``void k(i8** args, i64 first_task, i64 last_task)``. Vectors are explicit and 64 bytes wide on every level.
+So the order of every sum is the same on all levels and does not depend on an optimiser's vectorisation.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ I64: Final = ir.IntType(64)
 VOID: Final = ir.VoidType()
 POINTER: Final = ir.PointerType()
 VECTOR_BYTES: Final = 64
-Count: TypeAlias = int  # for Code, whose method ``int`` hides the name
+Count: TypeAlias = int  # for Code, whose method ``int`` shadows the name
 
 _TYPES: Final[dict[DType, Any]] = {
     DType.F32: ir.FloatType(),
@@ -54,15 +54,15 @@ def wide(type: Any, lanes: int) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Reg:
-    """A vector (or one value) and its dtype, which alone knows the sign of integers."""
+    """A vector (or one value) and its dtype; the dtype tells signed from unsigned integers."""
 
     value: Any
     dtype: DType
 
 
 class Code:
-    """The IR of one kernel under construction. ``level`` names the instruction set, for the choice of tiles alone;
-    ``asked_level``: whether anybody has looked at it, so that the text is of this level alone."""
+    """The IR of one kernel under construction. ``level``: the instruction set, used only to choose tiles.
+    ``asked_level``: whether it was read, so that the IR is valid for this level only."""
 
     def __init__(self, symbol: str, level: str) -> None:
         self._level = level
@@ -100,7 +100,7 @@ class Code:
             return self.b.load(place, typ=POINTER)
 
     def local(self, type: Any, count: Count = 1, align: Count | None = None) -> Any:
-        """Memory on the stack for ``count`` values, for the whole call."""
+        """Stack memory for ``count`` values, valid for the whole call."""
         with self.b.goto_entry_block():
             place = self.b.alloca(type, I64(count) if count > 1 else None)
             if align is not None:
@@ -117,7 +117,7 @@ class Code:
         return I64(value) if isinstance(value, int) else value
 
     def add(self, x: Any, y: Any) -> Any:
-        """x + y of i64 or ints, folded where both are known."""
+        """x + y of i64 or ints, folded if both are known."""
         if isinstance(x, int) and isinstance(y, int):
             return x + y
         if isinstance(x, int) and x == 0:
@@ -127,7 +127,7 @@ class Code:
         return self.b.add(self.int(x), self.int(y))
 
     def mul(self, x: Any, y: Any) -> Any:
-        """x * y of i64 or ints, folded where that is possible."""
+        """x * y of i64 or ints, folded if possible."""
         if isinstance(x, int) and isinstance(y, int):
             return x * y
         for known, other in ((x, y), (y, x)):
@@ -136,7 +136,7 @@ class Code:
         return self.b.mul(self.int(x), self.int(y))
 
     def divmod(self, x: Any, by: Count) -> tuple[Any, Any]:
-        """Quotient and remainder of an i64 that is not negative by a known number."""
+        """Quotient and remainder of a non-negative i64 by a known number."""
         if by == 1:
             return x, 0
         if isinstance(x, int):
@@ -144,7 +144,7 @@ class Code:
         return self.b.udiv(x, I64(by)), self.b.urem(x, I64(by))
 
     def unravel(self, x: Any, sizes: Sequence[Count]) -> list[Any]:
-        """The index along each axis of row-major number ``x``."""
+        """The index along each axis of the row-major index ``x``."""
         found: list[Any] = []
         for size in reversed(sizes[1:]):
             x, here = self.divmod(x, size)
@@ -152,13 +152,13 @@ class Code:
         return [x, *reversed(found)] if sizes else []
 
     def least(self, x: Any, y: Any) -> Any:
-        """The lesser of two i64."""
+        """The minimum of two i64."""
         x, y = self.int(x), self.int(y)
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)
 
     @contextmanager
     def loop(self, stop: Any, start: Any = 0, step: Count = 1) -> Iterator[Any]:
-        """``for i in range(start, stop, step)``; a loop that is known to run once or never is none."""
+        """``for i in range(start, stop, step)``; emits no loop if it is known to run exactly once."""
         if isinstance(stop, int) and isinstance(start, int) and 0 < stop - start <= step:
             yield start
             return
@@ -185,7 +185,7 @@ class Code:
 
 
 def suffix(type: Any) -> str:
-    """How an intrinsic's name says its type: f32, v16f32, i64."""
+    """The type in an intrinsic's name: f32, v16f32, i64."""
     if isinstance(type, ir.VectorType):
         return f"v{type.count}{suffix(type.element)}"
     if isinstance(type, ir.IntType):

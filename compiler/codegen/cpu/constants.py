@@ -1,4 +1,4 @@
-"""literal: values that lie in the object, copied into their tensor."""
+"""The op literal: values stored in the object are copied into their tensor."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 
-_GRAIN: Final = 8192  # elements a task
+_GRAIN: Final = 8192  # elements per task
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""From a sum of products to kernels: which side is broadcast and which lies in vectors, what is packed, what is split.
+"""Chooses the kernels of a contraction: which side is broadcast, which fills vectors, what is packed, what is split.
 
-The choice depends on sizes and strides alone. A model of the time counts vector products with their waste, elements
-that must be packed or stored across, in units of one vector instruction.
+The choice depends only on sizes and strides. The time model counts vector products including their waste, and elements
+that must be packed or scattered, in units of one vector instruction.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from dslc.compiler.codegen.cpu.pack import Combine, Pack, Strided, lanes_of
 from dslc.compiler.codegen.cpu.steps import Step
 from dslc.compiler.ir.types import DType
 
-# vector instructions an element
+# vector instructions per element
 _COPIED: Final = 0.15
 _TURNED: Final = 0.6
 _PICKED: Final = 2.0
 _STORED_ACROSS: Final = 0.7
 _STORED_APART: Final = 2.0
-_ACROSS: Final = 6.0  # to add the lanes of a vector
-_SPLIT_UNITS: Final = 8  # fewer units than this: the sum is split too
-_SPLIT_WORK: Final = 1 << 16  # vector products that are worth it
-_FAR: Final = 2048  # bytes between inner indices of an unpacked side, from which on they crowd few sets of the caches
-_APART: Final = 512  # as _FAR, for a side that many rows read again
+_ACROSS: Final = 6.0  # vector instructions to add the lanes of a vector
+_SPLIT_UNITS: Final = 8  # the sum is split, too, if there are fewer units
+_SPLIT_WORK: Final = 1 << 16  # fewest vector products that are worth a split
+_FAR: Final = 2048  # bytes between inner indices of an unpacked side, from which on few cache sets hold them
+_APART: Final = 512  # like _FAR, for a side that many rows read again
 _MANY_ROWS: Final = 512
 _FAR_DEPTH: Final = 128
 _FAR_COST: Final = 1.08
-_FAR_ROWS_COST: Final = 1.5  # where that side is broadcast: a line of the cache gives a tile but few elements
+_FAR_ROWS_COST: Final = 1.5  # if that side is broadcast: a cache line then gives a tile few elements
 
 
 @dataclass(frozen=True)
 class Problem:
     """``c[batch, left, right] = sum over inner of a[batch, left, inner] * b[batch, inner, right]``; sizes at least 1.
 
-    ``a``, ``b``, ``c``: the names of the arguments. ``size``: elements of c. ``k_block``: that of the kernel;
-    ``widest``: the most vectors of a packed panel. Both decide what stays in the nearest cache.
+    ``a``, ``b``, ``c``: names of the arguments. ``size``: elements of c. ``k_block``: block size of the sum;
+    ``widest``: most vectors per packed panel. Both decide which data stays in the nearest cache.
     """
 
     dtype: DType
@@ -58,7 +58,7 @@ class Problem:
 
 
 class Scratch:
-    """Names and sizes of the scratch blocks of a node."""
+    """The names and sizes of a node's scratch blocks."""
 
     def __init__(self) -> None:
         self.bytes: list[int] = []
@@ -89,7 +89,7 @@ def lower(problem: Problem, scratch: Scratch) -> list[Step]:
 
 
 def _dot(p: Problem) -> Dot | None:
-    """The problem with vectors along what is summed, where both sides lie dense along it."""
+    """The problem as dot products, with vectors along the sum, if both sides are contiguous along it; else None."""
     batch, left, right, inner = (_merged(axes) for axes in (p.batch, p.left, p.right, p.inner))
     if not len(left) == len(right) == len(inner) == 1 or (inner[0].a, inner[0].b) != (1, 1):
         return None
@@ -98,7 +98,7 @@ def _dot(p: Problem) -> Dot | None:
 
 def _dot_time(dot: Dot) -> float:
     elements = math.prod(x.size for x in dot.batch) * dot.rows.size * dot.columns.size
-    loads = 1 / min(4, dot.rows.size) + 0.25  # vectors that a product loads
+    loads = 1 / min(4, dot.rows.size) + 0.25  # vectors loaded per product
     return elements * (-(-dot.depth // dot.vector) * max(1.0, loads) + _ACROSS)
 
 
@@ -107,7 +107,7 @@ def _swapped(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 
 
 def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
-    """Without axes of size 1, and with neighbours as one where all operands allow it; at least one axis."""
+    """Drops axes of size 1 and merges neighbours if all operands allow it; at least one axis."""
     found: list[Axis] = []
     for axis in axes:
         if axis.size == 1:
@@ -123,7 +123,7 @@ def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """The right side lies in vectors; ``panel``: packed so, 0: read where it lies."""
+    """A kernel choice whose vectors lie along the right side. ``panel``: lanes of a packed panel; 0: unpacked."""
 
     problem: Problem
     panel: int
@@ -154,7 +154,7 @@ class _Candidate:
             total *= _FAR_ROWS_COST
         written = rows * math.prod(x.size for x in p.right)
         if p.right[-1].c != 1:
-            again = 2 * -(-depth // p.k_block) - 1  # blocks of the sum read what the last has written
+            again = 2 * -(-depth // p.k_block) - 1  # each later block reads and writes the result again
             total += written * again * (_STORED_ACROSS if p.left[-1].c == 1 else _STORED_APART)
         if self.panel:
             pack = self._pack
@@ -187,12 +187,12 @@ class _Candidate:
         split = Axis(parts, first.a * size, first.b * size, p.size)
         kernel = replace(whole, batch=(split, *whole.batch), inner=(replace(first, size=size), *whole.inner[1:]))
         part = scratch.take(p.dtype, parts * p.size)
-        if self.panel:  # the panel's own depth is that of all parts
+        if self.panel:  # the panel's depth is that of all parts
             kernel = replace(kernel, panel_depth=whole.depth)
         return [*found, Step(kernel, (p.a, b, part)), Step(Combine(p.dtype, parts, p.size), (part, p.c))]
 
     def _parts(self, whole: Contraction) -> int:
-        """In how many parts the first inner axis is summed, so that there are tasks enough."""
+        """The number of parts of the first inner axis that are summed separately, for enough tasks."""
         units = whole.fewest_units
         work = self.problem.size * whole.depth // whole.vector
         if units >= _SPLIT_UNITS or work < _SPLIT_WORK or whole.depth < 64 * whole.vector:
@@ -203,7 +203,7 @@ class _Candidate:
 
 
 def _candidates(p: Problem) -> list[_Candidate]:
-    """What this problem allows with its right side in vectors."""
+    """The kernel choices for this problem with vectors along its right side."""
     vector = lanes_of(p.dtype)
     found = []
     right = _merged(p.right)
@@ -218,7 +218,8 @@ def _candidates(p: Problem) -> list[_Candidate]:
 
 
 def _split(right: Sequence[Axis], vector: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """Axes of units of their own, and those of a tile: the last, and some points of the one before if it is short."""
+    """Axes that form separate units, and those of a tile: the last, and some points of the one before if it is
+    short."""
     *outer, last = right
     fit = 4 // -(-last.size // vector)
     if not outer or fit < 2:
@@ -231,7 +232,7 @@ def _split(right: Sequence[Axis], vector: int) -> tuple[tuple[Axis, ...], tuple[
 
 
 def _strided(axes: Sequence[tuple[int, int]]) -> tuple[Strided, ...]:
-    """Without axes of size 1, neighbours as one where they can be."""
+    """Drops axes of size 1 and merges neighbours if possible."""
     found: list[Strided] = []
     for size, stride in axes:
         if size == 1:

@@ -1,15 +1,15 @@
-"""Sums of products: matrix products and convolutions as one register-blocked kernel.
+"""Contractions: matrix products and convolutions as one register-blocked kernel.
 
-``c[batch, rows, lanes] = sum over inner of a[batch, rows, inner] * b[batch, inner, lanes]``, each group being any
-number of axes with a stride for each operand. A convolution is the same thing as a matrix product: windows of a padded
-image are strides (``a[image, y + ky, x + kx]``), so nothing is unrolled in memory.
+``c[batch, rows, lanes] = sum over inner of a[batch, rows, inner] * b[batch, inner, lanes]``. Each group is any number
+of axes with a stride per operand. A convolution is a matrix product in this form: windows of a padded image are strides
+(``a[image, y + ky, x + kx]``), so no im2col copy is needed.
 
-A tile of the result stays in registers: some rows times some vectors along the last lane axis; for each inner index
-one element of ``a`` per row is broadcast and multiplied with the vectors of ``b``. An element's products are added
-with fused multiply-add in the order of the inner axes, in blocks of about ``k_block`` that are then added up, which
-keeps long sums accurate; so its bits depend neither on tiles and tasks nor on the level.
-The scheme is that of Goto and van de Geijn (2008): ``k_block`` inner indices of a panel of ``b`` stay in a near cache
-while the rows of the task pass by.
+A tile of the result stays in registers: some rows times some vectors along the last lane axis. For each inner index,
+one element of ``a`` per row is broadcast and multiplied by the vectors of ``b``. The products of an element are added
+with fused multiply-add in the order of the inner axes, in blocks of about ``k_block``. The block sums are then added,
+which keeps long sums accurate. So an element's bits depend neither on tiles and tasks nor on the level. The scheme is
+that of Goto and van de Geijn (2008): ``k_block`` inner indices of a panel of ``b`` stay in a near cache while the rows
+of the task are processed.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from dslc.compiler.codegen.cpu.code import VECTOR_BYTES, Code
 from dslc.compiler.codegen.cpu.contraction_code import Printer
 from dslc.compiler.ir.types import DType
 
-ROWS: Final = (96, 48, 24)  # rows a unit, about, each a multiple of every tile: the first that gives units enough
+ROWS: Final = (96, 48, 24)  # rows per unit, about, each a multiple of every tile: the first with enough units
 UNITS: Final = 16  # so that threads end at about the same time
-NEAR_BYTES: Final = 32 * 1024  # of a in a unit: what the nearest cache holds, if it can at all
-PANEL_BYTES: Final = 512 * 1024  # of b that a unit passes over
-GRAIN: Final = 16384  # vector products a task, at least, where there is that much
+NEAR_BYTES: Final = 32 * 1024  # of a per unit: the nearest cache holds them, if it can at all
+PANEL_BYTES: Final = 512 * 1024  # of b that a unit reads
+GRAIN: Final = 16384  # fewest vector products per task, if there are as many
 
 
 @dataclass(frozen=True)
 class Contraction:
     """The kernel ``k(a, b, c)``. Sizes are at least 1; at most two axes of ``lanes``.
 
-    Without ``panel``, b's last lane axis has stride 1. With it there is one lane axis, and b is packed: panels of
-    ``panel`` lanes, a multiple of a vector's, ``[lanes/panel, inner, panel]``; b's strides of inner axes count so.
-    ``panel_depth`` is the depth of a panel where the kernel sums a part of it only (0: all of it).
+    Without ``panel``, b's last lane axis has stride 1. With it there is one lane axis and b is packed in panels of
+    ``panel`` lanes, a multiple of a vector's: ``[lanes/panel, inner, panel]``; b's inner strides refer to that.
+    ``panel_depth``: the depth of a panel if the kernel sums only a part of it (0: all of it).
     """
 
     dtype: DType
@@ -53,7 +53,7 @@ class Contraction:
 
     @property
     def depth(self) -> int:
-        """Products an element."""
+        """Products per element."""
         return math.prod(x.size for x in self.inner)
 
     @property
@@ -62,14 +62,15 @@ class Contraction:
 
     @cached_property
     def row_blocks(self) -> tuple[int, ...]:
-        """How much of each row axis a unit takes: whole axes from the last on, a divisor of the first that is cut."""
+        """The extent of each row axis in a unit: whole axes from the last on, and a divisor of the first one that is
+        split."""
         near = next((i for i, rows in enumerate(ROWS) if rows * self.depth * self.dtype.itemsize <= NEAR_BYTES), 0)
         found = [self._row_blocks(rows) for rows in ROWS[near:]]
         return next((b for b in found if math.prod(self._grid(b)) >= UNITS), found[-1])
 
     @property
     def fewest_units(self) -> int:
-        """Units of the most rows."""
+        """The number of units with the most rows per unit."""
         return math.prod(self._grid(self._row_blocks(ROWS[0])))
 
     def _row_blocks(self, rows: int) -> tuple[int, ...]:
@@ -88,7 +89,7 @@ class Contraction:
 
     @cached_property
     def lane_block(self) -> int:
-        """How much of the last lane axis a unit takes."""
+        """The extent of the last lane axis in a unit."""
         step = self.panel or 12 * self.vector
         return max(1, PANEL_BYTES // (self.dtype.itemsize * self.depth * step)) * step
 
@@ -103,7 +104,7 @@ class Contraction:
 
     @cached_property
     def group(self) -> int:
-        """Units a task."""
+        """Units per task."""
         lanes = math.prod(x.size for x in self.lanes[:-1]) * -(
             -min(self.lane_block, self.lanes[-1].size) // self.vector
         )

@@ -1,4 +1,4 @@
-"""The code of a contraction: loops over units, and tiles of the result that stay in registers."""
+"""Emits a contraction: loops over units, and tiles of the result that stay in registers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dslc.compiler.codegen.cpu.vectors import REGISTERS, Vectors
 if TYPE_CHECKING:
     from dslc.compiler.codegen.cpu.contraction import Contraction
 
-_UNROLL: Final = 9  # inner indices in a row without a loop, at most
-_COMMON: Final = 24  # tiles of a cut axis divide this
+_UNROLL: Final = 9  # most inner indices unrolled without a loop
+_COMMON: Final = 24  # tiles of a split axis divide this
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class _Column:
 
 
 class Printer:
-    """Writes the kernel of a contraction: tiles of the result in registers."""
+    """Emits the kernel of a contraction: tiles of the result in registers."""
 
     def __init__(self, code: Code, spec: Contraction) -> None:
         self.code, self.b, self.spec = code, code.b, spec
@@ -43,7 +43,8 @@ class Printer:
         self._choose_tile(REGISTERS[code.level])
 
     def _choose_tile(self, registers: int) -> None:
-        """Vectors along the lanes and rows of a tile, of ``registers`` of which a quarter is left for operands."""
+        """Chooses the vectors along the lanes and the rows of a tile; a quarter of ``registers`` is left for
+        operands."""
         spec, v = self.spec, self.v
         budget = registers * 3 // 4
         most = max(1, math.isqrt(budget) - (0 if registers > 8 else 1))
@@ -140,7 +141,7 @@ class Printer:
     def _outer_rows(
         self, base: list[Any], place: int, row_units: list[Any], inner: Callable[[list[Any]], None]
     ) -> None:
-        """The rows of the unit along all row axes but the last; their number is that of a tensor's axes."""
+        """Loops over the unit's rows along all row axes but the last, by recursion over the axes."""
         spec = self.spec
         if place == len(spec.rows) - 1:
             inner(base)
@@ -168,7 +169,7 @@ class Printer:
         self._store(c, rows, columns, [b.load(place, typ=self.v.type) for place in sums])
 
     def _products(self, base: list[Any], rows: list[_Row], columns: list[_Column], count: Any, sums: list[Any]) -> None:
-        """The innermost axes without loops while they are short; the innermost loop some times unrolled."""
+        """Unrolls the innermost axes completely while they are short, and the innermost loop several times."""
         spec, code = self.spec, self.code
         sizes = [count, *(x.size for x in spec.inner[1:])]
         flat = len(sizes)
@@ -211,7 +212,7 @@ class Printer:
     def _step(
         self, a: Any, w: Any, da: int, db: int, rows: list[_Row], columns: list[_Column], sums: list[Any]
     ) -> None:
-        """One inner index of a tile."""
+        """Adds the products of one inner index to a tile."""
         v, b, packed = self.v, self.b, bool(self.spec.panel)
         vectors = [v.load(w, db + column.b, None if packed else column.count) for column in columns]
         number = 0
@@ -223,7 +224,7 @@ class Printer:
                 number += 1
 
     def _runs(self, rows: list[_Row]) -> Iterator[range]:
-        """Rows that lie one behind the other in c, at most a vector of them."""
+        """Runs of rows that are adjacent in c, at most a vector of them."""
         start = 0
         for i in range(1, len(rows) + 1):
             if i == len(rows) or i - start == self.v.lanes or rows[i].c != rows[i - 1].c + 1:

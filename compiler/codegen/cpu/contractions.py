@@ -1,4 +1,4 @@
-"""Nodes that are sums of products, as kernels: matmul, conv, conv_dgrad and conv_wgrad."""
+"""Lowers contractions to kernels: matmul, conv, conv_dgrad and conv_wgrad."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _(spec: Spec) -> int:
 
 
 def launches(node: Node) -> list[Launch] | None:
-    """The launches of a node of known sizes, in order; None where ``steps_of`` has none."""
+    """The launches of a node with known sizes, in order; None if ``steps_of`` has none."""
     found = steps_of(node)
     if found is None:
         return None
@@ -55,13 +55,13 @@ def launches(node: Node) -> list[Launch] | None:
     arguments |= {f"tmp{i}": Scratch(i, size) for i, size in enumerate(found.scratch)}
     made = []
     for step in found.steps:
-        *reads, target = (arguments[name] for name in step.args)  # every kernel writes its last argument alone
+        *reads, target = (arguments[name] for name in step.args)  # every kernel writes only its last argument
         made.append(Launch(step.kernel, tuple(reads), (target,)))
     return made
 
 
 def steps_of(node: Node) -> Steps | None:
-    """The kernels of a node of known sizes, f32 or f64; None where it is another op, or has no kernels here."""
+    """The kernels of a node with known sizes, f32 or f64; None for other ops, or if no kernel exists."""
     make = _STEPS.get(node.op.name)
     if make is None or node.types[0].dtype not in _DTYPES:
         return None

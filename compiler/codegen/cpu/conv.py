@@ -1,8 +1,9 @@
-"""Convolutions and their gradients as sums of products over strides, over any number of spatial axes.
+"""Convolutions and their gradients as strided contractions, over any number of spatial axes.
 
-The side that windows slide over is copied once with its border of zeros (where there is padding); then an input
-element's place is a sum of what the window and the place in the window contribute, so no windows are unrolled. With a
-stride s, the gradient in the input falls apart into s residue classes an axis, each a convolution with every s-th tap.
+The side that windows slide over is copied once with a border of zeros if there is padding. Then the address of an input
+element is the sum of a term of the window and one of the position in the window, so no im2col copy is needed. With
+stride s, the gradient of the input splits into s residue classes per axis, each a convolution with every s-th kernel
+position.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from dslc.compiler.codegen.cpu.pack import Fill, Interleave, Pad
 from dslc.compiler.codegen.cpu.steps import Step, Steps
 from dslc.compiler.ir.types import DType
 
-MAX_CLASSES: Final = 16  # kernels that the gradient in the input may become
+MAX_CLASSES: Final = 16  # most kernels that the gradient of the input may become
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Along one spatial axis: elements of the input, places of the window, its geometry, and count of windows."""
+    """One spatial axis: size of the input, kernel size, stride, padding, dilation; ``count``: number of windows."""
 
     size: int
     k: int
@@ -55,12 +56,12 @@ class Conv:
 
     @property
     def pixels(self) -> int:
-        """Of x, a channel."""
+        """Pixels of x per channel."""
         return math.prod(w.size for w in self.space)
 
     @property
     def windows(self) -> int:
-        """Pixels of y, a channel."""
+        """Pixels of y per channel."""
         return math.prod(w.count for w in self.space)
 
     def forward(self) -> Steps:
@@ -86,7 +87,7 @@ class Conv:
         return Steps((*before, *lower(problem, scratch)), tuple(scratch.bytes))
 
     def weight_gradient(self) -> Steps:
-        """in0: x, in1: dy (as y), out0: dw (as w)."""
+        """in0: x, in1: dy (shaped as y), out0: dw (as w)."""
         scratch = Scratch()
         source, before, plane, lines = self._padded_input(scratch)
         out_lines, taps = _strides([w.count for w in self.space]), _strides([w.k for w in self.space])
@@ -108,7 +109,7 @@ class Conv:
         return Steps((*before, *lower(problem, scratch)), tuple(scratch.bytes))
 
     def input_gradient(self) -> Steps | None:
-        """in0: dy (as y), in1: w, out0: dx (as x). None where it would take more than MAX_CLASSES kernels."""
+        """in0: dy (shaped as y), in1: w, out0: dx (as x). None if it would take more than MAX_CLASSES kernels."""
         classes = [_classes(w) for w in self.space]
         met = list(product(*([c for c in axis if c.taps] for axis in classes)))
         if len(met) > MAX_CLASSES:
@@ -141,7 +142,7 @@ class Conv:
         return Steps(tuple(steps), tuple(scratch.bytes))
 
     def _class(self, here: Sequence[_Class], source: str, low: Sequence[int], padded: Sequence[int]) -> Problem:
-        """The pixels of x of one residue along each axis, where they lie in x."""
+        """The contraction for the pixels of x with one residue along each axis, stored at their place in x."""
         lines, plane = _strides(padded), math.prod(padded)
         to, taps = _strides([w.size for w in self.space]), _strides([w.k for w in self.space])
         axes = list(zip(here, self.space, lines, to, taps))
@@ -167,7 +168,7 @@ class Conv:
         )
 
     def _padded_input(self, scratch: Scratch) -> tuple[str, list[Step], int, list[int]]:
-        """x with its border: its name, the step that makes it, elements a channel, strides of its spatial axes."""
+        """x with its border: its name, the step that makes it, elements per channel, strides of its spatial axes."""
         pad = tuple(w.pad for w in self.space)
         kernel = Pad(self.dtype, self.batch * self.groups * self.channels, tuple(w.size for w in self.space), pad, pad)
         lines, plane = _strides(kernel.padded), math.prod(kernel.padded)
@@ -179,8 +180,8 @@ class Conv:
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """Elements ``residue + stride*i`` of x along an axis, i < ``count``. They take part in ``taps`` places of windows:
-    place ``first + step*t`` of window ``start + i - back*t``."""
+    """Elements ``residue + stride*i`` of x along an axis, i < ``count``. Each takes part in ``taps`` windows: it is at
+    kernel position ``first + step*t`` of window ``start + i - back*t``."""
 
     residue: int
     count: int
@@ -192,7 +193,8 @@ class _Class:
 
     @property
     def least(self) -> int:
-        """The least window that is met, which may be none of y's; ``most`` likewise."""
+        """The smallest index of a window that an element takes part in, possibly outside of y; ``most`` is the
+        largest."""
         return self.start - self.back * (self.taps - 1)
 
     @property
@@ -201,7 +203,7 @@ class _Class:
 
 
 def _classes(w: Window) -> list[_Class]:
-    """All residues along one axis that some element has."""
+    """The classes of all residues along one axis that an element has."""
     common = math.gcd(w.stride, w.dilation)
     step = w.stride // common
     found = []
@@ -217,7 +219,7 @@ def _classes(w: Window) -> list[_Class]:
 
 
 def _placed(p: Problem, lines: Sequence[int], pixels: int, batch: int, channels: int, name: str) -> Problem:
-    """The class with its result dense, [batch, groups, channels, *count], in scratch memory of that name."""
+    """The class with a dense result, [batch, groups, channels, *count], in scratch memory of that name."""
     [groups], [image, *axes], [channel] = p.batch, p.left, p.right
     return replace(
         p,
@@ -234,5 +236,5 @@ def _placed(p: Problem, lines: Sequence[int], pixels: int, batch: int, channels:
 
 
 def _strides(sizes: Sequence[int]) -> list[int]:
-    """Of a dense tensor."""
+    """The strides of a dense tensor."""
     return [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]

@@ -1,10 +1,11 @@
-"""Convolutions on images: the product, and its gradients in the input and in the weight.
+"""Convolutions on images, and their gradients of the input and the weight.
 
-The product and the gradient in the input are one kernel with other strides: weights times panels of pixels, which are
-packed tap by tap from the image itself. A task is a panel of an image; k runs over taps, then channels.
+The convolution and the gradient of the input are one kernel with different strides: weights times panels of pixels,
+which are packed from the image by kernel position. A task is one panel of an image; k runs over kernel positions, then
+channels.
 
-The gradient in the weight keeps a vector of partial sums for each weight of a task over all images, pixels side by
-side in its lanes, and adds the lanes up at the end. All orders depend on shapes alone.
+The gradient of the weight keeps a vector of partial sums per weight of a task over all images, with neighbouring pixels
+in its lanes, and finally adds the lanes. All orders depend only on shapes.
 """
 
 from __future__ import annotations
@@ -25,16 +26,17 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, int_tuple
 
 MAX_PANEL: Final = 2 << 20  # bytes on a thread's stack
-_CHUNK: Final = 1024  # pixels that a gradient of the weight packs at a time
-_WEIGHTS: Final = 24  # weights of one output channel in a task, at most
-_CHANNELS: Final = 64  # output channels of a task
-#: Tiles of the weight's gradient: output channels by weights.
+_CHUNK: Final = 1024  # pixels that a weight gradient packs at a time
+_WEIGHTS: Final = 24  # most weights of one output channel per task
+_CHANNELS: Final = 64  # output channels per task
+#: Tiles of the weight gradient: output channels by weights.
 _TILES: Final = {"x86_64_v4": (6, 4), "x86_64_v3": (3, 2), "armv8_2": (3, 2)}
 
 
 @dataclass(frozen=True, slots=True)
 class Correlate:
-    """out[b, g*rows + r, pixel] = sum over taps and channels of weight * image[b, g*channels + c, meets(pixel, tap)].
+    """out[b, g*rows + r, pixel] = sum over kernel positions (taps) and channels of weight * image[b, g*channels + c,
+    meets(pixel, tap)].
 
     ``weight``: strides of the weight over (group, row, tap, channel).
     """
@@ -65,12 +67,12 @@ class WeightGradient:
 
     @property
     def weights(self) -> int:
-        """Of one output channel."""
+        """Weights per output channel."""
         return self.channels * self.window.taps
 
     @property
     def block(self) -> int:
-        """Weights of a task."""
+        """Weights per task."""
         return min(_WEIGHTS, max(4, -(-self.weights // 16)), self.weights)
 
     @property
@@ -181,7 +183,8 @@ class _WeightPrinter:
         return self.b.load(self.code.at(pointer, offset, self.element), typ=self.type, align=align)
 
     def _pack(self, image: Any, first: Any, weights: Any, start: Any) -> None:
-        """What each weight of the task meets, pixel by pixel; weights that are missing keep old, unused numbers."""
+        """Packs the pixels that each weight of the task multiplies; missing weights keep old values, which are not
+        used."""
         code, spec = self.code, self.spec
         with code.loop(weights) as n:
             channel, tap = code.divmod(code.add(first, n), spec.window.taps)
@@ -195,7 +198,7 @@ class _WeightPrinter:
         high, width = _TILES[code.level]
         last = spec.rows % self.rows if spec.rows > self.rows else 0
         sizes = [self.rows] if not last else [self.rows, last]
-        for size in sizes:  # both are known, so that tiles have known sizes
+        for size in sizes:  # both are known when the kernel is emitted, so tiles have fixed sizes
             if len(sizes) == 1:
                 self._block(dy, start, size, high, width)
                 continue
@@ -264,14 +267,14 @@ class _WeightPrinter:
 
 
 def _cuts(total: int, size: int) -> list[tuple[tuple[int, int], int]]:
-    """``total`` in pieces of ``size`` and a last, smaller one: ((start, how many in all), size of a piece)."""
+    """Splits ``total`` into pieces of ``size`` and a smaller rest: ((start, total length), size of a piece)."""
     whole = total - total % size
     found = [((0, whole), size)] if whole else []
     return found + ([((whole, total - whole), total - whole)] if total - whole else [])
 
 
 def paired(values: tuple[int, ...], fill: int) -> Pair:
-    """Two numbers, one for each axis of an image; an image of one axis has one row."""
+    """Two numbers, one per axis of an image; an image with one axis has one row."""
     return (fill, values[0]) if len(values) == 1 else (values[0], values[1])
 
 
@@ -285,7 +288,7 @@ def _window(node: Node, image: tuple[int, ...], out: tuple[int, ...], kernel: tu
 
 
 def _fits(node: Node) -> bool:
-    """Images of one or two axes, none empty, whose elements i32 counts."""
+    """Whether the images have one or two axes, none is empty, and i32 can index their elements."""
     types = (*node.input_types, *node.types)
     return all(t.rank in (3, 4) and 0 < t.bytes < 1 << 31 for t in types)
 

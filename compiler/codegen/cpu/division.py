@@ -1,8 +1,8 @@
-"""Division rounded down, and its rest, as numpy's floor_divide and remainder.
+"""Floored division and remainder, like numpy's floor_divide and remainder.
 
-The rest of floats is exact, like C's fmod: while it is not below |y|, a multiple of y times a power of two is taken
-off, with a quotient of a significand's bits, so that every subtraction is exact. Mostly once; more often where the
-quotient has more bits than a significand.
+The float remainder is exact, like C's fmod. While it is at least |y|, a multiple of y times a power of two is
+subtracted; its quotient fits a significand, so every subtraction is exact. One step usually suffices; more are needed
+if the quotient has more bits than a significand.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def floats(f: Functions, x: Any, y: Any, rest: bool) -> Any:
-    """``mod`` where ``rest``, else ``floordiv``, of float lanes."""
+    """``mod`` if ``rest``, else ``floordiv``, of float lanes."""
     b, zero = f.b, f.const(0.0)
     left = _fmod(f, x, y)
     some = b.fcmp_ordered("!=", left, zero)
@@ -41,7 +41,7 @@ def floats(f: Functions, x: Any, y: Any, rest: bool) -> Any:
 
 
 def _fmod(f: Functions, x: Any, y: Any) -> Any:
-    """x - trunc(x/y)*y, exactly, of the sign of x; nan where x is infinite, y is 0 or either is nan."""
+    """x - trunc(x/y)*y, exactly, with the sign of x; nan if x is infinite, y is 0 or either is nan."""
     code, b = f.code, f.b
     size, by, zero, inf = f.unary("fabs", x), f.unary("fabs", y), f.const(0.0), f.const(math.inf)
     known = b.and_(b.fcmp_ordered("<", size, inf), b.fcmp_ordered(">", by, zero))
@@ -66,13 +66,13 @@ def _fmod(f: Functions, x: Any, y: Any) -> Any:
 
 
 def _taken(f: Functions, left: Any, by: Any) -> Any:
-    """``left`` less a multiple of ``by``, at least 0 and below ``by`` times a power of two."""
+    """``left`` minus a multiple of ``by``; at least 0 and below ``by`` times a power of two."""
     b = f.b
     apart = b.fsub(f.split(left)[0], f.split(by)[0])
     more = b.fsub(apart, f.const(float(f.significand - 3)))
     more = b.select(b.fcmp_ordered(">", more, f.const(0.0)), more, f.const(0.0))
     power = b.fptosi(more, f.int_type)
-    # in four steps, as the power may be greater than any number
+    # in four steps, as the power may exceed the dtype's range
     part = b.ashr(power, f.const(2, f.int_type))
     step, last = f.power_of_two(part), f.power_of_two(b.sub(power, b.mul(part, f.const(3, f.int_type))))
     scaled = b.fmul(b.fmul(b.fmul(b.fmul(by, step), step), step), last)
@@ -82,7 +82,7 @@ def _taken(f: Functions, left: Any, by: Any) -> Any:
 
 
 def integers(values: Values, x: Reg, y: Reg, rest: bool) -> Any:
-    """The same of integers: 0 where y is 0; the least integer by -1 is itself, as its negative is."""
+    """The same for integers: 0 if y is 0; the smallest integer divided by -1 wraps to itself."""
     b, dtype = values.b, x.dtype
     zero, one = (values.const(n, dtype).value for n in (0, 1))
     none = b.icmp_unsigned("==", y.value, zero)

@@ -1,8 +1,8 @@
-"""Products of few rows with rows: both sides lie dense along what is summed, so vectors run along it.
+"""Products of few rows with rows: both sides are contiguous along the sum, so vectors run along it.
 
-For one row times a weight ``[out, in]`` packing would cost more than the product. Each element keeps a vector of
-partial sums; at the end vectors are transposed in registers and added lane by lane, first to last. The order depends
-on the depth alone, so bits depend neither on tiles and tasks nor on the level.
+For one row times a weight ``[out, in]``, packing would cost more than the product. Each element keeps a vector of
+partial sums. Finally the vectors are transposed in registers and their lanes added, first to last. The order depends
+only on the depth, so bits depend neither on tiles and tasks nor on the level.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dslc.compiler.codegen.cpu.code import I64, VECTOR_BYTES, Code
 from dslc.compiler.codegen.cpu.vectors import Vectors
 from dslc.compiler.ir.types import DType
 
-_BLOCK: Final = 64  # columns a unit: a multiple of every tile
-_GRAIN: Final = 8192  # vector products a task, at least, where there is that much
+_BLOCK: Final = 64  # columns per unit: a multiple of every tile
+_GRAIN: Final = 8192  # fewest vector products per task, if there are as many
 #: Accumulators of a tile: a power of two that leaves registers for operands.
 _TILE: Final = {"x86_64_v4": 16, "x86_64_v3": 4, "armv8_2": 4}
 
@@ -26,7 +26,7 @@ _TILE: Final = {"x86_64_v4": 16, "x86_64_v3": 4, "armv8_2": 4}
 class Dot:
     """``k(a, b, c)``: ``c[batch, row, column] = sum over k < depth of a[batch, row, k] * b[batch, column, k]``.
 
-    k has stride 1 in both; strides of the axes as in a Contraction, ``starts`` its first elements.
+    k has stride 1 in both; the axes' strides are as in a Contraction; ``starts`` are the operands' first elements.
     """
 
     dtype: DType
@@ -47,7 +47,7 @@ class Dot:
 
     @property
     def group(self) -> int:
-        """Units a task."""
+        """Units per task."""
         unit = self.rows.size * min(_BLOCK, self.columns.size) * -(-self.depth // self.vector)
         return max(1, _GRAIN // unit)
 
@@ -56,7 +56,7 @@ class Dot:
         return -(-math.prod(self.grid) // self.group)
 
     def emit(self, code: Code) -> None:
-        """The body: tiles of rows and columns."""
+        """Emits tiles of rows and columns."""
         v = Vectors(code, self.dtype)
         pointers = [code.argument(i) for i in range(3)]
         size = self.columns.size

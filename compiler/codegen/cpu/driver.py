@@ -1,19 +1,19 @@
 """``dslc_run2``: one call that runs a list of kernels with all threads of a team, each thread with its own call.
 
 ``void dslc_run2(command* commands, i64 count, shared* shared, i64 base, i64 lane, i64 lanes)``. A command is {kernel,
-args, tasks, waits}, 32 bytes; ``waits`` is not 0 where all tasks of the commands before it must be done first.
+args, tasks, waits}, 32 bytes; ``waits`` is not 0 if all tasks of earlier commands must be done first.
 
-Threads claim tasks, so that one whose processor is busy with something else delays the others by the task that it
-holds and no more. Each lane begins with the tasks that fall to it when they are dealt out evenly, which are mostly the
-same in each run and so find its caches warm, then takes from what is left of the others' (work stealing, Blumofe and
-Leiserson 1999). No result depends on who runs a task.
+Threads claim tasks, so a thread whose processor is busy delays the others by at most the task that it holds. Each lane
+(thread) starts with its share of an even distribution, which is mostly the same in each run and so finds warm caches.
+Then it takes tasks left in the others' shares (work stealing, Blumofe and Leiserson 1999). No result depends on which
+thread runs a task.
 
-``shared`` is {i64 done, void (*yield)()}, and from byte 64 on, a cache line each, what every lane's share stands at:
-``begin << 16 | claims``. ``done`` counts the tasks that were ever finished. ``begin`` names a command: how many tasks
-came before it, ``base`` of them in earlier runs. A share of an older command counts as one of no claims; one of a newer
-command says that all before it is claimed. So a lane may come late to a run, or after its end, and finds nothing to do.
-Lane 0 returns when all is done, the others when all is claimed. A waiting thread spins for a while, then gives its
-processor away in between.
+``shared`` is {i64 done, void (*yield)()} and, from byte 64 on, one cache line per lane with the state of its share:
+``begin << 16 | claims``. ``done`` counts all tasks ever finished. ``begin`` identifies a command: the number of tasks
+before it, ``base`` of them in earlier runs. A state of an older command counts as no claims; a state of a newer command
+means that all earlier tasks are claimed. So a lane may join a run late, or after its end, and finds nothing to do. Lane
+0 returns when all tasks are done, the others when all are claimed. A waiting thread spins for a while, then also yields
+its processor.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from llvmlite import ir
 from dslc.compiler.codegen.cpu.code import I32, I64, POINTER, VOID
 from dslc.compiler.codegen.cpu.memory import add_memory_functions
 
-SYMBOL: Final = "dslc_run2"  # another number when the interface changes
-_WORDS: Final = 4  # of a command
-_LINE: Final = 64  # bytes that no two lanes write at a time
+SYMBOL: Final = "dslc_run2"  # changes its number when the interface changes
+_WORDS: Final = 4  # 64-bit words of a command
+_LINE: Final = 64  # bytes of a cache line, so that no two lanes write one line
 _CLAIM_BITS: Final = 16
 _MOST_CLAIMS: Final = 15  # a share has at most about 2**15 claims, each of one task or more
 _SPINS: Final = 1000
@@ -49,7 +49,7 @@ class _Driver:
         self.function = ir.Function(self.module, type, SYMBOL)
         self.commands, self.count, self.shared, self.base, self.lane, self.lanes = self.function.args
         self.b: Any = ir.IRBuilder(self.function.append_basic_block("entry"))
-        # what lives across loops; LLVM keeps it in registers
+        # lives across loops; LLVM keeps it in registers
         self.begin = self._local("begin")
 
     def text(self) -> str:
@@ -101,12 +101,12 @@ class _Driver:
         b.position_at_end(past)
 
     def _dealt(self, tasks: Any, lane: Any) -> Any:
-        """The first task of a lane's share; lane 0 has the only one of a single task."""
+        """The first task of a lane's share; a single task belongs to lane 0."""
         b = self.b
         return b.udiv(b.add(b.mul(tasks, lane), b.sub(self.lanes, I64(1))), self.lanes)
 
     def _wait(self) -> None:
-        """Until all tasks before ``begin`` are done."""
+        """Waits until all tasks before ``begin`` are done."""
         b = self.b
         begin = b.load(self.begin, typ=I64)
         before = b.block
@@ -136,7 +136,7 @@ class _Driver:
 
     @contextmanager
     def _commands(self) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """The body for each command: kernel, args, tasks, waits."""
+        """Loops over the commands and yields kernel, args, tasks, waits."""
         with self._loop(self.count) as index:
             b = self.b
             command = b.gep(self.commands, [b.mul(index, I64(_WORDS))], source_etype=I64)
@@ -165,6 +165,6 @@ class _Driver:
         return place
 
     def _call(self, pointer: Any, types: list[Any], args: list[Any]) -> None:
-        """Calls a function by its address."""
+        """Calls the function at an address."""
         typed = ir.FunctionType(VOID, types).as_pointer()
         self.b.call(self.b.inttoptr(self.b.ptrtoint(pointer, I64), typed), args)

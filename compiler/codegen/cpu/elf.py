@@ -1,12 +1,12 @@
-"""Objects of single kernels put together into one, as ``ld -r`` would, but with code and constants in one section.
+"""Merges the objects of single kernels into one, like ``ld -r``, but with code and constants in one section.
 
-Whoever loads an object may put its sections anywhere, and in a process that has mapped much (a GPU's driver does) so
-far apart that code no longer reaches its constants by 32 bits. Within a section it always does: on x86-64 all places
-are known here, and no relocation is left.
+A loader may place an object's sections anywhere. In a process that has mapped much memory (as a GPU's driver does),
+they may be too far apart for 32-bit references from code to constants. References within one section always fit: on
+x86-64 all addresses are known here, and no relocation is left.
 
-Kernels are compiled, and kept, one by one; an artifact holds one object a level, which loads in one piece. What LLVM
-writes for a kernel is narrow: code, constants, relocations that add; whatever else turned up would be refused here.
-Layout and constants: System V ABI, chapter 4, https://gabi.xinuos.com.
+Kernels are compiled and cached one by one; an artifact holds one object per level, which loads as one piece. LLVM emits
+few things for a kernel: code, constants, relocations with addends. Anything else is refused here. Layout and constants:
+System V ABI, chapter 4, https://gabi.xinuos.com.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ _HEADER: Final = struct.Struct("<16sHHIQQQIHHHHHH")
 _SECTION: Final = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL: Final = struct.Struct("<IBBHQQ")
 _RELA: Final = struct.Struct("<QQq")
-_WORD: Final = 8  # bytes, and what tables are aligned to
+_WORD: Final = 8  # bytes; also the alignment of tables
 _IDENT: Final = b"\x7fELF\x02\x01\x01" + bytes(9)  # 64 bits, little endian
-_REL: Final = 1  # type of file
-_NULL, _PROGBITS, _SYMTAB, _STRTAB, _RELOCATIONS = range(5)  # types of sections
-_INFO_LINK: Final = 0x40  # sh_info is the number of a section
+_REL: Final = 1  # file type
+_NULL, _PROGBITS, _SYMTAB, _STRTAB, _RELOCATIONS = range(5)  # section types
+_INFO_LINK: Final = 0x40  # sh_info is a section index
 _WRITABLE: Final = 1
 _ALLOC: Final = 2
 _UNDEFINED: Final = 0
 _LOCAL: Final = 0  # binding
-_OF_SECTION, _OF_FILE = 3, 4  # types of symbols
+_OF_SECTION, _OF_FILE = 3, 4  # symbol types
 _EXECUTABLE: Final = 4
 _TEXT: Final = ".text"  # the one section
 _X86_64: Final = 62  # machine
-_RELATIVE: Final = (2, 4)  # R_X86_64_PC32 and R_X86_64_PLT32: 32 bits from their own place on
-_STACK: Final = ".note.GNU-stack"  # says that no stack need be executable
-_UNWIND: Final = ".eh_frame"  # how to unwind through code; nothing here throws
-_RESERVED: Final = 0xFF00  # section numbers from here on are none
+_RELATIVE: Final = (2, 4)  # R_X86_64_PC32 and R_X86_64_PLT32: 32 bits, relative to their own address
+_STACK: Final = ".note.GNU-stack"  # declares that the stack need not be executable
+_UNWIND: Final = ".eh_frame"  # unwind tables; nothing here throws
+_RESERVED: Final = 0xFF00  # section indices from here on are reserved
 
 
 class _Header(NamedTuple):
@@ -63,7 +63,7 @@ class _Symbol(NamedTuple):
 
 @dataclass
 class _Section:
-    """A section of the result. ``rela``: offset, type, symbol (its name, or a section), addend."""
+    """A section of the result. ``rela``: offset, type, symbol (its name or a section's), addend."""
 
     flags: int
     entry: int
@@ -73,7 +73,7 @@ class _Section:
 
 
 def merge(objects: Sequence[bytes]) -> bytes:
-    """One relocatable object with all global symbols, in the order of the objects. They are of one machine."""
+    """One relocatable object with all global symbols, in the order of the objects, which must be for one machine."""
     merged = _Merged()
     for data in objects:
         merged.add(_Object(data))
@@ -81,7 +81,7 @@ def merge(objects: Sequence[bytes]) -> bytes:
 
 
 class _Object:
-    """A relocatable object, read."""
+    """A parsed relocatable object."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -134,7 +134,7 @@ class _Merged:
                 self.sections[_TEXT].rela += self._relocations(source, header, bases)
 
     def _append(self, name: str, header: _Header, data: bytes) -> int:
-        """Where the data of a section now begins."""
+        """Appends a section's data; returns its new start."""
         assert header.type == _PROGBITS, f"a section {name} of type {header.type}"
         assert not header.flags & _WRITABLE, f"a section {name} that may be written"
         section = self.sections.setdefault(_TEXT, _Section(_ALLOC | _EXECUTABLE, 0))
@@ -150,13 +150,13 @@ class _Merged:
         for offset, info, addend in _RELA.iter_unpack(source.content(header)):
             number, kind = info >> 32, info & 0xFFFFFFFF
             symbol, name = source.symbols[number], source.symbol_names[number]
-            if symbol.info >> 4 == _LOCAL:  # becomes: so far behind the start of its section
+            if symbol.info >> 4 == _LOCAL:  # refer to the section plus an offset instead
                 assert 0 < symbol.section < _RESERVED, f"a local symbol {name} without a section"
                 name, addend = _TEXT, addend + bases[symbol.section] + symbol.value
             yield offset + bases[header.info], kind, name, addend
 
     def _resolve(self) -> None:
-        """Writes the distances that are known: from code to what lies in the same section."""
+        """Resolves references from code to symbols in the same section."""
         text, left = self.sections[_TEXT], []
         for offset, kind, name, addend in text.rela:
             place = 0 if name == _TEXT else self.defined[name][1] if name in self.defined else None
@@ -173,7 +173,7 @@ class _Merged:
         strings = _Strings()
         contents = sorted(self.sections)
         numbers = {name: 1 + i for i, name in enumerate(contents)}
-        places = {name: 1 + i for i, name in enumerate(contents)}  # symbol of each section, then the globals
+        places = {name: 1 + i for i, name in enumerate(contents)}  # symbol indices: one symbol per section, then the globals
         symbols = [_SYMBOL.pack(*[0] * 6)]
         symbols += [_SYMBOL.pack(0, _OF_SECTION, 0, numbers[name], 0, 0) for name in contents]
         first_global = len(symbols)
@@ -206,7 +206,7 @@ class _Merged:
 
 
 class _Strings:
-    """A table of names; each is found by its offset."""
+    """A string table; names are referenced by offset."""
 
     def __init__(self) -> None:
         self.data = bytearray(1)
@@ -218,7 +218,7 @@ class _Strings:
 
 
 def _written(machine: tuple[int, int], rows: list[tuple[str, _Header, bytes]], strings: _Strings) -> bytes:
-    """The file: header, the sections' contents, the table of sections. The strings are its last section."""
+    """The file: header, the sections' contents, the section table. The string table is the last section."""
     named = [(strings.add(name), header, data) for name, header, data in rows]
     named.append((strings.add(".strtab"), _Header(0, _STRTAB, 0, 0, 0, 0, 0, 0, 1, 0), b""))
     out = bytearray(_HEADER.size)

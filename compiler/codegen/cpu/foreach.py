@@ -1,7 +1,7 @@
-"""One region run for each of many groups of arguments of different sizes: a multi-tensor launch.
+"""Multi-tensor launch: runs one region for each of many groups of arguments with different sizes.
 
-The steps of an optimizer for all small parameters are one kernel whose tasks are chunks of all tensors (the
-multi-tensor apply of PyTorch and Apex), instead of a launch each.
+The updates of all small parameters are one kernel whose tasks are chunks of all tensors (the multi-tensor apply of
+PyTorch and Apex), instead of a launch each.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from dslc.compiler.codegen.updates import multi, region
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ops.multi_update import member, parted
 
-_CHUNK: Final = 8192  # elements a task, at most
+_CHUNK: Final = 8192  # most elements per task
 
 
 @dataclass(frozen=True)
 class Foreach:
-    """``region``, of one outer axis and no inner one, for each of ``sizes`` as the length of that axis.
+    """Runs ``region``, of one outer axis and no inner one, for each of ``sizes`` as the length of that axis.
 
-    The region's inputs that lie along the axis come before those of no stride, and so its outputs. Arguments: the
-    former inputs of each size, the inputs for all; the former outputs of each size, the outputs for all, which have an
-    element for each size.
+    The region's inputs along the axis come before those without a stride; the same holds for outputs. Arguments: the
+    inputs of each size, then the shared inputs; the outputs of each size, then the shared outputs, which have one
+    element per size.
     """
 
     region: Region
@@ -46,7 +46,7 @@ class Foreach:
         return sum(self._chunks)
 
     def emit(self, code: Code) -> None:
-        """Task by task; what is left of a size at its end is done element by element."""
+        """Processes task by task; the rest of each size goes element by element."""
         with code.loop(code.last, code.first) as task:
             number, chunk, size = self._group(code, task)
             printer = Printer(code, self.region, self._pointers(code, number))
@@ -60,7 +60,7 @@ class Foreach:
                 Row(printer, [at], 1, 1).run()
 
     def _group(self, code: Code, task: Any) -> tuple[Any, Any, Any]:
-        """The number of a task's group, of its chunk in it, and the group's size."""
+        """The index of a task's group, the task's chunk in it, and the group's size."""
         b = code.b
         number, chunk, size = code.int(0), task, code.int(self.sizes[0])
         for group, begin in enumerate(accumulate(self._chunks[:-1]), 1):
@@ -71,7 +71,7 @@ class Foreach:
         return number, chunk, size
 
     def _pointers(self, code: Code, number: Any) -> list[Any]:
-        """Of the region's inputs and outputs for a group."""
+        """Pointers to the region's inputs and outputs for a group."""
         pointers, place = [], 0
         for outputs, arguments in enumerate((self.region.inputs, self.region.outputs)):
             own = sum(map(_along, arguments))
@@ -101,12 +101,12 @@ def _(spec: Foreach) -> int:
 
 
 def together(node: Node) -> list[Launch]:
-    """A ``multi_update``: the flags are cleared, then one launch takes all steps."""
+    """Lowers a ``multi_update``: clears the flags, then runs all updates in one launch."""
     clear, *steps = multi(node)
     op, each = member(node.attrs)
     _, grads, scalars = parted(node.inputs, op)
     sizes = tuple(math.prod(grad.type.ints) for grad in grads)
-    shape = (max(2, *sizes),)  # of one element would be of no axis
+    shape = (max(2, *sizes),)  # an axis of one element would be dropped
     template = region(op.name, each, node.types[0].dtype, shape, op.slots)
     reads = [v for step in steps for v in step.reads[:-2]]
     writes = [v for step in steps for v in step.writes[:-1]]

@@ -1,8 +1,8 @@
-"""Elements by computed indices: gather and scatter_add, of single elements or of whole rows.
+"""Gather and scatter_add by computed indices, of single elements or whole rows.
 
-An index that does not exist reads and writes nothing. The entrance refuses such data; where a model computes one, the
-result is nan, so that it does not go unseen: what a gather would read, the whole line that a scatter would add to.
-Dtypes without nan get zeros, and nothing added.
+An index that does not exist reads and writes nothing. Invalid input data was already refused. If the model itself
+computes such an index, the result is nan, which exposes it: the element of a gather, or the whole line that a scatter
+would add to. Dtypes without nan get zeros, and nothing is added.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
 
-_GRAIN: Final = 16384  # elements a task, about
+_GRAIN: Final = 16384  # elements per task, about
 
 
 @dataclass(frozen=True)
 class Table:
-    """Where indices lead: the table is ``[outer, count, inner]``, what they pick or place ``[outer, length, inner]``.
+    """The shapes of a gather or scatter: the table is ``[outer, count, inner]``; gathered or scattered elements are
+    ``[outer, length, inner]``.
 
-    ``rows``: one index stands for a row of ``inner`` elements, and ``ids`` is ``[outer, length]``; else each element
-    has its own.
+    ``rows``: one index selects a row of ``inner`` elements, and ``ids`` is ``[outer, length]``; else each element has
+    its own index.
     """
 
     dtype: DType
@@ -42,7 +43,7 @@ class Table:
     rows: bool
 
     def find(self, code: Code, ids: Any, outer: Any, number: Any) -> tuple[Any, Any]:
-        """Whether id ``number`` exists, and where the table has the first element of the row that it means."""
+        """Whether id ``number`` is valid, and the table index of the first element of the row that it selects."""
         one = Values(code, 1)
         found = one.convert(one.load(ids, number, 0, self.ids), DType.I64).value
         known = code.b.icmp_unsigned("<", found, I64(self.count))
@@ -50,7 +51,7 @@ class Table:
 
     @property
     def nothing(self) -> Any:
-        """nan, or 0 where there is none."""
+        """The value for an invalid id: nan, or 0 if the dtype has no nan."""
         return memory_type(self.dtype)(math.nan if self.dtype.is_float else 0)
 
 
@@ -62,7 +63,7 @@ class Gather:
 
     @property
     def group(self) -> int:
-        """Rows a task."""
+        """Rows per task."""
         return max(1, _GRAIN // max(1, self.table.inner))
 
     @property
@@ -94,17 +95,18 @@ class Gather:
 
 @dataclass(frozen=True)
 class ScatterAdd:
-    """``k(source, ids, table)``: the table, of zeros before, gets each of the source added at its index, in order.
+    """``k(source, ids, table)``: adds each source element to the table at its index, in order; the table starts as
+    zeros.
 
-    A unit is a part of the inner axis, all of whose indices it goes through: what is added to an element, and in what
-    order, is up to one unit alone.
+    A unit is a part of the inner axis and processes all of its indices. So one unit alone decides what is added to an
+    element, and in which order.
     """
 
     table: Table
 
     @property
     def width(self) -> int:
-        """Elements of the inner axis a unit."""
+        """Elements of the inner axis per unit."""
         return min(self.table.inner, 2 * VECTOR_BYTES // self.table.dtype.itemsize)
 
     @property
@@ -113,7 +115,7 @@ class ScatterAdd:
 
     @property
     def group(self) -> int:
-        """Units a task."""
+        """Units per task."""
         return max(1, _GRAIN // max(1, self.table.length * self.width))
 
     @property

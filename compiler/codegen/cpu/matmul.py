@@ -1,4 +1,4 @@
-"""Matrix products as kernels."""
+"""Lowers matrix products to contraction kernels."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dslc.compiler.ir.types import DType
 _FAR: Final = 1024  # bytes between inner indices
 _FAR_DEPTH: Final = 128
 _FAR_BLOCK: Final = 64
-_LONG: Final = 384  # bytes of a sum's elements from which on a panel of four vectors leaves the nearest cache
+_LONG: Final = 384  # bytes along the sum from which on a panel of four vectors no longer fits the nearest cache
 
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """``matmul`` of f32 or f64 tensors of these shapes, dense and row-major; leading axes broadcast."""
+    """``matmul`` of f32 or f64 tensors with these shapes, dense and row-major; leading axes broadcast."""
 
     dtype: DType
     a: tuple[int, ...]
@@ -30,7 +30,7 @@ class Matmul:
     transpose_b: bool
 
     def steps(self) -> Steps:
-        """Arguments: in0 and in1 of these shapes, out0 of numpy's."""
+        """The kernels. Arguments: in0 and in1 with these shapes, out0 with numpy's result shape."""
         m, k = _turned(self.a[-2:], self.transpose_a)
         _, n = _turned(self.b[-2:], self.transpose_b)
         rank = max(len(self.a), len(self.b)) - 2
@@ -56,8 +56,8 @@ class Matmul:
         return Steps(tuple(lower(problem, scratch)), tuple(scratch.bytes))
 
     def _k_block(self, inner: Axis) -> int:
-        """Few inner indices at a time where each is on a page of its own, or nearly: so that the pages of a block, and
-        its lines in the sets of a cache, are not too many."""
+        """The block size of the sum: small if inner indices are (nearly) a page apart, which limits the pages of a
+        block and its cache lines per set."""
         far = max(inner.a, inner.b) * self.dtype.itemsize >= _FAR and inner.size >= _FAR_DEPTH
         return _FAR_BLOCK if far else 512
 
@@ -73,10 +73,10 @@ def _leading(shape: Sequence[int], rank: int) -> list[int]:
 
 
 def _strides(sizes: Sequence[int], block: int) -> list[int]:
-    """Of dense blocks; 0 along axes that broadcast."""
+    """The strides of dense blocks; 0 along axes that broadcast."""
     return [0 if n == 1 else math.prod(sizes[i + 1 :]) * block for i, n in enumerate(sizes)]
 
 
 def _rows_of_batch(batch: Sequence[Axis]) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
-    """Axes along which the right side stays the same are more rows of the left; the others."""
+    """Axes that do not move the right side, which become rows of the left; and the other axes."""
     return tuple(x for x in batch if not x.b), tuple(x for x in batch if x.b)

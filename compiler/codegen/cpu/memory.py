@@ -1,7 +1,7 @@
-"""memcpy and memset as functions of an object: LLVM calls them by these names, and then nothing outside of the object
-is called, wherever it lies.
+"""Defines memcpy and memset in an object. LLVM calls them by these names; so the object calls nothing outside of
+itself, wherever it is loaded.
 
-Their loops stay loops: LLVM makes no call of memcpy inside a function that has its name.
+Their loops stay loops: LLVM does not replace a loop by a call of memcpy inside a function of that name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _VECTOR: Final = ir.VectorType(I8, _LANES)
 
 
 def add_memory_functions(module: Any) -> None:
-    """Defines the two in a module."""
+    """Defines both functions in a module."""
     _copy(module)
     _set(module)
 

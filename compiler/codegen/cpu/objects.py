@@ -1,7 +1,7 @@
-"""Kernels to object code: one object a level of the instruction set, the same bytes on any machine.
+"""Compiles kernels to object code: one object per level of the instruction set, the same bytes on any machine.
 
-Nothing of the machine that builds goes in: triple, CPU and features are those of the level, symbols are digests, and an
-object may call nothing but memcpy and memset.
+The build machine has no influence: triple, CPU and features are those of the level, symbols are digests, and an object
+may only call memcpy and memset.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from dslc.compiler.toolchain.bundle import bundle
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """An instruction set that objects are made for."""
+    """An instruction set for which objects are compiled."""
 
     triple: str
     cpu: str
     features: str = ""
 
 
-#: By the names that blobs carry. The runtime takes the last of its architecture whose features the machine has.
+#: By the names of the blobs. The runtime takes the last level of its architecture whose features the machine has.
 LEVELS: Final[Mapping[str, Level]] = {
     "x86_64_v3": Level("x86_64-unknown-linux-gnu", "x86-64-v3"),
     "x86_64_v4": Level("x86_64-unknown-linux-gnu", "x86-64-v4"),
@@ -41,13 +41,13 @@ LEVELS: Final[Mapping[str, Level]] = {
 
 @singledispatch
 def emit(spec: Any, code: Code) -> None:
-    """Writes the body of the kernel that ``spec`` describes."""
+    """Emits the body of the kernel that ``spec`` describes."""
     raise TypeError(f"no code for {type(spec).__name__}")
 
 
 @singledispatch
 def tasks(spec: Any) -> int:
-    """How many tasks the kernel has: a matter of shapes alone; 0 where there is nothing to do."""
+    """The kernel's number of tasks; depends only on shapes; 0 if there is nothing to do."""
     raise TypeError(f"no tasks for {type(spec).__name__}")
 
 
@@ -69,7 +69,8 @@ def text_of(symbol: str, spec: Any, level: str) -> str:
 
 
 def texts_of(symbol: str, spec: Any) -> dict[str, str]:
-    """The IR of one kernel for each level. Most kernels ask for no level while they are printed: one text for all."""
+    """The IR of one kernel for each level. Most kernels do not read the level while they are emitted: they share one
+    text."""
     code = Code(symbol, next(iter(LEVELS)))
     emit(spec, code)
     first = code.finish()
@@ -86,8 +87,8 @@ def driver_texts() -> dict[str, str]:
 def compiled(texts: Mapping[str, str], levels: Iterable[str] = LEVELS) -> dict[str, bytes]:
     """An ELF object for each of ``levels``, from the IR of a kernel for every level.
 
-    Levels with the same text share what the optimiser makes of it: vectors and tiles stand in the text, and what is
-    left to do before instructions are chosen does not depend on a level's registers.
+    Levels with the same text share the optimiser's result: the text already contains vectors and tiles, and the
+    remaining optimisation before instruction selection does not depend on a level's registers.
     """
     optimised: dict[str, Any] = {}
     objects: dict[str, bytes] = {}
@@ -95,19 +96,19 @@ def compiled(texts: Mapping[str, str], levels: Iterable[str] = LEVELS) -> dict[s
         text = texts[level]
         if text not in optimised:
             optimised[text] = _optimised(text, next(other for other in texts if texts[other] == text))
-        module = optimised[text].clone()  # choosing instructions changes it
+        module = optimised[text].clone()  # instruction selection changes it
         _aim(module, level)
         objects[level] = bytes(_machine(level).emit_object(module))
     return objects
 
 
 def kernel_code(symbol: str, spec: Any) -> bytes:
-    """The objects of one kernel, or of the driver, for all levels: a bundle."""
+    """The objects of one kernel, or of the driver, for all levels, as a bundle."""
     return bundle(compiled(driver_texts() if symbol == DRIVER else texts_of(symbol, spec)))
 
 
 def object_of(specs: Mapping[str, Any], level: str) -> bytes:
-    """An ELF object that exports each symbol, and the driver. The same descriptions give the same bytes."""
+    """An ELF object that exports each symbol, and the driver. Equal descriptions give equal bytes."""
     texts = [driver_texts(), *(texts_of(symbol, specs[symbol]) for symbol in sorted(specs))]
     return merge([compiled(each, [level])[level] for each in texts])
 
@@ -117,7 +118,7 @@ def _optimised(text: str, level: str) -> Any:
     _aim(module, level)
     module.verify()
     tuning = llvm.create_pipeline_tuning_options(speed_level=2)
-    tuning.loop_vectorization = tuning.slp_vectorization = False  # the vectors stand in the IR
+    tuning.loop_vectorization = tuning.slp_vectorization = False  # the IR already contains vectors
     builder = llvm.create_pass_builder(_machine(level), tuning)
     manager = builder.getModulePassManager()
     manager.run(module, builder)

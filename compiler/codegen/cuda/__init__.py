@@ -1,1 +1,2 @@
-"""Kernels for NVIDIA GPUs: regions as Numba-CUDA functions, CUDA C++ for what needs tiles; made without a GPU."""
+"""Kernels for NVIDIA GPUs: regions as LLVM IR through Numba-CUDA, and CUDA C++ for tiled kernels; built without a
+GPU."""

@@ -1,5 +1,5 @@
-"""Where the arguments of a region lie for a thread that has ``lanes`` of its rows and, at once, ``held`` vectors of
-elements of them."""
+"""Addresses of a region's arguments, for a thread that handles ``lanes`` rows and several vectors of elements at
+once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from dslc.compiler.codegen.region import Access, Fetch, Region, Stage, dense
 
 
 class Addresses(ABC):
-    """``lanes``: rows of a thread. ``outer``: the first one's indices along the outer axes. ``mask``: which vectors of
-    the chunk at hand there are; None: all."""
+    """``lanes``: rows per thread. ``outer``: the first row's indices along the outer axes. ``mask``: which vectors of
+    the current chunk are in range; None: all."""
 
     lanes: int
     outer: list[Index]
@@ -30,11 +30,11 @@ class Addresses(ABC):
 
     @abstractmethod
     def numbers(self, chunk: Index) -> Index:
-        """The numbers of the first elements of the thread's vectors in a chunk, in the inner axes."""
+        """The indices, in the inner axes, of the first elements of the thread's vectors in a chunk."""
 
     @abstractmethod
     def elements(self, numbers: Index) -> Index:
-        """The number of every element."""
+        """The index of every element."""
 
     @abstractmethod
     def along(self, access: Access) -> int:
@@ -42,14 +42,14 @@ class Addresses(ABC):
 
     @abstractmethod
     def _others(self, access: Access) -> tuple[int, ...]:
-        """The strides of all axes but that along a vector."""
+        """The strides of all axes except the one along a vector."""
 
     def _straddles(self, access: Access) -> bool:
-        """Whether a vector's elements may lie on both sides of an edge of the argument."""
+        """Whether a vector may cross an edge of the argument."""
         return False
 
     def _differs(self, number: int) -> bool:
-        """Whether the elements of a vector lie at different places."""
+        """Whether the elements of a vector have different addresses."""
         access = self._access(number)
         return self.vector > 1 and (self.along(access) != 0 or self._straddles(access))
 
@@ -65,14 +65,15 @@ class Addresses(ABC):
         return self.bases[number]
 
     def _find_bases(self, stage: Stage) -> None:
-        """Of all that the stage's elements are read from or written to: in front of its loop, for others, too."""
+        """Computes the row addresses of all arguments of the stage before its loop, so that other code can use them,
+        too."""
         inputs = {n for n in used_values(stage) if n < len(self.region.inputs) and self.known[n] is None}
         fetched = {let.input for let in stage.lets if isinstance(let, Fetch)}
         for number in sorted(inputs | fetched | {len(self.region.inputs) + s.output for s in stage.stores}):
             self._base(number)
 
     def _row_place(self, number: int, whole: bool = True) -> tuple[int, str]:
-        """Neighbours a load or store of row values has (one, if not ``whole``), and the numbers of the first ones."""
+        """Vector width of a load or store of row values (1 if not ``whole``), and the indices of the first elements."""
         access = self._access(number)
         stride = access.strides[self.split - 1] if self.lanes > 1 else 0
         first = self._base(number)
@@ -85,7 +86,7 @@ class Addresses(ABC):
     # Elements.
 
     def _element_place(self, number: int, numbers: Index, mask: str | None) -> tuple[int, str, str | None]:
-        """Neighbours a load or store has, the numbers of the first ones, and which of them there are."""
+        """Vector width of a load or store, the indices of the first elements, and the mask of those in range."""
         access = self._access(number)
         if access not in self.places:
             self.places[access] = self._new_place(number, numbers, mask)
@@ -108,14 +109,14 @@ class Addresses(ABC):
         return vector, at, self._mask_of(count, mask)
 
     def _mask_of(self, count: int, mask: str | None) -> str | None:
-        """The mask of the vectors for ``count`` parts of each."""
+        """The mask of the vectors, repeated for ``count`` parts of each."""
         if count == 1 or mask is None or self.mask is None:
             return mask
         return self.text.set(self.text.call("each", (count,), mask))
 
     def _first(self, access: Access, base: Index, numbers: Index, whole: bool = True) -> Index:
-        """Where the first elements of the vectors lie, or all elements if not ``whole``, which have these numbers;
-        ``base``: where the rows do."""
+        """The addresses of the vectors' first elements, or of all elements if not ``whole``, given their indices.
+        ``base``: the rows' addresses."""
         text, inside = self.text, access.strides[self.split :]
         if inside == dense(self.region.inner):
             return text.plus(numbers, base)

@@ -1,6 +1,7 @@
-"""Attention in parts: products of stacked matrices, and regions over the rows of scores between them.
+"""Attention in separate kernels: batched matrix products, and regions over the rows of scores in between.
 
-Scores and probabilities of all places lie in scratch memory, [..., Tq, Tk]: in f32 for sums, else as the tensors are.
+Scores and probabilities of all positions are in scratch memory, [..., Tq, Tk]: in f32 for sums, else in the tensors'
+dtype.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dslc.compiler.ops.attrs import bool_attr, float_attr
 
 
 class _Attention:
-    """Sizes of one attention, and its scratch blocks as they are asked for."""
+    """The sizes of one attention; allocates its scratch blocks."""
 
     def __init__(self, node: Node) -> None:
         q, k, v = node.input_types[:3]
@@ -44,7 +45,8 @@ class _Attention:
         b: tuple[Argument, str, DType],
         c: tuple[Argument, DType],
     ) -> list[Launch]:
-        """c [m, n] = a times b for each of the stack; ``a`` lies as "mk" or "km", ``b`` as "kn" or "nk"."""
+        """c [m, n] = a times b for each matrix of the stack; ``a`` is laid out as "mk" or "km", ``b`` as "kn" or
+        "nk"."""
         size = dict(zip("mnk", sizes))
 
         def operand(names: str, dtype: DType) -> Operand:
@@ -81,7 +83,7 @@ class _Attention:
         return [Access(t.dtype, broadcast_strides(t.ints, wide)) for t in node.input_types[first:]]
 
     def score(self, b: RegionBuilder, masked: int | None) -> Expr:
-        """The scaled score of an element, minus infinity where a query may not look; input 0 holds the product."""
+        """The scaled score of an element, minus infinity if it is masked; input 0 is the product."""
         x = b.let(b.input(0) * self.scale, self.wide)
         if self.causal:
             x = b.let(select(b.index <= b.along(len(self.lead)), x, -math.inf), self.wide)
@@ -116,7 +118,8 @@ def sdpa(node: Node) -> list[Launch]:
 
 
 def sdpa_grad(node: Node) -> list[Launch]:
-    """Scores again; the slope of each from dy, v and the row's sum of dy * y; then the three products."""
+    """Recomputes the scores; computes their gradient from dy, v and the row's sum of dy * y; then the three
+    products."""
     if tiled_attention.fits(node):
         return tiled_attention.sdpa_grad(node)
     a = _Attention(node)

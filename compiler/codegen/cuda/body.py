@@ -1,8 +1,8 @@
-"""The statements of a printed kernel as LLVM IR.
+"""Converts the statements of a generated kernel to LLVM IR.
 
-A text is assignments and calls of the functions of ``library.py`` on names, numbers and other calls, and loops
-``for j in range(N)``. A name that is assigned once is what it is assigned; the others lie in memory of the thread,
-which NVVM turns into registers.
+The source consists of assignments, calls of the functions of ``library.py`` on names, numbers and other calls, and
+loops ``for j in range(N)``. A name assigned once stands for its value. Other names are thread-local memory, which NVVM
+turns into registers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from dslc.compiler.ir.types import DType
 
 
 def write_body(source: Source, builder: Any) -> None:
-    """Writes the text's function where ``builder`` stands, in an LLVM function whose last arguments are its own."""
+    """Writes the source's function at the position of ``builder``, in an LLVM function whose last arguments are its
+    own."""
     *constants, function = ast.parse(source.text).body
     assert isinstance(function, ast.FunctionDef) and function.name == source.name
     body = _Body(source, builder)
@@ -42,10 +43,10 @@ class _Body:
         self.calls = {call.name: call for call in source.calls}
         self.known: dict[str, Any] = {}
         self.changing: set[str] = set()
-        self._memory: dict[str, Lanes] = {}  # pointers to the values of names that change
+        self._memory: dict[str, Lanes] = {}  # pointers to the values of names that are assigned more than once
 
     def define(self, constant: ast.stmt) -> None:
-        """``c0 = f32("0x1.8p+1")``."""
+        """Defines a constant: ``c0 = f32("0x1.8p+1")``."""
         match constant:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=ast.Name(id=kind), args=[value])):
                 dtype, number = DType(kind), ast.literal_eval(value)
@@ -102,7 +103,7 @@ class _Body:
 
     @contextmanager
     def _loop(self, count: int) -> Iterator[Any]:
-        """The index of ``count`` turns, within them."""
+        """Opens a loop of ``count`` iterations and yields its index."""
         builder = self.builder
         before, function = builder.block, builder.function
         head, inside, behind = (function.append_basic_block(name) for name in ("loop", "turn", "behind"))

@@ -1,4 +1,4 @@
-"""Which of several groups of arguments a block works at, as LLVM IR: tables of constants, pointers."""
+"""LLVM IR that selects the group of arguments on which a block works: constant tables and pointers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONSTANT: Final = 4  # the address space
 
 
 def placed(*counts: int) -> Writer:
-    """``placed(x)``: the group that x belongs to, and its number there, where groups have ``counts`` numbers each."""
+    """``placed(x)``: the group that contains x, and the offset of x there; group i has ``counts[i]`` elements."""
     groups = [group for group, count in enumerate(counts) for _ in range(count)]
     starts = [0, *accumulate(counts)][: len(counts)]
 
@@ -28,12 +28,12 @@ def placed(*counts: int) -> Writer:
 
 
 def chosen(*numbers: int) -> Writer:
-    """``chosen(x)``: number x of them."""
+    """``chosen(x)``: ``numbers[x]``."""
     return lambda builder, x: Lanes(DType.I32, [_looked_up(builder, numbers, I32, x.value)])
 
 
 def pointer(first: int, step: int, count: int, total: int) -> Writer:
-    """``pointer(x)``: argument ``first + x * step`` of the kernel's ``total``, of ``count`` such."""
+    """``pointer(x)``: argument ``first + x * step`` of the kernel's ``total``, for x below ``count``."""
 
     def write(builder: Any, x: Lanes) -> Any:
         function = builder.function
@@ -57,7 +57,7 @@ def pointer(first: int, step: int, count: int, total: int) -> Writer:
 
 
 def _looked_up(builder: Any, numbers: Sequence[int], type: Any, at: Any) -> Any:
-    """Element ``at`` of a table, as i32."""
+    """Element ``at`` of a constant table, as i32."""
     table = ir.Constant(ir.ArrayType(type, len(numbers)), list(numbers))
     name = "table_" + hashlib.sha256(repr((str(type), list(numbers))).encode()).hexdigest()[:16]
     memory = builder.module.globals.get(name)

@@ -1,4 +1,4 @@
-"""``concat``: tensors of one size are put beside each other by one launch, not by one each."""
+"""``concat``: one launch copies several tensors of equal size into the result, instead of one launch each."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from dslc.compiler.ops.attrs import int_attr
 
 _THREADS: Final = 256
 _VECTOR: Final = 16  # bytes
-_ARGUMENTS: Final = 500  # of one kernel: all devices take 4 KB of pointers
-_LARGE: Final = 1 << 22  # bytes of a tensor that is worth a launch
+_ARGUMENTS: Final = 500  # most arguments of one kernel: all devices accept 4 KB of pointers
+_LARGE: Final = 1 << 22  # bytes from which on a tensor gets its own launch
 
 
 @dataclass(frozen=True)
 class Beside:
-    """``count`` arguments of ``rows`` rows of ``run`` elements. Row r of the result is ``pitch`` elements long and has
+    """``count`` arguments of ``rows`` rows of ``run`` elements. Row r of the result has ``pitch`` elements and holds
     row r of argument i from its element ``start + i * run`` on."""
 
     dtype: DType
@@ -37,12 +37,12 @@ class Beside:
 
     @property
     def vector(self) -> int:
-        """Elements of a thread."""
+        """Elements per thread."""
         return min(_VECTOR // self.dtype.itemsize, power_of_two(self.run, self.pitch, self.start))
 
     @property
     def blocks(self) -> int:
-        """Of each argument."""
+        """Blocks per argument."""
         return -(-self.rows * self.run // (self.vector * _THREADS))
 
     @property
@@ -51,7 +51,7 @@ class Beside:
 
 
 def beside_source(name: str, spec: Beside) -> Source:
-    """The text of the kernel."""
+    """The source of the kernel."""
     text = Text(name, spec.count + 1, wide=False)
     number, block = text.divmod(text.here("block"), spec.blocks)
     element = text.times(text.plus(text.times(block, _THREADS), text.here("thread")), spec.vector)
@@ -75,7 +75,7 @@ def _(spec: Beside, symbol: str, architecture: str) -> Compiled:
 
 
 def concat(node: Node) -> list[Launch]:
-    """A launch for neighbours of one size; one each for what is large, and where indices are wide."""
+    """One launch for adjacent inputs of one size; separate ones for large inputs and if indices need i64."""
     out, axis = node.types[0], int_attr(node.attrs, "axis")
     pitch, rows = prod(out.ints[axis:]), prod(out.ints[:axis])
     if prod(out.ints) >= 1 << 31:

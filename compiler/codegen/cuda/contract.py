@@ -1,4 +1,4 @@
-"""Sums of products as kernels: tensor cores where types and strides allow them, else one kernel for all types."""
+"""Kernels of contractions: tensor cores if types and strides allow them, else one kernel for all types."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from dslc.compiler.ir.types import DType
 
 _WARP: Final = 32  # threads
 _CHUNK: Final = 8  # 16-bit elements of one copy
-_THREADS: Final = 128  # of a block that sums parts
-_MOST_DOWN: Final = 32  # of these that share the parts of an element
+_THREADS: Final = 128  # per block of the kernel that adds parts
+_MOST_DOWN: Final = 32  # most threads that share the parts of an element
 _MANY: Final = 1 << 15  # threads that keep a device busy
 
 
 class _Printed(Shared):
-    """Code and the numbers that it is given come from one look at the problem."""
+    """Kernels whose code and scalar arguments are derived together from the problem."""
 
     @cached_property
     @abstractmethod
@@ -43,8 +43,8 @@ class _Printed(Shared):
 @dataclass(frozen=True)
 class Contract(_Printed):
     """The kernel ``k(a, b, others..., c, numbers)`` for any types and strides; sums in f32, in f64 for f64.
-    ``epilogue`` (of f32 or f64 alone): what becomes of a sum, with the others, before it is written. ``tf32``: on
-    tensor cores, factors of f32 rounded to TF32."""
+    ``epilogue`` (f32 and f64 only): applied to a sum and the others before it is stored. ``tf32``: on tensor cores,
+    with f32 factors rounded to TF32."""
 
     problem: Problem
     tile: Tile
@@ -70,8 +70,8 @@ class Contract(_Printed):
 
 @dataclass(frozen=True)
 class Mma(_Printed):
-    """The kernel ``k(a, b, c, numbers)`` on tensor cores: a and b bf16 or f16, each contiguous in runs of 8; sums in
-    f32."""
+    """The kernel ``k(a, b, c, numbers)`` on tensor cores: a and b are bf16 or f16, each contiguous in runs of 8; sums
+    in f32."""
 
     problem: Problem
     tile: Tile
@@ -95,8 +95,8 @@ class Mma(_Printed):
 
 @dataclass(frozen=True)
 class Parts(_Printed):
-    """The kernel ``k(parts, others..., c, numbers)``: the sum of ``count`` parts of ``elements`` each. ``epilogue`` as
-    that of ``Contract``."""
+    """The kernel ``k(parts, others..., c, numbers)``: adds ``count`` parts of ``elements`` each. ``epilogue``: as in
+    ``Contract``."""
 
     dtype: DType
     elements: int
@@ -105,12 +105,12 @@ class Parts(_Printed):
 
     @property
     def lanes(self) -> int:
-        """Elements that a thread has side by side."""
+        """Adjacent elements per thread."""
         return gcd(self.elements, 16 // self.dtype.computed.itemsize)
 
     @property
     def down(self) -> int:
-        """Threads that share the parts of an element: several where there are few elements."""
+        """Threads that share the parts of an element: several if there are few elements."""
         down = 1
         while down < _MOST_DOWN and self.count >= 4 * down and self.elements // self.lanes * down < _MANY:
             down *= 2
@@ -118,7 +118,7 @@ class Parts(_Printed):
 
     @property
     def together(self) -> int:
-        """Parts that a thread has on their way at a time."""
+        """Parts that a thread loads at once."""
         return min(16, 1 << (up(self.count, self.down) - 1).bit_length())
 
     @property
@@ -136,17 +136,17 @@ class Parts(_Printed):
 
 
 def _finished(epilogue: Epilogue | None, numbers: Numbers, dtype: DType) -> str:
-    """What the kernels say of a sum that is ready."""
+    """The kernel text that is applied to a finished sum."""
     return NOTHING if epilogue is None else epilogue.text(numbers, dtype)
 
 
 def contract(
     problems: Sequence[Problem], epilogue: Epilogue | None = None, tf32: bool = False
 ) -> tuple[list[Contract | Mma], bool]:
-    """The kernels of sums that fill one result together; True when a and b have changed places in them. ``epilogue``
-    (of f32 or f64 alone) is left to who adds up the parts where the sum is divided. ``tf32``: of f32 alone.
+    """The kernels that together compute one result; True if they swap a and b. ``epilogue`` (f32 and f64 only): if the
+    contraction is split, it is left to the kernel that adds the parts. ``tf32``: f32 only.
 
-    The one with most products says which tile and division all have; so their code is one where they are of one form.
+    The problem with the longest sum decides the tile and split of all. So problems of one form share their code.
     """
     longest = max(problems, key=lambda p: p.count("k"))
     swapped = longest.dense_along_m()

@@ -1,4 +1,4 @@
-"""Nodes that are sums of products: matmul, conv and its gradients, with channels first or last."""
+"""Lowers contractions: matmul, conv and its gradients, with channels first or last."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ Argument: TypeAlias = Value | Scratch
 
 
 def matmul(node: Node) -> list[Problem]:
-    """Leading axes broadcast; each is an axis of z, but rows of a stack that meets one matrix are one long m."""
+    """Leading axes broadcast. Each is an axis of z; if b is a single matrix, the rows of the whole stack form one long
+    m."""
     [a, b], [c] = node.input_types, node.types
     ta, tb = bool_attr(node.attrs, "transpose_a"), bool_attr(node.attrs, "transpose_b")
     stack = [(f"z{i}", size) for i, size in enumerate(c.ints[:-2])]
@@ -41,7 +42,7 @@ def matmul(node: Node) -> list[Problem]:
 
 
 def _stack(t: TensorType, rank: int) -> list[tuple[str, int]]:
-    """Strides of the leading axes, 0 where they broadcast."""
+    """Strides of the leading axes, omitting those that broadcast."""
     lead = t.ints[:-2]
     found, step = [], prod(t.ints[-2:])
     for place in range(len(lead) - 1, -1, -1):
@@ -73,25 +74,25 @@ class _Convolution:
         return [(f"{name}{i}", size) for i, size in enumerate(sizes)]
 
     def reading(self, channel: str, count: int, taps: Sequence[int]) -> list[tuple[str, int]]:
-        """The axes of a sum, or of a weight, over taps and channels: what lies together in memory is last. Where all
-        windows have one tap there is no such axis; without taps there are no channels."""
+        """The axes of a sum, or of a weight, over kernel positions and channels, with the contiguous axis last. Kernel
+        axes of size 1 are omitted; if no kernel position is left, there are no channels."""
         named = [axis for axis, whole in zip(self.axes("t", taps), self.taps) if whole > 1]
         count = count if all(taps) else 0
         return [*named, (channel, count)] if self.last else [(channel, count), *named]
 
     def steps(self, t: TensorType) -> list[int]:
-        """How far neighbours along each spatial axis of x or y are apart."""
+        """The distances between neighbours along each spatial axis of x or y."""
         channels, *space = t.ints[1:]
         return [prod(space[i + 1 :]) * (channels if self.last else 1) for i in range(len(space))]
 
     def image(self, t: TensorType, channel: str, per_group: int) -> dict[str, int]:
         """Strides of x or y along batch, groups and channels."""
         channels, *space = t.ints[1:]
-        plane = 1 if self.last else prod(space)  # of channels
+        plane = 1 if self.last else prod(space)  # distance between channels
         return {"b": channels * prod(space), "g": per_group * plane, channel: plane}
 
     def windows(self) -> Operand:
-        """x by output pixels and taps."""
+        """x by output pixels and kernel positions."""
         strides, windows, start = self.image(self.x, "c", self.inputs), [], 0
         for i, step in enumerate(self.steps(self.x)):
             strides |= {f"y{i}": self.stride[i] * step, f"t{i}": self.dilation[i] * step}
@@ -107,7 +108,7 @@ class _Convolution:
         return _operand(self.y, self.image(self.y, "o", self.outputs) | pixels)
 
     def weights(self, first: Sequence[int], every: Sequence[int]) -> Operand:
-        """w by taps, counted from ``first``, ``every`` one; of those there may be none."""
+        """w by kernel positions: every ``every``-th one from ``first`` on, possibly none."""
         taps = prod(self.taps)
         channel, tap = (1, self.inputs) if self.last else (taps, 1)
         steps = [prod(self.taps[i + 1 :]) * tap for i in range(len(self.taps))]
@@ -121,7 +122,7 @@ class _Convolution:
 
 
 def conv(node: Node) -> list[Problem]:
-    """Rows are images and pixels of the result."""
+    """Rows are images and output pixels."""
     x, w = node.input_types
     g = _Convolution(node, x, w, node.types[0])
     axes: dict[Group, Axes] = {
@@ -134,8 +135,8 @@ def conv(node: Node) -> list[Problem]:
 
 
 def conv_dgrad(node: Node) -> list[Problem]:
-    """Rows are images and pixels of the input. With a stride, pixels whose places differ by multiples of it meet the
-    same taps: each such class is a sum of its own, over these taps alone."""
+    """Rows are images and input pixels. With a stride, pixels whose indices differ by multiples of it use the same
+    kernel positions. Each such class is a contraction of its own, over these positions only."""
     y, w = node.input_types
     g = _Convolution(node, node.types[0], w, y)
     classes = points(*(range(min(stride, size)) for stride, size in zip(g.stride, g.space)))
@@ -143,8 +144,8 @@ def conv_dgrad(node: Node) -> list[Problem]:
 
 
 def _class(g: _Convolution, places: Sequence[int]) -> Problem:
-    """The pixels ``place + stride * q`` of each axis: tap t adds from the output's pixel ``q + (place + pad - t *
-    dilation) / stride`` where that is whole, so every ``stride / gcd(stride, dilation)``-th one does."""
+    """The pixels ``place + stride * q`` of each axis. Kernel position t adds the output pixel ``q + (place + pad - t *
+    dilation) / stride`` if that is an integer, which holds for every ``stride / gcd(stride, dilation)``-th t."""
     strides, windows, start = g.image(g.y, "o", g.outputs), [], 0
     first, every, taps = [], [], []
     for i, step in enumerate(g.steps(g.y)):
@@ -172,7 +173,7 @@ def _class(g: _Convolution, places: Sequence[int]) -> Problem:
 
 
 def conv_wgrad(node: Node) -> list[Problem]:
-    """The sum runs over images and pixels of the result."""
+    """The sum runs over images and output pixels."""
     x, y = node.input_types
     g = _Convolution(node, x, node.types[0], y)
     axes: dict[Group, Axes] = {
@@ -184,7 +185,7 @@ def conv_wgrad(node: Node) -> list[Problem]:
     return [problem(axes, g.windows(), g.outputs_at(), g.all_taps)]
 
 
-#: The problems that fill a node's result together; ``a`` is its first input.
+#: The problems that together compute a node's result; ``a`` is its first input.
 PROBLEMS: Final[Mapping[str, Callable[[Node], list[Problem]]]] = {
     "matmul": matmul,
     "conv": conv,
@@ -201,8 +202,8 @@ def product(node: Node) -> list[Launch]:
 
 
 def contraction(node: Node) -> list[Launch]:
-    """The steps are taken where the sums are written; by a launch of their own where C++ does not know them, or nothing
-    is summed."""
+    """Fuses the epilogue into the kernel that stores the sums. A launch of its own computes it if C++ does not support
+    its ops exactly, or if nothing is summed."""
     first, behind = apart(node)
     problems, others, epilogue = PROBLEMS[first.op.name](first), node.inputs[2:], Epilogue.of(behind)
     if epilogue is not None and any(p.count("k") for p in problems):
@@ -213,7 +214,7 @@ def contraction(node: Node) -> list[Launch]:
 
 
 def _product(node: Node, result: Argument, block: int) -> list[Launch]:
-    """Zeros for sums of nothing."""
+    """Empty sums become zeros."""
     problems = PROBLEMS[node.op.name](node)
     if not any(p.count("k") for p in problems):
         return [Launch(x.spec, (), (result,)) for x in pointwise.filled(node, 0.0)]
@@ -229,8 +230,8 @@ def launched(
     epilogue: Epilogue | None = None,
     others: Sequence[Argument] = (),
 ) -> list[Launch]:
-    """The launches of sums of products of two arguments; their parts, where they are divided, go to scratch block
-    ``block``. ``epilogue``: what becomes of the sums, with ``others``."""
+    """The launches of contractions of two arguments. If they are split, the parts go to scratch block ``block``.
+    ``epilogue``: applied to the sums and ``others``."""
     out = problems[0].c.dtype
     specs, swapped = contract(problems, epilogue, tf32)
     reads = tuple(reversed(factors) if swapped else factors)

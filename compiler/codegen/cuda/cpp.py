@@ -1,7 +1,7 @@
-"""Kernels in CUDA C++: a file of ``kernels/`` behind a few lines that say its types, its constants and its numbers.
+"""Kernels in CUDA C++: a file of ``kernels/`` after a few lines that define its types, constants and scalar arguments.
 
-What must be known when a kernel is compiled is constant. Sizes and strides are numbers that it is called with where
-that costs nothing, so that one kernel serves many layers.
+Values that the compiler must know are constants. Sizes and strides are kernel arguments if that costs no speed, so that
+one kernel serves many layers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ C_TYPES: Final = {
 
 @runtime_checkable
 class CppKernel(Protocol):
-    """A description that has a file's text in front of it; frozen, its ``repr`` says all."""
+    """A description that adds text before a file; frozen, its ``repr`` is complete."""
 
     @property
     def file(self) -> str:
@@ -44,12 +44,12 @@ class CppKernel(Protocol):
     def geometry(self) -> Geometry: ...
 
     def head(self) -> str:
-        """The text in front of the file: sizes and small functions."""
+        """The text before the file: sizes and small functions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The code of kernels that are called with their sizes: a file of ``kernels/`` and the text in front of it."""
+    """The code of kernels that get their sizes as arguments: a file of ``kernels/`` and the text before it."""
 
     file: str
     text: str
@@ -59,7 +59,7 @@ class Code:
 
 
 class Numbers:
-    """What a kernel is called with behind its pointers: members of ``const Numbers s``.
+    """The scalar arguments of a kernel after its pointers: members of ``const Numbers s``.
 
     A kernel has ``NUMBERS`` as its last parameters and begins with ``const Numbers s = GIVEN;``.
     """
@@ -71,14 +71,15 @@ class Numbers:
             self.add(name, value)
 
     def add(self, name: str, value: int | float, kind: str = "i32") -> str:
-        """The text that names the number; ``kind``: i32, i64, f32 or f64."""
+        """Adds a number and returns the expression that reads it; ``kind``: i32, i64, f32 or f64."""
         assert name not in self._kinds, f"two numbers are called {name}"
         self._kinds[name] = kind
         self._values.append(value)
         return f"s.{name}"
 
     def divisor(self, name: str, size: int) -> tuple[str, str, str]:
-        """The texts of a size and of what ``quotient`` of numbers.cuh divides by it with: magic number and shift."""
+        """The expressions of a size and of the magic number and shift with which ``quotient`` of numbers.cuh divides by
+        it."""
         magic, shift = magic_of(size)
         return self.add(name, size), self.add(f"{name}_magic", magic), self.add(f"{name}_shift", shift)
 
@@ -99,18 +100,18 @@ _INCLUDE: Final = re.compile(r'^#include "(\w+\.cuh)"\n', re.MULTILINE)
 
 @cache
 def kernel_text(name: str) -> str:
-    """A file of ``kernels/``, with those that it includes, each a line ``#include "NAME"``."""
+    """A file of ``kernels/`` with its includes expanded, each a line ``#include "NAME"``."""
     text = (files("dslc.compiler.codegen.cuda") / "kernels" / name).read_text(encoding="utf-8")
     return _INCLUDE.sub(lambda found: kernel_text(found[1]), text)
 
 
 def source_of(spec: CppKernel | Code, symbol: str) -> str:
-    """The whole text that is compiled."""
+    """The whole source that is compiled."""
     return "\n".join([f"#define KERNEL {symbol}", kernel_text("numbers.cuh"), spec.head(), kernel_text(spec.file)])
 
 
 def constants(**values: int) -> str:
-    """``constexpr int NAME = VALUE;`` each."""
+    """A line ``constexpr int NAME = VALUE;`` for each."""
     return "".join(f"constexpr int {name} = {value};\n" for name, value in values.items())
 
 
@@ -124,6 +125,6 @@ compiled.register(Code)(_compiled)
 
 
 def register(kind: type[CppKernel]) -> None:
-    """Makes a class of descriptions known to the target."""
+    """Registers a class of descriptions with the target."""
     geometry.register(kind)(lambda spec: spec.geometry)
     compiled.register(kind)(_compiled)

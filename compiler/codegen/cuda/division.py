@@ -1,4 +1,4 @@
-"""Division by a number that is not known when a kernel is compiled: a multiplication and a shift."""
+"""Division by a number that is unknown when a kernel is compiled: a multiplication and a shift."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from __future__ import annotations
 def magic_of(size: int) -> tuple[int, int]:
     """(magic, shift) with ``x // size == (2 * x * magic >> 32) >> shift`` for 0 <= x < 2^31.
 
-    Granlund and Montgomery (1994): magic is 2^(31 + shift) / size, rounded up; it is given as the i32 of its bits. A
-    size of 0, by which nothing is divided, has numbers, too.
+    Granlund and Montgomery (1994): magic is 2^(31 + shift) / size, rounded up, returned as the i32 with the same bits.
+    A size of 0, by which no kernel divides, gets numbers, too.
     """
     shift = max(0, size - 1).bit_length()
     magic = (1 << 31 + shift) // max(1, size) + 1

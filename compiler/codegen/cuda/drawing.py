@@ -1,4 +1,4 @@
-"""Random ops as kernels: ``Draw`` of ``codegen/random.py``, one draw of Philox a thread; orthogonal matrices."""
+"""Random ops as kernels: ``Draw`` of ``codegen/random.py`` with one Philox draw per thread; orthogonal matrices."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from dslc.compiler.ops.attrs import float_attr, int_attr
 from dslc.compiler.ops.orthogonal import LEAST, TINY
 
 _THREADS: Final = 256
-_ORTHOGONAL_THREADS: Final = 1024  # so many parts make up one sum of a warp: 32 warps
+_ORTHOGONAL_THREADS: Final = 1024  # 32 warps: as many partial sums as one warp combines
 _MODES: Final = ("uniform", "normal", "dropout")
 
 
 @dataclass(frozen=True)
 class Drawn(Shared):
-    """The kernel of a ``Draw``, its numbers behind its arguments."""
+    """The kernel of a ``Draw``, with its numbers as scalar arguments."""
 
     draw: Draw
 
     @property
     def geometry(self) -> Geometry:
         each = 8 if self.draw.kind == "dropout" else 4
-        threads = self.draw.elements // each + 2  # the first and the last draw may reach beyond the tensor
+        threads = self.draw.elements // each + 2  # the first and the last draw may extend beyond the tensor
         return Geometry((-(-threads // _THREADS), 1, 1), (_THREADS, 1, 1))
 
     @property
@@ -70,8 +70,8 @@ def _lower(function: Callable[[Node], list[Launch] | None], node: Node) -> list[
 
 @dataclass(frozen=True)
 class Orthogonal:
-    """``k(x, y, vectors)``: f32 numbers of a matrix ``[rows, columns]`` into orthonormal rows, or columns where there
-    are fewer, times ``gain``. One block: a matrix is made once, at the start of a training."""
+    """``k(x, y, vectors)``: orthonormalises the rows of an f32 matrix ``[rows, columns]``, or its columns if there are
+    fewer, and multiplies by ``gain``. One block: a matrix is made once, when training starts."""
 
     dtype: DType
     rows: int
@@ -94,7 +94,7 @@ register(Orthogonal)
 
 
 def init_orthogonal(node: Node) -> list[Launch]:
-    """Standard normal numbers, then one block that makes them orthonormal in f64."""
+    """Standard normal numbers, then one block that orthonormalises them in f64."""
     [type] = node.types
     elements, rows = prod(type.ints), type.ints[0]
     drawn, vectors = Scratch(0, elements * DType.F32.itemsize), Scratch(1, elements * DType.F64.itemsize)

@@ -1,6 +1,6 @@
-"""Pointwise steps behind a sum of products: a function of CUDA C++ that kernels call for a sum before they write it.
+"""Pointwise epilogue of a contraction: a CUDA C++ function that kernels call for a sum before they store it.
 
-It gives the bits of the steps by themselves: of f32 and f64, what C++ prints here is exact.
+It gives the same bits as separate kernels: for f32 and f64, the C++ emitted here is exact.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
 _INLINE: Final = "__device__ __forceinline__"
-_MOST: Final = 1 << 30  # elements that i32 counts
+_MOST: Final = 1 << 30  # most elements that i32 indexes
 _OPERATORS: Final = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
     "ne": "!=", "and": "&&", "or": "||",
@@ -29,13 +29,15 @@ _COMPARISONS: Final = ("lt", "le", "gt", "ge", "eq", "ne")
 
 @dataclass(frozen=True)
 class Epilogue:
-    """``region``, without inner axes: input 0 is the product, the only output the result, both dense."""
+    """``region``, without inner axes: input 0 is the contraction's result; the only output is the epilogue's; both
+    dense."""
 
     region: Region
 
     @classmethod
     def of(cls, fused: Node) -> Epilogue | None:
-        """Of a pointwise node whose first input is the product; None for one that C++ does not know exactly."""
+        """The epilogue of a pointwise node whose first input is the contraction; None if C++ cannot compute it
+        exactly."""
         [launch] = pointwise.pointwise(fused)
         region = launch.spec
         [stage] = region.stages
@@ -52,11 +54,11 @@ class Epilogue:
 
     @property
     def others(self) -> tuple[Access, ...]:
-        """The inputs besides the product."""
+        """The inputs other than the contraction."""
         return self.region.inputs[1:]
 
     def text(self, numbers: Numbers, kept: DType) -> str:
-        """``finished(s, at, x, e1, ...)`` for element ``at`` of the product, which is x; macros that declare the e and
+        """The function ``finished(s, at, x, e1, ...)`` for element ``at`` with the sum x; macros that declare the e and
         that call it."""
         given = [f"e{n}" for n in range(1, len(self.region.inputs))]
         declared = "".join(f"const {C_TYPES[a.dtype]} *__restrict__ {e}, " for a, e in zip(self.others, given))
@@ -78,7 +80,7 @@ class Epilogue:
         return f"{head}{body}}}\n#define OTHERS {declared}\n#define FINISHED(at, x) finished(s, at, x{called})\n"
 
     def _coordinates(self, numbers: Numbers) -> list[str]:
-        """``i0``, ``i1``, ...: the index along each axis; nothing where no input wants one."""
+        """``i0``, ``i1``, ...: the index along each axis; nothing if no input needs them."""
         sizes, own = self.region.outer, self.region.inputs[0].strides
         if all(a.strides in (own, (0,) * len(sizes)) for a in self.others):
             return []
@@ -92,7 +94,7 @@ class Epilogue:
         return [*lines, f"const int i0 = {left};"]
 
     def _place(self, access: Access, number: int, numbers: Numbers) -> str:
-        """Of an input's element."""
+        """The index expression of an input's element."""
         if access.strides == self.region.inputs[0].strides:
             return "at"
         moved = [(axis, stride) for axis, stride in enumerate(access.strides) if stride]
@@ -106,13 +108,13 @@ NOTHING: Final = "#define OTHERS\n#define FINISHED(at, x) (x)\n"
 
 
 def prints(expr: Expr) -> bool:
-    """Whether C++ gives a tree's bits."""
+    """Whether C++ computes a tree with the same bits."""
     known = expr.function in (*_OPERATORS, "neg", "abs", "min", "max", "not", "select", "arg", "const")
     return known and all(map(prints, expr.args))
 
 
 def _printed(expr: Expr, names: dict[int, str], types: Sequence[DType], hint: DType) -> str:
-    """The tree's text; a constant takes the dtype of what it meets, or else ``hint``."""
+    """The tree's text; a constant takes the dtype of the other operand, or else ``hint``."""
     if expr.function == "arg":
         return names[expr.index]
     if expr.function == "const":
@@ -135,7 +137,7 @@ def _printed(expr: Expr, names: dict[int, str], types: Sequence[DType], hint: DT
 
 
 def _dtype_of(expr: Expr, types: Sequence[DType]) -> DType | None:
-    """Of a tree's value; None for a constant."""
+    """The dtype of a tree's value; None for a constant."""
     if expr.function == "arg":
         return types[expr.index]
     if expr.function == "const":

@@ -1,7 +1,7 @@
-"""What the threads of a block tell each other, as LLVM IR: reductions, scans, transposes.
+"""Block and warp collectives as LLVM IR: reductions, scans, transposes.
 
-All threads of a block run through the same statements, so shuffles and barriers see all of them. Every reduction is a
-tree whose form depends on its parameters alone; all threads get the same bits.
+All threads of a block execute the same statements, so all take part in shuffles and barriers. Every reduction is a tree
+whose shape depends only on its parameters; all threads get the same bits.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _EVERY: Final = I32(-1)  # all threads of a warp
 
 
 def barrier(builder: Any) -> None:
-    """No thread of the block goes on before all are here."""
+    """No thread of the block continues before all have arrived."""
     device(builder, "llvm.nvvm.barrier0", ir.VoidType())
 
 
 def group(how: str, width: int) -> Writer:
-    """Each lane combined over groups of ``width`` neighbouring threads of a warp, by butterflies."""
+    """Reduces each lane over groups of ``width`` neighbouring threads of a warp, by butterflies."""
     return lambda builder, x: Lanes(x.dtype, _butterflies(builder, how, x.dtype, x.values, width // 2))
 
 
 def running(how: str, width: int, count: int, exclusive: int) -> Writer:
-    """Each of ``count`` lanes combined with all before it, in its thread and in the threads before it of a group of
-    ``width``; ``exclusive``: only with those before it."""
+    """Scans ``count`` lanes: combines each with all before it in its thread and in the preceding threads of a group of
+    ``width``. ``exclusive``: only with those before it."""
 
     def write(builder: Any, x: Lanes) -> Lanes:
         dtype = x.dtype
@@ -61,11 +61,12 @@ def running(how: str, width: int, count: int, exclusive: int) -> Writer:
 
 
 def across(how: str, parts: int, width: int, slot: int, everywhere: int) -> Writer:
-    """Each lane combined over the threads t, t + width, ... of a block of ``parts * width``, whole warps of it.
+    """Reduces each lane over the threads t, t + width, ... of a block of ``parts * width`` threads, a multiple of a
+    warp.
 
-    Parts join their neighbours, pairs theirs, and so on, whatever the width: within a warp by butterflies, then through
-    shared memory. ``slot`` names the memory; no two calls of a kernel share one. Not ``everywhere``: threads behind the
-    first ``width`` may have anything, and leave the way to shared memory to these.
+    Neighbouring parts are combined in pairs, then the pairs, and so on, for any width: within a warp by butterflies,
+    then through shared memory. ``slot`` names the memory; no two calls of a kernel share one. If not ``everywhere``,
+    only the first ``width`` threads read the shared memory; the results of the others are undefined.
     """
     assert parts * width % _WARP == 0 and (_WARP % width == 0 or width % _WARP == 0)
 
@@ -115,10 +116,11 @@ def across(how: str, parts: int, width: int, slot: int, everywhere: int) -> Writ
 
 
 def warps(how: str, count: int, slot: int, turns: int) -> Writer:
-    """Each lane, the same in all threads of a warp, combined over the ``count`` warps of a block by butterflies.
+    """Reduces each lane, equal in all threads of a warp, over the ``count`` warps of a block by butterflies.
 
-    ``slot`` as in ``across``. In a loop it has ``turns`` places, and ``turn`` says which one: with two of them, and a
-    call in every round, nobody writes where another still reads of the round before, and no barrier is needed.
+    ``slot`` as in ``across``. In a loop it has ``turns`` buffers, and ``turn`` selects one. With two of them and a call
+    in every iteration, no thread writes a buffer that another still reads from the iteration before, so no barrier is
+    needed.
     """
 
     def write(builder: Any, x: Lanes, turn: Lanes | None = None) -> Lanes:
@@ -153,10 +155,11 @@ def warps(how: str, count: int, slot: int, turns: int) -> Writer:
 
 
 def turned(size: int, vector: int, threads: int, slot: int) -> Writer:
-    """Lanes of a square of ``size`` by ``size`` elements, turned: what a thread has of columns for what it has of rows.
+    """Transposes a square of ``size`` by ``size`` elements: each thread gets a part of the columns for its part of the
+    rows.
 
     Vector q = thread, thread + threads, ... of the square is ``vector`` neighbours of row q // (size / vector). Rows in
-    shared memory are one element longer than the square's, so that a warp finds few of its lanes in one bank.
+    shared memory are one element longer than the square's, to reduce bank conflicts.
     """
 
     def write(builder: Any, x: Lanes) -> Lanes:
@@ -190,7 +193,7 @@ def turned(size: int, vector: int, threads: int, slot: int) -> Writer:
 
 
 def _shared(builder: Any, name: str, type: Any) -> Any:
-    """Shared memory of the block."""
+    """Allocates shared memory of the block."""
     memory = ir.GlobalVariable(builder.module, type, name, addrspace=_SHARED)
     memory.linkage = "internal"
     memory.initializer = ir.Constant(type, ir.Undefined)
@@ -199,7 +202,7 @@ def _shared(builder: Any, name: str, type: Any) -> Any:
 
 
 def _butterflies(builder: Any, how: str, dtype: DType, lanes: Sequence[Any], first: int, last: int = 1) -> list[Any]:
-    """Each lane combined with those of the threads whose numbers differ in the bits ``first`` down to ``last``."""
+    """Each lane combined with those of the threads whose indices differ in the bits ``first`` down to ``last``."""
     found, distance = list(lanes), first
     while distance >= last:
         others = [_shuffled(builder, lane, distance) for lane in found]
@@ -209,7 +212,7 @@ def _butterflies(builder: Any, how: str, dtype: DType, lanes: Sequence[Any], fir
 
 
 def _shuffled(builder: Any, lane: Any, distance: int, up: bool = False) -> Any:
-    """The lane of the thread whose number differs in the bit ``distance``, or is less by it (``up``)."""
+    """The lane of the thread whose index differs in the bit ``distance``, or is less by it (``up``)."""
     type = lane.type
     bits = type.width if isinstance(type, ir.IntType) else 32 if isinstance(type, ir.FloatType) else 64
     raw = lane if isinstance(type, ir.IntType) else builder.bitcast(lane, ir.IntType(bits))

@@ -1,7 +1,8 @@
-"""Regions without reductions as text: one vector of elements a thread, loads first, then the values, then stores.
+"""Emits regions without reductions: one or several vectors of elements per thread; loads first, then values, then
+stores.
 
-Sizes, strides and offsets are numbers that the kernel is called with: regions that differ in these alone, as those of
-many layers do, share a kernel.
+Sizes, strides and offsets are kernel arguments. Regions that differ only in these, as those of many layers do, share a
+kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dslc.compiler.ir.types import DType
 
 
 def flat_source(name: str, region: Region, schedule: Flat) -> tuple[Source, Given]:
-    """The kernel's text, and what it is called with behind its pointers."""
+    """The kernel's source, and its scalar arguments after the pointers."""
     printer = _Printer(name, region, schedule)
     return printer.source(), printer.text.given
 
@@ -35,12 +36,12 @@ class _Printer:
         self.whole = self.vector > 1 and bool(self.sizes) and self.sizes[-1] % self.vector == 0
         self._indices: list[Index] | None = None
         self.lead: Index = 0  # the first element of the thread's first vector
-        self.first: Index = 0  # those of all its vectors
+        self.first: Index = 0  # the first elements of all its vectors
         self.mask: str | None = None
 
     def source(self) -> Source:
         text, threads = self.text, self.schedule.geometry.block[0]
-        # from the end: sums that went through a tensor before have left its last part in the L2 cache
+        # starts at the end: an earlier reduction of the tensor has left its last part in the L2 cache
         last = text.number("last block", self.schedule.geometry.grid[0] - 1)
         block = text.plus(text.times(text.here("block"), -1), last)
         held = self.schedule.held
@@ -130,7 +131,7 @@ class _Printer:
     def _load(self, number: int, access: Access) -> Reg:
         text, held = self.text, self.schedule.held
         vector, at = self._place(access)
-        again = held > 1 and access.strides != self.dense  # one value, or those of columns, for all vectors
+        again = held > 1 and access.strides != self.dense  # one value, or one per column, for all vectors
         found = text.set(text.load(access, vector, f"p{number}", at, None if again else self.mask))
         if again and any(access.strides):
             found = text.set(text.call("tile", (held, self.vector), found))
@@ -152,9 +153,9 @@ class _Printer:
                 self.text.write(self.text.call("raise_flag", (), f"p{shift + flag.output}", at, found))
 
     def _place(self, access: Access, whole: bool = True) -> tuple[int, str]:
-        """How many neighbours one load or store has, and the number of the first of them, or several numbers.
+        """The vector width of a load or store, and the index of the first element (or several indices).
 
-        Not ``whole``: the number of each element alone; one number where it is that of all.
+        If not ``whole``: the index of each element; a single one if all elements share it.
         """
         text, wanted = self.text, self.vector
         if not any(access.strides):

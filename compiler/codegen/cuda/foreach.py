@@ -1,7 +1,7 @@
-"""One region run for each of many groups of arguments of different sizes: a multi-tensor launch.
+"""Multi-tensor launch: runs one region for each of many groups of arguments with different sizes.
 
-The steps of an optimizer for all small parameters are one kernel whose blocks are chunks of all tensors (the
-multi-tensor apply of PyTorch and Apex), instead of a launch each; so are casts of weights.
+The updates of all small parameters are one kernel whose blocks are chunks of all tensors (the multi-tensor apply of
+PyTorch and Apex), instead of a launch each. Casts of weights use it, too.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from dslc.compiler.ops.multi_update import member, parted
 
 Argument = Value | Scratch
 _THREADS: Final = 256
-_LANES: Final = 8  # elements of a thread
-_ARGUMENTS: Final = 500  # of one kernel: all devices take 4 KB of pointers
+_LANES: Final = 8  # elements per thread
+_ARGUMENTS: Final = 500  # most arguments of one kernel: all devices accept 4 KB of pointers
 
 
 @dataclass(frozen=True)
 class Foreach:
-    """``region``, of one outer axis and no inner one, for each of ``sizes`` as the length of that axis.
+    """Runs ``region``, of one outer axis and no inner one, for each of ``sizes`` as the length of that axis.
 
-    The region's inputs that lie along the axis come before those of no stride, and so its outputs. Arguments: the
-    former inputs of each size, the inputs for all; the former outputs of each size, the outputs for all, which have an
-    element for each size, from number ``first`` on.
+    The region's inputs along the axis come before those without a stride; the same holds for outputs. Arguments: the
+    inputs of each size, then the shared inputs; the outputs of each size, then the shared outputs. Shared outputs have
+    one element per size, from index ``first`` on.
     """
 
     region: Region
@@ -48,7 +48,7 @@ class Foreach:
 
     @property
     def chunks(self) -> tuple[int, ...]:
-        """Blocks of each size."""
+        """Blocks per size."""
         return tuple(-(-size // (_THREADS * _LANES)) for size in self.sizes)
 
     @property
@@ -57,7 +57,7 @@ class Foreach:
 
     @property
     def own(self) -> tuple[int, int]:
-        """How many inputs and outputs a size has for itself."""
+        """How many inputs and outputs each size has of its own."""
         inputs, outputs = (sum(map(_along, side)) for side in (self.region.inputs, self.region.outputs))
         return inputs, outputs
 
@@ -72,7 +72,7 @@ def _along(access: Access) -> bool:
 
 
 def foreach_source(name: str, spec: Foreach) -> Source:
-    """The text of the kernel: whole vectors first, then what is left of a size, element by element."""
+    """The source of the kernel: whole vectors first, then the rest of each size, element by element."""
     return _Printer(name, spec).source()
 
 
@@ -108,7 +108,7 @@ class _Printer:
         return text.set(text.call("below", (), text.known(numbers), limit))
 
     def _pointers(self, group: str) -> list[str]:
-        """Of the region's inputs and outputs."""
+        """Pointers to the region's inputs and outputs."""
         text, count, found, place = self.text, len(self.spec.sizes), [], 0
         for own, accesses in zip(self.spec.own, (self.region.inputs, self.region.outputs)):
             for i in range(own):
@@ -172,8 +172,8 @@ def _launches(
     writes: Sequence[Argument] = (),
     first: int = 0,
 ) -> list[Launch]:
-    """Launches for all groups, as many at once as a kernel takes arguments; ``reads`` and ``writes`` of all. ``first``:
-    which element of what is written for all is of the first group."""
+    """Launches for all groups, each with as many groups as a kernel has room for arguments. ``reads`` and ``writes``
+    are shared by all. ``first``: index of the first group's element in the shared outputs."""
     each = len(groups[0].reads) + len(groups[0].writes)
     most = (_ARGUMENTS - len(reads) - len(writes)) // each
     found = []
@@ -186,21 +186,21 @@ def _launches(
 
 
 def together(node: Node) -> list[Launch]:
-    """A ``multi_update``: the flags are cleared, then one launch takes all steps, where it says so."""
+    """Lowers a ``multi_update``: clears the flags, then runs all updates in one launch if ``together`` is set."""
     clear, *steps = multi(node)
     if "together" not in node.attrs:
         return [clear, *steps]
     op, each = member(node.attrs)
     _, grads, scalars = parted(node.inputs, op)
     sizes = [math.prod(grad.type.ints) for grad in grads]
-    shape = (max(2, *sizes),)  # of one element would be of no axis
+    shape = (max(2, *sizes),)  # an axis of one element would be dropped
     template = region(op.name, each, node.types[0].dtype, shape, op.slots, grad=grads[0].type.dtype)
     groups = [_Group(size, step.reads[:-2], step.writes[:-1]) for size, step in zip(sizes, steps)]
     return [clear, *_launches(template, groups, scalars, node.outputs[-1:])]
 
 
 def casts(node: Node) -> list[Launch]:
-    """All of them in one launch."""
+    """Lowers ``casts`` to one launch."""
     sizes = [math.prod(t.ints) for t in node.types]
     source, target = (Access(v.type.dtype, (1,)) for v in (node.inputs[0], node.outputs[0]))
     builder = RegionBuilder((max(2, *sizes),), (), [source], [target])
@@ -211,8 +211,8 @@ def casts(node: Node) -> list[Launch]:
 
 
 def looks(node: Node) -> list[Launch]:
-    """A ``nonfinite``: the flags are cleared, then one launch looks at all tensors of a dtype that are next to each
-    other and not empty."""
+    """Lowers a ``nonfinite``: clears the flags, then checks runs of adjacent non-empty tensors with one dtype in one
+    launch each."""
     clear, *_ = nonfinite(node)
     found, first = [clear], 0
     for (dtype, some), several in groupby(node.inputs, lambda value: (value.type.dtype, value.type.bytes > 0)):

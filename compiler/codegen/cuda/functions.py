@@ -1,7 +1,8 @@
-"""The scalar functions of lanes as LLVM IR: arithmetic, comparisons, conversions, rounding.
+"""Scalar functions on lanes as LLVM IR: arithmetic, comparisons, conversions, rounding.
 
-Sums, products and quotients are libdevice's ``*_rn`` functions, which nothing contracts to ``fma``; exp, log and their
-kin are libdevice's accurate ones, but for results of 16 bits. Integers wrap. A lane meets a scalar by repeating it.
+Sums, products and quotients are libdevice's ``*_rn`` functions, which are never contracted to ``fma``. exp, log and
+similar functions are libdevice's accurate ones, except for 16-bit results. Integers wrap. A scalar operand is broadcast
+over the lanes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _LIBDEVICE: Final = {
     "erf": "erf", "floor": "floor", "round": "rint", "abs": "fabs",
 }  # fmt: skip
 _EXACT: Final = {"add": "add_rn", "mul": "mul_rn", "div": "div_rn", "sqrt": "sqrt_rn"}
-#: Of f32, for results of 16 bits (``relaxed.py``): instructions of PTX, and their relative errors.
+#: PTX instructions on f32 for 16-bit results (``relaxed.py``), with their relative errors.
 FAST: Final = {
     "fma": "fma.rn.f32",
     "fast_exp2": "ex2.approx.f32",  # 2^-22
@@ -44,7 +45,7 @@ def device(builder: Any, name: str, result: Any, *args: Any) -> Any:
 
 
 def libdevice(builder: Any, name: str, *args: Any) -> Any:
-    """``name`` of args of one float type, in the variant for that type."""
+    """Calls ``name`` on args of one float type, in the variant for that type."""
     single = args[0].type == F32
     full = f"__nv_{'f' if single else 'd'}{name}" if name in _EXACT.values() else f"__nv_{name}{'f' if single else ''}"
     return device(builder, full, args[0].type, *args)
@@ -55,14 +56,14 @@ def is_nan(builder: Any, x: Any) -> Any:
 
 
 def compare(builder: Any, sign: str, dtype: DType, x: Any, y: Any) -> Any:
-    """An i1; with nan false, but for !=."""
+    """An i1; comparisons with nan are false, except !=."""
     if dtype.is_float:
         return (builder.fcmp_unordered if sign == "!=" else builder.fcmp_ordered)(sign, x, y)
     return (builder.icmp_unsigned if dtype in _UNSIGNED else builder.icmp_signed)(sign, x, y)
 
 
 def combine(builder: Any, how: str, dtype: DType, x: Any, y: Any) -> Any:
-    """The sum or product, or the lesser or greater with nan where either is; -0.0 is less than 0.0."""
+    """The sum or product, or the minimum or maximum; nan if either is nan; -0.0 is less than 0.0."""
     if how in ("sum", "prod"):
         function = "add" if how == "sum" else "mul"
         return libdevice(builder, f"{function}_rn", x, y) if dtype.is_float else getattr(builder, function)(x, y)
@@ -75,12 +76,12 @@ def combine(builder: Any, how: str, dtype: DType, x: Any, y: Any) -> Any:
         return builder.select(first, x, y)
     found = builder.select(builder.or_(first, is_nan(builder, x)), x, y)
     bits = [builder.bitcast(v, I64) for v in (x, y)]
-    tied = builder.bitcast((builder.or_ if how == "min" else builder.and_)(*bits), x.type)  # the zero that counts
+    tied = builder.bitcast((builder.or_ if how == "min" else builder.and_)(*bits), x.type)  # the zero with right sign
     return builder.select(builder.fcmp_ordered("==", x, y), tied, found)
 
 
 def tree(builder: Any, how: str, dtype: DType, lanes: Sequence[Any]) -> Any:
-    """The first half combined with the second until one is left; an odd one in the middle waits."""
+    """Combines the first half with the second until one is left; an odd one in the middle waits."""
     while len(lanes) > 1:
         half = (len(lanes) + 1) // 2
         lanes = [
@@ -118,7 +119,7 @@ def _absolute(builder: Any, dtype: DType, x: Any) -> Any:
 
 
 def _divided(builder: Any, dtype: DType, x: Any, y: Any) -> tuple[Any, Any]:
-    """The quotient rounded down and its rest, of y's sign; as numpy has them. Integers by zero give 0."""
+    """The floored quotient and the remainder, which has y's sign, as in numpy. Integers divided by zero give 0."""
     zero = x.type(0)
     if dtype.is_float:
         rest = libdevice(builder, "fmod", x, y)
@@ -131,7 +132,7 @@ def _divided(builder: Any, dtype: DType, x: Any, y: Any) -> tuple[Any, Any]:
         rest = builder.select(away, libdevice(builder, "add_rn", rest, y), rest)
         down = libdevice(builder, "floor", quotient)
         apart = _subtract(builder, dtype, quotient, down)
-        nearer = builder.fcmp_ordered(">", apart, x.type(0.5))  # the quotient is a whole number but for rounding
+        nearer = builder.fcmp_ordered(">", apart, x.type(0.5))  # the quotient is an integer except for rounding
         down = builder.select(nearer, libdevice(builder, "add_rn", down, x.type(1)), down)
         sign = device(
             builder, f"__nv_copysign{'f' if x.type == F32 else ''}", x.type, zero, libdevice(builder, "div_rn", x, y)
@@ -146,7 +147,7 @@ def _divided(builder: Any, dtype: DType, x: Any, y: Any) -> tuple[Any, Any]:
     if dtype in _UNSIGNED:
         quotient, rest = builder.udiv(x, by), builder.urem(x, by)
     else:
-        # the least number by -1 overflows: it wraps to itself
+        # the smallest integer divided by -1 overflows: it wraps to itself
         minus = builder.icmp_signed("==", by, x.type(-1))
         safe = builder.select(minus, x.type(1), by)
         quotient, rest = builder.sdiv(x, safe), builder.srem(x, safe)
@@ -160,7 +161,7 @@ def _divided(builder: Any, dtype: DType, x: Any, y: Any) -> tuple[Any, Any]:
 
 
 def apply(builder: Any, function: str, dtype: DType, *xs: Any) -> Any:
-    """A function of ``scalar.FUNCTIONS`` on one lane; ``dtype`` is that of its numbers."""
+    """A function of ``scalar.FUNCTIONS`` on one lane; ``dtype`` is the dtype of its numeric operands."""
     if function in _COMPARISONS:
         return compare(builder, _COMPARISONS[function], dtype, *xs)
     if function == "select":
@@ -184,7 +185,7 @@ def apply(builder: Any, function: str, dtype: DType, *xs: Any) -> Any:
 
 
 def convert(builder: Any, x: Any, old: DType, new: DType) -> Any:
-    """As ``cast`` does: floats to integers saturate and lose their fraction, nan gives 0; integers wrap."""
+    """Converts like ``cast``: floats to integers saturate and drop their fraction, nan gives 0; integers wrap."""
     if old is new:
         return x
     type = llvm_type(new)
@@ -216,7 +217,7 @@ def _saturated(builder: Any, x: Any, new: DType) -> Any:
 
 
 def scalar_function(name: str) -> Writer:
-    """``name`` of ``scalar.FUNCTIONS``, of each lane; a single lane meets all of the others."""
+    """``name`` of ``scalar.FUNCTIONS`` on each lane; single lanes are broadcast."""
 
     def write(builder: Any, *args: Lanes) -> Lanes:
         assert len(args) == FUNCTIONS[name]
@@ -228,7 +229,7 @@ def scalar_function(name: str) -> Writer:
 
 
 def fast_function(name: str) -> Writer:
-    """A name of ``FAST``, of each lane of f32; a single lane meets all of the others."""
+    """A name of ``FAST`` on each f32 lane; single lanes are broadcast."""
 
     def write(builder: Any, *args: Lanes) -> Lanes:
         assert all(x.dtype is DType.F32 for x in args)
@@ -244,5 +245,5 @@ def _fast(builder: Any, name: str, *xs: Any) -> Any:
 
 
 def conversion(dtype: DType) -> Writer:
-    """``cast`` to a dtype that registers hold."""
+    """``cast`` to a dtype that registers can hold."""
     return lambda builder, x: Lanes(dtype, [convert(builder, lane, x.dtype, dtype) for lane in x.values])

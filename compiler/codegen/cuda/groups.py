@@ -1,4 +1,4 @@
-"""Where a thread is, arithmetic of indices, and lanes put together, as LLVM IR."""
+"""LLVM IR for a thread's position, index arithmetic, and combining lanes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ block = _place("ctaid")  # in the grid: i32
 
 
 def index_function(name: str) -> Writer:
-    """plus, times, quotient, remainder, below of indices of i32 or i64, the second one possibly an int.
+    """plus, times, quotient, remainder or below, of i32 or i64 indices; the second operand may be an int.
 
-    Numbers are not negative and results fit.
+    Operands must not be negative, and results must fit.
     """
 
     def write(builder: Any, x: Lanes, y: Lanes) -> Lanes:
@@ -46,7 +46,7 @@ def _index(builder: Any, name: str, x: Any, y: Any) -> Any:
 
 
 def divided(builder: Any, x: Lanes, magic: Lanes, shift: Lanes) -> Lanes:
-    """Indices of i32 by a size, whose magic number and shift these are (``division.py``)."""
+    """Divides i32 indices by a size, given its magic number and shift (``division.py``)."""
     by = builder.zext(magic.value, I64)
 
     def quotient(lane: Any) -> Any:
@@ -57,13 +57,13 @@ def divided(builder: Any, x: Lanes, magic: Lanes, shift: Lanes) -> Lanes:
 
 
 def rest(builder: Any, x: Lanes, quotient: Lanes, size: Lanes) -> Lanes:
-    """What is left of indices of i32 that were divided: ``x - quotient * size``."""
+    """The remainder of i32 indices after division: ``x - quotient * size``."""
     pairs = zip(x.values, quotient.values, strict=True)
     return Lanes(x.dtype, [builder.sub(lane, builder.mul(whole, size.value)) for lane, whole in pairs])
 
 
 def ramp(count: int, step: int) -> Writer:
-    """``count`` numbers x, x + step, ... for each lane of x, side by side."""
+    """``count`` numbers x, x + step, ... for each lane of x; those of one lane are adjacent."""
 
     def write(builder: Any, x: Lanes) -> Lanes:
         steps = range(0, count * step, step) if step else [0] * count
@@ -78,12 +78,12 @@ def fill(dtype: DType, count: int) -> Writer:
 
 
 def each(count: int) -> Writer:
-    """Every lane ``count`` times, side by side."""
+    """Every lane repeated ``count`` times in place."""
     return lambda builder, x: Lanes(x.dtype, [lane for lane in x.values for _ in range(count)])
 
 
 def tile(times: int, count: int) -> Writer:
-    """``count`` lanes, or one that is repeated, ``times`` times one after the other."""
+    """``count`` lanes, or one lane repeated, as a sequence repeated ``times`` times."""
     return lambda builder, x: Lanes(x.dtype, x.spread(count) * times)
 
 
@@ -98,7 +98,7 @@ def part(number: int) -> Writer:
 
 
 def added(how: str, groups: int, count: int) -> Writer:
-    """``total``, of ``count`` lanes, combined with ``groups`` of as many, one after the other."""
+    """Combines ``total``, of ``count`` lanes, with ``groups`` groups of as many, one after the other."""
 
     def write(builder: Any, total: Lanes, x: Lanes) -> Lanes:
         found, lanes = total.spread(count), x.spread(groups * count)
@@ -110,7 +110,7 @@ def added(how: str, groups: int, count: int) -> Writer:
 
 
 def fold(how: str, groups: int, count: int) -> Writer:
-    """``groups`` of ``count`` lanes (or one lane, repeated) combined: half the groups with the other half, to one."""
+    """Combines ``groups`` groups of ``count`` lanes (or one lane, repeated) pairwise, half with half, to one group."""
 
     def write(builder: Any, x: Lanes) -> Lanes:
         lanes = x.spread(groups * count)

@@ -1,8 +1,8 @@
-"""bf16 and f16 in registers: f32 lanes, and where they are known the words of two that they came from or go to.
+"""bf16 and f16 in registers: f32 lanes and, if known, the packed pairs (i32 words) that they came from or go to.
 
-The sum, difference or product of two such numbers, rounded, is one instruction for two of them: f32 has more than twice
-their bits and two more, so rounding to f32 first, as the op does on paper, changes nothing in the normal range (S. A.
-Figueroa, "When is double rounding innocuous?", 1995).
+A sum, difference or product of two such numbers, rounded, takes one instruction for two of them. f32 has more than
+twice their bits plus two, so the op's rounding to f32 first changes nothing in the normal range (S. A. Figueroa, "When
+is double rounding innocuous?", 1995).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dslc.compiler.ir.types import DType
 
 
 def to_halves(builder: Any, low: Any, high: Any, dtype: DType) -> Any:
-    """The nearest bf16 or f16 of two lanes, as one i32: one instruction for both."""
+    """Rounds two lanes to the nearest bf16 or f16, packed in one i32, with one instruction."""
     low, high = (_odd(builder, x) if x.type == F64 else x for x in (low, high))
     asm = f"cvt.rn.{'bf16x2' if dtype is DType.BF16 else 'f16x2'}.f32 $0, $1, $2;"
     return builder.call(ir.InlineAsm(ir.FunctionType(I32, [F32, F32]), asm, "=r,f,f"), [high, low])
@@ -31,7 +31,7 @@ def to_half(builder: Any, x: Any, dtype: DType) -> Any:
 
 
 def from_halves(builder: Any, word: Any, dtype: DType) -> list[Any]:
-    """The two f32 of a word of bf16 or f16."""
+    """The two f32 values of a packed pair of bf16 or f16."""
     if dtype is DType.BF16:
         bits = builder.shl(word, I32(16)), builder.and_(word, I32(-1 << 16))
         return [builder.bitcast(x, F32) for x in bits]
@@ -40,7 +40,7 @@ def from_halves(builder: Any, word: Any, dtype: DType) -> list[Any]:
 
 
 def _odd(builder: Any, x: Any) -> Any:
-    """f64 to f32, rounded to odd: rounding once more to fewer bits then errs nowhere."""
+    """Rounds f64 to f32 by round-to-odd: a second rounding to fewer bits is then correct."""
     near = device(builder, "__nv_double2float_rz", F32, x)
     lost = builder.fcmp_ordered("one", builder.fpext(near, F64), x)
     return builder.bitcast(builder.or_(builder.bitcast(near, I32), builder.zext(lost, I32)), F32)
@@ -54,7 +54,7 @@ def from_half(builder: Any, bits: Any, dtype: DType) -> Any:
 
 
 def words_of(builder: Any, x: Lanes, dtype: DType, count: int) -> list[Any]:
-    """``count`` lanes of a value that holds bf16 or f16, two in a word, as they are known or packed anew."""
+    """The packed pairs of ``count`` lanes that hold bf16 or f16 values: those already known, or packed now."""
     known, words = x.halves
     if known is dtype and len(words) == (count + 1) // 2:
         return list(words)
@@ -64,13 +64,13 @@ def words_of(builder: Any, x: Lanes, dtype: DType, count: int) -> list[Any]:
 
 
 def of_words(builder: Any, words: Sequence[Any], dtype: DType, count: int) -> Lanes:
-    """The lanes of words, which remember them."""
+    """The lanes of packed pairs; they remember the pairs."""
     lanes = [lane for word in words for lane in from_halves(builder, word, dtype)][:count]
     return Lanes(DType.F32, lanes, (dtype, words) if count > 1 else (None, ()))
 
 
 def rounding(dtype: DType) -> Writer:
-    """Rounding to bf16 or f16 (ties to even), of f32 or f64; the result is f32."""
+    """Rounds f32 or f64 to bf16 or f16 (ties to even); the result is f32."""
 
     def write(builder: Any, x: Lanes) -> Lanes:
         lanes = [*x.values, x.values[-1]] if x.count % 2 else x.values
@@ -81,7 +81,8 @@ def rounding(dtype: DType) -> Writer:
 
 
 def half(function: str, dtype: DType) -> Writer:
-    """add, sub, mul, min or max of f32 that are bf16 or f16 exactly, rounded to it; the result is f32."""
+    """add, sub, mul, min or max of f32 lanes that hold exact bf16 or f16 values, rounded to that dtype; the result is
+    f32."""
 
     def write(builder: Any, x: Lanes, y: Lanes) -> Lanes:
         count = max(x.count, y.count)
@@ -92,7 +93,7 @@ def half(function: str, dtype: DType) -> Writer:
 
 
 def _combined(builder: Any, function: str, dtype: DType, x: Any, y: Any) -> Any:
-    """Two at once. Sums are fma by one, which all architectures have."""
+    """Computes two at once. Sums are fma with a factor of one, which all architectures have."""
     suffix = "bf16x2" if dtype is DType.BF16 else "f16x2"
     if function in ("min", "max"):
         asm = f"{function}.NaN.{suffix} $0, $1, $2;"
@@ -105,7 +106,7 @@ def _combined(builder: Any, function: str, dtype: DType, x: Any, y: Any) -> Any:
 
 
 def _packed_halves(builder: Any, low: Any, high: Any, dtype: DType) -> Any:
-    """A word of two lanes that need no rounding."""
+    """Packs two lanes that need no rounding."""
     if isinstance(low, ir.Constant) and low is high:
         return _twice(bits_of(low.constant, dtype))
     return to_halves(builder, low, high, dtype)
@@ -116,7 +117,7 @@ def _twice(bits: int) -> Any:
 
 
 def bits_of(value: float, dtype: DType) -> int:
-    """The 16 bits of a number that bf16 or f16 holds."""
+    """The 16 bits of a number that bf16 or f16 represents exactly."""
     if dtype is DType.F16:
         return int(np.float16(value).view(np.uint16))
     return int(np.float32(value).view(np.uint32)) >> 16

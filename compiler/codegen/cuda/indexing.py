@@ -1,8 +1,8 @@
-"""Elements and rows by computed indices: what is gathered is fetched by a region, scattered rows have a kernel of their
-own, and scattered elements are sums over all that may go to a place.
+"""Gather and scatter by computed indices: regions gather; scattered rows have their own kernel; scattered elements are
+reductions over all candidates.
 
-An index that does not exist reads nothing; the result is nan, for a scatter the whole line that it would add to. Dtypes
-without nan get 0, and nothing added.
+An index that does not exist reads nothing and gives nan; a scatter sets the whole line that it would add to. Dtypes
+without nan get 0, and nothing is added.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
 
 _THREADS: Final = 128
-_EACH: Final = 8  # elements of a line a thread
-_MOST: Final = 1024  # rows of an id that a block puts in order
+_EACH: Final = 8  # elements of a line per thread
+_MOST: Final = 1024  # rows of an id that a block sorts
 _PLACES: Final = """struct Places {
   int *counts, *starts, *ranks, *places, *lost, *total;
 };
@@ -38,8 +38,7 @@ __device__ __forceinline__ Places places_of(int *work, int count, int length) {
 
 @dataclass(frozen=True)
 class ScatterPlaces(Shared):
-    """``k(ids, work, numbers)``: step 0 to 3 of finding where the rows of each id are, of ``length`` ids below
-    ``count``."""
+    """``k(ids, work, numbers)``: step 0 to 3 of finding the rows of each id, for ``length`` ids below ``count``."""
 
     ids: DType
     length: int
@@ -52,7 +51,7 @@ class ScatterPlaces(Shared):
 
     @property
     def work_bytes(self) -> int:
-        """Of i32 of ``work``."""
+        """Bytes of ``work``, which is i32."""
         return 4 * (2 * self.count + 2 * self.length + 2)
 
     @property
@@ -71,8 +70,8 @@ class ScatterPlaces(Shared):
 
 @dataclass(frozen=True)
 class ScatterAdd(Shared):
-    """``k(rows, ids, work, table, numbers)``: a table of ``count`` lines of ``inner`` elements, ``length`` rows for it;
-    ``work``: what ``ScatterPlaces`` makes."""
+    """``k(rows, ids, work, table, numbers)``: adds ``length`` rows to a table of ``count`` lines of ``inner`` elements;
+    ``work``: the result of ``ScatterPlaces``."""
 
     dtype: DType
     ids: DType
@@ -103,7 +102,7 @@ class ScatterAdd(Shared):
 
 
 def gather_rows(node: Node) -> list[Launch]:
-    """An id that does not exist reads nothing and gives nan, or 0 where the dtype has no nan."""
+    """An id that does not exist reads nothing and gives nan, or 0 if the dtype has no nan."""
     table, ids = node.input_types
     length, count, inner = prod(ids.ints), table.ints[0], prod(table.ints[1:])
     sources = [Access(table.dtype, (0, 1)), Access(ids.dtype, (1, 0))]
@@ -148,7 +147,7 @@ def gather(node: Node) -> list[Launch]:
 
 
 def scatter_add(node: Node) -> list[Launch]:
-    """Each element of the result goes through the indices of its line: few, as a rule, beside those that are there."""
+    """Each element of the result scans all indices of its line, which are usually few compared with the line."""
     (source, ids), [out], axis = node.input_types, node.types, int_attr(node.attrs, "axis")
     outer, count, length, inner = prod(out.ints[:axis]), out.ints[axis], source.ints[axis], prod(out.ints[axis + 1 :])
     if not length:
@@ -169,8 +168,8 @@ def scatter_add(node: Node) -> list[Launch]:
 
 
 def pad(node: Node) -> list[Launch]:
-    """In one launch where the last axis is padded, as for channels up to a vector: every element of the result is one
-    of the input or the filler. Other pads copy whole vectors into what was filled."""
+    """Pads in one launch if the last axis is padded, e.g. channels up to a vector: every result element is an input
+    element or the filler. Other pads fill the result and then copy whole vectors."""
     [x], [out] = node.input_types, node.types
     low, high, interior = (int_tuple(node.attrs, name) for name in ("low", "high", "interior"))
     if any(interior) or not any((*low[-1:], *high[-1:])):

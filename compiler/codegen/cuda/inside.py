@@ -1,8 +1,8 @@
-"""Values inside an op of bf16 or f16 are f32.
+"""Keeps values inside an op in f32 if its tensors are bf16 or f16.
 
-An op computes in f32 and rounds once, at its result. The launches that nodes become say the dtype of their tensors for
-every value, which is right for pointwise ops and for sums of what they make, where every value is an op's result. In
-the launches of any other op only what is stored is a result::
+An op computes in f32 and rounds once, at its result. The launches of a node give every value the dtype of the tensors.
+That is right for pointwise ops and their sums, in which every value is an op's result. In the launches of any other op,
+only stored values are results::
 
     e = exp(x - top) as bf16; sum(e) -> total        e = exp(x - top) as f32; sum(e) -> total
     y = e / total as bf16; store y                   y = e / total as bf16; store y
@@ -19,7 +19,7 @@ _HALVES = (DType.BF16, DType.F16)
 
 
 def computed_inside(region: Region) -> Region:
-    """The region with f32 for bf16 and f16 in all values that are not stored."""
+    """The region with f32 instead of bf16 and f16 for all values that are not stored."""
     stored = {store.value for stage in region.stages for store in stage.stores}
     number = region.first
     stages = []

@@ -1,8 +1,8 @@
-"""Neighbouring inner axes as one, though not all arguments lie so.
+"""Merges adjacent inner axes even if some arguments are not contiguous over them.
 
-A sum over the first three axes of bf16[32, 7, 7, 2048] runs over 1568 elements. Where an input is of [32, 1, 1, 2048],
-its axes do not merge. But how a sum is cut, and so its order, shall be a matter of its sizes and not of what it reads:
-a step that is read in one program and computed in place in another gives the same bits in both::
+A sum over the first three axes of bf16[32, 7, 7, 2048] runs over 1568 elements. If an input is [32, 1, 1, 2048], its
+axes do not merge. But how a sum is split, and so its order, must depend on its sizes and not on its operands. Then a
+step that is read in one program and computed in place in another gives the same bits in both::
 
     before    outer (2048) inner (32, 49)    x strides (1, 100352, 2048)    dy strides (1, 2048, 0)
     after     outer (2048) inner (1568)      x strides (1, 2048)            dy strides (1, 0), unravelled (32, 49)
@@ -18,7 +18,7 @@ from dslc.compiler.codegen.region import Access, Bits, Region, Unravelled, drawn
 
 
 def joined(region: Region) -> Region:
-    """The region whose inner axes are one where they are neighbours in its whole tensor."""
+    """The region with inner axes merged if they are adjacent in its reduced tensor (``whole``)."""
     split, groups = len(region.outer), list[list[int]]()
     beside = region.whole[split:]
     for axis, size in enumerate(region.inner):
@@ -56,7 +56,7 @@ def joined(region: Region) -> Region:
 
 
 def _merged(sizes: Sequence[int], strides: Sequence[int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Axes as one argument sees them: the fewest, and the stride of each."""
+    """Axes merged as far as one argument allows: their sizes, and the stride of each."""
     found: list[tuple[int, int]] = []
     for size, stride in zip(sizes, strides):
         if found and found[-1][1] == size * stride:

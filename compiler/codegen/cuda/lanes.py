@@ -1,7 +1,7 @@
-"""Values of a GPU thread as LLVM values: ``Lanes``, a few of a dtype side by side.
+"""Values of a GPU thread as LLVM values: ``Lanes``, a small vector of one dtype per thread.
 
-A printed kernel handles several elements in each thread. A value of n elements is one variable of its text, so texts
-stay short; the functions that the text calls write the LLVM IR of each lane (``library.py`` lists them).
+A generated kernel handles several elements in each thread. A value of n elements is one variable of the kernel's
+source, so sources stay short; the functions that they call write the LLVM IR of each lane (``library.py`` lists them).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LLVM: Final[dict[DType, Any]] = {
 class Lanes:
     """``values`` of a dtype that registers hold: all but bf16 and f16, which are f32 there.
 
-    ``halves``: the words of two bf16 or f16 that the values came from, and which of the two, where that is known.
+    ``halves``: the packed bf16 or f16 pairs that the values came from, with their dtype; (None, ()) if unknown.
     """
 
     dtype: DType
@@ -51,18 +51,18 @@ class Lanes:
 
     @property
     def value(self) -> Any:
-        """The only one."""
+        """The only value."""
         [value] = self.values
         return value
 
     def spread(self, count: int) -> list[Any]:
-        """``count`` values of one or as many."""
+        """``count`` values; a single one is repeated."""
         assert self.count in (1, count), f"{self.count} lanes where {count} are wanted"
         return list(self.values) * (count // self.count)
 
 
-#: Writes the IR of a call: (builder, argument, ...) -> result. Pointers are LLVM values, all else ``Lanes``; None where
-#: there is no result.
+#: Writes the IR of a call: (builder, argument, ...) -> result. Pointers are LLVM values, other arguments ``Lanes``;
+#: None if there is no result.
 Writer: TypeAlias = Callable[..., Any]
 
 
@@ -72,7 +72,7 @@ def llvm_type(dtype: DType) -> Any:
 
 
 def vector_of(builder: Any, values: Sequence[Any]) -> Any:
-    """An LLVM vector of several values; a value on its own as it is."""
+    """An LLVM vector of several values; a single value is returned as it is."""
     if len(values) == 1:
         return values[0]
     vector = ir.Constant(ir.VectorType(values[0].type, len(values)), ir.Undefined)

@@ -1,4 +1,4 @@
-"""The functions that printed kernels call, by ``Call``, as functions that write LLVM IR."""
+"""Maps the functions that generated kernels call (``Call``) to functions that write their LLVM IR."""
 
 from __future__ import annotations
 

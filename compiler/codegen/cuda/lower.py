@@ -1,4 +1,4 @@
-"""Which nodes have kernels on a GPU, and the launches that each becomes."""
+"""Lowers nodes to GPU kernels."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
 
 
 def lower(node: Node) -> list[Launch] | None:
-    """The launches that compute a node, in order; None where there is no kernel for it. Sizes are ints."""
+    """The launches that compute a node, in order; None if it has no kernel. Sizes must be ints."""
     if not any(type.bytes for type in node.types):
         return []
     chain = isinstance(node.op, Pointwise) or node.op.name == "fused"
@@ -80,13 +80,13 @@ def lower(node: Node) -> list[Launch] | None:
 
 
 def _prepared(node: Node, launches: list[Launch]) -> list[Launch]:
-    """The launches with f32 inside an op and long rows shared out; without those that have nothing to do."""
+    """The launches with f32 inside ops and long rows split; drops launches that write nothing."""
     conflicts = [
         (node.inputs[i], node.outputs[o]) for i, o in node.op.inplace if i < len(node.inputs) and o < len(node.outputs)
     ]
     launches = [x for x in launches if not isinstance(x.spec, Region) or writes(x.spec)]
     launches = [replace(x, spec=joined(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
-    if not isinstance(node.op, FusedSums):  # whose values are results of ops
+    if not isinstance(node.op, FusedSums):  # the values of FusedSums are results of ops
         launches = [replace(x, spec=computed_inside(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
     blocks = {block for launch in launches for block in launch.scratch}
     swept = sweep(launches[0], launches[1], len(blocks)) if _regions(launches) == 2 == len(launches) else None

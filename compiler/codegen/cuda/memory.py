@@ -1,8 +1,8 @@
-"""Loads and stores of lanes as LLVM IR: 16 bytes at once where neighbours are asked for, else one by one.
+"""Loads and stores of lanes as LLVM IR: 16 bytes at once for vectors, else element by element.
 
-Pointers are to global memory. Elements are addressed by their numbers; ``at`` is the number of the first of ``vector``
-neighbours, or several such numbers as lanes. bf16 and f16 become f32 on the way in and are rounded on the way out; a b1
-is a byte, true where it is not 0.
+Pointers are to global memory. Elements are addressed by index; ``at`` is the index of the first of ``vector``
+neighbours, or several such indices as lanes. bf16 and f16 are converted to f32 on load and rounded on store. A b1 is a
+byte, true if not 0.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def register_dtype(dtype: DType) -> DType:
 
 
 def load(dtype: DType, vector: int) -> Writer:
-    """``load(p, at[, mask])``: lanes, those of each number of ``at`` side by side; 0 where the mask is false."""
+    """``load(p, at[, mask])``: the ``vector`` lanes of each index of ``at``, in sequence; 0 if the mask is false."""
 
     def write(builder: Any, p: Any, at: Lanes, mask: Lanes | None = None) -> Lanes:
         raw: list[Any] = []
@@ -72,7 +72,7 @@ def store(dtype: DType, vector: int) -> Writer:
 
 
 def load_bits(vector: int) -> Writer:
-    """As ``load`` for lanes of b1 that are bits, eight in a byte; ``at`` counts elements, ``vector`` is 8, 16 or 32."""
+    """Like ``load`` for b1 lanes stored as bits, eight per byte; ``at`` counts elements, ``vector`` is 8, 16 or 32."""
 
     def write(builder: Any, p: Any, at: Lanes, mask: Lanes | None = None) -> Lanes:
         lanes: list[Any] = []
@@ -86,7 +86,7 @@ def load_bits(vector: int) -> Writer:
 
 
 def store_bits(vector: int) -> Writer:
-    """As ``store``, for what ``load_bits`` reads."""
+    """Like ``store``, in the format of ``load_bits``."""
 
     def write(builder: Any, p: Any, at: Lanes, value: Lanes, mask: Lanes | None = None) -> None:
         lanes, type = value.spread(vector * at.count), ir.IntType(vector)
@@ -103,13 +103,13 @@ def store_bits(vector: int) -> Writer:
 
 
 def _bits_address(builder: Any, p: Any, at: Any, vector: int) -> Any:
-    """Of the word that holds bits ``at`` to ``at + vector``, a multiple of that."""
+    """The address of the word that contains bits ``at`` to ``at + vector``; ``at`` is a multiple of ``vector``."""
     byte = _address(builder, p, builder.ashr(at, at.type(3)), I8)
     return builder.bitcast(byte, ir.PointerType(ir.IntType(vector), _GLOBAL))
 
 
 def raise_flag(builder: Any, p: Any, at: Lanes, found: Lanes) -> None:
-    """Writes 1 to the byte ``at`` where any lane is true."""
+    """Stores 1 to byte ``at`` if any lane is true."""
     anywhere: Any = I1(0)
     for lane in found.values:
         anywhere = builder.or_(anywhere, lane)
@@ -118,7 +118,7 @@ def raise_flag(builder: Any, p: Any, at: Lanes, found: Lanes) -> None:
 
 
 def prefetch(dtype: DType) -> Writer:
-    """``prefetch(p, at, mask)``: what lies at elements ``at``, each with 16 bytes behind it, comes to the L2 cache."""
+    """``prefetch(p, at, mask)``: loads the cache lines at elements ``at`` to the L2 cache."""
 
     def write(builder: Any, p: Any, at: Lanes, mask: Lanes) -> None:
         asm = ir.InlineAsm(ir.FunctionType(ir.VoidType(), [I64]), "prefetch.global.L2 [$0];", "l", True)
@@ -131,7 +131,7 @@ def prefetch(dtype: DType) -> Writer:
 
 
 def _guarded(builder: Any, wanted: Any, lanes: Callable[[], list[Any]]) -> list[Any]:
-    """The lanes where ``wanted``, else zeros, by a branch around the memory access."""
+    """The lanes if ``wanted``, else zeros, with a branch around the memory access."""
     if wanted is None:
         return lanes()
     before = builder.block
@@ -155,7 +155,7 @@ def _address(builder: Any, p: Any, at: Any, type: Any) -> Any:
 
 
 def _load(builder: Any, p: Any, at: Any, dtype: DType, vector: int) -> list[Any]:
-    """``vector`` neighbours as they lie in memory: elements, or words of several small ones."""
+    """``vector`` neighbours as stored in memory: elements, or words of several small ones."""
     size = dtype.itemsize
     step = min(vector, 16 // size)
     raw: list[Any] = []
@@ -167,7 +167,7 @@ def _load(builder: Any, p: Any, at: Any, dtype: DType, vector: int) -> list[Any]
 
 
 def _load_words(builder: Any, address: Any, dtype: DType, count: int) -> list[Any]:
-    """``count`` elements of at most 16 bytes together, a power of two, at a multiple of their size."""
+    """``count`` elements of at most 16 bytes in total, a power of two, aligned to their total size."""
     type, size = _memory_type(dtype), dtype.itemsize
     if count == 1:
         return [builder.load(address, align=size)]
@@ -191,7 +191,7 @@ def _store(builder: Any, p: Any, at: Any, dtype: DType, lanes: list[Any], words:
 
 
 def _store_words(builder: Any, address: Any, dtype: DType, lanes: list[Any], words: list[Any]) -> None:
-    """Lanes of at most 16 bytes; ``words``: instead of several lanes of bf16 or f16."""
+    """Stores lanes of at most 16 bytes in total; ``words``: the packed pairs of several bf16 or f16 lanes."""
     size, count = dtype.itemsize, len(lanes)
     if count == 1:
         builder.store(_to_memory(builder, lanes[0], dtype), address, align=size)
@@ -207,7 +207,7 @@ def _store_words(builder: Any, address: Any, dtype: DType, lanes: list[Any], wor
 
 
 def _joined(builder: Any, lanes: list[Any], size: int) -> list[Any]:
-    """Words of lanes of one or two bytes."""
+    """Packs lanes of one or two bytes into words."""
     per = min(4 // size, len(lanes))
     word, parts = ir.IntType(8 * size * per), []
     for first in range(0, len(lanes), per):

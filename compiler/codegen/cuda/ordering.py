@@ -1,4 +1,4 @@
-"""topk on a GPU."""
+"""The op topk as a GPU kernel."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr
 
-_FEW: Final = 256  # elements of a line, up to which a warp goes through it
+_FEW: Final = 256  # most elements of a line that one warp handles
 
 
 @dataclass(frozen=True)
 class TopK:
-    """``k(x, values, places)``: of x [before, count, after] the ``k`` first along the middle axis, by one block a line.
+    """``k(x, values, places)``: the first ``k`` along the middle axis of x [before, count, after], with one block per
+    line.
 
-    It reads each line ``k`` times, so it is meant for few of many.
+    It reads each line ``k`` times, so it suits small ``k``.
     """
 
     dtype: DType

@@ -1,4 +1,4 @@
-"""What a thread keeps for itself in shared memory, as LLVM IR: more than its registers hold."""
+"""LLVM IR that spills values of a thread to shared memory if they exceed its registers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dslc.compiler.ir.types import DType
 
 _SHARED: Final = 3  # the address space
 _NAME: Final = "kept"
-_WORD: Final = 16  # bytes: neighbouring threads have neighbouring words, so that no two meet in a bank
+_WORD: Final = 16  # bytes: neighbouring threads have adjacent words, which avoids bank conflicts
 
 
 def keep(dtype: DType, count: int, threads: int, first: int) -> Writer:
-    """``keep(value)`` puts ``count`` lanes ``first`` bytes behind the beginning, for a block of ``threads``."""
+    """``keep(value)`` stores ``count`` lanes per thread, from byte ``first`` on, for a block of ``threads``."""
 
     def write(builder: Any, x: Lanes) -> None:
         lanes = x.spread(count)
@@ -28,7 +28,7 @@ def keep(dtype: DType, count: int, threads: int, first: int) -> Writer:
 
 
 def kept(dtype: DType, count: int, threads: int, first: int) -> Writer:
-    """What ``keep`` with these parameters has put there."""
+    """Loads the lanes that ``keep`` stored with the same parameters."""
 
     def write(builder: Any) -> Lanes:
         lanes: list[Any] = []
@@ -42,7 +42,7 @@ def kept(dtype: DType, count: int, threads: int, first: int) -> Writer:
 
 
 class _Place:
-    """``count`` lanes, ``bytes`` together, of a thread."""
+    """The address of ``count`` lanes of a thread, ``bytes`` in total."""
 
     def __init__(self, pointer: Any, count: int, bytes: int) -> None:
         self.pointer, self.count, self.bytes = pointer, count, bytes
@@ -63,7 +63,7 @@ def _places(builder: Any, dtype: DType, count: int, threads: int, first: int) ->
 
 
 def _memory(builder: Any) -> Any:
-    """The block's dynamic shared memory, whose size the launch says."""
+    """The block's dynamic shared memory, whose size the launch sets."""
     known = builder.module.globals.get(_NAME)
     if known is not None:
         return known

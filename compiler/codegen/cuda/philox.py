@@ -1,4 +1,4 @@
-"""Random bits of a thread's elements, as LLVM IR: the numbers of ``ops/philox.py``, eight to a draw."""
+"""LLVM IR of a thread's random bits: the numbers of ``ops/philox.py``, eight elements per draw."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dslc.compiler.codegen.cuda.lanes import I32, I64, Lanes, Writer
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.philox import KEY_STEPS, MULTIPLIERS, ROUNDS
 
-_EACH: Final = 8  # elements of a draw
+_EACH: Final = 8  # elements per draw
 
 
 def bits(count: int, key: int, row_elements: int, aligned: int) -> Writer:
     """``bits(seed, step, row, first)``: 16 random bits, as i32, of each of ``count`` neighbours (1, 2, 4 or 8) from
-    number ``first`` on, or from each of several numbers, of a tensor whose first row has number ``row`` in the whole
-    batch. ``aligned``: a power of two that divides these numbers."""
+    index ``first`` on, or from each of several indices. ``row``: index of the tensor's first row in the whole batch.
+    ``aligned``: a power of two that divides these indices."""
     assert count in (1, 2, 4, 8)
     aligned = math.gcd(aligned, row_elements, _EACH)
 
@@ -42,7 +42,7 @@ def bits(count: int, key: int, row_elements: int, aligned: int) -> Writer:
 
 
 def _draw(builder: Any, draw: Any, turn: Any, mixed: Any) -> list[Any]:
-    """Four words."""
+    """The four words of one draw."""
     c = [half for x in (draw, turn) for half in _halves(builder, x)]
     k = _halves(builder, mixed)
     for _ in range(ROUNDS):
@@ -53,7 +53,7 @@ def _draw(builder: Any, draw: Any, turn: Any, mixed: Any) -> list[Any]:
 
 
 def _product(builder: Any, x: Any, factor: int) -> list[Any]:
-    """The halves of a product of 32 bits each. Said so: of a product of 64 bits ptxas adds up zeros."""
+    """The halves of a 32 x 32 bit product. Explicit, because for a 64-bit product ptxas emits additions of zeros."""
     asm = ir.InlineAsm(ir.FunctionType(I64, [I32, I32]), "mul.wide.u32 $0, $1, $2;", "=l,r,r")
     return _halves(builder, builder.call(asm, [x, I32(factor - (1 << 32))]))
 
@@ -63,7 +63,7 @@ def _halves(builder: Any, x: Any) -> list[Any]:
 
 
 def _beyond(builder: Any, place: Any, count: int, draw: Any) -> list[Any]:
-    """The words of the next draw where the elements reach into it, else zeros: the same for all threads in a step."""
+    """The words of the next draw if the elements reach into it, else zeros; all threads agree within a step."""
     before = builder.block
     with builder.if_then(builder.icmp_unsigned(">", place, I32(_EACH - count))):
         words = draw()
@@ -78,7 +78,7 @@ def _beyond(builder: Any, place: Any, count: int, draw: Any) -> list[Any]:
 
 
 def _taken(builder: Any, words: list[Any], place: Any, count: int, aligned: int) -> list[Any]:
-    """Halves ``place``, ``place + 1``, ... of the words, ``place`` being a multiple of ``aligned``."""
+    """Halves ``place``, ``place + 1``, ... of the words; ``place`` is a multiple of ``aligned``."""
     last = len(words) - 1
     for step in (2, 1):  # whole words first
         if 2 * step >= aligned:

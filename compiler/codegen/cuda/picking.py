@@ -1,4 +1,4 @@
-"""``pick``: elements of several vectors, one a thread."""
+"""``pick``: elements of several vectors, one per thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _THREADS: Final = 128
 
 @dataclass(frozen=True)
 class Picked:
-    """Element i of the result is element ``places[i]`` of argument ``sources[i]`` of ``count``."""
+    """Element i of the result is element ``places[i]`` of argument ``sources[i]``, of ``count`` arguments."""
 
     dtype: DType
     count: int
@@ -32,7 +32,7 @@ class Picked:
 
 
 def picked_source(name: str, spec: Picked) -> Source:
-    """The text of the kernel. Threads behind the end take element 0 and write nothing."""
+    """The source of the kernel. Threads past the end load element 0 and store nothing."""
     text = Text(name, spec.count + 1, wide=False)
     number = text.plus(text.times(text.here("block"), _THREADS), text.here("thread"))
     mask = text.below(number, len(spec.sources))

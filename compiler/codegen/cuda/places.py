@@ -1,8 +1,8 @@
-"""Where the elements of a sum of products lie: ``c[z, m, n] = sum over k of a[z, m, k] * b[z, k, n]``.
+"""Addresses of a contraction's elements: ``c[z, m, n] = sum over k of a[z, m, k] * b[z, k, n]``.
 
-z, m, n and k are groups of axes. An operand's place is its start and a sum of index times stride; where a window of a
-convolution is left, the element counts as 0. Which axes there are is code; sizes, strides and windows are numbers that
-the kernel is called with, so one kernel serves all problems of a form.
+z, m, n and k are groups of axes. An operand's address is its start plus the sum of index times stride. An element
+outside a convolution's window counts as 0. The set of axes is part of the code; sizes, strides and windows are kernel
+arguments, so one kernel serves all problems of a form.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dslc.compiler.ir.types import DType
 Group: TypeAlias = Literal["z", "m", "n", "k"]
 Axes: TypeAlias = Sequence[tuple[str, int]]
 GROUPS: Final[tuple[Group, ...]] = ("z", "m", "n", "k")
-_SMALL: Final = 2**30  # elements that i32 counts, with room for what lies outside of windows
+_SMALL: Final = 2**30  # elements that i32 indexes, with room for indices outside of windows
 _FAR: Final = 2**62
 _INLINE: Final = "__device__ __forceinline__"
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A coordinate ``start + sum of index * step`` that is inside from 0 on and below ``size``."""
+    """A coordinate ``start + sum of index * step``, which is inside if it is at least 0 and below ``size``."""
 
     steps: tuple[tuple[str, int], ...]
     start: int
@@ -34,8 +34,8 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """``strides``: (axis, elements apart); an axis that is not named does not move it. ``start``: the place of all
-    indices 0. Elements that are in each of the windows are there, all others are 0."""
+    """``strides``: (axis, distance in elements); other axes do not move the operand. ``start``: the address at all
+    indices 0. Elements outside any of the windows count as 0."""
 
     dtype: DType
     elements: int
@@ -44,14 +44,14 @@ class Operand:
     start: int = 0
 
     def along(self, axes: Collection[str]) -> Operand:
-        """Without the strides of other axes."""
+        """The operand without the strides of other axes."""
         windows = tuple(replace(w, steps=tuple(s for s in w.steps if s[0] in axes)) for w in self.windows)
         return replace(self, strides=tuple(s for s in self.strides if s[0] in axes), windows=windows)
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis as one operand sees it: its size, the stride along it, and how far it moves each window's coordinate."""
+    """An axis as one operand sees it: its size, its stride, and its step in each window's coordinate."""
 
     size: int
     stride: int
@@ -59,7 +59,7 @@ class Axis:
 
 
 def seen(operand: Operand, axes: Axes) -> list[Axis]:
-    """A group's axes as an operand sees them: neighbours joined where they lie as one longer axis would."""
+    """A group's axes as an operand sees them, with adjacent axes merged if the operand allows it."""
     strides, windows = dict(operand.strides), [dict(w.steps) for w in operand.windows]
     found: list[Axis] = []
     for name, size in axes:
@@ -74,7 +74,7 @@ def seen(operand: Operand, axes: Axes) -> list[Axis]:
 class Problem:
     """``axes``: the (name, size) of each group's axes, z, m, n, k; names are unique. ``c`` has no windows.
 
-    With ``split`` > 1 the sum is divided: part p goes to ``c + p * c.elements``, in the type that sums have.
+    If ``split`` > 1, the sum is split: part p goes to ``c + p * c.elements``, in the dtype of sums.
     """
 
     axes: tuple[tuple[tuple[str, int], ...], ...]
@@ -90,25 +90,25 @@ class Problem:
         return prod(size for _, size in self.sizes(group))
 
     def part(self, depth: int) -> int:
-        """Values of k a part of the sum, a multiple of ``depth``."""
+        """Values of k per part of the sum, a multiple of ``depth``."""
         return -(-self.count("k") // (self.split * depth)) * depth
 
     def along_k(self, side: Literal["m", "n"]) -> bool:
-        """Whether neighbours in memory are neighbours along k, not along the side, by each group's last axis."""
+        """Whether neighbours in memory are neighbours along k rather than along the side, by each group's last axis."""
         operand = self.a if side == "m" else self.b
         return _last(operand, self.sizes("k")) <= _last(operand, self.sizes(side))
 
     def dense_along_m(self) -> bool:
-        """Whether c's elements lie closer to each other along m than along n."""
+        """Whether c's elements are closer in memory along m than along n."""
         return _least(self.c, self.sizes("m")) < _least(self.c, self.sizes("n"))
 
     def turned(self) -> Problem:
-        """The same sums with the sides m and n, and so a and b, in each other's place."""
+        """The transposed problem: m and n swapped, and so a and b."""
         z, m, n, k = self.axes
         return replace(self, axes=(z, n, m, k), a=self.b, b=self.a)
 
     def runs(self, name: Literal["a", "b", "c"], group: Group, length: int) -> bool:
-        """Whether ``length`` neighbours along a group are neighbours in memory, and start at a multiple of it."""
+        """Whether runs of ``length`` neighbours along a group are contiguous in memory and aligned to ``length``."""
         operand: Operand = getattr(self, name)
         others = [x for g in GROUPS if g != group for x in seen(operand, self.sizes(g)) if x.size != 1]
         own = [x for x in seen(operand, self.sizes(group)) if x.size != 1]
@@ -117,8 +117,8 @@ class Problem:
         return all(x % length == 0 for x in (operand.start, *(x.stride for x in (*own[:-1], *others))))
 
     def text(self, depth: int, epilogue: Callable[[Numbers], str] = lambda numbers: "") -> tuple[str, Numbers]:
-        """The types A, B, C, the functions that the kernels find places by, and the numbers that these are given.
-        ``epilogue``: what else the kernel calls, by its numbers."""
+        """The types A, B, C, the address functions of the kernels, and their scalar arguments. ``epilogue``: returns
+        the source of further functions, given the numbers."""
         index = "i32" if max(self.a.elements, self.b.elements, self.c.elements * self.split) <= _SMALL else "i64"
         numbers = Numbers(M=self.count("m"), N=self.count("n"), K=self.count("k"), PART=self.part(depth))
         numbers.add("TOTAL", self.c.elements, index)
@@ -139,25 +139,26 @@ class Problem:
 
 
 def problem(axes: Mapping[Group, Axes], a: Operand, b: Operand, c: Operand) -> Problem:
-    """The problem, its operands without the strides of axes that it has not."""
+    """The problem, with operands reduced to the strides of its axes."""
     sizes = tuple(tuple(axes.get(g, ())) for g in GROUPS)
     present = {axis for group in sizes for axis, _ in group}
     return Problem(sizes, a.along(present), b.along(present), c.along(present))
 
 
 def _least(operand: Operand, axes: Axes) -> int:
-    """The least distance of neighbours along one of the axes; far where they have one element."""
+    """The smallest distance of neighbours along one of the axes; ``_FAR`` if each has one element."""
     return min((abs(x.stride) or _FAR for x in seen(operand, axes) if x.size > 1), default=_FAR)
 
 
 def _last(operand: Operand, axes: Axes) -> int:
-    """The distance of neighbours along the last axis that has several elements, or none."""
+    """The distance of neighbours along the last axis whose size is not 1."""
     wide = [x.stride for x in seen(operand, axes) if x.size != 1]
     return abs(wide[-1]) or _FAR if wide else _FAR
 
 
 def _finders(name: str, operand: Operand, given: Problem, side: Group, numbers: Numbers, index: str) -> str:
-    """``Place`` and what makes one of (z, side) and one of k; the place of the two together, -1 for a zero."""
+    """``Place``, the functions that compute one for (z, side) and one for k, and the address of the two combined; -1
+    for a zero."""
     place = f"Place{name.upper()}"
     held = f" int at[{len(operand.windows)}];" if operand.windows else ""
     text = f"struct {place} {{ INDEX offset;{held} }};\n"
@@ -192,7 +193,8 @@ def _place(given: Problem, numbers: Numbers, index: str) -> str:
 def _offset(
     name: str, operand: Operand, given: Problem, groups: Iterable[Group], numbers: Numbers, index: str
 ) -> tuple[str, list[str]]:
-    """``const int m0 = ...;`` for each axis of the groups, from the row-major number ``m``; the terms of the place."""
+    """Emits ``const int m0 = ...;`` for each axis of the groups, from the row-major index ``m``; also returns the
+    address terms."""
     text, terms = "", []
     for g in groups:
         axes, left = seen(operand, given.sizes(g)), str(g)

@@ -1,4 +1,4 @@
-"""Pooling as kernels: maxpool, avgpool and their gradients, over up to three spatial axes."""
+"""Pooling kernels: maxpool, avgpool and their gradients, over up to three spatial axes."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.channels_last import first_type
 
 Mode = Literal["max", "max_grad", "mean", "mean_grad"]
-_MODES: Final[tuple[Mode, ...]] = ("max", "max_grad", "mean", "mean_grad")  # by their numbers in pool.cu
+_MODES: Final[tuple[Mode, ...]] = ("max", "max_grad", "mean", "mean_grad")  # in the order of pool.cu
 _THREADS: Final = 256
-_WORD: Final = 16  # bytes of one load
-_SMALL: Final = 2**30  # elements that i32 counts, with room for what lies outside of the image
+_WORD: Final = 16  # bytes per load
+_SMALL: Final = 2**30  # elements that i32 indexes, with room for indices outside of the image
 
 Three = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Pool(Shared):
-    """``image`` and ``count``: sizes of the spatial axes of the larger and the smaller side, ``planes`` of each.
+    """``image`` and ``count``: sizes of the spatial axes of the larger and the smaller side, with ``planes`` planes
+    each.
 
-    With channels first ``channels`` is 1 and a plane an image's channel; with channels last, a plane is an image.
+    With channels first, ``channels`` is 1 and a plane is one channel of an image; with channels last, a plane is an
+    image.
     """
 
     mode: Mode
@@ -49,17 +51,17 @@ class Pool(Shared):
 
     @property
     def lanes(self) -> int:
-        """Channels a thread."""
+        """Channels per thread."""
         return min(_WORD // max(self.dtype.itemsize, self.place.itemsize), power_of_two(self.channels))
 
     @property
     def items(self) -> int:
-        """Threads a plane."""
+        """Threads per plane."""
         return prod(self.image if self.back else self.count) * self.channels // self.lanes
 
     @property
     def together(self) -> int:
-        """Planes that one number of a thread counts through: all of them, as a rule."""
+        """Planes that a block's thread index covers: usually all."""
         return max(1, min(self.planes, _SMALL // self.items))
 
     @property

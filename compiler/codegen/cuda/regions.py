@@ -1,4 +1,4 @@
-"""Regions as kernels of a GPU: their schedules' geometry, and their texts compiled by Numba-CUDA."""
+"""Regions as GPU kernels: their schedules' geometry, and their sources compiled by Numba-CUDA."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from dslc.compiler.codegen.target import Geometry
 
 @dataclass(frozen=True)
 class Unreduced(Shared):
-    """A region of the schedule ``Flat``, whose kernel is called with its sizes."""
+    """A region with the schedule ``Flat``, whose kernel gets its sizes as arguments."""
 
     region: Region
 
@@ -38,7 +38,7 @@ class Unreduced(Shared):
         return _printed(self.region)[1]
 
 
-@lru_cache(4096)  # the programs of an artifact have most regions in common
+@lru_cache(4096)  # an artifact's programs share most regions
 def _printed(region: Region) -> tuple[Source, Given]:
     cut = schedule(region)
     assert isinstance(cut, Flat)
@@ -46,13 +46,13 @@ def _printed(region: Region) -> tuple[Source, Given]:
 
 
 def sized(launch: Launch) -> Launch:
-    """The launch with the sizes of its region as arguments, where kernels take them."""
+    """The launch with its region's sizes as kernel arguments, if the region's kernel supports that."""
     flat = isinstance(launch.spec, Region) and isinstance(schedule(launch.spec), Flat)
     return replace(launch, spec=Unreduced(launch.spec)) if flat else launch
 
 
 def source_of(symbol: str, spec: Region | Sweep | Source) -> Source:
-    """The text of the kernel."""
+    """The source of the kernel."""
     if isinstance(spec, Source):
         return replace(spec, name=symbol, text=spec.text.replace(f"def {spec.name}(", f"def {symbol}(", 1))
     if isinstance(spec, Sweep):
@@ -69,7 +69,7 @@ def source_of(symbol: str, spec: Region | Sweep | Source) -> Source:
 
 
 def writes(region: Region) -> bool:
-    """Whether there is anything to do: no for what has no rows, and for elements of none."""
+    """Whether a region writes anything: false without rows, or if it has no inner elements and no row stage stores."""
     if not region.rows:
         return False
     return bool(math.prod(region.inner)) or any((s.stores or s.raises) and not s.element for s in region.stages)

@@ -1,14 +1,14 @@
-"""Trees whose value is rounded to bf16 or f16 at once, with functions of f32 that are near enough for it.
+"""Relaxes expression trees whose value is rounded to bf16 or f16, using f32 functions that are accurate enough for it.
 
-bf16 has 8 bits and f16 has 11, so what happens inside need not be right to the last of 24::
+bf16 has 8 bits and f16 has 11, so intermediate values need not be exact to the last of 24 bits::
 
     x * 0.5 * (1 + tanh(u)), as bf16        x * (1 / (1 + exp2(u * -2.885)))
     (x * y + z) / 6, as f16                 fma(x, y, z) * 0.1667
 
-All but one err by less than 2^-17 of the value, or of what it is added to; ``fast_tanh``, of 2^-11, stands where only
-the rounding to bf16 follows. Within a tree numbers below 2^-126 may be 0. What a result becomes is a matter of its op's
-tree and dtype alone, so an op gives the same bits in every kernel. Nothing is changed below functions that jump or that
-magnify errors.
+All errors but one are below 2^-17 of the value, or of the value that it is added to. ``fast_tanh``, with 2^-11, is used
+only if the rounding to bf16 follows directly. Within a tree, numbers below 2^-126 may become 0. The result depends only
+on the op's tree and dtype, so an op gives the same bits in every kernel. Arguments of functions that jump or magnify
+errors stay unchanged.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ from dslc.compiler.ir.types import DType
 
 _INSIDE: Final = frozenset({"add", "sub", "mul", "div", "neg", "abs", "min", "max", "exp", "tanh", "erf", "sqrt"})
 _LOG2_E: Final = math.log2(math.e)
-#: exp(a^2) * erfc(a) = t * (c0 + t * (c1 + ...)) for t = 1 / (1 + _SLOPE * a), to 2^-20 of it for 0 <= a <= 9.6: least
-#: squares with Lawson's weights. Hastings' form (Abramowitz and Stegun 7.1.26), fitted for small values, too.
+#: exp(a^2) * erfc(a) = t * (c0 + t * (c1 + ...)) for t = 1 / (1 + _SLOPE * a), with relative error 2^-20 for 0 <= a <=
+#: 9.6: least squares with Lawson's weights. Hastings' form (Abramowitz and Stegun 7.1.26), fitted for small values,
+#: too.
 _SLOPE: Final = 0.375
 _ERFC: Final = (
     0.21133962077378818, 0.21568713453720167, 0.16667433795272257, 0.28303754837854017,
     -0.12956536601632632, 0.3879159481698982, -0.1350898581335964,
 )  # fmt: skip
-_LEAST: Final = 0.02  # below, tanh(u) is u - u^3 / 3
+_LEAST: Final = 0.02  # below it, tanh(u) is computed as u - u^3 / 3
 
 
 def relaxed(expr: Expr, dtype: DType) -> Expr:
-    """The tree of floats for a result that is rounded to ``dtype``, which is bf16 or f16."""
+    """The relaxed float tree of a result that is rounded to ``dtype``, which is bf16 or f16."""
     if dtype is DType.BF16 and expr.function == "tanh":
         return Expr("fast_tanh", (_inner(expr.args[0]),))
-    if dtype is DType.BF16 and expr.function == "exp":  # which bf16 shows below the normal numbers, too
+    if dtype is DType.BF16 and expr.function == "exp":  # bf16 also represents values below f32's normal range
         return Expr("fast_exp2", (_product(_inner(expr.args[0]), as_expr(_LOG2_E)),))
     return _inner(expr)
 
 
 def relaxed_exponentials(expr: Expr, halves: Set[int]) -> Expr:
-    """The tree of a value that stays f32, inside an op as softmax is: exponentials of the arguments ``halves``, read in
-    16 bits, err by 2^-22 + abs(x) * 2^-23 of themselves, where x errs by 2^-9 or 2^-12 of itself."""
+    """The tree of a value that stays f32 inside an op such as softmax. Exponentials of the arguments ``halves``, loaded
+    from 16 bits, have a relative error of 2^-22 + abs(x) * 2^-23, while x itself has one of 2^-9 or 2^-12."""
     args = tuple(relaxed_exponentials(arg, halves) for arg in expr.args)
     if expr.function == "exp" and halves & read_by(expr):
         return Expr("flushed_exp2", (_product(args[0], as_expr(_LOG2_E)),))
@@ -89,15 +90,16 @@ def _inner(expr: Expr) -> Expr:
 
 
 def _logistic(u: Expr) -> tuple[Expr, Expr]:
-    """``s = 1 / (1 + exp(-2 * u))``, which is ``(1 + tanh(u)) / 2``, and ``1 - s``; 0 where they are not normal."""
+    """``s = 1 / (1 + exp(-2 * u))``, which is ``(1 + tanh(u)) / 2``, and ``1 - s``; 0 if they are below the normal
+    range."""
     exponential = Expr("flushed_exp2", (_product(u, as_expr(-2 * _LOG2_E)),))
-    finite = call("min", exponential, 2.0**127)  # of which ``fast_inverse`` makes 0: the rest then is 0, too
+    finite = call("min", exponential, 2.0**127)  # ``fast_inverse`` of it gives 0, and so does 1 - s
     s = Expr("fast_inverse", (1 + finite,))
     return s, s * finite
 
 
 def _one_and_erf(u: Expr) -> Expr:
-    """``1 + erf(u)``, below 0 as erfc, so that nothing is lost."""
+    """``1 + erf(u)``; for u < 0 as erfc, to avoid cancellation."""
     t = Expr("fast_inverse", (Expr("fma", (call("abs", u), as_expr(_SLOPE), as_expr(1))),))
     found = as_expr(_ERFC[-1])
     for coefficient in _ERFC[-2::-1]:
@@ -107,7 +109,7 @@ def _one_and_erf(u: Expr) -> Expr:
 
 
 def _product(x: Expr, y: Expr) -> Expr:
-    """``x * y``, of both of which constant factors are one."""
+    """``x * y``, with the constant factors of both combined."""
     (a, rest_x), (b, rest_y) = _factors(x), _factors(y)
     if a is None or b is None:
         return x * y
@@ -121,7 +123,7 @@ def _product(x: Expr, y: Expr) -> Expr:
 
 
 def _factors(x: Expr) -> tuple[float | None, Expr | None]:
-    """A product's constant and its other factor; None where it has none."""
+    """A product's constant factor and its other factor; None for one that it does not have."""
     match x:
         case Expr("const", value=value):
             return value, None
@@ -138,7 +140,7 @@ def _ratio(x: Expr, y: Expr) -> Expr:
 
 
 def _bounds(x: Expr) -> tuple[float, float]:
-    """What a tree's value lies between, as far as that is plain; nan lies anywhere."""
+    """Bounds of a tree's value, as far as they are obvious; nan may still occur."""
     match x:
         case Expr("const", value=value):
             return value, value

@@ -1,14 +1,15 @@
-"""How a region is cut into blocks and threads: a matter of the region alone, never of a machine.
+"""Maps a region to blocks and threads; depends only on the region, never on a machine.
 
 - ``Flat``: no reductions. Every thread has a vector of neighbours of the flattened axes, or two in the same columns.
-- ``Tiles``: neighbours of an input lie along another axis; squares are turned in shared memory.
-- ``Rows``: a team of threads has a row whose elements are neighbours. A row that fits is held in registers from its
-  first stage to its last, so memory is read once; a longer one is read anew by every stage.
-- ``Columns``: the rows' first elements are neighbours (a bias gradient). A thread has a vector of rows, ``parts``
-  threads share out their elements.
+- ``Tiles``: an input is contiguous along another axis; square tiles are transposed in shared memory.
+- ``Rows``: each row is contiguous and reduced by a team (a group of threads). A row that fits stays in registers from
+  its first stage to its last, so memory is read once; every stage reads a longer row again.
+- ``Columns``: adjacent rows are contiguous (e.g. a bias gradient). A thread has a vector of rows; ``parts`` threads
+  share their elements.
 
-A vector is 16 bytes of the narrowest floats (at most 32 of the widest ones), fewer elements where the sizes do not
-divide. Vector, threads and so the tree of every sum depend on sizes and dtypes, not on how arguments lie.
+A vector is 16 bytes of the narrowest floats (at most 32 of the widest ones), or fewer elements if the sizes do not
+divide. Vector and thread counts, and so the tree of every sum, depend on sizes and dtypes, not on the arguments'
+layouts.
 """
 
 from __future__ import annotations
@@ -26,24 +27,23 @@ from dslc.compiler.ops.bits import BYTE
 
 WARP: Final = 32
 TILE: Final = 64
-_SHARED: Final = 48 << 10  # bytes of shared memory that need no asking for
-_THREADS: Final = 256  # a block without a reason for another number
-HELD: Final = 32  # elements that a thread holds of one argument
-DRAWN: Final = 8  # elements of a thread that one random draw serves
+_SHARED: Final = 48 << 10  # bytes of static shared memory available by default
+_THREADS: Final = 256  # default threads per block
+HELD: Final = 32  # elements of one argument that a thread keeps in registers
+DRAWN: Final = 8  # elements of a thread that share one random draw
 _MAX_TEAM: Final = 1024
-_LONG_TEAM: Final = 512  # threads for rows that do not fit
-_CROWDED: Final = 12  # halves of vectors of 8, beyond which 64 registers are too few
-FEW: Final = 1 << 20  # elements of columns that lie in a cache, as partial sums do
-_BUSY: Final = 132  # blocks of a GPU at work
-_COLUMN: Final = 16  # elements of columns that a thread holds of one argument
+_LONG_TEAM: Final = 512  # threads for rows that do not fit into registers
+_CROWDED: Final = 12  # half-width vectors of 8 elements, above which 64 registers are too few
+FEW: Final = 1 << 20  # elements up to which a column region stays in a cache, as partial sums do
+_BUSY: Final = 132  # blocks that keep a GPU busy
+_COLUMN: Final = 16  # elements of one argument of columns that a thread keeps in registers
 _MANY: Final = 4 * _BUSY  # blocks that leave no multiprocessor without work
-_NARROW: Final = 4  # threads whose vectors fill two sectors of memory
+_NARROW: Final = 4  # threads whose vectors fill two memory sectors
 
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """``count`` elements. A thread has ``held`` vectors; between its first and its second lie those of the block's
-    other threads."""
+    """``count`` elements. A thread has ``held`` vectors, one block of threads apart."""
 
     count: int
     vector: int
@@ -56,7 +56,8 @@ class Flat:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """``team`` threads a row, ``teams`` rows a block; a thread has ``held`` vectors at once, ``chunks`` times."""
+    """``team`` threads per row, ``teams`` rows per block; a thread handles ``held`` vectors at once, ``chunks``
+    times."""
 
     rows: int
     vector: int
@@ -72,9 +73,10 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Blocks of ``width * vector`` rows; ``parts`` threads a vector of rows, each ``held`` elements of it at once."""
+    """Blocks of ``width * vector`` rows; ``parts`` threads share a vector of rows, each with ``held`` of its elements
+    at once."""
 
-    lines: int  # points of the outer axes but the last
+    lines: int  # points of the outer axes except the last
     line: int  # rows along the last outer axis
     vector: int
     held: int
@@ -84,7 +86,7 @@ class Columns:
 
     @property
     def blocks(self) -> int:
-        """Along a line."""
+        """Blocks per line."""
         return -(-self.line // (self.width * self.vector))
 
     @property
@@ -94,7 +96,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """A transpose: squares of ``TILE`` elements along ``axis`` and the last of the flattened axes."""
+    """A transpose: square tiles of ``TILE`` elements along ``axis`` and the last of the flattened axes."""
 
     axis: int
     sizes: tuple[int, ...]
@@ -102,7 +104,7 @@ class Tiles:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        """Of tiles: along the other axes, ``axis``, and the last."""
+        """Numbers of tiles: along the other axes, ``axis``, and the last axis."""
         along, last = self.sizes[self.axis], self.sizes[-1]
         return math.prod(self.sizes) // (along * last), -(-along // TILE), -(-last // TILE)
 
@@ -116,22 +118,22 @@ Schedule: TypeAlias = Flat | Rows | Columns | Tiles
 
 @lru_cache(4096)
 def schedule(region: Region) -> Schedule:
-    """The cut. The region has something to write."""
+    """The schedule of a region that writes something."""
     if is_flat(region):
         return _tiles(region) or _flat(region)
     return _columns(region) if has_columns(region) else rows_of(region, _held(region))
 
 
 def is_flat(region: Region) -> bool:
-    """Whether every element can be computed on its own, what belongs to its row included."""
+    """Whether every element can be computed on its own, including the values of its row."""
     if has_scans(region) or any(stage.reduces for stage in region.stages):
         return False
     return not region.inner or not any((s.stores or s.raises) and not s.element for s in region.stages)
 
 
 def has_columns(region: Region) -> bool:
-    """Whether neighbours of the whole lie along the last outer axis rather than the last inner one; where that is not
-    known, those of the largest arguments."""
+    """True if the contiguous axis of the reduced tensor is an outer axis (column reduction). Falls back to the largest
+    arguments if ``whole`` is unknown."""
     split = len(region.outer)
     if not region.outer or not region.inner:
         return bool(region.outer) and not region.inner
@@ -143,31 +145,31 @@ def has_columns(region: Region) -> bool:
 
 
 def vector_of(region: Region) -> int:
-    """Elements of 16 bytes, before any size has a say."""
+    """Elements per 16-byte vector, before sizes limit it."""
     arguments = [a for a in (*region.inputs, *region.outputs) if a.moves()]
     return max(_nominal(region), BYTE) if any(a.bits for a in arguments) else _nominal(region)
 
 
 def _nominal(region: Region) -> int:
-    """As ``vector_of``, whether there are bits or not."""
+    """Like ``vector_of``, but ignores bitmasks."""
     arguments = [a for a in (*region.inputs, *region.outputs) if a.moves()]
     sizes = [a.dtype.itemsize for a in arguments if not a.bits] or [4]
     return max(16 // max(sizes), min(16 // min(sizes), 32 // max(sizes)))
 
 
 def draws(region: Region) -> bool:
-    """Whether elements have random bits."""
+    """Whether the region draws random bits."""
     return any(isinstance(let, Bits) for stage in region.stages for let in stage.lets)
 
 
 def needs_wide_index(region: Region) -> bool:
-    """Whether a number of an element, of the region or of an argument, may pass i32."""
+    """Whether an index of an element, of the region or of an argument, may exceed i32."""
     if any(isinstance(let, Fetch) for stage in region.stages for let in stage.lets):
-        return True  # how far it reaches is not known
+        return True  # the range of the computed index is unknown
     sizes, arguments = (*region.outer, *region.inner), (*region.inputs, *region.outputs)
     spans = [abs(a.offset) + sum(max(0, size - 1) * abs(s) for size, s in zip(sizes, a.strides)) for a in arguments]
     spans = [n + sum(math.prod(u.sizes) * max(u.steps) for u in a.unravelled) for n, a in zip(spans, arguments)]
-    # what is not there is counted too, up to a whole block behind the end
+    # includes indices out of range, up to a whole block past the end
     return max(math.prod(sizes), *spans, 0) >= (1 << 31) - (1 << 21)
 
 
@@ -178,9 +180,8 @@ def _flat(region: Region) -> Flat:
 
 
 def _columns_again(region: Region, vector: int) -> bool:
-    """Whether the second vector of a thread needs the same values of columns as its first, and these have more bytes
-    than the elements, as with a batchnorm's elements with channels last: that they are read once for both is worth 5 %
-    of the time."""
+    """Whether the second vector of a thread needs the same column values as its first, and these have more bytes than
+    the elements, e.g. in a batchnorm with channels last. Reading them once for both saves 5 % of the time."""
     flat = flattened(region)
     accesses = [a for a in (*flat.inputs, *flat.outputs) if a.moves()]
     columns = [a for a in accesses if a.strides == (0, 1)]
@@ -196,15 +197,16 @@ def _columns_again(region: Region, vector: int) -> bool:
 
 
 def _drawn(region: Region) -> int:
-    """Elements of a thread that draws: those of a draw, or of 32 bytes where these are more; what a thread does once,
-    as the keys of its draws, is then done for more."""
+    """Elements per thread when random numbers are needed: one Philox draw (8), or 32 bytes if larger, to amortise the
+    key setup."""
     sizes = [a.dtype.itemsize for a in (*region.inputs, *region.outputs) if any(a.strides)]
     wide, last = 32 // max(sizes, default=4), flattened(region).outer[-1:]
     return wide if wide > DRAWN and last and last[0] % wide == 0 else DRAWN
 
 
 def _tiles(region: Region) -> Tiles | None:
-    """Where an input's neighbours lie along another axis than the last, if that is worth the way through memory."""
+    """The transpose of an input that is contiguous along another axis than the last, if shared memory pays; else
+    None."""
     flat = flattened(region)
     counted = any(region.index in used_values(s) or s.raises for s in region.stages)
     plain = all(isinstance(let, Let) for s in region.stages for let in s.lets)
@@ -225,31 +227,31 @@ def _tiles(region: Region) -> Tiles | None:
 
 
 def turned_axis(access: Access) -> int | None:
-    """The axis along which an argument's neighbours lie, if that is not the last one."""
+    """The axis along which an argument is contiguous, if that is not the last one."""
     if abs(access.strides[-1]) <= 1 or 1 not in access.strides:
         return None
     return access.strides.index(1)
 
 
 def flattened(region: Region) -> Region:
-    """A region without reductions as one of rows alone."""
+    """A region without reductions, with its inner axes made outer ones."""
     return collapsed(replace(region, outer=(*region.outer, *region.inner), inner=(), whole=()))
 
 
 def _held(region: Region) -> int:
-    """How many elements of an argument a thread holds: fewer where several are held from one stage to another."""
+    """Elements of an argument that a thread keeps in registers: half if stages share several arguments."""
     stages = [used_values(stage) for stage in region.stages if stage.element]
     again = sum(sum(n in used for used in stages) > 1 for n in range(len(region.inputs)))
     return HELD // 2 if again > 1 else HELD
 
 
 def rows_of(region: Region, elements: int) -> Rows:
-    """Rows by threads that hold at most so many elements of an argument at once."""
+    """The schedule with rows, with at most ``elements`` elements of an argument per thread at once."""
     length = math.prod(region.inner)
     last = region.inner[-1] if region.inner else 1
     vector = min(vector_of(region), power_of_two(last)) if length else 1
     held = max(1, elements // vector)
-    if has_scans(region):  # elements in order: a warp goes along the row
+    if has_scans(region):  # a scan needs elements in order: one warp walks along the row
         team = 1
         while team < WARP and team * vector < length:
             team *= 2
@@ -270,7 +272,7 @@ def rows_of(region: Region, elements: int) -> Rows:
 
 
 def _teams(team: int, rows: int) -> int:
-    """Rows a block, whose threads fill whole warps."""
+    """Rows per block, so that their threads fill whole warps."""
     least = max(1, WARP // team)
     most = max(1, 128 // team)
     while most > least and rows < most * 256:
@@ -279,8 +281,8 @@ def _teams(team: int, rows: int) -> int:
 
 
 def _vectors(region: Region) -> int:
-    """How many vectors of its rows a thread has in registers: in f32 what belongs to the rows and their sums, and half
-    as wide what it loads and writes, which counts half; what becomes of bits takes as much as they do."""
+    """How many vectors of its rows a thread has in registers. Row values and sums are f32 and count 2. Loaded and
+    stored vectors are half as wide and count 1; bitmasks need one more vector for their values."""
     split, moved = len(region.outer), _moved(region)
     used = {n for stage in region.stages if stage.element for n in used_values(stage)}
     owned = [a for n, a in enumerate(region.inputs) if n in used and a not in moved and a.moves(split - 1, split)]
@@ -289,7 +291,7 @@ def _vectors(region: Region) -> int:
 
 
 def _moved(region: Region) -> list[Access]:
-    """What is read or written element by element."""
+    """The arguments read or written element by element."""
     return [a for a in (*region.inputs, *region.outputs) if a.moves(len(region.outer))]
 
 
@@ -302,19 +304,20 @@ def _columns(region: Region) -> Columns:
     if has_scans(region):
         return Columns(region.rows // line, line, vector, 1, width, 1, length)
     lines = region.rows // line
-    if region.rows * length <= FEW:  # in a cache: threads count more than long stretches of memory
+    if region.rows * length <= FEW:  # in a cache: more threads matter more than long contiguous reads
         while width > _NARROW and _THREADS // width < length and lines * -(-line // (width * nominal)) < _BUSY:
             width //= 2
     parts = _THREADS // width
     while parts > 1 and parts * width > 2 * WARP and parts >= 2 * length:
         parts //= 2
-    # so far of sizes and dtypes alone, as is the order of every sum; bits, draws and crowds change a thread's rows
+    # The order of sums is decided up to here by sizes and dtypes only. Bitmasks, draws and register pressure change
+    # only the rows per thread.
     bits = any(a.bits for a in (*region.inputs, *region.outputs))
     drawn = draws(region) and line % DRAWN == 0
     crowded = nominal == BYTE and _vectors(region) > _CROWDED
     vector = max(nominal, BYTE) if bits or drawn else nominal // 2 if crowded else nominal
     width = width * nominal // vector
-    alone = nominal == BYTE and not drawn and len(_moved(region)) == 1  # there is room to ask for more
+    alone = nominal == BYTE and not drawn and len(_moved(region)) == 1  # enough registers for more loads in flight
     wanted = 1 if crowded and vector == BYTE else (2 if alone else 1) * _COLUMN // vector
     held = max(1, min(wanted, -(-length // parts)))
     return Columns(lines, line, vector, held, width, parts, -(-length // (parts * held)))

@@ -1,4 +1,4 @@
-"""A kernel as the text of a Python function, with the names that the text may use."""
+"""A kernel as the source text of a Python function, with the functions that it may call."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Parameter: TypeAlias = "int | str | DType"
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function that a text calls: ``head`` says which, ``parameters`` its variant. They make its name."""
+    """A function that a kernel's source calls: ``head`` selects it, ``parameters`` its variant. They form its name."""
 
     head: str
     parameters: tuple[Parameter, ...] = ()
 
     @property
     def name(self) -> str:
-        """``store_f32_4`` for the head ``store`` and (f32, 4); a trailing ``_`` where Python reserves the word."""
+        """``store_f32_4`` for the head ``store`` and (f32, 4); a trailing ``_`` if Python reserves the word."""
         if not self.parameters:
             return self.head + "_" if self.head in ("and", "or", "not") else self.head
         return "_".join([self.head, *(str(p).replace("-", "minus") for p in self.parameters)])
@@ -27,10 +27,10 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """``text`` defines constants and the function ``name`` of ``arguments`` pointers and then ``numbers``, whose dtypes
-    these are, for blocks of ``threads``.
+    """``text`` defines constants and the function ``name``. Its arguments are ``arguments`` pointers, then ``numbers``
+    of these dtypes; its blocks have ``threads`` threads.
 
-    ``resident``: how many blocks a multiprocessor shall have room for, which bounds the registers of a thread.
+    ``resident``: how many blocks a multiprocessor must have room for, which limits the registers per thread.
     """
 
     name: str

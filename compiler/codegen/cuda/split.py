@@ -1,7 +1,7 @@
-"""Few long rows, shared out over many blocks: a launch becomes several, with partial results in scratch memory.
+"""Split reduction: reduces few long rows with many blocks, in several launches with partial results in scratch memory.
 
-Every element stage that reduces becomes two launches, parts of the rows to partial results and these to the rows'
-values; what stores elements comes last. Batch normalisation of f32[64, 32, 56, 56], 32 rows of 64 * 3136 elements::
+Every element stage that reduces becomes two launches: parts of the rows to partial results, and these to row values.
+The launch that stores elements comes last. Batch normalisation of f32[64, 32, 56, 56], 32 rows of 64 * 3136 elements::
 
     parts     outer (16, 32) inner (4, 3136)   sum(x) -> scratch 0 [16, 32]
     rows      outer (32) inner (16)            sum(scratch 0) -> scratch 1 [32]
@@ -9,8 +9,8 @@ values; what stores elements comes last. Batch normalisation of f32[64, 32, 56, 
     rows      outer (32) inner (16)            sum(scratch 2) -> scratch 3; what belongs to rows is stored
     elements  outer (32) inner (64, 3136)      y, from x, scratch 1 and 3
 
-The number of parts depends on sizes alone, so the order of every sum does. What no part is left for, because the sizes
-do not divide, is a part of its own.
+The number of parts depends only on sizes, and so does the order of every sum. A remainder that does not divide evenly
+becomes an extra, smaller part.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ from dslc.compiler.ir.types import DType
 _Place: TypeAlias = Callable[[Access], Access]
 _Moved = TypeVar("_Moved", Access, Unravelled)
 _ENOUGH: Final = 264  # blocks that keep a large GPU busy
-_SOME: Final = 64  # blocks that are busy for no longer than a launch takes, where all is in a cache
+_SOME: Final = 64  # the same for cached data: such blocks run no longer than a launch takes
 _WANTED: Final = 528  # blocks after a split
 _WORTH: Final = 1 << 17  # elements below which more launches cost more than they save
-_VECTOR: Final = 8  # elements; no vector has more
-_PIECE: Final = (4, 64)  # elements of columns that a part has side by side, least and most
-_LEAST: Final = {True: 16, False: 2048}  # elements of a part: of columns, of rows
+_VECTOR: Final = 8  # most elements of a vector
+_PIECE: Final = (4, 64)  # least and most adjacent elements of columns per part
+_LEAST: Final = {True: 16, False: 2048}  # least elements per part: of columns, of rows
 
 
 def split(launch: Launch, conflicts: Iterable[tuple[Value, Value]], scratch: int) -> list[Launch]:
-    """The launches instead of one of a region; itself where that is better.
+    """The launches that replace one of a region; the launch itself if splitting does not pay.
 
-    ``conflicts``: pairs of an input and an output that may share memory. ``scratch``: the number of the first free
-    block of scratch memory.
+    ``conflicts``: pairs of an input and an output that may share memory. ``scratch``: index of the first free scratch
+    block.
     """
     region = launch.spec
     pairs = set(conflicts)
@@ -69,11 +69,11 @@ def split(launch: Launch, conflicts: Iterable[tuple[Value, Value]], scratch: int
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Inner axis ``axis`` in ``parts`` of ``size``, and a smaller part of ``rest`` behind them.
+    """Splits inner axis ``axis`` into ``parts`` of ``size``, followed by a smaller part of ``rest``.
 
-    A part is a stretch of the axis, or, where the parts are equal, several pieces of ``piece`` elements, of which the
-    parts have one after the other in turn. Then all blocks together go through memory from its beginning to its end,
-    and leave in the L2 cache what a kernel that begins at the end reads first.
+    A part is a contiguous range of the axis. If the parts are equal, it may instead be several pieces of ``piece``
+    elements, dealt out to the parts in turn. Then all blocks together read memory from its start to its end, and leave
+    in the L2 cache the data that a kernel starting at the end reads first.
     """
 
     axis: int
@@ -121,7 +121,7 @@ def _cut(region: Region) -> _Cut | None:
 
 
 def _piece(region: Region, axis: int, size: int, columns: bool) -> int:
-    """Elements that a part has side by side: few, but enough that a block reads long stretches of memory."""
+    """Adjacent elements per part: few, but enough that a block reads long contiguous ranges."""
     if not columns:
         return 1 if axis < len(region.inner) - 1 else size
     piece = power_of_two(size, _PIECE[1])
@@ -129,12 +129,13 @@ def _piece(region: Region, axis: int, size: int, columns: bool) -> int:
 
 
 def _whole(region: Region, axis: int, columns: bool) -> int:
-    """What the size of a part is a multiple of: parts of rows begin at whole vectors."""
+    """The size of a part must be a multiple of this: parts of rows begin at whole vectors."""
     return 1 if columns or axis < len(region.inner) - 1 else _VECTOR
 
 
 def _can_split(region: Region, may_write: bool) -> bool:
-    """Not where an element's number counts, nor where a stage that reduces writes elements over what is read later."""
+    """Whether no stage reads an element's index and, unless ``may_write``, no reducing stage writes elements that could
+    overwrite values read later."""
     counted = region.index
     return bool(region.inner) and not region.indices and all(
         all(isinstance(let, Let | Bits) for let in stage.lets)
@@ -145,7 +146,7 @@ def _can_split(region: Region, may_write: bool) -> bool:
 
 
 def _renumbered(let: Any, value: Callable[[int], Expr]) -> Let | Bits:
-    """A value with ``value(n)`` for every value n that it reads."""
+    """A value with ``value(n)`` in place of every value n that it reads."""
     if isinstance(let, Bits):
         seed, step, row = (value(n).index for n in (let.seed, let.step, let.row))
         return replace(let, seed=seed, step=step, row=row)
@@ -154,9 +155,9 @@ def _renumbered(let: Any, value: Callable[[int], Expr]) -> Let | Bits:
 
 
 class _New:
-    """A region under construction, whose arguments are found on the way.
+    """A region under construction, which collects its arguments while it is built.
 
-    Until the end inputs are numbered -1, -2, ... and computed values 0, 1, ...
+    Until it is finished, inputs are numbered -1, -2, ... and computed values 0, 1, ...
     """
 
     def __init__(self, outer: Sequence[int], inner: Sequence[int], whole: Sequence[int] = ()) -> None:
@@ -221,10 +222,10 @@ class _Splitter:
         self.split = len(self.region.outer)
         self.row_strides = dense(self.region.outer)
         self.dtypes = dtypes_of(self.region)
-        self.row_lets: dict[int, Let] = {}  # by number
-        self.numbers: list[list[int]] = []  # of each stage's values, its reductions behind
+        self.row_lets: dict[int, Let] = {}  # by value index
+        self.numbers: list[list[int]] = []  # of each stage: its values, then its reductions
         self.owned: list[int] = []  # row stages that store
-        self.rows: dict[int, tuple[Scratch, DType]] = {}  # what reductions came to
+        self.rows: dict[int, tuple[Scratch, DType]] = {}  # a reduction's result in scratch
         number = self.region.first
         for stage in self.region.stages:
             self.numbers.append(list(range(number, number + len(stage.lets) + len(stage.reduces))))
@@ -249,7 +250,7 @@ class _Splitter:
         return found
 
     def _conflict(self, elements: Sequence[int], owned: Sequence[int]) -> bool:
-        """Whether an element stage may read what a row stage overwrites."""
+        """Whether an element stage may read an argument that a row stage overwrites."""
         stages = self.region.stages
         written = {self.launch.writes[s.output] for i in owned for s in stages[i].stores}
         needed = {
@@ -258,7 +259,7 @@ class _Splitter:
         return any((old, new) in self.conflicts for old in needed for new in written)
 
     def _partial(self, number: int, found: list[Launch]) -> list[tuple[Scratch, DType]]:
-        """Appends what reduces the parts; gives the partial results [parts, rows] of each reduction."""
+        """Appends the launches that reduce the parts; returns the partial results [parts, rows] of each reduction."""
         stage, cut, region = self.region.stages[number], self.cut, self.region
         partial = [self._scratch(region.rows * cut.count, register_dtype(self.dtypes[r.value])) for r in stage.reduces]
         spans = [(cut.parts, cut.size, 0)] + ([(1, cut.rest, cut.parts)] if cut.rest else [])
@@ -293,7 +294,7 @@ class _Splitter:
         return partial
 
     def _combined(self, number: int, partial: list[tuple[Scratch, DType]], owned: Sequence[int]) -> Launch:
-        """Partial results to values of the rows, and what row stages store with the last ones."""
+        """Combines partial results to row values; the last such launch also runs the stores of row stages."""
         stage, new = self.region.stages[number], _New(self.region.outer, (self.cut.count,))
         reductions = self.numbers[number][len(stage.lets) :]
         strides = (*self.row_strides, self.region.rows)
@@ -304,7 +305,7 @@ class _Splitter:
         for n, reduce, value in zip(reductions, stage.reduces, values):
             known[n] = new.reduce(reduce.combine, value)
         new.begin(False)
-        waiting = set(self.owned) - set(owned)  # row stages whose stores are still to come
+        waiting = set(self.owned) - set(owned)  # row stages whose stores come later
         later = {
             n
             for i, s in enumerate(self.region.stages)
@@ -319,21 +320,21 @@ class _Splitter:
         return new.launch()
 
     def _elements(self, stages: Sequence[int]) -> Launch:
-        """What stores elements."""
+        """The launch that stores elements."""
         new, known = _New(self.region.outer, self.region.inner), dict[int, Expr]()
         for i in stages:
             self._element_stage(new, i, known, lambda access: access)
         return new.launch()
 
     def _stored(self, stages: Sequence[int]) -> Launch:
-        """What belongs to rows, in a launch of its own."""
+        """A separate launch for the stores of row stages."""
         new = _New(self.region.outer, ())
         new.begin(False)
         self._owned(new, stages, {}, self._row_access(0))
         return new.launch()
 
     def _owned(self, new: _New, stages: Sequence[int], known: dict[int, Expr], place: _Place) -> None:
-        """The stores of row stages; a row stage is open."""
+        """Emits the stores of row stages; expects an open row stage."""
         for i in stages:
             stage = self.region.stages[i]
             for flag, written in ((False, stage.stores), (True, stage.raises)):
@@ -342,7 +343,7 @@ class _Splitter:
                     new.store(self.launch.writes[x.output], place(self.region.outputs[x.output]), value, flag)
 
     def _element_stage(self, new: _New, number: int, known: dict[int, Expr], place: _Place) -> None:
-        """An element stage as it is, behind the values of rows that it needs."""
+        """An element stage, preceded by the row values that it needs."""
         stage, numbers = self.region.stages[number], self.numbers[number]
         new.begin(False)
         for value in sorted(used_values(stage) - set(numbers)):
@@ -362,7 +363,7 @@ class _Splitter:
                 new.store(self.launch.writes[x.output], access, known[x.value], flag)
 
     def _value(self, new: _New, number: int, known: dict[int, Expr], place: _Place) -> Expr:
-        """A value in the new region: an input, what a reduction came to, or a value of a row stage once more."""
+        """A value in the new region: an input, a reduction's result, or a recomputed value of a row stage."""
         if number not in known:
             if number < len(self.region.inputs):
                 found = new.read(self.launch.reads[number], place(self.region.inputs[number]))
@@ -378,7 +379,7 @@ class _Splitter:
         return known[number]
 
     def _row_access(self, axes: int) -> _Place:
-        """Arguments that belong to rows, in a region of ``axes`` other inner axes."""
+        """Accesses to row arguments in a region with ``axes`` other inner axes."""
         return lambda access: replace(access, strides=access.strides[: self.split] + (0,) * axes)
 
     def _scratch(self, elements: int, dtype: DType) -> tuple[Scratch, DType]:
@@ -386,7 +387,7 @@ class _Splitter:
         return Scratch(self.next - 1, elements * dtype.itemsize), dtype
 
     def _reached(self, stage: Stage) -> set[int]:
-        """The numbers of all values that a stage needs, through values of rows too."""
+        """The indices of all values that a stage needs, directly or through row values."""
         found: set[int] = set()
         stack = list(used_values(stage))
         while stack:

@@ -1,4 +1,4 @@
-"""What the printers of regions ask about stages."""
+"""Queries on stages for the code generators of regions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dslc.compiler.ir.types import DType
 
 
 def used_values(stage: Stage) -> set[int]:
-    """The numbers of the values that a stage reads, its own among them."""
+    """The indices of the values that a stage reads, including its own."""
     found = {r.value for r in stage.reduces} | {s.value for s in stage.stores} | {r.value for r in stage.raises}
     for let in stage.lets:
         if isinstance(let, Let):
@@ -39,7 +39,7 @@ def functions_of(region: Region) -> set[str]:
 
 
 def dtypes_of(region: Region) -> list[DType]:
-    """The dtype of every value by its number; sums and products of bf16 and f16 are f32."""
+    """The dtype of every value by its index; sums and products of bf16 and f16 are f32."""
     found = [a.dtype for a in region.inputs] + [DType.I64] * (region.first - len(region.inputs))
     for stage in region.stages:
         for let in stage.lets:
@@ -57,7 +57,7 @@ def dtypes_of(region: Region) -> list[DType]:
 
 
 def combined_dtype(combine: str, dtype: DType) -> DType:
-    """Of values of a dtype combined."""
+    """The dtype of combined values."""
     return dtype if combine in ("min", "max") else register_dtype(dtype)
 
 
@@ -71,7 +71,7 @@ def has_scans(region: Region) -> bool:
 
 
 def read_by(expr: Expr) -> set[int]:
-    """The numbers of the values in a tree."""
+    """The indices of the values in a tree."""
     found: set[int] = set()
     stack = [expr]
     while stack:
@@ -83,18 +83,18 @@ def read_by(expr: Expr) -> set[int]:
 
 
 def substituted(expr: Expr, value: Callable[[int], Expr]) -> Expr:
-    """The tree with ``value(n)`` for every value n."""
+    """The tree with ``value(n)`` in place of every value n."""
     if expr.function == "arg":
         return value(expr.index)
     return replace(expr, args=tuple(substituted(a, value) for a in expr.args)) if expr.args else expr
 
 
-#: The function of two that a reduction repeats.
+#: The binary function that a reduction applies repeatedly.
 STEP: Final = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def identity(combine: str, dtype: DType) -> float | int:
-    """What changes nothing when it is combined."""
+    """The identity element of the reduction."""
     if combine in ("sum", "prod"):
         return (0.0 if dtype.is_float else 0) if combine == "sum" else (1.0 if dtype.is_float else 1)
     if dtype.is_float:

@@ -1,8 +1,8 @@
-"""Rows, and sums down the columns of what they are made of, in one pass over memory.
+"""Fuses a row region with a column reduction over the same tensors, in one pass over memory.
 
 The gradient of a layer norm is two regions over the same tensors: one of rows, and one of columns for the gradients of
-weight and bias. Here every block goes through many rows; each thread keeps what it adds up down its columns in
-registers, and writes it as one row of partial sums when it is done::
+weight and bias. Here every block processes many rows. Each thread accumulates its columns' sums in registers and
+finally stores them as one row of partial sums::
 
     rows      outer (8192) inner (1024)    x, dy -> dx             sweep     x, dy -> dx, scratch [528, 1024] twice
     columns   outer (1024) inner (8192)    x, dy -> dw, db         columns   outer (1024) inner (528) -> dw, db
@@ -23,22 +23,22 @@ from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.scalar import argument
 from dslc.compiler.ir.types import DType
 
-_RESIDENT: Final = 132 * 512  # threads that are at work at once on a large GPU
+_RESIDENT: Final = 132 * 512  # threads that a large GPU runs at once
 _LEAST_BLOCKS: Final = 132
-_REGISTERS: Final = 1 << 16  # of a multiprocessor
-ROOM: Final = _RESIDENT // _LEAST_BLOCKS  # threads of a multiprocessor, with 128 registers each
-_OTHER: Final = 24  # registers of a thread for addresses and steps in between
-_SHARED: Final = 160 << 10  # bytes of shared memory that a multiprocessor has for sure
-_MOST: Final = {True: 128, False: 512}  # threads a row, of 16 bits and wider, beyond which each has more elements
-_LEAST: Final = 8  # rows of a team, below which the partial sums weigh too much
+_REGISTERS: Final = 1 << 16  # per multiprocessor
+ROOM: Final = _RESIDENT // _LEAST_BLOCKS  # threads per multiprocessor, with 128 registers each
+_OTHER: Final = 24  # registers per thread for addresses and intermediate values
+_SHARED: Final = 160 << 10  # bytes of shared memory that every multiprocessor has
+_MOST: Final = {True: 128, False: 512}  # most threads per row, for 16 bits and for wider dtypes
+_LEAST: Final = 8  # rows per team below which the partial sums cost too much
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """``region``, whose last stage reduces over rows instead of elements, ``steps`` rows a team.
+    """``region``, whose last stage reduces over rows instead of elements, with ``steps`` rows per team (thread group).
 
-    Outputs of the kernel are those of the region, then for each reduction of the last stage its partial results
-    [teams of the grid, elements of a row].
+    The kernel's outputs are those of the region, then for each reduction of the last stage its partial results [teams
+    of the grid, elements of a row].
     """
 
     region: Region
@@ -59,12 +59,12 @@ class Sweep:
 
     @property
     def teams(self) -> int:
-        """Of the whole grid: rows of the partial results."""
+        """Teams of the whole grid: rows of the partial results."""
         return self.geometry.grid[0] * self.cut.teams
 
     @property
     def kept_bytes(self) -> int:
-        """Of shared memory for the sums of a block, where its registers do not hold them beside a row; else 0."""
+        """Bytes of shared memory for a block's sums if its registers cannot hold them in addition to a row; else 0."""
         cut, region = self.cut, self.region
         threads = cut.team * cut.teams
         sums = sum(d.itemsize for d in self.partial) * cut.held * cut.vector
@@ -81,9 +81,9 @@ class Sweep:
 
 
 def sweep(rows: Launch, columns: Launch, scratch: int) -> list[Launch] | None:
-    """Launches instead of one of rows and one of columns; None where that is no gain or these have another form.
+    """Launches that replace one of rows and one of columns; None if that does not pay or does not apply.
 
-    ``scratch``: the number of the first free block of scratch memory.
+    ``scratch``: index of the first free scratch block.
     """
     merged = _merged(rows, columns)
     if merged is None:
@@ -105,9 +105,9 @@ def sweep(rows: Launch, columns: Launch, scratch: int) -> list[Launch] | None:
 
 @lru_cache(256)
 def _cut(region: Region) -> Schedule:
-    """As ``schedule``, but with as many elements a thread as there may be where its instructions count more than its
-    registers: in 16 bits, and where a row takes most threads of a multiprocessor. On an H200 that takes 5 to 14 % of
-    the time; shorter rows of 32 bits take as much longer."""
+    """Like ``schedule``, but with as many elements per thread as possible if instructions limit the speed rather than
+    registers: for 16 bits, and if a row takes most threads of a multiprocessor. On an H200 that saves 5 to 14 % of the
+    time; shorter rows of 32 bits would take as much longer."""
     found = schedule(region)
     if not isinstance(found, Rows) or found.chunks != 1:
         return found
@@ -116,7 +116,8 @@ def _cut(region: Region) -> Schedule:
 
 
 def _merged(rows: Launch, columns: Launch) -> Region | None:
-    """The region of rows with the columns' elements as a last stage, where both go over the same tensors."""
+    """The region of rows with the columns' element stage as its last stage, if both read the same tensors; else
+    None."""
     a: Region = rows.spec
     b: Region = columns.spec
     if any(x.unravelled for x in (*a.inputs, *b.inputs)):
@@ -153,13 +154,13 @@ def _merged(rows: Launch, columns: Launch) -> Region | None:
 
 
 def _finished(columns: Launch, blocks: list[Scratch], spec: Sweep) -> Launch:
-    """What becomes of the partial results: the columns' own stages behind the sums of these."""
+    """The launch that adds the partial results and then runs the columns' other stages."""
     region: Region = columns.spec
     [first, *others] = region.stages
-    kept = [n for n, a in enumerate(region.inputs) if not a.strides[1]]  # of the columns, as later stages may read
+    kept = [n for n, a in enumerate(region.inputs) if not a.strides[1]]  # inputs per column, for later stages
     count = len(blocks) + len(kept)
     partial = [Access(d, (*dense(region.outer), region.outer[0])) for d in spec.partial]
-    old = region.first + len(first.lets)  # the first reduction
+    old = region.first + len(first.lets)  # index of the first reduction
     numbers = {n: len(blocks) + i for i, n in enumerate(kept)}
     lets = tuple(Let(argument(i), d) for i, d in enumerate(spec.partial))
     reduces = tuple(replace(r, value=count + 1 + i) for i, r in enumerate(first.reduces))

@@ -1,4 +1,4 @@
-"""An NVIDIA architecture as a target: two blobs a kernel, its cubin and its PTX."""
+"""An NVIDIA architecture as a target: two blobs per kernel, its cubin and its PTX."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dslc.runtime.container import Blob
 
 
 class Cuda:
-    """As ``Target`` says. Kernels name their cubin; the PTX beside it is for GPUs that are newer than the cubin."""
+    """Implements ``Target``. Kernels name their cubin; the PTX is for GPUs newer than the cubin."""
 
     feature = "cuda"
 

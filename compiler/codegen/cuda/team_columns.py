@@ -1,4 +1,4 @@
-"""Columns by vectors of rows."""
+"""Kernels of column reductions: each thread handles a vector of rows."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dslc.compiler.codegen.cuda.teams import Teams
 from dslc.compiler.codegen.cuda.text import Index
 from dslc.compiler.codegen.region import Access, Region, Scan
 
-_LOAD: Final = 16  # bytes
+_LOAD: Final = 16  # bytes per load
 
 
 def columns_source(name: str, region: Region, schedule: Columns) -> Source:
-    """The kernel's text."""
+    """The kernel's source."""
     return _Columns(name, region, schedule).source()
 
 
@@ -27,7 +27,8 @@ class _Columns(Teams):
         return self.schedule.width * self.schedule.parts
 
     def resident(self) -> int:
-        """Half as many where threads draw for vectors of two loads: they hold twice as much in blocks half as large."""
+        """Half as many if threads draw random numbers for vectors of two loads: they hold twice as much in half as
+        large blocks."""
         most = super().resident()
         moved = (a for a in (*self.region.inputs, *self.region.outputs) if a.moves(self.split))
         wide = self.vector * max((a.dtype.itemsize for a in moved), default=1) > _LOAD

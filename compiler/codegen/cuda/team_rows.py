@@ -1,4 +1,4 @@
-"""Rows by teams of threads, and sweeps down many rows."""
+"""Kernels of rows reduced by teams (thread groups), and of sweeps down many rows."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from dslc.compiler.codegen.cuda.values import Reg
 from dslc.compiler.codegen.region import Access, Region, Scan
 from dslc.compiler.ir.types import DType
 
-_LOADED: Final = 64  # elements
+_LOADED: Final = 64  # elements loaded at once that fit the usual registers
 
 
 def rows_source(name: str, region: Region, schedule: Rows) -> Source:
-    """The text of a kernel of rows."""
+    """The source of a kernel of rows."""
     return _Rows(name, region, schedule).source()
 
 
 def sweep_source(name: str, sweep: Sweep) -> Source:
-    """The text of a kernel of rows with sums down their columns."""
+    """The source of a kernel of rows with sums down their columns."""
     return _Sweep(name, sweep).source()
 
 
@@ -37,7 +37,7 @@ class _Rows(Teams):
         return self.schedule.team * self.schedule.teams
 
     def resident(self) -> int:
-        """Half as many where what a thread loads at once would take all registers of the usual number."""
+        """Half as many if the elements that a thread loads at once would fill the usual number of registers."""
         stages = [used_values(stage) for stage in self.region.stages if stage.element]
         moving = {n for n, access in enumerate(self.region.inputs) if access.moves(self.split)}
         loaded = max((len(used & moving) for used in stages), default=0) * self.held * self.vector
@@ -53,7 +53,7 @@ class _Rows(Teams):
         self.outer = self.text.unravel(row, self.region.outer)
 
     def team(self) -> Index:
-        """The number of the thread's team in the grid; sets the thread's number in it."""
+        """The index of the thread's team in the grid; also sets the thread's index in the team."""
         text, s = self.text, self.schedule
         team: Index = text.here("block")
         thread: Index = text.here("thread")
@@ -104,7 +104,8 @@ class _Rows(Teams):
 
 
 class _Sweep(_Rows):
-    """Rows one after the other, with the last stage's reductions down the columns, in registers or in shared memory."""
+    """Processes rows one after the other, with the last stage's reductions down the columns in registers or shared
+    memory."""
 
     def __init__(self, name: str, sweep: Sweep) -> None:
         partial = tuple(Access(d, (sweep.region.inner[0], 1)) for d in sweep.partial)
@@ -117,7 +118,7 @@ class _Sweep(_Rows):
 
     @property
     def _blocks(self) -> int:
-        """Of a multiprocessor, where sums lie in shared memory."""
+        """Blocks per multiprocessor if the sums are in shared memory."""
         return max(1, ROOM // self.threads())
 
     def source(self) -> Source:
@@ -152,12 +153,13 @@ class _Sweep(_Rows):
         return text.source(self.threads(), self.resident())
 
     def _over_warps(self, combine: str, count: int, text: str) -> str:
-        """Rows take turns with the shared memory: warps that are done with one begin the next."""
+        """Alternates between two buffers of shared memory, so that warps that have finished a row can start the
+        next."""
         turn = self.text.known(self.text.divmod(self.step, 2)[1])
         return self.text.call("warps", (combine, count, self.slots, 2), text, turn)
 
     def _zero(self, number: int, combine: str) -> str | None:
-        """Begins a sum; the name of the register that holds it, None where it lies in shared memory."""
+        """Initialises a sum; returns the name of its register, or None if it is in shared memory."""
         dtype = self.sweep.partial[number]
         zero = self._start(combine, dtype, self.held * self.vector)
         if not self.sweep.kept_bytes:
@@ -169,7 +171,7 @@ class _Sweep(_Rows):
         return own or self.text.call("kept", self._place_of(number))
 
     def _add(self, number: int, own: str | None, value: str) -> None:
-        """Sets the sum anew."""
+        """Overwrites the sum."""
         if own is None:
             self.text.write(self.text.call("keep", self._place_of(number), value))
         else:
@@ -182,19 +184,19 @@ class _Sweep(_Rows):
 
     @property
     def _waits(self) -> bool:
-        """Whether the next row is asked for in advance. On an H200 that gains 5 to 8 % in 16 bits, where a row is short
-        for what is computed of it, loses as much in 32, and 6 % where several other blocks load meanwhile."""
+        """Whether to prefetch the next row. On an H200 that gains 5 to 8 % in 16 bits, where a row is short for its
+        computation. It loses as much in 32 bits, and 6 % if several other blocks load meanwhile."""
         return (not self.sweep.kept_bytes or self._blocks <= 2) and all(
             a.dtype.itemsize <= 2 for a in self._streamed().values()
         )
 
     def _streamed(self) -> dict[int, Access]:
-        """The inputs that differ from row to row, by number."""
+        """The inputs that differ from row to row, by index."""
         inputs = enumerate(self.region.inputs)
         return {n: a for n, a in inputs if self.along(a) == 1 and any(a.strides[: self.split])}
 
     def _announced(self, row: Index) -> None:
-        """Asks for what the stages will read of a row, which is to be the next one of the team."""
+        """Prefetches a row that the stages will read next."""
         there = self.text.below(row, self.schedule.rows)
         self.outer, self.only, self.guard, self.bases = self.text.unravel(row, self.region.outer), None, None, {}
         numbers, reached = self._reached(0)
@@ -206,14 +208,14 @@ class _Sweep(_Rows):
         self.only, self.bases, self.places = None, {}, {}
 
     def _let_go(self) -> None:
-        """What is the same for all rows is read again by each stage where registers are short: it lies in a cache."""
+        """Drops values shared by all rows if registers are scarce: each stage loads them again from a cache."""
         if self.sweep.kept_bytes:
             for number, access in enumerate(self.region.inputs):
                 if not any(access.strides[: self.split]):
                     self.loaded.pop(number, None)
 
     def _partial(self, team: Index, sums: list[str]) -> None:
-        """Writes what the team has added up."""
+        """Stores the team's partial sums."""
         self.only, self.guard, self.bases, self.outer = None, None, {}, [team]
         numbers, reached = self._reached(0)
         for i, own in enumerate(sums):

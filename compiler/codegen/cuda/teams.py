@@ -1,8 +1,8 @@
-"""Regions with reductions as text: rows by teams of threads, or columns by vectors of rows.
+"""Emits regions with reductions: rows by teams (thread groups), or columns by vectors of rows.
 
-Both have the same form. A thread has ``lanes`` rows and, at once, ``held`` vectors of elements of them: with rows a
-vector is of neighbours of one row, with columns one element of each of a vector of rows. Every element stage runs over
-the chunks; where there is one chunk, what was loaded is held for the stages to come.
+Both have the same form. A thread handles ``lanes`` rows and ``held`` vectors of their elements at once. With rows, a
+vector consists of neighbours in one row; with columns, of one element from each of several rows. Every element stage
+loops over the chunks. If there is only one chunk, loaded values stay in registers for later stages.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from dslc.compiler.codegen.cuda.values import Reg, Values
 from dslc.compiler.codegen.region import Bits, Fetch, Let, Region, Scan, Stage
 from dslc.compiler.ir.types import DType
 
-RESIDENT: Final = 1024  # threads of a multiprocessor: enough to load while others are reduced
+RESIDENT: Final = 1024  # threads per multiprocessor: enough to load while others reduce
 
 
 class Teams(Addresses):
-    """What both forms share. ``guard``: whether the thread's rows exist; None: they do."""
+    """The common part of both forms. ``guard``: whether the thread's rows exist; None: they do."""
 
     guard: str | None
-    leads: str | None  # whether the thread writes what belongs to its rows; None: it does
+    leads: str | None  # whether the thread stores its rows' values; None: it does
 
     def __init__(self, name: str, region: Region, vector: int, held: int, chunks: int) -> None:
         super().__init__(name, region, vector)
         self.held, self.chunks, self.length = held, chunks, math.prod(region.inner)
         self.values = Values(self.text)
-        self.loaded: dict[int, Reg] = {}  # elements that are held
-        self.spread: dict[str, str] = {}  # row values for all vectors
+        self.loaded: dict[int, Reg] = {}  # loaded elements kept in registers
+        self.spread: dict[str, str] = {}  # row values repeated for all vectors
         self.slots = 0
         self.dtypes = dtypes_of(region)
-        self.carries: list[str] = []  # of the scans of a stage, in order
+        self.carries: list[str] = []  # running totals of a stage's scans, in order
         self.only: tuple[Index, str | None] | None = None
-        self.whole = False  # whether all elements of the chunk at hand are there
-        self.leaders = False  # whether totals are for the threads that write them alone
+        self.whole = False  # whether the current chunk is full
+        self.leaders = False  # whether only the threads that store totals need them
 
     def source(self) -> Source:
         self.place()
@@ -57,7 +57,7 @@ class Teams(Addresses):
                 self._row_stage(stage)
         return self.text.source(self.threads(), self.resident())
 
-    # What the forms differ in.
+    # The methods that differ between the forms.
 
     @abstractmethod
     def place(self) -> None:
@@ -67,23 +67,23 @@ class Teams(Addresses):
     def threads(self) -> int: ...
 
     def resident(self) -> int:
-        """Blocks that a multiprocessor shall have room for."""
+        """Blocks that a multiprocessor must have room for."""
         wide = any(access.dtype is DType.F64 for access in (*self.region.inputs, *self.region.outputs))
         return 1 if wide else max(1, RESIDENT // self.threads())
 
     @abstractmethod
     def total(self, combine: str, text: str) -> str:
-        """Over the threads that share the rows."""
+        """Combines a value over the threads that share the rows."""
 
     @property
     @abstractmethod
     def covers(self) -> int:
-        """How many elements of a row the chunks have room for."""
+        """How many elements of a row all chunks together cover."""
 
     # Rows.
 
     def _load_rows(self, stage: Stage) -> None:
-        """Inputs that the stage reads and that belong to the rows."""
+        """Loads the row inputs that the stage reads."""
         for number in sorted(used_values(stage)):
             if number < len(self.region.inputs) and self.known[number] is None:
                 access = self._access(number)
@@ -102,7 +102,7 @@ class Teams(Addresses):
         self.text.store(access, vector, f"p{len(self.region.inputs) + output}", at, reg.text, mask)
 
     def _lets(self, stage: Stage, known: list[Reg | None], numbers: Index | None, reached: str | None) -> None:
-        """Appends the stage's values; ``numbers``: of an element stage."""
+        """Appends the stage's values; ``numbers``: the vectors' indices in an element stage, else None."""
         for let in stage.lets:
             if isinstance(let, Let):
                 reg = self.values.evaluate(let.expr, known, let.dtype)
@@ -133,7 +133,7 @@ class Teams(Addresses):
         return self._load(fetch.input, 1, text.known(at), mask)
 
     def _bits(self, let: Bits, numbers: Index) -> Reg:
-        """Of neighbours together, as many draws as there are vectors."""
+        """Random bits: neighbours share draws; one call per vector."""
         text, stride = self.text, self.along(let.place)
         given = [reg.text for reg in (self.known[n] for n in (let.seed, let.step, let.row)) if reg is not None]
         base = text.dot(let.place.offset, self.outer, let.place.strides[: self.split])
@@ -144,7 +144,7 @@ class Teams(Addresses):
         return Reg(text.set(text.call("bits", (vector, let.key, let.row_elements, aligned), *given, at)), DType.I32)
 
     def _scan(self, scan: Scan, known: list[Reg | None]) -> Reg:
-        """Over the chunk, behind what the chunks before it came to."""
+        """Scans the chunk, continuing from the total of the chunks before."""
         reg = known[scan.value]
         assert reg is not None
         value, step = self._only(reg, scan.combine), STEP[scan.combine]
@@ -205,8 +205,8 @@ class Teams(Addresses):
         self.known += self._totals(stage, sums)
 
     def _alike(self, stage: Stage) -> list[tuple[int, int, bool]]:
-        """Chunks that have one text: the first, how many, and whether all of their elements are there. The last chunk,
-        of which some are not, has a text of its own, so that the others need not ask; but for scans."""
+        """Groups of chunks that share code: the first, how many, and whether all their elements are in range. Peels the
+        last, partial chunk so that full chunks need no bounds check (not for scans)."""
         full = self.length * self.chunks // self.covers if self.covers else 0
         if full in (0, self.chunks) or any(isinstance(let, Scan) for let in stage.lets):
             return [(0, self.chunks, False)]
@@ -226,12 +226,12 @@ class Teams(Addresses):
                 sums.append(Reg(value, reg.dtype))
 
     def _start(self, combine: str, dtype: DType, count: int) -> str:
-        """Lanes that change nothing when something is combined with them."""
+        """Lanes that hold the identity element of the reduction."""
         held = register_dtype(dtype)
         return self.text.set(self.text.call("fill", (held, count), self.text.constant(identity(combine, held), held)))
 
     def _only(self, reg: Reg, combine: str) -> str:
-        """The elements that there are; in the place of others what changes nothing."""
+        """Valid elements; out-of-range ones become the reduction's identity."""
         if self.mask is None:
             return reg.text
         zero = self.text.constant(identity(combine, reg.held), reg.held)
@@ -240,16 +240,17 @@ class Teams(Addresses):
 
     @property
     def ordered(self) -> bool:
-        """Whether a thread combines its vectors one after the other: however many it holds, the bits are the same."""
+        """Whether a thread combines its vectors one after the other, so that the bits do not depend on how many it
+        holds."""
         return self.chunks != 1
 
     def _folded(self, combine: str, value: str, held: int) -> str:
-        """``held`` vectors combined for each of the thread's rows."""
+        """Combines ``held`` vectors for each of the thread's rows."""
         groups = held * self.vector // self.lanes
         return self.text.set(self.text.call("fold", (combine, groups, self.lanes), value))
 
     def _totals(self, stage: Stage, sums: list[Reg]) -> list[Reg | None]:
-        """Over all elements of the rows; equal reductions of a stage go through the threads together."""
+        """Totals over all elements of the rows; pairs of equal reductions share one pass through the threads."""
         found: list[Reg | None] = [None] * len(sums)
         kinds: dict[tuple[str, DType], list[int]] = {}
         for i, (reduce, reg) in enumerate(zip(stage.reduces, sums)):
@@ -268,7 +269,7 @@ class Teams(Addresses):
         return found
 
     def _elements(self, stage: Stage, chunk: Index) -> list[Reg | None]:
-        """Values of the stage for the elements of a chunk; writes what it stores."""
+        """Values of the stage for the elements of a chunk; also emits its stores."""
         numbers, reached = self._reached(chunk)
         used = used_values(stage)
         known: list[Reg | None] = []
@@ -296,11 +297,11 @@ class Teams(Addresses):
         return known
 
     def _counted(self, index: Index) -> Reg:
-        """An index as a value."""
+        """An index as an i64 value."""
         return Reg(self.text.set(self.text.call("to", (DType.I64,), self.text.known(index))), DType.I64)
 
     def _reached(self, chunk: Index) -> tuple[Index, str | None]:
-        """The numbers of the vectors of a chunk and which of them there are: once, where there is but one chunk."""
+        """The indices of a chunk's vectors and the mask of those in range; computed once if there is only one chunk."""
         if self.chunks == 1 and self.only is not None:
             return self.only
         numbers = self.numbers(chunk)
@@ -311,7 +312,7 @@ class Teams(Addresses):
         return self.only
 
     def _spread_rows(self, stage: Stage) -> None:
-        """Values of rows that the stage reads, repeated for each vector."""
+        """Repeats the row values that the stage reads for each vector."""
         if self.lanes == 1 or self.held == 1:
             return
         for n in sorted(used_values(stage)):

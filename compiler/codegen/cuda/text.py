@@ -1,4 +1,4 @@
-"""Writing the text of a kernel: statements, typed constants, calls of the library's functions, index arithmetic."""
+"""Source writer of a kernel: statements, typed constants, calls of library functions, index arithmetic."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from dslc.compiler.codegen.region import Access
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.bits import BYTE
 
-#: The text of an index, or a number that is known now.
+#: The expression of an index, or its value if known when the kernel is generated.
 Index: TypeAlias = "str | int"
 
 
 @dataclass(frozen=True, slots=True)
 class Divisor:
-    """A size that indices are divided by, not known now: it, its magic number and its shift (``division.py``)."""
+    """A size that divides indices and is a kernel argument: itself, its magic number and its shift
+    (``division.py``)."""
 
     size: str
     magic: str
@@ -36,12 +37,12 @@ class Text:
         self._lines: list[str] = []
         self._constants: dict[tuple[DType, str], str] = {}
         self._calls: dict[Call, None] = {}
-        self._given: dict[tuple[str, int], tuple[str, str]] = {}  # to the parameter, and the index that it is
+        self._given: dict[tuple[str, int], tuple[str, str]] = {}  # to the parameter's name and the index expression
         self._indent = 1
         self._count = 0
 
     def source(self, threads: int, resident: int = 1) -> Source:
-        """The text, for blocks of ``threads`` of which a multiprocessor has room for ``resident``."""
+        """The source, for blocks of ``threads``, of which a multiprocessor has room for ``resident``."""
         constants = [f"{name} = {dtype}({value})" for (dtype, value), name in self._constants.items()]
         arguments = ", ".join([*(f"p{i}" for i in range(self.arguments)), *(name for name, _ in self._given.values())])
         lines = [*constants, f"def {self.name}({arguments}):", *self._lines, ""]
@@ -50,11 +51,11 @@ class Text:
 
     @property
     def given(self) -> Given:
-        """What the kernel is called with behind its pointers."""
+        """The scalar arguments of the kernel after its pointers."""
         return tuple((self.index_dtype.value, value) for _, value in self._given)
 
     def number(self, role: str, value: int) -> str:
-        """An index that the kernel is called with; the same for the same role and value."""
+        """An index passed as a kernel argument; equal roles and values share one."""
         if (role, value) not in self._given:
             name = f"n{len(self._given)}"
             self._given[role, value] = name, self.set(self.call("fill", (self.index_dtype, 1), name))
@@ -64,7 +65,7 @@ class Text:
         self._lines.append("    " * self._indent + statement)
 
     def set(self, expression: str, name: str | None = None) -> str:
-        """``name = expression``, a new name by default; gives the name."""
+        """Emits ``name = expression``, with a new name by default; returns the name."""
         if name is None:
             if expression.isidentifier():
                 return expression
@@ -74,24 +75,25 @@ class Text:
         return name
 
     def divisor(self, role: str, size: int) -> int | Divisor:
-        """A size that the kernel is called with; where indices are i64 the size itself, as only i32 is divided so."""
+        """A size passed as a kernel argument; the size itself if indices are i64, since only i32 is divided this
+        way."""
         if self.wide:
             return size
         magic, shift = magic_of(size)
         return Divisor(*(self.number(f"{role} {i}", n) for i, n in enumerate((size, magic, shift))))
 
     def call(self, head: str, parameters: Sequence[Parameter], *args: Index) -> str:
-        """The text of a call."""
+        """The expression of a call."""
         call = Call(head, tuple(parameters))
         self._calls[call] = None
         return f"{call.name}({', '.join(str(a) for a in args)})"
 
     def load(self, access: Access, vector: int, pointer: str, at: str, mask: str | None) -> str:
-        """The text of ``vector`` neighbours at each number of ``at``."""
+        """The expression that loads ``vector`` neighbours at each index of ``at``."""
         return self._moved("load", access, vector, (pointer, at), mask)
 
     def store(self, access: Access, vector: int, pointer: str, at: str, value: str, mask: str | None) -> None:
-        """Writes what ``load`` would read."""
+        """Emits the store in the format of ``load``."""
         self.write(self._moved("store", access, vector, (pointer, at, value), mask))
 
     def _moved(self, head: str, access: Access, vector: int, args: tuple[str, ...], mask: str | None) -> str:
@@ -109,7 +111,7 @@ class Text:
 
     @contextmanager
     def loop(self, count: int) -> Iterator[Index]:
-        """``for j in range(count)``, j as an index; none where it would run once."""
+        """``for j in range(count)``, j as an index; no loop if ``count`` is 1."""
         if count == 1:
             yield 0
             return
@@ -125,7 +127,7 @@ class Text:
         return DType.I64 if self.wide else DType.I32
 
     def both(self, *masks: str | None) -> str | None:
-        """Where all masks are true; None where there are none."""
+        """The conjunction of all masks; None if there are none."""
         found = None
         for mask in masks:
             if mask is not None:
@@ -154,7 +156,7 @@ class Text:
         return self.set(self.call("times", (), x, by))
 
     def divmod(self, x: Index, by: int | Divisor) -> tuple[Index, Index]:
-        """Quotient and remainder of an index that is not negative."""
+        """Quotient and remainder of a non-negative index."""
         if isinstance(by, Divisor):
             quotient = self.set(self.call("divided", (), self.known(x), by.magic, by.shift))
             return quotient, self.set(self.call("rest", (), self.known(x), quotient, by.size))
@@ -165,7 +167,7 @@ class Text:
         return self.set(self.call("quotient", (), x, by)), self.set(self.call("remainder", (), x, by))
 
     def unravel(self, x: Index, sizes: Sequence[int | Divisor]) -> list[Index]:
-        """The index along each axis of row-major number ``x``."""
+        """The index along each axis of the row-major index ``x``."""
         found: list[Index] = []
         for size in reversed(sizes[1:]):
             x, along = self.divmod(x, size)
@@ -182,7 +184,7 @@ class Text:
         return self.set(self.call("below", (), x, end))
 
     def ramp(self, x: Index, count: int, step: int) -> Index:
-        """The indices x, x + step, ... side by side."""
+        """The indices x, x + step, ..., as adjacent lanes."""
         if count == 1:
             return x
         if isinstance(x, int):
@@ -190,18 +192,18 @@ class Text:
         return self.set(self.call("ramp", (count, step), x))
 
     def known(self, x: Index) -> str:
-        """An index as a value of its dtype, though it is a number."""
+        """An index as a value of its dtype, even if it is a known number."""
         return x if isinstance(x, str) else self.set(self.call("fill", (self.index_dtype, 1), x))
 
 
 def _wrapped(value: int, dtype: DType) -> int:
-    """As the dtype holds it."""
+    """The value wrapped to the dtype's range."""
     bits = 8 * dtype.itemsize
     value %= 1 << bits
     return value - (1 << bits) if dtype is not DType.U8 and value >> bits - 1 else value
 
 
 def power_of_two(*numbers: int) -> int:
-    """The greatest power of two that divides all numbers; 0 is divided by any."""
+    """The largest power of two that divides all numbers; any divides 0."""
     common = math.gcd(*numbers)
     return common & -common if common else 1 << 30

@@ -1,4 +1,4 @@
-"""Which tile computes a sum of products, and into how many parts the sum is divided."""
+"""Chooses the tile of a contraction and the number of parts into which its sum is split."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from dslc.compiler.codegen.cuda.cpp import constants
 from dslc.compiler.codegen.cuda.places import GROUPS, Problem
 from dslc.compiler.ir.types import DType
 
-_BLOCKS: Final = 132  # multiprocessors of the largest device; a constant, so that the bits do not depend on it
-_LEAST_DEPTH: Final = 128  # products a part, when a sum is divided
-_PARTS: Final = 64  # of a divided sum, at most
-_WHOLE: Final = 4  # those of 32 bits
-_MOST_TURNED: Final = 32  # sums of a thread that registers hold beside four values of k of each row and column
-_SHARED: Final = 48 << 10  # bytes of shared memory that need no asking for
-_PAD: Final = 8  # elements behind each line of a tile, at most
-_SMALL: Final = 1 << 26  # products of a problem whose time is that of steps waiting for memory
+_BLOCKS: Final = 132  # multiprocessors of the largest device; a constant, so that the bits do not depend on the device
+_LEAST_DEPTH: Final = 128  # fewest products per part of a split sum
+_PARTS: Final = 64  # most parts of a split sum
+_WHOLE: Final = 4  # 32-bit elements in 16 bytes
+_MOST_TURNED: Final = 32  # most sums per thread that fit registers in addition to four values of k per row and column
+_SHARED: Final = 48 << 10  # bytes of static shared memory available by default
+_PAD: Final = 8  # most elements of padding after each line of a tile
+_SMALL: Final = 1 << 26  # products of a problem whose time is dominated by waiting for memory
 
-#: A model of small problems of f32, in microseconds, fitted to runs of 22 of them on an H200.
-_MORE: Final = 0.27  # for each further block of a multiprocessor
-_SINGLES: Final = 1.7  # times as long a step, where an operand comes element by element
-_WINDOWS: Final = 2.9  # and where places of windows are worked out for each
-_LAUNCH: Final = 1.3  # of adding up parts
-_BANDWIDTH: Final = 5e6  # bytes of parts in a microsecond
+#: A time model of small f32 problems, in microseconds, fitted to 22 of them measured on an H200.
+_MORE: Final = 0.27  # per additional block of a multiprocessor
+_SINGLES: Final = 1.7  # factor of a step if an operand is loaded element by element
+_WINDOWS: Final = 2.9  # factor of a step if addresses in windows are computed per element
+_LAUNCH: Final = 1.3  # of the launch that adds parts
+_BANDWIDTH: Final = 5e6  # bytes of parts per microsecond
 _SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
-_LEAST_PART: Final = 16  # products a part
+_LEAST_PART: Final = 16  # fewest products per part
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """What a block computes: rows x columns, of which a thread (a warp on tensor cores) takes tall x wide, in steps of
-    ``depth``, ``stages`` of which are in shared memory at a time; with one stage the next goes through registers.
-    ``slices`` groups of threads share the depth of a step (of f32 and wider)."""
+    """The part of the result that a block computes: rows x columns. A thread (a warp on tensor cores) computes tall x
+    wide of it, in steps of ``depth``. ``stages`` steps are in shared memory at a time; with one stage, the next step
+    goes through registers. ``slices`` groups of threads share the depth of a step (f32 and wider)."""
 
     rows: int
     cols: int
@@ -46,15 +46,15 @@ class Tile:
 
     @property
     def parts(self) -> int:
-        """Of which the block consists: threads, or warps."""
+        """Threads of the block, or warps on tensor cores."""
         return self.rows // self.tall * (self.cols // self.wide) * self.slices
 
     def text(self) -> str:
         return constants(ROWS=self.rows, COLS=self.cols, TALL=self.tall, WIDE=self.wide, STAGES=self.stages)
 
 
-#: Tiles, the share of the arithmetic rate that each reaches, about, and how many blocks a multiprocessor holds: a small
-#: tile reads shared memory more often.
+#: Tiles, the approximate fraction of the peak arithmetic rate that each reaches, and how many blocks a multiprocessor
+#: holds. Small tiles read shared memory more often.
 _TILES: Final = (
     (Tile(128, 128, 8, 8, 8), 1.0, 2),
     (Tile(64, 128, 8, 8, 8), 0.9, 4),
@@ -64,8 +64,8 @@ _TILES: Final = (
     (Tile(32, 32, 4, 4, 16), 0.4, 8),
     (Tile(32, 32, 4, 4, 32), 0.4, 8),
 )
-#: Those of small problems: microseconds of a block with no steps, of a step, and of each step of another block of the
-#: same multiprocessor.
+#: Tiles of small problems, with microseconds of a block without steps, of a step, and of each step of another block on
+#: the same multiprocessor.
 _SMALL_TILES: Final = (
     (Tile(64, 64, 4, 8, 16, 3), 2.98, 0.50, 0.33),
     (Tile(32, 64, 4, 4, 32, 3), 1.71, 0.65, 0.59),
@@ -101,22 +101,22 @@ Choice = tuple[Tile, float, int]
 
 
 def tile_of(problem: Problem, cores: Literal["16 bits", "tf32"] | None) -> tuple[Tile, int]:
-    """The tile, and the parts of the sum. ``cores``: on tensor cores, for these factors."""
+    """The tile, and the number of parts of the sum. ``cores``: on tensor cores, for factors of this kind."""
     if cores == "16 bits":
         return _tiled(problem, _MMA_TILES)
     if prod(map(problem.count, GROUPS)) <= _SMALL:
         return _quickest(problem, cores == "tf32")
     if cores == "tf32":
         return _tiled(problem, _TF32_TILES)
-    # f64: shared memory and registers for twice the bytes
+    # f64 takes twice the shared memory and registers
     return _tiled(problem, _TILES[2:] if problem.a.dtype is DType.F64 else _TILES)
 
 
 def _quickest(problem: Problem, tf32: bool) -> tuple[Tile, int]:
-    """The tile and the parts of the sum that take the least modelled time.
+    """The tile and the number of parts with the least modelled time.
 
-    A block's steps follow each other, and other blocks of a multiprocessor take their share of its arithmetic. Many
-    parts make few steps, and are added up by a launch of their own.
+    The steps of a block run one after the other, and other blocks of the multiprocessor share its arithmetic. More
+    parts mean fewer steps, but another launch must add them.
     """
     m, n, k, z = (problem.count(g) for g in ("m", "n", "k", "z"))
     windows = problem.a.windows or problem.b.windows
@@ -129,7 +129,7 @@ def _quickest(problem: Problem, tf32: bool) -> tuple[Tile, int]:
         return start + steps * step + more * (_MORE + steps * beside) + (adding if split > 1 else 0.0)
 
     def divided(tile: Tile) -> set[int]:
-        """So many parts that the last is not empty."""
+        """Numbers of parts for which the last part is not empty."""
         return {up(k, replace(problem, split=s).part(tile.depth)) for s in _SPLITS if s * _LEAST_PART <= k} or {1}
 
     timed = (
@@ -143,8 +143,8 @@ def _quickest(problem: Problem, tf32: bool) -> tuple[Tile, int]:
 
 
 def _tiled(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, int]:
-    """The same where arithmetic fills the time, which two blocks keep a multiprocessor busy with: the sum is divided
-    where there would be too few blocks."""
+    """The same for problems limited by arithmetic, which two blocks per multiprocessor keep busy. The sum is split if
+    there would be too few blocks."""
     m, n, k, z = (problem.count(g) for g in ("m", "n", "k", "z"))
 
     def split_of(choice: Choice) -> int:
@@ -164,7 +164,7 @@ def _tiled(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, int]:
 
 
 def wholes(problem: Problem, tile: Tile, tf32: bool = False) -> tuple[bool, bool]:
-    """Whether a and b come 16 bytes at a time."""
+    """Whether a and b are loaded 16 bytes at a time."""
     if not problem.a.dtype is problem.b.dtype is DType.F32:
         return False, False
     room = tf32 or tile.tall * tile.wide <= _MOST_TURNED
@@ -177,20 +177,20 @@ def wholes(problem: Problem, tile: Tile, tf32: bool = False) -> tuple[bool, bool
 
 
 def stages(tile: Tile, kept: DType) -> int:
-    """As many of a tile's stages as shared memory holds without asking."""
+    """The tile's stages, limited to those that fit static shared memory."""
     return min(tile.stages, _room(tile, kept))
 
 
 def _room(tile: Tile, kept: DType) -> int:
-    """How many of a tile's stages shared memory holds without asking; a kernel needs two."""
+    """How many of a tile's stages fit static shared memory; a kernel needs two."""
     return _SHARED // (tile.depth * (tile.rows + tile.cols + 2 * _PAD) * kept.itemsize)
 
 
 def tiles_of(problem: Problem, tile: Tile) -> int:
-    """The blocks of one z and part."""
+    """Blocks for one z and one part."""
     return up(problem.count("m"), tile.rows) * up(problem.count("n"), tile.cols)
 
 
 def up(count: int, size: int) -> int:
-    """How many of ``size`` hold ``count``."""
+    """``count / size``, rounded up."""
     return -(-count // size)

@@ -1,7 +1,8 @@
-"""Attention of 16-bit floats as tiles on tensor cores: neither scores nor probabilities go to memory.
+"""Tiled attention of 16-bit floats on tensor cores: neither scores nor probabilities go to memory.
 
-Forward one kernel; backward one by queries for dq, one by keys for dk and dv, behind the sums of dy * y. Taken where
-there is no mask, q, k and v have 32, 64 or 128 features each, and the scale is above 0; ``attention.py`` has the rest.
+The forward pass is one kernel. The backward pass computes the sums of dy * y, then runs one kernel by queries for dq
+and one by keys for dk and dv. Used if there is no mask, q, k and v have 32, 64 or 128 features each, and the scale is
+positive; ``attention.py`` handles the rest.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _FEATURES: Final = (32, 64, 128)
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """``warps`` of ``tall`` times 16 rows, against ``others`` rows at a time, ``stages`` of which are in shared memory.
+    """``warps`` of ``tall`` times 16 rows, which process ``others`` other rows at a time; ``stages`` of these are in
+    shared memory.
 
     ``held``: a warp's own rows stay in registers.
     """
@@ -41,7 +43,7 @@ class Tile:
         return self.warps * self.tall * 16
 
 
-#: By mode and features: the fastest of what registers and shared memory have room for, as measured on an H200.
+#: By mode and features: the fastest tile that fits registers and shared memory, measured on an H200.
 TILES: Final[dict[tuple[Mode, int], Tile]] = {
     ("forward", 32): Tile(4, 2, 64, 3, True),
     ("forward", 64): Tile(4, 2, 64, 2, True),
@@ -57,7 +59,8 @@ TILES: Final[dict[tuple[Mode, int], Tile]] = {
 
 @dataclass(frozen=True)
 class Tiled:
-    """One kernel: ``own`` rows, of queries or for dk and dv of keys, against ``other``, for each of ``stack``."""
+    """One kernel: processes ``own`` rows (queries, or keys for dk and dv) against ``other`` rows, for each of
+    ``stack``."""
 
     mode: Mode
     dtype: DType

@@ -1,7 +1,8 @@
-"""Transposes as text: squares are read as the input lies, turned in shared memory, and written as the output lies.
+"""Emits transposes: reads square tiles in the input's layout, transposes them in shared memory, writes them in the
+output's.
 
-A thread has the same vectors of a square twice: of its columns, as inputs that lie across have them, and of its rows,
-as all others do. ``turned`` exchanges the one for the other.
+A thread holds vectors at the same positions of a square in both orientations: along columns for transposed inputs, and
+along rows for all other arguments. ``turned`` converts the first into the second.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dslc.compiler.codegen.region import Access, Let, Region
 
 
 def tiles_source(name: str, region: Region, schedule: Tiles) -> Source:
-    """The kernel's text."""
+    """The kernel's source."""
     return _Printer(name, region, schedule).source()
 
 
@@ -60,7 +61,7 @@ class _Printer:
         return {turned_axis(a) is not None for a in (*self.region.inputs, *self.region.outputs)}
 
     def _tile(self, across: bool) -> tuple[list[Index], str | None]:
-        """The indices of the first elements of the thread's vectors, and which of them there are."""
+        """The indices of the first elements of the thread's vectors, and the mask of those in range."""
         text, cut = self.text, self.schedule
         row, column = self.inside
         if across:
@@ -96,7 +97,7 @@ class _Printer:
         return known
 
     def _place(self, access: Access, across: bool) -> tuple[int, str, tuple[str, ...]]:
-        """Neighbours a load or store has, the numbers of the first ones, and which of them there are."""
+        """Vector width of a load or store, the indices of the first elements, and the mask of those in range."""
         text, axis = self.text, self.schedule.axis if across else len(access.strides) - 1
         if not any(access.strides):
             return 1, text.known(access.offset), ()

@@ -1,6 +1,6 @@
-"""Kernels of a GPU by their descriptions: launch geometry, and code as PTX and cubin.
+"""GPU kernels by their descriptions: launch geometry, and code as PTX and cubin.
 
-Each kind of description registers both; equal descriptions give equal bytes, on any machine and in any order.
+Each kind of description registers both. Equal descriptions give equal bytes, on any machine and in any order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Compiled:
 
 @singledispatch
 def geometry(spec: Any) -> Geometry:
-    """How the kernel that ``spec`` describes is launched."""
+    """The launch geometry of the kernel that ``spec`` describes."""
     raise TypeError(f"no geometry for {type(spec).__name__}")
 
 
@@ -36,12 +36,12 @@ def _(spec: Shared) -> Geometry:
 
 @singledispatch
 def compiled(spec: Any, symbol: str, architecture: str) -> Compiled:
-    """The kernel's code, under the name ``symbol``, for an architecture as ``sm_90``."""
+    """The kernel's code, under the name ``symbol``, for an architecture such as ``sm_90``."""
     raise TypeError(f"no code for {type(spec).__name__}")
 
 
 def printed(source: Source, architecture: str) -> Compiled:
-    """The code of a text that Numba compiles."""
+    """The code of a source that Numba compiles."""
     from dslc.compiler.toolchain.numba_cuda import ptx_of
     from dslc.compiler.toolchain.nvjitlink import cubin_of
 
@@ -50,6 +50,6 @@ def printed(source: Source, architecture: str) -> Compiled:
 
 
 def kernel_code(symbol: str, spec: Any, architecture: str) -> bytes:
-    """The kernel's code as one bundle of ``ptx`` and ``cubin``: what the cache keeps."""
+    """The kernel's code as one bundle of ``ptx`` and ``cubin``, as stored in the cache."""
     code = compiled(spec, symbol, architecture)
     return bundle({"ptx": code.ptx, "cubin": code.cubin})

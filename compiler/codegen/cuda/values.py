@@ -1,7 +1,7 @@
-"""Scalar trees as the text of calls; the same meaning as ``scalar.evaluate`` and the CPU's printing have.
+"""Emits scalar trees as calls, with the same results as ``scalar.evaluate`` and the CPU's code.
 
-Values of bf16 and f16 are f32 in registers. What a value is rounded to is known here, so that no rounding is written
-for a value that is exact already.
+Values of bf16 and f16 are f32 in registers. The dtype to which a value has been rounded is tracked, so that no rounding
+is emitted for exact values.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from dslc.compiler.ir.types import DType
 
 _HALVES: Final = (DType.BF16, DType.F16)
 _COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
-_EXACT: Final = frozenset({"neg", "abs", "sign", "min", "max", "select"})  # give what they are given
+_EXACT: Final = frozenset({"neg", "abs", "sign", "min", "max", "select"})  # the result is an operand, up to sign
 
-_PAIRED: Final = frozenset({"add", "sub", "mul", "min", "max"})  # of bf16 and f16, two at once
+_PAIRED: Final = frozenset({"add", "sub", "mul", "min", "max"})  # for bf16 and f16: two at once
 
 
 @dataclass(frozen=True, slots=True)
 class Reg:
-    """The text of a value and the dtype whose values it takes."""
+    """The expression of a value and the dtype to which it is rounded."""
 
     text: str
     dtype: DType
@@ -39,7 +39,7 @@ class Reg:
 
 
 class Values:
-    """Prints trees into ``text``."""
+    """Emits trees into ``text``."""
 
     def __init__(self, text: Text) -> None:
         self.text = text
@@ -53,8 +53,8 @@ class Values:
         return Reg(self.text.constant(value, held), exact)
 
     def evaluate(self, expr: Expr, args: Sequence[Reg | None], dtype: DType) -> Reg:
-        """The tree's value, rounded to ``dtype``; constants take the dtype of what they meet. For bf16 and f16 it is
-        computed as ``relaxed`` has it, for f32 from these as ``relaxed_exponentials``."""
+        """The tree's value, rounded to ``dtype``; constants take the dtype of the other operand. bf16 and f16 results
+        use ``relaxed``; f32 results with such operands use ``relaxed_exponentials``."""
         if dtype in _HALVES and expr.function in _PAIRED:
             regs = self._operands(expr, args, dtype)
             if all(r.dtype is dtype for r in regs):
@@ -68,11 +68,11 @@ class Values:
         return self.convert(self._tree(expr, args, dtype), dtype)
 
     def convert(self, reg: Reg, dtype: DType) -> Reg:
-        """As ``cast`` does."""
+        """Converts like ``cast``."""
         if reg.dtype is dtype:
             return reg
         if dtype in _HALVES:
-            if not reg.dtype.is_float:  # to f64 where f32 would round first
+            if not reg.dtype.is_float:  # through f64 if f32 would round first
                 wide = reg.dtype in (DType.I32, DType.I64)
                 reg = self.convert(reg, DType.F64 if wide else DType.F32)
             return Reg(self.text.call("rounded", (dtype,), reg.text), dtype)
@@ -93,7 +93,7 @@ class Values:
         return self._apply(expr.function, regs)
 
     def _operands(self, expr: Expr, args: Sequence[Reg | None], hint: DType) -> list[Reg]:
-        """The values of a tree's branches; a constant takes the dtype of another one, or else ``hint``."""
+        """The values of a tree's operands; a constant takes the dtype of another one, or else ``hint``."""
         known = [None if a.function == "const" else self._tree(a, args, hint) for a in expr.args]
         numbers = known[1:] if expr.function == "select" else known
         near = next((k.dtype for k in numbers if k is not None), hint)
@@ -125,7 +125,7 @@ def _of_floats(reg: Reg | None) -> bool:
 
 
 def _fits(value: float, dtype: DType) -> bool:
-    """Whether bf16 or f16 holds the number."""
+    """Whether bf16 or f16 represents the number exactly."""
     if not math.isfinite(value):
         return True
     if dtype is DType.F16:

@@ -1,9 +1,8 @@
 """Contractions through NVIDIA's libraries: matmuls through cuBLASLt, convolutions and their gradients through cuDNN.
 
-Such a launch has no code of ours: its description says what the library is asked for, and becomes a ``Gemm`` or a
-``GraphOp`` instruction. Which nodes go there is a matter of shapes and dtypes alone, so any machine builds the same;
-the algorithm is chosen on the GPU that runs it. Sums are f32 (f64 of f64); tensor cores take f32 where a node says
-tf32, and never otherwise.
+Such a launch has no code of its own: its description becomes a ``Gemm`` or a ``GraphOp`` instruction. The choice of
+nodes depends only on shapes and dtypes, so any machine builds the same artifact. The algorithm is chosen on the GPU
+that runs it. Sums are f32 (f64 of f64). Tensor cores process f32 only if a node says tf32.
 """
 
 from __future__ import annotations
@@ -20,19 +19,19 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, flag_attr, int_attr, int_tuple
 from dslc.runtime.instructions import Gemm, GraphOp
 
-#: Bytes that an algorithm may work in at most, and some to align them.
+#: Most bytes of workspace that an algorithm may use, plus some for alignment.
 WORKSPACE: Final = (32 << 20) + 256
-#: Of a small call, what it can need: room for counters, and a part of the result for each so many of the products that
-#: are added up, as a library may share a sum among blocks that do that many each.
+#: The workspace estimate of a small call: bytes for counters, and one copy of the result for every so many products of
+#: a sum. A library may share a sum among blocks that each compute that many.
 _COUNTERS: Final = 64 << 10
 _ADDED_AT_ONCE: Final = 32
-#: Multiply-adds from which on a call is worth it: below, a launch takes longer than the product.
+#: Fewest multiply-adds that are worth a call: below, a launch takes longer than the contraction.
 LEAST_WORK: Final = 1 << 20
-_CHANNELS: Final = 8  # of 16-bit images: what tensor cores read at once
-#: Channels up to which our own convolution is faster: for ResNet-50's first one on an H200, what cuDNN 9.19 chooses
-#: takes 1.9 times as long with 256 images, 3.7 times with 32.
+_CHANNELS: Final = 8  # of 16-bit images: tensor cores read as many at once
+#: Channels up to which dslc's own convolution is faster: for ResNet-50's first one on an H200, the algorithm that cuDNN
+#: 9.19 chooses takes 1.9 times as long with 256 images, 3.7 times with 32.
 _FEW_CHANNELS: Final = 8
-_ELEMENTS: Final = 2**31  # of a tensor, for libraries that count in 32 bits
+_ELEMENTS: Final = 2**31  # of a tensor, for libraries that use 32-bit indices
 _HALF: Final = (DType.BF16, DType.F16)
 
 Shape = tuple[int, ...]
@@ -40,8 +39,8 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class VendorGemm:
-    """``out = op(a) @ op(b)`` of dense matrices ``[m, k]``, or of stacks ``[z, m, k]``, of which one may be a stack of
-    1 for all of the other. ``transpose_a``, ``transpose_b``: the last two axes are swapped first."""
+    """``out = op(a) @ op(b)`` of dense matrices ``[m, k]``, or of stacks ``[z, m, k]``; a stack of 1 is broadcast to
+    the other. ``transpose_a``, ``transpose_b``: the last two axes are swapped first."""
 
     library: ClassVar = "cublaslt"
     a: Shape
@@ -53,17 +52,17 @@ class VendorGemm:
 
     @property
     def shapes(self) -> tuple[Shape, Shape, Shape]:
-        """Those of the operands, the result last, as the library is told them."""
+        """The shapes of the operands and, last, of the result, as passed to the library."""
         return self.a, self.b, self.out
 
     @property
     def product(self) -> tuple[int, int, int, int]:
-        """How many matrices, their rows and columns, and how many products are added for each element."""
+        """How many matrices, their rows and columns, and how many products each element sums."""
         rows, columns = self.out[-2:]
         return prod(self.out[:-2]), rows, columns, self.a[-2 if self.transpose_a else -1]
 
     def instruction(self, operands: Sequence[int], workspace: int, where: int) -> Gemm:
-        """The call on buffers of a plan. It names no algorithm: the library chooses, on the GPU that runs it."""
+        """The call on buffers of a plan. It names no algorithm: the library chooses one on the GPU that runs it."""
         a, b, out = operands
         return Gemm(
             self.library, a, b, None, None, out, workspace, self.transpose_a, self.transpose_b, self.compute,
@@ -90,12 +89,12 @@ class VendorConv:
 
     @property
     def shapes(self) -> tuple[Shape, Shape, Shape]:
-        """As of ``VendorGemm``."""
+        """As for ``VendorGemm``."""
         return (*self.inputs, self.out)
 
     @property
     def product(self) -> tuple[int, int, int, int]:
-        """As of ``VendorGemm``: one matrix, of patches of an image by weights; or of a gradient of either."""
+        """As for ``VendorGemm``: one matrix product of image patches and weights, or of the gradient of either."""
         image, weight = {
             "conv": (self.out, self.inputs[1]), "conv_dgrad": self.inputs, "conv_wgrad": (self.inputs[1], self.out)
         }[self.kind]  # fmt: skip
@@ -109,7 +108,7 @@ class VendorConv:
         return 1, prod(self.out) // into, into, out * window
 
     def instruction(self, operands: Sequence[int], workspace: int, where: int) -> GraphOp:
-        """As of ``VendorGemm``."""
+        """As for ``VendorGemm``."""
         first, second, out = operands
         attrs: Mapping[str, object] = {
             "compute": self.compute,
@@ -125,7 +124,7 @@ class VendorConv:
 
 
 def vendor_call(node: Node) -> Launch | str | None:
-    """The library's call for a node; why it has none, in words; None for a node that is no contraction.
+    """The library's call for a node; a text that says why it has none; None for a node that is no contraction.
 
     Sizes are ints, and none of the result's is 0.
     """
@@ -143,8 +142,8 @@ def vendor_call(node: Node) -> Launch | str | None:
 
 
 def workspace_bytes(call: VendorGemm | VendorConv) -> int:
-    """Bytes that a call is given to work in, in which calls one after another take turns: as many as any call has, or
-    what a small one can need: both factors laid out anew in f32, an image as its patches, and the parts of sums."""
+    """Workspace bytes of a call, which consecutive calls share: the maximum, or the need of a small call. That is both
+    factors copied in f32 (an image as its patches) and the parts of sums."""
     count, rows, columns, added = call.product
     parts = -(-added // _ADDED_AT_ONCE)
     need = 4 * count * (rows * added + added * columns + rows * columns * parts) + _COUNTERS
@@ -152,7 +151,8 @@ def workspace_bytes(call: VendorGemm | VendorConv) -> int:
 
 
 def census(nodes: Iterable[Node]) -> tuple[Counter[str], Counter[str]]:
-    """How many contractions go to each library; how many of each kind have kernels of our own: ``conv (groups)``."""
+    """How many contractions go to each library, and how many of each kind run as dslc's own kernels: ``conv
+    (groups)``."""
     calls: Counter[str] = Counter()
     rest: Counter[str] = Counter()
     for node in nodes:
@@ -177,7 +177,7 @@ def _gemm(node: Node) -> VendorGemm | str:
     each_a, each_b, each = prod(a.ints[:-2]), prod(b.ints[:-2]), prod(c.ints[:-2])
     if each == 1:
         return VendorGemm(matrix_a, matrix_b, matrix_c, ta, tb, compute)
-    if each_b == 1 and not ta:  # rows of all matrices meet the same one
+    if each_b == 1 and not ta:  # all matrices of the stack are multiplied by the same one
         rows = each * matrix_c[0]
         return VendorGemm((rows, inner), matrix_b, (rows, matrix_c[1]), ta, tb, compute)
     if {each_a, each_b} <= {1, each}:
@@ -220,7 +220,7 @@ def _compute(node: Node) -> Literal["f32", "tf32"]:
 
 
 def _plane(shape: Shape, last: bool) -> Shape:
-    """With a first spatial axis of 1 where there is one such axis only."""
+    """The shape with a first spatial axis of size 1 inserted if it has only one."""
     if len(shape) == 4:
         return shape
     return (shape[0], 1, *shape[1:]) if last else (*shape[:2], 1, shape[2])
