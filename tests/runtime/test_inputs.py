@@ -159,9 +159,7 @@ def hostile(error: Exception, *, when_called: bool) -> Any:
         return raises
 
     lookup = property(called) if when_called else property(raises)
-    return type(
-        "Hostile", (), {**dict.fromkeys(PROTOCOLS, lookup), "__repr__": raises}
-    )()
+    return type("Hostile", (), {**dict.fromkeys(PROTOCOLS, lookup), "__repr__": raises})()
 
 
 @pytest.mark.parametrize("when_called", [True, False])

@@ -173,7 +173,7 @@ class _Merged:
         strings = _Strings()
         contents = sorted(self.sections)
         numbers = {name: 1 + i for i, name in enumerate(contents)}
-        places = {name: 1 + i for i, name in enumerate(contents)}  # symbol indices: one symbol per section, then the globals
+        places = {name: 1 + i for i, name in enumerate(contents)}  # symbol indices: sections first, then globals
         symbols = [_SYMBOL.pack(*[0] * 6)]
         symbols += [_SYMBOL.pack(0, _OF_SECTION, 0, numbers[name], 0, 0) for name in contents]
         first_global = len(symbols)
