@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dslc.base.canonical import dumps
+from dslc.base.errors import BuildError
 from dslc.compiler.codegen.target import target_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.plan_maker import plan_of
@@ -14,6 +15,7 @@ from dslc.runtime.artifact import write_artifact
 from dslc.runtime.container import Blob
 from dslc.runtime.header import AS_PARAM, LOSS_SCALE
 from dslc.runtime.instructions import Gemm, GraphOp, Instruction, Kernel, Reference
+from dslc.runtime.plan import plans_too_large
 
 if TYPE_CHECKING:
     from dslc.compiler.layout import StateLayout
@@ -65,6 +67,9 @@ def emit_artifact(
                 "planned": memory.work_bytes,
             }
         )
+    too_large = plans_too_large([bytes(blob.data) for blob in blobs])
+    if too_large is not None:
+        raise BuildError("E0606", f"this artifact cannot be read again: {too_large}", help="build for fewer sizes")
     for target, described in kernels.items():
         if described:
             blobs += target_of(target).blobs(described, compiler)

@@ -15,14 +15,12 @@ from typing import Any, Final
 
 from dslc.base.canonical import uncollected
 from dslc.base.errors import ArtifactError, InputError
-from dslc.base.json_size import count_values
 from dslc.runtime import container
 from dslc.runtime.container import Blob, Container
 from dslc.runtime.cpu.object_check import check_object
 from dslc.runtime.header import FORMAT, WRITERS, check_header, interface_sha256
-from dslc.runtime.plan import Plan
+from dslc.runtime.plan import Plan, plans_too_large
 from dslc.runtime.plan_check import BlobInfo, check
-from dslc.runtime.plan_schema import MAX_VALUES
 from dslc.runtime.ports import check_ports
 
 __all__ = ["Artifact", "Blob", "Program", "artifact_id", "read_artifact", "write_artifact"]
@@ -123,10 +121,8 @@ class Artifact:
             self._checked_plan(program)  # and let it go: a hostile file shall not fill the memory
 
     def _bound_plans(self) -> None:
-        """Refuse more values in all plans together than may be; each takes two bytes at least."""
-        plans = [bytes(self.blob(name)) for name in self.blobs("plan")]
-        if sum(map(len, plans)) > 2 * MAX_VALUES and sum(map(count_values, plans)) > MAX_VALUES:
-            cause = f"its plans hold more than {MAX_VALUES} values together"
+        cause = plans_too_large([bytes(self.blob(name)) for name in self.blobs("plan")])
+        if cause is not None:
             raise ArtifactError("R301", cause, place=self._place, help="build it for fewer sizes or targets")
 
     def _checked_plan(self, program: Program) -> Plan:

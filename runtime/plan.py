@@ -6,13 +6,14 @@ only what the schema allows; that offsets, indices and sizes make sense is check
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from math import prod
 from typing import Any, Final, Literal, TypeAlias
 
 from dslc.base import canonical
 from dslc.base.errors import ArtifactError
+from dslc.base.json_size import count_values
 from dslc.base.schema import Mismatch
 from dslc.runtime import plan_schema
 from dslc.runtime.dtypes import ITEMSIZE
@@ -184,3 +185,13 @@ def _checked(data: object, place: str) -> None:
         raise ArtifactError(
             "R301", mismatch.rule, place=f"{place}: {mismatch.path}", help="build the artifact again"
         ) from mismatch
+
+
+def plans_too_large(plans: Sequence[bytes]) -> str | None:
+    """The rule that the plans of one artifact break together, or None. Each value takes two bytes at least."""
+    size = sum(map(len, plans))
+    if size > plan_schema.MAX_BYTES:
+        return f"its plans take {size} bytes together, more than {plan_schema.MAX_BYTES}"
+    if size > 2 * plan_schema.MAX_VALUES and sum(map(count_values, plans)) > plan_schema.MAX_VALUES:
+        return f"its plans hold more than {plan_schema.MAX_VALUES} values together"
+    return None

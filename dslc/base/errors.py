@@ -91,6 +91,7 @@ CODES: Final[dict[str, str]] = {
     "E0603": "a build option is out of range",
     "E0604": "an artifact of this name cannot be made",
     "E0605": "the configuration does not fit",
+    "E0606": "the plans of an artifact are too large",
     # R1xx: data and configuration of a run
     "R101": "a data file cannot be read",
     "R102": "data has the wrong shape or dtype",

@@ -12,6 +12,7 @@ from random_graphs import build_for, graph_of, input_of
 from test_every_pass import ALL
 
 from dslc.base.cache import Cache
+from dslc.base.errors import BuildError
 from dslc.compiler.emit import emit_artifact
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase
@@ -24,6 +25,7 @@ from dslc.compiler.passes.runner import run_passes
 from dslc.compiler.plan_maker import output_port, plan_of, where
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.dsl.span import Source, Span
+from dslc.runtime import plan_schema
 from dslc.runtime.instructions import Copy, Reference
 from dslc.runtime.load import load
 from dslc.runtime.plan import Plan
@@ -121,6 +123,14 @@ def test_a_session_runs_what_was_emitted(tmp_path: Path) -> None:
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     with load(tmp_path / "m.dslc", weights="init", meanings=meanings()) as session:
         np.testing.assert_array_equal(session.predict(x=x), x / 2)
+
+
+def test_plans_that_no_load_would_read_are_refused_by_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    for limit in ("MAX_BYTES", "MAX_VALUES"):
+        with monkeypatch.context() as patch, pytest.raises(BuildError, match="plans") as raised:
+            patch.setattr(plan_schema, limit, 100)
+            _artifact()
+        assert raised.value.code == "E0606"
 
 
 def test_golden(golden: Callable[[str, str], None]) -> None:
