@@ -1,6 +1,6 @@
-"""topk: a heap of the k elements taken so far, in the place of the results, its worst on top; then heapsort.
+"""topk: keeps the k best elements so far as a heap in the result, with the worst on top; finally heapsort.
 
-Lines are independent; a task is some of them. Williams 1964, Floyd 1964: n*log(k) comparisons at most, mostly n.
+Lines are independent; a task processes several. Williams 1964, Floyd 1964: at most n*log(k) comparisons, mostly n.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr
 
-_GRAIN: Final = 8192  # elements a task, about
+_GRAIN: Final = 8192  # elements per task, about
 
 
 @dataclass(frozen=True, slots=True)
 class TopK:
-    """Of x [before, count, after] the ``k`` first along the middle axis: values and i32 places, [before, k, after]."""
+    """The first ``k`` along the middle axis of x [before, count, after]: values and i32 indices, [before, k, after]."""
 
     dtype: DType
     before: int
@@ -38,7 +38,7 @@ class TopK:
 
     @property
     def block(self) -> int:
-        """Lines of a task."""
+        """Lines per task."""
         return max(1, _GRAIN // max(1, self.count))
 
 
@@ -61,7 +61,7 @@ def _(spec: TopK, code: Code) -> None:
 
 @dataclass(frozen=True)
 class _Item:
-    """A number and its place along the line."""
+    """A value and its index along the line."""
 
     value: Any
     place: Any
@@ -94,7 +94,7 @@ class _Line:
                 self._sift(I64(0), moved, last)
 
     def _sift(self, position: Any, item: _Item, size: Any) -> None:
-        """Puts ``item`` at ``position`` or below, so that none of the first ``size`` is ahead of what is above it."""
+        """Puts ``item`` at ``position`` or below, so that none of the first ``size`` items precedes its parent."""
         b, depth = self.b, self.spec.k.bit_length()
         b.store(position, self.at)
         with _Loop(self.code, depth) as stop:
@@ -129,7 +129,7 @@ class _Line:
         self.one.store(Reg(item.place, DType.I32), self.places, offset, 1)
 
     def _ahead(self, x: _Item, y: _Item) -> Any:
-        """Whether x comes first: it is greater (less), or equal and of the lower place; nan is greatest."""
+        """Whether x comes first: it is greater (less), or equal with the lower index; nan is greatest."""
         b, compare = self.b, self._compare
         more, less = compare(x.value, y.value), compare(y.value, x.value)
         earlier = b.icmp_signed("<", x.place, y.place)
@@ -146,7 +146,7 @@ class _Line:
 
 
 class _Loop:
-    """``with _Loop(...) as stop``: the body at most ``most`` times, until ``stop(condition)`` leaves it."""
+    """``with _Loop(...) as stop``: repeats the body at most ``most`` times, until ``stop(condition)`` leaves it."""
 
     def __init__(self, code: Code, most: int) -> None:
         self.code, self.b, self.most = code, code.b, most

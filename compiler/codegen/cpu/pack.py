@@ -1,4 +1,5 @@
-"""Moving data to where a contraction reads it well: panels of lanes, borders of zeros; and adding up its parts."""
+"""Copies data into layouts that a contraction reads efficiently: panels of lanes, borders of zeros; adds partial
+sums."""
 
 from __future__ import annotations
 
@@ -11,17 +12,18 @@ from dslc.compiler.codegen.cpu.code import VECTOR_BYTES, Code
 from dslc.compiler.codegen.cpu.vectors import Vectors
 from dslc.compiler.ir.types import DType
 
-_GRAIN: Final = 16384  # elements a task, about
+_GRAIN: Final = 16384  # elements per task, about
 
 Strided = tuple[int, int]  # a size and a stride
 
 
 @dataclass(frozen=True)
 class Pack:
-    """``k(source, panels)``: panels ``[*batch, lanes/panel, *inner, panel]`` from any strides; zeros behind the lanes.
+    """``k(source, panels)``: panels ``[*batch, lanes/panel, *inner, panel]`` from any strides; zeros after the last
+    lane.
 
-    Where lanes lie one behind the other, vectors are copied; where the last inner axis does, squares of a vector's
-    size are transposed in registers; else elements are picked one by one.
+    If lanes are contiguous, vectors are copied. If the last inner axis is, squares of a vector's size are transposed in
+    registers. Otherwise elements are copied one by one.
     """
 
     dtype: DType
@@ -41,7 +43,7 @@ class Pack:
 
     @property
     def elements(self) -> int:
-        """Elements that are written."""
+        """Elements written."""
         return math.prod(n for n, _ in self.batch) * self.panels * self.depth * self.panel
 
     @property
@@ -57,7 +59,7 @@ class Pack:
         return -(-math.prod(self.grid) // self.group)
 
     def emit(self, code: Code) -> None:
-        """The body. A panel that the lanes do not fill has a body of its own."""
+        """Emits the kernel. A partial last panel has its own code."""
         v = Vectors(code, self.dtype)
         source, target = code.argument(0), code.argument(1)
         stop = code.least(code.mul(code.last, self.group), math.prod(self.grid))
@@ -124,8 +126,8 @@ class Pack:
     def _squares(
         self, v: Vectors, source: Any, at: Any, target: Any, place: Any, k: Any, lanes: int, depth: int
     ) -> None:
-        """``depth`` inner indices, at most a vector, of all lanes of a panel. Whole squares share their code: printed
-        one by one they take long to compile."""
+        """Packs ``depth`` inner indices, at most a vector, of all lanes of a panel. Whole squares share their code in a
+        loop: unrolled, they take long to compile."""
         code = v.code
         whole = lanes - lanes % v.lanes
 
@@ -146,7 +148,8 @@ class Pack:
 
 @dataclass(frozen=True)
 class Pad:
-    """``k(source, target)``: each of ``planes`` blocks ``size`` with ``low`` and ``high`` zeros around each axis."""
+    """``k(source, target)``: each of ``planes`` blocks of ``size``, with ``low`` and ``high`` zeros around each
+    axis."""
 
     dtype: DType
     planes: int
@@ -199,9 +202,9 @@ class Pad:
 
 @dataclass(frozen=True)
 class Interleave:
-    """``k(*parts, target)``: target ``[planes, *size]`` from its elements of each residue, which ``parts`` hold dense.
+    """``k(*parts, target)``: interleaves dense ``parts``, one per residue, into target ``[planes, *size]``.
 
-    Element ``residue + stride*i`` along each axis is element i of the part of these residues; ``present`` names the
+    Element ``residue + stride*i`` along each axis is element i of the part with these residues; ``present`` lists the
     residues of the parts, all others are zeros.
     """
 
@@ -246,7 +249,7 @@ class Interleave:
         self, v: Vectors, parts: dict[tuple[int, ...], Any], target: Any, plane: Any, chosen: tuple[int, ...],
         index: list[Any], place: Any,
     ) -> None:  # fmt: skip
-        """A line of the target along its last axis: as many vectors as the stride has residues at a time."""
+        """A line of the target along its last axis, with as many vectors at a time as the stride has residues."""
         code, stride, size = v.code, self.stride[-1], self.size[-1]
         starts: list[tuple[int, Any, Any]] = []
         for residue in range(stride):
@@ -260,7 +263,7 @@ class Interleave:
             starts.append((residue, pointer, at))
 
         def block(k: Any, length: int) -> None:
-            """``length`` elements of the line, from element ``k*stride`` on."""
+            """Stores ``length`` elements of the line, from element ``k*stride`` on."""
             found = {}
             for residue, pointer, at in starts:
                 count = -(-(length - residue) // stride)
@@ -288,7 +291,7 @@ class Interleave:
 
 @dataclass(frozen=True)
 class Fill:
-    """``k(target)``: zeros."""
+    """``k(target)``: stores zeros."""
 
     dtype: DType
     count: int
@@ -333,7 +336,7 @@ class Combine:
 
 
 def blocks(code: Code, count: int, body: Callable[[Any, int], None]) -> None:
-    """Tasks of ``_GRAIN`` elements of ``count``: ``body(start, length)`` for a whole one and for what is left."""
+    """Tasks of ``_GRAIN`` elements of ``count``: ``body(start, length)`` for whole ones and for the rest."""
     whole, rest = divmod(count, _GRAIN)
     if whole:
         with code.loop(code.least(code.last, whole), code.first) as task:
@@ -346,7 +349,7 @@ def blocks(code: Code, count: int, body: Callable[[Any, int], None]) -> None:
 
 
 def each_vector(v: Vectors, count: int, body: Callable[[Any, int], None]) -> None:
-    """``body(index, lanes)`` for a vector at a time, and for what is left."""
+    """``body(index, lanes)`` for each vector, and for the rest."""
     whole = count - count % v.lanes
     if whole:
         with v.code.loop(whole, 0, v.lanes) as k:
@@ -356,10 +359,10 @@ def each_vector(v: Vectors, count: int, body: Callable[[Any, int], None]) -> Non
 
 
 def fill(v: Vectors, target: Any, start: Any, count: int) -> None:
-    """``count`` zeros from ``start`` on."""
+    """Stores ``count`` zeros from ``start`` on."""
     each_vector(v, count, lambda k, n: v.store(v.zero, target, v.code.add(start, k), n))
 
 
 def lanes_of(dtype: DType) -> int:
-    """Elements a vector."""
+    """Elements per vector."""
     return VECTOR_BYTES // dtype.itemsize

@@ -1,6 +1,6 @@
-"""Pooling over images: vectors of output pixels, tap by tap; the gradient of maxpool scatters.
+"""Pooling over images: vectors of output pixels, by kernel position; the gradient of maxpool scatters.
 
-What this file does not do (no images, many taps, the gradient of avgpool) are the regions of ``codegen/pools.py``.
+All other cases (no images, many kernel positions, the gradient of avgpool) use the regions of ``codegen/pools.py``.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
 
-_GRAIN: Final = 16384  # elements a task, about
-_MAX_TAPS: Final = 25  # written out one by one
+_GRAIN: Final = 16384  # elements per task, about
+_MAX_TAPS: Final = 25  # most kernel positions that are unrolled
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """``max``: the greatest of each window and its place (of dtype ``place``); ``mean``: the sum of what the taps meet,
-    divided by ``divisor``."""
+    """``max``: the maximum of each window and its index (of dtype ``place``); ``mean``: the sum over the window divided
+    by ``divisor``."""
 
     kind: Literal["max", "mean"]
     dtype: DType
@@ -41,13 +41,14 @@ class Pool:
 
     @property
     def block(self) -> int:
-        """Planes of a task."""
+        """Planes per task."""
         return max(1, _GRAIN // max(1, self.window.pixels * self.window.taps))
 
 
 @dataclass(frozen=True, slots=True)
 class Scatter:
-    """dx = 0; dx[where the window of a pixel took its element] += dy. ``window`` is the pool's, image the larger."""
+    """dx = 0; then adds dy of each window to the element of dx that was its maximum. ``window`` is the pool's; its
+    image is dx."""
 
     dtype: DType
     place: DType
@@ -100,7 +101,7 @@ def _mean(code: Code, spec: Pool, found: list[Any]) -> list[Reg]:
 
 
 def _greatest(code: Code, spec: Pool, fetchers: list[Fetcher], found: list[Any]) -> list[Reg]:
-    """The first of equal elements, nan before any number."""
+    """The first of equal maxima, nan before any number."""
     b, values = code.b, Values(code, lanes_of(spec.dtype))
     lowest = values.const(-math.inf, spec.dtype).value
     best = place = None
@@ -134,7 +135,7 @@ def _(spec: Scatter, code: Code) -> None:
             row = code.add(code.add(code.mul(y, w.scale[0]), w.shift[0]), i)
             column = code.add(code.add(code.mul(x, w.scale[1]), w.shift[1]), j)
             target = code.add(code.mul(plane, w.plane), code.add(code.mul(row, w.image[1]), column))
-            # a place in the padding belongs to no element
+            # an index in the padding belongs to no element
             inside = b.and_(
                 b.icmp_unsigned("<", code.int(row), code.int(w.image[0])),
                 b.icmp_unsigned("<", code.int(column), code.int(w.image[1])),

@@ -1,10 +1,10 @@
-"""pow of f64 vectors; f32 goes through f64 and is rounded once.
+"""pow of f64 vectors; f32 is computed in f64 and rounded once.
 
-``exp(y * log|x|)`` with the logarithm as a sum of two numbers: with x = 2^e * m, s = (m - 1)/(m + 1) is divided with
-its remainder, and of the series 2*(s + s^3/3 + s^5/5 + ...) the first two terms are summed with what their rounding
-loses; the product with y likewise (Dekker 1971, with fused multiply-add). The error is below 1.5 ulp in f64, 0.51 in
-f32; corners are those of C and numpy: 1 for ``x^0`` and ``1^y`` even with nan, nan for a negative number and no
-integer.
+``exp(y * log|x|)`` with the logarithm as a sum of two numbers. With x = 2^e * m, s = (m - 1)/(m + 1) is computed with
+its remainder. The first two terms of the series 2*(s + s^3/3 + s^5/5 + ...) are summed with their rounding errors, and
+so is the product with y (Dekker 1971, with fused multiply-add). The error is below 1.5 ulp in f64, 0.51 in f32. Special
+cases are those of C and numpy: 1 for ``x^0`` and ``1^y`` even with nan, nan for a negative number to a non-integer
+power.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LN2_HIGH: Final = 6.93147180369123816490e-01  # 32 bits, so that its product wi
 _LN2_LOW: Final = 1.90821492927058770002e-10
 _THIRD: Final = (2 / 3, 3.700743415417188e-17)  # 2/3 as a sum of two
 _TERMS: Final = 12
-_LIMIT: Final = 800.0  # exp of more overflows, of less is 0
+_LIMIT: Final = 800.0  # exp overflows above it and is 0 below its negative
 
 
 def power(f: Functions, x: Any, y: Any) -> Any:
@@ -44,7 +44,7 @@ def power(f: Functions, x: Any, y: Any) -> Any:
 
 
 def _log(f: Functions, x: Any) -> tuple[Any, Any]:
-    """log(x) as a sum of two; of 0 and inf -inf and inf, and 0."""
+    """log(x) as a sum of two numbers; (-inf, 0) for 0 and (inf, 0) for inf."""
     b = f.b
     exponent, m = f.split(x)
     w = b.fsub(m, f.const(1.0))

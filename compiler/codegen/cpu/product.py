@@ -1,7 +1,7 @@
-"""Products of small matrices inside a kernel, where operands lie in memory near: ``c = a b`` or ``c += a b``.
+"""Products of small matrices inside a kernel, with operands in near memory: ``c = a b`` or ``c += a b``.
 
-A tile of c, some rows times some vectors along its lanes, stays in registers while the inner index runs; each element's
-products are added by fused multiply-add in the order of that index, so bits do not depend on tiles or levels.
+A tile of c, some rows times some vectors along its lanes, stays in registers while the inner index runs. The products
+of an element are added with fused multiply-add in the order of that index, so bits do not depend on tiles or levels.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any, Final
 from dslc.compiler.codegen.cpu.axes import spans
 from dslc.compiler.codegen.cpu.vectors import Vectors
 
-ROWS: Final = 8  # of c that a caller passes at a time, at most
-_TILES: Final = {"x86_64_v4": (8, 2), "x86_64_v3": (4, 1), "armv8_2": (4, 1)}  # rows and vectors that registers hold
+ROWS: Final = 8  # most rows of c per call
+_TILES: Final = {"x86_64_v4": (8, 2), "x86_64_v3": (4, 1), "armv8_2": (4, 1)}  # rows and vectors that fit registers
 _UNROLL: Final = 4
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix from element ``base`` of ``pointer``; its elements are ``row`` and ``column`` apart."""
+    """A matrix from element ``base`` of ``pointer``, with strides ``row`` and ``column``."""
 
     pointer: Any
     base: Any
@@ -30,9 +30,9 @@ class Matrix:
 def product(
     v: Vectors, a: Matrix, b: Matrix, c: Matrix, rows: int, lanes: int, inner: tuple[Any, Any], add: Any = False
 ) -> None:
-    """c[rows, lanes] = (c +) the sum over k in ``inner``, from the first up to the second, of a[row, k] * b[k, lane].
+    """c[rows, lanes] = (c +) the sum over k of a[row, k] * b[k, lane], with ``inner`` = (first k, end of k).
 
-    At most ``ROWS`` rows; ``b`` and ``c`` are dense along their columns, the lanes. ``add``: a bool, or an i1.
+    At most ``ROWS`` rows; columns (the lanes) of ``b`` and ``c`` are contiguous. ``add``: a bool, or an i1.
     """
     code = v.code
     high, wide = _TILES[code.level]

@@ -1,7 +1,8 @@
-"""Random ops: each lane counts its own element, so the numbers are those of ``ops/philox.py`` on any cut.
+"""Random ops: each lane computes the counter of its own element, so the numbers are those of ``ops/philox.py`` for any
+split.
 
-Uniform numbers and masks are equal to the reference's bit for bit. Normal numbers are computed in f64 from the same
-bits and rounded once: sin and cos of pi*a from Taylor series on |a| <= 1/4, with an error below 1e-15.
+Uniform numbers and masks equal the reference's bit for bit. Normal numbers are computed in f64 from the same bits and
+rounded once: sin and cos of pi*a from Taylor series on |a| <= 1/4, with an error below 1e-15.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from dslc.compiler.ops.stochastic import ALL
 __all__ = ["LOWERED"]
 
 _LANES: Final = 16
-_GRAIN: Final = 4096  # elements a task
+_GRAIN: Final = 4096  # elements per task
 _WORD: Final = (1 << 32) - 1
 
 
@@ -113,7 +114,7 @@ def _uniform(code: Code, values: Values, words: list[Any], place: Any, const: Ca
 
 
 def _normal(code: Code, values: Values, words: list[Any], place: Any, const: Callable[[int], Any]) -> Any:
-    """As ``philox.normal``: u and a from a pair of words, then Box and Muller in f64."""
+    """Like ``philox.normal``: u and a from a pair of words, then Box and Muller in f64."""
     b, f32, f64 = code.b, values.type(DType.F32), values.type(DType.F64)
     functions = Functions(code, f64)
     second = b.icmp_unsigned(">=", place, const(2))

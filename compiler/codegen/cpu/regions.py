@@ -1,14 +1,14 @@
-"""A region as a kernel.
+"""Emits a region as a CPU kernel.
 
-Vectors run along the last inner axis where there is one and some input is dense there; else along the last outer axis,
-each lane being a row of its own (pointwise regions, and reductions of columns). What is left of an axis is a shorter
-vector, whose length is known, so there are no loops over single elements.
+Vectors run along the last inner axis if one exists and some input is contiguous along it. Otherwise they run along the
+last outer axis, with one row per lane (pointwise regions, and column reductions). The rest of an axis is a shorter
+vector of known length, so no scalar loops are needed.
 
-Where long columns are reduced, a task sweeps over its piece of the lines one after the other, with the partial results
-of all columns in the first cache: memory is read in the order in which it lies.
+If long columns are reduced, a task sweeps over its piece of the lines one after the other, with the partial results of
+all columns in the L1 cache. So memory is read in order.
 
-A sum over lanes keeps one vector of partial sums and adds its halves at the end; over columns it adds in order. Both
-depend on the shape alone. The tasks of a kernel are blocks of rows, of about ``_GRAIN`` elements.
+A sum over lanes keeps one vector of partial sums and finally adds its halves; a sum over columns adds in order. Both
+depend only on the shape. The tasks of a kernel are blocks of rows, with about ``_GRAIN`` elements each.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from dslc.compiler.codegen.cpu.row import Facts, Nest, Row
 from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.codegen.region import Region, Scan
 
-_GRAIN: Final = 8192  # elements a task, about
+_GRAIN: Final = 8192  # elements per task, about
 _SWEEP: Final = 64  # vectors whose partial results a sweep keeps: 4 KiB
-_LONG: Final = 32  # elements of a column that is worth it
-_KEPT: Final = 128 << 10  # bytes of a row's values that stay on the stack from one stage to another
+_LONG: Final = 32  # elements of a column from which on a sweep pays
+_KEPT: Final = 128 << 10  # most bytes of a row's values that stay on the stack between stages
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a region is cut. ``columns``: lanes are rows, neighbours along the last outer axis.
+    """The schedule of a region. ``columns``: lanes are rows, adjacent along the last outer axis.
 
-    A task is ``block`` rows; with columns ``block`` whole lines along the last outer axis, or where ``split`` a piece
-    of one line, of ``block`` rows. ``swept``: line by line.
+    A task is ``block`` rows. With columns, it is ``block`` whole lines along the last outer axis or, if ``split``, a
+    piece of one line with ``block`` rows. ``swept``: line by line.
     """
 
     columns: bool
@@ -47,7 +47,7 @@ class Shape:
 
 
 def cut(region: Region) -> Shape:
-    """Depends on the region alone."""
+    """The schedule; depends only on the region."""
     itemsize = max([4, *(a.dtype.itemsize for a in (*region.inputs, *region.outputs) if a.dtype.is_float)])
     lanes = VECTOR_BYTES // itemsize
     dense_outer = any(a.strides[len(region.outer) - 1] == 1 for a in (*region.inputs, *region.outputs) if region.outer)
@@ -70,7 +70,7 @@ def cut(region: Region) -> Shape:
 
 
 def _swept(region: Region, lanes: int) -> bool:
-    """Whether each column is reduced in one stage and finished by row stages, and both axes are long."""
+    """Whether each column is reduced in one stage, only row stages follow, and both axes are long."""
     first, *others = region.stages
     plain = first.element and first.reduces and not (first.stores or first.raises or region.indices)
     plain = plain and not any(isinstance(let, Scan) for let in first.lets) and not any(s.element for s in others)
@@ -78,24 +78,24 @@ def _swept(region: Region, lanes: int) -> bool:
 
 
 def _dense(region: Region, axis: int) -> int:
-    """Elements of the inputs that are dense along an axis."""
+    """The number of elements of the inputs that are contiguous along an axis."""
     sizes = (*region.outer, *region.inner)
     dense = (a for a in region.inputs if a.strides[axis] == 1)
     return sum(math.prod(n for n, stride in zip(sizes, a.strides) if stride) for a in dense)
 
 
 def tasks_of(region: Region) -> int:
-    """0 where there is nothing to write."""
+    """The number of tasks; 0 if there is nothing to write."""
     return cut(region).tasks if region.rows else 0
 
 
 def emit_region(code: Code, region: Region) -> None:
-    """Arguments are the inputs, then the outputs."""
+    """Emits the kernel; its arguments are the inputs, then the outputs."""
     Printer(code, region).run()
 
 
 class Printer:
-    """``pointers``: of the inputs and the outputs, where they are not the kernel's arguments in order."""
+    """``pointers``: of the inputs and the outputs, if they are not the kernel's arguments in order."""
 
     def __init__(self, code: Code, region: Region, pointers: Sequence[Any] | None = None) -> None:
         self.code, self.b, self.region = code, code.b, region
@@ -103,7 +103,8 @@ class Printer:
         count = len(region.inputs)
         pointers = pointers or [code.argument(i) for i in range(count + len(region.outputs))]
         self.inputs, self.outputs = list(pointers[:count]), list(pointers[count:])
-        # What is one number for the whole region is read once: no output may lie on it but where there is one element.
+        # Scalar inputs of the whole region are loaded once. No output may overlap one unless the region has a single
+        # element.
         one, read = Values(code, 1), self.facts.read
         self.uniform = [
             one.load(p, a.offset, 0, a.dtype) if n in read and not any(a.strides) else None
@@ -149,7 +150,7 @@ class Printer:
             self._vectors(start, stop, last, lambda column, lanes: Row(self, [*outer, column], lanes, lanes).run())
 
     def _sweep(self, outer: list[Any], start: Any, stop: Any, last: int) -> None:
-        """The stage of elements line by line, then the stages of rows."""
+        """Runs the element stage line by line, then the row stages."""
         code, stage = self.code, self.region.stages[0]
         dtypes = [self.facts.dtypes[r.value] for r in stage.reduces]
         count = -(-min(last, self.shape.block if self.shape.split else last) // self.shape.lanes) * self.shape.lanes
@@ -186,7 +187,7 @@ class Printer:
         return column if isinstance(start, int) and start == 0 else self.b.sub(self.code.int(column), start)
 
     def _vectors(self, start: Any, stop: Any, last: int, work: Callable[[Any, int], None]) -> None:
-        """``work`` for each vector of the lanes start..stop, and for what is left of the axis at its end."""
+        """``work`` for each vector of the lanes start..stop, and for the rest at the end of the axis."""
         code, lanes = self.code, self.shape.lanes
         tail = last % lanes
         whole = last - tail

@@ -1,4 +1,4 @@
-"""One row of a region, or a vector of rows side by side: its stages, one after the other."""
+"""Emits one row of a region, or a vector of adjacent rows: its stages, one after the other."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from dslc.compiler.codegen.cpu.regions import Printer
 
 _WAYS: Final = 4  # partial results of a cheap reduction
-_CHEAP: Final = 6  # values of a stage that is worth that
-#: What is worth a store and a load.
+_CHEAP: Final = 6  # most values of a stage for which that pays
+#: Functions that cost more than a store and a load.
 _COSTLY: Final = frozenset({"exp", "expm1", "log", "log1p", "tanh", "erf", "sin", "cos", "pow"})
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of a region before it is printed: each value's dtype, the inputs that are read by strides, and the
-    values of element stages that are computed more than once: (stage, let) -> the first such place."""
+    """Analysis of a region before emission: the dtype of each value, the inputs read by strides, and the values that
+    several element stages compute: (stage, let) -> the first such place."""
 
     region: Region
 
@@ -69,7 +69,7 @@ class Facts:
 
 
 def _key(let: Let | Fetch | Scan, own: dict[int, object]) -> object:
-    """Equal for values that are computed alike; ``own``: keys of the stage's earlier values."""
+    """Equal for equal computations; ``own``: keys of the stage's earlier values."""
     if not isinstance(let, Let):
         return object()
     return (let.dtype, _key_of(let.expr, own))
@@ -96,7 +96,7 @@ def _parts(expr: Expr) -> list[Expr]:
 
 
 def used(stage: Stage) -> set[int]:
-    """The numbers of all values that a stage reads."""
+    """The indices of all values that a stage reads."""
     found = {r.value for r in stage.reduces} | {s.value for s in stage.stores} | {r.value for r in stage.raises}
     for let in stage.computed:
         if isinstance(let, Let):
@@ -109,7 +109,7 @@ def used(stage: Stage) -> set[int]:
 
 
 class Row:
-    """One row, or ``lanes`` rows side by side, whose first has the index ``outer``. ``width``: lanes of a vector."""
+    """One row, or ``lanes`` adjacent rows, the first of which has the index ``outer``. ``width``: lanes of a vector."""
 
     def __init__(self, printer: Printer, outer: list[Any], lanes: int, width: int) -> None:
         self.p, self.code, self.b, self.region = printer, printer.code, printer.b, printer.region
@@ -132,13 +132,13 @@ class Row:
                 self._row_stage(stage)
 
     def reduced(self, stage: Stage, index: list[Any], number: Any) -> list[Reg]:
-        """What one element of each of ``lanes`` rows gives to the reductions of the first stage."""
+        """The operands that one element of each of ``lanes`` rows contributes to the first stage's reductions."""
         known = _Elements(self, 0, stage, {}, []).run(index, number, self.lanes, 0)
         found = [known[reduce.value] for reduce in stage.reduces]
         return [reg for reg in found if reg is not None]
 
     def finish(self, totals: list[Reg]) -> None:
-        """The row stages behind the first stage, whose reductions are known."""
+        """Runs the row stages after the first stage, whose reductions are given."""
         first, *others = self.region.stages
         self.known += [*[None] * len(first.computed), *totals]
         for stage in others:
@@ -150,7 +150,7 @@ class Row:
         self.stores(stage, self.known, self.values, self.out_bases, [self.row_stride(a) for a in self.outs])
 
     def _input(self, number: int) -> Reg | None:
-        """An input that has one value a row."""
+        """An input with one value per row; None for other inputs."""
         access, uniform = self.region.inputs[number], self.p.uniform[number]
         if uniform is not None:
             return Reg(self.values.splat(uniform.value), uniform.dtype)
@@ -190,7 +190,7 @@ class Row:
         bases: list[Any],
         stride: Callable[[Access], int],
     ) -> Reg:
-        """Computed or fetched; ``stride``: of an argument from lane to lane."""
+        """Computes or fetches a value; ``stride``: of an argument from lane to lane."""
         assert not isinstance(let, Scan), "scans are of element stages"
         if isinstance(let, Let):
             return values.evaluate(let.expr, known, let.dtype)
@@ -259,7 +259,8 @@ class Row:
             piece(whole, size % lanes, 0)
 
     def keep(self, first: tuple[int, int], dtype: DType) -> Any:
-        """Where a value of all elements of a row (of each of ``lanes`` rows) lies between two stages."""
+        """The stack memory that holds a value for all elements of a row (of each of ``lanes`` rows) between two
+        stages."""
         if first not in self.kept:
             count = math.prod(self.region.inner) * (self.lanes if self.columns else 1)
             self.kept[first] = self.code.local(lane_type(dtype), count, align=VECTOR_BYTES)
@@ -267,7 +268,7 @@ class Row:
 
 
 class _Elements:
-    """The body of an element stage."""
+    """Emits an element stage."""
 
     def __init__(
         self, row: Row, place: int, stage: Stage, scans: dict[int, Running], totals: list[Accumulator]
@@ -276,8 +277,8 @@ class _Elements:
         self.scans, self.totals, self.used = scans, totals, used(stage)
 
     def run(self, index: list[Any], number: Any, lanes: int, along: int, way: int = 0) -> list[Reg | None]:
-        """The stage for ``lanes`` elements of one row (``along``), or one element of each of ``lanes`` rows. Gives all
-        values that are known then."""
+        """The stage for ``lanes`` elements of one row (if ``along``), or one element of each of ``lanes`` rows. Returns
+        all values known then."""
         row, stage, region = self.row, self.stage, self.row.region
         values = Values(self.code, lanes)
 
@@ -345,7 +346,7 @@ class _Elements:
 
 
 class Nest:
-    """Loops over all of ``sizes``: gives the index on each axis and the row-major number."""
+    """Loops over all of ``sizes``; yields the index on each axis and the row-major index."""
 
     def __init__(self, code: Code, sizes: tuple[int, ...]) -> None:
         self.code, self.sizes = code, sizes

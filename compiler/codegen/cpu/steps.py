@@ -1,4 +1,4 @@
-"""A node as several kernels, one after the other, with scratch memory between them."""
+"""A node as a sequence of kernels with scratch memory between them."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dslc.compiler.codegen.cpu.code import Code
 
 
 class Kernel(Protocol):
-    """A frozen description whose ``repr`` says all: equal text, equal code."""
+    """A frozen description with a complete ``repr``: equal text, equal code."""
 
     @property
     def tasks(self) -> int:
-        """The number of tasks, from shapes alone; each writes elements that no other touches."""
+        """The number of tasks, which depends only on shapes; each writes elements that no other touches."""
 
     def emit(self, code: Code) -> None:
-        """Prints the body for tasks ``code.first`` to ``code.last``."""
+        """Emits the code for tasks ``code.first`` to ``code.last``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``args`` in the order of the kernel's: ``in0``, ``in1``, ``out0``, ... of the node, ``tmp0``, ... scratch."""
+    """``args`` in the kernel's order: ``in0``, ``in1``, ``out0``, ... of the node; ``tmp0``, ... are scratch."""
 
     kernel: Kernel
     args: tuple[str, ...]
@@ -29,9 +29,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Steps in order, all of a step's tasks before the next one's. ``scratch``: the bytes of tmp0, tmp1, ...
+    """Steps in order; all tasks of a step precede those of the next. ``scratch``: the bytes of tmp0, tmp1, ...
 
-    Scratch holds nothing between calls, wants 64-byte alignment and may be of any content before.
+    Scratch is not preserved between calls, needs 64-byte alignment, and its initial content is undefined.
     """
 
     steps: tuple[Step, ...]

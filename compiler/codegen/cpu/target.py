@@ -1,4 +1,4 @@
-"""The CPU as a target: one object a level of the instruction set."""
+"""The CPU as a target: one object per level of the instruction set."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dslc.compiler.toolchain.jobs import Job
 from dslc.compiler.toolchain.kernels import KernelCompiler
 from dslc.runtime.container import Blob
 
-#: The objects of an artifact, one a level; kernels name the first, the runtime takes the one of its machine.
+#: Prefix of an artifact's objects, one per level. Kernels name the first; the runtime loads that of its machine.
 CODE: Final = "code."
 
 
 class Cpu:
-    """As ``Target`` says."""
+    """Implements ``Target``."""
 
     feature = "native"
 

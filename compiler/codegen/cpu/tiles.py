@@ -1,8 +1,9 @@
 """The inner loop of contractions: rows of A times a packed panel of B, in registers.
 
-A panel holds ``PANEL_BYTES`` of columns for each k, k after k, zeros where the matrix ends. A tile of ``rows`` by
-``vectors`` accumulators stays in registers over all k; products are fused multiply-adds in the order of k, so the bits
-do not depend on how rows, columns or k are cut. A contraction is one op: it rounds as it pleases inside.
+A panel holds ``PANEL_BYTES`` of columns for each k, in the order of k, with zeros past the matrix's edge. A tile of
+``rows`` by ``vectors`` accumulators stays in registers over all k. Products are fused multiply-adds in the order of k,
+so the bits do not depend on how rows, columns or k are split. A contraction is one op, so its internal rounding is its
+own choice.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.ir.types import DType
 
 PANEL_BYTES: Final = 2 * VECTOR_BYTES
-#: Rows and vectors of a tile, by the number of registers of a level (a vector is 1, 2 or 4 of them).
+#: Rows and vectors of a tile, chosen for the register count of each level (a vector takes 1, 2 or 4 registers).
 TILES: Final = {"x86_64_v4": (12, 2), "x86_64_v3": (6, 1), "armv8_2": (6, 1)}
-ROWS: Final = 12  # tasks begin at multiples of it: a multiple of every level's rows
+ROWS: Final = 12  # tasks start at multiples of it: a multiple of every level's rows
 
 
 def lanes_of(dtype: DType) -> int:
@@ -27,7 +28,7 @@ def lanes_of(dtype: DType) -> int:
 
 
 def columns_of(dtype: DType) -> int:
-    """Columns of a panel."""
+    """Columns per panel."""
     return PANEL_BYTES // dtype.itemsize
 
 
@@ -43,10 +44,10 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Multiply:
-    """C[rows start..stop, columns] = A * panel, or += where the i1 ``again`` says so.
+    """C[rows start..stop, columns] = A * panel; adds to C instead if the i1 ``again`` is true.
 
-    ``loops``: what k runs over, outermost first, as (count, stride in A); counts may be i64 values. ``rows``: of the
-    whole matrix. ``columns``: of this panel.
+    ``loops``: the axes of k, outermost first, as (count, stride in A); counts may be i64 values. ``rows``: of the whole
+    matrix. ``columns``: of this panel.
     """
 
     code: Code
@@ -60,7 +61,7 @@ class Multiply:
     again: Any = None
 
     def run(self, start: Any, stop: Any) -> None:
-        """``start`` is a multiple of ROWS; ``stop`` too, or the end."""
+        """``start`` is a multiple of ROWS; ``stop`` is one, too, or the end."""
         high, width = TILES[self.code.level]
         tail = self.rows % high
         vectors = -(-self.columns // lanes_of(self.dtype))
@@ -146,7 +147,7 @@ class Multiply:
 
 
 def resized(code: Code, vector: Any, lanes: int) -> Any:
-    """The vector cut, or filled up with zeros; of one lane it is a single value."""
+    """The vector shortened, or extended with zeros; a single value for one lane."""
     old = vector.type.count if isinstance(vector.type, ir.VectorType) else 1
     if old == lanes:
         return vector

@@ -1,4 +1,4 @@
-"""Typed values in registers: loads, stores, conversions, and scalar trees printed as IR."""
+"""Typed values in registers: loads, stores, conversions, and scalar trees as IR."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from dslc.compiler.codegen.cpu.code import I64, VECTOR_BYTES, Code, Reg, lane_ty
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
-_WIDEST_STRIDE: Final = 4  # that is read as whole vectors
+_WIDEST_STRIDE: Final = 4  # largest stride that is read as whole vectors
 
 
 class Values:
-    """Prints values of ``lanes`` lanes at the code's place."""
+    """Emits values of ``lanes`` lanes at the code's position."""
 
     def __init__(self, code: Code, lanes: int) -> None:
         self.code, self.b, self.lanes = code, code.b, lanes
@@ -41,7 +41,7 @@ class Values:
         return self.b.shuffle_vector(first, ir.Constant(type, ir.Undefined), zeros)
 
     def first(self, vector: Any, count: int) -> Any:
-        """The first ``count`` lanes, which may be all."""
+        """The first ``count`` lanes, possibly all."""
         if count == self.lanes:
             return vector
         if count == 1:
@@ -50,7 +50,7 @@ class Values:
         return self.b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), picks)
 
     def counting(self, start: Any) -> Reg:
-        """start, start + 1, ...: i64."""
+        """start, start + 1, ... as i64."""
         steps = ir.Constant(self.type(DType.I64), list(range(self.lanes)) if self.lanes > 1 else 0)
         return Reg(self.b.add(self.splat(self.code.int(start)), steps), DType.I64)
 
@@ -71,7 +71,7 @@ class Values:
         return self._in_register(raw, dtype)
 
     def _strided(self, pointer: Any, offset: Any, stride: int, dtype: DType) -> Any:
-        """Whole vectors, of whose lanes some are taken; the last one ends with the last element."""
+        """Loads whole vectors and picks some of their lanes; the last vector ends with the last element."""
         lanes, memory = self.lanes, memory_type(dtype)
         starts = [*range(0, (stride - 1) * lanes, lanes), (lanes - 1) * (stride - 1)]
         found: Any = None
@@ -99,7 +99,7 @@ class Values:
         return self._in_register(raw, dtype)
 
     def gather(self, pointer: Any, base: Any, stride: int, index: Reg, mask: Reg | None, dtype: DType) -> Reg:
-        """Elements ``base + lane * stride + index`` of ``pointer``; 0 where ``mask`` is false."""
+        """Elements ``base + lane * stride + index`` of ``pointer``; 0 if ``mask`` is false."""
         lanes, b = self.lanes, self.b
         places = index.value
         if mask is not None:
@@ -118,7 +118,7 @@ class Values:
         return Reg(b.select(mask.value, found.value, self.const(0, dtype).value), dtype)
 
     def picked(self, vector: Any, lanes: Sequence[int]) -> Any:
-        """The vector of these lanes of ``vector``."""
+        """The given lanes of ``vector``, as a vector."""
         picks = ir.Constant(wide(ir.IntType(32), len(lanes)), list(lanes))
         return self.b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), picks)
 
@@ -141,14 +141,14 @@ class Values:
         return self.b.load(place, typ=type, align=dtype.itemsize)
 
     def store(self, reg: Reg, pointer: Any, offset: Any, stride: int) -> None:
-        """Writes elements offset, offset + stride, ...; a stride of 0 is for one lane alone."""
+        """Stores elements offset, offset + stride, ...; a stride of 0 is valid only for one lane."""
         value = reg.value
         if reg.dtype is DType.B1:
             value = self.b.zext(value, wide(memory_type(reg.dtype), self.lanes))
         self.store_value(value, reg.dtype, pointer, offset, stride)
 
     def store_value(self, value: Any, dtype: DType, pointer: Any, offset: Any, stride: int) -> None:
-        """As ``store``, of a value that has its form in memory."""
+        """Like ``store``, for a value already in its memory format."""
         memory, lanes = memory_type(dtype), self.lanes
         if stride == -1 and lanes > 1:
             value = self.picked(value, range(lanes - 1, -1, -1))
@@ -163,7 +163,7 @@ class Values:
             self.b.store(one, place, align=dtype.itemsize)
 
     def convert(self, reg: Reg, dtype: DType) -> Reg:
-        """As ``cast`` does: floats to integers saturate and lose their fraction, nan gives 0."""
+        """Converts like ``cast``: floats to integers saturate and drop their fraction, nan gives 0."""
         old, b, type = reg.dtype, self.b, self.type(dtype)
         if old is dtype:
             return reg
@@ -188,7 +188,7 @@ class Values:
         return Reg((b.zext if unsigned else b.sext)(reg.value, type), dtype)
 
     def evaluate(self, expr: Expr, args: list[Reg | None], dtype: DType) -> Reg:
-        """The tree's value, rounded to ``dtype``; constants take the dtype of what they meet."""
+        """The tree's value, rounded to ``dtype``; constants take the dtype of the other operand."""
         found = self._tree(expr, args, dtype)
         return self.convert(found, dtype)
 
@@ -206,7 +206,7 @@ class Values:
         return apply(self, expr.function, regs)
 
     def compare(self, sign: str, x: Reg, y: Reg) -> Any:
-        """An i1 for each lane; with nan false, but for !=."""
+        """An i1 per lane; comparisons with nan are false, except !=."""
         if x.dtype.is_float:
             return (self.b.fcmp_unordered if sign == "!=" else self.b.fcmp_ordered)(sign, x.value, y.value)
         turn = self.b.icmp_unsigned if self.unsigned(x.dtype) else self.b.icmp_signed
@@ -216,5 +216,5 @@ class Values:
         return dtype in (DType.U8, DType.B1)
 
     def combine(self, how: str, x: Reg, y: Reg) -> Reg:
-        """x + y, x * y, the greater or the lesser; nan where either is."""
+        """x + y, x * y, the maximum or the minimum; for the latter two, nan if either is nan."""
         return apply(self, {"sum": "add", "prod": "mul"}.get(how, how), [x, y])

@@ -1,4 +1,4 @@
-"""Vectors of known length in memory: loads and stores of their first lanes, broadcasts, transposition in registers."""
+"""Vectors of known length in memory: loads and stores of their first lanes, broadcasts, transposes in registers."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from llvmlite import ir
 from dslc.compiler.codegen.cpu.code import I1, I32, I64, VECTOR_BYTES, VOID, Code, memory_type, suffix, wide
 from dslc.compiler.ir.types import DType
 
-#: Vectors of 64 bytes that a level's registers hold.
+#: Number of 64-byte vectors that fit a level's registers.
 REGISTERS: Final = {"x86_64_v4": 32, "x86_64_v3": 8, "armv8_2": 8}
 
 
 class Vectors:
-    """Values of 64 bytes of one dtype, at the code's place."""
+    """Values of 64 bytes of one dtype, emitted at the code's position."""
 
     def __init__(self, code: Code, dtype: DType) -> None:
         self.code, self.b, self.dtype = code, code.b, dtype
@@ -25,7 +25,7 @@ class Vectors:
         self.zero = ir.Constant(self.type, [0.0 if dtype.is_float else 0] * self.lanes)
 
     def load(self, pointer: Any, index: Any, count: int | None = None) -> Any:
-        """Elements index, index + 1, ...; zeros behind the first ``count``, whose memory is not touched."""
+        """Elements index, index + 1, ...; zeros after the first ``count``, whose memory is not accessed."""
         place = self.code.at(pointer, index, self.lane)
         if count is None or count == self.lanes:
             return self.b.load(place, typ=self.type, align=self.dtype.itemsize)
@@ -33,7 +33,7 @@ class Vectors:
         return self.code.intrinsic(name, self.type, place, I32(self.dtype.itemsize), self._first(count), self.zero)
 
     def store(self, value: Any, pointer: Any, index: Any, count: int | None = None) -> None:
-        """Writes the first ``count`` lanes of a vector of any length."""
+        """Stores the first ``count`` lanes of a vector of any length."""
         place = self.code.at(pointer, index, self.lane)
         lanes = value.type.count
         if count is None or count == lanes:
@@ -47,7 +47,7 @@ class Vectors:
         return ir.Constant(wide(I1, lanes), [int(i < count) for i in range(lanes)])
 
     def splat(self, pointer: Any, index: Any) -> Any:
-        """One element in all lanes."""
+        """Broadcasts one element to all lanes."""
         one = self.b.load(self.code.at(pointer, index, self.lane), typ=self.lane, align=self.dtype.itemsize)
         undefined = ir.Constant(self.type, ir.Undefined)
         first = self.b.insert_element(undefined, one, I64(0))
@@ -57,13 +57,13 @@ class Vectors:
         return self.code.intrinsic(f"llvm.fma.{suffix(self.type)}", self.type, x, y, z)
 
     def pick(self, x: Any, y: Any, lanes: Sequence[int]) -> Any:
-        """A vector of these lanes of x and, counted on, of y."""
+        """Picks lanes of x and, numbered after them, of y."""
         return self.b.shuffle_vector(x, y, ir.Constant(wide(I32, len(lanes)), list(lanes)))
 
     def transpose(self, rows: Sequence[Any]) -> list[Any]:
         """P vectors (P a power of two up to the lanes): lane ``h*P + i`` of vector j goes to lane ``h*P + j`` of i.
 
-        With P = lanes that is the transpose; it undoes itself. A butterfly of log2(P) steps (Eklundh 1972).
+        With P = lanes this is the transpose. It is its own inverse. A butterfly of log2(P) steps (Eklundh 1972).
         """
         found, lanes, step = list(rows), self.lanes, 1
         while step < len(rows):
@@ -77,7 +77,8 @@ class Vectors:
         return found
 
     def store_columns(self, rows: Sequence[Any], pointer: Any, places: Sequence[Any]) -> None:
-        """Lane i of all rows, one behind the other, at ``places[i]``: as many lanes as places, at most lanes rows."""
+        """Stores lane i of all rows contiguously at ``places[i]``. At most as many places as lanes, and as many rows as
+        lanes."""
         size = power_of_two(len(rows))
         if size == 1:
             for lane, place in enumerate(places):
@@ -93,7 +94,7 @@ class Vectors:
             self.store(value, pointer, place, len(rows))
 
     def load_columns(self, count: int, pointer: Any, places: Sequence[Any]) -> list[Any]:
-        """What ``store_columns`` of ``count`` rows has written; lanes without a place are zero."""
+        """Loads what ``store_columns`` of ``count`` rows stores; lanes without a place are zero."""
         size = power_of_two(count)
         turned = [self.zero] * size
         for lane, place in enumerate(places):
@@ -110,5 +111,5 @@ class Vectors:
 
 
 def power_of_two(n: int) -> int:
-    """The least power of two that is not below n."""
+    """The smallest power of two that is at least n."""
     return 1 << (n - 1).bit_length()

@@ -1,8 +1,8 @@
-"""Pixels that a convolution's tap meets, as vectors: what im2col would copy, fetched where it is needed.
+"""Vectors of the input pixels at a convolution's kernel position: im2col values, loaded where they are needed.
 
-For output pixel (y, x) and tap (i, j) the input pixel is ``(y*scale + i*step + shift) / share`` along each axis, 0
-where that is outside or does not divide. A convolution has scale = stride, step = dilation, shift = -pad, share = 1;
-the gradient in its input has scale = 1, step = -dilation, shift = pad, share = stride.
+For output pixel (y, x) and kernel position (i, j), the input pixel is ``(y*scale + i*step + shift) / share`` along each
+axis; it is 0 if that is outside or not an integer. A convolution has scale = stride, step = dilation, shift = -pad,
+share = 1; the gradient of its input has scale = 1, step = -dilation, shift = pad, share = stride.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Pair = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Sizes of the image that is read and of the one that is made, of the kernel, and the map between them."""
+    """Sizes of the source image, the result image and the kernel, and the map between them."""
 
     image: Pair
     out: Pair
@@ -42,12 +42,12 @@ class Window:
 
     @property
     def plane(self) -> int:
-        """Elements of a channel of the image."""
+        """Elements per channel of the image."""
         return self.image[0] * self.image[1]
 
 
 class Fetcher:
-    """What ``lanes`` output pixels from ``start`` on meet at one tap, for any channel."""
+    """Loads the input pixels of ``lanes`` output pixels from ``start`` on at one kernel position, for any channel."""
 
     def __init__(self, code: Code, dtype: DType, window: Window, start: Any, tap: Any) -> None:
         self.code, self.b, self.dtype, self.w = code, code.b, dtype, window
@@ -70,7 +70,7 @@ class Fetcher:
             self.places = [self.b.zext(self.b.extract_element(place, I64(lane)), I64) for lane in range(self.lanes)]
 
     def fetch(self, pointer: Any, base: Any) -> Any:
-        """The vector from the channel that begins at element ``base``."""
+        """The vector of the channel that starts at element ``base``."""
         element, zero = lane_type(self.dtype), ir.Constant(self.type, [0.0] * self.lanes)
         if self.parts is None:
             found = ir.Constant(self.type, ir.Undefined)
@@ -105,8 +105,8 @@ class Fetcher:
         return whole, b.and_(inside, even)
 
     def _parts(self, start: Any, rows: Any, i: Any, j: Any) -> list[tuple[Any, Any]]:
-        """One masked load for each row of pixels that the vector may touch, lane l reading element place + l. Where
-        both images have one width, rows follow each other in both, and one load is enough."""
+        """One masked load per row of pixels that the vector may touch; lane l reads element place + l. If both images
+        have the same width, rows are adjacent in both, and one load suffices."""
         code, b, w = self.code, self.b, self.w
         width, out = w.image[1], w.out[1]
         down = code.add(code.mul(i, w.step[0]), w.shift[0])
