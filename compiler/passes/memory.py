@@ -1,18 +1,18 @@
-"""Offsets: every value gets its bytes in the state, io or work region.
+"""Assigns offsets: every value gets bytes in the state, io or work region.
 
-Before: a schedule. After: ``program.memory``; for instance, in a chain ``a = conv x; b = relu a; y = mul b, b`` with
-``y`` a result::
+Before: a schedule. After: ``program.memory``. For example, in a chain ``a = conv x; b = relu a; y = mul b, b`` with the
+result ``y``::
 
-    x  io+256      a data input: bytes of its own, behind the step block
+    x  io+256      a data input: bytes of its own, after the step block
     y  io+25856    a result: the same
     a  work+0
-    b  work+0      relu may write where it read, and a dies there
+    b  work+0      relu may write in place, and a dies there
 
-- A view lies on what it views. Parameters, buffers and optimizer slots lie where the build says.
-- The new value of a state is computed right onto the state when the last reader of the old value is earlier, or is the
-  computing op itself and allows it; otherwise a move at the end copies it.
-- Everything else shares the work region by lifetime (``offsets.py``); so does the scratch memory of kernels. On several
-  streams a lifetime ends where all later nodes follow those that touch the value.
+- A view shares the bytes of its source. The build gives the places of parameters, buffers and optimizer slots.
+- The new value of a state is computed in place if the last reader of the old value is earlier, or is the computing op
+  itself and allows it. Otherwise a move at the end copies it.
+- All other values share the work region by lifetime (``offsets.py``), and so does the scratch memory of kernels. With
+  several streams, a lifetime ends when all later nodes follow those that access the value.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from dslc.compiler.passes.offsets import Buffer, assign, lower_bound
 from dslc.compiler.passes.overlap import HappensBefore
 from dslc.compiler.passes.schedule import contents
 
-# The step block: what every entry may have, then lr and the float arguments by name, 8 bytes each.
+# The step block: scalars that every entry may have, then lr and the float arguments by name, 8 bytes each.
 _FIXED_SCALARS = {"step": 0, "seed": 8, "row": 16}
 _FIRST_SLOT = 24
 _SLOT = 8
-#: how many float arguments a train section may have: lr takes the first slot
+#: most float arguments of a train section: lr takes the first slot
 MOST_FLOATS: Final = (STEP_BLOCK - _FIRST_SLOT) // _SLOT - 1
 
 
 def memory(program: Program, build: Build) -> Program:
-    """The pass; a plan that is known stays. n log n in nodes."""
+    """The pass; keeps an existing plan. n log n in nodes."""
     if program.memory is not None:
         return program
     assert program.schedule is not None, "memory is planned on a schedule"
@@ -47,7 +47,7 @@ def memory(program: Program, build: Build) -> Program:
 
 
 def work_bound(program: Program, build: Build) -> int:
-    """The most bytes of work alive at one time where all nodes run one after another: no plan takes less."""
+    """The most bytes of work alive at one time if all nodes run one after another: a lower bound of every plan."""
     assert program.schedule is not None, "memory is planned on a schedule"
     alone = dataclasses.replace(program, streams={}, waits={})
     return _Planner(alone, program.schedule, build).bound()
@@ -61,7 +61,8 @@ def scalar_offsets(names: list[str]) -> dict[str, int]:
 
 
 def alike(a: TensorType, b: TensorType) -> bool:
-    """Whether element i of one may lie where element i of the other does, whatever axes of size 1 they have."""
+    """Whether both types have the same shape except for axes of size 1, and the same item size, so that they may share
+    bytes."""
     shapes = ([size for size in t.shape if size != 1] for t in (a, b))
     return next(shapes) == next(shapes) and a.dtype.itemsize == b.dtype.itemsize
 
@@ -72,13 +73,13 @@ def _aligned(size: int) -> int:
 
 @dataclass(slots=True)
 class _Work:
-    """One stretch of the work region: values that follow each other in place."""
+    """One range of the work region: values that replace each other in place."""
 
     size: int
     start: int
     end: int
     values: list[Value]
-    scratch: Node | None = None  # whose kernels work in it
+    scratch: Node | None = None  # the node whose kernels use it as scratch
 
 
 class _Planner:
@@ -91,7 +92,7 @@ class _Planner:
         self.content = contents(graph)
         self.end = len(schedule)  # the time of the moves
         self.users: dict[Value, list[Node]] = {}
-        self.last: dict[Value, int] = {}  # in use until all later nodes follow those that touch it
+        self.last: dict[Value, int] = {}  # in use until all later nodes follow the nodes that access it
         for node in schedule:
             until = self.happens.until[node] - 1
             for content in dict.fromkeys(self.content[v] for v in (*node.inputs, *node.outputs)):
@@ -100,19 +101,19 @@ class _Planner:
                     self.users.setdefault(content, []).append(node)
         self.kept = {self.content[value] for value in graph.roots}
         self.last.update(dict.fromkeys(self.kept, self.end))
-        self.places: dict[Value, Place] = {}  # by content
+        self.places: dict[Value, Place] = {}  # by content (not by view)
         self.io_bytes = STEP_BLOCK
         self.results: dict[str, Place] = {}
         self.moves: list[Move] = []
         self.staged: list[tuple[Move, _Work]] = []
 
     def bound(self) -> int:
-        """Of the plan: the most bytes alive at one time."""
+        """Lower bound of the plan: the most bytes alive at one time."""
         return lower_bound(self._buffers()[2])
 
     def _buffers(self) -> tuple[list[_Work], list[tuple[Input, Value]], list[Buffer]]:
-        """Places what has bytes of its own. Gives the stretches of the work region, the updates that need a move, and
-        all that shares the work region: the stretches, then what these moves save."""
+        """Places the values with bytes of their own. Returns the ranges of the work region, the updates that need a
+        move, and all buffers that share the work region: the ranges, then copies saved by these moves."""
         self._inputs()
         self._results()
         late = self._updates()
@@ -163,7 +164,7 @@ class _Planner:
             self.results[name] = place
 
     def _updates(self) -> list[tuple[Input, Value]]:
-        """Puts new values onto their states; gives the updates that need a move."""
+        """Assigns new values the places of their states if possible; returns the updates that need a move."""
         late: list[tuple[Input, Value]] = []
         for source, value in self.graph.updates:
             content = self.content[value]
@@ -176,13 +177,14 @@ class _Planner:
         return late
 
     def _in_place(self, old: Value, new: Value) -> bool:
-        """Whether ``new`` may be computed onto the bytes of ``old``, which its other readers have seen before."""
+        """Whether ``new`` may be computed over the bytes of ``old``, because all its other readers run before."""
         node = new.producer
         assert isinstance(node, Node)
         return self._is_last(node, old) and self._allows(node, old, new)
 
     def _is_last(self, node: Node, old: Value) -> bool:
-        """Whether nobody wants ``old`` when the node has ended, and all others that touch it have when it begins."""
+        """Whether ``old`` is not needed after the node, and all other nodes that access it have ended before the node
+        starts."""
         return old not in self.kept and all(
             user is node or self.happens.before(user, node) for user in self.users.get(old, ())
         )
@@ -197,7 +199,8 @@ class _Planner:
         return place is not None and place.region == "state"
 
     def _late_moves(self, late: list[tuple[Input, Value]], saves: list[Place]) -> None:
-        """States that take another state's value: all of these are saved before the first state is overwritten."""
+        """Moves new values to their states. Values that lie in other states are saved before any state is
+        overwritten."""
         after: list[Move] = []
         free = iter(saves)
         for source, value in late:
@@ -211,7 +214,7 @@ class _Planner:
         self.moves += after
 
     def _work(self) -> list[_Work]:
-        """The stretches of the work region, each with its lifetime, in-place successions joined."""
+        """The ranges of the work region with their lifetimes; in-place successors share a range."""
         stretches: list[_Work] = []
         holds: dict[Value, _Work] = {}
         for time, node in enumerate(self.schedule):
@@ -234,7 +237,7 @@ class _Planner:
         return stretches
 
     def _inherited(self, node: Node, new: Value, holds: dict[Value, _Work], taken: set[int]) -> _Work | None:
-        """The stretch of an input that dies here and that this output may overwrite."""
+        """The range of an input that dies here and that this output may overwrite; None if there is none."""
         for i, value in enumerate(node.inputs):
             old = self.content[value]
             if old not in holds or self.users[old][-1] is not node or i in taken:

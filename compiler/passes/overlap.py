@@ -1,8 +1,8 @@
-"""When nodes on several streams begin and end, by the roofline model, and who has ended before whom.
+"""Models when nodes on several streams start and end (roofline model), and which node has ended before which.
 
-The machine is one that works for one node at a time: a node waits for its launch and starts, during which others may
-work, and then needs the machine for as long as it takes to move its bytes or to do its arithmetic. So what streams gain
-is that the launches and starts of some lie beside the work of others; nothing runs faster for them.
+The modelled machine works for one node at a time. A node first has a latency (launch and start), during which other
+nodes may work. Then it needs the machine for as long as moving its bytes or its arithmetic takes. So streams only hide
+the latency of some nodes with the work of others; no node's work gets faster.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from dslc.compiler.ir.program import Program
 
 
 class Busy:
-    """The stretches of time in which the machine works, disjoint and in order."""
+    """The time intervals in which the machine works, disjoint and in order."""
 
     def __init__(self) -> None:
         self.begins: list[float] = []
         self.ends: list[float] = []
 
     def end(self, begin: float, work: float) -> float:
-        """When ``work`` seconds of it are done at the earliest, in what is idle from ``begin`` on."""
+        """The earliest time at which ``work`` seconds are done, using idle time from ``begin`` on."""
         return self._filled(begin, work)[2]
 
     def add(self, begin: float, work: float) -> float:
-        """As ``end``, and from then on it is busy with that."""
+        """Like ``end``, but also marks that time as busy."""
         first, behind, end = self._filled(begin, work)
         if work:
             low = min(begin, self.begins[first]) if first < behind else begin
@@ -36,7 +36,7 @@ class Busy:
         return end
 
     def _filled(self, begin: float, work: float) -> tuple[int, int, float]:
-        """The stretches that touch what is filled, as a range, and where the filling ends."""
+        """The range of intervals that the filled time touches, and the time at which it ends."""
         first = bisect_right(self.begins, begin)
         if first and self.ends[first - 1] >= begin:
             first -= 1
@@ -52,7 +52,8 @@ class Busy:
 
 
 def halves(node: Node, machine: Machine) -> tuple[float, float]:
-    """Seconds in which a node leaves the machine to others, and seconds in which it needs it; their sum is its time."""
+    """Latency, during which the machine is free for other nodes, and busy time, in seconds; their sum is the node's
+    time."""
     starting = machine.reached.get(kind(node), Reached()).start
     return machine.launch + starting, work(node, machine) - starting
 
@@ -63,7 +64,7 @@ def timeline(
     waits: Mapping[Node, tuple[Node, ...]],
     machine: Machine,
 ) -> dict[Node, tuple[float, float]]:
-    """Modelled seconds at which each node that is no view begins and ends."""
+    """Modelled seconds at which each node that is not a view starts and ends."""
     busy = Busy()
     free: dict[int, float] = {}
     times: dict[Node, tuple[float, float]] = {}
@@ -87,10 +88,10 @@ def finish(program: Program, machine: Machine) -> float:
 
 
 class HappensBefore:
-    """Which nodes have ended before another begins: by their streams, on each of which they follow each other in the
-    order of the schedule, and by what they wait for. Views do nothing, and are on no stream.
+    """Which nodes have ended before another starts, by their streams and waits. The nodes of a stream run in schedule
+    order. Views do nothing and are on no stream.
 
-    ``until``: of each node, the first time from which on all nodes follow it.
+    ``until``: for each node, the first time from which on all nodes follow it.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class HappensBefore:
             self.until = {node: time + 1 for node, time in self.time.items()}
             return
         count = 1 + max(streams.values())
-        self._seen: dict[Node, tuple[int, ...]] = {}  # of each stream, the last time that has ended before the node
+        self._seen: dict[Node, tuple[int, ...]] = {}  # per stream, the last time that has ended before the node starts
         ends = [(-1,) * count] * count
         for node in order:
             if node.op.view:
@@ -116,18 +117,18 @@ class HappensBefore:
         self.until = self._until(order, count)
 
     def ended(self, node: Node) -> tuple[int, ...]:
-        """Of each stream, the last time that has ended when the node has."""
+        """Per stream, the last time that has ended when the node has."""
         stream, seen = self.streams.get(node, 0), self._seen[node]
         return (*seen[:stream], self.time[node], *seen[stream + 1 :])
 
     def before(self, first: Node, second: Node) -> bool:
-        """Whether ``first`` has ended when ``second``, which is no view, begins."""
+        """Whether ``first`` has ended when ``second``, which is not a view, starts."""
         if not self.streams:
             return self.time[first] < self.time[second]
         return self.time[first] <= self._seen[second][self.streams.get(first, 0)]
 
     def _until(self, order: Sequence[Node], count: int) -> dict[Node, int]:
-        # of each stream, what all nodes of other streams from a time on have seen of it: it only grows with time
+        # per stream, the last of its times that all nodes of other streams from a time on have seen: it grows with time
         least = [[len(order)] * (len(order) + 1) for _ in range(count)]
         for time in range(len(order) - 1, -1, -1):
             seen = self._seen.get(order[time])

@@ -1,4 +1,4 @@
-"""Which nodes run beside others: the streams of a GPU, and who waits for whom.
+"""Assigns nodes to concurrent GPU streams and decides which nodes wait for which.
 
 Before, one after another on stream 0::
 
@@ -9,10 +9,10 @@ After, ``program.streams`` and ``program.waits``, for instance::
     stream 0   conv_wgrad c2, sgd_update c2.weight |  conv_wgrad c1, ...
     stream 1   conv_dgrad c2, relu_grad b1         |  conv_dgrad c1, ...
 
-A list schedule (Graham 1969): the nodes in their order, each on the stream where it ends first by the roofline model
-(``overlap.py``), a wait counted as half a launch, and on the stream of what it reads where that is no later. A node
-waits for what it reads and, where it writes a state, for the other readers of the old value, as far as that does not
-follow from other waits. So gradients of weights, branches, and updates go beside the rest where that hides a launch.
+A list schedule (Graham 1969): takes the nodes in order and puts each on the stream where it ends first by the roofline
+model (``overlap.py``), with a wait counted as half a launch. If equal, it takes the stream with the fewest waits. A
+node waits for its operands and, if it writes a state, for the other readers of the old value, unless other waits imply
+that. So weight gradients, branches and updates run concurrently with other nodes if that hides a launch.
 
 By the model a node begins later than some on other streams have ended, for which it need not wait. Where that gives
 back enough bytes it waits for them all the same: it costs nothing by the model. Where more bytes would be held than may
@@ -38,15 +38,16 @@ from dslc.compiler.passes.memory import memory, work_bound
 from dslc.compiler.passes.overlap import Busy, halves
 from dslc.compiler.passes.schedule import contents
 
-#: What ``auto`` chooses from.
+#: The numbers of streams that ``auto`` tries.
 AUTO: Final = (2, 3, 4, 6)
-#: The part of the modelled time that streams must save at least, and more of them: kernels side by side disturb each
-#: other. On an H200 ResNet-50 took 7 % less where the model said 16 % (32 images), 1 % more where it said 3 % (256).
+#: The fraction of the modelled time that streams must save, and that more streams must save in addition: concurrent
+#: kernels disturb each other. On an H200 ResNet-50 took 7 % less where the model said 16 % (32 images), 1 % more where
+#: it said 3 % (256).
 _GAIN: Final = 0.05
 _GAIN_OF_MORE: Final = 0.01
-#: A wait, in launches.
+#: The cost of a wait, in launches.
 _WAIT: Final = 0.5
-#: The part of all computed bytes that must come free for a wait of its own.
+#: The fraction of all computed bytes that an extra wait must free.
 _FREED: Final = 0.001
 #: How many more bytes streams may take than one: this part of all of the program's, or the rest of a page of the
 #: driver's, as a session takes whole ones.
@@ -96,8 +97,8 @@ def most_bytes(alone: int, rest: int = 0) -> int:
 
 
 def followed(graph: Graph, order: tuple[Node, ...]) -> dict[Node, tuple[Node, ...]]:
-    """Of each node that is no view: whom it must follow, each once: those whose results it reads, and where its result
-    is the new value of a state, those before it that read the old one."""
+    """For each node that is not a view, the nodes that it must follow, each once: the producers of its operands and, if
+    its result is a state's new value, the earlier readers of the old value."""
     content = contents(graph)
     states = {content[value]: source.value for source, value in graph.updates}
     readers: dict[Value, list[Node]] = {source.value: [] for source, _ in graph.updates}
@@ -116,8 +117,8 @@ def followed(graph: Graph, order: tuple[Node, ...]) -> dict[Node, tuple[Node, ..
 
 @dataclass(slots=True)
 class _Stream:
-    """What was put on a stream so far: nodes, when each ends, and how many bytes nobody reads any more when the first n
-    have ended. ``seen``: how many nodes of each stream have ended when its last node has."""
+    """The nodes on a stream so far, when each ends, and how many bytes are free after the first n have ended. ``seen``:
+    how many nodes of each stream have ended when this stream's last node has."""
 
     seen: list[int]
     nodes: list[Node]
@@ -126,10 +127,10 @@ class _Stream:
 
 
 class _Tables:
-    """Of each node that is no view: whom it ``follows``; the ``halves`` of its time; the bytes that are ``freed`` when
-    it has ended, of computed values that it is the last in the order to read and of its scratch memory; and those
-    ``alive`` while it runs, where one runs after another. A ``wait`` takes so many seconds; ``enough`` bytes are worth
-    one; ``mosts``: how many may be held at most, in attempts."""
+    """Analysis of the nodes that are not views. ``follows``: the nodes that each must follow. ``halves``: latency and
+    busy time. ``freed``: bytes free after the node, i.e. computed values of which it is the last reader in order, and
+    its scratch. ``alive``: bytes alive while it runs, if nodes run one after another. A ``wait`` costs so many seconds;
+    ``enough`` freed bytes justify one; ``mosts``: the byte limits to try."""
 
     def __init__(self, program: Program, order: tuple[Node, ...], machine: Machine, *, limited: bool) -> None:
         content = contents(program.graph)
@@ -154,15 +155,15 @@ class _Tables:
 
 
 class _ListSchedule:
-    """Streams and waits for at most ``count`` streams, which hold ``most`` bytes as far as waits can see to that, and
-    the modelled ``seconds`` until all have ended."""
+    """Streams and waits for at most ``count`` streams, which hold at most ``most`` bytes as far as waits can ensure
+    that, and the modelled ``seconds`` until all nodes have ended."""
 
     def __init__(self, tables: _Tables, count: int, most: int) -> None:
         self.count, self.most = count, most
         self.streams: dict[Node, int] = {}
         self.waits: dict[Node, tuple[Node, ...]] = {}
         self._all = [_Stream([0] * count, [], [], [0]) for _ in range(count)]
-        self._place: dict[Node, tuple[int, int]] = {}  # stream, and number on it
+        self._place: dict[Node, tuple[int, int]] = {}  # stream, and index on it
         self._seen: dict[Node, list[int]] = {}
         busy, wait = Busy(), tables.wait
         for node, others in tables.follows.items():
@@ -183,8 +184,8 @@ class _ListSchedule:
     def _freeing(
         self, tables: _Tables, alive: int, number: int, begin: float, waits: list[Node]
     ) -> tuple[float, list[Node]]:
-        """When a node that takes ``alive`` bytes with all before it begins, and what it waits for, so that what others
-        hold is free: where that costs nothing, or where it must be."""
+        """Start time and waits of a node, adding waits that free other streams' memory if they cost no modelled time or
+        the limit requires it. ``alive``: bytes of the node and all before it."""
         own = self._all[number]
         for place, other in enumerate(self._all):
             if other is own:
@@ -204,8 +205,8 @@ class _ListSchedule:
         return self._all[stream].ends[number]
 
     def _waits(self, number: int, others: Iterable[Node]) -> list[Node]:
-        """Those of ``others`` that a node on this stream must wait for: the last of each other stream that has not
-        ended anyway, or because of another wait."""
+        """The nodes of ``others`` for which a node on this stream must wait: the last of each other stream, unless it
+        is known to have ended or another wait implies that."""
         seen = self._all[number].seen
         latest: dict[int, Node] = {}
         for node in others:
@@ -215,7 +216,7 @@ class _ListSchedule:
         return self._needed([*latest.values()])
 
     def _needed(self, waits: list[Node]) -> list[Node]:
-        """Those of ``waits`` that have not ended whenever another of them has."""
+        """The nodes of ``waits`` that are not implied by another one of them."""
         if len(waits) < 2:
             return waits
 
@@ -229,7 +230,7 @@ class _ListSchedule:
         return -1 if node is None else self._place[node][1]
 
     def _joined(self, number: int, waits: Iterable[Node]) -> list[int]:
-        """How many nodes of each stream have ended when a node begins."""
+        """How many nodes of each stream have ended when a node starts."""
         seen = self._all[number].seen
         for node in waits:
             seen = list(map(max, seen, self._seen[node]))
