@@ -1,7 +1,7 @@
 """dslc: neural networks as text, compiled ahead of time.
 
-``dslc.load(path)`` gives a Session. Names are imported when they are first used, so that ``import dslc`` costs
-nothing: no numpy, no GPU library.
+``dslc.load(path)`` gives a Session. Each name is imported at its first use, so ``import dslc`` loads neither numpy nor
+a GPU library.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     value = getattr(import_module(home), name)
-    globals()[name] = value  # found at once the next time
+    globals()[name] = value  # cached: the next access does not call __getattr__
     return value
 
 

@@ -1,7 +1,7 @@
-"""The Python face: joins the runtime with the compiler where an artifact needs the ops' numpy meanings.
+"""The Python interface: connects the runtime with the compiler if an artifact needs the ops' numpy meanings.
 
-``load`` is ``dslc.load``; ``Importable`` stands behind ``import lenet``. Importing this module loads neither numpy
-nor the compiler.
+``load`` is ``dslc.load``; ``Importable`` implements ``import lenet``. Importing this module loads neither numpy nor the
+compiler.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def load(
 ) -> Session:
     """Load an artifact: ``dslc.load("build/lenet/lenet.dslc")``.
 
-    ``device``: ``"cpu"``; ``"gpu"``, or ``"gpu:1"`` for the second one; ``"auto"``: a GPU where the artifact holds code
-    for one that is here, else the CPU. ``weights``: a safetensors file; ``"init"`` for initial values drawn
-    from ``seed``; None for ``NAME.safetensors`` beside the artifact when it is there, else none yet. ``contexts``: how
-    many calls may run at the same time, each with memory of its own. ``verify="code"`` skips the digests of weights.
-    ``digest="sha256:..."`` pins the artifact. ``bulk``: how many instructions a GPU is given at once, ``"all"`` of
-    a step, or 0 for one launch and one synchronisation each; ``steps_per_launch``: how many steps of ``train_steps`` it
-    is given with one launch; None as it was built. ``calls``: which of ``"train_step"``, ``"evaluate"`` and
-    ``"predict"`` will be made, so that memory is taken for these alone; None for all. Raises DslcError.
+    ``device``: ``"cpu"``; ``"gpu"``, or ``"gpu:1"`` for the second one; ``"auto"``: a GPU if the artifact holds code
+    for one that is present, else the CPU. ``weights``: a safetensors file; ``"init"`` for initial values drawn from
+    ``seed``; None for ``NAME.safetensors`` next to the artifact if it exists, else no weights yet. ``contexts``: how
+    many calls may run concurrently, each with its own memory. ``verify="code"`` skips the digests of weights.
+    ``digest="sha256:..."`` pins the artifact. ``bulk``: how many instructions a GPU gets at once, ``"all"`` for a whole
+    step, or 0 for one launch and one synchronisation per instruction. ``steps_per_launch``: how many steps of
+    ``train_steps`` the GPU gets with one launch. None keeps the built values. ``calls``: which of ``"train_step"``,
+    ``"evaluate"`` and ``"predict"`` will be used; memory is allocated only for these. None: all. Raises DslcError.
     """
     from dslc.runtime.load import load
 
@@ -60,7 +60,7 @@ def load(
 
 
 def reference_meanings() -> Meanings:
-    """The numpy meaning of every op. EnvironmentFault R203 where the compiler is not installed."""
+    """The numpy meaning of every op. EnvironmentFault R203 if the compiler is not installed."""
     try:
         from dslc.compiler.ops import registry
     except ModuleNotFoundError as error:
@@ -73,10 +73,10 @@ def reference_meanings() -> Meanings:
 
 
 class Importable:
-    """What ``build/NAME/__init__.py`` hands to its importer: the artifact beside it, loaded at the first call.
+    """The object that ``build/NAME/__init__.py`` exposes: the artifact next to it, loaded at the first call.
 
-    ``file`` is that module's path, ``name`` the artifact's, ``digest`` the SHA-256 of the interface that the module
-    and its ``.pyi`` were written for.
+    ``file`` is that module's path, ``name`` the artifact's name, ``digest`` the SHA-256 of the interface for which the
+    module and its ``.pyi`` were written.
     """
 
     def __init__(self, file: str, name: str, digest: str) -> None:
@@ -85,7 +85,7 @@ class Importable:
         self._digest = digest
         self._default: Session | None = None
         self._renew_lock()
-        # A fork may happen while another thread loads: the child must not wait for it.
+        # A fork may happen while another thread loads: the child must not wait for that thread's lock.
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def _renew_lock(self) -> None:
@@ -104,7 +104,7 @@ class Importable:
         steps_per_launch: int | None = None,
         calls: Sequence[str] | None = None,
     ) -> Session:
-        """A new Session of this artifact, with the options of ``dslc.load``. R308 when its interface has changed."""
+        """A new Session of this artifact, with the options of ``dslc.load``. R308 if its interface has changed."""
         from dslc.runtime.artifact import read_artifact
         from dslc.runtime.load import start
 
@@ -131,13 +131,13 @@ class Importable:
         )
 
     def predict(self, /, *unnamed: object, **inputs: object) -> Any:
-        """``Session.predict`` of one session that is made at the first call and kept. Inputs are given by name."""
+        """``Session.predict`` of a session that is created at the first call and kept. Inputs are passed by name."""
         session = self._default
         if session is None:
             with self._lock:
                 session = self._default
                 if session is None:
                     session = self.session(calls=("predict",))
-                    if session.has_weights:  # else the next call looks for published weights again
+                    if session.has_weights:  # else the next call looks again for published weights
                         self._default = session
         return session.predict(*unnamed, **inputs)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""One entry of the cache as bytes: a head with its key, the payload, and the SHA-256 of both."""
+"""The bytes of one cache entry: a header with its key, the payload, and the SHA-256 of both."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ LARGEST: Final = 64 << 20  # bytes of one payload
 KIND: Final = re.compile(r"[a-z][a-z0-9_]{0,31}")
 NAME: Final = re.compile(r"([a-z][a-z0-9_]{0,31})-[0-9a-f]{64}")
 LOCK: Final = re.compile(r"\.[a-z][a-z0-9_]{0,31}-[0-9a-f]{64}\.lock")
-_HEAD: Final = struct.Struct("<8s32sQ")  # magic with a version, key, bytes of the payload
+_HEAD: Final = struct.Struct("<8s32sQ")  # magic with a version, key, payload size in bytes
 _MAGIC: Final = b"\x89DSLCC\x01\n"
 _DIGEST: Final = 32
-OVERHEAD: Final = _HEAD.size + _DIGEST  # bytes beside the payload
+OVERHEAD: Final = _HEAD.size + _DIGEST  # bytes in addition to the payload
 
 
 def key_of(kind: str, fields: Sequence[Field]) -> bytes:
-    """SHA-256 over the kind and every field, each with its length before it."""
+    """SHA-256 of the kind and every field, each preceded by its length."""
     digest = hashlib.sha256()
     for field in (kind, *fields):
         data = field.encode() if isinstance(field, str) else field
@@ -36,7 +36,7 @@ def name_of(kind: str, key: bytes) -> str:
 
 
 def lock_of(name: str) -> str:
-    """The file that is locked by who compiles the entry of that name."""
+    """The name of the lock file; the process that compiles the entry holds its lock."""
     return f".{name}.lock"
 
 
@@ -47,7 +47,7 @@ def pack(key: bytes, payload: bytes) -> bytes:
 
 
 def unpack(data: bytes, key: bytes) -> bytes | None:
-    """The payload of the entry of that key; None where a bit of it is wrong."""
+    """The payload of the entry with this key; None if any byte of the entry is wrong."""
     if len(data) < OVERHEAD or hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
         return None
     magic, found, size = _HEAD.unpack_from(data)

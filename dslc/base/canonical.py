@@ -1,8 +1,8 @@
-"""Canonical JSON: one text for one value, and a reader that takes nothing else.
+"""Canonical JSON: one text for one value, and a reader that rejects every other text.
 
 Keys sorted, no spaces, ASCII, numbers as Python's ``repr`` writes them, every number finite, nesting at most 16 deep.
-The reader parses, writes the value again and compares: so whatever is not canonical (a key given twice, ``1.0e0``, a
-space, 1e400) is found with its offset, without a parser of our own.
+The reader parses the text, serialises the value again and compares. So any non-canonical text (a repeated key,
+``1.0e0``, a space, 1e400) is found with its offset, without a parser of our own.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from dslc.base.json_size import too_large
 
 MAX_DEPTH: Final = 16
 _TOKEN: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-_STEP: Final = 4096  # bytes compared at once when looking for the first difference
+_STEP: Final = 4096  # bytes compared at once in the search for the first difference
 
 
 def dumps(value: object) -> bytes:
-    """The canonical text. ValueError for NaN, Inf, a key that is no string, nesting over 16; TypeError for no JSON."""
+    """The canonical text. ValueError for NaN, Inf, a non-string key or nesting over 16; TypeError for a non-JSON
+    value."""
     _check_value(value)
     return _dump(value)
 
@@ -34,7 +35,7 @@ def _dump(value: object) -> bytes:
 
 
 def _check_value(value: object) -> None:
-    """What json.dumps would let through or turn into something else."""
+    """Rejects values that json.dumps would accept or convert silently."""
     stack: list[tuple[object, int]] = [(value, 0)]
     while stack:
         item, depth = stack.pop()
@@ -55,10 +56,11 @@ def _check_value(value: object) -> None:
 
 
 def loads(data: bytes | bytearray | memoryview, *, place: str, offset: int = 0, max_values: int = 1_000_000) -> Any:
-    """The value of a canonical text. ArtifactError R301 with ``place:offset`` and the rule for anything else.
+    """The value of a canonical text. Any other text raises ArtifactError R301 with ``place:offset`` and the broken
+    rule.
 
-    ``place`` names what is read, ``offset`` is where ``data`` begins in it. ``max_values`` bounds the memory, a
-    text counting twice: it is checked on ``data``, before any value is made.
+    ``place`` names the source, ``offset`` is the start of ``data`` in it. ``max_values`` bounds the memory; a string
+    counts twice. It is checked on ``data`` before any value is created.
     """
     raw = bytes(data)
     if not raw.isascii():
@@ -68,7 +70,7 @@ def loads(data: bytes | bytearray | memoryview, *, place: str, offset: int = 0, 
     if rule is not None:
         raise _broken(place, offset + (_deepest(raw) if rule.startswith("nesting") else 0), rule)
     try:
-        # Constants (NaN, Infinity) become None, which is written differently: so the comparison below finds them.
+        # Constants (NaN, Infinity) become None, which serialises differently, so the comparison below finds them.
         with uncollected():
             value = json.loads(raw, parse_constant=lambda _: None)
     except json.JSONDecodeError as error:
@@ -88,7 +90,7 @@ def loads(data: bytes | bytearray | memoryview, *, place: str, offset: int = 0, 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without looking for cycles, which data has none of: Python looks through it again and again as it grows."""
+    """Disables the cycle collector inside: JSON data has no cycles, but growth would trigger repeated collections."""
     if not gc.isenabled():
         yield
         return
@@ -100,7 +102,8 @@ def uncollected() -> Iterator[None]:
 
 
 def _deepest(raw: bytes) -> int:
-    """Where nesting first exceeds the limit, else 0; looks at the first 100,000 brackets and strings only."""
+    """Offset at which the nesting first exceeds the limit, else 0; examines only the first 100,000 brackets and
+    strings."""
     depth = 0
     for count, token in enumerate(_TOKEN.finditer(raw)):
         if count == 100_000:

@@ -1,4 +1,4 @@
-"""How a child process ended: in its own words, by a signal, or because the machine ran out of memory."""
+"""Reports how a child process ended: by its last message, a signal, or a kill because the machine ran out of memory."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import threading
 from contextlib import suppress
 from typing import IO, Final
 
-_KEPT: Final = 8192  # bytes of the end of what it said
-_SHOWN: Final = 200  # characters of the line that counts
+_KEPT: Final = 8192  # last bytes of its stderr that are kept
+_SHOWN: Final = 200  # characters of the line that is reported
 _FOR_MEMORY: Final = ", and the system has killed a process for lack of memory since it began"
-_PATIENCE: Final = 5.0  # seconds that a process which gave up its pipes has for ending
+_PATIENCE: Final = 5.0  # seconds that a process has to end after it closed its pipes
 
 
 class Mourner:
-    """Knows how one child ends. The child's stderr is a pipe: all of it goes on to this process's stderr at once, and
-    the end of it is kept."""
+    """Reports how one child ended. Forwards the child's stderr (a pipe) to this process's stderr at once, and keeps the
+    last part of it."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stderr is not None
@@ -31,37 +31,38 @@ class Mourner:
         with pipe:
             while part := os.read(pipe.fileno(), 1 << 16):
                 self._said = (self._said + part)[-_KEPT:]
-                with suppress(OSError):  # nobody hears this process either
+                with suppress(OSError):  # this process has no reader either
                     os.write(2, part)
 
     def cause(self) -> str:
-        """How the child ended, which has closed its pipes or is dead: it is waited for, and killed if it stays."""
+        """How the child ended. It must have closed its pipes or be dead: waits for it, and kills it if it does not
+        end."""
         try:
             code = self._process.wait(timeout=_PATIENCE)
         except subprocess.TimeoutExpired:
             self.kill()
             return f"it closed its pipes and did not end within {_PATIENCE:g} s"
-        self._reader.join(timeout=_PATIENCE)  # a child of the child may hold the pipe
+        self._reader.join(timeout=_PATIENCE)  # a grandchild may hold the pipe open
         how = ended(code)
-        if code == -signal.SIGKILL:  # which comes from outside: its own words are about something else
+        if code == -signal.SIGKILL:  # sent by another process: the child's own message is unrelated
             return how + (_FOR_MEMORY if self.for_memory else "")
         said = last_words(self._said.decode(errors="replace"))
         return f"{how}: {said}" if said else how
 
     @property
     def for_memory(self) -> bool:
-        """Whether the child was killed while the system killed for lack of memory."""
+        """True if the child got SIGKILL and the system's count of out-of-memory kills has risen since it began."""
         return self._process.returncode == -signal.SIGKILL and _kills_for_memory() > self._kills
 
     def kill(self) -> None:
-        """End the child at once."""
+        """Kill the child and wait for its end."""
         self._process.kill()
         self._process.wait()
         self._reader.join(timeout=_PATIENCE)
 
 
 def ended(code: int) -> str:
-    """A return code in words: below 0 it is a signal's number."""
+    """A return code in words: a negative code is the number of a signal."""
     if code >= 0:
         return f"exit code {code}"
     try:
@@ -71,14 +72,14 @@ def ended(code: int) -> str:
 
 
 def last_words(said: str) -> str:
-    """The line of a process's stderr that tells why it ended: that of a fatal error of Python, else the last."""
+    """The line of a process's stderr that explains its end: the first fatal Python error, else the last line."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     fatal = [line for line in lines if line.startswith("Fatal Python error")]
     return (fatal or lines or [""])[-1][:_SHOWN]
 
 
 def _kills_for_memory() -> int:
-    """How often this system has killed a process for lack of memory; 0 where it does not say."""
+    """How many processes this system has killed for lack of memory; 0 if it does not report the count."""
     with suppress(OSError), open("/proc/vmstat", encoding="ascii") as lines:
         for line in lines:
             name, _, count = line.partition(" ")

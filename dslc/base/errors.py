@@ -1,6 +1,6 @@
 """Every error of dslc: one table of codes, one base class, one exit code per family.
 
-A user sees the code, the place, the cause and one line that says what to do. ``dslc explain CODE`` prints the page.
+A user sees the code, the place, the cause and one line of help. ``dslc explain CODE`` prints the page of a code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EXIT_INTERNAL: Final = 70
 EXIT_SIGINT: Final = 130
 EXIT_SIGTERM: Final = 143
 
-# The longest matching prefix decides.
+# The longest matching prefix wins.
 _EXIT_BY_PREFIX: Final[dict[str, int]] = {
     "E": 2,  # text, names, types, shapes, train section, target
     "E04": 6,  # memory budget
@@ -152,10 +152,10 @@ def exit_code(code: str) -> int:
 
 
 class DslcError(Exception):
-    """Something the user can mend.
+    """An error that the user can fix.
 
-    ``code`` is a key of CODES; ``message`` the cause, in the user's words; ``place`` is ``path:line:column``,
-    ``path:offset`` or the name of a tensor, file or field; ``help`` one line that would work.
+    ``code`` is a key of CODES; ``message`` is the cause, in the user's terms; ``place`` is ``path:line:column``,
+    ``path:offset`` or the name of a tensor, file or field; ``help`` is one line with a fix.
     """
 
     def __init__(self, code: str, message: str, *, place: str | None = None, help: str | None = None) -> None:
@@ -172,8 +172,9 @@ class DslcError(Exception):
         return exit_code(self.code)
 
     def render(self) -> str:
-        """The text that the command line prints, and that Python's tracebacks show: nothing in it that a terminal would
-        obey. The attributes are as they are, for programs."""
+        """The text that the command line and Python's tracebacks print, without terminal control characters.
+
+        The attributes keep the original text, for programs."""
         lines = [f"error[{self.code}]: {one_line(self.message)}"]
         if self.place is not None:
             lines.append(f"  --> {one_line(self.place)}")
@@ -182,7 +183,7 @@ class DslcError(Exception):
         return "\n".join(lines)
 
     def as_json(self) -> list[dict[str, Any]]:
-        """The same as data: a list, since one failure may hold several diagnostics."""
+        """The error as data: a list, because one failure may hold several diagnostics."""
         return [{"code": self.code, "message": self.message, "place": self.place, "help": self.help}]
 
     def __str__(self) -> str:
@@ -198,15 +199,15 @@ class InputError(DataError, ValueError):
 
 
 class EnvironmentFault(DslcError):
-    """R2xx: the machine lacks something."""
+    """R2xx: the machine lacks a requirement."""
 
 
 class ForkError(EnvironmentFault):
-    """R204: used in a child made by fork."""
+    """R204: use in a forked child process."""
 
 
 class DeviceLostError(EnvironmentFault):
-    """R207: after an error that the GPU's context does not survive; R208: it hangs. Only a new process can use it."""
+    """R207: the GPU's context is lost after an error; R208: the GPU hangs. Only a new process can use it again."""
 
 
 class ArtifactError(DslcError):
@@ -230,11 +231,11 @@ class NumericError(DslcError):
 
 
 class BuildError(DslcError):
-    """E04xx and E06xx: a build that has no place in the source."""
+    """E04xx and E06xx: a build error without a place in the source."""
 
 
 class DslcWarning(UserWarning):
-    """A W code through Python's ``warnings``: one line that says what was done."""
+    """A warning (W code) issued through Python's ``warnings``: one line that says what was done."""
 
     def __init__(self, code: str, message: str) -> None:
         if code not in CODES:

@@ -1,7 +1,7 @@
-"""The pages of the error codes: ``pages/CODE.md`` beside this file.
+"""The pages of the error codes: ``pages/CODE.md`` next to this file.
 
-A page has the title of the table, what the code means, mostly a source that gives it (fence ``nn bad``) and the
-mended source (fence ``nn``).
+A page has the title from the table and the meaning of the code. Most pages also show a source that causes the error
+(fence ``nn bad``) and the corrected source (fence ``nn``).
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Named points in the code at which a test can make this process fail.
 
-``fail("ckpt.rename")`` stands where a fault would hurt. Nothing happens there unless the environment asks for it when
-the process starts:
+``fail("ckpt.rename")`` marks a place at which a fault would do harm. It does nothing unless the environment variable
+was set when the process started:
 
-    DSLC_FAILPOINT=NAME:N:ACTION[,NAME:N:ACTION...]      act when NAME is passed for the N-th time (from 1)
-    DSLC_FAILPOINT=trace                                  note every point that is passed, and go on
+    DSLC_FAILPOINT=NAME:N:ACTION[,NAME:N:ACTION...]      act at the N-th passage of NAME (from 1)
+    DSLC_FAILPOINT=trace                                  log every point that is passed, and continue
 
 ACTION is ``kill`` (SIGKILL to this process), ``hang`` (sleep until killed), or an errno in lower case (``enospc``,
-``eio``, ``edquot``, ``erofs``, ``eacces``, ``emfile``), raised as an OSError. Before it acts, one line
-``NAME N ACTION`` goes to the file that DSLC_FAILPOINT_LOG names, else to stderr: so a test can prove that the fault
-fired. When the variable is not set, ``fail`` is an empty function.
+``eio``, ``edquot``, ``erofs``, ``eacces``, ``emfile``), raised as an OSError. Before the action, one line
+``NAME N ACTION`` is written to the file named by DSLC_FAILPOINT_LOG, else to stderr, so a test can prove that the fault
+occurred. If the variable is not set, ``fail`` is an empty function.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _guard = threading.Lock()
 
 
 def _parse(text: str) -> dict[tuple[str, int], str]:
-    """``a.b:2:kill,c:1:eio`` -> {("a.b", 2): "kill", ("c", 1): "eio"}; ValueError when it is malformed."""
+    """``a.b:2:kill,c:1:eio`` -> {("a.b", 2): "kill", ("c", 1): "eio"}; ValueError if malformed."""
     wanted: dict[tuple[str, int], str] = {}
     for part in text.split(","):
         name, _, rest = part.partition(":")
@@ -63,7 +63,7 @@ def _act(name: str, action: str) -> NoReturn:
         raise OSError(ERRNOS[action], os.strerror(ERRNOS[action]), f"failpoint {name}")
     if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    while True:  # hang; or the moment until SIGKILL arrives
+    while True:  # `hang`, or the time until SIGKILL arrives
         time.sleep(3600)
 
 
@@ -74,16 +74,16 @@ def _count(name: str) -> int:
 
 
 def _off(name: str) -> None:
-    """Pass a point: nothing."""
+    """Pass a point: do nothing."""
 
 
 def _trace(name: str) -> None:
-    """Pass a point: note it."""
+    """Pass a point: log it."""
     _note(f"{name} {_count(name)} trace")
 
 
 def _armed(name: str) -> None:
-    """Pass a point: act if the environment asks for it."""
+    """Pass a point: log it and act if the environment demands it."""
     number = _count(name)
     action = _wanted.get((name, number))
     if action is not None:

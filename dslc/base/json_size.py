@@ -1,4 +1,4 @@
-"""How much a JSON text holds, found before anything is made of it: a parser's memory and time follow from that."""
+"""Counts the values of a JSON text before it is parsed, because the count bounds the parser's memory and time."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 
 
 def too_large(raw: bytes, *, values: int, depth: int) -> str | None:
-    """The limit that a text breaks, in words; None where it keeps both. A text in it counts as two values.
+    """The limit that the JSON text exceeds, in words; None if it keeps both. A string counts as two values.
 
-    Right for JSON; of anything else, right up to the place where a parser stops.
+    Exact for valid JSON; for other text, exact up to the point at which a parser stops.
     """
     texts = raw.count(b'"') // 2
-    if texts >= values // 2:  # before the next line, which takes memory for each of them
+    if texts >= values // 2:  # checked before the next line, which allocates memory per string
         return f"more than {values // 2} texts"
     marks = _without_texts(raw)
     if texts + _marked(marks) >= values:
@@ -26,7 +26,7 @@ def too_large(raw: bytes, *, values: int, depth: int) -> str | None:
 
 
 def count_values(raw: bytes) -> int:
-    """How many values a text holds, in the measure of ``too_large``."""
+    """The number of values in a JSON text, counted as in ``too_large``."""
     return raw.count(b'"') // 2 + _marked(_without_texts(raw)) + 1
 
 
@@ -35,6 +35,6 @@ def _marked(marks: bytes) -> int:
 
 
 def _without_texts(raw: bytes) -> bytes:
-    """A JSON text without what stands between quotes, and the quotes."""
-    plain = raw.replace(rb"\\", b"").replace(rb"\"", b"")  # left to right, as escapes are read
+    """The JSON text without its strings and their quotes."""
+    plain = raw.replace(rb"\\", b"").replace(rb"\"", b"")  # left to right, the order in which escapes are read
     return b"".join(plain.split(b'"')[::2])

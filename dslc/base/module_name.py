@@ -1,4 +1,4 @@
-"""Which names an artifact may have: it becomes a Python module, and must hide no other."""
+"""The allowed names of an artifact: it becomes a Python module, and must not hide another one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
-#: What the compiler and the runtime import: with ``build/`` first on ``sys.path``, `import numpy` would find the model.
+#: Imports of the compiler and the runtime: with ``build/`` first on ``sys.path``, `import numpy` would find the model.
 _OURS: Final = frozenset(
     {
         "dslc",
@@ -29,7 +29,8 @@ _OURS: Final = frozenset(
 
 
 def module_name_problem(name: str) -> str | None:
-    """What is wrong with a module's name, as the end of a sentence that begins with it; None if nothing is."""
+    """The problem with a module name, as the end of a sentence that begins with the name; None if the name is
+    allowed."""
     if not IDENTIFIER.fullmatch(name) or name.startswith("__"):
         return "is no identifier of at most 64 letters, digits and underscores"
     if keyword.iskeyword(name):

@@ -1,14 +1,14 @@
-"""How a file gets its final name: whole, durable, or not at all. No other code makes final names.
+"""Gives files their final names: complete and durable, or not at all. No other code creates final names.
 
 1. A temp is made next to the target and locked with flock, so that a sweeper knows the living from the dead. Where the
    file system has no locks, its name says which process it belongs to.
 2. Each file is written in full and fsynced, the commit file last. On any error the temps go and the targets stay.
 3. The caller's ``verify`` may read a temp back.
-4. os.replace, the commit file last; 5. the folder is fsynced; 6. temps of dead writers are swept.
+4. os.replace, the commit file last; 5. the folder is fsynced; 6. temps of dead writers are removed.
 
-An error before the commit file has its name is R402: what was there still is. After it, R405: the new content is
-there, but a power cut might undo it. Failpoints are called ``POINT.create, .write, .fsync, .rename, .renamed,
-.dirsync, .sweep``, where POINT is the caller's (``publish`` unless said otherwise).
+An error before the commit file has its name is R402: the old content remains. A later error is R405: the new content
+is in place, but a power cut might undo it. Failpoints are named ``POINT.create, .write, .fsync, .rename, .renamed,
+.dirsync, .sweep``; the caller chooses POINT (default ``publish``).
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from dslc.base.opened import Opened
 LOCK_NAME: Final = ".dslc-lock"
 TEMP: Final = re.compile(r"\.dslc-[0-9a-f]{16}(?:-([0-9]+-[0-9]+-[0-9a-f]{8}-[0-9a-f]{8}))?\.tmp")
 _CHUNK: Final = 1 << 20  # bytes per write
-_SLACK: Final = 1 << 16  # bytes beside the content: directory entries, rounding to blocks
+_SLACK: Final = 1 << 16  # bytes in addition to the content: directory entries, rounding to blocks
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _LONG: Final = 86400.0  # seconds after which a temp of another machine, without a lock, counts as left behind
 
 
 class Sink(Protocol):
-    """Where a writer callback puts its bytes."""
+    """The destination to which a writer callback writes its bytes."""
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int: ...
 
@@ -116,12 +116,12 @@ def publish_bytes(
     private: bool = False,
     tidy: bool = True,
 ) -> None:
-    """Make ``path`` hold ``content``, whole; the folder must exist.
+    """Replace ``path`` atomically by ``content``; the folder must exist.
 
-    ``content`` is bytes, or a callable that is given a Sink. ``size_hint``: bytes that a callable will write, for the
-    check of free space. ``verify`` is called with the finished temp's path; what it raises stops the publication.
-    ``private`` makes a file that its owner alone can read. ``tidy``: sweep the folder afterwards; one of many files is
-    better swept now and then. Raises ResourceError R402 or R405.
+    ``content`` is bytes, or a callable that receives a Sink. ``size_hint``: bytes that a callable will write, for the
+    check of free space. ``verify`` is called with the path of the finished temp; an exception stops the publication.
+    ``private`` makes the file readable by its owner alone. ``tidy``: sweep the folder afterwards; for a folder of many
+    files an occasional sweep is cheaper. Raises ResourceError R402 or R405.
     """
     target = Path(path)
     with Opened() as scope, scope as files, _uncommitted(target):
@@ -143,11 +143,11 @@ def publish_files(
     lock: FileLock | None = None,
     timeout: float = 30.0,
 ) -> None:
-    """Give each file of ``files`` (name -> content) its name in an existing folder, ``commit`` last.
+    """Publish each file of ``files`` (name -> content) in an existing folder, ``commit`` last.
 
-    Other files of the folder are left alone. Writers of one folder take turns, so the result is never a mix: a caller
-    that holds ``folder_lock(folder)`` hands it in, else it is taken here, waiting up to ``timeout`` seconds. ``verify``
-    is called with the temp of the commit file. Raises ResourceError R402, R404 or R405.
+    Other files of the folder stay unchanged. Writers of one folder take turns, so the result is never a mix. A caller
+    that holds ``folder_lock(folder)`` passes it as ``lock``; else it is acquired here within ``timeout`` seconds.
+    ``verify`` is called with the temp of the commit file. Raises ResourceError R402, R404 or R405.
     """
     if commit not in files:
         raise AssertionError(f"the commit file {commit!r} is not among {sorted(files)}")
@@ -169,7 +169,7 @@ def publish_files(
 
 
 def folder_lock(folder: str | os.PathLike[str], *, what: str = "build", timeout: float = 0.0) -> FileLock:
-    """The lock that publish_files takes; a build that wants to fail early holds it all the time."""
+    """The lock that publish_files acquires; a build that must fail early holds it for its whole duration."""
     return FileLock(Path(folder) / LOCK_NAME, what=what, timeout=timeout)
 
 
@@ -197,7 +197,7 @@ def _publish(
         if verify is not None:
             verify(root / temps[commit].name)
         _rename(temps, root / commit)
-        # From here on the new content is there.
+        # The new content is in place from here on.
         try:
             fail(f"{point}.renamed")
             fail(f"{point}.dirsync")
@@ -216,7 +216,7 @@ def _publish(
             temp.discard()
     if not tidy:
         return
-    with suppress(OSError):  # the content is safe; what could not be swept is swept next time
+    with suppress(OSError):  # the content is safe; the next sweep removes the rest
         fail(f"{point}.sweep")
         _sweep(dir_fd)
 
@@ -248,7 +248,7 @@ def _opened(files: Opened, folder: Path) -> int:
 
 @contextmanager
 def _uncommitted(target: Path) -> Iterator[None]:
-    """OSErrors from before the commit become R402; what is R405 already passes."""
+    """Converts an OSError before the commit to R402; an R405 passes unchanged."""
     try:
         yield
     except OSError as error:
@@ -276,7 +276,7 @@ def _check_name(name: str) -> None:
 def _ensure_space(dir_fd: int, need: int) -> None:
     if _free(dir_fd) >= need + _SLACK:
         return
-    _sweep(dir_fd)  # the dead may hold what is missing
+    _sweep(dir_fd)  # temps of dead writers may occupy the missing space
     free = _free(dir_fd)
     if free < need + _SLACK:
         raise OSError(errno.ENOSPC, f"{need + _SLACK} bytes are needed, {free} are free")
@@ -297,9 +297,9 @@ def _sweep(dir_fd: int) -> tuple[int, int]:
         try:
             dead = _remove_if_dead(dir_fd, name)
         except FileNotFoundError:
-            continue  # its writer, or another sweeper, was faster
+            continue  # its writer or another sweeper removed it first
         except OSError:
-            dead = False  # another user's, or not a file: counted, never a reason to fail
+            dead = False  # owned by another user, or not a file: counted, but never a reason to fail
         removed, left = removed + dead, left + (not dead)
     return removed, left
 

@@ -1,8 +1,8 @@
-"""Closed schemas as plain data: what a JSON value may be, and where and why one is not.
+"""Closed schemas as plain data: which JSON values are allowed, and where and why a value is not.
 
-A schema is built from the few kinds below and turned once, by ``checker``, into a function that takes a value and
-raises ``Mismatch`` with the path (``interface.dims[0].low``) and the rule. Nothing is converted: an int is no float
-and ``True`` is no int. The depth of the check is the depth of the schema, never of the value.
+A schema is built from the few kinds below. ``checker`` turns it once into a function that takes a value and raises
+``Mismatch`` with the path (``interface.dims[0].low``) and the rule. Nothing is converted: an int is not a float, and
+``True`` is not an int. The depth of the check is the depth of the schema, never that of the value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _LARGEST_JSON_INT: Final = (1 << 64) - 1
 
 
 class Mismatch(Exception):
-    """A value that its schema does not allow. ``path`` is built on the way out; ``rule`` says what was expected."""
+    """A value violates its schema. ``path`` is completed while the exception propagates; ``rule`` says what was
+    expected."""
 
     def __init__(self, rule: str, got: object = None) -> None:
         super().__init__(rule)
@@ -59,7 +60,7 @@ class Bool:
 
 @dataclass(frozen=True)
 class Text:
-    """Printable text of at most ``longest`` characters; all of it matches ``pattern`` where there is one."""
+    """Printable text of at most ``longest`` characters; all of it must match ``pattern``, if given."""
 
     longest: int = 200
     pattern: str | None = None
@@ -82,7 +83,7 @@ class Nullable:
 
 @dataclass(frozen=True)
 class Either:
-    """An int as ``number`` says or a text as ``text`` says."""
+    """An int allowed by ``number`` or a text allowed by ``text``."""
 
     number: Int
     text: Text
@@ -106,7 +107,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Record:
-    """An object with all of ``fields`` and perhaps some of ``optional``, nothing else."""
+    """An object with all of ``fields``, any of ``optional``, and nothing else."""
 
     fields: Mapping[str, Schema]
     optional: Mapping[str, Schema] = default(default_factory=dict)
@@ -123,14 +124,14 @@ class MapOf:
 
 @dataclass(frozen=True)
 class Tagged:
-    """A list whose first item is a word that decides the rest: ``["copy", src, dst]``."""
+    """A list whose first item is a word that determines the other items: ``["copy", src, dst]``."""
 
     kinds: Mapping[str, Row]
 
 
 @dataclass(frozen=True)
 class Json:
-    """Any JSON value; the reader has bounded its depth and its numbers of values. ``table``: it must be an object."""
+    """Any JSON value; the reader has bounded its depth and its number of values. ``table``: it must be an object."""
 
     table: bool = False
 

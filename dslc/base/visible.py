@@ -1,9 +1,9 @@
-"""Text from files on its way to a terminal: every character that a terminal would obey or hide is shown by its number.
+"""Makes text safe for a terminal: replaces each character that a terminal would obey or hide by its code point.
 
-Names, paths, values and messages of libraries may come from anywhere: an escape sequence in a tensor's name could
-rewrite what stands above it, a newline forge a line of its own, a mark of direction turn a path around. All that is
-printed passes here, and what belongs to one line passes ``one_line`` before it is put into more. What is shown is text
-without backslashes or quotes of ours, so to pass twice changes nothing.
+Names, paths, values and library messages may come from anywhere: an escape sequence in a tensor's name could overwrite
+earlier lines, a newline could forge a line, a bidi mark could reverse a path. All printed text passes through
+``visible``; text that belongs on one line first passes through ``one_line``, before it is embedded in other text. The
+replacement contains no backslashes or quotes, so a second pass changes nothing.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from typing import Final, TextIO
 
 _UNSURE: Final = re.compile(r"[^ -~]")
 _UNSURE_IN_LINES: Final = re.compile(r"[^ -~\n\t]")
-#: Controls, formats (bidi and zero-width among them), half pairs, private and unassigned ones, line separators.
+#: Unicode categories: controls, formats (bidi, zero-width), surrogates, private, unassigned, line separators.
 _HIDDEN: Final = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
-#: Letters and marks that show nothing: fillers, joiners, variation selectors (Unicode's Default_Ignorable_Code_Point).
+#: Invisible letters and marks: fillers, joiners, variation selectors (Unicode's Default_Ignorable_Code_Point).
 _BLANK: Final = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 
 
 def one_line(text: object) -> str:
-    """What belongs to one line, as it may stand there: a newline is shown by its number, too."""
+    """Text that is safe on one line: a newline, too, is replaced by its code point."""
     return _UNSURE.sub(_shown, str(text))
 
 
 def visible(text: str) -> str:
-    """Lines as they may be printed; newlines and tabs stay."""
+    """Text of several lines that is safe to print; newlines and tabs stay."""
     return _UNSURE_IN_LINES.sub(_shown, text)
 
 
 def hidden(char: str) -> bool:
-    """Whether a terminal would obey a character, or show nothing for it. A newline and a tab are."""
+    """True if a terminal would obey the character or show nothing for it; also true for a newline and a tab."""
     from unicodedata import category
 
     return category(char) in _HIDDEN or _BLANK.match(char) is not None
@@ -44,7 +44,7 @@ def by_number(char: str) -> str:
 
 
 def fitting(text: str, stream: TextIO) -> str:
-    """Text that the stream's encoding can hold: what it lacks is written as ``\\xe9``."""
+    """Text that the stream's encoding can represent: other characters are written as ``\\xe9``."""
     if text.isascii():
         return text
     encoding = getattr(stream, "encoding", None) or "utf-8"

@@ -1,10 +1,10 @@
-"""Amounts as people read them: three digits and a unit."""
+"""Formats amounts for people: three digits and a unit."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: The units in which amounts of memory are given, and their bytes.
+#: Units of memory sizes, in bytes.
 BYTE_UNITS: Final = {
     "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
 }  # fmt: skip

@@ -21,8 +21,8 @@ def main() -> NoReturn:
         from dslc.cli.app import run
 
         code = run()
-        gc.freeze()  # else the interpreter looks for cycles in all that there is before it ends, a tenth of `dslc mem`
-    except KeyboardInterrupt:  # before it has begun, or at its very end: no traceback for that either
+        gc.freeze()  # else the interpreter searches all objects for cycles at exit: a tenth of `dslc mem`
+    except KeyboardInterrupt:  # before the start or at the very end: no traceback there either
         code = EXIT_SIGINT
     except (OSError, MemoryError, ImportError) as error:
         code = _not_loaded(error)
@@ -30,16 +30,16 @@ def main() -> NoReturn:
 
 
 def _not_loaded(error: Exception) -> int:
-    """Said where what says everything else could not be loaded itself, so with nothing but what is there."""
+    """Reports that the modules that report errors could not be loaded; uses only modules that are already imported."""
     code = "R401" if isinstance(error, MemoryError) else "R209"
     cause = str(error).split("\n")[0][:200] or type(error).__name__
     text = f"error[{code}]: dslc cannot be loaded: {cause}\n  = help: `ulimit -a` shows the limits of the process\n"
-    with suppress(OSError):  # where there is no stderr, either, the exit code says it
+    with suppress(OSError):  # without a stderr, the exit code reports it
         os.write(2, text.encode(errors="backslashreplace"))
     return exit_code(code)
 
 
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:
-    """Gives locks and unfinished files back, as an interrupt does; a second signal ends the process at once."""
+    """Releases locks and removes unfinished files, as an interrupt does; a second signal ends the process at once."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     raise SystemExit(EXIT_SIGTERM)

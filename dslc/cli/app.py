@@ -1,4 +1,4 @@
-"""The command group, loaded lazily, and the one place where errors become text and exit codes."""
+"""The command group, loaded lazily, and the one place that turns errors into text and exit codes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from dslc.cli import room, surroundings
 from dslc.cli.output import Settings, print_json, report_error, say
 from dslc.cli.table import COMMANDS, SECTIONS
 
-# Before numpy is loaded: its BLAS on one thread, so that results do not depend on the number of cores, and steps of
-# small models do not wait for threads that others keep from running.
+# Set before numpy is loaded: its BLAS uses one thread, so results do not depend on the number of cores, and steps of
+# small models do not wait for preempted threads.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-EXIT_PIPE = 141  # the reader of our output went away: what a shell says of a death by SIGPIPE
+EXIT_PIPE = 141  # the reader of our output closed it: a shell's exit code for SIGPIPE
 
 
 def _set(name: str) -> Any:
@@ -37,7 +37,7 @@ def _set(name: str) -> Any:
 
 
 def _global_options() -> list[click.Option]:
-    """--json and --debug are understood before and after the command's name."""
+    """--json and --debug, accepted both before and after the command's name."""
     return [
         click.Option([flag], is_flag=True, is_eager=True, expose_value=False, callback=_set(flag[2:]), help=help_line)
         for flag, help_line in (
@@ -114,7 +114,7 @@ app = Commands(
 
 
 def run(args: Sequence[str] | None = None) -> int:
-    """Run a command line (``sys.argv[1:]`` by default) and return the exit code; never raises for a user's fault."""
+    """Run a command line (``sys.argv[1:]`` by default) and return the exit code; never raises for a user error."""
     options = Settings()
     surroundings.prepare_streams()
     with warnings.catch_warnings():
@@ -134,7 +134,7 @@ def run(args: Sequence[str] | None = None) -> int:
 
 
 def _said_on_stderr(error: OSError | MemoryError) -> int:
-    """The exit code where a result or an error cannot be printed, which is said where it may still be read."""
+    """The exit code if a result or an error cannot be printed; tries to report it on stderr."""
     lost = surroundings.fault(error)
     assert lost is not None, "each OSError and MemoryError has a code"
     surroundings.silence()
@@ -145,14 +145,14 @@ def _said_on_stderr(error: OSError | MemoryError) -> int:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a command ended: the exit code, and what prints its error."""
+    """How a command ended: its exit code, and the function that prints its error."""
 
     code: int
     say: Callable[[], None] = lambda: None
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
-    """One line on stderr, also with --json: warnings are beside the result."""
+    """Prints one line on stderr, also with --json: warnings are not part of the result."""
     code = f"[{message.code}]" if isinstance(message, DslcWarning) else ""
     text = message.message if isinstance(message, DslcWarning) else str(message)
     say(one_line(f"warning{code}: {text}"), err=True)
@@ -162,7 +162,7 @@ def _called(args: Sequence[str] | None, options: Settings) -> Outcome:
     given = list(sys.argv[1:] if args is None else args)
     try:
         room.watch()
-        # Not app.main(): it turns a closed pipe and an interrupt into exit code 1, which here means a difference.
+        # Not app.main(): it turns a closed pipe and an interrupt into exit code 1, which means a difference here.
         with app.make_context("dslc", given, obj=options) as ctx:
             result = app.invoke(ctx)
         return Outcome(result if isinstance(result, int) else EXIT_OK)
@@ -171,23 +171,23 @@ def _called(args: Sequence[str] | None, options: Settings) -> Outcome:
     except DslcError as error:
         return _user_error(error, error, options)
     except click.ClickException as error:
-        options.json |= "--json" in given  # which may stand behind what was refused, and was not read then
+        options.json |= "--json" in given  # it may follow the rejected argument and was not parsed then
         return Outcome(error.exit_code, partial(_usage_error, error, options))
     except (click.Abort, KeyboardInterrupt):
         return Outcome(EXIT_SIGINT)
     except BrokenPipeError:
         return Outcome(EXIT_PIPE)
     except Exception as error:  # noqa: BLE001
-        # The outermost frame: a bug of ours must still end in one line and its own exit code.
+        # The outermost frame: even a bug of ours must end in one line and its own exit code.
         refused = surroundings.fault(error)
         if refused is not None:
-            surroundings.silence()  # what stdout did not take, it will not take later
+            surroundings.silence()  # stdout will not accept later what it did not accept now
             return _user_error(refused, error, options)
         return Outcome(EXIT_INTERNAL, partial(_internal_error, error, options))
 
 
 def _user_error(said: DslcError, error: Exception, options: Settings) -> Outcome:
-    """``said`` is printed for ``error``, whose traceback holds what memory it had unless it is asked for."""
+    """Prints ``said`` for ``error``. Drops the traceback, which keeps memory alive, unless --debug asks for it."""
     if not options.debug:
         error.__traceback__ = None
         return Outcome(said.exit_code, partial(report_error, said, options))

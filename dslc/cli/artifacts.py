@@ -1,4 +1,4 @@
-"""Artifacts named on the command line, and what of one is shown."""
+"""Artifacts named on the command line, and the facts that commands print about them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def artifact_to_read(text: str | None) -> Artifact:
-    """``build/lenet``, ``build/lenet/lenet.dslc``; None: that of ./dslc.yaml as it lies there, or built if there is
-    none. For commands that run nothing of it."""
+    """``build/lenet``, ``build/lenet/lenet.dslc``; None: the artifact of ./dslc.yaml as it is, or a new build if there
+    is none. For commands that only read the artifact."""
     from dslc.runtime.artifact import read_artifact
 
     if text is not None:
@@ -30,8 +30,9 @@ def artifact_to_read(text: str | None) -> Artifact:
 
 
 def artifact_to_run(text: str | None, *, trust: bool) -> Artifact:
-    """The same for commands that run it. To name an artifact is to trust it; that of ./dslc.yaml is taken as it was
-    built last if a build of this user's made it, or with ``trust``, and is else built from scratch."""
+    """As ``artifact_to_read``, for commands that run the artifact. An artifact named by the user is trusted. That of
+    ./dslc.yaml is used as last built if this user's own build made it or with ``trust``; else it is built from
+    scratch."""
     from dslc.cli.compile import artifact_of
     from dslc.runtime.artifact import read_artifact
 
@@ -41,7 +42,7 @@ def artifact_to_run(text: str | None, *, trust: bool) -> Artifact:
 
 
 def named_artifact(text: str) -> Path:
-    """The file that an argument names: itself, or the artifact of a folder."""
+    """The file that an argument names: the file itself, or the artifact in a folder."""
     path = Path(text)
     return path / f"{path.resolve().name}.dslc" if path.is_dir() else path
 
@@ -55,8 +56,8 @@ def _config() -> Config:
 def session_of(
     artifact: Artifact, *, device: str, weights: str | None = None, seed: int = 0, use: str | None = None
 ) -> Session:
-    """A session of an artifact that was read from a file, with the weights next to it if none are named. ``use``: one
-    of ``opening.USES``, for whose calls alone it takes memory; None for all calls."""
+    """A session of an artifact that was read from a file; without ``weights``, with those next to the artifact.
+    ``use``: one of ``opening.USES``, which limits the allocated memory to its calls; None for all calls."""
     from dslc.face import reference_meanings
     from dslc.runtime.load import start
     from dslc.runtime.opening import USES
@@ -73,12 +74,12 @@ def sizes_text(program: Program) -> str:
 
 
 def ratio(planned: int, bound: int) -> float:
-    """Planned bytes over the lower bound: 1 is perfect."""
+    """Planned bytes divided by the lower bound: 1 is optimal."""
     return planned / bound if bound else 1.0
 
 
 def program_row(program: Program) -> tuple[str, ...]:
-    """Columns of PROGRAM_HEAD."""
+    """One row of the table with the head PROGRAM_HEAD."""
     return (
         program.entry,
         sizes_text(program),
@@ -113,7 +114,7 @@ def tensor_text(tensor: dict[str, Any]) -> str:
 
 
 def state_bytes(artifact: Artifact) -> dict[str, int]:
-    """Bytes of the state's tensors by kind."""
+    """Bytes of the state's tensors, by kind."""
     from math import prod
 
     from dslc.runtime.dtypes import ITEMSIZE
@@ -131,7 +132,7 @@ _FOR: Final = {
 
 
 def session_lines(needs: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """What sessions take on each target, from ``opening.session_needs``."""
+    """The memory of a session on each target, from ``opening.session_needs``."""
     return [
         f"session  {size_text(count)} of {'host memory' if target == 'cpu' else f'a GPU ({target})'} {_FOR[use]}"
         for target, uses in needs.items()
@@ -140,7 +141,7 @@ def session_lines(needs: Mapping[str, Mapping[str, int]]) -> list[str]:
 
 
 def largest_buffers(plan: Plan, count: int) -> list[tuple[int, str, str]]:
-    """The largest stretches of the work region: (bytes, type, what first writes them)."""
+    """The largest buffers of the work region: (bytes, type, the node that first writes them)."""
     from dslc.runtime.instructions import accesses
 
     writer: dict[int, str] = {}

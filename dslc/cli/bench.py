@@ -1,7 +1,8 @@
-"""What ``dslc bench`` has measured: rows by node and by source line, against the roof, and against an earlier time.
+"""Formats the measurements of ``dslc bench``: rows per node and per source line, compared with the roof and with an
+earlier measurement.
 
-The roof of a node is the longer of moving its bytes at the speed of a copy and doing its arithmetic at the machine's
-peak (Williams, Waterman and Patterson 2009); its share of the roof is that time over its own.
+The roof of a node is a time: the longer of moving its bytes at the speed of a copy and doing its arithmetic at the
+machine's peak (Williams, Waterman and Patterson 2009). The node's share of the roof is that time over its measured one.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ if TYPE_CHECKING:
 _CONTRACTION: Final = re.compile(r"matmul|contraction|sdpa(_grad)?|conv(_dgrad|_wgrad)?(_last)?")
 _LINE: Final = re.compile(r"\S+:\d+")
 _BITS: Final = {"f64": 64, "f32": 32, "bf16": 16, "f16": 16}
-_LARGEST: Final = 64 << 20  # bytes of an earlier measurement
+_LARGEST: Final = 64 << 20  # largest file of an earlier measurement, in bytes
 _KINDS: Final = {"kernels": Kernel, "library calls": Gemm | GraphOp, "copies and fills": Copy | Fill,
                  "ops through numpy": Reference}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Row:
-    """A node of the graph, or all of a source line: ``what`` it is, where it stands, seconds, and the roof's."""
+    """A node of the graph, or all nodes of a source line: its name ``what``, its line, measured seconds, roof
+    seconds."""
 
     what: str
     line: str
@@ -56,8 +58,8 @@ class Row:
 
 
 def node_rows(plan: Plan, measured: Measured, tf32: bool = False) -> list[Row]:
-    """A row for each node that took time, in the order of the plan. Plans that do not say what belongs to a node give
-    a row for each instruction. ``tf32``: products of f32 are of TF32."""
+    """One row for each node that took time, in the order of the plan. A plan without a map from nodes to instructions
+    gives one row per instruction. ``tf32``: f32 contractions use TF32."""
     work = plan.work or _each_alone(plan, measured)
     ends = [*(w.first for w in work[1:]), len(plan.instructions)]
     rows = []
@@ -72,7 +74,7 @@ def node_rows(plan: Plan, measured: Measured, tf32: bool = False) -> list[Row]:
 
 
 def line_rows(rows: Iterable[Row]) -> list[Row]:
-    """The nodes of each source line together, the longest first."""
+    """The nodes of each source line combined, longest time first."""
     found: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         found[row.line].append(row)
@@ -93,7 +95,7 @@ def _each_alone(plan: Plan, measured: Measured) -> tuple[Work, ...]:
 
 
 def _where(plan: Plan, instruction: Instruction) -> tuple[str, str]:
-    """A node's path, and its line; ``-`` for none."""
+    """A node's path and its line; ``-`` if it has no line."""
     index = getattr(instruction, "where", None)
     name = plan.names[index] if index is not None else ""
     path, _, line = name.rpartition(" ")
@@ -101,7 +103,7 @@ def _where(plan: Plan, instruction: Instruction) -> tuple[str, str]:
 
 
 def _float_bits(plan: Plan, instruction: Instruction) -> int:
-    """Of the first float that a node reads, or else writes; 32 for none."""
+    """Bits of the first float that a node reads, else of the first that it writes; 32 if it has none."""
     reads, writes = accesses(instruction)
     return next((_BITS[d] for d in (plan.buffers[b].dtype for b in (*reads, *writes)) if d in _BITS), 32)
 
@@ -109,18 +111,18 @@ def _float_bits(plan: Plan, instruction: Instruction) -> int:
 def _roof(node: Work, bits: int, roof: Mapping[str, float], tf32: bool) -> float:
     kind = f"matrix{bits}" if _CONTRACTION.fullmatch(node.op) else f"f{max(32, bits)}"
     rate = roof.get(kind)
-    if tf32 and kind == "matrix32" and "matrix16" in roof:  # of all that have it, half the rate of 16 bits
+    if tf32 and kind == "matrix32" and "matrix16" in roof:  # on all GPUs that support it, half the 16-bit rate
         rate = roof["matrix16"] / 2
     return max(node.bytes / roof["copy"], node.flops / rate if rate else 0.0)
 
 
 def census(plan: Plan) -> dict[str, int]:
-    """How many instructions of each kind a step has."""
+    """The number of instructions of each kind in a step."""
     return {name: sum(isinstance(i, kind) for i in plan.instructions) for name, kind in _KINDS.items()}
 
 
 def rows_table(rows: Sequence[Row], total: float, top: int, first: str) -> str:
-    """The ``top`` rows; ``total``: the seconds of all of them."""
+    """A table of the first ``top`` rows; ``total`` is the time of all rows in seconds."""
     shown = [
         (r.line if first == "line" else r.what, r.what if first == "line" else r.line, time_text(r.seconds),
          f"{r.seconds / total:.1%}" if total else "-", rate_text(r.flops / r.seconds, "FLOP/s") if r.seconds else "-",
@@ -134,7 +136,7 @@ def rows_table(rows: Sequence[Row], total: float, top: int, first: str) -> str:
 
 
 def read_earlier(path: str, now: Mapping[str, Any]) -> dict[str, Any]:
-    """An earlier ``dslc bench --json`` of the same call. DataError R101 for a file that holds none."""
+    """An earlier ``dslc bench --json`` of the same call. DataError R101 if the file does not contain one."""
 
     from dslc.runtime.data.arrays import open_file
 
@@ -172,7 +174,7 @@ def _seconds(value: object) -> bool:
 
 
 def comparison(earlier: Mapping[str, Any], now: Mapping[str, Any], top: int) -> tuple[float, str]:
-    """This step's time over the earlier one, and a table of it and of the lines that take longest now."""
+    """This step's time divided by the earlier one, and a table of the step and of the lines that take longest now."""
     before = {row["line"]: row["seconds"] for row in earlier["lines"]}
     pairs = [("step", earlier["step"]["median"], now["step"]["median"])]
     pairs += [(r["line"], before[r["line"]], r["seconds"]) for r in now["lines"][:top] if r["line"] in before]

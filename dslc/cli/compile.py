@@ -1,4 +1,4 @@
-"""From a model's file to a published artifact: options, when a build is stale, the folder of the output."""
+"""From a model's file to a published artifact: options, the check for stale builds, the output folder."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ Progress = Callable[[str, int, int], None]
 
 _LINK: Final = "remove the link, or build elsewhere: dslc build -o FOLDER"
 
-_LARGEST_BULK: Final = 1 << 20  # instructions; more than a plan may hold
+_LARGEST_BULK: Final = 1 << 20  # instructions; more than any plan may hold
 
 _MOST_STREAMS: Final = 8
 
-#: How the files begin that a build writes.
+#: The first bytes of the files that a build writes.
 _FACE: Final = b'"""Written by `dslc build`'
 _PAGE: Final = b"<!doctype html>\n<!-- Written by dslc build -->"
 
@@ -52,7 +52,7 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
         if key not in known:
             from dslc.dsl.diagnostics import did_you_mean
 
-            if key in TARGETS:  # of `{target: cpu,sm_90}`, in which YAML sees two entries
+            if key in TARGETS:  # from `{target: cpu,sm_90}`, which YAML reads as two entries
                 _refuse(f"`{key}` is no build option", key, f"write target: [{build.get('target', 'cpu')}, {key}]")
             close = did_you_mean(key, known)
             _refuse(f"`{key}` is no build option", key, f"did you mean `{close}`?" if close else ", ".join(known))
@@ -75,7 +75,7 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
 
 
 def _target(value: object) -> str:
-    """Names joined by commas, or a list of them."""
+    """Target names joined by commas, from one name or a list of names."""
     listed = value if isinstance(value, list) else [value]
     names = [name for name in listed if isinstance(name, str)]
     if not names or len(names) < len(listed):
@@ -84,7 +84,7 @@ def _target(value: object) -> str:
 
 
 def _mirror(value: object) -> str | int:
-    """``auto``, ``never``, or a budget in bytes: a number, or one with a unit."""
+    """``auto``, ``never``, or a budget in bytes, given as a number or as text with a unit."""
     if value in ("auto", "never"):
         return str(value)
     count = byte_count(str(value)) if isinstance(value, str) else value
@@ -116,7 +116,7 @@ def _steps(value: object) -> int:
 
 
 def _bulk(value: object) -> int | None:
-    """``all`` and ``auto`` as None, else the number."""
+    """None for ``all`` and ``auto``, else the number."""
     if value in ("auto", "all"):
         return None
     number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 10 else value
@@ -146,7 +146,7 @@ def _refuse(cause: str, place: str, help: str) -> NoReturn:
 
 
 def check_config(config: Config) -> Checked:
-    """The checked model of a configuration, with its arguments."""
+    """The checked model that a configuration names, with its arguments."""
     from dslc.compiler.check.model import check_file
 
     path = os.path.relpath(config.model)
@@ -155,23 +155,23 @@ def check_config(config: Config) -> Checked:
 
 
 def project_root(config: Config) -> Path:
-    """The folder that holds ``build/``: that of the configuration, else the working folder."""
+    """The folder that holds ``build/``: the configuration's folder, else the working folder."""
     return config.path.parent if config.path is not None else Path()
 
 
 def artifact_path(config: Config) -> Path:
-    """Where the configuration's artifact lies, or would."""
+    """The path of the configuration's artifact, whether or not it exists."""
     checked, options = check_config(config), options_of(config.build)
     with placed(config):
         return _place(config, checked, options)
 
 
 def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) -> Artifact:
-    """The configuration's artifact, built if it is stale or if no build of this user's made it; a line on stderr says
-    so, and why.
+    """The configuration's artifact, built if it is stale or if none of this user's builds made it. A line on stderr
+    reports a build and its reason.
 
-    ``as_built``: what is there is taken, whatever options it was built with, as long as it is of this model. ``trust``:
-    it may be anybody's. The artifact that is checked is the one that is returned: the file is not read a second time.
+    ``as_built``: accept an existing artifact of this model, whatever options it was built with. ``trust``: accept it
+    from any builder. Returns the very artifact that was checked: the file is not read a second time.
     """
     from dslc.base.cache import Cache
     from dslc.runtime.artifact import Artifact
@@ -180,7 +180,7 @@ def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) 
     cache = Cache.open()
     with placed(config):
         path, root = _place(config, checked, options), project_root(config)
-        require_within(path.parent, root, _LINK)  # also where nothing is built: weights are published there
+        require_within(path.parent, root, _LINK)  # also if nothing is built: weights are published there
         there = _there(path)
         stale = _stale(there, path, checked, options)
         if there is not None and (stale is None or (as_built and stale.same_model)):
@@ -205,15 +205,15 @@ def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) 
 def _place(config: Config, checked: Checked, options: Options) -> Path:
     from dslc.compiler.naming import artifact_name
 
-    options.check()  # also where nothing is built: an unknown target is no reason to run what is there
+    options.check()  # also if nothing is built: an unknown target must not run an existing artifact
     name = artifact_name(checked, options.name)
     return project_root(config) / "build" / name / f"{name}.dslc"
 
 
 @dataclass(frozen=True)
 class _Stale:
-    """``why`` an artifact is not what a build would make; empty where there is none that can be read. ``foreign``: it
-    is, but somebody else may have made it."""
+    """``why`` an artifact differs from the one that a build would make; empty if no readable one exists. ``foreign``:
+    it is equal, but somebody else may have made it."""
 
     why: str = ""
     same_model: bool = False
@@ -221,7 +221,7 @@ class _Stale:
 
 
 def _there(path: Path) -> Artifact | None:
-    """What a build has left there, whole; None where there is none, or it is damaged or of another version."""
+    """The artifact that a build left there; None if it is missing, incomplete, damaged, or of another version."""
     from dslc.runtime.artifact import read_artifact
 
     if not (path.with_name("__init__.py").exists() and path.with_name("__init__.pyi").exists()):
@@ -233,7 +233,7 @@ def _there(path: Path) -> Artifact | None:
 
 
 def _foreign(artifact: Artifact, cache: Cache) -> str | None:
-    """Why an artifact may not be run unasked; None for one that this user's own build made."""
+    """Why an artifact must not be run without --trust; None if this user's own build made it."""
     from dslc.base.register import known
 
     if known(cache, artifact.id):
@@ -272,12 +272,12 @@ def publish(
     progress: Progress | None = None,
     cache: Cache | None = None,
 ) -> tuple[Path, Finished]:
-    """Build, and publish into ``out/NAME/``: the module, its stub, the report, and last the artifact, which is noted
-    as one of this user's. Weights are left alone. ``root``: the project that ``out`` may not lead out of. ``anew``: run
-    the passes, even where the cache has what they come to.
+    """Build and publish into ``out/NAME/``: the module, its stub, the report, and last the artifact, which is
+    recorded as made by this user. Weights stay unchanged. ``out`` may not lead out of the project ``root``. ``anew``:
+    run the passes even if the cache holds their result.
 
-    Raises what the build raises; ResourceError R402 (cannot be written, before anything is compiled), R403 (the folder
-    holds something else, or leads out of ``root``), R404 (another build is at work there).
+    Raises what the build raises; ResourceError R402 (the folder is not writable; checked before compiling), R403 (the
+    folder holds something else, or leads out of ``root``), R404 (another build is running there).
     """
     from dslc.base import register
     from dslc.base.cache import Cache
@@ -291,7 +291,7 @@ def publish(
     folder = out / name
     if root is not None:
         require_within(folder, root, _LINK)
-    tell_warnings([checked], codes=("W008",))  # labels are the check's affair, what is not trained is everybody's
+    tell_warnings([checked], codes=("W008",))  # only `check` reports labels; every build warns of what is not trained
     made = _make(folder)
     try:
         if not force:
@@ -301,7 +301,7 @@ def publish(
             register.note(cache, artifact_id(result.files[f"{name}.dslc"]))
             publish_files(folder, result.files, commit=f"{name}.dslc", lock=lock)
     except BaseException:
-        for empty in made:  # only what is still empty goes
+        for empty in made:  # removes only folders that are still empty
             with suppress(OSError):
                 empty.rmdir()
         raise
@@ -309,7 +309,7 @@ def publish(
 
 
 def _make(folder: Path) -> list[Path]:
-    """Make the folder; the folders that were made, innermost first."""
+    """Make the folder; returns the folders that were created, innermost first."""
     missing = [p for p in (folder, *folder.parents) if not p.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -329,7 +329,7 @@ def _make(folder: Path) -> list[Path]:
 
 
 def _check_owner(folder: Path, name: str, model: str) -> None:
-    """R403 unless the folder is empty, or holds an artifact of this model."""
+    """Raises R403 unless the folder is empty or holds an artifact of this model."""
     from dslc.compiler.finished import REPORT
     from dslc.runtime.artifact import read_artifact
 
@@ -340,7 +340,7 @@ def _check_owner(folder: Path, name: str, model: str) -> None:
     help = "choose another folder with -o, another name with --name, or replace it with --force"
     path = folder / f"{name}.dslc"
     if not path.exists():
-        # A build that was killed before its last file leaves the others behind.
+        # A build that was killed before its last file leaves the other files.
         foreign = [f for f in there if f not in ours and not _begins(folder / f, beginnings.get(f))]
         if foreign:
             raise ResourceError(
@@ -351,14 +351,14 @@ def _check_owner(folder: Path, name: str, model: str) -> None:
         found = read_artifact(path).header["model"]
     except ArtifactError as error:
         if error.code == "R302":
-            return  # a build of an earlier version
+            return  # built by an earlier version
         raise ResourceError("R403", f"`{path.name}` is no sound artifact", place=str(path), help=help) from error
     if found != model:
         raise ResourceError("R403", f"`{path.name}` is a build of the model {found}", place=str(path), help=help)
 
 
 def _begins(path: Path, beginning: bytes | None) -> bool:
-    """Whether a file was written by a build: all of one name begin with the same bytes; None: no build writes it."""
+    """True if a build wrote the file: all files of one name begin with the same bytes. None: no build writes it."""
     if beginning is None or not path.is_file():
         return False
     with open(path, "rb") as file:

@@ -1,4 +1,4 @@
-"""Graphs for people: what a pass changed, where values lie."""
+"""Text views of graphs: the changes of a pass, the memory addresses of values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONTEXT: Final = 2  # unchanged lines shown around a change
 
 
 def difference(before: str, after: str) -> str:
-    """Lines that are gone (``-``) and new (``+``). Lines that differ in the values' numbers alone count as equal."""
+    """Removed lines (``-``) and new ones (``+``). Lines that differ only in value numbers count as equal."""
     old, new = before.splitlines(), after.splitlines()
     matcher = difflib.SequenceMatcher(
         None, [_VALUE.sub("%", line) for line in old], [_VALUE.sub("%", line) for line in new], autojunk=False
@@ -32,7 +32,7 @@ def difference(before: str, after: str) -> str:
 
 
 def memory_text(program: Program) -> str:
-    """Where each value lies, once the memory pass ran; else an empty text."""
+    """The address of each value after the memory pass; before it an empty text."""
     from dslc.compiler.ir.text import numbering
 
     memory = program.memory

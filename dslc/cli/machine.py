@@ -1,4 +1,4 @@
-"""What ``dslc doctor`` finds on this machine: what is installed, and what dslc can do with it."""
+"""Examines this machine for ``dslc doctor``: what is installed, and what dslc can do with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dslc.cli.output import size_text
 
 Answers = Mapping[str, Mapping[str, Any]]
 
-#: What makes code for GPUs.
+#: The packages that generate code for GPUs.
 _COMPILERS: Final = (
     "numba", "numba-cuda", "nvidia-cuda-nvrtc", "nvidia-cuda-runtime", "nvidia-nvvm", "nvidia-nvjitlink"
 )  # fmt: skip
@@ -26,7 +26,8 @@ _NO_DRIVER: Final = "install NVIDIA's driver, 580 or newer, and look at `nvidia-
 
 @dataclass(frozen=True)
 class Fact:
-    """Something that is here, or not: ``value`` None. ``where``: the file or folder it was found in."""
+    """A component of the machine; ``value`` is None if it is missing. ``where``: the file or folder of the
+    component."""
 
     section: str
     name: str
@@ -36,9 +37,9 @@ class Fact:
 
 @dataclass(frozen=True)
 class Ability:
-    """Something that dslc does. Where it cannot here: ``why``, and ``help``, the line that mends it.
+    """A capability of dslc. If it does not work here: ``why``, and ``help``, the line that fixes it.
 
-    ``name`` says what; ``asked`` whether the command line demands it."""
+    ``name`` describes it; ``asked``: the command line requires it."""
 
     name: str
     why: str | None = None
@@ -48,7 +49,7 @@ class Ability:
 
 @dataclass(frozen=True)
 class Demands:
-    """What the command line demands: builds for targets, vendor's libraries, a GPU to run on."""
+    """Requirements of the command line: targets to build for, vendor libraries, a GPU to run on."""
 
     targets: tuple[str, ...] = ()
     vendor: bool = False
@@ -56,7 +57,7 @@ class Demands:
 
 
 def examine(ask: Callable[[str], Mapping[str, Any]], demands: Demands) -> tuple[list[Fact], list[Ability]]:
-    """Look at this machine. ``ask`` answers the questions of ``probes``; they are asked side by side."""
+    """Examine this machine. ``ask`` answers the questions of ``probes``; they run concurrently."""
     from dslc.cli.probes import PROBES
 
     with ThreadPoolExecutor(len(PROBES)) as pool:
@@ -85,7 +86,7 @@ def _basics(cpu: tuple[str | None, str | None]) -> list[Fact]:
 
 
 def _cpu_level() -> tuple[str | None, str | None]:
-    """The level of code that this CPU runs, or why it runs none."""
+    """The code level that this CPU runs, or why it runs none."""
     from dslc.compiler.codegen.cpu.objects import LEVELS
     from dslc.runtime.cpu.objects import machine_level
 
@@ -124,7 +125,7 @@ def _libraries(answers: Answers) -> list[Fact]:
 def _cache() -> list[Fact]:
     from dslc.base.cache import Cache
 
-    cache = Cache.open()  # which warns of a folder that it does not take
+    cache = Cache.open()  # warns if it rejects the folder
     if cache.folder is None:
         return [Fact("cache", "compiled kernels", None)]
     try:
@@ -151,7 +152,7 @@ def _abilities(cpu: tuple[str | None, str | None], answers: Answers, demands: De
 
 
 def _compiling(answers: Answers) -> tuple[str | None, str | None]:
-    """Why no code can be made for GPUs, and what mends it."""
+    """Why GPU code cannot be compiled, and the line that fixes it."""
     if "error" not in answers["compile"]:
         return None, None
     missing = [name for name in _COMPILERS if _installed(name) is None]

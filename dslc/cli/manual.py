@@ -1,5 +1,5 @@
-"""The manual pages of the language's functions, optimizers and initialisers, from their tables: ``dslc ops``,
-docs/ops.md."""
+"""The manual pages of the language's functions, optimizers and initialisers, generated from their tables. Used by
+``dslc ops`` and docs/ops.md."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TYPES: Final = {
 
 @dataclass(frozen=True)
 class Argument:
-    """``default`` is None where one must be given; ``named``: it must be given by its name."""
+    """``default`` is None if the argument is required; ``named``: it must be passed by name."""
 
     name: str
     type: str
@@ -33,7 +33,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Page:
-    """``kind``: function, optimizer or initialiser. ``doc``: the text behind the summary. ``example`` in terms of
+    """``kind``: function, optimizer or initialiser. ``doc``: the text after the summary. ``example`` uses the names in
     ``given``."""
 
     name: str
@@ -101,7 +101,7 @@ def every_page() -> dict[str, Page]:
 
 
 def _page(name: str, kind: str, doc: str, arguments: tuple[Argument, ...]) -> Page:
-    """Takes a docstring apart: ``name(...): summary``, text, ``given: ...``, ``>>> example``."""
+    """Parses a docstring: ``name(...): summary``, text, ``given: ...``, ``>>> example``."""
     head, _, rest = doc.partition("\n\n")
     summary = " ".join(head.split())
     summary = summary.partition(": ")[2] or summary
@@ -141,7 +141,7 @@ def _kind(value: object) -> str:
 
 
 def _shown(value: object) -> str:
-    """A default as the language writes it."""
+    """A default value in the syntax of the language."""
     if value is None:
         return "none"
     if isinstance(value, bool):

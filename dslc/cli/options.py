@@ -1,4 +1,4 @@
-"""Options that several commands share, and how their texts become values."""
+"""Options that several commands share, and the conversion of their texts to values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIZE = re.compile(r"(?:(?P<entry>train|eval|predict):)?(?P<dim>[A-Za-z_]\w{0,63
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
-    """``k=v`` texts as a dict; a text without ``=`` or a name given twice is a usage error."""
+    """``k=v`` texts as a dict; a text without ``=`` or a repeated name is a usage error."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -52,7 +52,7 @@ def sizes(texts: Sequence[str]) -> dict[str, dict[str, list[int]]]:
 
 
 def byte_count(text: str) -> int | None:
-    """``20 GiB``, ``512MiB`` as bytes; None where it is no such amount."""
+    """``20 GiB``, ``512MiB`` as bytes; None for any other text."""
     match = _BYTES.fullmatch(text.strip())
     if match is None or match["unit"] not in BYTE_UNITS:
         return None
@@ -60,7 +60,7 @@ def byte_count(text: str) -> int | None:
 
 
 def names_source(text: str | None) -> TypeGuard[str]:
-    """Whether an argument that may be an artifact is a model's text: ``FILE.nn`` or ``FILE.nn:MODEL``."""
+    """True if an argument that may name an artifact names a model's source: ``FILE.nn`` or ``FILE.nn:MODEL``."""
     return text is not None and _SOURCE.fullmatch(text) is not None
 
 
@@ -83,12 +83,12 @@ def size_option(f: F) -> F:
 
 
 def trust_option(f: F) -> F:
-    """--trust, of each command that runs the artifact of ./dslc.yaml."""
+    """--trust, for each command that runs the artifact of ./dslc.yaml."""
     return click.option("--trust", is_flag=True, help="Run what lies in build/, though no build of yours made it.")(f)
 
 
 def source_options(target_help: str, size_help: str) -> Callable[[F], F]:
-    """What a FILE is compiled for, of a command that takes an artifact too: --target, --precision, --providers, -D,
+    """The build options of a FILE, for a command that also accepts an artifact: --target, --precision, --providers, -D,
     --size."""
 
     def add(f: F) -> F:

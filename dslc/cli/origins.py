@@ -1,4 +1,4 @@
-"""Where a value of the configuration was written, for the errors that name it by its flag."""
+"""Names the origin of a configuration value in errors that name the value by its flag."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dslc.base.errors import BuildError
 if TYPE_CHECKING:
     from dslc.runtime.train.config import Config
 
-#: The compiler knows one name for each of its options: that of the command line.
+#: The compiler knows each of its options by one name, that of the command line.
 _FIELDS: Final = {
     "--target": "build.target",
     "--precision": "build.precision",
@@ -24,7 +24,8 @@ _FIELDS: Final = {
 @contextmanager
 def placed(config: Config | None) -> Iterator[None]:
     """Inside, a BuildError about ``-D classes`` or ``--target`` gets as its place the line of dslc.yaml, or the
-    variable, that the value came from; one of the command line keeps its flag. None: all are the command line's."""
+    variable, that set the value; a value of the command line keeps its flag. None: all values are from the command
+    line."""
     try:
         yield
     except BuildError as error:

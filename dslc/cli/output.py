@@ -1,4 +1,4 @@
-"""What the commands print: text for people, one JSON object for programs, errors in both forms."""
+"""The output of commands: text for people, one JSON object for programs, errors in both forms."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def use_color(stream: TextIO) -> bool:
 
 
 def say(text: str, *, err: bool = False) -> None:
-    """The one way to a terminal: a line, or several, with nothing in them that it would obey."""
+    """Prints one or several lines, without characters that a terminal would obey. All terminal output passes here."""
     _write(visible(text), err)
 
 
 def say_styled(text: str) -> None:
-    """The same on stderr for text with our colours in it, whose parts were made visible before they were coloured."""
+    """Prints text with our colours on stderr; its parts must have been made visible before they were coloured."""
     _write(text, True)
 
 
@@ -56,7 +56,7 @@ def _write(text: str, err: bool) -> None:
 
 
 def emit(data: dict[str, Any], text: str) -> None:
-    """The result of a command: ``data`` with --json, else ``text``."""
+    """Prints the result of a command: ``data`` with --json, else ``text``."""
     if settings().json:
         print_json(data)
     elif text:
@@ -64,9 +64,9 @@ def emit(data: dict[str, Any], text: str) -> None:
 
 
 def print_json(data: dict[str, Any]) -> None:
-    """One object on stdout. NaN and infinities, which JSON lacks, become the texts "nan", "inf", "-inf"."""
+    """Prints one object on stdout. NaN and infinities, which JSON lacks, become the texts "nan", "inf", "-inf"."""
     text = json.dumps(_finite(data), ensure_ascii=True, allow_nan=False, indent=1)
-    say(text.replace("\x7f", "\\u007f"))  # the one control that JSON lets stand
+    say(text.replace("\x7f", "\\u007f"))  # the one control character that JSON does not escape
 
 
 def _finite(data: Any) -> Any:
@@ -80,20 +80,20 @@ def _finite(data: Any) -> Any:
 
 
 def note(text: str) -> None:
-    """A line beside the result, on stderr; silent with --json, where the data says it."""
+    """Prints a line on stderr in addition to the result; silent with --json, whose data contain it."""
     if not settings().json:
         say(text, err=True)
 
 
 def note_styled(text: str) -> None:
-    """``note`` of text as ``say_styled`` takes it."""
+    """``note`` for text as ``say_styled`` takes it."""
     if not settings().json:
         say_styled(text)
 
 
 def tell_warnings(found: Iterable[Checked], codes: Container[str] | None = None) -> None:
-    """What the check remarked on models, of ``codes`` or all, on stderr. Models of one file share blocks: what is said
-    of a block is said once."""
+    """Prints the check's warnings about models on stderr: those in ``codes``, or all. Models of one file share blocks,
+    so each warning is printed once."""
     from dslc.dsl.diagnostics import render
 
     shown = {(d.code, d.label.span): d for checked in found for d in checked.warnings}
@@ -130,7 +130,7 @@ def _colored(line: str) -> str:
 
 
 def report_error(error: DslcError, options: Settings) -> None:
-    """An error as JSON on stdout, or as text on stderr."""
+    """Prints an error as JSON on stdout, or as text on stderr."""
     if options.json:
         print_json({"errors": error.as_json(), "exit_code": error.exit_code})
     else:
@@ -138,7 +138,7 @@ def report_error(error: DslcError, options: Settings) -> None:
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Columns two spaces apart; the columns numbered in ``right`` are aligned to the right."""
+    """Columns two spaces apart; the columns whose indices are in ``right`` are right-aligned."""
     cells = [[one_line(cell) for cell in row] for row in (head, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     lines = [

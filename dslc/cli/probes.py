@@ -1,7 +1,7 @@
-"""Questions that ``dslc doctor`` asks in processes of their own: a library that ends its process, or never comes back,
-ends or holds up a probe alone.
+"""Questions that ``dslc doctor`` asks in separate processes: a library that ends its process or hangs affects only its
+probe.
 
-``python -m dslc.cli.probes NAME`` prints one JSON object: what was found, or ``error`` and ``help``.
+``python -m dslc.cli.probes NAME`` prints one JSON object: the findings, or ``error`` and ``help``.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _KERNEL: Final = 'extern "C" __global__ void k(float* x) { x[0] = 1.0f; }'
 
 
 def compile_for_gpus() -> dict[str, Any]:
-    """Makes a kernel for sm_90 with each of the compilers, as a build does."""
+    """Compiles a kernel for sm_90 with each of the compilers, as a build does."""
     from numba.cuda import types
     from numba.cuda.compiler import compile as compile_function
 
@@ -38,7 +38,7 @@ def compile_for_gpus() -> dict[str, Any]:
 
 
 def gpus() -> dict[str, Any]:
-    """The driver and each GPU. Makes no context, so it takes no memory of a GPU that others use."""
+    """The driver and each GPU. Creates no context, so it takes no GPU memory from other processes."""
     from dslc.runtime.cuda import device as devices
 
     driver = devices.driver()
@@ -58,7 +58,7 @@ def gpus() -> dict[str, Any]:
 
 
 def cublaslt() -> dict[str, Any]:
-    """The library's version, and where it was found."""
+    """The library's version and path."""
     from dslc.runtime.cuda.cublaslt import load_cublaslt, version_text
 
     version = version_text(int(load_cublaslt().cublasLtGetVersion()))
@@ -66,7 +66,7 @@ def cublaslt() -> dict[str, Any]:
 
 
 def cudnn() -> dict[str, Any]:
-    """The library's version, that of the package in front of it, and where they were found."""
+    """The versions of the library and of its Python frontend, and the library's path."""
     from dslc.runtime.cuda.cublaslt import version_text
     from dslc.runtime.cuda.cudnn import load_cudnn
 
@@ -84,14 +84,14 @@ PROBES: Final[Mapping[str, Callable[[], dict[str, Any]]]] = {
 
 
 def _mapped(name: str) -> str | None:
-    """The file of that name that this process has loaded."""
+    """The path of the loaded library with this name."""
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         paths = (line.split(maxsplit=5)[-1].strip() for line in maps if "/" in line)
         return next((path for path in paths if os.path.basename(path).startswith(name)), None)
 
 
 def answer(name: str) -> dict[str, Any]:
-    """What a probe found, or ``error`` and ``help``."""
+    """The findings of a probe, or ``error`` and ``help``."""
     try:
         return PROBES[name]()
     except DslcError as error:
@@ -101,7 +101,7 @@ def answer(name: str) -> dict[str, Any]:
 
 
 def ask(name: str, timeout: float = _PATIENCE) -> dict[str, Any]:
-    """``answer`` of another process; an error as well where it dies, or does not come back in ``timeout`` seconds."""
+    """``answer`` from another process; an error, too, if the process dies or exceeds ``timeout`` seconds."""
     command = [sys.executable, "-P", "-W", "ignore", "-m", "dslc.cli.probes", name]
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout)

@@ -1,4 +1,4 @@
-"""A line on the terminal that says what is being compiled; nothing where stderr is no terminal."""
+"""A line on the terminal that names what is being compiled; silent if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dslc.base.visible import one_line
 from dslc.cli.output import settings
 
 _WIDTH: Final = 60
-_BAR: Final = 30  # characters of it
+_BAR: Final = 30  # characters of the bar
 
 
 def _bar(done: int, total: int) -> str:
@@ -21,7 +21,7 @@ def _bar(done: int, total: int) -> str:
 
 @contextmanager
 def build_progress() -> Iterator[Callable[[str, int, int], None] | None]:
-    """Gives ``progress(what, done, total)``, or None; the line is gone at the end."""
+    """Yields ``progress(what, done, total)``, or None; the line is erased at the end."""
     stream = sys.stderr
     if settings().json or not stream.isatty():
         yield None

@@ -1,4 +1,4 @@
-"""What ``build``, ``show`` and ``why`` are to compile: a model of the command line, or that of ``dslc.yaml``."""
+"""Finds the model that ``build``, ``show`` and ``why`` compile: from the command line or from ``dslc.yaml``."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """``build``: the options as ``dslc.yaml`` writes them. ``root``: the folder above ``build/``. ``config``: what
-    named the model, if it was not the command line."""
+    """``build``: the options as ``dslc.yaml`` writes them. ``root``: the folder that contains ``build/``. ``config``:
+    the configuration that named the model; None if the command line did."""
 
     checked: Checked
     build: Mapping[str, Any]
@@ -55,8 +55,8 @@ def requested(
 
 
 def chosen_entry(request: Request, entry: str | None, options: Options) -> tuple[str, Mapping[str, int]]:
-    """The entry to look at, ``train_step`` or else ``predict`` where none is named, and its largest sizes. BuildError
-    E0508 for an entry that the model lacks."""
+    """The entry to inspect and its largest sizes; without a name, ``train_step`` or else ``predict``. BuildError E0508
+    for an entry that the model lacks."""
     from dslc.cli.origins import placed
     from dslc.compiler.options import entry_sizes
 

@@ -1,7 +1,7 @@
-"""Room in the address space for libraries of C code, which end the process where they find none, or read nowhere.
+"""Checks the free address space before a C library is loaded that would end the process or crash without it.
 
-OpenBLAS calls exit, LLVM aborts, and the initialisation of either may crash. So where `ulimit -v` bounds the process,
-what they take is compared with what is left before they are loaded.
+OpenBLAS calls exit, LLVM aborts, and the initialisation of either may crash. So if `ulimit -v` limits the process,
+their needs are compared with the remaining address space before they are loaded.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Final
 from dslc.base.errors import OutOfMemory
 
 _MIB: Final = 1 << 20
-#: By the package that loads them, bytes of address space: numpy 2.4 with OpenBLAS took 81 MiB, llvmlite 0.50 with LLVM
-#: and numba 180 MiB (x86-64, 2026-11); a third more or so, for their first work.
+#: Address space in bytes by package: numpy 2.4 with OpenBLAS took 81 MiB, llvmlite 0.50 with LLVM and numba 180 MiB
+#: (x86-64, 2026-11). About a third is added for their first work.
 _NEEDS: Final = {"numpy": 120 * _MIB, "llvmlite": 240 * _MIB}
-#: For Python's own modules and ours: with less, the interpreter itself fails now and then, without an exception.
+#: For Python's own modules and ours: with less, the interpreter itself sometimes fails without an exception.
 LEAST: Final = 24 * _MIB
 _STATM: Final = Path("/proc/self/statm")
 
 
 class Room(MetaPathFinder):
-    """Finds no module; refuses those that do not fit, with OutOfMemory R401."""
+    """An import hook that finds no module, but raises OutOfMemory R401 for a package that does not fit."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
         if name in _NEEDS:
@@ -34,7 +34,7 @@ class Room(MetaPathFinder):
 
 
 def require(need: int, what: str) -> None:
-    """Raise OutOfMemory R401 unless the process may take so many more bytes of address space."""
+    """Raise OutOfMemory R401 unless the process may allocate ``need`` more bytes of address space."""
     left = bytes_left()
     if left is not None and left < need:
         raise OutOfMemory(
@@ -45,7 +45,7 @@ def require(need: int, what: str) -> None:
 
 
 def watch() -> None:
-    """From now on each import is looked at, where a limit is set. Raises OutOfMemory R401 where it is too low."""
+    """Checks every later import if a limit is set. Raises OutOfMemory R401 if the limit is already too low."""
     if bytes_left() is not None:
         require(LEAST, "dslc")
         if not any(isinstance(finder, Room) for finder in sys.meta_path):
@@ -53,13 +53,13 @@ def watch() -> None:
 
 
 def bytes_left() -> int | None:
-    """Bytes of address space that the process may still take; None without a limit."""
+    """Bytes of address space that the process may still allocate; None without a limit."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)
     return None if limit == resource.RLIM_INFINITY else limit - _taken()
 
 
 def _taken() -> int:
-    """Bytes of address space that the process has; 0 where the system does not say."""
+    """Bytes of address space that the process uses; 0 if the system does not report it."""
     try:
         return int(_STATM.read_text("ascii").split()[0]) * resource.getpagesize()
     except OSError:

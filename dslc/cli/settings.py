@@ -1,4 +1,4 @@
-"""The configuration of a run: ``dslc.yaml``, the flags of the command line, the environment."""
+"""The configuration of a run, from ``dslc.yaml``, the flags of the command line and the environment."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def config_options(f: F) -> F:
-    """The flags that change a configuration; ``read_config`` takes them as keyword arguments."""
+    """Adds the flags that change a configuration; ``read_config`` takes them as keyword arguments."""
     return _with(f, training=True)
 
 
 def eval_options(f: F) -> F:
-    """The same without those that only training reads."""
+    """``config_options`` without the flags that only training reads."""
     return _with(f, training=False)
 
 
@@ -69,7 +69,7 @@ def read_config(
     fields: tuple[str, ...] = (),
     start: Mapping[str, object] | None = None,
 ) -> Config:
-    """The configuration with the flags on top; ``start`` are fields of that section.
+    """The configuration with the flags applied; ``start`` are fields of that section.
 
     Raises DataError R101 or R104, or a usage error.
     """
@@ -94,7 +94,7 @@ def read_config(
 
 
 def default_config(instead: str, **flags: Any) -> Config:
-    """``read_config`` of ./dslc.yaml for a command that has no --config: ``instead`` is what it can be given."""
+    """``read_config`` of ./dslc.yaml for a command without --config: ``instead`` names the argument to give instead."""
     from dslc.runtime.train.config import DEFAULT_FILE
 
     try:
@@ -126,10 +126,10 @@ def _fields(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def merged_sizes(from_file: object, from_flags: Mapping[str, Mapping[str, list[int]]]) -> dict[str, Any]:
-    """``build: {sizes: ...}`` with the flags on top.
+    """``build: {sizes: ...}`` with the flags applied.
 
-    A flag without an entry is the size to train with, and those of eval and predict follow from it as if the file said
-    nothing about them; several values without an entry go to eval and predict.
+    A flag without an entry sets the training size; the sizes of eval and predict are then derived from it as if the
+    file did not set them. Several values without an entry apply to eval and predict.
     """
     if from_file is not None and not isinstance(from_file, Mapping):
         raise DataError(

@@ -1,6 +1,6 @@
-"""What a command stands in: its standard streams, working folder, limits. Their faults become errors with a code here.
+"""The environment of a command: standard streams, working folder, limits. Turns their faults into errors with a code.
 
-Nothing but Python's own modules is imported, so that this works where nothing else can be loaded.
+Imports only Python's own modules, so that it works when nothing else can be loaded.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from dslc.base.errors import DslcError, EnvironmentFault, OutOfMemory, ResourceE
 from dslc.cli.room import LEAST, bytes_left
 
 _NOT_WRITTEN: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
-#: The dynamic linker's words where a library does not fit into memory: it gives no number.
+#: Messages of the dynamic linker for a library that does not fit into memory: it gives no error number.
 _NO_ROOM: Final = ("failed to map segment", "cannot allocate memory", "cannot create shared object descriptor")
 _LIMITS: Final = "free memory, raise the limits of the process (`ulimit -a`), or use a smaller --size"
 
 
 def prepare_streams() -> None:
-    """Opens those of the descriptors 0, 1 and 2 that are closed, so that no other file gets their number, and lets
-    stdout print any text.
+    """Opens each closed descriptor among 0, 1 and 2, so that no other file gets its number, and lets stdout print any
+    text.
 
-    Reading from a closed stdin and writing to a closed stdout still fail; what goes to a closed stderr is dropped.
+    Reading from a closed stdin and writing to a closed stdout still fail; output to a closed stderr is dropped.
     """
     for number, name, mode, flags in (
         (0, "stdin", "r", os.O_WRONLY),
@@ -42,7 +42,7 @@ def prepare_streams() -> None:
                 os.close(opened)
             os.set_inheritable(number, True)
         if getattr(sys, name) is None:
-            # It lives as long as the process.
+            # It stays open as long as the process lives.
             setattr(sys, name, open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False))  # noqa: SIM115
     if type(sys.stdout) is TextIOWrapper and sys.stdout.fileno() == 1 and _output() is None:
         old = sys.stdout
@@ -50,7 +50,7 @@ def prepare_streams() -> None:
         sys.stdout = TextIOWrapper(
             BufferedWriter(_Output(1, "w", closefd=False)),
             encoding=old.encoding,
-            errors="backslashreplace",  # the name of a file need not be text
+            errors="backslashreplace",  # a file name need not be valid text
             line_buffering=old.line_buffering,
             write_through=old.write_through,
         )
@@ -62,7 +62,7 @@ def _output() -> _Output | None:
 
 
 class _Output(FileIO):
-    """stdout. ``lost``: why something that was printed could not be written."""
+    """stdout. ``lost``: the error of a failed write."""
 
     lost: OSError | None = None
 
@@ -75,7 +75,7 @@ class _Output(FileIO):
 
 
 def silence() -> None:
-    """What is still buffered, and what comes, goes nowhere: else the interpreter's last flush fails a second time."""
+    """Discards buffered and later output; else the interpreter's last flush would fail a second time."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
@@ -87,9 +87,9 @@ def silence() -> None:
 
 
 def fault(error: BaseException) -> DslcError | None:
-    """The coded error for what the system refused; None where the exception says nothing of the kind.
+    """The coded error for a refusal by the system; None if the exception does not stem from one.
 
-    R401 where memory is the cause, R402 where a file or the output cannot be written, R209 for all else.
+    R401 if memory is the cause, R402 if a file or the output cannot be written, R209 for all else.
     """
     chain = list(_chain(error))
     if any(_is_of_memory(link) for link in chain):
@@ -106,7 +106,7 @@ def fault(error: BaseException) -> DslcError | None:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception, then what caused it, and so on."""
+    """The exception, then its cause, and so on."""
     link: BaseException | None = error
     seen: set[int] = set()
     while link is not None and id(link) not in seen:
@@ -118,7 +118,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _is_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
-    if isinstance(error, SystemError):  # what the interpreter says where it had no room for an exception
+    if isinstance(error, SystemError):  # raised by the interpreter if it has no memory for an exception
         left = bytes_left()
         return left is not None and left < LEAST
     return isinstance(error, ImportError | OSError) and any(words in str(error).lower() for words in _NO_ROOM)

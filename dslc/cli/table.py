@@ -1,6 +1,7 @@
 """The commands: name, section of ``dslc --help``, one line of help. The modules are in ``dslc.cli.commands``.
 
-The lines stand here so that ``dslc --help`` imports no command; a test holds them equal to the commands' own help.
+The help lines are repeated here so that ``dslc --help`` imports no command; a test compares them with the commands'
+own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Entry:
-    """``module`` is below dslc.cli.commands and defines ``command``."""
+    """``module`` is in dslc.cli.commands and defines ``command``."""
 
     section: str
     module: str

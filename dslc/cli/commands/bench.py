@@ -49,9 +49,9 @@ def command(
 ) -> int:
     """Time a model's steps, and each of its kernels against the roof.
 
-    Weights and inputs are random. FILE is compiled first, and published nowhere; of an ARTIFACT, --size chooses among
-    what was built. Kernels are timed one by one: their sum is not the step's time where it has gaps, or where kernels
-    run side by side. A gate for a change: `dslc bench net.nn --json > base.json`, then
+    Weights and inputs are random. FILE is compiled first, and not published; for an ARTIFACT, --size selects one of the
+    built sizes. Kernels are timed one by one: their sum differs from the step's time if the step has gaps or runs
+    kernels concurrently. To gate a change: `dslc bench net.nn --json > base.json`, then
     `dslc bench net.nn --against base.json`.
     """
     from dslc.cli.bench import census, comparison, line_rows, node_rows, read_earlier
@@ -100,7 +100,7 @@ def _opened(
     size: tuple[str, ...],
     trust: bool,
 ) -> Session:
-    """The artifact that is named, or the one that the file compiles to."""
+    """A session of the named artifact, or of the one that the file compiles to."""
     from dslc.cli.artifacts import artifact_to_run, session_of
     from dslc.face import reference_meanings
 
@@ -128,8 +128,8 @@ def _opened(
 
 
 def _target_of(device: str) -> str:
-    """The target to build for where none is named; of ``auto`` that of a GPU, if there is one that can be used. What is
-    wrong with a device that is named is told when it is opened."""
+    """The target to build for if none is named; for ``auto``, that of a usable GPU, else ``cpu``. Faults of a device
+    that the user named are reported when it is opened."""
     from dslc.runtime.opening import check_options
 
     check_options(device=device)
@@ -151,7 +151,7 @@ def _target_of(device: str) -> str:
 
 
 def _single(wanted: dict[str, dict[str, list[int]]], entry: str) -> dict[str, int]:
-    """The one size of each dim that was asked for."""
+    """The one requested size of each dim."""
     return {dim: values[-1] for dim, values in wanted.get(entry, {}).items()}
 
 

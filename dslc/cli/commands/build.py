@@ -75,8 +75,8 @@ def command(
 ) -> None:
     """Compile a model into an artifact that Python can import.
 
-    Without FILE, the model, arguments and options of ./dslc.yaml; with it, those of the command line alone. Beside the
-    artifact lies report.html: what each source line takes in memory and in modelled time, and what each pass did.
+    Without FILE, the model, arguments and options come from ./dslc.yaml; with FILE, from the command line alone. Next
+    to the artifact, report.html shows the memory and modelled time of each source line, and the effect of each pass.
     """
     from dslc.cli.compile import options_of, publish
     from dslc.cli.origins import placed
@@ -93,7 +93,7 @@ def command(
     chosen = {option: value for option, value in flags.items() if value is not None}
     options = options_of({**request.build, **chosen}, name)
     folder = Path(out) if out is not None else request.root / "build"
-    anew = report is not None  # the seconds of passes that ran
+    anew = report is not None  # the report shows the times of passes that ran
     with placed(request.config), build_progress() as progress:
         path, made = publish(
             request.checked, options, folder, root=request.root if out is None else None, force=force, anew=anew,
@@ -134,8 +134,8 @@ def _text(path: Path, made: Finished) -> str:
 
 
 def _how_it_runs(made: Finished) -> list[str]:
-    """How many nodes have kernels, the ops that are left to numpy and so slower than they could be, and what was
-    compiled."""
+    """How many nodes have kernels, which ops run through numpy and are therefore slower, and the number of compiled
+    kernels."""
     nodes = made.facts["nodes"]
     if not nodes["kernels"]:
         return []
@@ -148,7 +148,7 @@ def _how_it_runs(made: Finished) -> list[str]:
 
 
 def _mirrored(programs: list[dict[str, Any]]) -> list[str]:
-    """What is computed again in the backward pass, and what that is worth."""
+    """What is recomputed in the backward pass, the memory that it saves, and its cost in time."""
     return [
         f"{program['entry']}: {said['nodes']:,} nodes compute again what would take "
         f"{size_text(said['bytes_before'] - said['bytes_after'])}, for "
@@ -159,7 +159,7 @@ def _mirrored(programs: list[dict[str, Any]]) -> list[str]:
 
 
 def _contractions(counted: dict[str, dict[str, int]]) -> list[str]:
-    """Where products and convolutions run when libraries were asked for; nothing otherwise."""
+    """Where contractions and convolutions run if libraries were requested; else empty."""
     calls, rest = counted["libraries"], counted["own"]
     if not calls and not rest:
         return []
@@ -176,7 +176,7 @@ def _report(path: Path) -> Path:
 
 
 def _data(path: Path, made: Finished) -> dict[str, Any]:
-    """``whole_from_cache``: no pass ran; the passes' seconds are then of the build that was kept."""
+    """``whole_from_cache``: no pass ran; the seconds of the passes are those of the cached build."""
     total = made.facts["kernels"]
     return {
         "path": str(path),

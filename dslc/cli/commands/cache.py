@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def command(action: str) -> None:
     """Show or clear the cache of compiled kernels and builds.
 
-    `list` names every entry, the one that goes first at the top; `clear` removes them all, which is always safe. The
-    folder is $DSLC_CACHE_DIR, else $XDG_CACHE_HOME/dslc, else ~/.cache/dslc; DSLC_CACHE_DIR=off builds without it.
-    DSLC_CACHE_MIB limits its size.
+    `list` prints every entry, the first one to be evicted at the top; `clear` removes all entries, which is always
+    safe. The folder is $DSLC_CACHE_DIR, else $XDG_CACHE_HOME/dslc, else ~/.cache/dslc; DSLC_CACHE_DIR=off builds
+    without a cache. DSLC_CACHE_MIB limits its size.
     """
     from dslc.base.cache import Cache
 

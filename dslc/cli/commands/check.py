@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def command(models: tuple[str, ...], defines: tuple[str, ...]) -> int:
     """Check models: names, types, shapes, train sections.
 
-    Checks all models of each FILE, or the one named. Without FILE, the model of ./dslc.yaml with its arguments.
+    Checks all models of each FILE, or the named one. Without FILE, checks the model of ./dslc.yaml with its arguments.
     """
     from dslc.compiler.check.model import check_all
 

@@ -16,7 +16,7 @@ from dslc.cli.settings import config_options, read_config
 def command(**flags: Any) -> None:
     """Print each value of the configuration and its origin.
 
-    Flags win over DSLC_* variables, which win over the file, which wins over the defaults.
+    Flags override DSLC_* variables, which override the file, which overrides the defaults.
     """
     config = read_config(**flags)
     entries = [{"name": e.name, "value": e.value, "origin": e.origin} for e in config.entries]

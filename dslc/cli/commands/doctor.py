@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def command(target: str | None, providers: str | None, device: str | None) -> int:
     """Show what is installed here, and what dslc can do with it.
 
-    What does not work is named with the line that mends it. Exit code 4 when the CPU, or what was demanded, does not:
-    `dslc doctor --target sm_90 --providers vendor --device gpu`.
+    Each failure is listed with the line that fixes it. The exit code is 4 if the CPU, or a requested feature, does not
+    work: `dslc doctor --target sm_90 --providers vendor --device gpu`.
     """
     from dslc.cli.machine import examine
     from dslc.cli.probes import ask

@@ -52,7 +52,7 @@ def command(paths: tuple[str, ...], check: bool, diff: bool) -> int:
 
 
 def _files(path: str) -> list[str]:
-    """The file, or the .nn files below a folder in order of their names; links are not followed."""
+    """The file itself, or the .nn files below a folder in order of their names; links are not followed."""
     if path == STDIN or not os.path.isdir(path):
         return [path]
     found: list[str] = []
@@ -64,13 +64,13 @@ def _files(path: str) -> list[str]:
 
 
 def _formatted(file: str) -> tuple[str, str]:
-    """The text as it is and as it should be."""
+    """The current text and the formatted text."""
     from dslc.dsl.format import format_file
     from dslc.dsl.limits import MAX_SOURCE_BYTES
     from dslc.dsl.load import decode, read_source
 
     if file == STDIN:
-        # One byte more than the limit is enough to be refused for it.
+        # One byte over the limit is enough to be rejected.
         source = decode("<stdin>", sys.stdin.buffer.read(MAX_SOURCE_BYTES + 1))
     else:
         source = read_source(file)
@@ -88,7 +88,7 @@ def _difference(file: str, before: str, after: str) -> str:
 
 
 def _write(file: str, before: str, after: str) -> None:
-    """The new text in the file's place, with its permissions; a link stays a link. stdin goes to stdout."""
+    """Writes the new text to the file and keeps its permissions; a link stays a link. stdin goes to stdout."""
     if file == STDIN:
         if not settings().json:
             sys.stdout.write(after)

@@ -25,8 +25,8 @@ from dslc.cli.output import emit, size_text, table
 def command(artifact: str | None, weights: bool) -> None:
     """Show what an artifact holds.
 
-    ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml, as it lies there. Safe on files of unknown
-    origin.
+    ARTIFACT is a .dslc file or its folder; without it, the artifact of ./dslc.yaml as it is on disk. Safe for files of
+    unknown origin.
     """
     from dslc.runtime.opening import session_needs
 

@@ -39,11 +39,11 @@ def command(
 ) -> None:
     """Show planned memory; of a model, foresee it by size.
 
-    ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml, as it lies there: what each entry takes,
-    and a session that trains, evaluates, predicts, or does all of it. Of a FILE, the plan is made for each size of
-    --size, as B=64,128,256, as it is and with values computed again in the backward pass: what a step and the session
-    of `dslc train` would take, and the step's time by a model of the machine. Nothing else is compiled, and no GPU is
-    needed.
+    ARTIFACT is a .dslc file or its folder; without it, the artifact of ./dslc.yaml as it is on disk. Shows the memory
+    of each entry, and of a session that trains, evaluates, predicts, or does all three. For a FILE, a plan is made for
+    each size of --size, e.g. B=64,128,256, once as it is and once with values recomputed in the backward pass. Shows
+    the memory of a step and of the session of `dslc train`, and the step's modelled time. Nothing else is compiled, and
+    no GPU is needed.
     """
     building = {"target": target, "precision": precision, "providers": providers}
     if names_source(artifact):
@@ -62,7 +62,7 @@ def _foreseen(
     from dslc.compiler.check.model import check_file
 
     wanted = sizes(size)
-    if any(wanted):  # an entry's name
+    if any(wanted):  # a size for one named entry
         raise click.BadParameter("a size of the step, as B=64,128", param_hint="--size")
     checked, options, limit = check_file(model, args=pairs(defines, "-D")), options_of(building), budget_bytes(budget)
     found, most = [], None

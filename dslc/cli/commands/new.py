@@ -31,7 +31,7 @@ FILES: Final = {
 def command(path: str) -> None:
     """Make a project that trains at once.
 
-    NAME is the new folder, and the name of the model's file and module; `.` is the one you are in, where it is empty.
+    NAME is the new folder, and the name of the model's file and module; `.` is the current folder, which must be empty.
     """
     folder = Path(path)
     name = folder.resolve().name
@@ -57,7 +57,7 @@ def _check_name(name: str) -> None:
 
 
 def _write(folder: Path, name: str) -> list[str]:
-    """Write the files into a new or empty folder; nothing stays behind when that fails."""
+    """Writes the files into a new or empty folder; removes all of them if that fails."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ResourceError("R403", "the place is taken", place=str(folder), help="take another name, or remove it")
     from dslc.base.publish import publish_bytes

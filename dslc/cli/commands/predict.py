@@ -68,7 +68,7 @@ def _require_shape(tensor: Tensor, dims: Sequence[Dim], shape: tuple[int, ...]) 
 
 
 def _sources(texts: tuple[str, ...], names: list[str]) -> dict[str, Any]:
-    """The array of each input. Raises InputError R105 for a name that is not one, DataError R101 for a file's form."""
+    """The array of each input. Raises InputError R105 for an unknown name, DataError R101 for a malformed file."""
     from dslc.runtime.data.source import Source
 
     found: dict[str, Any] = {}

@@ -74,7 +74,7 @@ def command(
 
 
 def _compile(request: Request, entry: str | None, options: Options, after: str | None) -> Program:
-    """The Program of an entry up to a pass; before all of them for None."""
+    """The Program of an entry after the given pass; before all passes for None."""
     from dslc.cli.requests import chosen_entry
     from dslc.compiler.options import precision_of
     from dslc.compiler.pipeline import compile_entry, cut

@@ -45,9 +45,9 @@ def command(
 ) -> int:
     """Train the model of ./dslc.yaml, building it where stale.
 
-    Ctrl-C finishes the step, saves a checkpoint and exits with 130; `dslc train --resume` goes on. The weights are
-    published as build/NAME/NAME.safetensors; those of the run before become NAME.previous.safetensors. With --weights
-    of another model, --map and --partial take what fits.
+    Ctrl-C finishes the step, saves a checkpoint and exits with 130; `dslc train --resume` continues. The weights are
+    published as build/NAME/NAME.safetensors; those of the previous run become NAME.previous.safetensors. For --weights
+    of another model, --map and --partial select the tensors that fit.
     """
     from dslc.cli.compile import artifact_of
     from dslc.runtime.train import diagnose
@@ -64,7 +64,7 @@ def command(
     artifact = artifact_of(config, trust=trust)
     assert artifact.path is not None
     with session_of(artifact, device=device, weights="init", seed=config.train.seed, use="train") as session:
-        # With --json, stdout holds the result alone.
+        # With --json, stdout holds only the result.
         console = sys.stderr if settings().json else sys.stdout
         if overfit:
             return _report_overfit(overfit_one_batch(config, session, steps or 200, console))
@@ -76,7 +76,7 @@ def command(
 
 
 def name_map(texts: tuple[str, ...]) -> dict[str, str] | None:
-    """``OLD=NEW`` texts as a mapping; None without any. A usage error for another form, or a name given twice."""
+    """``OLD=NEW`` texts as a mapping; None if there are none. A usage error for a malformed text or a repeated name."""
     found: dict[str, str] = {}
     for text in texts:
         old, equals, new = text.partition("=")
@@ -95,7 +95,7 @@ def _check_flags(*, overfit: bool, find_nan: bool, resume: bool, steps: int | No
 
 
 def _report_overfit(found: Overfit) -> int:
-    """Exit code 1, a difference, when the batch was not learned."""
+    """Exit code 1 (a difference) if the batch was not learned."""
     said = f"loss {found.first:.4g} -> {found.last:.4g} in {found.steps} steps on one batch"
     verdict = (
         "the model can learn it"

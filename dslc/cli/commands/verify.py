@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 def command(artifact: str, digest: str | None, rebuild: str | None) -> int:
     """Verify an artifact's digests, structure and plans.
 
-    Safe on files of unknown origin. Exit code 5 for a damaged artifact, 1 when --rebuild gives other bytes.
+    Safe for files of unknown origin. The exit code is 5 for a damaged artifact, 1 if --rebuild gives other bytes.
     """
     from dslc.runtime.artifact import read_artifact
 
@@ -57,11 +57,11 @@ def command(artifact: str, digest: str | None, rebuild: str | None) -> int:
 
 
 def options_again(recorded: Mapping[str, Any], name: str) -> Options:
-    """The options that an artifact of this name was built with."""
+    """The options with which an artifact of this name was built."""
     from dslc.cli.compile import options_of
 
     compute, params = recorded["precision"]["compute"], recorded["precision"]["params"]
-    by_option = "f32" if compute in ("bf16", "f16", "tf32") else compute  # other pairs the source says itself
+    by_option = "f32" if compute in ("bf16", "f16", "tf32") else compute  # the source specifies other pairs itself
     return options_of(
         {
             "target": recorded["target"],
@@ -79,7 +79,7 @@ def options_again(recorded: Mapping[str, Any], name: str) -> Options:
 
 
 def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
-    """What differs between the artifact and a build of ``source`` with its options; empty when the bytes are equal."""
+    """The differences between the artifact and a build of ``source`` with its options; empty if the bytes are equal."""
     from dslc.compiler.check.model import check_file, split_model
     from dslc.compiler.pipeline import build
     from dslc.runtime.artifact import Artifact
@@ -97,7 +97,7 @@ def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """The fields of the header that differ; of a table the rows, so that of ten versions one is named."""
+    """The header fields that differ; for a table its rows, so that one differing version of ten is named."""
     found = []
     for key in sorted({*old, *new} - {"blobs", "interface_sha256"}):
         before, now = old.get(key), new.get(key)
@@ -111,7 +111,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _other_blobs(artifact: Artifact, new: Mapping[str, Any]) -> list[str]:
-    """The blobs that differ; of a kernel's, which lines of the source it is for."""
+    """The blobs that differ; for a kernel also the source lines that use it."""
     from dslc.runtime.instructions import Kernel
 
     before, now = ({b["name"]: b for b in header["blobs"]} for header in (artifact.header, new))

@@ -20,9 +20,9 @@ from dslc.cli.output import emit
 def command(artifact: str | None, device: str, trust: bool) -> None:
     """Have cuBLASLt and cuDNN choose for this GPU, and keep it.
 
-    For artifacts of --providers vendor: what the libraries choose for each size is kept in the private cache, for this
-    artifact, GPU, driver and version of the libraries, and later loads take it from there: `dslc warm build/resnet50`.
-    Another GPU or version chooses anew. ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml.
+    For artifacts of --providers vendor: stores the libraries' choices for each size in the private cache, by artifact,
+    GPU, driver and library versions. Later loads take them from there: `dslc warm build/resnet50`. Another GPU or
+    version chooses again. ARTIFACT is a .dslc file or its folder; without it, that of ./dslc.yaml.
     """
     found = artifact_to_run(artifact, trust=trust)
     begun = time.monotonic()

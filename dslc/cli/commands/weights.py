@@ -32,7 +32,7 @@ _FILES = {"list": 1, "diff": 2, "convert": 2}
 def command(action: str, files: tuple[str, ...], renames: tuple[str, ...], dtype: str | None, tolerance: float) -> int:
     """List, compare or convert files of weights.
 
-    Files are safetensors: published weights, checkpoints, or those of another framework. `diff A B` exits with 1 when
+    Files are safetensors: published weights, checkpoints, or those of another framework. `diff A B` exits with 1 if
     they differ; `convert IN OUT` writes OUT with a SHA-256 of each tensor.
     """
     if len(files) != _FILES[action]:

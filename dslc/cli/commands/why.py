@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dslc.compiler.report.history import Change, Ending, History
 
 _FLOATS: Final = re.compile(r"\b(?:f16|bf16|f32|f64)(?=\[)")
-_SHOWN: Final = 16  # of alike lines; --json has all
+_SHOWN: Final = 16  # identical lines of each kind; --json has all
 
 
 @click.command(cls=Command)
@@ -43,9 +43,9 @@ def command(
 ) -> None:
     """Tell what became of a node or a line: passes, memory, kernels.
 
-    NODE is a name of the model, as `c1` or `stage.1` with all below it; FILE:LINE is a line, as `lenet.nn:7`. Without
-    FILE, the model of ./dslc.yaml. Shown are the nodes after each pass that changed them, what passes did not do and
-    why, and of the finished program each node's step, bytes, kernel and modelled time.
+    NODE is a name in the model, e.g. `c1`, or `stage.1` with everything below it; FILE:LINE is a line, e.g.
+    `lenet.nn:7`. Without FILE, the model of ./dslc.yaml is used. Shows the nodes after each pass that changed them,
+    what passes did not do and why, and each node's step, bytes, kernel and modelled time in the finished program.
     """
     from dslc.cli.compile import options_of
     from dslc.cli.requests import chosen_entry, requested
@@ -99,12 +99,12 @@ def _change(change: Change) -> Iterable[str]:
 
 
 def _without_dtype(text: str) -> str:
-    """A node whose float types are told by their shapes alone: the same node before and after a change of precision."""
+    """A node's text without its float types, so that a node is recognised before and after a change of precision."""
     return _FLOATS.sub("", text)
 
 
 def _alike(texts: Iterable[str], before: str) -> Iterable[str]:
-    """Each text once, with how often it is there."""
+    """Each distinct text once, with the number of its occurrences."""
     counted = Counter(texts)
     for text, count in list(counted.items())[:_SHOWN]:
         yield one_line(f"{before}{text}") + (f"  ({count} times)" if count > 1 else "")
