@@ -19,7 +19,7 @@ from dslc.runtime.cuda import graph as graphs
 from dslc.runtime.cuda.arguments import Arguments
 from dslc.runtime.load import load
 
-KERNELS = Path("compiler/codegen/cuda/kernels")
+KERNELS = Path(__file__).parents[2] / "compiler/codegen/cuda/kernels"
 
 
 def touches(ptx: str) -> list[str]:
