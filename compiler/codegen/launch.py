@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from dslc.compiler.ir.described import canonical
 from dslc.compiler.ir.graph import Value
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Shared(ABC):
     @property
     @abstractmethod
     def code(self) -> Any:
-        """The description of the code; its ``repr`` is complete."""
+        """The description of the code; its ``canonical`` text is complete."""
 
     @property
     @abstractmethod
@@ -47,7 +48,7 @@ class Shared(ABC):
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel and its arguments. The ``repr`` of ``spec`` is complete: equal text, equal code.
+    """A kernel and its arguments. The ``canonical`` text of ``spec`` is complete: equal text, equal code.
 
     ``reads`` and ``writes`` are in the order of the kernel's arguments, reads first. ``first``: a launch with the same
     ``spec`` whose code is reused.
@@ -87,4 +88,4 @@ class Launch:
         """``k_`` and a digest of the code's description."""
         if self.first is not None:
             return self.first.symbol
-        return "k_" + hashlib.sha256(repr(self.code).encode()).hexdigest()[:24]
+        return "k_" + hashlib.sha256(canonical(self.code).encode()).hexdigest()[:24]

@@ -10,6 +10,7 @@ from typing import Final, Literal
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.pointwise import copy
 from dslc.compiler.codegen.region import Access, RegionBuilder, dense
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType
@@ -18,6 +19,7 @@ from dslc.compiler.ops.quantile import STEPS, normal_probability
 from dslc.compiler.ops.stochastic import ALL, kept_share
 
 
+@described("Draw", "kind dtype elements key stepped row_elements low high")
 @dataclass(frozen=True, slots=True)
 class Draw:
     """A draw. ``uniform``: low + (high - low) * u; ``normal``: low + high * z, in f32; ``dropout``: x * high if its 16

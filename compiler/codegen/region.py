@@ -27,12 +27,14 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import Literal, TypeAlias
 
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.scalar import Expr, argument, as_expr
 from dslc.compiler.ir.types import DType
 
 Combine: TypeAlias = Literal["sum", "prod", "max", "min"]
 
 
+@described("Unravelled", "strides sizes steps offset")
 @dataclass(frozen=True, slots=True)
 class Unravelled:
     """Several axes of an argument that are one axis of the region. ``offset`` plus index times stride over outer, then
@@ -45,6 +47,7 @@ class Unravelled:
     offset: int = 0
 
 
+@described("Access", "dtype strides offset repeat bits unravelled")
 @dataclass(frozen=True, slots=True)
 class Access:
     """The address of an argument's element: ``offset`` plus index times stride over outer, then inner axes, in
@@ -69,6 +72,7 @@ class Access:
         return any(self.strides[first:end]) or any(any(u.strides[first:end]) for u in self.unravelled)
 
 
+@described("Let", "expr dtype")
 @dataclass(frozen=True, slots=True)
 class Let:
     """The next value: ``expr``, whose arguments are indices of earlier values, rounded to ``dtype``."""
@@ -77,6 +81,7 @@ class Let:
     dtype: DType
 
 
+@described("Fetch", "input index mask")
 @dataclass(frozen=True, slots=True)
 class Fetch:
     """The next value (gather): the element of input ``input`` that is ``index`` elements (a value of i32 or i64) after
@@ -87,6 +92,7 @@ class Fetch:
     mask: int | None = None
 
 
+@described("Scan", "combine value exclusive")
 @dataclass(frozen=True, slots=True)
 class Scan:
     """The next value: ``value`` of this element and all before it in the row combined, or only of those before it if
@@ -97,6 +103,7 @@ class Scan:
     exclusive: bool = False
 
 
+@described("Bits", "key row_elements seed step row place")
 @dataclass(frozen=True, slots=True)
 class Bits:
     """The next value: 16 random bits of the element, as i32, by Philox (``ops/philox.py``). ``seed``, ``step`` and
@@ -111,6 +118,7 @@ class Bits:
     place: Access
 
 
+@described("Reduce", "combine value")
 @dataclass(frozen=True, slots=True)
 class Reduce:
     """The next value, of the row: ``value`` of all elements combined. max and min give nan if an element is nan."""
@@ -119,6 +127,7 @@ class Reduce:
     value: int
 
 
+@described("Store", "output value")
 @dataclass(frozen=True, slots=True)
 class Store:
     """Writes ``value`` to output ``output``, of the same dtype."""
@@ -127,6 +136,7 @@ class Store:
     value: int
 
 
+@described("Raise", "output value")
 @dataclass(frozen=True, slots=True)
 class Raise:
     """Sets output ``output``, one b1 that an earlier launch has cleared, if ``value`` is true for any element."""
@@ -135,6 +145,7 @@ class Raise:
     value: int
 
 
+@described("Stage", "element lets reduces stores raises")
 @dataclass(frozen=True, slots=True)
 class Stage:
     """``element``: runs over the inner axes; otherwise once per row, without reductions."""
@@ -152,6 +163,7 @@ class Stage:
         return tuple(let for let in self.lets if not isinstance(let, Bits))
 
 
+@described("Region", "outer inner inputs outputs stages indices whole")
 @dataclass(frozen=True, slots=True)
 class Region:
     """Sizes of the axes, accesses of the arguments (over outer + inner axes), the stages, and the axes (of outer +

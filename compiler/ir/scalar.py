@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from dslc.compiler.ir.described import described
+
 # name -> number of arguments; comparisons and logic give a boolean
 FUNCTIONS: Final[dict[str, int]] = {
     "add": 2, "sub": 2, "mul": 2, "div": 2, "min": 2, "max": 2, "pow": 2, "floordiv": 2, "mod": 2,
@@ -21,6 +23,7 @@ FUNCTIONS: Final[dict[str, int]] = {
 Operand: TypeAlias = "Expr | float | int | bool"
 
 
+@described("Expr", "function args index value")
 @dataclass(frozen=True, slots=True)
 class Expr:
     """``function`` of FUNCTIONS applied to ``args``; or ``arg`` with its ``index``; or ``const`` with ``value``.

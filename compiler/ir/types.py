@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.sizes import Size, bind, product
 
 
+@described("DType", "FLOAT F64 F32 F16 BF16 I64 I32 I16 I8 U8 B1")
 class DType(enum.Enum):
     """Storage dtypes by their name in the language. ``FLOAT`` is the checker's: the precision pass replaces it."""
 

@@ -23,6 +23,7 @@ import dslc
 from dslc.base.ended import Mourner
 from dslc.base.errors import BuildError, ResourceError
 from dslc.base.owner import stopped
+from dslc.compiler.ir.described import canonical
 from dslc.compiler.toolchain.jobs import Job, run_job, sources_digest
 from dslc.compiler.toolchain.specs import encode
 
@@ -188,7 +189,7 @@ class _Worker:
         self.job, self.idle = job, False
         self._since = time.monotonic()
         data = {"kind": job.kind, "symbol": job.symbol, "spec": encode(job.spec), "options": job.options}
-        self._send(json.dumps({**data, "text": repr(job.spec)}))
+        self._send(json.dumps({**data, "text": canonical(job.spec)}))
 
     def silent(self) -> bool:
         """Whether nothing is to be expected of it: it was stopped, or works for too long."""

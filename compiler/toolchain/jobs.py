@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from dslc.base.cache_entry import Field
+from dslc.compiler.ir.described import canonical
 from dslc.compiler.toolchain.sources import digest_of
 from dslc.compiler.toolchain.versions import toolchain
 
@@ -29,7 +30,7 @@ _FOLDERS: Final = ("codegen", "ir", "ops", "toolchain")
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One kernel to compile. ``spec`` is data whose ``repr`` says all; ``options`` go to the compiler."""
+    """One kernel to compile. ``spec`` is data whose ``canonical`` text says all; ``options`` go to the compiler."""
 
     kind: str
     symbol: str
@@ -46,7 +47,7 @@ class Job:
         """All that decides the code, for the cache."""
         targets = self.options if self.kind == "cuda_kernel" else ("cpu",)
         versions = (f"{name} {version}" for name, version in sorted(toolchain(targets).items()))
-        return (sources_digest(), *versions, str(len(self.options)), *self.options, self.symbol, repr(self.spec))
+        return (sources_digest(), *versions, str(len(self.options)), *self.options, self.symbol, canonical(self.spec))
 
 
 @cache

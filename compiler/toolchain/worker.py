@@ -22,6 +22,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from dslc.base.errors import DslcError
+from dslc.compiler.ir.described import canonical
 from dslc.compiler.toolchain.jobs import Job, prepared, run_job, sources_digest
 from dslc.compiler.toolchain.specs import decode
 
@@ -51,7 +52,7 @@ class _Worker:
         with self._reported():
             data = json.loads(line)
             job = Job(data["kind"], data["symbol"], decode(data["spec"]), tuple(data["options"]))
-            assert repr(job.spec) == data["text"], f"a description has changed on its way: {data['text']}"
+            assert canonical(job.spec) == data["text"], f"a description has changed on its way: {data['text']}"
             if job.apart:
                 self._apart(job, prepared(job.kind))
             else:

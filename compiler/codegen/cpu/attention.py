@@ -19,6 +19,7 @@ from dslc.compiler.codegen.cpu.functions import Functions
 from dslc.compiler.codegen.cpu.product import ROWS, Matrix, product
 from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.codegen.cpu.vectors import Vectors
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
 PANEL: Final = 2  # vectors of keys per panel
@@ -27,6 +28,7 @@ _TOGETHER: Final = 4  # rows whose softmax is computed together
 _GRAIN: Final = 16384  # vector products per task, about
 
 
+@described("Heads", "dtype batch queries keys features values causal scale mask")
 @dataclass(frozen=True)
 class Heads:
     """The shapes of an attention: q ``[*batch, queries, features]``, k ``[*batch, keys, features]``, v ``[*batch, keys,
@@ -100,6 +102,7 @@ class Scores:
         return self.v.b.fmul(value, self.functions.const(self.heads.scale))
 
 
+@described("Attention", "heads")
 @dataclass(frozen=True)
 class Attention:
     """``k(q, keys, v, [mask,] y, lse)``; ``keys`` is k packed as ``[groups, keys/panel, features, panel]``."""

@@ -11,11 +11,13 @@ from dslc.compiler.codegen.cpu.axes import spans
 from dslc.compiler.codegen.cpu.code import Code
 from dslc.compiler.codegen.cpu.product import ROWS, Matrix, product
 from dslc.compiler.codegen.cpu.vectors import Vectors
+from dslc.compiler.ir.described import described
 
 _TILE: Final = 64  # queries and keys per tile; its probabilities and gradients stay in a near cache
 _PARTS: Final = 16  # units wanted
 
 
+@described("AttentionGrad", "heads")
 @dataclass(frozen=True)
 class AttentionGrad:
     """``k(q, k, lse, inner, dy, keys, values, [mask,] dq, dk, dv)``: keys and values are packed as for ``Attention``;

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from dslc.compiler.codegen.cpu.code import Code
+from dslc.compiler.ir.described import described
 
 
+@described("Axis", "size a b c")
 @dataclass(frozen=True, slots=True)
 class Axis:
     """A size, and the stride in each operand, in elements."""

@@ -11,12 +11,14 @@ from dslc.compiler.codegen.cpu.code import I64, Code, lane_type
 from dslc.compiler.codegen.cpu.objects import emit, tasks
 from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 
 _GRAIN: Final = 8192  # elements per task
 
 
+@described("Table", "dtype values")
 @dataclass(frozen=True, slots=True)
 class Table:
     """The values in row-major order, rounded to ``dtype``."""

@@ -23,6 +23,7 @@ from typing import Final
 from dslc.compiler.codegen.cpu.axes import Axis, divisor
 from dslc.compiler.codegen.cpu.code import VECTOR_BYTES, Code
 from dslc.compiler.codegen.cpu.contraction_code import Printer
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
 ROWS: Final = (96, 48, 24)  # rows per unit, about, each a multiple of every tile: the first with enough units
@@ -32,6 +33,7 @@ PANEL_BYTES: Final = 512 * 1024  # of b that a unit reads
 GRAIN: Final = 16384  # fewest vector products per task, if there are as many
 
 
+@described("Contraction", "dtype batch rows lanes inner starts panel k_block panel_depth")
 @dataclass(frozen=True)
 class Contraction:
     """The kernel ``k(a, b, c)``. Sizes are at least 1; at most two axes of ``lanes``.

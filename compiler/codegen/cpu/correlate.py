@@ -21,6 +21,7 @@ from dslc.compiler.codegen.cpu.tiles import Matrix, Multiply, columns_of, lanes_
 from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.codegen.cpu.windows import Fetcher, Pair, Window
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, int_tuple
@@ -33,6 +34,7 @@ _CHANNELS: Final = 64  # output channels per task
 _TILES: Final = {"x86_64_v4": (6, 4), "x86_64_v3": (3, 2), "armv8_2": (3, 2)}
 
 
+@described("Correlate", "dtype batch groups channels rows window weight")
 @dataclass(frozen=True, slots=True)
 class Correlate:
     """out[b, g*rows + r, pixel] = sum over kernel positions (taps) and channels of weight * image[b, g*channels + c,
@@ -54,6 +56,7 @@ class Correlate:
         return -(-self.window.pixels // columns_of(self.dtype))
 
 
+@described("WeightGradient", "dtype batch groups channels rows window")
 @dataclass(frozen=True, slots=True)
 class WeightGradient:
     """dw[g*rows + r, c, tap] = sum over images and pixels of dy[b, g*rows + r, pixel] * image[b, ..., meets]."""

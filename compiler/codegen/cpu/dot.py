@@ -14,6 +14,7 @@ from typing import Any, Final
 from dslc.compiler.codegen.cpu.axes import Axis, spans
 from dslc.compiler.codegen.cpu.code import I64, VECTOR_BYTES, Code
 from dslc.compiler.codegen.cpu.vectors import Vectors
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
 _BLOCK: Final = 64  # columns per unit: a multiple of every tile
@@ -22,6 +23,7 @@ _GRAIN: Final = 8192  # fewest vector products per task, if there are as many
 _TILE: Final = {"x86_64_v4": 16, "x86_64_v3": 4, "armv8_2": 4}
 
 
+@described("Dot", "dtype batch rows columns depth starts")
 @dataclass(frozen=True)
 class Dot:
     """``k(a, b, c)``: ``c[batch, row, column] = sum over k < depth of a[batch, row, k] * b[batch, column, k]``.

@@ -19,12 +19,14 @@ from dslc.compiler.codegen.cpu.row import Row
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region import Access, Region
 from dslc.compiler.codegen.updates import multi, region
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ops.multi_update import member, parted
 
 _CHUNK: Final = 8192  # most elements per task
 
 
+@described("Foreach", "region sizes")
 @dataclass(frozen=True)
 class Foreach:
     """Runs ``region``, of one outer axis and no inner one, for each of ``sizes`` as the length of that axis.

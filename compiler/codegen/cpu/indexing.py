@@ -18,6 +18,7 @@ from dslc.compiler.codegen.cpu.objects import emit, tasks
 from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.pointwise import filled
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
@@ -25,6 +26,7 @@ from dslc.compiler.ops.attrs import int_attr
 _GRAIN: Final = 16384  # elements per task, about
 
 
+@described("Table", "dtype ids outer length count inner rows")
 @dataclass(frozen=True)
 class Table:
     """The shapes of a gather or scatter: the table is ``[outer, count, inner]``; gathered or scattered elements are
@@ -55,6 +57,7 @@ class Table:
         return memory_type(self.dtype)(math.nan if self.dtype.is_float else 0)
 
 
+@described("Gather", "table")
 @dataclass(frozen=True)
 class Gather:
     """``k(table, ids, out)``."""
@@ -93,6 +96,7 @@ class Gather:
                     move(known, code.add(place, k), code.add(target, k), 1)
 
 
+@described("ScatterAdd", "table")
 @dataclass(frozen=True)
 class ScatterAdd:
     """``k(source, ids, table)``: adds each source element to the table at its index, in order; the table starts as

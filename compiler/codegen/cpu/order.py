@@ -14,6 +14,7 @@ from dslc.compiler.codegen.cpu.code import I32, I64, Code, Reg
 from dslc.compiler.codegen.cpu.objects import emit, tasks
 from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr
@@ -21,6 +22,7 @@ from dslc.compiler.ops.attrs import bool_attr, int_attr
 _GRAIN: Final = 8192  # elements per task, about
 
 
+@described("TopK", "dtype before count after k largest")
 @dataclass(frozen=True, slots=True)
 class TopK:
     """The first ``k`` along the middle axis of x [before, count, after]: values and i32 indices, [before, k, after]."""

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.code import VECTOR_BYTES, Code
 from dslc.compiler.codegen.cpu.vectors import Vectors
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
 _GRAIN: Final = 16384  # elements per task, about
@@ -17,6 +18,7 @@ _GRAIN: Final = 16384  # elements per task, about
 Strided = tuple[int, int]  # a size and a stride
 
 
+@described("Pack", "dtype batch lanes inner start panel")
 @dataclass(frozen=True)
 class Pack:
     """``k(source, panels)``: panels ``[*batch, lanes/panel, *inner, panel]`` from any strides; zeros after the last
@@ -146,6 +148,7 @@ class Pack:
             square(x, max(0, lanes - x))
 
 
+@described("Pad", "dtype planes size low high")
 @dataclass(frozen=True)
 class Pad:
     """``k(source, target)``: each of ``planes`` blocks of ``size``, with ``low`` and ``high`` zeros around each
@@ -200,6 +203,7 @@ class Pad:
             copy(at, place, 0)
 
 
+@described("Interleave", "dtype planes size stride present")
 @dataclass(frozen=True)
 class Interleave:
     """``k(*parts, target)``: interleaves dense ``parts``, one per residue, into target ``[planes, *size]``.
@@ -289,6 +293,7 @@ class Interleave:
             block(whole // stride, size % wide)
 
 
+@described("Fill", "dtype count")
 @dataclass(frozen=True)
 class Fill:
     """``k(target)``: stores zeros."""
@@ -306,6 +311,7 @@ class Fill:
         blocks(code, self.count, lambda start, count: fill(v, target, start, count))
 
 
+@described("Combine", "dtype parts count")
 @dataclass(frozen=True)
 class Combine:
     """``k(parts, target)``: the sum of ``parts`` [parts, count] over its first axis, in order."""

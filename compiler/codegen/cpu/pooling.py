@@ -19,6 +19,7 @@ from dslc.compiler.codegen.cpu.tiles import lanes_of
 from dslc.compiler.codegen.cpu.values import Values
 from dslc.compiler.codegen.cpu.windows import Fetcher, Window
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
@@ -27,6 +28,7 @@ _GRAIN: Final = 16384  # elements per task, about
 _MAX_TAPS: Final = 25  # most kernel positions that are unrolled
 
 
+@described("Pool", "kind dtype place planes window divisor")
 @dataclass(frozen=True, slots=True)
 class Pool:
     """``max``: the maximum of each window and its index (of dtype ``place``); ``mean``: the sum over the window divided
@@ -45,6 +47,7 @@ class Pool:
         return max(1, _GRAIN // max(1, self.window.pixels * self.window.taps))
 
 
+@described("Scatter", "dtype place planes window")
 @dataclass(frozen=True, slots=True)
 class Scatter:
     """dx = 0; then adds dy of each window to the element of dx that was its maximum. ``window`` is the pool's; its

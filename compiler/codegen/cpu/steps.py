@@ -9,7 +9,7 @@ from dslc.compiler.codegen.cpu.code import Code
 
 
 class Kernel(Protocol):
-    """A frozen description with a complete ``repr``: equal text, equal code."""
+    """A frozen description with a complete ``canonical`` text: equal text, equal code."""
 
     @property
     def tasks(self) -> int:

@@ -15,11 +15,13 @@ from llvmlite import ir
 from dslc.compiler.codegen.cpu.code import I32, I64, Code, lane_type, suffix, wide
 from dslc.compiler.codegen.cpu.tiles import lanes_of
 from dslc.compiler.codegen.cpu.values import Values
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
 Pair = tuple[int, int]
 
 
+@described("Window", "image out kernel scale step shift share")
 @dataclass(frozen=True, slots=True)
 class Window:
     """Sizes of the source image, the result image and the kernel, and the map between them."""

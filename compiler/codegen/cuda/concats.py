@@ -13,6 +13,7 @@ from dslc.compiler.codegen.cuda.text import Text, power_of_two
 from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry, printed
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
@@ -23,6 +24,7 @@ _ARGUMENTS: Final = 500  # most arguments of one kernel: all devices accept 4 KB
 _LARGE: Final = 1 << 22  # bytes from which on a tensor gets its own launch
 
 
+@described("Beside", "dtype count rows run pitch start")
 @dataclass(frozen=True)
 class Beside:
     """``count`` arguments of ``rows`` rows of ``run`` elements. Row r of the result has ``pitch`` elements and holds

@@ -16,6 +16,7 @@ from dslc.compiler.codegen.cuda.division import magic_of
 from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry
 from dslc.compiler.codegen.launch import Given
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
 C_TYPES: Final = {
@@ -34,7 +35,7 @@ C_TYPES: Final = {
 
 @runtime_checkable
 class CppKernel(Protocol):
-    """A description that adds text before a file; frozen, its ``repr`` is complete."""
+    """A description that adds text before a file; frozen, its ``canonical`` text is complete."""
 
     @property
     def file(self) -> str:
@@ -47,6 +48,7 @@ class CppKernel(Protocol):
         """The text before the file: sizes and small functions."""
 
 
+@described("Code", "file text")
 @dataclass(frozen=True, slots=True)
 class Code:
     """The code of kernels that get their sizes as arguments: a file of ``kernels/`` and the text before it."""

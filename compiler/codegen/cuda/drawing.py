@@ -13,6 +13,7 @@ from dslc.compiler.codegen.cuda.cpp import C_TYPES, Code, Numbers, constants, re
 from dslc.compiler.codegen.launch import Given, Launch, Scratch, Shared
 from dslc.compiler.codegen.random import Draw
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr
@@ -68,6 +69,7 @@ def _lower(function: Callable[[Node], list[Launch] | None], node: Node) -> list[
     return [replace(x, spec=Drawn(x.spec)) if isinstance(x.spec, Draw) else x for x in launches]
 
 
+@described("Orthogonal", "dtype rows columns gain file")
 @dataclass(frozen=True)
 class Orthogonal:
     """``k(x, y, vectors)``: orthonormalises the rows of an f32 matrix ``[rows, columns]``, or its columns if there are

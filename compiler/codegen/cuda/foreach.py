@@ -23,6 +23,7 @@ from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region import Access, Let, Region, RegionBuilder
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.codegen.updates import look, multi, nonfinite, region
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import argument
 from dslc.compiler.ops.multi_update import member, parted
@@ -33,6 +34,7 @@ _LANES: Final = 8  # elements per thread
 _ARGUMENTS: Final = 500  # most arguments of one kernel: all devices accept 4 KB of pointers
 
 
+@described("Foreach", "region sizes first")
 @dataclass(frozen=True)
 class Foreach:
     """Runs ``region``, of one outer axis and no inner one, for each of ``sizes`` as the length of that axis.

@@ -10,6 +10,7 @@ from typing import Final
 from dslc.compiler.codegen.cuda.cpp import C_TYPES, constants, register
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr
@@ -17,6 +18,7 @@ from dslc.compiler.ops.attrs import bool_attr, int_attr
 _FEW: Final = 256  # most elements of a line that one warp handles
 
 
+@described("TopK", "dtype before count after k largest file")
 @dataclass(frozen=True)
 class TopK:
     """``k(x, values, places)``: the first ``k`` along the middle axis of x [before, count, after], with one block per

@@ -10,6 +10,7 @@ from dslc.compiler.codegen.cuda.text import Text
 from dslc.compiler.codegen.cuda.units import Compiled, compiled, geometry, printed
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
@@ -17,6 +18,7 @@ from dslc.compiler.ops.attrs import int_tuple
 _THREADS: Final = 128
 
 
+@described("Picked", "dtype count sources places")
 @dataclass(frozen=True)
 class Picked:
     """Element i of the result is element ``places[i]`` of argument ``sources[i]``, of ``count`` arguments."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
 Parameter: TypeAlias = "int | str | DType"
 
 
+@described("Call", "head parameters")
 @dataclass(frozen=True, slots=True)
 class Call:
     """A function that a kernel's source calls: ``head`` selects it, ``parameters`` its variant. They form its name."""
@@ -25,6 +27,7 @@ class Call:
         return "_".join([self.head, *(str(p).replace("-", "minus") for p in self.parameters)])
 
 
+@described("Source", "name text arguments threads calls resident numbers")
 @dataclass(frozen=True, slots=True)
 class Source:
     """``text`` defines constants and the function ``name``. Its arguments are ``arguments`` pointers, then ``numbers``

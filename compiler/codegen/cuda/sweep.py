@@ -20,6 +20,7 @@ from dslc.compiler.codegen.cuda.stages import dtypes_of, register_dtype, substit
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region import Access, Let, Region, Stage, dense
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.scalar import argument
 from dslc.compiler.ir.types import DType
 
@@ -33,6 +34,7 @@ _MOST: Final = {True: 128, False: 512}  # most threads per row, for 16 bits and 
 _LEAST: Final = 8  # rows per team below which the partial sums cost too much
 
 
+@described("Sweep", "region steps")
 @dataclass(frozen=True, slots=True)
 class Sweep:
     """``region``, whose last stage reduces over rows instead of elements, with ``steps`` rows per team (thread group).

@@ -15,6 +15,7 @@ from dslc.compiler.codegen.cuda.cpp import C_TYPES, constants, register
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region import Access, RegionBuilder, dense
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
@@ -24,6 +25,7 @@ _MODES: Final[tuple[Mode, ...]] = ("forward", "dq", "dkdv")
 _FEATURES: Final = (32, 64, 128)
 
 
+@described("Tile", "warps tall others stages held")
 @dataclass(frozen=True, slots=True)
 class Tile:
     """``warps`` of ``tall`` times 16 rows, which process ``others`` other rows at a time; ``stages`` of these are in
@@ -57,6 +59,7 @@ TILES: Final[dict[tuple[Mode, int], Tile]] = {
 }
 
 
+@described("Tiled", "mode dtype stack own other features causal scale tile file")
 @dataclass(frozen=True)
 class Tiled:
     """One kernel: processes ``own`` rows (queries, or keys for dk and dv) against ``other`` rows, for each of

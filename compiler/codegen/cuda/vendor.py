@@ -14,6 +14,7 @@ from math import prod
 from typing import ClassVar, Final, Literal
 
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, flag_attr, int_attr, int_tuple
@@ -37,6 +38,7 @@ _HALF: Final = (DType.BF16, DType.F16)
 Shape = tuple[int, ...]
 
 
+@described("VendorGemm", "a b out transpose_a transpose_b compute")
 @dataclass(frozen=True)
 class VendorGemm:
     """``out = op(a) @ op(b)`` of dense matrices ``[m, k]``, or of stacks ``[z, m, k]``; a stack of 1 is broadcast to
@@ -70,6 +72,7 @@ class VendorGemm:
         )  # fmt: skip
 
 
+@described("VendorConv", "kind last inputs out stride pad dilation compute")
 @dataclass(frozen=True)
 class VendorConv:
     """``kind``: conv of (x, w), conv_dgrad of (dy, w), conv_wgrad of (x, dy), with two spatial axes and one group.
