@@ -11,10 +11,10 @@ computes values for each element and reduces some of them to values of the row. 
     element: e = exp(x - top); sum(e) -> total
     element: store exp(x - top) / total
 
-Values are numbered: the inputs, then ``INNER`` (the row-major index of the element in the inner axes, i64), then the
-index along each axis of ``indices`` (i64), then the values that the stages compute, in order. A value of an element
-stage is valid only in that stage; a row value is valid from its stage on. Every value is rounded to its dtype, in
-registers as in memory, so a region gives the same bits as its ops one by one.
+Values are numbered in this order: the inputs; ``INNER`` (the row-major index of the element in the inner axes, i64);
+the index along each axis of ``indices`` (i64); the values that the stages compute. A value of an element stage is valid
+only in that stage; a row value is valid from its stage on. Every value is rounded to its dtype, in registers as in
+memory, so a region gives the same bits as its ops one by one.
 
 A ``Fetch`` (gather) reads an input at a computed index that strides cannot express. A ``Scan`` passes a value from
 element to element in row-major order, as running sums need.

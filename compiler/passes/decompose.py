@@ -11,7 +11,7 @@ After, in short::
     mean, invstd and the new running statistics from them : f32[64]
     %6 = relu of (x - mean) * (invstd * w) + b : bf16[8, 14, 14, 64]
 
-So the forward pass reads x twice and writes once, with the sum of a residual block and its relu fused, and the gradient
+So the forward pass reads x twice and writes once, with the sum of a residual block and its relu fused. The gradient
 reads its inputs twice and writes once. The variance is computed from sums of differences from a shift close to the
 data, which keeps it accurate (Chan, Golub and LeVeque 1983: shifted data). For 16-bit data the shift is the running
 mean. For wider data it is each channel's first element: the running mean starts at 0, so in the first steps a large
@@ -84,8 +84,8 @@ class _Norm:
         """A value per channel close to the channel's elements, so that sums of differences from it cancel little.
 
         The first element is always close, whatever the offset of the data. For 16-bit data with an offset, rounding the
-        elements moves the variance at least as much as f32 sums lose to that offset, so the running mean is as good and
-        needs no gather.
+        elements moves the variance at least as much as f32 sums lose to that offset. So the running mean is as good
+        there and needs no gather.
         """
         if self.x.type.dtype is not self.inner:
             return old_mean

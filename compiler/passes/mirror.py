@@ -18,10 +18,9 @@ After::
 ``mirror_rule.py`` decides which values may be recomputed. ``mirror_choice.py`` selects from them by freed bytes per
 second, using estimated lifetimes and times (``mirror_estimate.py``). The following passes then build and evaluate the
 selection. It is accepted only if the fused and scheduled program needs fewer bytes within the allowed time. Without a
-budget, recomputation may add 3 % to the modelled time, both of the kernels run one after another and of the
-multi-stream step (recomputed nodes overlap less with other work than the nodes around them). With a budget
-(``build.budget``), it adds as little time as the budget requires, and none if the program already fits. Results equal
-those of the plain graph bit for bit.
+budget, recomputation may add 3 % to the modelled time: of the kernels run one after another, and of the multi-stream
+step, in which recomputed nodes overlap less with other work. With a budget (``build.budget``), it adds as little time
+as the budget requires, and none if the program already fits. Results equal those of the plain graph bit for bit.
 """
 
 from __future__ import annotations

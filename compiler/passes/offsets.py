@@ -1,7 +1,7 @@
 """Assigns offsets to buffers with lifetimes: tries several greedy placements and returns the best.
 
 Dynamic storage allocation is NP-hard; these are the usual greedy heuristics. One goes in order of time with a best-fit
-free list (also backwards in time). Up to a few thousand buffers, others go by size, by area and by lifetime and place
+free list (also backwards in time). Up to a few thousand buffers, others go by size, by area and by lifetime. They place
 each buffer into the smallest gap that fits among the buffers alive at the same time. If the best of them is not close
 to the bound, repeated rounds place buffers that end too high earlier (squeaky wheel optimisation, Joslin and Clements
 1999).
@@ -17,7 +17,7 @@ from random import Random
 from typing import Final
 
 _QUADRATIC_UP_TO: Final = 4000
-#: Bytes of the gap above all buffers, and of one that is too small.
+#: The size of the gap above all buffers, and the size given to gaps that are too small, in bytes.
 _ABOVE: Final = 1 << 61
 _NO_GAP: Final = 1 << 62
 #: Repeated placement: the fractions above the bound that are aimed at and that suffice; the smallest buffers that take

@@ -10,9 +10,10 @@ After::
 
     %5 = fused %gates {sigmoid(slice(%gates)) * tanh(slice(%gates))} : bf16[64, 512]  # cell forward
 
-A slice, and the reshapes after it that drop or add axes of size 1, are fused if all of their readers are pointwise
-nodes of that shape and the part can be loaded in vectors. The tensor then lives as long as its parts did. If some parts
-were needed longer than the tensor, these must together be as large as the tensor. GPU only; linear in nodes and reads.
+A slice is fused, together with reshapes after it that drop or add axes of size 1. All of its readers must be pointwise
+nodes of that shape, and the part must be loadable in vectors. The tensor then lives as long as its parts did. If some
+parts were needed longer than the tensor, these must together be as large as the tensor. GPU only; linear in nodes and
+reads.
 """
 
 from __future__ import annotations

@@ -155,8 +155,8 @@ class _Tables:
 
 
 class _ListSchedule:
-    """Streams and waits for at most ``count`` streams, which hold at most ``most`` bytes as far as waits can ensure
-    that, and the modelled ``seconds`` until all nodes have ended."""
+    """Streams and waits for at most ``count`` streams, and the modelled ``seconds`` until all nodes have ended. They
+    hold at most ``most`` bytes as far as waits can ensure that."""
 
     def __init__(self, tables: _Tables, count: int, most: int) -> None:
         self.count, self.most = count, most

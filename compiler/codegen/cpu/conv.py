@@ -1,9 +1,8 @@
 """Convolutions and their gradients as strided contractions, over any number of spatial axes.
 
-The side that windows slide over is copied once with a border of zeros if there is padding. Then the address of an input
-element is the sum of a term of the window and one of the position in the window, so no im2col copy is needed. With
-stride s, the gradient of the input splits into s residue classes per axis, each a convolution with every s-th kernel
-position.
+The side that windows slide over is copied once with a border of zeros if there is padding. Then an input element's
+address is a term of the window plus a term of the position in the window, so no im2col copy is needed. With stride s,
+the gradient of the input splits into s residue classes per axis, each a convolution with every s-th kernel position.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The convolution and the gradient of the input are one kernel with different stri
 which are packed from the image by kernel position. A task is one panel of an image; k runs over kernel positions, then
 channels.
 
-The gradient of the weight keeps a vector of partial sums per weight of a task over all images, with neighbouring pixels
-in its lanes, and finally adds the lanes. All orders depend only on shapes.
+The gradient of the weight keeps a vector of partial sums for each weight of a task, over all images. Neighbouring
+pixels are in its lanes, which are finally added. All orders depend only on shapes.
 """
 
 from __future__ import annotations

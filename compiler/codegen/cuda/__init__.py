@@ -1,2 +1,1 @@
-"""Kernels for NVIDIA GPUs: regions as LLVM IR through Numba-CUDA, and CUDA C++ for tiled kernels; built without a
-GPU."""
+"""GPU kernels: regions as LLVM IR through Numba-CUDA, and CUDA C++ for tiled kernels; built without a GPU."""

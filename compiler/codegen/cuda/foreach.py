@@ -1,7 +1,7 @@
 """Multi-tensor launch: runs one region for each of many groups of arguments with different sizes.
 
-The updates of all small parameters are one kernel whose blocks are chunks of all tensors (the multi-tensor apply of
-PyTorch and Apex), instead of a launch each. Casts of weights use it, too.
+The updates of all small parameters are one kernel instead of a launch each; its blocks are chunks of all tensors (the
+multi-tensor apply of PyTorch and Apex). Casts of weights use it, too.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class _Cut:
     """Splits inner axis ``axis`` into ``parts`` of ``size``, followed by a smaller part of ``rest``.
 
     A part is a contiguous range of the axis. If the parts are equal, it may instead be several pieces of ``piece``
-    elements, dealt out to the parts in turn. Then all blocks together read memory from its start to its end, and leave
+    elements, dealt out to the parts in turn. Then all blocks together read memory from its start to its end. They leave
     in the L2 cache the data that a kernel starting at the end reads first.
     """
 
