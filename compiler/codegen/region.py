@@ -159,7 +159,7 @@ class Stage:
     @property
     def computed(self) -> tuple[Let | Fetch | Scan, ...]:
         """``lets``, which must not contain random bits."""
-        assert not any(isinstance(let, Bits) for let in self.lets), "random bits are a matter of GPUs"
+        assert not any(isinstance(let, Bits) for let in self.lets), "only GPU kernels draw random bits"
         return tuple(let for let in self.lets if not isinstance(let, Bits))
 
 
@@ -237,7 +237,7 @@ class RegionBuilder:
         self._begin(False)
 
     def let(self, expr: Expr, dtype: DType) -> Expr:
-        assert self._open is not None and not self._reduces, "values come before what reduces them"
+        assert self._open is not None and not self._reduces, "values must precede the stage's reductions"
         self._lets.append(Let(expr, dtype))
         return self._next()
 

@@ -52,7 +52,7 @@ def _refuse_missing(program: Program, build: Build, working: Sequence[Node], ker
 def _blocks(launches: Sequence[Launch]) -> tuple[int, ...]:
     """The bytes of a node's scratch blocks, by number."""
     sizes = {x.number: x.bytes for launch in launches for x in launch.scratch}
-    assert sorted(sizes) == list(range(len(sizes))), "scratch blocks are counted from 0"
+    assert sorted(sizes) == list(range(len(sizes))), "scratch blocks must be numbered from 0"
     return tuple(sizes[i] for i in range(len(sizes)))
 
 

@@ -81,7 +81,7 @@ def timeline(
 
 def finish(program: Program, machine: Machine) -> float:
     """Modelled seconds until all nodes of a scheduled program have ended."""
-    assert program.schedule is not None, "what is not scheduled takes no time yet"
+    assert program.schedule is not None, "the program has no schedule yet"
     return max(
         (end for _, end in timeline(program.schedule, program.streams, program.waits, machine).values()), default=0.0
     )

@@ -109,7 +109,7 @@ class _Merged:
         self.undefined: dict[str, _Symbol] = {}
 
     def add(self, source: _Object) -> None:
-        assert self.machine in (None, (source.machine, source.flags)), "objects of several machines"
+        assert self.machine in (None, (source.machine, source.flags)), "objects for different machines"
         self.machine = source.machine, source.flags
         bases: dict[int, int] = {}
         for number, (name, header) in enumerate(zip(source.names, source.sections)):
@@ -136,7 +136,7 @@ class _Merged:
     def _append(self, name: str, header: _Header, data: bytes) -> int:
         """Appends a section's data; returns its new start."""
         assert header.type == _PROGBITS, f"a section {name} of type {header.type}"
-        assert not header.flags & _WRITABLE, f"a section {name} that may be written"
+        assert not header.flags & _WRITABLE, f"a writable section {name}"
         section = self.sections.setdefault(_TEXT, _Section(_ALLOC | _EXECUTABLE, 0))
         section.align = max(section.align, header.align)
         section.data += bytes(-len(section.data) % header.align)
@@ -167,7 +167,7 @@ class _Merged:
         text.rela = left
 
     def finish(self) -> bytes:
-        assert self.machine is not None, "nothing to put together"
+        assert self.machine is not None, "no objects to merge"
         if self.machine[0] == _X86_64:
             self._resolve()
         strings = _Strings()

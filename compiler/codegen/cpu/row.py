@@ -191,7 +191,7 @@ class Row:
         stride: Callable[[Access], int],
     ) -> Reg:
         """Computes or fetches a value; ``stride``: of an argument from lane to lane."""
-        assert not isinstance(let, Scan), "scans are of element stages"
+        assert not isinstance(let, Scan), "only element stages have scans"
         if isinstance(let, Let):
             return values.evaluate(let.expr, known, let.dtype)
         index, mask = known[let.index], None if let.mask is None else known[let.mask]

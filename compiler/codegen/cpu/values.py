@@ -156,7 +156,7 @@ class Values:
         if lanes == 1 or stride == 1:
             self.b.store(value, self.code.at(pointer, offset, memory), align=dtype.itemsize)
             return
-        assert stride != 0, "lanes of one element"
+        assert stride != 0, "several lanes cannot be stored to one element"
         for lane in range(lanes):
             one = self.b.extract_element(value, I64(lane))
             place = self.code.at(pointer, self.code.add(offset, lane * stride), memory)
@@ -195,7 +195,7 @@ class Values:
     def _tree(self, expr: Expr, args: list[Reg | None], hint: DType) -> Reg:
         if expr.function == "arg":
             reg = args[expr.index]
-            assert reg is not None, "a value of another stage"
+            assert reg is not None, "the value belongs to another stage"
             return reg
         if expr.function == "const":
             return self.const(expr.value, DType.B1 if isinstance(expr.value, bool) else hint)

@@ -53,7 +53,7 @@ class _Body:
                 number = float.fromhex(number) if dtype.is_float else number
                 self.known[name] = Lanes(dtype, [llvm_type(dtype)(number)])
             case _:
-                raise TypeError(f"no constant of a kernel: {ast.unparse(constant)}")
+                raise TypeError(f"not a constant of a kernel: {ast.unparse(constant)}")
 
     def write(self, statements: Sequence[ast.stmt]) -> None:
         for statement in statements:
@@ -71,7 +71,7 @@ class _Body:
                         self.known[name] = Lanes(DType.I64, [index])
                         self.write(inner)
                 case _:
-                    raise TypeError(f"no statement of a kernel: {ast.unparse(statement)}")
+                    raise TypeError(f"not a statement of a kernel: {ast.unparse(statement)}")
 
     def _set(self, name: str, value: Any) -> None:
         if name not in self.changing:
@@ -99,7 +99,7 @@ class _Body:
                 return Lanes(DType.I64, [I64(ast.literal_eval(expression))])
             case ast.Call(func=ast.Name(id=name), args=args):
                 return writer_of(self.calls[name])(self.builder, *[self._value(argument) for argument in args])
-        raise TypeError(f"no expression of a kernel: {ast.unparse(expression)}")
+        raise TypeError(f"not an expression of a kernel: {ast.unparse(expression)}")
 
     @contextmanager
     def _loop(self, count: int) -> Iterator[Any]:

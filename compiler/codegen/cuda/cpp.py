@@ -74,7 +74,7 @@ class Numbers:
 
     def add(self, name: str, value: int | float, kind: str = "i32") -> str:
         """Adds a number and returns the expression that reads it; ``kind``: i32, i64, f32 or f64."""
-        assert name not in self._kinds, f"two numbers are called {name}"
+        assert name not in self._kinds, f"duplicate scalar argument {name}"
         self._kinds[name] = kind
         self._values.append(value)
         return f"s.{name}"

@@ -58,7 +58,7 @@ class _Printer:
                 elif isinstance(let, Bits):
                     known.append(self._bits(let, known))
                 else:
-                    assert isinstance(let, Fetch), "a scan is no matter of single elements"
+                    assert isinstance(let, Fetch), "flat kernels have no scans"
                     known.append(self._fetch(let, known))
         self._written(known)
         return text.source(threads)

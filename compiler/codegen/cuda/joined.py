@@ -28,7 +28,7 @@ def joined(region: Region) -> Region:
             groups.append([axis])
     if len(groups) == len(region.inner):
         return region
-    assert all(axis < split for axis in region.indices), "an axis whose index counts stays by itself"
+    assert all(axis < split for axis in region.indices), "inner axes with an index value cannot be merged"
 
     def with_groups(access: Access) -> Access:
         strides, unravelled = [*access.strides[:split]], [*access.unravelled]
@@ -44,7 +44,7 @@ def joined(region: Region) -> Region:
     drawn = [let.place for stage in region.stages for let in stage.lets if isinstance(let, Bits)]
     places = {place: with_groups(place) for place in drawn}
     outputs = tuple(map(with_groups, region.outputs))
-    assert not any(a.unravelled for a in (*outputs, *places.values())), "these lie as the whole does"
+    assert not any(a.unravelled for a in (*outputs, *places.values())), "only inputs may be unravelled"
     return replace(
         region,
         inner=tuple(prod(region.inner[a] for a in group) for group in groups),

@@ -57,7 +57,7 @@ class Lanes:
 
     def spread(self, count: int) -> list[Any]:
         """``count`` values; a single one is repeated."""
-        assert self.count in (1, count), f"{self.count} lanes where {count} are wanted"
+        assert self.count in (1, count), f"{self.count} lanes instead of {count}"
         return list(self.values) * (count // self.count)
 
 

@@ -68,7 +68,7 @@ class _Columns(Teams):
         return (*access.strides[: self.split - 1], *access.strides[self.split :], *steps)
 
     def running(self, scan: Scan, value: str) -> str:
-        assert self.schedule.parts == self.held == 1, "a thread has its columns to itself"
+        assert self.schedule.parts == self.held == 1, "a scan needs one thread per column"
         return self._start(scan.combine, self.dtypes[scan.value], self.lanes) if scan.exclusive else value
 
     def total(self, combine: str, text: str) -> str:

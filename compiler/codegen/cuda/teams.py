@@ -110,7 +110,7 @@ class Teams(Addresses):
             elif isinstance(let, Fetch):
                 known.append(self._fetch(let, known, numbers, reached))
             elif isinstance(let, Bits):
-                assert numbers is not None, "random bits are of elements"
+                assert numbers is not None, "only element stages draw random bits"
                 known.append(self._bits(let, numbers))
             else:
                 known.append(self._scan(let, known))

@@ -98,7 +98,7 @@ class Text:
 
     def _moved(self, head: str, access: Access, vector: int, args: tuple[str, ...], mask: str | None) -> str:
         parameters: tuple[Parameter, ...] = (vector,) if access.bits else (access.dtype, vector)
-        assert not access.bits or vector % BYTE == 0, "single bits have no place of their own"
+        assert not access.bits or vector % BYTE == 0, "single bits have no address"
         head += "_bits" * access.bits + "_if" * (mask is not None)
         return self.call(head, parameters, *args, *(() if mask is None else (mask,)))
 

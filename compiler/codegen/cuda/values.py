@@ -83,7 +83,7 @@ class Values:
     def _tree(self, expr: Expr, args: Sequence[Reg | None], hint: DType) -> Reg:
         if expr.function == "arg":
             reg = args[expr.index]
-            assert reg is not None, "a value of another stage"
+            assert reg is not None, "the value belongs to another stage"
             return reg
         if expr.function == "const":
             return self.constant(expr.value, DType.B1 if isinstance(expr.value, bool) else hint)
@@ -110,7 +110,7 @@ class Values:
 
     def _power(self, base: Reg, exponent: Expr) -> Reg:
         """An integer to the power of a constant, by squaring."""
-        assert exponent.function == "const", "integers have constant powers"
+        assert exponent.function == "const", "an integer's exponent must be a constant"
         result = self.constant(1, base.dtype)
         name = Reg(self.text.set(base.text), base.dtype)
         for digit in bin(int(exponent.value))[2:]:
