@@ -1,6 +1,6 @@
 """An artifact in memory: its header, its programs and their plans. ``docs/artifact.md`` describes the file.
 
-``read_artifact`` is safe on hostile files; what an Artifact hands out has been verified and checked.
+``read_artifact`` is safe on hostile files; every value that an Artifact returns has been verified and checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One entry for one target and one set of sizes. Sizes of regions are in bytes."""
+    """One entry for one target and one set of sizes. Region sizes are in bytes."""
 
     entry: str
     target: str
@@ -49,10 +49,10 @@ class Program:
 
 
 class Artifact:
-    """Made by ``read_artifact`` or ``Artifact.of_bytes``. Holds no file open; safe to share between threads.
+    """Created by ``read_artifact`` or ``Artifact.of_bytes``. Keeps no file open; safe to share between threads.
 
-    ``header`` as stated in docs/artifact.md; ``id`` is ``sha256:`` and the SHA-256 of the header, which covers every
-    byte of every blob; ``path`` is where it was read from, None when from memory.
+    ``header`` is that of docs/artifact.md; ``id`` is ``sha256:`` and the SHA-256 of the header, which covers every byte
+    of every blob; ``path`` is the file that it was read from, None for bytes in memory.
     """
 
     def __init__(self, content: Container, path: Path | None) -> None:
@@ -71,11 +71,11 @@ class Artifact:
 
     @classmethod
     def of_bytes(cls, data: bytes, *, place: str = "artifact", path: Path | None = None) -> Artifact:
-        """From memory. As ``read_artifact``. ``path``: the file that holds the same."""
+        """Like ``read_artifact``, from bytes in memory. ``path``: a file with the same bytes."""
         return cls(container.unpack(data, lambda header: check_header(header, place), place=place), path)
 
     def all_programs(self) -> tuple[Program, ...]:
-        """In the order of the header."""
+        """All programs, in the order of the header."""
         return self._programs
 
     def programs(self, entry: str, target: str | None = None) -> tuple[Program, ...]:
@@ -83,7 +83,7 @@ class Artifact:
         return tuple(p for p in self._programs if p.entry == entry and (target is None or p.target == target))
 
     def program(self, entry: str, sizes: Mapping[str, int], target: str = "cpu") -> Program:
-        """The program of an entry for these sizes. ArtifactError R312 names the sizes that are built."""
+        """The program of an entry for these sizes. ArtifactError R312 lists the sizes that were built."""
         listed = self.programs(entry, target)
         for program in listed:
             if program.sizes == dict(sizes):
@@ -98,7 +98,7 @@ class Artifact:
         )
 
     def blob(self, name: str) -> memoryview:
-        """A blob's verified bytes, read-only. KeyError for a name that the header does not list."""
+        """The verified bytes of a blob, read-only. KeyError for a name that the header does not list."""
         return memoryview(self._content.blobs[name].data).toreadonly()
 
     def blobs(self, kind: str) -> tuple[str, ...]:
@@ -106,7 +106,7 @@ class Artifact:
         return tuple(b["name"] for b in self.header["blobs"] if b["kind"] == kind)
 
     def plan(self, program: Program) -> Plan:
-        """The plan of a program: decoded and checked at the first call, then kept. ArtifactError R301."""
+        """The plan of a program, decoded and checked at the first call, then cached. ArtifactError R301."""
         index = self._programs.index(program)
         found = self._plans.get(index)
         if found is None:
@@ -114,11 +114,11 @@ class Artifact:
         return found
 
     def verify(self) -> None:
-        """Check every object and every plan; the digests were verified when it was read. ArtifactError R301."""
+        """Check every object and every plan; the digests were verified on reading. ArtifactError R301."""
         for name in self.blobs("object"):
             check_object(self.blob(name), f"{self._place}: {name}")
         for program in self._programs:
-            self._checked_plan(program)  # and let it go: a hostile file shall not fill the memory
+            self._checked_plan(program)  # not cached: a hostile file must not fill the memory
 
     def _bound_plans(self) -> None:
         cause = plans_too_large([bytes(self.blob(name)) for name in self.blobs("plan")])
@@ -147,10 +147,11 @@ class Artifact:
 
 
 def read_artifact(path: str | os.PathLike[str], digest: str | None = None) -> Artifact:
-    """Read and verify an artifact; a regular file, not a link. ``digest``: the id it must have, ``sha256:...``.
+    """Read and verify an artifact from a regular file, not a link. ``digest``: the id that it must have,
+    ``sha256:...``.
 
-    Raises ArtifactError: R301 damaged (offset or field, and the rule), R302 another version, R303 another artifact than
-    ``digest``, R311 not readable; InputError R105 for a malformed ``digest``.
+    Raises ArtifactError: R301 damaged (with offset or field, and the rule), R302 another version, R303 an artifact with
+    another id than ``digest``, R311 not readable; InputError R105 for a malformed ``digest``.
     """
     if digest is not None and not _DIGEST.fullmatch(digest):
         raise InputError(
@@ -172,7 +173,7 @@ def read_artifact(path: str | os.PathLike[str], digest: str | None = None) -> Ar
 
 
 def artifact_id(data: bytes) -> str:
-    """The id of the artifact that ``write_artifact`` gave."""
+    """The id of an artifact, from the bytes that ``write_artifact`` returned."""
     *_, digest = container.PREAMBLE.unpack_from(data)
     return f"sha256:{digest.hex()}"
 
@@ -180,8 +181,8 @@ def artifact_id(data: bytes) -> str:
 def write_artifact(header: Mapping[str, Any], blobs: Sequence[Blob]) -> bytes:
     """The bytes of an artifact. The same input gives the same bytes; blobs keep their order.
 
-    ``header`` is that of docs/artifact.md without ``blobs``, ``format`` and ``interface_sha256``, which are made here.
-    The result is read back, with every plan, before it is returned. Raises ArtifactError R301.
+    ``header`` is that of docs/artifact.md without ``blobs``, ``format`` and ``interface_sha256``, which are added here.
+    The result, with every plan, is read back before it is returned. Raises ArtifactError R301.
     """
     try:
         digest = interface_sha256(header["interface"])

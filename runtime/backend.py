@@ -1,4 +1,4 @@
-"""What a session needs of the machine that it runs on; the CPU's and the GPU's fit it."""
+"""The interface between a session and its machine; the CPU backend and the GPU backend implement it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ if TYPE_CHECKING:
 
     from dslc.runtime.context import Loaded
 
-#: What a run gives: (port, kind, array) of each output. Reading it waits for the run; the arrays are good until the
-#: context is fed again.
+#: The outputs of a run: (port, kind, array) of each. Reading them waits for the run; the arrays are valid until the
+#: context gets new inputs.
 Outputs: TypeAlias = Iterable[tuple[str, str, "NDArray[Any]"]]
 
 
 class LateOutputs(ABC):
-    """Outputs of a run that may not be over: reading them waits. They are settled before their memory is used again."""
+    """Outputs of a run that may still be executing: reading them waits. They are settled before their memory is
+    reused."""
 
     @abstractmethod
     def __iter__(self) -> Iterator[tuple[str, str, NDArray[Any]]]: ...
 
     @abstractmethod
     def settle(self) -> None:
-        """Wait, and keep copies of one's own: what is read after that stays."""
+        """Wait and copy the outputs, so that later reads remain valid."""
 
 
 class OnDevice(ABC):
-    """An array in a device's memory, as a session takes and gives it."""
+    """An array in a device's memory, as a session accepts and returns it."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -47,21 +48,21 @@ class OnDevice(ABC):
 
 
 class StateBlock(Protocol):
-    """The bytes of the state region. Offsets in bytes; arrays are dense."""
+    """The bytes of the state region. Offsets are in bytes; arrays are dense."""
 
     def read(self, offset: int, out: NDArray[Any]) -> None:
-        """Fill ``out`` from the block, behind every run that was started before."""
+        """Copy into ``out`` after all earlier runs have completed."""
         ...
 
     def write(self, offset: int, values: NDArray[Any]) -> None:
-        """The other way."""
+        """Copy ``values`` into the block after all earlier runs have completed."""
         ...
 
 
 class Measured(NamedTuple):
-    """``times``: seconds that an instruction took by itself in each round, by its number in the plan. ``roof``: bytes
-    that a ``copy`` moves in a second, and operations a second of ``matrix16``, ``matrix32``, ``matrix64``, ``f32``,
-    ``f64``, as far as they are known."""
+    """``times``: seconds of each instruction, run alone, per round, by its index in the plan. ``roof``: bytes per
+    second of a ``copy``, and operations per second of ``matrix16``, ``matrix32``, ``matrix64``, ``f32``, ``f64``, as
+    far as they are known."""
 
     times: Mapping[int, Sequence[float]]
     roof: Mapping[str, float]
@@ -76,29 +77,29 @@ class Change(NamedTuple):
 
 
 class Bound(Protocol):
-    """A plan on a context's memory. One caller at a time: ``begin``, then scalars and inputs, then ``run``.
+    """A plan bound to a context's memory. One caller at a time: ``begin``, then scalars and inputs, then ``run``.
 
-    ``steps``: how many steps' inputs a run takes at most."""
+    ``steps``: the largest number of steps whose inputs one run takes."""
 
     @property
     def steps(self) -> int: ...
 
     def begin(self, step: int = 0) -> None:
-        """Make room for the inputs of a run's first step, after which the last run's outputs are gone; or of a later
-        step of the same run."""
+        """Prepare for the inputs of a run's first step, which invalidates the last run's outputs; or for those of a
+        later step of the same run."""
         ...
 
     @property
     def inputs(self) -> Mapping[str, NDArray[Any]]:
-        """Where the inputs are written, in host memory."""
+        """The host arrays into which the inputs are written."""
         ...
 
     def set_scalars(self, values: Mapping[str, int | float]) -> None:
-        """Write the step block: a value for each scalar that the plan reads. ``seed`` is u64, stored as its bits."""
+        """Write the step block: a value for each scalar that the plan reads. ``seed`` is u64, stored bit for bit."""
         ...
 
     def load_constants(self) -> None:
-        """Bring the constants to their places, where another plan may have been."""
+        """Copy the constants to their buffers, which another plan may have overwritten."""
         ...
 
     def run(self, change: Change | None = None) -> Outputs:
@@ -106,23 +107,23 @@ class Bound(Protocol):
         ...
 
     def watch(self, see: Callable[[str, str, Sequence[NDArray[Any]]], None]) -> None:
-        """Run instruction by instruction; after each, ``see`` gets its name, its node and what it has written."""
+        """Run one instruction at a time; after each, ``see`` gets its name, its node and the arrays that it wrote."""
         ...
 
     def measure(self, rounds: int) -> Measured:
-        """Run so often, timing each instruction. The state is then that of as many steps with the same inputs."""
+        """Run ``rounds`` times and time each instruction. The state advances by as many steps with the same inputs."""
         ...
 
 
 class DeviceBound(Bound, Protocol):
-    """A plan that takes and gives arrays of its device."""
+    """A plan that accepts and returns arrays of its device."""
 
     def inputs_of(self, count: int) -> Mapping[str, NDArray[Any]]:
-        """Where the inputs of the first ``count`` steps of a run are written, in host memory: axis 0 counts them."""
+        """The host arrays for the inputs of the first ``count`` steps of a run; axis 0 is the step."""
         ...
 
     def place(self, name: str, array: OnDevice, row: int = 0) -> None:
-        """An input, or its rows from ``row`` on, for the run that was begun; the host's is not read then."""
+        """Set an input, or its rows from ``row`` on, for the run that was begun; its host array is then not read."""
         ...
 
     def run_steps(self, count: int, changes: Sequence[Change] = ()) -> Sequence[LateOutputs]:
@@ -131,12 +132,12 @@ class DeviceBound(Bound, Protocol):
         ...
 
     def run_into(self, targets: Mapping[str, OnDevice]) -> None:
-        """Run, with the outputs of these names copied to arrays of the device, first rows first; waits for it."""
+        """Run and wait; copies the outputs with these names to device arrays, first rows first."""
         ...
 
 
 class Backend(Protocol):
-    """A machine with an artifact's code and memory on it."""
+    """A machine that holds an artifact's code and memory."""
 
     @property
     def name(self) -> str:
@@ -148,30 +149,31 @@ class Backend(Protocol):
 
     @property
     def contexts(self) -> Sequence[Mapping[Loaded, Bound]]:
-        """For each context the bound plans; plans of one context overlay each other."""
+        """The bound plans of each context; plans of one context share memory."""
         ...
 
     def check(self) -> None:
-        """Raise DeviceLostError R207 for a machine that nothing can run on any more."""
+        """Raise DeviceLostError R207 if nothing can run on the machine any more."""
         ...
 
     def adopt(self, call: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
-        """The inputs, with those that lie in the device's memory as ``OnDevice``. InputError R105 for one that cannot
-        be read there."""
+        """The inputs, with those in the device's memory as ``OnDevice``. InputError R105 for one that cannot be read
+        there."""
         ...
 
     def new_array(self, dtype: str, shape: Sequence[int]) -> OnDevice:
-        """Memory of the device for a result; where inputs may lie on it alone."""
+        """Device memory for a result; only if inputs may be on the device."""
         ...
 
     def counters(self) -> Mapping[str, int]:
-        """What was done so far, added up over the contexts; nothing is counted on the CPU."""
+        """Counts of completed work, summed over the contexts; empty on the CPU."""
         ...
 
     def keep_choices(self) -> int:
-        """Keep what libraries chose on this machine, so that later loads need not ask them; how many choices."""
+        """Store the libraries' choices for this machine, so that later loads reuse them; returns the number of
+        choices."""
         ...
 
     def close(self) -> None:
-        """Let go of all of it. Nothing runs any more."""
+        """Release everything. No run may be active."""
         ...

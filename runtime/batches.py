@@ -1,4 +1,4 @@
-"""Cuts the rows of a call into the batch sizes that were built."""
+"""Splits the rows of a call into the built batch sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Rows ``start`` to ``start + rows`` of the call run in a program built for ``size`` >= rows rows."""
+    """Rows ``start`` to ``start + rows`` of the call, run in a program built for ``size`` >= rows rows."""
 
     start: int
     rows: int
@@ -18,8 +18,8 @@ class Cut:
 def cut(total: int, sizes: Sequence[int], *, pad: bool) -> tuple[Cut, ...] | None:
     """The pieces of ``total`` rows.
 
-    With ``pad``: as many of the largest size as fit, then the rest in the smallest size that holds it. Without:
-    built sizes, largest first, that make up ``total``; None when they cannot.
+    With ``pad``: as many pieces of the largest size as fit, then the rest in the smallest size that holds it. Without:
+    as many pieces of each size as fit, largest size first; None if rows remain.
     """
     largest = max(sizes)
     pieces: list[Cut] = []

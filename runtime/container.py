@@ -1,7 +1,7 @@
 """The container of an artifact: preamble, header, blobs, end marker. ``docs/artifact.md`` states every byte.
 
-Reading believes nothing: every size is compared with the file's size, as Python ints, before memory is taken for it;
-the header is verified before it is parsed, and each blob in the very buffer that is handed out.
+The reader trusts nothing: every size is compared with the file's size, as Python ints, before memory is allocated for
+it. The header is verified before it is parsed; each blob is verified in the buffer that is returned.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 from dslc.base import canonical
 from dslc.base.errors import ArtifactError
 
-MAGIC: Final = b"\x89DSLC\r\n\x1a"  # a high bit, a line end and a ctrl-Z: text transfers damage it visibly
+MAGIC: Final = b"\x89DSLC\r\n\x1a"  # a high bit, a line end and a ctrl-Z reveal a transfer in text mode
 CONTAINER_VERSION: Final = 1
 PREAMBLE: Final = struct.Struct("<8sIQ32s12x")  # magic, version, header length, SHA-256 of the header, zeros
 END: Final = b"DSLC-END"
@@ -41,7 +41,8 @@ class Blob:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """What a file held: the header, its digest (the artifact's id), where the blobs begin, and the blobs."""
+    """The contents of a file: the header, its digest (the artifact's id), the offset of the first blob, and the
+    blobs."""
 
     header: dict[str, Any]
     id: str
@@ -88,7 +89,7 @@ def pack(header: Mapping[str, Any], blobs: Sequence[Blob]) -> bytes:
 
 
 def unpack(data: bytes, check_header: Callable[[dict[str, Any]], None], *, place: str = "artifact") -> Container:
-    """Read a container from memory. As ``read``."""
+    """Like ``read``, from bytes in memory."""
     view = memoryview(data)
     return _Reader(lambda start, count: view[start : start + count], len(view), place).run(check_header)
 
@@ -96,9 +97,9 @@ def unpack(data: bytes, check_header: Callable[[dict[str, Any]], None], *, place
 def read(path: str | os.PathLike[str], check_header: Callable[[dict[str, Any]], None]) -> Container:
     """Read a container from a regular file, never through a link.
 
-    ``check_header`` is called with the header before anything is believed of it; it must raise unless ``blobs`` is a
-    list of {name, kind, offset, bytes, sha256}. Raises ArtifactError R301 with the offset and the rule, R302 for
-    another version of the container, and R311 where the file cannot be read.
+    ``check_header`` is called with the header before its fields are used; it must raise unless ``blobs`` is a list of
+    {name, kind, offset, bytes, sha256}. Raises ArtifactError R301 with the offset and the rule, R302 for another
+    version of the container, and R311 if the file cannot be read.
     """
     with _opened(Path(path)) as (fd, size):
         return _Reader(lambda start, count: _pread(fd, start, count), size, str(path)).run(check_header)
@@ -168,7 +169,7 @@ class _Reader:
         return Container(header, f"sha256:{digest.hex()}", start, blobs)
 
     def layout(self, start: int, table: list[dict[str, Any]]) -> int:
-        """Check that the blobs lie one behind the other and fill the file; give the end marker's offset."""
+        """Check that the blobs follow each other and fill the file; returns the end marker's offset."""
         at, names = 0, set()
         for index, entry in enumerate(table):
             if entry["name"] in names:
@@ -186,7 +187,7 @@ class _Reader:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[int, int]]:
-    """The file opened relative to its folder, without following a link, and its size."""
+    """The open file, opened relative to its folder without following a link, and its size."""
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -214,7 +215,7 @@ def _unreadable(path: Path, error: OSError) -> ArtifactError:
 
 
 def _pread(fd: int, start: int, count: int) -> memoryview:
-    """``count`` bytes from ``start``; fewer only where the file ends."""
+    """``count`` bytes from ``start``; fewer only at the end of the file."""
     buffer = bytearray(count)
     view, got = memoryview(buffer), 0
     while got < count:

@@ -1,4 +1,4 @@
-"""A context: every program of the session bound to the memory of one caller."""
+"""A context: all programs of the session bound to the memory of one caller."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class Loaded:
 
 
 class Context:
-    """Bound plans that overlay each other: one runs at a time. One caller at a time."""
+    """Bound plans that share memory, so one runs at a time. One caller at a time."""
 
     def __init__(self, bound: Mapping[Loaded, Bound]) -> None:
         self._bound = bound
         self._last: Loaded | None = None
 
     def steps(self, program: Loaded) -> int:
-        """How many steps a run of the program takes at most."""
+        """The largest number of steps in one run of the program."""
         return self._bound[program].steps
 
     def feed(
@@ -54,11 +54,11 @@ class Context:
         by_row: frozenset[str] = frozenset(),
         step: int = 0,
     ) -> Bound:
-        """Copy the inputs in and give the bound plan, ready to run; its outputs stay until the next ``feed``.
+        """Copy the inputs in and return the bound plan, ready to run; its outputs stay valid until the next ``feed``.
 
-        ``piece`` says which rows of the inputs named in ``by_row`` are meant; missing rows repeat the last one, so that
-        they hold values the op takes. ``step``: which of the run's steps the inputs are for. Raises InputError R105 for
-        an array that does not have the program's shape.
+        ``piece`` selects the rows of the inputs named in ``by_row``; missing rows repeat the last one, so that they
+        hold values valid for the ops. ``step``: the step of the run that the inputs belong to. Raises InputError R105
+        for an array without the program's shape.
         """
         bound = self._bound[program]
         bound.begin(step)
@@ -81,7 +81,8 @@ class Context:
     def feed_steps(
         self, program: Loaded, arrays: Mapping[str, NDArray[Any]], scalars: Sequence[Mapping[str, int | float]]
     ) -> DeviceBound:
-        """``feed`` for the first steps of a run, one for each of ``scalars``; ``arrays`` hold the inputs of all."""
+        """``feed`` for the first steps of a run, one for each item of ``scalars``; ``arrays`` hold the inputs of all
+        steps."""
         bound = cast("DeviceBound", self._bound[program])
         for step, values in enumerate(scalars):
             bound.begin(step)
@@ -94,13 +95,13 @@ class Context:
 
     def _load_constants(self, program: Loaded, bound: Bound) -> None:
         if self._last is not program:
-            self._last = None  # until the constants are whole
+            self._last = None  # until all constants are copied
             bound.load_constants()
             self._last = program
 
     @staticmethod
     def _fill_up(bound: Bound, name: str, view: NDArray[Any], array: NDArray[Any] | OnDevice, piece: Cut) -> None:
-        """The rows there are, then the last one again and again."""
+        """Copies the given rows, then repeats the last one."""
         if isinstance(array, OnDevice):
             device_bound = cast("DeviceBound", bound)
             device_bound.place(name, array)
@@ -112,7 +113,7 @@ class Context:
 
 
 def _check_shape(program: Loaded, name: str, given: tuple[int, ...], built: tuple[int, ...]) -> None:
-    """InputError R105 where an input has not the program's shape."""
+    """Raises InputError R105 if an input does not have the program's shape."""
     if given != built:
         raise InputError(
             "R105",

@@ -1,5 +1,5 @@
-"""What ``dslc mem FILE.nn`` foresees: bytes and modelled time of a step by size, as it is and with values computed
-again, and the largest batch that fits. Nothing is compiled but the plan."""
+"""Predicts memory and modelled time of a step for ``dslc mem FILE.nn``: by size, with and without recomputation, and
+the largest batch that fits. Only the plan is compiled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.program import Program
     from dslc.compiler.options import Options
 
-#: Memory of GPUs by the names that a budget may say, in bytes, as their makers count; the driver takes a part of it.
+#: Nominal memory of GPUs in bytes, by the names that a budget accepts; the driver takes a part of it.
 GPUS: Final = {
     "A100-40GB": 40 * 10**9, "A100": 80 * 10**9, "H100": 80 * 10**9, "H200": 141 * 10**9, "B200": 180 * 10**9,
     "L40S": 48 * 10**9, "L4": 24 * 10**9, "RTX4090": 24 * 10**9,
@@ -27,9 +27,9 @@ _HEAD: Final = ("size", "mirror", "state", "io", "work", "bound", "session", "st
 
 @dataclass(frozen=True)
 class Forecast:
-    """One step's plan: ``bound`` is the most bytes of work alive at once, ``seconds`` the modelled time, ``again`` how
-    many nodes compute something again. ``total``: what a session takes that trains and evaluates, as ``dslc train`` has
-    one; or predicts, where nothing is trained."""
+    """One step's plan: ``bound`` is the peak of live work bytes, ``seconds`` the modelled time, ``again`` the number of
+    nodes that recompute something. ``total``: memory of a session that trains and evaluates, as in ``dslc train``; or
+    that predicts, if nothing is trained."""
 
     sizes: Mapping[str, int]
     mirror: str
@@ -42,7 +42,7 @@ class Forecast:
     total: int
 
     def row(self) -> tuple[str, ...]:
-        """As a row of the table."""
+        """The row of the table."""
         size = " ".join(f"{name}={value}" for name, value in self.sizes.items())
         amounts = (size_text(n) for n in (self.state, self.io, self.work, self.bound, self.total))
         return (size, self.mirror, *amounts, f"{self.seconds * 1e3:.3g} ms", f"{self.again:,}")
@@ -52,7 +52,7 @@ class Forecast:
 
 
 def budget_bytes(text: str | None) -> int | None:
-    """``20GiB``, or the name of a GPU, as bytes. Raises BuildError E0401."""
+    """The bytes of ``20GiB`` or of a GPU's name. Raises BuildError E0401."""
     if text is None:
         return None
     found = {name.lower(): size for name, size in GPUS.items()}.get(text.lower()) or byte_count(text)
@@ -63,8 +63,7 @@ def budget_bytes(text: str | None) -> int | None:
 
 
 def all_sizes(checked: Checked, wanted: Mapping[str, list[int]]) -> list[dict[str, int]]:
-    """Every combination of the sizes that were asked for; other dims have their default. Raises BuildError E0603,
-    E0304."""
+    """Every combination of the requested sizes; other dims have their default. Raises BuildError E0603, E0304."""
     from dslc.compiler.options import Options, entry_sizes
 
     for name, values in wanted.items():
@@ -78,7 +77,8 @@ def all_sizes(checked: Checked, wanted: Mapping[str, list[int]]) -> list[dict[st
 def forecasts(
     checked: Checked, options: Options, sizes: Mapping[str, int], mirrors: Sequence[str | int]
 ) -> list[Forecast]:
-    """The plan of a training step, or of a prediction where there is none, at these sizes, for each way to mirror."""
+    """For each mirror option, the plan at these sizes: of a training step, or of a prediction if there is no
+    training."""
     from dslc.compiler.cost import machine_of
     from dslc.compiler.layout import layout_state
     from dslc.compiler.options import precision_of
@@ -106,7 +106,7 @@ def forecasts(
 def _others(
     checked: Checked, options: Options, sizes: Mapping[str, int], mirrors: Sequence[str | int]
 ) -> Iterator[tuple[Program, ...]]:
-    """For each way to mirror, the programs that a session holds next to that of the step."""
+    """For each mirror option, the programs that a session holds in addition to that of the step."""
     from dslc.compiler.options import entry_sizes
     from dslc.compiler.pipeline import foresee
     from dslc.runtime.opening import CALLS, USES
@@ -121,7 +121,7 @@ def _others(
 
 
 def _session(state: int, programs: Sequence[Program], steps: int) -> int:
-    """Bytes of a session of these programs, all of one target."""
+    """Bytes of a session with these programs, all of one target."""
     from dslc.runtime.cuda.sizes import Regions, foreseen_bytes
 
     plans = [(p.entry, p.memory) for p in programs]
@@ -130,19 +130,19 @@ def _session(state: int, programs: Sequence[Program], steps: int) -> int:
 
 
 def both(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int | None) -> list[Forecast]:
-    """The plan as it is, and with values computed again: by itself, or as far as the budget asks."""
+    """The plan without recomputation, and with it: as chosen by the compiler, or as far as the budget requires."""
     return forecasts(checked, options, sizes, ("never", "auto" if budget is None else budget))
 
 
 def largest(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int) -> dict[str, int | None]:
-    """The largest batch of which a step fits, without and with values computed again; None where not even the least
-    does."""
+    """The largest batch for which a step fits, without and with recomputation; None if not even the smallest batch
+    fits."""
     from dslc.compiler.budget import largest_fitting
 
     assert checked.batch is not None
     batch = checked.batch
     found: dict[str, int | None] = {}
-    for name, mirror in (("never", "never"), ("mirrored", 1)):  # within one byte: as few as there can be
+    for name, mirror in (("never", "never"), ("mirrored", 1)):  # a budget of one byte: recompute as much as possible
 
         def need(value: int, mirror: str | int = mirror) -> int:
             [plan] = forecasts(checked, options, {**sizes, batch.name: value}, (mirror,))

@@ -1,1 +1,1 @@
-"""The calls of a session: what each takes, how it is cut into built sizes, how results are put together."""
+"""The calls of a session: their arguments, their split into built sizes, and the combination of results."""

@@ -1,4 +1,4 @@
-"""What the calls of a session share: names and arrays are checked, then programs of the right sizes are found."""
+"""The common part of a session's calls: checks names and arrays, then finds programs of the right sizes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Arrays = dict[str, "NDArray[Any] | OnDevice"]
 
 
 class Call:
-    """Shared by the calls: names and arrays are checked, then programs of the right sizes are found."""
+    """The base of the calls: checks names and arrays, then finds programs of the right sizes."""
 
-    entry: str  # of the artifact
-    call: str  # as users write it
+    entry: str  # the entry of the artifact
+    call: str  # the call as users write it
 
     def __init__(self, interface: Interface, programs: Sequence[Loaded]) -> None:
         if not programs:
@@ -40,7 +40,7 @@ class Call:
             )
         self.interface = interface
         self.programs = programs
-        self._like: Accepted | None = None  # what the last call was given, to check the same again quickly
+        self._like: Accepted | None = None  # the last call's accepted arguments: the same ones are checked faster
         read = {port.name for p in programs for port in p.plan.inputs}
         self.tensors: tuple[Tensor, ...] = interface.inputs
         self.optional: frozenset[str] = frozenset()
@@ -51,13 +51,13 @@ class Call:
             self.defaults = interface.train.scalars
 
     def by_name(self, unnamed: Sequence[object]) -> None:
-        """InputError R105 for inputs without a name: their order in a model's text is not to matter."""
+        """Raises InputError R105 for inputs without a name: their order in a model's text must not matter."""
         if unnamed:
             names = ", ".join(f"{t.name}=..." for t in self.tensors)
             raise InputError("R105", "inputs are given by name", place=self.call, help=f"write {self.call}({names})")
 
     def checked(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], dict[str, int]]:
-        """Arrays, float arguments (with defaults filled in) and the value of each dim."""
+        """The arrays, the float arguments (with defaults) and the value of each dim."""
         like = self._like
         if like is not None and like.fits(given):
             arrays: Arrays = {name: given[name] for name, *_ in like.arrays}  # type: ignore[misc]
@@ -72,16 +72,16 @@ class Call:
         return arrays, self.arguments(given), dims
 
     def arguments(self, given: Mapping[str, object]) -> dict[str, float]:
-        """The float arguments, with defaults filled in."""
+        """The float arguments, with defaults for missing ones."""
         return {n: number(self.call, n, given[n]) if n in given else v for n, v in self.defaults.items()}
 
     @cached_property
     def bounds(self) -> tuple[Dim, ...]:
-        """The dims with the bounds that hold for this call."""
+        """The dims with their bounds for this call."""
         return self.interface.dims
 
     def matching(self, dims: Mapping[str, int], *, whole: bool) -> list[Loaded]:
-        """The programs built for these dims; the batch dim is left open unless ``whole``."""
+        """The programs built for these dims; the batch dim may differ unless ``whole``."""
         batch = self.interface.batch
         fixed = {n: v for n, v in dims.items() if whole or n != batch}
         found = [p for p in self.programs if all(self.sizes(p).get(n, v) == v for n, v in fixed.items())]
@@ -90,15 +90,15 @@ class Call:
         return found
 
     def sizes(self, program: Loaded) -> Mapping[str, int]:
-        """The dims of a call that this program serves."""
+        """The dims of a call that this program runs."""
         return program.sizes
 
     def shown(self, program: Loaded) -> str:
-        """The same for people."""
+        """``sizes`` as text."""
         return ", ".join(f"{n} = {v}" for n, v in sorted(self.sizes(program).items()))
 
     def not_built(self, dims: Mapping[str, int]) -> InputError:
-        """R105 for sizes that no program of this entry was built for."""
+        """The error R105 for sizes that no program of this entry was built for."""
         asked = ", ".join(f"{n} = {v}" for n, v in sorted(dims.items()))
         built = "; ".join(sorted(map(self.shown, self.programs)))
         return InputError(
@@ -111,7 +111,8 @@ class Call:
     def cut(
         self, dims: Mapping[str, int], tensors: tuple[Tensor, ...], *, pad: bool
     ) -> list[tuple[Loaded, Cut | None]]:
-        """The runs that make up the call, in order of rows. A single one, uncut, where rows cannot be told apart."""
+        """The runs that make up the call, in the order of their rows. A single run without a cut if rows are not
+        separable."""
         batch = self.interface.batch
         if batch is None or batch not in dims or not self.interface.cuttable(tensors):
             return [(self.matching(dims, whole=True)[0], None)]

@@ -1,4 +1,4 @@
-"""``evaluate``: partial sums, maxima, minima and counts of each piece are combined, then finished once."""
+"""``evaluate``: combines the partial sums, maxima, minima and counts of each piece, then finishes them once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Evaluate(Call):
-    """``evaluate``: partial sums, maxima, minima and counts of each piece are combined, then finished once."""
+    """``evaluate``: combines the partial sums, maxima, minima and counts of each piece, then finishes them once."""
 
     entry, call = "eval_step", "evaluate"
 
@@ -35,7 +35,7 @@ class Evaluate(Call):
 
     @cached_property
     def bounds(self) -> tuple[Dim, ...]:
-        """The bounds of the batch dim are those of one run; all rows together may be any number."""
+        """The dims; the batch dim has no bounds here, since they apply to one run and not to all rows together."""
         return tuple(unbounded(d) if d.batch else d for d in self.interface.dims)
 
     def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], dict[str, int]]:
@@ -57,7 +57,7 @@ class Evaluate(Call):
         return self._combine(context, ((program, piece, piece, arrays) for program, piece in pieces), scalars)
 
     def pieces_of(self, rows: int) -> list[tuple[Loaded, Cut | None]]:
-        """The pieces of so many rows, for the built sizes of the other dims."""
+        """The pieces of ``rows`` rows, for the built sizes of the other dims."""
         batch = self.interface.batch
         others = {name: size for name, size in self.programs[0].sizes.items() if name != batch}
         return self.pieces(others if batch is None else {**others, batch: rows})
@@ -70,7 +70,7 @@ class Evaluate(Call):
         arguments: Mapping[str, object],
         scalars: Mapping[str, int | float],
     ) -> EvalResult:
-        """The same with the inputs of each piece by themselves."""
+        """Like ``run``, with separate inputs for each piece."""
         values = {n: number(self.call, n, arguments.get(n, v)) for n, v in self.defaults.items()}
 
         def each() -> Iterator[tuple[Loaded, Cut | None, Cut | None, Arrays]]:
@@ -85,7 +85,8 @@ class Evaluate(Call):
         each: Iterable[tuple[Loaded, Cut | None, Cut | None, Arrays]],
         scalars: Mapping[str, int | float],
     ) -> EvalResult:
-        """Of each piece: its place in the call, its place in the arrays (None: they are the piece), the arrays."""
+        """``each`` yields per piece: the program, its rows in the call, its rows in the arrays (None: all), the
+        arrays."""
         total: dict[str, NDArray[Any]] = {}
         rows = 0
         for program, piece, inside, arrays in each:
@@ -106,7 +107,7 @@ class Evaluate(Call):
 
 
 def _combined(kind: str, total: NDArray[Any], value: NDArray[Any]) -> NDArray[Any]:
-    """Two batches' partial results as one. A NaN in either stays one."""
+    """Combines the partial results of two batches. A NaN in either stays NaN."""
     with np.errstate(all="ignore"):
         match kind:
             case "partial.sum" | "count":

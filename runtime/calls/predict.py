@@ -1,4 +1,4 @@
-"""``predict``: results row by row where they have rows."""
+"""``predict``: returns results row by row if they have rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Predict(Call):
-    """``predict``: results row by row where they have rows."""
+    """``predict``: returns results row by row if they have rows."""
 
     entry = call = "predict"
 
@@ -31,7 +31,7 @@ class Predict(Call):
 
     @cached_property
     def bounds(self) -> tuple[Dim, ...]:
-        """The bounds of the batch dim are those of one run; rows that do not depend on each other may be any number."""
+        """The dims; the batch dim's bounds apply to one run, so they do not limit the call if rows are independent."""
         if not self.row_independent:
             return self.interface.dims
         return tuple(unbounded(d) if d.batch else d for d in self.interface.dims)
@@ -43,7 +43,7 @@ class Predict(Call):
     def pieces(self, dims: Mapping[str, int]) -> list[tuple[Loaded, Cut | None]]:
         tensors = self.interface.inputs + self.interface.results
         if not self.row_independent and not all(map(self.interface.rows_of, self.interface.results)):
-            # A result without rows may be a sum over all of them: pieces cannot be put together.
+            # A result without rows may be a sum over all rows, so pieces cannot be combined.
             return [(self.matching(dims, whole=True)[0], None)]
         return self.cut(dims, tensors, pad=self.row_independent)
 
@@ -83,7 +83,7 @@ class Predict(Call):
         pieces: list[tuple[Loaded, Cut | None]],
         scalars: Mapping[str, int | float],
     ) -> Any:
-        """The same with results in the device's memory."""
+        """Like ``run``, with results in the device's memory."""
         sizes = {**(pieces[0][0].sizes if pieces else {}), **dims}
         results = {r.name: backend.new_array(r.dtype, _shape(r, sizes)) for r in self.interface.results}
         for program, piece in pieces:

@@ -1,4 +1,4 @@
-"""What many training steps are given as arrays that hold the inputs of all of them, one after the other."""
+"""The arguments of many training steps: arrays that hold the inputs of all steps along a first axis."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stack:
-    """``arrays``: inputs with one more axis in front, the steps. ``several``: numbers, one a step; ``numbers``: those
-    of all steps."""
+    """``arrays``: inputs with the steps as an additional first axis. ``several``: numbers, one per step; ``numbers``:
+    numbers that apply to all steps."""
 
     steps: int
     arrays: dict[str, NDArray[Any] | OnDevice]
@@ -24,7 +24,7 @@ class Stack:
     numbers: dict[str, object]
 
     def of(self, step: int) -> dict[str, object]:
-        """What a step is given by name."""
+        """The arguments of a step, by name."""
         found = self.numbers_of(step)
         for name, array in self.arrays.items():
             found[name] = array.at(step) if isinstance(array, OnDevice) else array[step]
@@ -34,7 +34,7 @@ class Stack:
         return {**self.numbers, **{name: values[step] for name, values in self.several.items()}}
 
     def part(self, first: int, count: int) -> dict[str, NDArray[Any]] | None:
-        """The arrays of so many steps; None where there are fewer, or one lies on the device."""
+        """The arrays of ``count`` steps from ``first``; None if there are fewer steps, or an array is on the device."""
         if first + count > self.steps:
             return None
         found = {n: a[first : first + count] for n, a in self.arrays.items() if isinstance(a, np.ndarray)}

@@ -1,4 +1,4 @@
-"""``train_step``: one batch a step, and many steps of arrays that hold all of theirs."""
+"""``train_step``: one batch per step, or many steps at once from arrays that hold all their batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 
 class TrainStep(Call):
-    """``train_step``: one batch of exactly the built size, or as many micro-batches of it as the train section says."""
+    """``train_step``: one batch of exactly the built size, or as many micro-batches of it as the train section
+    requires."""
 
     entry = call = "train_step"
 
@@ -41,7 +42,7 @@ class TrainStep(Call):
 
     @cached_property
     def bounds(self) -> tuple[Dim, ...]:
-        """The bounds of the batch dim are those of a micro-batch; a step has the rows that were built."""
+        """The dims; the batch dim's bounds apply to a micro-batch, so they do not limit a step of several ones."""
         several = self.train.accumulate > 1
         return tuple(unbounded(d) if d.batch and several else d for d in self.interface.dims)
 
@@ -63,7 +64,7 @@ class TrainStep(Call):
         return self.train.lr if lr is None else number(self.call, "lr", lr)
 
     def parted(self, given: Mapping[str, object]) -> tuple[Any, Any, dict[str, object]]:
-        """``lr``, ``row`` and the inputs of what a step is given by name. InputError R105 where it is no mapping."""
+        """``lr``, ``row`` and the inputs in a step's arguments. InputError R105 if they are not a mapping."""
         if not isinstance(given, Mapping):
             raise InputError(
                 "R105", f"a batch is {type(given).__name__}, a mapping was expected", place=f"{self.call}s(batches)",
@@ -78,7 +79,8 @@ class TrainStep(Call):
     def feed(
         self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float]
     ) -> Iterator[Bound]:
-        """The plans of the step with their inputs, each to be run before the next: one a micro-batch."""
+        """The bound plans of the step with their inputs, one per micro-batch; each must run before the next is
+        requested."""
         count = self.train.accumulate
         if count == 1:
             yield context.feed(program, arrays, scalars)
@@ -93,7 +95,8 @@ class TrainStep(Call):
     def run(
         self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float], state: State
     ) -> StepResult:
-        """Run the step; loss and metrics are means over its micro-batches. ``state`` is torn if this raises halfway."""
+        """Run the step; loss and metrics are means over its micro-batches. An exception midway leaves ``state``
+        torn."""
         runs: list[Outputs] = []
         number, count = state.step, self.train.accumulate
         for bound in self.feed(context, program, arrays, scalars):
@@ -104,16 +107,16 @@ class TrainStep(Call):
         return self.late(runs, step, state) if late else _step_result(runs, step, state.forward_order)
 
     def late(self, runs: Sequence[Outputs], step: int, state: State) -> StepResult:
-        """The result of a step whose runs may not be over."""
+        """The result of a step whose runs may still be executing."""
         return LateStepResult(step, partial(_step_result, runs, step, state.forward_order))
 
     def stacked(self, given: Mapping[str, object]) -> Stack:
-        """Arrays that hold the inputs of all steps one after the other, and numbers, which hold for all of them or are
-        one a step. InputError R105 for arrays of different lengths."""
+        """Arrays with the inputs of all steps along axis 0, and numbers, which apply to all steps or are one per step.
+        InputError R105 for arrays of different lengths."""
         check_names(self.call, list(given), [t.name for t in self.tensors if t.name not in self.optional],
                     [*self.optional, *self.defaults, "lr", "row"])  # fmt: skip
         arrays = {t.name: as_array(self.call, t, given[t.name]) for t in self.tensors if t.name in given}
-        for tensor in self.tensors:  # values are looked at on the host
+        for tensor in self.tensors:  # ranges are checked on the host
             array = arrays.get(tensor.name)
             if tensor.range is not None and isinstance(array, OnDevice):
                 arrays[tensor.name] = array.numpy()
@@ -130,8 +133,8 @@ class TrainStep(Call):
         return Stack(steps, arrays, several, {n: v for n, v in numbers.items() if n not in several})
 
     def part(self, stack: Stack, first: int, count: int) -> dict[str, NDArray[Any]] | None:
-        """The arrays of so many steps, the first of which was checked: they differ from it in their values alone. None
-        where they cannot be taken together, or a value is out of its range."""
+        """The arrays of ``count`` steps. The first step was checked; the others differ only in their values. None if
+        they cannot be taken together, or if a value is out of range."""
         arrays = stack.part(first, count)
         ranged = [t for t in self.tensors if t.range is not None and arrays is not None and t.name in arrays]
         return arrays if arrays is not None and all(in_range(arrays[t.name], t.range) for t in ranged) else None
@@ -163,5 +166,5 @@ def _step_result(runs: Sequence[Outputs], step: int, forward_order: Sequence[str
 
 
 def _mean(values: Sequence[float]) -> float:
-    """nan for none."""
+    """The mean; nan if there are no values."""
     return sum(values) / len(values) if values else math.nan

@@ -1,4 +1,4 @@
-"""A session's machine: this one's CPU."""
+"""The backend that runs a session on this machine's CPU."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class HostState:
 class HostBackend:
     """The state, and for each context its own io and work blocks with every program bound to them.
 
-    Raises OutOfMemory R401 before anything is taken when it does not fit, EnvironmentFault R202 or R203 for code that
-    this CPU cannot run.
+    Raises OutOfMemory R401 before any allocation if the memory does not suffice, EnvironmentFault R202 or R203 for code
+    that this CPU cannot run.
     """
 
     name = "cpu"
@@ -58,7 +58,7 @@ class HostBackend:
             self.state = HostState(table["bytes"])
             self.contexts: list[dict[Loaded, BoundPlan]] = []
             for _ in range(contexts):
-                # Programs overlay each other: one runs at a time.
+                # Programs share memory: one runs at a time.
                 regions = {"state": self.state.block, "io": block(io), "work": block(work)}
                 self.contexts.append(
                     {
@@ -76,7 +76,7 @@ class HostBackend:
                 )
 
     def check(self) -> None:
-        """A CPU is not lost."""
+        """Does nothing: a CPU cannot be lost."""
 
     def adopt(self, call: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
         return inputs
@@ -96,7 +96,7 @@ class HostBackend:
 
 
 def _meanings_of(programs: Sequence[Loaded], source: MeaningsSource) -> Meanings | None:
-    """The ops' meanings, asked for only when a plan holds a reference instruction. R203 when there are none."""
+    """The ops' meanings, requested only if a plan has a reference instruction. R203 if they are missing."""
     if not any(isinstance(i, Reference) for program in programs for i in program.plan.instructions):
         return None
     if source is None:
@@ -109,8 +109,8 @@ def _meanings_of(programs: Sequence[Loaded], source: MeaningsSource) -> Meanings
 
 
 def _objects_of(artifact: Artifact, programs: Sequence[Loaded]) -> Objects | None:
-    """The kernels of all programs for this machine's level of CPU; None where no plan holds one. R202 for a CPU that
-    has none of the artifact's levels."""
+    """The kernels of all programs for this CPU's level; None if no plan has a kernel. R202 if the artifact has no code
+    for this CPU's level."""
     symbols = {i.symbol for p in programs for i in p.plan.instructions if isinstance(i, Kernel)}
     if not symbols:
         return None
@@ -121,7 +121,7 @@ def _objects_of(artifact: Artifact, programs: Sequence[Loaded]) -> Objects | Non
 
 @contextmanager
 def _reserved(need: int, table: Mapping[str, Any], programs: Sequence[Loaded]) -> Iterator[None]:
-    """Raise OutOfMemory R401 before anything is taken when ``need`` bytes are not free, and for a refusal inside."""
+    """Raise OutOfMemory R401 up front if ``need`` bytes are not free, and convert a MemoryError inside."""
     buffers = named_buffers(table, programs)
     ensure_free(need, buffers)
     try:

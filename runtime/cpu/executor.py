@@ -1,8 +1,8 @@
 """Runs a plan on the CPU: blocks of memory, views made once, then a loop over instructions.
 
-A plan's buffers are dense row-major ranges of four regions. ``BoundPlan`` turns them into numpy views of the blocks
-it is given, and each instruction into a callable: a reference instruction calls numpy, and kernels that follow each
-other are one native call. After that a run allocates only what an op's numpy meaning takes for itself.
+A plan's buffers are dense row-major ranges of four regions. ``BoundPlan`` turns them into numpy views of the given
+blocks, and each instruction into a callable: a reference instruction calls numpy, and consecutive kernels are one
+native call. After that, a run allocates only what an op's numpy meaning allocates.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _described(view: Array) -> str:
 
 
 class _ReferenceStep:
-    """One op through its numpy meaning: results are checked against the plan and copied into its buffers."""
+    """One op run by its numpy meaning: its results are checked against the plan and copied into the plan's buffers."""
 
     __slots__ = ("_attrs", "_inputs", "_meaning", "_op", "_outputs", "_own_results", "_where")
 
@@ -72,8 +72,8 @@ class _ReferenceStep:
         self._op, self._where, self._meaning, self._attrs = op, where, meaning, attrs
         self._inputs = tuple(_read_only(view) for view in inputs)
         self._outputs = tuple(outputs)
-        # A result may be a view of an input. Writing an earlier output over that input's bytes would change it, so
-        # where an op of several results works in place, results are copied before the first one is written.
+        # A result may be a view of an input, and writing an earlier output over that input would change it. So if an op
+        # with several results works in place, its results are copied before the first one is written.
         self._own_results = len(outputs) > 1 and any(np.may_share_memory(i, o) for i in self._inputs for o in outputs)
 
     def __call__(self) -> None:
@@ -102,12 +102,12 @@ class _ReferenceStep:
 
 
 class BoundPlan:
-    """A plan on given blocks of memory. Not for two threads at a time: each context binds its own.
+    """A plan bound to given blocks of memory. Not thread-safe: each context binds its own.
 
-    ``regions`` maps region names to u8 blocks whose bases are 64-byte aligned; ``constants`` gives the bytes of a
-    plan constant by its blob's name. ``writes_state`` says whether the entry may write the state region, which
-    contexts share. Raises EnvironmentFault R202 for an instruction or dtype the CPU does not know and R203 for an op
-    without a meaning, ArtifactError R301 for a plan that may not be bound; all before anything runs.
+    ``regions`` maps region names to u8 blocks whose bases are 64-byte aligned; ``constants`` returns the bytes of a
+    plan constant by its blob's name. ``writes_state``: the entry may write the state region, which contexts share.
+    Raises, before anything runs, EnvironmentFault R202 for an instruction or dtype that the CPU does not support, R203
+    for an op without a meaning, and ArtifactError R301 for a plan that must not be bound.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class BoundPlan:
     ) -> None:
         self.name = name
         self._objects = objects
-        self._open: CommandList | None = None  # takes the kernels that follow each other
+        self._open: CommandList | None = None  # collects consecutive kernels
         self._plan = plan
         self._meanings = meanings
         self._writes_state = writes_state
@@ -137,7 +137,7 @@ class BoundPlan:
         self.outputs: tuple[tuple[str, str, Array], ...] = tuple(
             (port.name, port.kind, _read_only(self._views[port.buffer])) for port in plan.outputs
         )
-        # The step block: the first 256 bytes of io.
+        # The step block is the first 256 bytes of io.
         self._step_block, self._io = StepBlock(plan.scalars, name), regions["io"]
         self.scalars: dict[str, Array] = {
             scalar.name: _view(Buffer("io", scalar.offset, scalar.dtype, ()), regions) for scalar in plan.scalars
@@ -164,17 +164,17 @@ class BoundPlan:
             (self._writing if self._writing or changes else self._reading).append(step)
 
     def load_constants(self) -> None:
-        """Copy the constants into their places; to be called when another plan may have used the same blocks."""
+        """Copy the constants to their buffers; call this if another plan may have used the same blocks."""
         for target, source in self._constants:
             np.copyto(target, source)
 
     steps = 1
 
     def begin(self, step: int = 0) -> None:
-        """Nothing to be done: inputs are written where the plan reads them."""
+        """Does nothing: inputs are written directly to the buffers that the plan reads."""
 
     def set_scalars(self, values: Mapping[str, int | float]) -> None:
-        """Write the step block: a value for each scalar that the plan reads. ``seed`` is u64, stored as its bits."""
+        """Write the step block: a value for each scalar that the plan reads. ``seed`` is u64, stored bit for bit."""
         self._step_block.write(self._io, 0, values)
 
     def run(self, change: Change | None = None) -> tuple[tuple[str, str, Array], ...]:
@@ -205,13 +205,13 @@ class BoundPlan:
         Steps([step]).run()
 
     def watch(self, see: Callable[[str, str, Sequence[Array]], None]) -> None:
-        """Run all instructions, each by itself; after it, ``see`` gets its name, its node and what it has written.
+        """Run the instructions one at a time; after each, ``see`` gets its name, its node and the arrays that it wrote.
 
-        Bits are those of ``run``. What ``see`` raises ends the run in the middle.
+        The results have the same bits as those of ``run``. An exception from ``see`` ends the run midway.
         """
         with _quiet():
             for instruction in self._plan.instructions:
-                self._open = None  # no instruction joins the one before
+                self._open = None  # no instruction is merged with the one before
                 step = self._bind(instruction)
                 if step is None:
                     continue
@@ -221,7 +221,7 @@ class BoundPlan:
                 see(name, where, [self._views[index] for index in accesses(instruction)[1]])
 
     def measure(self, rounds: int) -> Measured:
-        """Kernels that ``run`` would do side by side take turns here."""
+        """Times each instruction alone: kernels that ``run`` would run concurrently run one after the other here."""
         alone: list[tuple[int, Step]] = []
         for index, instruction in enumerate(self._plan.instructions):
             self._open = None
@@ -292,7 +292,7 @@ class BoundPlan:
         )
 
     def _bind_kernel(self, kernel: Kernel) -> Step | None:
-        """A step for the first kernel of several in a row; the others join it."""
+        """A step for the first of several consecutive kernels; the others are added to it."""
         where = self._where(kernel.where)
         if self._objects is None:
             raise EnvironmentFault(

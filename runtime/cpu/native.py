@@ -1,9 +1,10 @@
 """Runs native kernels: lists of commands, and the threads that work on them.
 
-A ``CommandList`` is made once, when a plan is bound: for each kernel its address, the addresses of its arguments, the
-number of its tasks, and whether it must wait for those before it. One call runs it. Helpers of the ``Team`` sleep in
-Python; woken, each goes into the same list with a call of its own, without the interpreter, and all claim tasks. What a
-task computes does not depend on who runs it, so the bits are the same for any number of threads.
+A ``CommandList`` is created once, when a plan is bound. It holds for each kernel its address, the addresses of its
+arguments, its number of tasks, and whether it must wait for earlier kernels. One call runs the list. The helper
+threads of the ``Team`` sleep in Python. Once woken, each enters the same list by a call of its own, without the
+interpreter, and all threads claim tasks. A task's result does not depend on the thread that runs it, so the bits are
+the same for any number of threads.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from dslc.runtime.cpu.objects import Objects
 
 MOST_THREADS: Final = 64
-_WORTH: Final = 64  # tasks of a list from which on helpers are woken; a task is some microseconds
-_WIDEST_WAVE: Final = 256  # arguments, so that finding waves takes time linear in kernels
+_WORTH: Final = 64  # helpers are woken for a list with at least so many tasks; a task takes some microseconds
+_WIDEST_WAVE: Final = 256  # arguments of a wave; bounds its search, which is then linear in kernels
 _LINE: Final = 8  # words of a cache line
 Call: TypeAlias = Callable[[], object]
 _RUN: Final = ctypes.CFUNCTYPE(
@@ -41,7 +42,7 @@ class CommandList:
     """Kernels to be run in order. Not for two threads at a time."""
 
     def __init__(self, objects: Objects) -> None:
-        self._objects = objects  # the code lives as long as the list
+        self._objects = objects  # keeps the code alive as long as the list
         self._rows: list[tuple[int, int, int, bool]] = []
         self._wave = _Wave()
         self._args: list[NDArray[np.uint64]] = []
@@ -96,19 +97,19 @@ class Steps:
 
 
 def _bytes(view: NDArray[Any]) -> range:
-    """The addresses of a dense view."""
+    """The address range of a dense view."""
     return range(view.ctypes.data, view.ctypes.data + view.nbytes)
 
 
 class _Wave:
-    """The bytes that kernels touch between two waits."""
+    """The memory that kernels access between two waits."""
 
     def __init__(self) -> None:
         self._read: list[range] = []
         self._written: list[range] = []
 
     def takes(self, reads: Sequence[range], writes: Sequence[range]) -> bool:
-        """Whether a kernel may run beside those of the wave; if not, it begins a new one."""
+        """True if a kernel may run concurrently with those of the wave; if not, it starts a new wave."""
         known = (*self._read, *self._written)
         beside = not (_meet(reads, self._written) or _meet(writes, known)) and len(known) <= _WIDEST_WAVE
         if not beside:
@@ -124,7 +125,7 @@ def _meet(these: Sequence[range], those: Sequence[range]) -> bool:
 
 
 class Team:
-    """``threads`` in all: the caller and helpers, which start with the first list that is worth it.
+    """``threads`` threads: the caller and helpers, which start with the first list that is large enough.
 
     One caller has the helpers at a time; one that finds them busy runs its lists alone.
     """
@@ -135,7 +136,7 @@ class Team:
         self._wake: list[SimpleQueue[tuple[Job, int]]] = []
         give = ctypes.cast(ctypes.CDLL(None).sched_yield, ctypes.c_void_p).value
         assert give is not None
-        # what the driver shares: {tasks done, the address of sched_yield}, and a line for each thread
+        # shared by the driver: {tasks done, the address of sched_yield}, and a cache line for each thread
         self._block = np.zeros((threads + 2) * _LINE, np.int64)
         self._shared = self._block[-self._block.ctypes.data // 8 % _LINE :]
         self._shared[1] = give
@@ -186,7 +187,7 @@ class Team:
 
 
 def thread_count() -> int:
-    """``DSLC_THREADS``, else the processors that this process may use. InputError R105 for a number out of range."""
+    """``DSLC_THREADS``, else the number of processors available to this process. InputError R105 if out of range."""
     asked = os.environ.get("DSLC_THREADS")
     if asked is None:
         return min(MOST_THREADS, len(os.sched_getaffinity(0)))

@@ -1,7 +1,7 @@
-"""Whether an object of an artifact is what docs/artifact.md says: one section of code that calls nothing else.
+"""Checks that an object of an artifact conforms to docs/artifact.md: one section of code without external calls.
 
-An object is linked into the process that loads it. A name that it lacks would be looked for there, so an object that
-leaves a name open, or has data, or code that runs when it is loaded, is refused before the linker sees it. Layout:
+An object is linked into the process that loads it, and the linker would resolve undefined names there. So an object
+with an undefined name, with data, or with code that runs on loading is rejected before the linker sees it. Layout:
 System V ABI, chapter 4, https://gabi.xinuos.com.
 """
 
@@ -20,7 +20,7 @@ _IDENT: Final = b"\x7fELF\x02\x01\x01"  # 64 bits, little endian
 _RELOCATABLE: Final = 1  # type of file
 _X86_64, _AARCH64 = 62, 183  # machines
 _NULL, _PROGBITS, _SYMTAB, _STRTAB, _RELOCATIONS = range(5)  # types of sections
-_ALLOC, _CODE = 2, 6  # flags: part of the program; that, and executable, and not to be written
+_ALLOC, _CODE = 2, 6  # flags: loaded; loaded, executable and read-only
 
 
 class _Section(NamedTuple):
@@ -37,7 +37,7 @@ class _Section(NamedTuple):
 
 
 def check_object(data: bytes | memoryview, place: str) -> None:
-    """Raise ArtifactError R301 with the rule that an object breaks."""
+    """Raise ArtifactError R301 with the rule that an object violates."""
     _Checker(memoryview(data), place).run()
 
 

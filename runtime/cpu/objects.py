@@ -1,6 +1,6 @@
-"""Objects of an artifact on this machine: which level it has, and the addresses of an object's kernels.
+"""Loads the objects of an artifact: finds this machine's CPU level and the addresses of an object's kernels.
 
-The only place of the runtime that knows llvmlite. It links and relocates; nothing is compiled.
+The only module of the runtime that uses llvmlite. It links and relocates; nothing is compiled.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dslc.runtime.cpu.object_check import check_object
 
 DRIVER: Final = "dslc_run2"
 
-#: Level -> architecture and the features that LLVM must find; of one architecture the later is the better.
+#: Level -> architecture and required LLVM features; of one architecture, the later level is better.
 _LEVELS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "x86_64_v3": ("x86_64", ("avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe")),
     "x86_64_v4": ("x86_64", ("avx2", "fma", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")),
@@ -23,8 +23,8 @@ _LEVELS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 
 
 def machine_level(offered: Iterable[str]) -> str:
-    """The best of the offered levels that this machine has. EnvironmentFault R202 when it has none, R205 without
-    llvmlite."""
+    """The best of the offered levels that this machine supports. EnvironmentFault R202 if it supports none, R205
+    without llvmlite."""
     llvm = _llvm()
 
     architecture, features = platform.machine(), llvm.get_host_cpu_features()
@@ -54,10 +54,9 @@ def _llvm() -> Any:
 
 
 class Objects:
-    """An object in executable memory; keep it as long as its kernels may run. ``driver``: where ``dslc_run2`` begins.
+    """An object in executable memory; keep it while its kernels may run. ``driver``: the address of ``dslc_run2``.
 
-    Raises ArtifactError R301 for an object that calls what it does not hold, cannot be linked, or lacks one of
-    ``symbols``.
+    Raises ArtifactError R301 for an object that calls external code, cannot be linked, or lacks one of ``symbols``.
     """
 
     def __init__(self, data: bytes, symbols: Iterable[str]) -> None:
@@ -65,7 +64,7 @@ class Objects:
         llvm = _llvm()
         llvm.initialize_native_target()
         llvm.initialize_native_asmprinter()
-        # The linker would offer the names of the process: by the check there is none that it is asked for.
+        # The linker would resolve names in this process; the check has ensured that no name is undefined.
         builder = llvm.JITLibraryBuilder().add_object_img(data)
         names = sorted({DRIVER, *symbols})
         for name in names:
@@ -81,12 +80,12 @@ class Objects:
         self.driver = self._addresses[DRIVER]
 
     def address(self, symbol: str) -> int:
-        """Where a kernel begins."""
+        """The address of a kernel."""
         return self._addresses[symbol]
 
 
 def load_objects(blobs: Mapping[str, memoryview], symbols: Iterable[str]) -> Objects:
-    """The object of this machine's level. ``blobs``: all objects of an artifact by their names, ``code.LEVEL``."""
+    """The object for this machine's level. ``blobs``: all objects of an artifact by their names, ``code.LEVEL``."""
     stem = "code."
     level = machine_level(name.removeprefix(stem) for name in blobs if name.startswith(stem))
     return Objects(bytes(blobs[stem + level]), symbols)

@@ -1,4 +1,4 @@
-"""What this machine's memory and arithmetic can do, measured: the roof above its kernels."""
+"""Measures the roof of this machine: its copy bandwidth and its arithmetic rate."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dslc.runtime.cpu.native import thread_count
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_COPIED: Final = 128 << 20  # bytes that all threads copy together: several times the caches
-_SIDE: Final = 768  # of the matrices, for which BLAS is near its best
+_COPIED: Final = 128 << 20  # bytes that all threads copy together: several times the size of the caches
+_SIDE: Final = 768  # matrix size at which BLAS is near its best rate
 _ROUNDS: Final = 4
 
 
 def machine_roof() -> dict[str, float]:
-    """``copy``: bytes that a copy reads and writes in a second; ``matrix32`` and ``matrix64``: operations a second of
-    numpy's products of matrices. Of as many threads as kernels have; takes some tenths of a second."""
+    """``copy``: bytes read and written per second by a copy; ``matrix32`` and ``matrix64``: operations per second of
+    numpy's matrix products. With as many threads as kernels use; takes some tenths of a second."""
     threads = thread_count()
     roof = {"copy": _copy_rate(threads)}
     for name, dtype in (("matrix32", np.float32), ("matrix64", np.float64)):
@@ -43,7 +43,7 @@ def _product(a: NDArray[Any], outs: Sequence[NDArray[Any]], i: int) -> None:
 
 
 def _shortest(work: Callable[[int], None], threads: int) -> float:
-    """Seconds of the fastest round, of all threads side by side."""
+    """Seconds of the fastest round, with all threads running concurrently."""
     times = []
     with ThreadPoolExecutor(threads) as pool:
         for _ in range(_ROUNDS):
