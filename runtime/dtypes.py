@@ -1,4 +1,4 @@
-"""Storage dtypes by their names in an artifact, and what numpy calls them.
+"""Storage dtypes: their names in an artifact and in numpy.
 
 bf16 has no numpy dtype: it is stored as the 16 bits of a uint16, and the CPU executor refuses to compute with it.
 """
@@ -31,18 +31,18 @@ _NUMPY: Final = MappingProxyType(
 ITEMSIZE: Final = MappingProxyType(
     {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b1": 1}
 )
-#: Elements of a tensor, axes of size zero not counted: numpy bounds that product, in bytes, and the widest dtype has 8.
+#: Most elements of a tensor, ignoring axes of size zero: numpy bounds this product in bytes; the widest dtype has 8.
 MOST_ELEMENTS: Final = (1 << 60) - 1
 _FROM_NUMPY: Final = MappingProxyType({v: k for k, v in _NUMPY.items() if k != "bf16"})
 
 
 def elements_of_axes(shape: Iterable[int]) -> int:
-    """The product of the axes that are not zero."""
+    """The product of the nonzero axes."""
     return prod(size for size in shape if size)
 
 
 def numpy_name(name: str) -> str:
-    """numpy's name of a storage dtype (``f32`` -> ``float32``); KeyError for no dtype of ours."""
+    """numpy's name of a storage dtype (``f32`` -> ``float32``); KeyError for an unknown dtype."""
     return _NUMPY[name]
 
 
@@ -53,7 +53,7 @@ def numpy_dtype(name: str) -> np.dtype[np.generic]:
     return np.dtype(_NUMPY[name])
 
 
-@lru_cache(maxsize=64)  # numpy makes up a dtype's name each time
+@lru_cache(maxsize=64)  # numpy computes a dtype's name on each access
 def name_of(dtype: np.dtype[np.generic]) -> str | None:
-    """Our name of a numpy dtype in native byte order; None for one that has no name here."""
+    """Our name of a numpy dtype in native byte order; None for a dtype without one."""
     return _FROM_NUMPY.get(dtype.name) if dtype.isnative else None

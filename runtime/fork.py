@@ -1,4 +1,4 @@
-"""Marks children made by fork: threads, locks and device handles of the parent do not work there."""
+"""Detects forked child processes: the parent's threads, locks and device handles do not work there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dslc.base.errors import ForkError
 
 
 class _Generation:
-    """How many forks lie between this process and the one that imported dslc's runtime."""
+    """The number of forks between the process that imported dslc's runtime and this one."""
 
     count = 0
 
@@ -26,7 +26,7 @@ def generation() -> int:
 
 
 def is_child(born: int) -> bool:
-    """Whether this process was forked after ``born = generation()`` was taken."""
+    """True if this process was forked after ``born = generation()`` was taken."""
     return born != _Generation.count
 
 

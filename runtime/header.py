@@ -1,4 +1,4 @@
-"""The header of an artifact: its closed schema as data, and the rules that bind its fields to each other."""
+"""The header of an artifact: its closed schema as data, and the consistency rules between its fields."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from dslc.runtime.dtypes import ITEMSIZE, MOST_ELEMENTS, elements_of_axes
 from dslc.runtime.plan_schema import DOTTED, MAX_BYTES, MAX_RANK
 
 FORMAT: Final = (1, 0)
-#: What a reader must know to run an artifact; a newer minor version may name more.
+#: The features that a reader must support to run an artifact; a newer minor version may name more.
 FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average", "loss_scale"})
 ENTRIES: Final = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
 #: The entries that may write the state.
 WRITERS: Final = ("init", "accumulate_step", "train_step")
-#: ``init`` of an optimizer slot that starts as its parameter and follows whoever sets that.
+#: ``init`` of an optimizer slot that starts as a copy of its parameter and is set whenever the parameter is set.
 AS_PARAM: Final = "param"
-#: States of the kind optimizer that belong to no parameter: the loss scale, the updates since it changed, and the steps
-#: that it made be skipped.
+#: States of kind optimizer without a parameter: the loss scale, the number of updates since its last change, and the
+#: number of steps that were skipped because of it.
 LOSS_SCALE, GOOD_STEPS, SKIPPED_STEPS = SCALING = ("train.loss_scale", "train.good_steps", "train.skipped_steps")
-#: Below this a scale does not go: a step that is not finite there is no matter of the scale.
+#: The smallest loss scale: if a step is not finite even there, the scale is not the cause.
 LEAST_SCALE: Final = 1.0
 BLOB_KINDS: Final = ("plan", "constant", "ptx", "cubin", "object")
 KINDS: Final = ("param", "buffer", "optimizer")
@@ -49,7 +49,7 @@ STATE_ALIGNMENT: Final = 64
 MOST_STEPS_PER_LAUNCH: Final = 1024
 
 _NO_KEYWORD: Final = "(?!(?:" + "|".join(sorted(keyword.kwlist)) + r")\Z)"
-#: Names that may stand in Python: no keyword, no leading double underscore.
+#: Names that are valid in Python: not a keyword, no leading double underscore.
 IDENTIFIER: Final = rf"(?!__){_NO_KEYWORD}[A-Za-z_][A-Za-z0-9_]{{0,63}}"
 _IDENTIFIER: Final = Text(64, IDENTIFIER, "an identifier that is no Python keyword")
 _TENSOR: Final = Text(256, DOTTED, "a dotted name")
@@ -146,15 +146,15 @@ _check_schema = checker(HEADER)
 
 
 def interface_sha256(interface: Mapping[str, Any]) -> str:
-    """The digest that an importable face carries: SHA-256 of the interface's canonical text."""
+    """The digest that an importable module stores: SHA-256 of the interface's canonical text."""
     return hashlib.sha256(canonical.dumps(interface)).hexdigest()
 
 
 def check_header(header: dict[str, Any], place: str = "artifact") -> None:
-    """Raise ArtifactError R301 with the field and the rule, or R302 for an artifact of a version not known here.
+    """Raise ArtifactError R301 with the field and the rule, or R302 for an artifact of an unknown version.
 
-    Of a newer minor version, top-level fields that are not known here are dropped from ``header``: what must be
-    understood is a required feature.
+    For a newer minor version, unknown top-level fields are removed from ``header``: fields that a reader must
+    understand are listed as required features.
     """
     _version(header, place)
     try:

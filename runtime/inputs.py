@@ -1,6 +1,6 @@
-"""Checks what a caller hands in, before a byte of it is copied. Nothing is converted.
+"""Checks a caller's arguments before any byte of them is copied. Nothing is converted.
 
-Accepted: numpy arrays (strided and read-only ones too) and any object of the CPU with ``__dlpack__``.
+Accepted: numpy arrays (also strided and read-only ones) and any object in CPU memory with ``__dlpack__``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _DLPACK_CPU = 1  # kDLCPU of dlpack.h
-_SHOWN = 60  # characters of a foreign value that a message repeats
+_SHOWN = 60  # characters of a foreign value in a message
 
 
 def check_names(call: str, given: Sequence[str], expected: Sequence[str], optional: Sequence[str] = ()) -> None:
-    """Raise InputError R105 for a name that the call does not take, or one that is missing."""
+    """Raise InputError R105 for a name that the call does not accept, or a missing name."""
     for name in given:
         if name not in expected and name not in optional:
             known = [*expected, *optional]
@@ -52,13 +52,13 @@ def check_names(call: str, given: Sequence[str], expected: Sequence[str], option
 def check_inputs(
     call: str, given: Mapping[str, object], tensors: Sequence[Tensor], dims: Sequence[Dim]
 ) -> tuple[dict[str, NDArray[Any] | OnDevice], dict[str, int]]:
-    """The arrays of ``given`` (views, not copies) and the value of each dim that they fix.
+    """The arrays of ``given`` (views, not copies) and the value of each dim that they determine.
 
-    The names must have been checked. Raises InputError R105 for a wrong kind, dtype, byte order, rank, shape, or
-    value range, saying what was expected and what came.
+    The names must have been checked. Raises InputError R105 for a wrong kind, dtype, byte order, rank, shape, or value
+    range; the message states the expected and the given value.
     """
     arrays: dict[str, NDArray[Any] | OnDevice] = {t.name: as_array(call, t, given[t.name]) for t in tensors}
-    for tensor in tensors:  # values are looked at on the host
+    for tensor in tensors:  # ranges are checked on the host
         array = arrays[tensor.name]
         if tensor.range is not None and isinstance(array, OnDevice):
             arrays[tensor.name] = array.numpy()
@@ -71,21 +71,21 @@ def check_inputs(
 
 @dataclass(frozen=True, slots=True)
 class _Shaped:
-    """All that is known of an array before its values are read."""
+    """What is known about an array before its values are read."""
 
     shape: tuple[int, ...]
 
 
 def check_shape(call: str, tensor: Tensor, shape: tuple[int, ...], dims: Sequence[Dim]) -> None:
-    """Raise what ``check_inputs`` would for an array of this shape alone."""
+    """Raise the error that ``check_inputs`` would raise for an array of this shape."""
     found = _solve(call, {tensor.name: _Shaped(shape)}, [tensor], dims)
     _check_shape(call, tensor, shape, found)
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What a call was given and has checked: plain arrays, or the device's, of the same dtypes and shapes need no more
-    than their values looked at. ``ranged`` are the tensors whose values have a range."""
+    """The accepted arguments of a call. If a later call has plain or device arrays of the same dtypes and shapes, only
+    values are checked again. ``ranged`` are the tensors whose values have a range."""
 
     names: frozenset[str]
     arrays: tuple[tuple[str, type, object, tuple[int, ...]], ...]
@@ -94,7 +94,7 @@ class Accepted:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], tensors: Sequence[Tensor], dims: dict[str, int]) -> Accepted | None:
-        """None where an input is another object, or must come to the host."""
+        """The record of these arguments; None if an input is another object, or must be copied to the host."""
         kinds = {t.name: type(given[t.name]) for t in tensors}
         for tensor in tensors:
             kind = kinds[tensor.name]
@@ -114,7 +114,7 @@ class Accepted:
 
 
 def as_array(call: str, tensor: Tensor, value: object) -> NDArray[Any] | OnDevice:
-    """``as_numpy``, or what lies on the session's device as it is."""
+    """``as_numpy``, except that an array on the session's device is returned unchanged."""
     if not isinstance(value, OnDevice):
         return as_numpy(call, tensor, value)
     if value.dtype != tensor.dtype:
@@ -136,12 +136,12 @@ def as_numpy(call: str, tensor: Tensor, value: object) -> NDArray[Any]:
 
 @contextmanager
 def foreign(cause: str, place: str, help: str = "pass a numpy array") -> Iterator[None]:
-    """Around code of an object that a caller handed in: whatever it raises is told as InputError R105."""
+    """Runs code of a caller's object: any exception that it raises becomes InputError R105."""
     try:
         yield
     except (DslcError, MemoryError):
         raise
-    except Exception as error:  # it may raise anything
+    except Exception as error:  # foreign code may raise anything
         raise InputError("R105", f"{cause}: {_said(error)}", place=place, help=help) from error
 
 
@@ -150,7 +150,7 @@ def _said(error: Exception) -> str:
 
 
 def shown(value: object, text: Callable[[object], str] = repr) -> str:
-    """The text of a caller's object, whose code may raise, too."""
+    """The text of a caller's object, whose own code may raise."""
     try:
         return text(value)
     except Exception:  # noqa: BLE001
@@ -203,7 +203,7 @@ def _kind(value: object) -> str:
 
 
 def _of_dlpack(place: str, tensor: Tensor, value: Any) -> NDArray[Any]:
-    """Through the DLPack protocol, on the CPU alone: no copy is made and nothing moves between devices."""
+    """Reads the value by the DLPack protocol, only on the CPU: without a copy or a transfer between devices."""
     try:
         device, _ = value.__dlpack_device__()
     except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as error:
@@ -245,7 +245,7 @@ def _shape_error(call: str, tensor: Tensor, shape: Sequence[int], why: str, help
 def _solve(
     call: str, arrays: Mapping[str, NDArray[Any] | OnDevice | _Shaped], tensors: Sequence[Tensor], dims: Sequence[Dim]
 ) -> dict[str, tuple[int, str]]:
-    """Each dim's value and the input that fixed it, from the axes that are a dim alone."""
+    """The value of each dim and the input that determined it, from the axes that consist of a dim alone."""
     declared = {d.name: d for d in dims}
     found: dict[str, tuple[int, str]] = {}
     for tensor in tensors:
@@ -280,14 +280,14 @@ def _check_shape(call: str, tensor: Tensor, shape: Sequence[int], found: Mapping
     values = {name: value for name, (value, _) in found.items()}
     for axis, (size, value) in enumerate(zip(tensor.shape, shape, strict=True)):
         if not dims_of(size) <= values.keys():
-            continue  # no input fixes these dims; the programs that were built decide
+            continue  # no input determines these dims; the built programs decide
         expected = size_value(size, values)
         if value != expected:
             raise _shape_error(call, tensor, shape, f"axis {axis} has {value} elements, not {expected}", None)
 
 
 def check_ranges(call: str, arrays: Mapping[str, NDArray[Any] | OnDevice], tensors: Sequence[Tensor]) -> None:
-    """Raise InputError R105 for a value on the host outside of its tensor's range."""
+    """Raise InputError R105 for a host value outside its tensor's range."""
     for tensor in tensors:
         array = arrays[tensor.name]
         if tensor.range is not None and isinstance(array, np.ndarray):
@@ -295,7 +295,7 @@ def check_ranges(call: str, arrays: Mapping[str, NDArray[Any] | OnDevice], tenso
 
 
 def in_range(array: NDArray[Any], range: tuple[int, int] | None) -> bool:
-    """Whether all values are, from the first number on and below the second."""
+    """True if all values are in [range[0], range[1])."""
     if range is None or not array.size:
         return True
     low, high = range

@@ -1,6 +1,6 @@
-"""The closed set of instructions of a plan, as data, and the buffers that each touches.
+"""The closed set of a plan's instructions as data, and the buffers that each one accesses.
 
-Buffers, blobs' names and places in the source are numbers into the plan's lists; ``docs/artifact.md`` states them all.
+Buffers, blob names and source places are indices into the plan's lists; ``docs/artifact.md`` specifies them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ KernelArg: TypeAlias = tuple[str, int | float]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """An op through its numpy meaning."""
+    """An op run by its numpy meaning."""
 
     op: str
     attrs: Mapping[str, Any]
@@ -26,7 +26,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A launch of a compiled kernel; arguments say how they touch their buffers."""
+    """A launch of a compiled kernel; the arguments state how the kernel accesses its buffers."""
 
     blob: str
     symbol: str
@@ -78,7 +78,7 @@ class GraphOp:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """dst = src, byte for byte; same dtype and number of elements."""
+    """dst = src, byte for byte; both have the same dtype and number of elements."""
 
     src: int
     dst: int
@@ -98,7 +98,7 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """Mark this point of a stream."""
+    """Record an event at this point of a stream."""
 
     event: int
     stream: int
@@ -106,7 +106,7 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True)
 class EventWait:
-    """What follows on this stream waits for the event, recorded by an earlier instruction."""
+    """Later work on this stream waits for the event, which an earlier instruction recorded."""
 
     event: int
     stream: int
@@ -114,14 +114,15 @@ class EventWait:
 
 @dataclass(frozen=True, slots=True)
 class BulkBegin:
-    """The instructions up to BulkEnd are submitted together. Bulks are numbered from 0 and do not nest."""
+    """Start of a bulk: the instructions up to BulkEnd are submitted together. Bulks are numbered from 0, never
+    nested."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class BulkEnd:
-    """The end of the bulk that is open."""
+    """The end of the current bulk."""
 
     index: int
 
@@ -182,7 +183,7 @@ def accesses(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]
 
 
 def results(instruction: Instruction) -> tuple[int, ...]:
-    """The buffers that an instruction writes, without a library's workspace."""
+    """The buffers that an instruction writes, except a library's workspace."""
     room = instruction.workspace if isinstance(instruction, Gemm | GraphOp) else None
     return tuple(b for b in accesses(instruction)[1] if b != room)
 

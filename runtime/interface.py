@@ -1,4 +1,4 @@
-"""What a model takes and gives: the header's ``interface`` as dataclasses, and sizes that depend on dims.
+"""The inputs and results of a model: the header's ``interface`` as dataclasses, and sizes that depend on dims.
 
 A size is an int, or text such as ``B``, ``2*B`` or ``(T + 3)//4``: sums of products of ints, dims and floor
 divisions by an int.
@@ -21,7 +21,7 @@ _LONGEST_SIZE = 400  # characters; checked before the text is parsed
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """A dim with its inclusive bounds. ``batch``: the one that calls may have any number of rows of."""
+    """A dim with its inclusive bounds. ``batch``: the dim of which calls may have any number of rows."""
 
     name: str
     low: int
@@ -45,9 +45,9 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Train:
-    """The train section: inputs beside the model's, float arguments with defaults, the base learning rate.
+    """The train section: inputs in addition to the model's, float arguments with defaults, the base learning rate.
 
-    ``accumulate``: micro-batches of a step; its batch has so many times the rows that were built."""
+    ``accumulate``: micro-batches per step; the batch of a step has so many times the built rows."""
 
     inputs: tuple[Tensor, ...]
     scalars: Mapping[str, float]
@@ -58,7 +58,7 @@ class Train:
 
 @dataclass(frozen=True)
 class Interface:
-    """All of it; ``of_header`` makes one from an artifact's header."""
+    """The whole interface; ``of_header`` creates one from an artifact's header."""
 
     name: str
     model: str
@@ -69,7 +69,7 @@ class Interface:
 
     @classmethod
     def of_header(cls, data: Mapping[str, Any]) -> Interface:
-        """From the header's ``interface``, whose schema has been checked."""
+        """The interface in a header's ``interface``, whose schema has been checked."""
         train = data["train"]
         ranges = dict(data.get("ranges", {})) | dict((train or {}).get("ranges", {}))
         return cls(
@@ -102,18 +102,18 @@ class Interface:
         return self.inputs + (self.train.inputs if self.train is not None else ())
 
     def rows_of(self, tensor: Tensor) -> bool:
-        """Whether axis 0 of a tensor is the batch dim."""
+        """True if axis 0 of the tensor is the batch dim."""
         return bool(tensor.shape) and self.batch is not None and tensor.shape[0] == self.batch
 
     def cuttable(self, tensors: tuple[Tensor, ...]) -> bool:
-        """Whether a call can be cut along the batch dim: each tensor has it as axis 0 alone, or not at all."""
+        """True if a call can be split along the batch dim: in each tensor it is axis 0 or absent."""
         return self.batch is not None and all(
             self.batch not in dims_of(size) for t in tensors for size in (t.shape[1:] if self.rows_of(t) else t.shape)
         )
 
     @cached_property
     def result_type(self) -> type[tuple[Any, ...]]:
-        """The named tuple that ``predict`` gives when the model has several results."""
+        """The named tuple type that ``predict`` returns if the model has several results."""
         try:
             return namedtuple(f"{self.model}Results", [r.name for r in self.results])
         except ValueError as error:
@@ -133,8 +133,8 @@ def _tensors(listed: list[dict[str, Any]], ranges: Mapping[str, Any]) -> tuple[T
 
 
 def size_value(size: Size, dims: Mapping[str, int]) -> int:
-    """The int that a size is for these values of the dims. ArtifactError R301 for text that is no size."""
-    if size in dims:  # a dim alone, as a rule
+    """The value of a size for these values of the dims. ArtifactError R301 for a malformed text."""
+    if size in dims:  # a dim alone, the usual case
         return dims[size]  # type: ignore[index]  # an int is no dim's name
     return size if isinstance(size, int) else _evaluate(_parsed(size), dims, size)
 
@@ -149,7 +149,7 @@ def dims_of(size: Size) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> ast.expr:
-    # Python's parser reads the text, nothing evaluates it; its length bounds the depth of the tree.
+    # Python's parser reads the text, but nothing executes it; its length bounds the depth of the tree.
     if len(text) > _LONGEST_SIZE:
         raise _no_size(text[:40] + "...")
     try:

@@ -1,4 +1,4 @@
-"""What a plan may ask of a vendor's library: whether the operands of a product or of an operation graph fit."""
+"""Checks a plan's calls of vendor libraries: whether the operands of a matrix product or an operation graph fit."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final
 from dslc.runtime.instructions import Gemm, GraphOp
 from dslc.runtime.plan import Buffer
 
-_ALIGNMENT: Final = 16  # bytes; what cuDNN takes for granted
-_SUMS: Final = {"f64": "f64"}  # dtype -> what products of it are added in; all others in f32
+_ALIGNMENT: Final = 16  # bytes; cuDNN assumes this alignment
+_SUMS: Final = {"f64": "f64"}  # dtype -> dtype of the accumulator; f32 for all others
 _CONV_ATTRS: Final = ("compute", "dilation", "layout", "pad", "stride")
 
 
 def gemm_fault(gemm: Gemm, buffers: Sequence[Buffer]) -> str | None:
-    """Why a product makes no sense; None where it does. Its indices are good."""
+    """Why a matrix product is invalid; None if it is valid. Its indices have been checked."""
     a, b, out = (buffers[i] for i in (gemm.a, gemm.b, gemm.out))
     if len(a.shape) < 2 or len(a.shape) != len(b.shape) or len(a.shape) != len(out.shape):
         return "a, b and out are matrices, or stacks of them, of one rank"
@@ -40,7 +40,7 @@ def gemm_fault(gemm: Gemm, buffers: Sequence[Buffer]) -> str | None:
 
 
 def graph_fault(graph: GraphOp, buffers: Sequence[Buffer]) -> str | None:
-    """Why an operation graph makes no sense; None where it does. Its indices are good."""
+    """Why an operation graph is invalid; None if it is valid. Its indices have been checked."""
     if graph.provider != "cudnn":
         return f"{graph.provider} has no operation graphs"
     if graph.kind not in ("conv", "conv_dgrad", "conv_wgrad"):
@@ -56,7 +56,7 @@ def graph_fault(graph: GraphOp, buffers: Sequence[Buffer]) -> str | None:
 
 
 def conv_operands(graph: GraphOp, shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The shapes of x, w and y with channels first, from those of the inputs and of the output."""
+    """The channels-first shapes of x, w and y, from those of the inputs and the output."""
     x, w, y = (shapes[i] for i in {"conv": (0, 1, 2), "conv_dgrad": (2, 1, 0), "conv_wgrad": (0, 2, 1)}[graph.kind])
     if graph.attrs["layout"] == "first":
         return [x, w, y]
@@ -84,14 +84,14 @@ def _conv_fault(graph: GraphOp, operands: Sequence[Buffer]) -> str | None:
 
 
 def _ints(value: Any, least: int) -> bool:
-    """Two ints from ``least`` on, that libraries hold in 32 bits."""
+    """True for two ints of at least ``least`` that fit into 32 bits."""
     return isinstance(value, list | tuple) and len(value) == 2 and all(
         type(v) is int and least <= v < 1 << 31 for v in value
     )  # fmt: skip
 
 
 def _shared(out: int, workspace: int | None, inputs: Sequence[int], buffers: Sequence[Buffer]) -> str | None:
-    """Why what a call writes may not lie where it does: on what it reads, or on each other."""
+    """Why the output or workspace must not be where it is: it overlaps an input, or the two overlap."""
     on = next((buffers[i] for i in inputs if buffers[out].overlaps(buffers[i])), None)
     if on is not None:
         return f"the result {buffers[out]} shares bytes with {on}"

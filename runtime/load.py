@@ -1,4 +1,4 @@
-"""``load``: from the file of an artifact to a Session that is ready to run."""
+"""``load``: turns an artifact file into a Session that is ready to run."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ def load(
     steps_per_launch: int | None = None,
     calls: Sequence[str] | None = None,
 ) -> Session:
-    """Load an artifact and make it ready to run.
+    """Load an artifact and prepare it to run.
 
-    ``device``: ``"cpu"``, ``"gpu"`` (the first one), ``"gpu:1"``, or ``"auto"``: a GPU where the artifact holds code
-    for one that is here, else the CPU.
+    ``device``: ``"cpu"``, ``"gpu"`` (the first one), ``"gpu:1"``, or ``"auto"``: a GPU if the artifact holds code for
+    one that is present, else the CPU.
     ``weights``: a safetensors file; ``"init"`` for initial values drawn from ``seed``; None for ``NAME.safetensors``
-    beside the artifact when it is there, else no weights (``predict`` then raises WeightsMissing). ``contexts``: how
-    many calls may run at the same time; each takes memory of its own. ``verify="code"`` skips the digests of weights.
-    ``digest="sha256:..."`` pins the artifact. ``meanings``: the ops' numpy meanings, or what gives them, for artifacts
-    of the reference provider. ``bulk``: how many instructions a GPU is given at once, ``"all"`` of a step, or 0 for one
-    launch and one synchronisation each, whatever the build said; for comparisons. ``steps_per_launch``: how many steps
-    of ``train_steps`` a GPU is given with one launch, whatever the build said; each takes memory for its inputs.
-    ``calls``: which of ``train_step``, ``evaluate`` and ``predict`` will be made, so that memory is taken for these
-    alone; None for all. Raises
-    ArtifactError (R3xx), EnvironmentFault (R2xx), OutOfMemory (R401) and InputError (R105, for an option out of range).
+    next to the artifact if it exists, else no weights (``predict`` then raises WeightsMissing). ``contexts``: how many
+    calls may run concurrently; each has its own memory. ``verify="code"`` skips the digests of weights.
+    ``digest="sha256:..."`` pins the artifact. ``meanings``: the ops' numpy meanings, or a function that returns them,
+    for artifacts of the reference provider. ``bulk`` overrides the build, for comparisons: how many instructions a GPU
+    gets at once, ``"all"`` for a whole step, or 0 for one launch and one synchronisation per instruction.
+    ``steps_per_launch`` overrides the build: how many steps of ``train_steps`` a GPU gets with one launch; each takes
+    memory for its inputs. ``calls``: which of ``train_step``, ``evaluate`` and ``predict`` will be used; memory is
+    allocated only for these. None: all. Raises ArtifactError (R3xx), EnvironmentFault (R2xx), OutOfMemory (R401) and
+    InputError (R105, for an option out of range).
     """
     return start(
         read_artifact(path, digest=digest),
@@ -68,7 +68,7 @@ def start(
     steps_per_launch: int | None = None,
     calls: Sequence[str] | None = None,
 ) -> Session:
-    """``load`` for an artifact that has been read from ``folder``."""
+    """``load`` for an artifact that was already read from ``folder``."""
     bulk = ALL_AT_ONCE if bulk == "all" else bulk
     given = {"bulk": bulk, "steps_per_launch": steps_per_launch, "calls": calls}
     check_options(

@@ -1,4 +1,4 @@
-"""Measurements of a session: how long its steps take, what each costs in launches and bytes, where the time goes."""
+"""Measures a session: the duration of its steps, their launches and bytes, and the time of each instruction."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from dslc.runtime.session import Session
 
 ENTRIES: Final = ("train_step", "predict")
-_WARM: Final = 3  # steps before the clock runs
+_WARM: Final = 3  # steps before the measurement
 _FEWEST: Final = 5
 _MOST: Final = 100_000
 
 
 @dataclass(frozen=True)
 class Steps:
-    """``times``: seconds of each step, of training from the end of one to the end of the next, as they follow each
-    other; ``counted``: what a GPU has done for each, on average."""
+    """``times``: seconds of each step; for training, from the end of one step to the end of the next, without gaps.
+    ``counted``: the GPU's work per step, on average."""
 
     times: tuple[float, ...]
     counted: Mapping[str, float]
 
 
 def has(session: Session, entry: str) -> bool:
-    """Whether the artifact holds this entry."""
+    """True if the artifact holds this entry."""
     return entry in session._programs
 
 
 def program_of(session: Session, entry: str, sizes: Mapping[str, int]) -> Loaded:
-    """The program of an entry with these sizes of dims; of several, that of the largest ones. ArtifactError R312."""
+    """The program of an entry with these sizes of dims; if there are several, the largest. ArtifactError R312."""
     listed = session._programs.get(entry, [])
     found = [p for p in listed if all(p.sizes.get(n) == v for n, v in sizes.items())]
     if not found:
@@ -56,7 +56,7 @@ def program_of(session: Session, entry: str, sizes: Mapping[str, int]) -> Loaded
 
 
 def random_inputs(session: Session, program: Loaded, seed: int = 0) -> dict[str, NDArray[Any]]:
-    """Inputs for a call that runs this program: normal floats, ints in their range (else 0 and 1, u8 any)."""
+    """Random inputs for a call that runs this program: normal floats, ints in their range (else 0 and 1, u8 any)."""
     interface, training = session.interface, program.entry != "predict"
     tensors = interface.train_inputs if training else interface.inputs
     read = {port.name for port in program.plan.inputs}
@@ -69,7 +69,7 @@ def random_inputs(session: Session, program: Loaded, seed: int = 0) -> dict[str,
 
 def _random(tensor: Tensor, sizes: Mapping[str, int], rng: np.random.Generator) -> NDArray[Any]:
     shape = [size_value(size, sizes) for size in tensor.shape]
-    if tensor.dtype == "bf16":  # its bits
+    if tensor.dtype == "bf16":  # as raw bits
         return (rng.standard_normal(shape, np.float32).view(np.uint32) >> 16).astype(np.uint16)
     dtype = numpy_dtype(tensor.dtype)
     if dtype.kind == "f":
@@ -79,7 +79,7 @@ def _random(tensor: Tensor, sizes: Mapping[str, int], rng: np.random.Generator) 
 
 
 def time_steps(session: Session, program: Loaded, inputs: Mapping[str, Any], seconds: float) -> Steps:
-    """Run the program's call again and again for about so many seconds. Training changes the weights."""
+    """Run the program's call repeatedly for about ``seconds`` seconds. Training changes the weights."""
     call = _train if program.entry == "train_step" else _predict
     for _ in range(_WARM):
         call(session, inputs)()
@@ -91,7 +91,7 @@ def time_steps(session: Session, program: Loaded, inputs: Mapping[str, Any], sec
     begun = last = time.perf_counter()
     while len(times) < _FEWEST or (last - begun < seconds and len(times) < _MOST):
         following = call(session, inputs)
-        waiting()  # while the device works at the next one
+        waiting()  # while the device runs the next step
         now = time.perf_counter()
         times.append(now - last)
         waiting, last = following, now
@@ -101,7 +101,7 @@ def time_steps(session: Session, program: Loaded, inputs: Mapping[str, Any], sec
 
 
 def _train(session: Session, inputs: Mapping[str, Any]) -> Callable[[], object]:
-    """Starts a step; the result waits for it."""
+    """Starts a step; the returned function waits for its result."""
     result = session.train_step(**inputs)
     return lambda: result.loss
 
@@ -112,7 +112,7 @@ def _predict(session: Session, inputs: Mapping[str, Any]) -> Callable[[], object
 
 
 def measure(session: Session, program: Loaded, inputs: Mapping[str, NDArray[Any]], rounds: int) -> Measured:
-    """Time each instruction of the program alone, so many times. Training changes the weights."""
+    """Time each instruction of the program alone, ``rounds`` times. Training changes the weights."""
     interface = session.interface
     scalars: dict[str, int | float] = {"step": 0, "row": 0, "seed": 0}
     if interface.train is not None:

@@ -1,7 +1,7 @@
-"""Host memory: what is free, whether a session fits, and blocks aligned as plans expect.
+"""Host memory: the free amount, the check whether a session fits, and blocks with the alignment of plans.
 
-Need is compared with what is free before the first allocation, so that a session which does not fit says so with
-numbers and takes nothing.
+The needed memory is compared with the free memory before the first allocation, so that a session which does not fit
+fails with numbers and allocates nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-ALIGNMENT: Final = 64  # bytes; offsets of a plan are multiples, so its blocks must start at one
+ALIGNMENT: Final = 64  # bytes; offsets in a plan are multiples of it, so its blocks must start at a multiple, too
 _LARGEST: Final = 5
 
 _MEMINFO: Final = Path("/proc/meminfo")
@@ -34,7 +34,7 @@ def _number(path: Path) -> int | None:
 
 
 def _cgroup_free() -> int | None:
-    """Bytes left under this process's control group, counting page cache that can be dropped; None without a limit."""
+    """Bytes left in this process's control group, including page cache that can be dropped; None without a limit."""
     for folder, limit_name, used_name, stat_key in (
         (_CGROUP_V2, "memory.max", "memory.current", "inactive_file"),
         (_CGROUP_V1, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -51,14 +51,14 @@ def _cgroup_free() -> int | None:
 
 
 def available_bytes() -> int | None:
-    """Bytes of host memory that can be taken now (the machine's and the control group's); None when unknown."""
+    """Bytes of host memory that can be allocated now (the machine's and the control group's); None if unknown."""
     found = []
     try:
         for line in _MEMINFO.read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
                 found.append(int(line.split()[1]) * 1024)
     except OSError:
-        pass  # not Linux, or no /proc: nothing is known about the machine
+        pass  # not Linux, or no /proc: the machine's free memory is unknown
     group = _cgroup_free()
     if group is not None:
         found.append(group)
@@ -66,7 +66,7 @@ def available_bytes() -> int | None:
 
 
 def size_text(count: int) -> str:
-    """Bytes for people: ``1.5 GiB``."""
+    """A byte count as text: ``1.5 GiB``."""
     value = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -76,7 +76,7 @@ def size_text(count: int) -> str:
 
 
 def out_of_memory(need: int, free: int | None, buffers: Sequence[tuple[str, int]]) -> OutOfMemory:
-    """The error for ``need`` bytes where ``free`` are left; ``buffers`` are (name, bytes), the largest are named."""
+    """The error for a need of ``need`` bytes with ``free`` left; names the largest of ``buffers``, (name, bytes)."""
     largest = sorted(buffers, key=lambda b: (-b[1], b[0]))[:_LARGEST]
     have = f"{size_text(free)} are free" if free is not None else "the system refused them"
     listed = ", ".join(f"{name} {size_text(size)}" for name, size in largest)
@@ -88,14 +88,14 @@ def out_of_memory(need: int, free: int | None, buffers: Sequence[tuple[str, int]
 
 
 def ensure_free(need: int, buffers: Sequence[tuple[str, int]]) -> None:
-    """Raise OutOfMemory (R401) unless ``need`` bytes are free. Takes nothing."""
+    """Raise OutOfMemory (R401) unless ``need`` bytes are free. Allocates nothing."""
     free = available_bytes()
     if need > sys.maxsize or (free is not None and need > free):
         raise out_of_memory(need, free, buffers)
 
 
 def block(size: int) -> NDArray[np.uint8]:
-    """``size`` zeroed bytes that start at a multiple of 64. u8[size]. MemoryError when the system refuses."""
+    """``size`` zeroed bytes whose address is a multiple of 64. u8[size]. MemoryError if the system refuses."""
     import numpy as np
 
     raw: NDArray[Any] = np.zeros(size + ALIGNMENT, dtype=np.uint8)

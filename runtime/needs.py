@@ -1,4 +1,4 @@
-"""What a session will take, by name, for the message of one that does not fit."""
+"""Lists the memory needs of a session by name, for the message if it does not fit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def named_buffers(state: Mapping[str, Any], programs: Sequence[Loaded]) -> list[tuple[str, int]]:
-    """Each buffer once, with a name that means something to the user: a tensor, a port, or the node that writes it."""
+    """The size of each buffer once, named for the user by its tensor, its port, or the node that writes it."""
     sizes: dict[str, int] = {}
     for tensor in state["tensors"]:
         sizes[f"`{tensor['name']}`"] = prod(tensor["shape"]) * ITEMSIZE[tensor["dtype"]]

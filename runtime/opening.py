@@ -1,4 +1,4 @@
-"""What is settled before a session takes memory: options, the device, and the programs for it."""
+"""Decisions before a session allocates memory: options, the device, and the programs for it."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 _DEVICE: Final = re.compile(r"auto|cpu|gpu(:(0|[1-9][0-9]{0,2}))?")
 _VERIFY: Final = ("all", "code")
-ALL_AT_ONCE: Final = (1 << 31) - 1  # the largest bulk: more instructions than a plan may hold
-#: The entries that each call of a session runs; all sessions hold ``init``.
+ALL_AT_ONCE: Final = (1 << 31) - 1  # the largest bulk; exceeds the instructions of any plan
+#: The entries that each call of a session runs; every session also has ``init``.
 CALLS: Final[Mapping[str, tuple[str, ...]]] = {
     "train_step": ("train_step", "accumulate_step"),
     "evaluate": ("eval_step", "eval_finish"),
     "predict": ("predict",),
 }
-#: What sessions are opened for: ``dslc train`` and the like, and ``dslc.load``. The calls that each of them makes.
+#: The uses of a session (``dslc train`` and so on, ``dslc.load``) and the calls that each of them makes.
 USES: Final[Mapping[str, tuple[str, ...]]] = {
     "train": ("train_step", "evaluate"), "eval": ("evaluate",), "predict": ("predict",), "load": tuple(CALLS),
 }  # fmt: skip
@@ -42,7 +42,7 @@ _LEAST: Final = {"contexts": 1, "steps_per_launch": 1}
 
 
 def check_options(**options: object) -> None:
-    """Raise InputError R105 for an option of ``load`` or of a call that is out of range."""
+    """Raise InputError R105 if an option of ``load`` or of a call is out of range."""
     for name, value in options.items():
         if name in _LIMITS:
             low, high = _LEAST.get(name, 0), _LIMITS[name]
@@ -63,7 +63,7 @@ def check_options(**options: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a session is to run: a GPU and the target that it takes, or the CPU."""
+    """The device of a session: a GPU and the target that it runs, or the CPU."""
 
     gpu: Device | None
     choice: Choice
@@ -75,9 +75,9 @@ _CPU: Final = Place(None, Choice("cpu", False))
 def choose_place(artifact: Artifact, device: str) -> Place:
     """The device for an artifact.
 
-    ``auto`` is a GPU when the artifact holds code for it, else the CPU; with a warning W006 where the artifact holds
-    code for GPUs and none of them can be used. Raises EnvironmentFault R201 for a GPU that cannot be used, R202 for an
-    artifact that holds nothing for the device; both say what it holds.
+    ``auto`` is a GPU if the artifact holds code for it, else the CPU; with a warning W006 if the artifact holds code
+    for GPUs but none can be used. Raises EnvironmentFault R201 for a GPU that cannot be used, R202 for an artifact
+    without code for the device; both messages list the artifact's targets.
     """
     targets = sorted({p.target for p in artifact.all_programs()})
     for_gpus = [t for t in targets if capability_of(t) is not None]
@@ -112,7 +112,7 @@ def _not_built(artifact: Artifact, targets: Sequence[str], machine: str, target:
 
 
 def loaded_programs(artifact: Artifact, target: str) -> dict[str, list[Loaded]]:
-    """The programs of a target, by entry. R202 for a target without any."""
+    """The programs of a target, by entry. R202 for a target without programs."""
     found: dict[str, list[Loaded]] = {}
     for program in (p for p in artifact.all_programs() if p.target == target):
         if program.context_bytes:
@@ -135,7 +135,7 @@ def loaded_programs(artifact: Artifact, target: str) -> dict[str, list[Loaded]]:
 
 
 def programs_for(programs: Mapping[str, list[Loaded]], calls: Iterable[str] | None) -> dict[str, list[Loaded]]:
-    """Those of the programs that these calls run, and ``init``; None for all calls."""
+    """The programs that these calls run, and ``init``; all programs for None."""
     if calls is None:
         return dict(programs)
     wanted = {"init", *(entry for call in calls for entry in CALLS[call])}
@@ -151,7 +151,7 @@ def open_backend(
     bulk: int | None,
     steps_per_launch: int | None,
 ) -> Backend:
-    """Memory and code for the programs on their device. Raises what the backends raise."""
+    """Allocate memory and load code for the programs on their device. Raises the errors of the backends."""
     every = [p for listed in programs.values() for p in listed]
     if place.gpu is None:
         from dslc.runtime.cpu.backend import HostBackend
@@ -164,8 +164,8 @@ def open_backend(
 
 
 def session_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, int]]:
-    """Of each target of an artifact: the bytes that a session takes for each of ``USES``, state, work
-    and io, with as many steps a launch as the build was asked for. On a GPU those are all that it takes of the pool."""
+    """For each target of an artifact, the bytes that a session takes for each of ``USES``: state, work and io, with as
+    many steps per launch as the build requested. On a GPU the session takes nothing else from the pool."""
     programs = [(p.target, Regions(p.entry, p.io_bytes, p.work_bytes)) for p in artifact.all_programs()]
     return needs_of(int(artifact.header["state"]["bytes"]), programs, _recorded_steps(artifact), contexts)
 
@@ -173,7 +173,7 @@ def session_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, 
 def needs_of(
     state: int, programs: Iterable[tuple[str, Regions]], steps: int, contexts: int = 1
 ) -> dict[str, dict[str, int]]:
-    """``session_needs`` of programs, each with its target, and so many bytes of state."""
+    """``session_needs`` for a list of (target, program regions) and ``state`` bytes of state."""
     of_target: dict[str, list[Regions]] = {}
     for target, regions in programs:
         of_target.setdefault(target, []).append(regions)
@@ -191,7 +191,7 @@ def needs_of(
 
 
 def _recorded_steps(artifact: Artifact) -> int:
-    """How many training steps a launch is to hold, as the build was asked."""
+    """The number of training steps per launch that the build requested."""
     recorded = artifact.header["options"].get("steps_per_launch", 1)
     if type(recorded) is not int or not 1 <= recorded <= MOST_STEPS_PER_LAUNCH:
         raise ArtifactError(

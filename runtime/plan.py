@@ -1,7 +1,7 @@
 """The plan of one program: buffers, ports, scalars, constants and a closed list of instructions, as data.
 
-A plan is one blob of an artifact, canonical JSON; ``docs/artifact.md`` states it field by field. ``Plan.decode`` takes
-only what the schema allows; that offsets, indices and sizes make sense is checked by ``plan_check.check``.
+A plan is one blob of an artifact, in canonical JSON; ``docs/artifact.md`` specifies each field. ``Plan.decode`` accepts
+only what the schema allows; ``plan_check.check`` checks that offsets, indices and sizes are consistent.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Region: TypeAlias = Literal["state", "context", "io", "work"]
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """Bytes of a region seen as a dense row-major tensor. Several buffers may name the same bytes."""
+    """Bytes of a region viewed as a dense row-major tensor. Several buffers may share bytes."""
 
     region: Region
     offset: int
@@ -40,7 +40,7 @@ class Buffer:
         return self.offset + self.bytes
 
     def overlaps(self, other: Buffer) -> bool:
-        """Whether two buffers share a byte."""
+        """True if the two buffers share a byte."""
         return self.region == other.region and max(self.offset, other.offset) < min(self.end, other.end)
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Bytes of a blob that stand in a buffer of the work region whenever the program runs."""
+    """Bytes of a blob that must be in a buffer of the work region whenever the program runs."""
 
     buffer: int
     blob: str
@@ -80,8 +80,8 @@ _FIELDS: Final = {cls: tuple(f.name for f in fields(cls)) for cls in INSTRUCTION
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a node comes to: its instructions begin at ``first``, and end where the next one's begin. ``flops`` and
-    ``bytes``, when each tensor moves once, are of all of them together."""
+    """The instructions of a node: from ``first`` to before the next node's ``first``. ``flops`` and ``bytes`` (each
+    tensor moved once) are totals of all of them."""
 
     first: int
     op: str
@@ -91,8 +91,8 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All of it. ``names`` are what instructions call themselves: node path and source line; ``work`` is for people who
-    measure, nothing that runs reads it."""
+    """A whole plan. ``names`` are the labels of instructions: node path and source line. ``work`` is only for
+    measurement; execution does not read it."""
 
     buffers: tuple[Buffer, ...]
     inputs: tuple[Port, ...]
@@ -104,7 +104,7 @@ class Plan:
     work: tuple[Work, ...] = ()
 
     def encode(self) -> bytes:
-        """The blob. ArtifactError R301 for a value that the schema does not allow."""
+        """The bytes of the blob. ArtifactError R301 for a value that the schema does not allow."""
         data: dict[str, Any] = {
             "buffers": [[b.region, b.offset, b.dtype, list(b.shape)] for b in self.buffers],
             "inputs": [[p.name, p.kind, p.buffer] for p in self.inputs],
@@ -125,7 +125,8 @@ class Plan:
 
     @classmethod
     def decode(cls, blob: bytes | bytearray | memoryview, *, place: str = "plan", offset: int = 0) -> Plan:
-        """From a blob that begins at ``offset`` of ``place``. ArtifactError R301 with offset or field, and rule."""
+        """The plan in a blob that begins at ``offset`` of ``place``. ArtifactError R301 with offset or field, and the
+        rule."""
         if len(blob) > plan_schema.MAX_BYTES:
             raise ArtifactError("R301", f"a plan of more than {plan_schema.MAX_BYTES} bytes", place=place)
         data = canonical.loads(blob, place=place, offset=offset, max_values=plan_schema.MAX_VALUES)
@@ -149,7 +150,7 @@ def _row(instruction: Instruction) -> list[object]:
 
 
 def _plain(value: object) -> object:
-    """Tuples as lists and mappings as dicts, as deep as canonical JSON goes."""
+    """Tuples as lists and mappings as dicts, recursively, as canonical JSON requires."""
     if isinstance(value, tuple | list):
         return [_plain(v) for v in value]
     if isinstance(value, Mapping):
@@ -169,7 +170,7 @@ def _pairs(items: list[list[Any]]) -> tuple[tuple[Any, ...], ...]:
     return tuple(tuple(pair) for pair in items)
 
 
-#: Fields that JSON holds in another form: bytes as hex, pairs as lists.
+#: Fields with another form in JSON: bytes as hex, pairs as lists.
 _TURNED: Final[Mapping[str, tuple[tuple[str, Callable[[Any], object]], ...]]] = {
     "kernel": (("args", _pairs),),
     "gemm": (("algorithm", bytes.fromhex),),

@@ -1,4 +1,4 @@
-"""The closed schema of a plan, as data; the words it uses; its limits."""
+"""The closed schema of a plan as data, its keywords, and its limits."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from dslc.base.schema import (
 )
 from dslc.runtime.dtypes import ITEMSIZE
 
-# Of all plans of an artifact: what is decoded and checked in less than two seconds. The seven plans of ResNet-50 have
-# 0.4 MiB and 90,000 values.
+# Limits for all plans of an artifact together, which are decoded and checked in less than two seconds. The seven plans
+# of ResNet-50 have 0.4 MiB and 90,000 values.
 MAX_BYTES: Final = 16 << 20
 MAX_VALUES: Final = 2_000_000
-MAX_ITEMS: Final = 1_000_000  # of one table
+MAX_ITEMS: Final = 1_000_000  # entries of one list
 MAX_RANK: Final = 16
 STEP_BLOCK: Final = 256  # bytes at the head of the io region that hold the scalars
 STREAMS: Final = 16
@@ -57,7 +57,7 @@ EPILOGUES: Final = ("none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tan
 COLLECTIVES: Final = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 REDUCTIONS: Final = ("none", "sum", "max", "min")
 
-#: No quotes, spaces or slashes: such a name is never a path.
+#: No quotes, spaces or slashes: so a name is never a path.
 DOTTED: Final = r"[A-Za-z0-9_]+(?:[.#][A-Za-z0-9_]+)*"
 _INDEX: Final = Int(0, MAX_ITEMS - 1)
 _OFFSET: Final = Int(0, INT_HIGH)

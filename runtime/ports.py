@@ -1,4 +1,5 @@
-"""Whether a plan takes and gives what its entry promises: names, kinds, dtypes and shapes at the program's sizes."""
+"""Checks the inputs and outputs of a plan against its entry: names, kinds, dtypes and shapes for the program's
+sizes."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from dslc.runtime.plan import Plan, Port
 
 _STEP_SCALARS: Final = ("step", "seed", "row", "lr")
 _PARTIALS: Final = ("partial.sum", "partial.max", "partial.min")
-#: The kinds of outputs that each entry may have.
+#: The allowed kinds of outputs of each entry.
 _OUTPUT_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "init": (),
     "accumulate_step": ("loss", "metric"),
@@ -23,7 +24,7 @@ _OUTPUT_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def check_ports(plan: Plan, entry: str, sizes: Mapping[str, int], header: Mapping[str, Any], *, place: str) -> None:
-    """Raise ArtifactError R301 with the port and the rule. The header and the plan have been checked by themselves."""
+    """Raise ArtifactError R301 with the port and the rule. The header and the plan have been checked separately."""
     _Ports(plan, entry, sizes, header, place).run()
 
 
@@ -111,7 +112,7 @@ class _Ports:
             self._refuse(table, index, f"{port.name!r} is {expected}, the plan has {buffer}")
 
     def _combined(self, table: str, index: int, port: Port) -> None:
-        """A reduction over the batch alone leaves its other axes: a partial value may have any shape."""
+        """Checks a partial value. It may have any shape: a reduction over the batch keeps its other axes."""
         buffer = self.plan.buffers[port.buffer]
         if buffer.dtype != "f64":
             self._refuse(table, index, f"{port.name!r} is f64, the plan has {buffer}")

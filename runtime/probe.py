@@ -1,4 +1,4 @@
-"""Looks for the first value that is not finite, instruction by instruction."""
+"""Finds the first value that is not finite, instruction by instruction."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Nonfinite:
-    """The first tensor with a NaN or Inf. ``op`` is None for one that stood before the first instruction.
+    """The first tensor with a NaN or Inf. ``op`` is None for a tensor that existed before the first instruction.
 
-    ``where`` is the node's name and line, or the tensor's name; ``index`` that of its first such element, ``count``
-    how many there are.
+    ``where`` is the node's name and line, or the tensor's name; ``index`` is that of its first such element, ``count``
+    the number of such elements.
     """
 
     op: str | None
@@ -44,9 +44,9 @@ class _Found(Exception):
 
 
 def first_nonfinite(bound: Bound, state: Mapping[str, NDArray[Any]]) -> Nonfinite | None:
-    """Run a plan whose inputs are in place; the first result that is not finite, after which nothing was run.
+    """Run a plan whose inputs are set; stops at the first result that is not finite and returns it.
 
-    ``state`` and the inputs are looked at before.
+    Before the run, ``state`` and the inputs are checked.
     """
     for name, array in {**state, **bound.inputs}.items():
         found = _in(array, None, name)

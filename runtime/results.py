@@ -1,4 +1,4 @@
-"""What a training step and an evaluation give back."""
+"""The results of a training step and of an evaluation."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class StepResult:
     """One training step. ``step``: its number, from 0. ``nonfinite``: the first parameter in forward order whose
-    gradient held a NaN or Inf (those elements were left alone), or None.
+    gradient has a NaN or Inf (those elements were not updated), or None.
 
-    Of a model in f16: ``loss_scale``, that of this step; ``skipped``: a gradient overflowed with it, so that nothing
-    was updated, and the scale was halved (``nonfinite`` is None then); ``skipped_steps``: how many steps were without
-    an update up to this one."""
+    Only for a model in f16: ``loss_scale``, that of this step; ``skipped``: a gradient overflowed, so nothing was
+    updated and the scale was halved (``nonfinite`` is then None); ``skipped_steps``: how many steps up to this one had
+    no update."""
 
     loss: float
     metrics: dict[str, float]
@@ -25,8 +25,8 @@ class StepResult:
 
 
 class LateStepResult(StepResult):
-    """A step that a GPU may still work on. Whoever reads loss, metrics or what else is not its number first waits
-    for it; errors of the step are raised there."""
+    """A step that a GPU may still be running. Reading any attribute except its number waits for it, and raises the
+    step's errors."""
 
     __slots__ = ("_found", "_read")
 
@@ -43,7 +43,7 @@ class LateStepResult(StepResult):
         if found is None:
             found = self._read()
             object.__setattr__(self, "_found", found)
-            object.__setattr__(self, "_read", lambda: found)  # and let go of the session's memory
+            object.__setattr__(self, "_read", lambda: found)  # releases the session's memory
         return found
 
     @property
@@ -81,7 +81,7 @@ class LateStepResult(StepResult):
 
 @dataclass(frozen=True, slots=True)
 class EvalResult:
-    """Loss and metrics over ``rows`` rows. ``loss`` is None for a model without one."""
+    """Loss and metrics over ``rows`` rows. ``loss`` is None for a model without a loss."""
 
     loss: float | None
     metrics: dict[str, float]

@@ -1,4 +1,4 @@
-"""Writing the step block."""
+"""Writes the step block, the scalars of a run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from dslc.runtime.plan import Scalar
 
-#: What ``struct`` calls the dtypes; bf16 as its bits.
+#: The ``struct`` codes of the dtypes; bf16 as raw bits.
 _CODES: Final = {"f64": "d", "f32": "f", "f16": "e", "bf16": "H", "i64": "q", "i32": "i", "i16": "h", "i8": "b",
                  "u8": "B", "b1": "?"}  # fmt: skip
 
@@ -25,7 +25,7 @@ def _code(scalar: Scalar) -> str:
 
 
 class StepBlock:
-    """The scalars of a plan, written together: what lies between them becomes 0. ``place`` is for messages."""
+    """The scalars of a plan, written at once; gaps between them become 0. ``place`` is used in messages."""
 
     def __init__(self, scalars: Sequence[Scalar], place: str) -> None:
         self._scalars = sorted(scalars, key=lambda s: s.offset)
@@ -38,10 +38,10 @@ class StepBlock:
         self._packed = struct.Struct(layout)
 
     def write(self, block: NDArray[np.uint8], at: int, values: Mapping[str, Any]) -> None:
-        """A value for each scalar, into a step block that begins at ``at`` of ``block``. ``seed`` is u64, stored as
-        its bits.
+        """Write a value for each scalar into the step block that begins at ``at`` in ``block``. ``seed`` is u64, stored
+        bit for bit.
 
-        ArtifactError R301 for a scalar that nothing gives, InputError R105 for a value that its dtype cannot hold.
+        ArtifactError R301 for a scalar without a value, InputError R105 for a value that its dtype cannot represent.
         """
         if not self._names:
             return

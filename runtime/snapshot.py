@@ -1,7 +1,7 @@
-"""Checkpoints of a Session by itself: all state tensors, the step, and texts of the caller's, in one safetensors file.
+"""Checkpoints of a Session on its own: all state tensors, the step, and texts of the caller, in one safetensors file.
 
-``dslc train`` writes richer ones (``runtime/train/checkpoint.py``), which know the data position too; both can be
-loaded here.
+``dslc train`` writes checkpoints that also hold the data position (``runtime/train/checkpoint.py``); this module loads
+both kinds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DIGEST: Final = "dslc.session.sha256"
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a checkpoint holds. ``extra`` is what the caller gave; empty for one of ``dslc train``."""
+    """The contents of a checkpoint. ``extra`` holds the caller's texts; empty for a checkpoint of ``dslc train``."""
 
     tensors: Mapping[str, NDArray[Any]]
     step: int
@@ -43,7 +43,8 @@ def save(
     step: int,
     extra: Mapping[str, str],
 ) -> None:
-    """Write one; it appears whole or not at all (R402, R405). InputError R105 for an ``extra`` that is not texts."""
+    """Write a checkpoint, atomically (R402, R405). InputError R105 if ``extra`` has a key or value that is not a
+    text."""
     if not all(isinstance(k, str) and isinstance(v, str) for k, v in extra.items()):
         raise InputError("R105", "`extra` holds something that is no text", place="extra=...", help="give texts")
     text = json.dumps({"step": step, "extra": dict(extra)}, sort_keys=True, ensure_ascii=True)
@@ -53,9 +54,9 @@ def save(
 
 
 def load(path: str | os.PathLike[str], table: Mapping[str, StateTensor]) -> Snapshot:
-    """Read and verify one whose tensors are exactly those of ``table``.
+    """Read and verify a checkpoint whose tensors are exactly those of ``table``.
 
-    Raises WeightsMissing R304 for no file, ArtifactError R306 for a damaged one and R305 for one of another model.
+    Raises WeightsMissing R304 if the file is missing, ArtifactError R306 if it is damaged, R305 if the model differs.
     """
     place = os.fspath(path)
     file = tensorfile.read(place)

@@ -1,4 +1,4 @@
-"""The state region: parameters, buffers and optimizer slots in one block, and what is known about their values."""
+"""The state region: parameters, buffers and optimizer slots in one block, and which of them have valid values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class StateTensor:
-    """One line of the header's table of state tensors."""
+    """One row of the header's table of state tensors."""
 
     name: str
     kind: str  # param, buffer or optimizer
@@ -57,7 +57,7 @@ class State:
         }
         self.forward_order: tuple[str, ...] = tuple(table["forward_order"])
         self._block = block
-        #: parameter -> its slot that starts as the parameter does, for averaged weights
+        #: parameter -> the slot that starts as a copy of it, for averaged weights
         self.raw: dict[str, str] = {t["of"]: t["name"] for t in table["tensors"] if t["init"] == AS_PARAM}
         self.missing = set(self.weights)
         self.without_optimizer = not any(t.kind == "optimizer" for t in self.tensors.values())
@@ -81,20 +81,21 @@ class State:
         return [t.name for t in self.tensors.values() if t.kind != "optimizer"]
 
     def read(self, name: str) -> NDArray[Any]:
-        """A tensor's value, as a copy."""
+        """A copy of a tensor's value."""
         tensor = self.tensors[name]
         out = np.empty(tensor.shape, numpy_dtype(tensor.dtype))
         self._block.read(tensor.offset, out)
         return out
 
     def write(self, name: str, array: NDArray[Any]) -> None:
-        """Give a tensor a value, of its shape and dtype."""
+        """Set a tensor to a value of its shape and dtype."""
         tensor = self.tensors[name]
         assert array.shape == tensor.shape and array.dtype == numpy_dtype(tensor.dtype), f"{name} is {tensor}"
         self._block.write(tensor.offset, array)
 
     def put(self, name: str, array: NDArray[Any]) -> None:
-        """Give a parameter or buffer a value, of its shape and dtype; what is trained for a parameter goes on there."""
+        """Set a parameter or buffer to a value of its shape and dtype; its raw slot, which training updates, gets it,
+        too."""
         self.write(name, array)
         if name in self.raw:
             self.write(self.raw[name], array)
@@ -119,7 +120,7 @@ class State:
         return Change(begin, partial(setattr, self, "at", step + 1) if last else begin)
 
     def ensure_ready(self, place: str) -> None:
-        """Raise WeightsMissing R304 or ArtifactError R310 unless the weights can be computed with."""
+        """Raise WeightsMissing R304 or ArtifactError R310 if the weights are missing or torn."""
         if self.torn:
             raise ArtifactError(
                 "R310",

@@ -1,4 +1,4 @@
-"""Training steps that are given one by one, or as arrays of many, and run as many together as a context takes."""
+"""Collects training steps, given one by one or as arrays of many, and runs as many together as a context takes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from dslc.runtime.context import Context, Loaded
     from dslc.runtime.state import State
 
-#: The numbers of a step by its own number, its rows, and the row it was given.
+#: Computes a step's scalars from its number, its count of rows, and its ``row`` argument.
 StepScalars: TypeAlias = "Callable[[int, int, Any], dict[str, int | float]]"
 
 
 class StepQueue:
-    """Steps on their way into a run of ``context``, at most ``together``; ``first`` is the number of the first one.
-    ``results`` are those of the steps that were started, in order."""
+    """Steps that wait for a run of ``context`` with at most ``together`` steps; ``first`` is the number of the first
+    step. ``results`` are those of the started steps, in order."""
 
     def __init__(
         self,
@@ -41,12 +41,12 @@ class StepQueue:
 
     @property
     def count(self) -> int:
-        """How many steps were given."""
+        """The number of steps added."""
         return len(self.results) + len(self._waiting)
 
     def add(self, given: Mapping[str, object]) -> None:
-        """Take what a step is given by name, whose inputs are copied before this returns; it is started, with those
-        before it, when they are enough. InputError R105."""
+        """Add a step by its named arguments; its inputs are copied before this returns. The waiting steps start as soon
+        as they fill a run. InputError R105."""
         lr, row, inputs = self._call.parted(given)
         arrays, arguments, program = self._call.check(self._adopt(inputs))
         scalars = self._numbers(self._call.rows(program), self.count, lr, row, arguments)
@@ -62,15 +62,15 @@ class StepQueue:
             self.flush()
 
     def add_all(self, stack: Stack) -> None:
-        """Take all steps of a stack, each input of as many as run together with one copy."""
+        """Add all steps of a stack; each input of a full run is copied at once."""
         before = self.count
         while (at := self.count - before) < stack.steps:
             if not self._add_run(stack, at):
                 self.add(stack.of(at))
 
     def _add_run(self, stack: Stack, at: int) -> bool:
-        """Start as many steps as run together, from number ``at`` of the stack on; False where they are to be given one
-        by one."""
+        """Start a full run with the steps of the stack from index ``at``; False if the steps must be added one by
+        one."""
         count, call = self._together, self._call
         if count == 1 or self._waiting or at + count > stack.steps:
             return False
@@ -90,12 +90,12 @@ class StepQueue:
     def _numbers(
         self, rows: int, number: int, lr: float | None, row: int | None, arguments: Mapping[str, float]
     ) -> dict[str, int | float]:
-        """The scalars of a step, by its rows and its number in this queue."""
+        """The scalars of a step, from its number of rows and its number in this queue."""
         scalars = self._scalars(self.first + number, rows, row)
         return {**scalars, "lr": self._call.rate(lr), **arguments}
 
     def flush(self) -> None:
-        """Start the steps that wait. The state is torn if this raises halfway."""
+        """Start the waiting steps. An exception midway leaves the state torn."""
         if not self._waiting:
             return
         assert self._bound is not None

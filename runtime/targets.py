@@ -1,4 +1,4 @@
-"""Which of an artifact's targets a GPU runs: ``sm_90`` is code for compute capability 9.0."""
+"""Selects which of an artifact's targets a GPU runs: ``sm_90`` is code for compute capability 9.0."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ _TARGET: Final = re.compile(r"sm_(\d+)(\d)(a?)")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The target to load. ``through_ptx``: the GPU is newer than its cubins, the driver compiles its PTX."""
+    """The target to load. ``through_ptx``: the GPU is newer than the cubins, so the driver compiles the PTX."""
 
     target: str
     through_ptx: bool
 
 
 def capability_of(target: str) -> tuple[int, int] | None:
-    """(9, 0) for ``sm_90`` and ``sm_90a``; None for a target that is no NVIDIA GPU."""
+    """(9, 0) for ``sm_90`` and ``sm_90a``; None for a target that is not an NVIDIA GPU."""
     found = _TARGET.fullmatch(target)
     return None if found is None else (int(found[1]), int(found[2]))
 
 
 def choose_target(targets: Iterable[str], capability: tuple[int, int]) -> Choice | None:
-    """The best of ``targets`` for a GPU; None where it runs none.
+    """The best of ``targets`` for a GPU; None if the GPU runs none of them.
 
-    Cubins of sm_XY run on X.Z with Z >= Y, those of sm_XYa on X.Y alone; of several, the GPU's own, then the newest.
-    PTX of an older architecture is compiled by the driver; never that of one with an ``a``, which other GPUs lack.
+    Cubins of sm_XY run on X.Z with Z >= Y, those of sm_XYa only on X.Y. Among several, the GPU's own target wins, then
+    the newest. The driver compiles PTX of an older architecture, but never of an ``a`` target, which other GPUs do not
+    support.
     """
     known = [(capability_of(t), t) for t in targets]
     ours = [(have, target) for have, target in known if have is not None and have <= capability]

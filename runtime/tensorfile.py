@@ -1,9 +1,9 @@
 """Files of named tensors in the safetensors format, with a SHA-256 of each tensor in the metadata.
 
 Format (https://huggingface.co/docs/safetensors): u64 header length, a JSON header ``{name: {dtype, shape,
-data_offsets}, "__metadata__": {text: text}}``, then the tensors' little-endian row-major bytes without holes. The
-digest of tensor NAME stands under ``sha256:NAME``. The same tensors and metadata give the same bytes; the public
-library orders its metadata by chance, and it reads these files as they are.
+data_offsets}, "__metadata__": {text: text}}``, then the tensors' little-endian row-major bytes without gaps. The
+digest of tensor NAME has the key ``sha256:NAME``. Equal tensors and metadata give equal bytes here; the public
+library orders its metadata randomly, but reads these files unchanged.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from dslc.runtime.tensorhead import DIGEST, FILE_NAME, METADATA, Entry, Head, da
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_PART: Final = 1 << 20  # bytes of a tensor looked at in one go
+_PART: Final = 1 << 20  # bytes of a tensor read at once
 
 
 @dataclass(frozen=True, slots=True)
 class FileTensor:
-    """A tensor of a file. ``dtype`` is our name, or the format's where we have none; ``raw`` its bytes."""
+    """A tensor of a file. ``dtype`` is our name, or the format's name for an unsupported dtype; ``raw`` are its
+    bytes."""
 
     dtype: str
     shape: tuple[int, ...]
     raw: NDArray[np.uint8]
 
     def array(self) -> NDArray[Any]:
-        """The tensor as a read-only view of the file's bytes (bf16 as uint16). KeyError for a dtype not ours."""
+        """The tensor as a read-only view of the file's bytes (bf16 as uint16). KeyError for an unsupported dtype."""
         return self.raw.view(numpy_dtype(self.dtype)).reshape(self.shape)
 
     def __str__(self) -> str:
@@ -50,7 +51,7 @@ class FileTensor:
 
 @dataclass(frozen=True, slots=True)
 class TensorFile:
-    """A whole file. ``verified``: it carries digests and every tensor matches its own."""
+    """A complete file. ``verified``: it has digests, and every tensor matches its digest."""
 
     tensors: Mapping[str, FileTensor]
     metadata: Mapping[str, str]
@@ -62,13 +63,13 @@ def encode(
     metadata: Mapping[str, str] | None = None,
     dtypes: Mapping[str, str] | None = None,
 ) -> bytes:
-    """The bytes of a file. ``dtypes`` names the dtype of those tensors whose numpy dtype does not say it (bf16)."""
+    """The bytes of a file. ``dtypes`` gives the dtype of tensors whose numpy dtype does not determine it (bf16)."""
     named = {n: (dtypes or {}).get(n) or name_of(a.dtype) for n, a in tensors.items()}
     texts = dict(metadata or {})
     header: dict[str, Any] = {METADATA: texts}
     parts: list[bytes] = []
     end = 0
-    # The widest first, so that every tensor starts at a multiple of its item size.
+    # The widest dtype first, so that every tensor starts at a multiple of its item size.
     for name in sorted(tensors, key=lambda n: (-tensors[n].dtype.itemsize, n)):
         dtype = named[name]
         if dtype is None:
@@ -95,12 +96,12 @@ def read(
     dir_fd: int | None = None,
     accept: Callable[[Mapping[str, Entry]], object] | None = None,
 ) -> TensorFile:
-    """Read and check a whole file; tensors are views of one block of memory.
+    """Read and check a complete file; the tensors are views of one block of memory.
 
-    ``follow=False`` refuses a symbolic link; ``dir_fd`` makes ``path`` relative to an open folder. ``accept`` is called
-    with the tensors' dtypes and shapes before memory is taken for their bytes, and raises for those it does not want.
-    Raises WeightsMissing R304 when there is no such file, ArtifactError R306 for one that cannot be read or is damaged
-    (naming the rule and the tensor), OutOfMemory R401 for one larger than the free memory.
+    ``follow=False`` rejects a symbolic link; ``dir_fd`` makes ``path`` relative to an open folder. ``accept`` is called
+    with the tensors' dtypes and shapes before memory is allocated for their bytes, and raises to reject them. Raises
+    WeightsMissing R304 if the file is missing, ArtifactError R306 if it is unreadable or damaged (naming the rule and
+    the tensor), OutOfMemory R401 if it is larger than the free memory.
     """
     place = os.fspath(path)
     with _opened(place, follow, dir_fd) as (file, size):
@@ -115,9 +116,9 @@ def read(
 
 
 def read_head(path: str | os.PathLike[str]) -> tuple[Head, bool]:
-    """The head of a file, and whether it carries digests and every tensor matches its own; raises what ``read`` does.
+    """The head of a file, and whether it has digests that all tensors match; raises the errors of ``read``.
 
-    The tensors are read in small parts: a file of any size takes no memory.
+    The tensors are read in small parts, so the memory use does not depend on the file's size.
     """
     place = os.fspath(path)
     with _opened(place, True, None) as (file, size):
@@ -145,7 +146,7 @@ def decode(data: NDArray[np.uint8], place: str, *, verify: bool = True) -> Tenso
 
 
 def _checked(head: Head, body: NDArray[np.uint8], place: str, verify: bool) -> TensorFile:
-    """The tensors of a body, whose truth values and digests are looked at."""
+    """The tensors of a body, after a check of boolean values and digests."""
     body.flags.writeable = False
     tensors = {}
     for name, entry in head.entries.items():
@@ -198,7 +199,7 @@ def _head(file: FileIO, size: int, place: str) -> Head:
 
 
 def _fill(file: FileIO, view: memoryview, place: str) -> None:
-    """So many bytes from where the file stands."""
+    """Fill ``view`` from the file's current position."""
     done = 0
     while done < len(view):
         count = file.readinto(view[done:])

@@ -1,7 +1,8 @@
-"""The head of a safetensors file: the tensors' names, dtypes, shapes and places, read and checked before their bytes.
+"""The head of a safetensors file: names, dtypes, shapes and offsets of the tensors, read and checked before their
+bytes.
 
-Nothing of the file but its header is needed, which has at most 16 MiB: so a file is refused at the same small cost
-however large it is. The limits lie far above what is published: the largest files have some thousands of tensors.
+Only the file's header is read, which has at most 16 MiB, so the cost of a rejection does not depend on the file's size.
+The limits are far above published files: the largest ones have some thousands of tensors.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ LONGEST_HEADER: Final = 16 << 20  # bytes
 MOST_TENSORS: Final = 100_000
 MOST_AXES: Final = 64
 LONGEST_NAME: Final = 1024  # characters
-_MOST_VALUES: Final = 3_000_000  # of its JSON: 100,000 tensors of rank 8 with their digests
-_DEPTH: Final = 3  # of brackets: the header, a tensor's entry, its shape
-_ZIP: Final = b"PK\x03\x04"  # no safetensors file begins so: its header would be 64 MiB long
+_MOST_VALUES: Final = 3_000_000  # values in the header's JSON: 100,000 tensors of rank 8 with their digests
+_DEPTH: Final = 3  # nested brackets: the header, a tensor's entry, its shape
+_ZIP: Final = b"PK\x03\x04"  # no safetensors file begins like this: its header would have 64 MiB
 DIGEST: Final = "sha256:"
 METADATA: Final = "__metadata__"
 FILE_NAME: Final = {
@@ -31,7 +32,7 @@ FILE_NAME: Final = {
     "u8": "U8", "b1": "BOOL",
 }  # fmt: skip
 _OUR_NAME: Final = {theirs: ours for ours, theirs in FILE_NAME.items()}
-# Dtypes of the format that no tensor of ours has: read, so that a mismatch can name them.
+# Dtypes of the format that our tensors never have; they are parsed so that an error can name them.
 _OTHER: Final = {
     "U16": 2, "U32": 4, "U64": 8, "C64": 8, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1,
     "F8_E5M2FNUZ": 1,
@@ -40,8 +41,8 @@ _OTHER: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor of a file without its bytes, which are ``start`` to ``end`` behind the header. ``dtype`` is our name, or
-    the format's where we have none."""
+    """A tensor of a file without its bytes, which are at ``start`` to ``end`` after the header. ``dtype`` is our name,
+    or the format's name for an unsupported dtype."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -58,7 +59,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """``body``: where the tensors' bytes begin. ``metadata`` is without the ``digests``, which are by tensor."""
+    """``body``: the offset of the tensors' bytes. ``metadata`` excludes the ``digests``, which are listed by tensor."""
 
     body: int
     entries: Mapping[str, Entry]
@@ -67,12 +68,12 @@ class Head:
 
 
 def damaged(place: str, why: str) -> NoReturn:
-    """Raise ArtifactError R306 for a file."""
+    """Raise ArtifactError R306 for a damaged file."""
     raise ArtifactError("R306", why, place=place, help="copy the file again from where it came, or train again")
 
 
 def header_length(start: bytes, size: int, place: str) -> int:
-    """The header's length, from the first 8 of a file's ``size`` bytes. ArtifactError R306 for one that cannot be."""
+    """The header's length, from the first 8 of a file's ``size`` bytes. ArtifactError R306 for an impossible length."""
     if start[:4] == _ZIP:
         raise ArtifactError(
             "R306",
@@ -89,7 +90,8 @@ def header_length(start: bytes, size: int, place: str) -> int:
 
 
 def parse_head(text: bytes, body_bytes: int, place: str) -> Head:
-    """The head from its JSON, for a file with so many bytes behind it. ArtifactError R306 names rule and tensor."""
+    """The head from its JSON, for a file with ``body_bytes`` bytes after it. ArtifactError R306 names rule and
+    tensor."""
     header = _json_object(text, place)
     metadata = header.pop(METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
@@ -107,7 +109,7 @@ def parse_head(text: bytes, body_bytes: int, place: str) -> Head:
 
 
 def _check_texts(text: bytes, header: Mapping[str, Any], metadata: Mapping[str, str], place: str) -> None:
-    """Names are short, and every text can be written: JSON's escapes can also say half a character."""
+    """Checks that names are short and that every text can be encoded: JSON escapes can also denote a lone surrogate."""
     if header and max(map(len, header)) > LONGEST_NAME:
         damaged(place, f"the name of a tensor is longer than {LONGEST_NAME} characters")
     if b"\\" in text:
@@ -130,7 +132,7 @@ def _entry(name: str, entry: Any, body_bytes: int, place: str) -> Entry:
         damaged(place, f"tensor {name[:80]!r} has the dtype {dtype[:16]!r}, which is not known")
     if not start <= end <= body_bytes or end - start != prod(shape) * itemsize:
         damaged(place, f"tensor {name[:80]!r} lies at {start}..{end}, which does not fit its shape or the file")
-    if end == start and elements_of_axes(shape) > MOST_ELEMENTS:  # else the bytes that are there bound it
+    if end == start and elements_of_axes(shape) > MOST_ELEMENTS:  # else the file's size bounds it
         damaged(place, f"the axes of tensor {name[:80]!r} come to more than {MOST_ELEMENTS} elements")
     return Entry(ours or dtype, tuple(shape), start, end)
 

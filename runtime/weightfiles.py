@@ -1,4 +1,4 @@
-"""Files of weights as such: other names, other dtypes, what differs between two."""
+"""Operations on weight files: renames, dtype conversions, differences between two files."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 _FLOATS: Final = ("f16", "bf16", "f32", "f64")
 _LONGEST_KEY: Final = 128  # characters
-#: What a dtype becomes without losing a bit.
+#: The lossless conversions of each dtype.
 _WIDER: Final = {"f16": ("f32", "f64"), "bf16": ("f32", "f64"), "f32": ("f64",)}
 
 
 def renamed(tensors: Mapping[str, FileTensor], names: Mapping[str, str], place: str) -> dict[str, FileTensor]:
-    """The tensors under other names. A key of ``names`` is a whole name, or what names begin with up to a dot; of
-    several that fit, the longest counts.
+    """The tensors under new names. A key of ``names`` is a full name, or a prefix up to a dot; the longest matching key
+    applies.
 
-    Raises ArtifactError R305 for a key that nothing begins with, and for two tensors that would get one name.
+    Raises ArtifactError R305 for a key that matches no name, and for two tensors that would get the same name.
     """
     found: dict[str, FileTensor] = {}
     used: set[str] = set()
@@ -48,13 +48,13 @@ def renamed(tensors: Mapping[str, FileTensor], names: Mapping[str, str], place: 
 
 
 def _beginnings(name: str) -> Iterator[str]:
-    """What a name begins with up to a dot, as far as a key would be as long, and the name."""
+    """The name's prefixes up to each dot, as far as a key may be as long, and the name itself."""
     yield from (name[: dot.start()] for dot in re.finditer(r"\.", name[:_LONGEST_KEY]))
     yield name
 
 
 def values(tensor: FileTensor) -> NDArray[Any]:
-    """A file's tensor as numpy has it; bf16, which numpy lacks, as the f32 with the same value."""
+    """A file's tensor as a numpy array; bf16, which numpy lacks, as f32 with equal values."""
     array = tensor.array()
     if tensor.dtype == "bf16":
         return (array.astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -62,16 +62,16 @@ def values(tensor: FileTensor) -> NDArray[Any]:
 
 
 def widened(tensor: FileTensor, dtype: str) -> NDArray[Any] | None:
-    """The values in a dtype that holds each of them exactly; None when ``dtype`` does not."""
+    """The values converted without loss to ``dtype``; None if the conversion could lose bits."""
     if tensor.dtype == dtype:
         return tensor.array()
     return values(tensor).astype(numpy_dtype(dtype)) if dtype in _WIDER.get(tensor.dtype, ()) else None
 
 
 def converted(tensor: FileTensor, dtype: str, place: str) -> NDArray[Any]:
-    """Float values in a float dtype, rounded to nearest even; other tensors as they are.
+    """Float values in a float dtype, rounded to nearest even; other tensors unchanged.
 
-    ArtifactError R305 for a finite value that would become infinite, or a dtype that is not ours.
+    ArtifactError R305 for a finite value that would become infinite, or an unsupported dtype.
     """
     if tensor.dtype not in (*_FLOATS, "i64", "i32", "i16", "i8", "u8", "b1"):
         raise ArtifactError("R305", f"a tensor of {tensor.dtype}", place=place, help="convert it where it came from")
@@ -96,7 +96,7 @@ def converted(tensor: FileTensor, dtype: str, place: str) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Difference:
-    """How a tensor differs between two files. ``largest`` is the greatest absolute difference, where both have it."""
+    """The difference of a tensor between two files. ``largest``: the greatest absolute difference, if both have it."""
 
     name: str
     left: str | None
@@ -109,7 +109,7 @@ class Difference:
 
 
 def compared(left: Mapping[str, FileTensor], right: Mapping[str, FileTensor]) -> list[Difference]:
-    """All tensors of two files by name. Equal NaNs count as no difference, other NaNs as an infinite one."""
+    """All tensors of two files by name. Equal NaNs count as equal, other NaNs as an infinite difference."""
     found = []
     for name in sorted({*left, *right}):
         a, b = left.get(name), right.get(name)
@@ -124,7 +124,7 @@ def _largest(a: FileTensor, b: FileTensor) -> float | None:
     try:
         x, y = values(a), values(b)
     except KeyError:
-        return None  # a dtype of the format that is not ours
+        return None  # a dtype of the format that is unsupported here
     if x.dtype.kind != "f" and y.dtype.kind != "f":
         return float(max((abs(int(p) - int(q)) for p, q in zip(x.flat, y.flat, strict=True) if p != q), default=0))
     with np.errstate(all="ignore"):

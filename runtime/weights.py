@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from dslc.runtime.context import Context
 
-_SHOWN = 5  # names of a kind that a message lists
-_COUNTER = "num_batches_tracked"  # PyTorch's batchnorm counts its batches; no op here reads that
+_SHOWN = 5  # names of one kind listed in a message
+_COUNTER = "num_batches_tracked"  # PyTorch's batchnorm counts its batches; no op here reads the counter
 
 
 class Weights(Mapping[str, "NDArray[Any]"]):
-    """Parameters and buffers by name. Reading gives a copy; assignment takes the exact shape and dtype.
+    """Parameters and buffers by name. Reading returns a copy; assignment requires the exact shape and dtype.
 
-    With averaged weights (`ema`) these are the averages; training goes on from what is assigned."""
+    With averaged weights (`ema`) these are the averages; training continues from assigned values."""
 
     def __init__(self, state: State, pool: Pool[Context], *, verify: bool, guard: Callable[[str], None]) -> None:
         self._state = state
@@ -44,7 +44,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         return len(self._state.weights)
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """A copy. KeyError for no such name, WeightsMissing R304 for a tensor that has no value yet."""
+        """A copy. KeyError for an unknown name, WeightsMissing R304 for a tensor without a value."""
         if name not in self._state.weights:
             raise KeyError(name)
         self._guard("weights")
@@ -76,19 +76,19 @@ class Weights(Mapping[str, "NDArray[Any]"]):
                 self._state.settle(self._state.step)
 
     def load(self, path: str | os.PathLike[str], strict: bool = True) -> None:
-        """Take all weights from a safetensors file, or none.
+        """Load all weights from a safetensors file, or none.
 
-        Names, shapes and dtypes must be those of the artifact (R305 lists what is missing, extra and misshaped); with
-        ``strict=False`` missing and extra tensors are left alone. R304 for no file, R306 for a damaged one. The
-        optimizer's slots start anew. A file without digests is accepted with a warning W004, which also names
-        PyTorch's batch counters when there are any.
+        Names, shapes and dtypes must be those of the artifact (R305 lists missing, extra and misshaped tensors); with
+        ``strict=False``, missing and extra tensors are ignored. R304 if the file is missing, R306 if it is damaged. The
+        optimizer's slots are reset. A file without digests is accepted with a warning W004, which also names PyTorch's
+        batch counters, if any.
         """
         self._guard("weights.load")
         place = os.fspath(path)
         self._install(tensorfile.read(path, verify=self._verify, accept=self._fitting(place, strict)), place, strict)
 
     def load_beside(self, folder: str, name: str) -> bool:
-        """The same from ``NAME.safetensors`` in a folder, never through a link; False when there is no such file."""
+        """``load`` from ``NAME.safetensors`` in a folder, never through a link; False if the file does not exist."""
         try:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -107,7 +107,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         return True
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all weights with a SHA-256 each; the file appears whole or not at all. R304 while one has no value."""
+        """Write all weights, each with a SHA-256, atomically. R304 while one has no value."""
         self._guard("weights.save")
         with self._pool.exclusive() as scope, scope:
             self._state.ensure_ready("weights.save")
@@ -118,7 +118,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         publish_bytes(path, data)
 
     def _fitting(self, place: str, strict: bool) -> Callable[[Mapping[str, Entry]], object]:
-        """Refuses the tensors of another model before their bytes are read."""
+        """A check that rejects the tensors of another model before their bytes are read."""
         expected = self._expected()
         return lambda have: require_fit(place, expected, have, accepted=_counters(have, expected), strict=strict)
 
@@ -147,7 +147,7 @@ def _counters(have: Iterable[str], expected: Mapping[str, StateTensor]) -> list[
 
 
 def _is_counter(name: str, expected: Mapping[str, StateTensor]) -> bool:
-    """Whether a name is PyTorch's batch counter of a batchnorm that the artifact has."""
+    """True if the name is PyTorch's batch counter of a batchnorm of the artifact."""
     layer, _, last = name.rpartition(".")
     return last == _COUNTER and f"{layer}.running_mean" in expected
 
@@ -169,9 +169,9 @@ def require_fit(
     accepted: Collection[str] = (),
     strict: bool = True,
 ) -> list[str]:
-    """Raise ArtifactError R305 unless the tensors that a file has are those of ``expected``.
+    """Raise ArtifactError R305 unless the file's tensors are those of ``expected``.
 
-    When not strict, gives the names that it lacks. ``accepted`` may stand in the file besides.
+    If not strict, returns the names that the file lacks. The file may also contain the tensors in ``accepted``.
     """
     missing = [n for n in expected if n not in have]
     extra = [n for n in have if n not in expected and n not in accepted]

@@ -1,1 +1,1 @@
-"""Rows of data from files: what a configuration may name, read by row number, checked before it is used."""
+"""Rows of data from files: the sources that a configuration may name, read by row number, checked before use."""

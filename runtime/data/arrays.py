@@ -1,8 +1,8 @@
-"""Reads one array from an ``.npy`` or ``.npz`` file, checked before any of its bytes are taken.
+"""Reads one array from an ``.npy`` or ``.npz`` file, checked before any of its values are read.
 
 The header's shape and dtype (numpy's format, https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html)
-are compared with the bytes that are there and with the free memory first, so neither a header that declares
-terabytes nor a compressed bomb gets further. Objects are refused; nothing here can reach pickle.
+are first compared with the size of the file and with the free memory, so neither a header that declares terabytes nor a
+compressed bomb gets further. Object arrays are rejected; nothing here can reach pickle.
 An ``.npy`` is mapped read-only (do not rewrite it in place during a run); an ``.npz`` member is loaded.
 """
 
@@ -30,9 +30,9 @@ from dslc.runtime.memory import ensure_free
 from dslc.runtime.nearest import nearest
 
 _MAX_MEMBERS: Final = 10_000
-_MAX_DIRECTORY: Final = 2 << 20  # bytes of an .npz file's directory: zipfile makes an object of every 46 of them
+_MAX_DIRECTORY: Final = 2 << 20  # bytes of an .npz file's directory; zipfile creates one object per 46 bytes
 _MAX_HEADER: Final = 10_000  # bytes
-_PART: Final = 1 << 20  # bytes read in one go
+_PART: Final = 1 << 20  # bytes per read
 _MAGIC: Final = b"\x93NUMPY"
 _ITEM = re.compile(
     r"'(?:(descr)': *'([^']*)'|(fortran_order)': *(True|False)"
@@ -65,9 +65,9 @@ class _Header:
 def read_array(source: Source, accept: Accept | None = None) -> NDArray[Any]:
     """The array, read-only, in the dtype and byte order of the file.
 
-    ``accept`` is called with its shape before its values are read, and raises for one that is not wanted.
-    Raises DataError R101 when the file is missing, damaged or no array file, R102 for a dtype that is no number,
-    OutOfMemory R401 when an .npz member is larger than the free memory.
+    ``accept`` is called with the array's shape before its values are read, and raises to reject it.
+    Raises DataError R101 if the file is missing, damaged or not an array file, R102 for a non-numeric dtype,
+    OutOfMemory R401 if an .npz member is larger than the free memory.
     """
     with open_file(source.path) as file:
         try:
@@ -82,12 +82,12 @@ def read_array(source: Source, accept: Accept | None = None) -> NDArray[Any]:
             NotImplementedError,
             RuntimeError,
         ) as error:
-            # what zipfile and numpy raise on damaged or encrypted files
+            # raised by zipfile and numpy for damaged or encrypted files
             _damaged(source, str(error).splitlines()[0][:200] if str(error) else type(error).__name__)
 
 
 def open_file(path: Path) -> IO[bytes]:
-    """A regular file, open to be read, without waiting for a FIFO's writer. DataError R101 for anything else."""
+    """A regular file, opened for reading, without waiting for a FIFO's writer. DataError R101 for anything else."""
     help = "check the path; those in dslc.yaml are relative to its folder"
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -101,7 +101,7 @@ def open_file(path: Path) -> IO[bytes]:
 
 
 class _Bounded:
-    """A file of which nothing longer than a directory may be can be read in one go, as zipfile reads one."""
+    """A file that allows no single read longer than the largest directory: zipfile reads a directory in one read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -120,7 +120,7 @@ def _from_npy(file: IO[bytes], source: Source, accept: Accept | None) -> NDArray
     if accept is not None:
         accept(header.shape)
     if header.bytes == 0:
-        return np.empty(header.shape, header.dtype)  # nothing to map
+        return np.empty(header.shape, header.dtype)  # mmap rejects an empty range
     order = "F" if header.fortran else "C"
     return np.memmap(file, header.dtype, "r", header.length, header.shape, order)  # type: ignore[call-overload,no-any-return]
 
@@ -146,14 +146,14 @@ def _from_npz(file: IO[bytes], source: Source, accept: Accept | None) -> NDArray
                 accept(header.shape)
             ensure_free(header.bytes, [(source.name, header.bytes)])
             data = read_exactly(member, header.bytes)
-            # zipfile has compared the CRC: the last byte of the member was read.
+            # zipfile has compared the CRC, because the last byte of the member was read.
     array: NDArray[Any] = np.ndarray(header.shape, header.dtype, data, order="F" if header.fortran else "C")
     array.flags.writeable = False
     return array
 
 
 def read_exactly(file: Readable, count: int) -> NDArray[np.uint8]:
-    """So many bytes, u8[count], in parts. EOFError when they are not there."""
+    """``count`` bytes as u8[count], read in parts. EOFError if the file ends sooner."""
     data = np.empty(count, dtype=np.uint8)
     view, done = data.data, 0
     while done < count:
@@ -166,7 +166,7 @@ def read_exactly(file: Readable, count: int) -> NDArray[np.uint8]:
 
 
 def _header(file: IO[bytes], size: int, source: Source) -> _Header:
-    """The header, of a file or member of ``size`` bytes in all; refuses what does not add up."""
+    """The header of a file or member of ``size`` bytes in total; rejects inconsistent sizes."""
     start = file.read(8)
     if len(start) < 8 or start[:6] != _MAGIC or start[6:] not in (b"\x01\x00", b"\x02\x00"):
         _damaged(source, "it does not start as format 1.0 or 2.0")

@@ -1,11 +1,11 @@
-"""Declared augmentation: what happens to the rows of an input on their way into a batch.
+"""Declared augmentation: transforms the rows of an input before they enter a batch.
 
     data: {augment: {image: [{flip: 0.5}, {crop: {pad: 2}}, {normalize: {mean: [0.5], std: [0.2], scale: 255}}]}}
 
-``flip`` (left and right) and ``crop`` (zeros around, then a window of the old size) happen in training alone,
+``flip`` (left and right) and ``crop`` (pad with zeros, then take a window of the original size) apply only in training,
 ``normalize`` always. The draws of a row come from Philox4x64-10 with the key (seed, epoch) and the counter
-(0, 0, row, 1); step k of the list takes the 64-bit outputs 2k and 2k + 1. So they depend on (seed, epoch, row)
-alone, never on workers or batches, and an image and its mask move together when their lists do.
+(0, 0, row, 1); step k of the list takes the 64-bit outputs 2k and 2k + 1. So the draws depend only on (seed, epoch,
+row), never on workers or batches, and an image and its mask get the same transforms if their lists are equal.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ class Flip:
 
 @dataclass(frozen=True)
 class Crop:
-    """A window of the image's own size, at random in the image with ``pad`` zeros on each side."""
+    """A random window of the image's own size in the image padded with ``pad`` zeros on each side."""
 
     pad: int
 
 
 @dataclass(frozen=True)
 class Normalize:
-    """(x / scale - mean) / std by channel; a single number holds for all."""
+    """(x / scale - mean) / std per channel; a single number applies to all channels."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -48,7 +48,7 @@ _KINDS: Final[dict[str, Callable[..., Step]]] = {"flip": Flip, "crop": Crop, "no
 
 
 def as_data(steps: Sequence[Step]) -> list[dict[str, Any]]:
-    """As JSON, for a worker."""
+    """The steps as JSON data, for a worker."""
     return [{"kind": type(step).__name__.lower(), **asdict(step)} for step in steps]
 
 
@@ -61,9 +61,9 @@ def of_data(data: Sequence[Mapping[str, Any]]) -> tuple[Step, ...]:
 
 
 def axes(shape: tuple[int, ...]) -> tuple[int, int, int | None]:
-    """Which axes of a row are height, width and channels. ValueError for a row that is no image.
+    """The axes of height, width and channels in a row. ValueError for a row that is not an image.
 
-    [H, W]; [C, H, W] where C is at most 4; else [H, W, C].
+    [H, W]; [C, H, W] if C is at most 4; else [H, W, C].
     """
     if len(shape) == 2:
         return 0, 1, None
@@ -75,7 +75,7 @@ def axes(shape: tuple[int, ...]) -> tuple[int, int, int | None]:
 
 
 def check(steps: Sequence[Step], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """ValueError, whose text says why, for steps that do not fit rows of this shape and dtype."""
+    """Raises ValueError with the reason if the steps do not fit rows of this shape and dtype."""
     height, width, _ = axes(shape) if any(not isinstance(s, Normalize) for s in steps) else (0, 0, None)
     for step in steps:
         if isinstance(step, Normalize):
@@ -92,7 +92,7 @@ def check(steps: Sequence[Step], shape: tuple[int, ...], dtype: np.dtype[Any]) -
 def apply(
     steps: Sequence[Step], batch: NDArray[Any], rows: NDArray[np.int64], seed: int, epoch: int, *, training: bool
 ) -> NDArray[Any]:
-    """The batch [n, ...] of these rows after all steps; may be written in place. The dtype stays."""
+    """The batch [n, ...] of these rows after all steps; may modify the input batch. Keeps the dtype."""
     wanted = training and any(not isinstance(step, Normalize) for step in steps)
     draws = _draws(seed, epoch, rows, 2 * len(steps)) if wanted else None
     for number, step in enumerate(steps):
@@ -114,7 +114,7 @@ def _draws(seed: int, epoch: int, rows: NDArray[np.int64], count: int) -> NDArra
 
 def _flipped(step: Flip, batch: NDArray[Any], draws: NDArray[np.uint64]) -> NDArray[Any]:
     _, width, _ = axes(batch.shape[1:])
-    # 53 bits as a number in [0, 1): p = 1 flips all, p = 0 none.
+    # 53 bits as a number in [0, 1): p = 1 flips every row, p = 0 none.
     chosen = (draws[:, 0] >> np.uint64(11)).astype(np.float64) * 2.0**-53 < step.p
     batch[chosen] = np.flip(batch[chosen], axis=1 + width)
     return batch
@@ -144,7 +144,7 @@ def _channel_count(shape: tuple[int, ...]) -> int:
 
 
 def _normalized(step: Normalize, batch: NDArray[Any]) -> NDArray[Any]:
-    """In the batch's own dtype: one division, one subtraction, one division, each rounded."""
+    """Computed in the batch's own dtype: one division, one subtraction, one division, each rounded."""
     sizes = [1] * (batch.ndim - 1)
     if len(step.mean) > 1 or len(step.std) > 1:
         _, _, channels = axes(batch.shape[1:])

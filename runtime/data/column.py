@@ -1,4 +1,4 @@
-"""One input of a model as rows: opened, checked, converted, augmented."""
+"""One input of a model as rows of data: opened, checked, converted, augmented."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from dslc.runtime.data.tokens import TokenRows
 from dslc.runtime.dtypes import numpy_dtype
 from dslc.runtime.interface import Tensor
 
-_CHECKED: Final = 16 << 20  # bytes looked at in one go
+_CHECKED: Final = 16 << 20  # bytes checked at once
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What an input takes, and from where. ``shape`` is that of one row, in numbers. Can be sent to a worker."""
+    """An input and its sources. ``shape`` is that of one row, as numbers. Can be sent to a worker."""
 
     field: str
     files: tuple[Source, ...]
@@ -39,7 +39,7 @@ class Wanted:
 
     @property
     def by_image(self) -> bool:
-        """Whether each row is decoded from a file of its own."""
+        """True if each row is decoded from a file of its own."""
         return self.files[0].kind == "folder" and self.files[0].key == "image"
 
     def as_data(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Column:
-    """Rows of an input. ``fit`` is None when all values have been checked and converted."""
+    """The rows of an input. ``fit`` is None if all values have already been checked and converted."""
 
     wanted: Wanted
     rows: Rows
@@ -96,7 +96,7 @@ class Column:
 
 
 def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
-    """Open an input's data; values are checked now when they are few. Raises DataError R101 to R103, R106."""
+    """Open an input's data; small data is checked at once. Raises DataError R101 to R103, R106."""
     target = numpy_dtype(wanted.tensor.dtype)
     rows = _shaped(_joined([_opened(source, wanted, target) for source in wanted.files], wanted), wanted)
     try:
@@ -116,7 +116,7 @@ def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
 
 
 def _check_all(column: Column) -> None:
-    """Look at every row that can be read; DataError R103 for a value that does not fit."""
+    """Checks every readable row; DataError R103 for a value that does not fit."""
     assert column.fit is not None
     every = np.arange(column.rows.count, dtype=np.int64)
     good = every[~np.isin(every, np.fromiter(column.bad, np.int64))]
@@ -128,7 +128,7 @@ def _check_all(column: Column) -> None:
 
 
 def read_whole(wanted: Wanted, notice: Callable[[str], None]) -> NDArray[Any]:
-    """An input without rows, which every step gets as it is. Raises what ``open_column`` does."""
+    """An input without rows, passed unchanged to every step. Raises the errors of ``open_column``."""
     source = wanted.files[0]
     if len(wanted.files) > 1 or source.kind not in ("npz", "npy", "idx"):
         cause = "an input without rows is one array in an .npz, .npy or idx file"
@@ -173,7 +173,7 @@ def _require_rows(source: Source, wanted: Wanted, shape: tuple[int, ...]) -> Non
 
 
 def _same_rows(source: Source, shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """Whether rows have the wanted shape; those of an idx file, which knows no channels, may lack axes of size 1."""
+    """True if rows have the wanted shape. Rows of an idx file, which has no channels, may lack axes of size 1."""
     if shape == wanted or source.kind != "idx":
         return shape == wanted
     return [size for size in shape if size != 1] == [size for size in wanted if size != 1]
@@ -195,7 +195,7 @@ def _joined(parts: Sequence[Rows], wanted: Wanted) -> Rows:
 
 
 def _shaped(rows: Rows, wanted: Wanted) -> Rows:
-    """Rows of the input's shape, of rows that hold the same elements."""
+    """The rows reshaped to the input's row shape; the number of elements per row is equal."""
     if rows.shape == wanted.shape:
         return rows
     if isinstance(rows, ArrayRows):

@@ -1,7 +1,7 @@
-"""Values of a file on their way to an input: what may be converted, and what is out of range.
+"""Converts values of a file to an input's dtype: only allowed conversions, and only values in range.
 
-Converted is what loses nothing; f64 to f32 rounds, which is announced. A value that does not fit is named with its
-record.
+A conversion must lose nothing, except that f64 to f32 rounds, which is reported. An error for a value that does not fit
+names its record.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dslc.runtime.dtypes import numpy_dtype
 from dslc.runtime.interface import Tensor
 from dslc.runtime.memory import ensure_free
 
-_CHUNK: Final = 64 << 20  # bytes that a check looks at in one go
-# Largest magnitude up to which every integer is exact in a float.
+_CHUNK: Final = 64 << 20  # bytes checked at once
+# Largest magnitude up to which a float represents every integer exactly.
 _EXACT: Final[dict[str, int]] = {"f16": 2**11, "f32": 2**24, "f64": 2**53}
 
 
@@ -36,7 +36,8 @@ class Fit:
         check_finite: bool,
         notice: Callable[[str], None],
     ) -> None:
-        """Raises DataError R102 for a dtype that cannot be converted; ``notice`` is told of one that is rounded."""
+        """Raises DataError R102 for a dtype that cannot be converted; ``notice`` gets a message about one that is
+        rounded."""
         self._source = source
         self._tensor = tensor
         self._field = field
@@ -58,8 +59,9 @@ class Fit:
         raise DataError(code, cause, place=f"{self._field}: {self._source.path} ({self._source.name})", help=help)
 
     def whole(self, array: NDArray[Any]) -> NDArray[Any]:
-        """The whole array, checked; itself where its dtype is the target's. OutOfMemory R401 for a copy too large."""
-        if array.dtype == self.target:  # in native byte order, since the target is
+        """The whole array, checked; the same object if its dtype is the target's. OutOfMemory R401 for too large a
+        copy."""
+        if array.dtype == self.target:  # also in native byte order, as the target is
             for start, chunk in _chunks(array):
                 self._check(chunk, start)
             return array
@@ -73,12 +75,13 @@ class Fit:
         return found
 
     def part(self, values: NDArray[Any], records: NDArray[np.int64]) -> NDArray[Any]:
-        """Rows with these numbers, checked and converted."""
+        """The rows with these numbers, checked and converted."""
         self._check(values, records)
         return values if values.dtype == self.target else values.astype(self.target)
 
     def _check(self, chunk: NDArray[Any], records: int | NDArray[np.int64]) -> None:
-        """Raises DataError R103 for a value out of range; ``records``: the rows' numbers, or the first one's."""
+        """Raises DataError R103 for a value out of range; ``records``: the rows' numbers, or the number of the first
+        row."""
         target, tensor = self.target, self._tensor
         if chunk.dtype.kind == "b":
             self._range(chunk.view(np.uint8), 0, 1, "a truth value is 0 or 1", records)
@@ -110,7 +113,7 @@ class Fit:
         if chunk.size == 0:
             return
         if int(chunk.min()) < low or int(chunk.max()) > high:
-            # Python's bounds are cut to the dtype's, so that the comparison stays one of integers.
+            # Python's bounds are clipped to the dtype's, so that the comparison is one of integers.
             least, most = _bounds(chunk.dtype)
             bad = (chunk < max(low, least)) | (chunk > min(high, most))
             self._value(chunk, bad, records, f"is out of range: {rule}", "mend the data, or the model")
@@ -130,13 +133,13 @@ def largest(dtype: np.dtype[Any]) -> float:
 
 
 def _bounds(dtype: np.dtype[Any]) -> tuple[int, int]:
-    """The least and the largest integer of an integer dtype."""
+    """The smallest and the largest integer of an integer dtype."""
     info = np.iinfo(dtype.name)
     return int(info.min), int(info.max)
 
 
 def _chunks(array: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-    """The array in pieces along axis 0, each with the row it starts at."""
+    """Pieces of the array along axis 0, each with its first row number."""
     if array.ndim == 0:
         yield 0, array
         return

@@ -1,8 +1,8 @@
-"""The idx format of MNIST, plain or compressed by gzip.
+"""The idx format of MNIST, plain or gzip-compressed.
 
 Format (http://yann.lecun.com/exdb/mnist): two zero bytes, the code of the dtype, the number of axes, a big-endian
 u32 for the size of each axis, then the elements, big-endian and row-major. A plain file is mapped read-only; a
-compressed one is read into memory, no further than its header declares.
+compressed file is read into memory, and no further than its header declares.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _packed(file: Readable, source: Source, accept: Accept | None) -> NDArray[An
 
 
 def _header(file: Readable) -> tuple[np.dtype[Any], tuple[int, ...], int]:
-    """Dtype, shape, and where the elements begin."""
+    """The dtype, the shape and the offset of the first element."""
     start = file.read(4)
     if len(start) < 4 or start[:2] != b"\0\0":
         raise ValueError("it does not start with two zero bytes")

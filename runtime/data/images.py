@@ -1,8 +1,8 @@
 """Folders of images, decoded by pillow (extra ``images``): ``folder/:image`` and ``folder/:label``.
 
-``folder/CLASS/FILE``: the label is the number of the class folder, by name. A folder without sub-folders has images
-and no labels. Files are taken by rising path. A decoder is C code on untrusted bytes: it runs in a worker process,
-the form of a file is one of four, and sizes are looked at before a pixel is unpacked.
+``folder/CLASS/FILE``: the label is the index of the class folder, in the order of names. A folder without sub-folders
+has images but no labels. Files are sorted by path. A decoder is C code on untrusted bytes, so it runs in a worker
+process. Only four file formats are accepted, and sizes are checked before a pixel is decoded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
 def require_pillow() -> None:
-    """EnvironmentFault R205 when pillow is not installed."""
+    """Raises EnvironmentFault R205 if pillow is not installed."""
     try:
         import PIL.Image  # noqa: F401
     except ImportError as error:
@@ -40,7 +40,7 @@ def require_pillow() -> None:
 
 
 def listed(source: Source) -> tuple[list[Path], NDArray[np.int64] | None, list[str]]:
-    """Files, labels and class names of a folder. DataError R101 when it cannot be read, R106 when it is empty."""
+    """Files, labels and class names of a folder. DataError R101 if it cannot be read, R106 if it is empty."""
     folder = source.path
     try:
         names = sorted(os.listdir(folder))
@@ -92,7 +92,8 @@ class ImageRows:
         return found
 
     def image(self, row: int) -> NDArray[np.uint8]:
-        """One image. Another size is scaled until it covers the wanted one (bilinear), then cut in the middle."""
+        """One image. An image of another size is scaled until it covers the wanted size (bilinear), then cropped
+        centrally."""
         path = self._files[row]
         try:
             pixels = self._decoded(_bytes_of(path))
@@ -108,7 +109,7 @@ class ImageRows:
             struct.error,
             zlib.error,
         ) as error:
-            # what pillow's decoders raise on damaged files
+            # raised by pillow's decoders for damaged files
             raise BadSample(row, str(path), str(error)[:200] or type(error).__name__) from error
         if pixels.ndim == 2:
             return pixels.reshape(self.shape)
@@ -117,7 +118,7 @@ class ImageRows:
     def _decoded(self, data: bytes) -> NDArray[np.uint8]:
         from PIL import Image, ImageOps
 
-        Image.MAX_IMAGE_PIXELS = None  # the limit below refuses, where pillow's own would warn first
+        Image.MAX_IMAGE_PIXELS = None  # the limit below rejects large images, while pillow's own would first warn
         with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
             width, height = image.size
             if width * height > _MOST_PIXELS:
@@ -140,7 +141,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def _layout(shape: tuple[int, ...], source: Source) -> tuple[int, int, int, bool]:
-    """Channels, height, width, and whether the channels come first."""
+    """Channels, height, width, and whether the channels are the first axis."""
     if len(shape) == 2:
         return 1, *shape, True
     if len(shape) == 3 and shape[0] in _MODES:

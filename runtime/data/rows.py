@@ -1,4 +1,4 @@
-"""Rows by number: the one form in which data of every kind reaches a run."""
+"""Rows by number: the interface through which a run reads data of every kind."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-#: Data of up to so many bytes is checked, and converted, when it is opened; larger data as its rows are read.
+#: Data of at most so many bytes is checked and converted on opening; larger data while its rows are read.
 AT_ONCE: Final = 256 << 20
 
 
 class BadSample(Exception):
-    """A row that cannot be read, while others can: an image that does not decode, a line that is no record."""
+    """A single row that cannot be read: an image that does not decode, a line that is not a record."""
 
     def __init__(self, row: int, place: str, why: str) -> None:
         super().__init__(why)
         self.row = row
-        self.place = place  # the file, and the line in it
+        self.place = place  # the file, and the line in the file
         self.why = why
 
 
 class Rows(Protocol):
-    """Data whose axis 0 counts rows. ``dtype`` and ``shape`` (of one row) are those of the file."""
+    """Data whose axis 0 is the row. ``dtype`` and ``shape`` (of one row) are those of the file."""
 
     @property
     def count(self) -> int: ...
@@ -33,7 +33,7 @@ class Rows(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
     @property
     def in_memory(self) -> bool:
-        """Whether reading costs no more than a copy: else worker processes may do it."""
+        """True if reading costs only a copy; else worker processes may do it."""
         ...
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
@@ -42,7 +42,7 @@ class Rows(Protocol):
 
 
 class ArrayRows:
-    """An array in memory, or mapped from a file."""
+    """An array in memory, or memory-mapped from a file."""
 
     def __init__(self, array: NDArray[Any]) -> None:
         self.array = array
@@ -57,7 +57,7 @@ class ArrayRows:
 
 
 class ShapedRows:
-    """Rows of the same elements in another shape."""
+    """The same rows, with each row reshaped."""
 
     def __init__(self, rows: Rows, shape: tuple[int, ...]) -> None:
         self.rows = rows
@@ -71,7 +71,7 @@ class ShapedRows:
 
 
 class JoinedRows:
-    """Several files one after the other; all have the same shape and dtype."""
+    """The rows of several files in sequence; all have the same shape and dtype."""
 
     def __init__(self, parts: Sequence[Rows]) -> None:
         self.parts = parts
@@ -80,7 +80,7 @@ class JoinedRows:
         self.shape = parts[0].shape
         self.dtype = parts[0].dtype
         self.in_memory = all(part.in_memory for part in parts)
-        #: Rows known to be unreadable when they were opened, with place and reason.
+        #: Rows found to be unreadable on opening, with place and reason.
         self.bad: dict[int, tuple[str, str]] = {
             start + row: why
             for start, part in zip(self.starts.tolist(), parts)

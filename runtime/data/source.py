@@ -1,6 +1,6 @@
-"""How a configuration names data: ``digits.npz:train_x``, ``images.npy``, ``train-images-idx3-ubyte.gz``, and so on.
+"""Names of data in a configuration: ``digits.npz:train_x``, ``images.npy``, ``train-images-idx3-ubyte.gz``, and so on.
 
-A path may hold ``*``, ``?`` and ``[...]``: then it means all files that match, sorted by name, one after the other.
+A path may contain ``*``, ``?`` and ``[...]``: then it denotes all matching files in sequence, sorted by name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TOKENS = re.compile(r"(u16|u32)(?:/([1-9][0-9]{0,8}))?(?:\+([0-9]{1,9}))?\Z")
 
 @dataclass(frozen=True)
 class Source:
-    """Data in one file or several. ``name`` is how the user wrote it; ``key`` what is meant inside, if anything.
+    """Data in one or several files. ``name`` is the user's text; ``key`` selects data inside the file, if given.
 
     ``path`` may be a pattern until ``files`` has been called.
     """
@@ -41,7 +41,7 @@ class Source:
         return "folder" if kind is None else kind
 
     def as_data(self) -> dict[str, Any]:
-        """As JSON, for a worker."""
+        """The source as JSON data, for a worker."""
         return {"path": str(self.path), "key": self.key, "name": self.name}
 
     @classmethod
@@ -51,7 +51,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Tokens:
-    """The key of a ``.bin``: item dtype, distance of two windows (None: the window's length), first token."""
+    """The key of a ``.bin``: item dtype, distance between windows (None: the window's length), first token."""
 
     dtype: str
     stride: int | None
@@ -59,7 +59,7 @@ class Tokens:
 
 
 def split(text: str) -> tuple[str, str | None]:
-    """Path and key of a source's text. ValueError, whose text says what is wrong, for one that has no known form."""
+    """The path and the key in a source's text. ValueError with the reason for an unknown form."""
     path, colon, key = text.rpartition(":")
     if not colon or (_kind(text) in ("npy", "idx") and _kind(path) is None and not path.endswith("/")):
         colon, path, key = "", text, ""
@@ -81,7 +81,7 @@ def split(text: str) -> tuple[str, str | None]:
 
 
 def tokens(key: str) -> Tokens:
-    """Reads ``u16``, ``u32+1``, ``u16/64+1``. ValueError for anything else."""
+    """Parses ``u16``, ``u32+1``, ``u16/64+1``. ValueError for anything else."""
     found = _TOKENS.match(key)
     if found is None:
         raise ValueError("tokens are `u16` or `u32`, then `/STRIDE` and `+SHIFT` if need be")
@@ -97,7 +97,7 @@ def _kind(name: str) -> str | None:
 
 
 def files(source: Source, notice: Callable[[str], None], field: str) -> list[Source]:
-    """One source a file: those that match a pattern, sorted by name. R101 when none does."""
+    """One source per file: the files that match the pattern, sorted by name. R101 if none matches."""
     text = str(source.path)
     if source.path.exists() or not glob.has_magic(text):
         return [source]

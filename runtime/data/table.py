@@ -1,8 +1,8 @@
-"""Columns of a CSV file (RFC 4180, UTF-8): a record is one line; numbers alone are read.
+"""Columns of a CSV file (RFC 4180, UTF-8): a record is one line; only numbers are read.
 
-Which columns: ``label``; ``a,b,c``; ``first..last`` in the file's order. A file whose first line holds nothing but
-numbers has no names: its columns are ``0``, ``1``, and so on. Only where each line begins is kept in memory; the values
-too, when they are few. A line that is no record is a bad sample, not a fault of the file.
+Columns are named as ``label``; ``a,b,c``; ``first..last`` in the file's order. If the first line contains only numbers,
+the columns have no names and are ``0``, ``1``, and so on. Only the offset of each line is kept in memory, and the
+values of small files. A line that is not a record is a bad sample; the rest of the file stays usable.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from dslc.runtime.nearest import nearest
 
 _LONGEST_LINE: Final = 1 << 20  # bytes
 _MOST_COLUMNS: Final = 100_000
-_MOST_BAD: Final = 100_000  # lines of a table that are no records; with more it is none
-_PART: Final = 1 << 20  # bytes searched for line ends in one go
+_MOST_BAD: Final = 100_000  # lines that are not records; a file with more is not a table
+_PART: Final = 1 << 20  # bytes searched for line ends at once
 _INTEGER = re.compile(r" *[-+]?[0-9]{1,20} *\Z")
 _PLAIN_FLOATS = re.compile(rb"[-+0-9.eE,]+")
 _PLAIN_INTEGERS = re.compile(rb"[-0-9,]+")
@@ -39,17 +39,17 @@ _FLOAT = re.compile(r" *[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,9})
 
 
 class TableRows:
-    """Some columns of a file. ``bad``: the rows known to be no records, with place and reason."""
+    """Some columns of a file. ``bad``: the rows found not to be records, with place and reason."""
 
     def __init__(self, source: Source, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """``shape`` is that of one row and ``dtype`` what the values become: a float, or int64 for all else.
+        """``shape`` is that of one row; ``dtype`` is the target: a float dtype, else values become int64.
 
-        Raises DataError R101 for a file that is no table, R102 for columns that are not there or too few.
+        Raises DataError R101 for a file that is not a table, R102 for missing or too few columns.
         """
         assert source.key is not None
         self._source = source
         self.dtype = dtype if dtype.kind == "f" else np.dtype(np.int64)
-        # Up to here a float64 holds what the text says: each integer, and what rounds to no infinity.
+        # Up to this magnitude a float64 represents the text exactly (integers), or rounds to a finite value (floats).
         self._most = largest(self.dtype) if self.dtype.kind == "f" else 2.0**53 - 1
         with open_file(source.path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -62,7 +62,7 @@ class TableRows:
         names = [field.strip() for field in first] if named else [str(number) for number in range(len(first))]
         self._columns = self._chosen(source.key, names)
         self._width = len(first)
-        # A record has a digit for each column, and a comma or the line's end behind it.
+        # A record has at least a digit for each column, followed by a comma or the line's end.
         self._starts = _line_starts(self._data, 2 * self._width, self._refuse)
         if named:
             self._starts = self._starts[1:]
@@ -120,7 +120,7 @@ class TableRows:
         return bytes(self._data[self._starts[number] : self._starts[number + 1]]).rstrip(b"\r\n")
 
     def _fields(self, number: int) -> list[str]:
-        """The texts of a line. Raises what the caller turns into a bad sample, or into a refusal of the header."""
+        """The fields of a line. Its exceptions become a bad sample, or a rejection of the header."""
         try:
             text = self._line(number).decode("utf-8-sig" if number == 0 else "utf-8")
             return next(iter(csv.reader([text], strict=True)), [])
@@ -128,7 +128,7 @@ class TableRows:
             self._refuse(f"line {number + 1}: {error}")
 
     def _record(self, row: int) -> list[float] | list[int]:
-        """The values of a row in the order of the columns; BadSample for a line that does not hold them."""
+        """The values of a row in the order of the columns; BadSample for a line that lacks them."""
         try:
             text = self._line(row).decode("utf-8")
             fields = next(iter(csv.reader([text], strict=True)), [])
@@ -153,18 +153,18 @@ class TableRows:
         return floats
 
     def _plain(self, rows: Sequence[int]) -> NDArray[np.float64] | None:
-        """The values of rows that hold nothing but plain numbers, many times as fast; None when one holds more."""
+        """The values of rows that contain only plain numbers, parsed much faster; None if a row contains other text."""
         lines = [self._line(row) for row in rows]
         allowed = _PLAIN_FLOATS if self.dtype.kind == "f" else _PLAIN_INTEGERS
         if not all(line.count(b",") == self._width - 1 and allowed.fullmatch(line) for line in lines):
             return None
         with warnings.catch_warnings():
-            # Of text that is no number numpy warns, and stops; then the number of values is too small.
+            # For text that is not a number numpy warns and stops, so the number of values is too small.
             warnings.simplefilter("ignore", DeprecationWarning)
             try:
                 flat = np.fromstring(b",".join(lines), np.float64, sep=",")
             except ValueError:
-                return None  # what the warning says will come
+                return None  # numpy will raise this instead of the warning
         if flat.size != len(lines) * self._width:
             return None
         found: NDArray[np.float64] = flat.reshape(len(lines), self._width)[:, self._columns]
@@ -174,7 +174,7 @@ class TableRows:
         raise BadSample(row, f"{self._source.path}:{row + self._first_line}", why)
 
     def _chosen(self, key: str, names: list[str]) -> list[int]:
-        """The numbers of the columns that a key names."""
+        """The indices of the columns that a key names."""
         if len(set(names)) < len(names):
             double = Counter(names).most_common(1)[0][0]
             self._refuse(f"two columns are called `{double[:60]}`")
@@ -194,7 +194,7 @@ class TableRows:
 
 
 def _first_line_end(data: mmap.mmap | bytes, refuse: Callable[[str], NoReturn]) -> int:
-    """Where the first line ends, found without looking at more than a line may have."""
+    """The end of the first line; searches no further than the longest allowed line."""
     end = data.find(b"\n", 0, _LONGEST_LINE)
     if end < 0 and len(data) > _LONGEST_LINE:
         _too_long(1, refuse)
@@ -202,15 +202,15 @@ def _first_line_end(data: mmap.mmap | bytes, refuse: Callable[[str], NoReturn]) 
 
 
 def _line_starts(data: mmap.mmap | bytes, least: int, refuse: Callable[[str], NoReturn]) -> NDArray[np.int64]:
-    """Where each line begins, and the end of the last: i64[lines + 1]. A last line may lack its line end.
+    """The offset of each line, and the end of the last: i64[lines + 1]. The last line may lack its line end.
 
-    Refuses, as soon as it is seen, a line that is too long, and many lines of less than ``least`` bytes.
+    Rejects at once a line that is too long, and too many lines of less than ``least`` bytes.
     """
     found, last, lines, short = [np.zeros(1, np.int64)], 0, 0, 0
     for start in range(0, len(data), _PART):
         part = np.frombuffer(data[start : start + _PART], np.uint8)
         ends = np.flatnonzero(part == 10) + start + 1
-        sizes = np.diff(ends, prepend=last, append=start + len(part))  # the last one goes on in the next part
+        sizes = np.diff(ends, prepend=last, append=start + len(part))  # the last line continues in the next part
         if int(sizes.max()) > _LONGEST_LINE:
             _too_long(lines + int(np.argmax(sizes)) + 1, refuse)
         short += int(np.count_nonzero(sizes[:-1] < least))
@@ -224,7 +224,7 @@ def _line_starts(data: mmap.mmap | bytes, least: int, refuse: Callable[[str], No
         starts = np.append(starts, len(data))
     stay = len(starts)
     while stay > 1 and not bytes(data[starts[stay - 2] : min(starts[stay - 1], starts[stay - 2] + 3)]).strip(b"\r\n"):
-        stay -= 1  # empty lines at the end
+        stay -= 1  # drops empty lines at the end
     return starts[:stay]
 
 

@@ -1,6 +1,6 @@
-"""Tokens in a ``.bin`` file: nothing but little-endian u16 or u32, one text after the other.
+"""Tokens in a ``.bin`` file: only little-endian u16 or u32, one text after the other.
 
-Row i is a window: ``T`` tokens that begin at ``shift + i * stride``. A language model reads the same file twice,
+Row i is a window: the ``T`` tokens from ``shift + i * stride``. A language model reads the same file twice,
 ``corpus.bin:u16`` for its input and ``corpus.bin:u16+1`` for the tokens that follow. The file is mapped read-only.
 """
 
@@ -23,7 +23,8 @@ class TokenRows:
     """Windows of a file of tokens."""
 
     def __init__(self, source: Source, shape: tuple[int, ...]) -> None:
-        """``shape`` is that of one row, [T]. Raises DataError R101, R102 (the input is no window), R106 (too short)."""
+        """``shape`` is that of one row, [T]. Raises DataError R101, R102 (the input is not a window), R106 (too
+        short)."""
         assert source.key is not None
         place = f"{source.path} ({source.name})"
         key = tokens(source.key)

@@ -1,12 +1,12 @@
-"""A worker process: ``python -m dslc.runtime.data.worker MEMORY``. Reads rows, augments them, writes them to memory.
+"""A worker process, ``python -m dslc.runtime.data.worker MEMORY``: reads rows, augments them, writes them to memory.
 
-The first line of stdin is the task as JSON: the columns, the seed, where each slot and each column in it lies. Each
-further line names a slot, how many rows it asks for, and the epoch; the rows' numbers lie in the slot. The answer is
-one line of JSON on stdout: done, a bad sample, or an error. MEMORY is the descriptor of the shared memory. The process
-ends with its stdin, so it never outlives its parent.
+The first line of stdin is the task as JSON: the columns, the seed, and the offsets of each slot and of its columns.
+Each further line names a slot, the number of rows, and the epoch; the row numbers are in the slot. The answer is one
+line of JSON on stdout: done, a bad sample, or an error. MEMORY is the file descriptor of the shared memory. The process
+ends when its stdin is closed, so it never outlives its parent.
 
-The first words of the memory say what is being done: a counter that moves on with each row, the slot, the row. A
-decoder that crashes or hangs is thus found with the sample that did it.
+The first words of the memory report the progress: a counter that increases with each row, the slot, and the row. So the
+parent can name the sample on which a decoder crashed or hung.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ IDLE = -1
 
 
 def main() -> None:
-    faulthandler.enable()  # a decoder that crashes says where
+    faulthandler.enable()  # a crashing decoder prints its location
     task = json.loads(sys.stdin.readline())
     memory = mmap.mmap(int(sys.argv[1]), task["bytes"])
     head = np.frombuffer(memory, np.int64, 8)

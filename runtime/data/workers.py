@@ -1,7 +1,7 @@
-"""Worker processes that read ahead: tasks go round among them, results come back in the order of the tasks.
+"""Worker processes that read ahead: tasks are distributed in turn, results are returned in the order of the tasks.
 
-Each worker shares a piece of anonymous memory with this process: a head (see worker.py) and a few slots, each with the
-rows that are asked for and room for every column. Text goes through its pipes, never objects.
+Each worker shares anonymous memory with this process: a head (see worker.py) and a few slots. A slot has the requested
+row numbers and space for every column. The pipes carry only text, never objects.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.worker import COUNTER, IDLE, ROW, SLOT
 from dslc.runtime.dtypes import numpy_dtype
 
-DEPTH: Final = 2  # slots of a worker
+DEPTH: Final = 2  # slots per worker
 _HEAD: Final = 64  # bytes
-_PATIENCE: Final = 60.0  # seconds without any progress after which a worker counts as hung
+_PATIENCE: Final = 60.0  # a worker counts as hung after so many seconds without progress
 
 
 class _Worker:
-    """One process, its memory, and what it was asked for and has not answered."""
+    """One process, its memory, and its unanswered requests."""
 
     def __init__(self, task: Mapping[str, Any], patience: float) -> None:
         self._task = task
         self._patience = patience
-        self.pending: dict[int, str] = {}  # slot -> the line that asks
+        self.pending: dict[int, str] = {}  # slot -> the line of the request
         self.answers: dict[int, dict[str, Any]] = {}
         handle = os.memfd_create("dslc-data", os.MFD_CLOEXEC)
         try:
@@ -61,7 +61,7 @@ class _Worker:
             stderr=subprocess.PIPE,
             pass_fds=[self._handle],
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-            process_group=0,  # Ctrl-C is the parent's, which closes stdin when it is done
+            process_group=0,  # Ctrl-C reaches only the parent, which closes stdin when it is done
         )
         self._mourner = Mourner(self._process)
         self._rest = b""
@@ -70,7 +70,7 @@ class _Worker:
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it died: ``answer`` sees that, and knows with what
+        with suppress(BrokenPipeError):  # the process died: ``answer`` detects that and knows the sample
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
 
@@ -80,7 +80,7 @@ class _Worker:
         self._send(line)
 
     def answer(self, slot: int) -> dict[str, Any]:
-        """Wait for the answer about a slot. A worker that dies or hangs gives a bad sample and is replaced."""
+        """Wait for the answer for a slot. If the worker dies or hangs, gives a bad sample and replaces the worker."""
         while slot not in self.answers:
             line = self._line()
             if line is None:
@@ -94,7 +94,7 @@ class _Worker:
         return self.answers.pop(slot)
 
     def _line(self) -> bytes | None:
-        """The next line; None when the process has ended, or has shown no progress for long."""
+        """The next line; None if the process has ended, or has made no progress for ``patience`` seconds."""
         assert self._process.stdout is not None
         counter = int(self.head[COUNTER])
         while b"\n" not in self._rest:
@@ -130,7 +130,7 @@ class _Worker:
             self._send(line)
 
     def _mourned(self) -> str:
-        """How the process ended; one that hangs is ended here."""
+        """How the process ended; kills it if it hangs."""
         if self._hung:
             self.stop()
             return f"the worker process hung for {self._patience:.0f} s"
@@ -138,7 +138,7 @@ class _Worker:
         return f"the worker process has ended, {self._mourner.cause()}"
 
     def stop(self) -> None:
-        """End the process; its memory stays."""
+        """End the process; its memory remains."""
         self._close_pipes()
         try:
             self._process.wait(timeout=0.05 if self.pending else 1.0)
@@ -148,7 +148,7 @@ class _Worker:
     def _close_pipes(self) -> None:
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                with suppress(BrokenPipeError):  # what was still to be written has no reader
+                with suppress(BrokenPipeError):  # unwritten data has no reader
                     pipe.close()
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class _Worker:
 
 
 class Workers:
-    """``count`` processes that read columns. Tasks are numbered from 0; task i is worker i % count's."""
+    """``count`` processes that read columns. Tasks are numbered from 0; worker i % count runs task i."""
 
     def __init__(
         self,
@@ -169,7 +169,7 @@ class Workers:
         training: bool,
         patience: float = _PATIENCE,
     ) -> None:
-        """``rows``: the most that a task asks for. Raises ResourceError R401 when no process can be started."""
+        """``rows``: the largest number of rows in a task. Raises ResourceError R401 if no process can be started."""
         self.rows = rows
         self._columns = columns
         self._offsets: list[int] = []
@@ -194,23 +194,23 @@ class Workers:
         except ResourceError:
             self.close()
             raise
-        self._queue: deque[tuple[int, int]] = deque()  # (worker, slot), oldest first; the first may be in use
+        self._queue: deque[tuple[int, int]] = deque()  # (worker, slot), oldest first; the caller may be using the first
         self._next = 0
 
     @property
     def room(self) -> bool:
-        """Whether another task can be asked for now."""
+        """True if another task can be submitted now."""
         return len(self._queue) < DEPTH * len(self._workers)
 
     def ask(self, rows: NDArray[np.int64], epoch: int) -> None:
-        """Ask for rows in an epoch; there must be room."""
+        """Request rows of an epoch; there must be room."""
         worker, slot = self._next % len(self._workers), self._next // len(self._workers) % DEPTH
         self._next += 1
         self._queue.append((worker, slot))
         self._ask(worker, slot, rows, epoch)
 
     def ask_again(self, rows: NDArray[np.int64], epoch: int) -> None:
-        """Ask for other rows in place of the oldest task's."""
+        """Replace the rows of the oldest task."""
         self._ask(*self._queue[0], rows, epoch)
 
     def _ask(self, worker: int, slot: int, rows: NDArray[np.int64], epoch: int) -> None:
@@ -219,9 +219,9 @@ class Workers:
         self._workers[worker].ask(slot, len(rows), epoch)
 
     def oldest(self, count: int) -> dict[str, NDArray[Any]]:
-        """The columns of the oldest task, whose rows are ``count``; views that hold until ``done``.
+        """The columns of the oldest task, which has ``count`` rows; the views are valid until ``done``.
 
-        Raises BadSample, after which ``ask_again`` may ask for other rows, and DataError.
+        Raises BadSample, after which ``ask_again`` may request other rows, and DataError.
         """
         worker, slot = self._queue[0]
         answer = self._workers[worker].answer(slot)
@@ -237,7 +237,7 @@ class Workers:
         return found
 
     def done(self) -> None:
-        """The oldest task's columns are no longer looked at."""
+        """Release the columns of the oldest task."""
         self._queue.popleft()
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""``dslc train``: configuration, data, the loop, checkpoints, the log and what a user sees. Import the modules."""
+"""``dslc train``: configuration, data, the loop, checkpoints, the log and the user's output. Import the modules."""

@@ -1,8 +1,8 @@
 """Checkpoints: one safetensors file each, with all state tensors and the position of the run.
 
-Every tensor has its SHA-256 in the metadata, the position one too. A file is written through the publish protocol and
-read back before it gets its name. The newest ``keep`` and the best stay; older ones go only after the new one is
-durable. A state that holds NaN or Inf is never written, and never taken for a good one.
+The metadata hold the SHA-256 of every tensor and of the position. A file is written by the publish protocol and read
+back before it gets its name. The newest ``keep`` and the best checkpoint remain; older ones are removed only after the
+new one is durable. A state with NaN or Inf is never written, and never accepted.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _NAME = re.compile(r"step-([0-9]{1,18})\.safetensors\Z")
 _KEY: Final = "dslc.position"
 _KEY_DIGEST: Final = "dslc.position.sha256"
 _LONGEST: Final = 1 << 20  # characters of a position
-# Fields that older checkpoints lack, and what they mean there.
+# Fields that older checkpoints lack, and their values for these.
 _LATER: Final[dict[str, Any]] = {"stop_value": None, "stop_stale": 0}
 
 
 @dataclass(frozen=True)
 class Position:
-    """Where a run stands between two steps, and what must be the same for it to go on.
+    """The position of a run between two steps, and the values that must be equal for a resume.
 
     ``step`` steps are done; the next batch is number ``batch`` of ``epoch``. ``means`` are the running sums of the
-    epoch, as ``float.hex`` texts, so that they come back bit for bit. ``config`` are the values that decide a run.
-    ``stop_value`` is the best value that early stopping has seen, ``stop_stale`` the evaluations since.
+    epoch, as ``float.hex`` texts, so that they are restored bit for bit. ``config`` holds the values that determine a
+    run. ``stop_value`` is the best value that early stopping has seen, ``stop_stale`` the number of evaluations since.
     """
 
     step: int
@@ -62,7 +62,7 @@ class Position:
 
     @classmethod
     def decode(cls, text: str) -> Position:
-        """ValueError for a text that no ``encode`` gave."""
+        """Parses the text of ``encode``. ValueError for any other text."""
         if len(text) > _LONGEST:
             raise ValueError("it is too long")
         try:
@@ -101,7 +101,7 @@ def _hex_float(text: object) -> float:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint that was read and verified."""
+    """A checkpoint, read and verified."""
 
     path: Path
     tensors: Mapping[str, NDArray[Any]]
@@ -111,10 +111,10 @@ class Checkpoint:
 def write_checkpoint(
     path: Path, tensors: Mapping[str, NDArray[Any]], position: Position, dtypes: Mapping[str, str] | None = None
 ) -> None:
-    """Write one and read it back before it gets its name. ``dtypes`` names those that numpy lacks (bf16).
+    """Write a checkpoint; it is read back before it gets its name. ``dtypes`` names the dtypes that numpy lacks (bf16).
 
-    Raises ResourceError R402 (not written) or R405 (written, perhaps not durable), ArtifactError R306 when what was
-    read back is not what was written. Failpoints: ``ckpt.write``, ``ckpt.rename`` and the others of publish.
+    Raises ResourceError R402 (not written) or R405 (written, perhaps not durable), ArtifactError R306 if the content
+    read back differs from the content written. Failpoints: ``ckpt.write``, ``ckpt.rename`` and the others of publish.
     """
     text = position.encode()
     metadata = {_KEY: text, _KEY_DIGEST: hashlib.sha256(text.encode()).hexdigest()}
@@ -123,7 +123,7 @@ def write_checkpoint(
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read and verify one. Raises WeightsMissing R304, ArtifactError R306, OutOfMemory R401."""
+    """Read and verify a checkpoint. Raises WeightsMissing R304, ArtifactError R306, OutOfMemory R401."""
     file = tensorfile.read(path)
     text = file.metadata.get(_KEY)
     if text is None or (not file.verified and file.tensors):
@@ -147,7 +147,7 @@ def _damaged(path: Path, why: str) -> ArtifactError:
 def first_nonfinite(
     tensors: Mapping[str, NDArray[Any]], order: Iterable[str] = (), dtypes: Mapping[str, str] | None = None
 ) -> str | None:
-    """The first tensor, those of ``order`` before the others, that holds a NaN or Inf; None when all are finite."""
+    """The first tensor with a NaN or Inf, those of ``order`` before the others; None if all are finite."""
     for name in dict.fromkeys((*order, *tensors)):
         array = tensors.get(name)
         if array is None:
@@ -170,7 +170,7 @@ class CheckpointStore:
         self.dtypes = dtypes
 
     def steps(self) -> list[int]:
-        """The steps of all checkpoints, newest (by step, never by time) first."""
+        """The steps of all checkpoints, newest first (by step, never by time)."""
         if not self.folder.is_dir():
             return []
         found = (_NAME.match(entry.name) for entry in self.folder.iterdir())
@@ -180,11 +180,11 @@ class CheckpointStore:
         return self.folder / f"step-{step:010d}.safetensors"
 
     def save(self, tensors: Mapping[str, NDArray[Any]], position: Position) -> Path:
-        """Write the checkpoint of a position, then drop what need not stay. Raises as write_checkpoint."""
+        """Write the checkpoint of a position, then remove superseded ones. Raises the errors of write_checkpoint."""
         path = self.path(position.step)
         self.folder.mkdir(exist_ok=True)
         write_checkpoint(path, tensors, position, self.dtypes)
-        # A checkpoint of a later step is left over from a run that was resumed at an earlier one.
+        # A checkpoint of a later step remains from a run that was resumed at an earlier step.
         steps = [step for step in self.steps() if step <= position.step]
         staying = {*steps[: self.keep], position.best_step}
         for step in self.steps():
@@ -193,9 +193,9 @@ class CheckpointStore:
         return path
 
     def newest(self, accepts: Callable[[Checkpoint], str | None], warn: Callable[[str], None]) -> Checkpoint:
-        """The newest that verifies, is finite, and that ``accepts`` gives None for (else why it cannot be used).
+        """The newest checkpoint that verifies, is finite, and that ``accepts`` returns None for (else the reason).
 
-        Each one passed over is told to ``warn``. ArtifactError R307 when none is left.
+        ``warn`` gets a message for each one that is passed over. ArtifactError R307 if none is left.
         """
         why = "there is none"
         for step in self.steps():

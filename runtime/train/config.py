@@ -1,8 +1,9 @@
-"""``dslc.yaml``: what ``dslc train`` does, from flags, ``DSLC_*`` variables, the file, and defaults, in this order.
+"""``dslc.yaml``: the configuration of ``dslc train`` from flags, ``DSLC_*`` variables, the file, and defaults, in this
+order of precedence.
 
-The file is data (``yaml.py``), its schema is closed (``fields.py``), and each value remembers where it came from.
-Paths in the file are relative to the file's folder, those of flags and variables to the working folder. Nothing
-is interpolated. ``args`` and ``build`` are handed on as plain data to the compiler.
+The file is data (``yaml.py``), its schema is closed (``fields.py``), and each value records its origin. Paths in the
+file are relative to the file's folder, those of flags and variables to the working folder. Nothing is interpolated.
+``args`` and ``build`` are passed to the compiler as plain data.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class TrainConfig:
 
 @dataclass(frozen=True)
 class SaveConfig:
-    """``root``: the folder that ``dir`` and what lies below it may not lead out of; None where flag or variable name
-    ``dir``: then it is the user's choice."""
+    """``root``: the folder that ``dir`` and its contents may not lead out of; None if a flag or variable set ``dir``,
+    because then the user chose it."""
 
     dir: Path
     every: Duration
@@ -68,7 +69,7 @@ class SaveConfig:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """What the weights start from. ``map``: names in the file -> names here, or what they begin with."""
+    """The origin of the initial weights. ``map``: names in the file -> names here; either may be a prefix."""
 
     weights: Path | None
     map: Mapping[str, str]
@@ -77,7 +78,7 @@ class StartConfig:
 
 @dataclass(frozen=True)
 class Config:
-    """A whole configuration. ``model`` is the source file, ``model_name`` the model in it (None: its only one)."""
+    """A complete configuration. ``model`` is the source file, ``model_name`` the model in it (None: its only model)."""
 
     path: Path | None
     model: Path
@@ -91,7 +92,7 @@ class Config:
     entries: tuple[Entry, ...]
 
     def training_values(self) -> dict[str, Plain]:
-        """What decides the numbers of a run, by field name: kept in checkpoints and compared on resume."""
+        """The values that determine a run's results, by field name: stored in checkpoints and compared on resume."""
         return {
             entry.name: entry.value
             for entry in self.entries
@@ -107,8 +108,8 @@ def load_config(
 ) -> Config:
     """Read the configuration.
 
-    ``path`` None means ``./dslc.yaml`` if it exists. ``flags`` are by dotted field name (``{"train.epochs": 3,
-    "args.classes": "10"}``), texts or plain data. ``env`` is searched for the variables (``DSLC_TRAIN_EPOCHS``).
+    ``path`` None means ``./dslc.yaml`` if it exists. ``flags`` are keyed by dotted field name (``{"train.epochs": 3,
+    "args.classes": "10"}``), as texts or plain data. ``env`` is searched for the variables (``DSLC_TRAIN_EPOCHS``).
     Raises DataError R101 (no file) or R104 (its contents, with place and help).
     """
     given = from_outside(flags or {}, env or {})

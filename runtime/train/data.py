@@ -1,11 +1,11 @@
-"""The data of a run: files checked against the model's interface on opening, and batches in a fixed order.
+"""The data of a run: files checked against the model's interface on opening, and batches in a deterministic order.
 
-Order. Row i of epoch e has the i-th 64-bit output of Philox4x64-10 with the key (seed, e) (numpy's ``Philox``, whose
-raw stream is stable across versions) as its sort key; rows are taken by rising sort key, ties by row number. So the
-order depends on (seed, epoch, global row) alone, never on workers or devices. Batch b is the rows b*B to (b+1)*B of
-that order; an incomplete last batch is dropped. A position in the data is (epoch, batch).
+Order. The sort key of row i in epoch e is the i-th 64-bit output of Philox4x64-10 with the key (seed, e) (numpy's
+``Philox``, whose raw stream is stable across versions). Rows are sorted by key, ties by row number. So the order
+depends only on (seed, epoch, global row), never on workers or devices. Batch b has the rows b*B to (b+1)*B of that
+order; an incomplete last batch is dropped. A position in the data is (epoch, batch).
 
-A split holds the round(fraction * rows) rows back that come first in the order of the epoch 2^64 - 1.
+A split holds back the first round(fraction * rows) rows in the order of the epoch 2^64 - 1.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def shuffled(seed: int, epoch: int, rows: int) -> NDArray[np.int64]:
 
 
 class Tolerance:
-    """How many bad samples a run goes on past. Each row counts once, whatever reads it."""
+    """Counts bad samples and tolerates up to ``skip`` of them. Each row counts once, whoever reads it."""
 
     def __init__(self, skip: int, warn: Callable[[str], None]) -> None:
         self.skip = skip
@@ -44,7 +44,7 @@ class Tolerance:
         self._warn = warn
 
     def note(self, bad: BadSample, section: str) -> None:
-        """DataError R101 when this one is too many."""
+        """Count a bad sample. DataError R101 if it exceeds the limit."""
         if bad.row in self.rows:
             return
         self.rows.add(bad.row)
@@ -55,7 +55,7 @@ class Tolerance:
         self._warn(f"{place}: record {bad.row} is left out: {bad.why} ({len(self.rows)} of {self.skip} such samples)")
 
     def good(self, rows: NDArray[np.int64], section: str) -> NDArray[np.int64]:
-        """The rows, a bad one replaced by the first good one of them. DataError R106 when none is good."""
+        """The rows, with each bad row replaced by the first good row among them. DataError R106 if none is good."""
         if not self.rows:
             return rows
         wrong = np.isin(rows, np.fromiter(self.rows, np.int64))
@@ -70,10 +70,10 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Dataset:
-    """``columns``: inputs whose axis 0 counts rows; ``whole``: those that every step gets as they are.
+    """``columns``: inputs whose axis 0 is the row; ``whole``: inputs that every step gets unchanged.
 
-    ``index`` are the rows of the files that this is about, i64[rows]. Rows are always given by their number in the
-    files.
+    ``index`` are the rows of the files that belong to this dataset, i64[rows]. Rows are always denoted by their numbers
+    in the files.
     """
 
     section: str
@@ -86,20 +86,20 @@ class Dataset:
 
     @property
     def rows(self) -> int:
-        """How many there are; 1 without a batch dim, when the whole data is one batch."""
+        """The number of rows; 1 without a batch dim, because the whole data is then one batch."""
         return len(self.index)
 
     def batches(self, batch: int) -> int:
-        """Batches an epoch. Without a batch dim the whole data is one batch."""
+        """Batches per epoch. Without a batch dim the whole data is one batch."""
         return self.rows // batch if self.columns else 1
 
     def order(self, seed: int, epoch: int, *, shuffle: bool) -> NDArray[np.int64]:
         return self.index[shuffled(seed, epoch, self.rows)] if shuffle else self.index
 
     def take(self, rows: NDArray[np.int64], epoch: int = 0) -> dict[str, Any]:
-        """Fresh arrays of these rows, and the whole ones. A bad row is replaced by a good one of the same call.
+        """Fresh arrays of these rows, and the whole inputs. A bad row is replaced by a good row of the same call.
 
-        Raises DataError R101 for a bad row too many, R103 for a value out of range.
+        Raises DataError R101 if there are too many bad rows, R103 for a value out of range.
         """
         while True:
             rows = self.tolerance.good(rows, self.section)
@@ -114,10 +114,10 @@ class Dataset:
     def feed(
         self, tasks: Iterable[tuple[NDArray[np.int64], int]], workers: int
     ) -> Generator[dict[str, Any], None, None]:
-        """What ``take`` gives for each (rows, epoch), in order; an array may be reused when the next is asked for.
+        """The result of ``take`` for each (rows, epoch), in order; an array may be reused for the next result.
 
-        ``workers`` processes read ahead what lies in files; images take at least one, whose decoder may crash. The
-        results do not depend on their number. All rows arrays of a call have the same length, or less than the first.
+        ``workers`` processes read ahead data that is in files; images use at least one, because a decoder may crash.
+        The results do not depend on the number of workers. The first rows array of a call must be the longest one.
         """
         far = [name for name, column in self.columns.items() if not column.rows.in_memory]
         count = max(workers, 1) if any(self.columns[name].wanted.by_image for name in far) else workers
@@ -164,7 +164,7 @@ class Dataset:
             while True:
                 try:
                     found = pool.oldest(len(rows))
-                    # A row that another batch found bad is replaced here as without workers.
+                    # A row that another batch found bad is replaced here as it would be without workers.
                     good = self.tolerance.good(rows, self.section)
                     if good is rows:
                         break
@@ -178,7 +178,7 @@ class Dataset:
             asked.pop(0)
 
     def parted(self, fraction: float) -> tuple[Dataset, Dataset]:
-        """The rows to train on, and those held back for evaluation. DataError R106 when a part would be empty."""
+        """The rows to train on, and those held back for evaluation. DataError R106 if a part would be empty."""
         count = round(fraction * self.rows)
         if not 0 < count < self.rows or not self.columns:
             cause = f"{fraction:g} of {self.rows} rows leaves one part empty"
@@ -206,9 +206,9 @@ def open_dataset(
 ) -> Dataset:
     """Open and check the data of a section (``data.train``) for the interface's train inputs.
 
-    ``sizes`` gives each dim its built size. Files are converted to the declared dtypes where nothing is lost;
-    f64 to f32 rounds, which ``notice`` is told. ``seed``, ``training`` and ``augment`` say how rows change on their
-    way. Raises DataError R101 to R104 and R106, naming file, record, value.
+    ``sizes`` gives each dim its built size. Files are converted to the declared dtypes if nothing is lost; f64 to f32
+    rounds, which is reported to ``notice``. ``seed``, ``training`` and ``augment`` determine how rows are augmented.
+    Raises DataError R101 to R104 and R106, naming file, record, value.
     """
     tolerance = tolerance if tolerance is not None else Tolerance(0, notice)
     wanted = {tensor.name: tensor for tensor in interface.train_inputs}
@@ -251,7 +251,7 @@ def open_dataset(
 
 def _rows(columns: Mapping[str, Column], sources: Mapping[str, Source], section: str) -> int:
     counts = {name: column.rows.count for name, column in columns.items()}
-    # Windows of one text that are shifted against each other: as many as all of them have.
+    # Windows of one text with different shifts: as many as every column has.
     for name, column in columns.items():
         if column.wanted.files[0].kind == "bin":
             same = [n for n, c in columns.items() if c.wanted.files[0].path == column.wanted.files[0].path]
@@ -267,7 +267,7 @@ def _rows(columns: Mapping[str, Column], sources: Mapping[str, Source], section:
 
 
 def _readable(columns: Mapping[str, Column], count: int, section: str, tolerance: Tolerance) -> NDArray[np.int64]:
-    """The rows without those that were found bad on opening."""
+    """The rows except those found bad on opening."""
     found = np.ones(count, bool)
     for column in columns.values():
         for row, (place, why) in sorted(column.bad.items()):

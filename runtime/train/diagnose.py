@@ -1,4 +1,4 @@
-"""Two ways to find out why a model does not train: one batch again and again, and the node of the first NaN."""
+"""Two diagnoses for a model that does not train: repeated steps on one batch, and the node of the first NaN."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dslc.runtime.train.rundir import choose_run
 from dslc.runtime.train.setup import Trainable, plan_run
 from dslc.runtime.train.start import start_from
 
-_LEARNED = 0.1  # of the first loss
+_LEARNED = 0.1  # fraction of the first loss
 
 
 @dataclass(frozen=True)
 class Overfit:
-    """The loss of the first and of the last of ``steps`` steps on one batch."""
+    """The first and the last loss of ``steps`` steps on one batch."""
 
     first: float
     last: float
@@ -30,13 +30,14 @@ class Overfit:
 
     @property
     def learned(self) -> bool:
-        """Whether the loss fell to a tenth, or vanished."""
+        """True if the loss fell to a tenth, or vanished."""
         return self.last <= max(_LEARNED * abs(self.first), 1e-6)
 
 
 @dataclass(frozen=True)
 class NonfiniteStep:
-    """The step that was not finite, in a replay from step ``start``; ``what`` names the node, unless all are finite."""
+    """The first step that was not finite, in a replay from step ``start``; ``what`` is the node, or None if all are
+    finite."""
 
     step: int
     start: int
@@ -44,7 +45,7 @@ class NonfiniteStep:
 
 
 class Watched(Trainable, Protocol):
-    """A session whose steps can be looked into."""
+    """A session whose steps can be inspected."""
 
     def find_nonfinite(
         self, /, *, lr: float | None = None, row: int | None = None, **inputs: object
@@ -52,17 +53,17 @@ class Watched(Trainable, Protocol):
 
 
 def overfit_one_batch(config: Config, session: Trainable, steps: int, console: TextIO | None = None) -> Overfit:
-    """Train on the first batch alone, not augmented, at the base learning rate; nothing is saved or published.
+    """Train only on the first batch, not augmented, at the base learning rate; nothing is saved or published.
 
-    A model that cannot learn one batch by heart has a fault that more data will not mend. Raises NumericError R501 for
-    a loss that is not finite, and what ``plan_run`` raises.
+    A model that cannot memorise one batch has a fault that more data will not fix. Raises NumericError R501 for a loss
+    that is not finite, and the errors of ``plan_run``.
     """
     report = reporter(console if console is not None else sys.stdout)
     plan = plan_run(config, session, report.line)
     _start(config, session, report.line)
     rows, _ = next(plan.tasks(config, 0))
     data = replace(plan.train, training=False)
-    # One read through the workers, kept: each step gets the very same batch.
+    # Read once through the workers and copied: each step gets the same batch.
     with closing(data.feed([(rows, 0)], config.data.workers)) as feed:
         batch = {name: array.copy() for name, array in next(feed).items()}
     losses: list[float] = []
@@ -82,10 +83,10 @@ def overfit_one_batch(config: Config, session: Trainable, steps: int, console: T
 
 
 def find_nan(config: Config, session: Watched, console: TextIO | None = None) -> NonfiniteStep | None:
-    """Replay a run from its newest checkpoint, else from its start, to the first step that is not finite.
+    """Replay a run from its newest checkpoint, or from its start, to the first step that is not finite.
 
-    That step is done again, one instruction at a time, to name the first whose result is not finite. None when the
-    replay reaches the end of the run. The run's files are only read. Raises what ``plan_run`` raises.
+    That step is repeated one instruction at a time, to name the first whose result is not finite. None if the replay
+    reaches the end of the run. The run's files are only read. Raises the errors of ``plan_run``.
     """
     report = reporter(console if console is not None else sys.stdout)
     plan = plan_run(config, session, report.line)

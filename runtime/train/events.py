@@ -13,24 +13,24 @@ FOLDER: Final = "events"
 
 
 class Events(Protocol):
-    """Where numbers of a run go beside the log."""
+    """A destination for a run's numbers in addition to the log."""
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None: ...
     def close(self) -> None: ...
 
 
 class NoEvents:
-    """They are not asked for."""
+    """Used if events are not requested."""
 
     def write(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 class TensorBoard:
-    """Scalars ``KIND/NAME``, as tensorboardX writes them."""
+    """Scalars ``KIND/NAME``, written by tensorboardX."""
 
     def __init__(self, writer: Any) -> None:
         self._writer = writer
@@ -45,7 +45,8 @@ class TensorBoard:
 
 
 def open_events(folder: Path, wanted: bool, done: int) -> Events:
-    """``done``: events of later steps, of a run that is resumed, are void. R205 when tensorboardX is not there."""
+    """Opens the events of a run; those after step ``done`` of a resumed run are void. R205 if tensorboardX is
+    missing."""
     if not wanted:
         return NoEvents()
     try:

@@ -33,7 +33,7 @@ _BEST = re.compile(r"(?:(highest|lowest) +)?([A-Za-z_][A-Za-z0-9_]{0,63})\Z")
 
 @dataclass(frozen=True)
 class NanPolicy:
-    """``stop`` at the first step with a NaN or Inf (skip = 0), or go on past so many of them."""
+    """``stop`` at the first step with a NaN or Inf (skip = 0), or continue after up to ``skip`` of them."""
 
     skip: int = 0
 
@@ -43,7 +43,7 @@ class NanPolicy:
 
 @dataclass(frozen=True)
 class BadPolicy:
-    """``error`` at the first sample that cannot be read (skip = 0), or go on past so many of them."""
+    """``error`` at the first sample that cannot be read (skip = 0), or continue after up to ``skip`` of them."""
 
     skip: int = 0
 
@@ -53,13 +53,13 @@ class BadPolicy:
 
 @dataclass(frozen=True)
 class Best:
-    """Which metric of an evaluation makes a checkpoint the best one, and in which direction."""
+    """The evaluation metric that selects the best checkpoint, and its direction."""
 
     metric: str
     highest: bool
 
     def better(self, new: float, old: float | None) -> bool:
-        """Whether ``new`` beats ``old``; a NaN never does, a tie goes to the earlier."""
+        """True if ``new`` beats ``old``; a NaN never does, and a tie goes to the earlier one."""
         if new != new:
             return False
         return old is None or (new > old if self.highest else new < old)
@@ -70,14 +70,14 @@ class Best:
 
 @dataclass(frozen=True)
 class EarlyStop:
-    """Stop when ``patience`` evaluations in a row have not beaten the best by more than ``change``."""
+    """Stop after ``patience`` evaluations in a row that did not beat the best by more than ``change``."""
 
     metric: Best
     patience: int
     change: float = 0.0
 
     def better(self, new: float, old: float | None) -> bool:
-        """Whether ``new`` counts as progress; a NaN never does."""
+        """True if ``new`` counts as progress; a NaN never does."""
         if old is None:
             return new == new
         return self.metric.better(new, old + self.change if self.metric.highest else old - self.change)
@@ -188,7 +188,7 @@ def augmentation(value: Value, name: str) -> tuple[Step, ...]:
 
 
 def early_stop(value: Value, name: str) -> EarlyStop | None:
-    """``{metric: loss, patience: 5}``; ``change`` is the least that counts as better."""
+    """``{metric: loss, patience: 5}``; ``change`` is the smallest difference that counts as better."""
     if value.data is None:
         return None
     options: dict[str, Reader] = {"metric": best, "patience": integer(1, 10**6), "change": number(0.0, 1e30)}
@@ -203,7 +203,7 @@ def early_stop(value: Value, name: str) -> EarlyStop | None:
 
 
 def renaming(value: Value, name: str) -> dict[str, str]:
-    """``{layer1: stage.0}``: names, or what they begin with up to a dot, in the file and in the model."""
+    """``{layer1: stage.0}``: names, or prefixes up to a dot, in the file and in the model."""
     found: dict[str, str] = {}
     for key, item in mapping(value, name).items():
         new = text(item, f"{name}.{key}")

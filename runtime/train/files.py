@@ -1,4 +1,4 @@
-"""Whether the files that a configuration names are there: a look that comes before a build, which takes longer."""
+"""Checks that the files named in a configuration exist, before a build, which takes longer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dslc.runtime.train.config import Config
 
 
 def require_data(config: Config, *, training: bool) -> None:
-    """The data of evaluation, and with ``training`` that to train on. Raises DataError R101 for a file that is not."""
+    """Check the evaluation data, and with ``training`` the training data. Raises DataError R101 for a missing file."""
     data = config.data
-    both = training or data.split is not None  # then a part of the training data is evaluated
+    both = training or data.split is not None  # a split evaluates a part of the training data
     for section, sources in (("train", data.train if both else {}), ("eval", data.eval)):
         for name, source in sources.items():
             _require(files(source, lambda text: None, f"data.{section}.{name}"))
@@ -27,6 +27,6 @@ def _require(sources: Iterable[Source]) -> None:
 
 
 def require_weights(path: Path | None) -> None:
-    """The weights to start from, if there are to be any. Raises WeightsMissing R304."""
+    """Check the weights to start from, if configured. Raises WeightsMissing R304."""
     if path is not None and not path.exists():
         raise WeightsMissing("R304", "there is no such file", place=str(path), help="check the path")

@@ -1,8 +1,8 @@
-"""``dslc train`` and ``dslc eval`` on a session.
+"""Runs ``dslc train`` and ``dslc eval`` on a session.
 
-A run is a function of artifact, configuration, data and seed. Its position is the number of steps done; after a
-checkpoint, a resumed run takes the same batches, learning rates and random draws as the unbroken one, so its weights
-and log values are the same bit for bit.
+A run is a function of artifact, configuration, data and seed. Its position is the number of steps done. A run resumed
+from a checkpoint takes the same batches, learning rates and random draws as the uninterrupted run, so its weights and
+log values are equal bit for bit.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from dslc.runtime.train.start import start_from
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How a run ended. ``exit_code`` 0 when it is complete, 130 or 143 after a signal.
+    """How a run ended. ``exit_code`` is 0 if it is complete, 130 or 143 after a signal.
 
-    ``weights`` is the published file of a complete run; ``metrics`` are those of the published weights when they were
-    evaluated, else of the last evaluation (with ``loss``).
+    ``weights`` is the published file of a complete run; ``metrics`` are those of the published weights if they were
+    evaluated, else those of the last evaluation (with ``loss``).
     """
 
     exit_code: int
@@ -45,16 +45,15 @@ def train(
 ) -> TrainResult:
     """Train, and publish the weights as ``out_dir/NAME.safetensors``; ``session`` holds them afterwards.
 
-    ``session`` was loaded with ``seed=config.train.seed`` and has weights, initial ones as a rule; with ``resume`` it
-    need not have any.
-    ``console`` is where progress is shown (stdout by default). Raises NumericError R501 for a NaN or Inf, ResourceError
-    R402 when three checkpoints in a row or the weights cannot be written, R404 when the run is busy, ArtifactError R307
-    when there is nothing to resume, and what ``plan_run`` raises.
+    ``session`` was loaded with ``seed=config.train.seed`` and has weights, usually initial ones; with ``resume`` it
+    needs none. Progress is shown on ``console`` (stdout by default). Raises NumericError R501 for a NaN or Inf,
+    ResourceError R402 if three checkpoints in a row or the weights cannot be written, R404 if the run is locked by
+    another process, ArtifactError R307 if there is nothing to resume, and the errors of ``plan_run``.
     """
     report = reporter(console if console is not None else sys.stdout)
     with StopRequest() as stop:
         plan = plan_run(config, session, report.line)
-        _prepare(config, session, resume, report.line)  # what it refuses leaves no folder behind
+        _prepare(config, session, resume, report.line)  # if it raises, no folder has been created
         folder = choose_run(config.save.dir, root=config.save.root, resume=resume)
         if folder != config.save.dir and not resume:
             report.line(f"{config.save.dir} holds an earlier run; this one goes to {folder} (--resume goes on with it)")
@@ -76,8 +75,8 @@ def train(
 
 
 def _prepare(config: Config, session: Trainable, resume: bool, notice: Callable[[str], None]) -> None:
-    """The session as the first step of a run needs it; the state of a resumed run comes later."""
-    if session.seed != config.train.seed:  # it is what the steps draw from, after a resume too
+    """Prepare the session for the first step of a run; the state of a resumed run is restored later."""
+    if session.seed != config.train.seed:  # the steps draw from this seed, also after a resume
         raise InputError(
             "R105",
             f"the session's seed is {session.seed}, the run's {config.train.seed}",
@@ -95,7 +94,8 @@ def _prepare(config: Config, session: Trainable, resume: bool, notice: Callable[
 
 
 def evaluate(config: Config, session: Trainable, console: TextIO | None = None) -> EvalResult:
-    """Loss and metrics of the session's weights over ``data.eval``. Raises what ``open_eval`` and the session raise."""
+    """Loss and metrics of the session's weights over ``data.eval``. Raises the errors of ``open_eval`` and the
+    session."""
     report = reporter(console if console is not None else sys.stdout)
     data = open_eval(config, session, report.line)
     return run_evaluation(session, data, config.data.workers, eval_scalars(config, session))

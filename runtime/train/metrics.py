@@ -1,8 +1,8 @@
-"""Running means, and the log: one JSON object a line.
+"""Running means, and the log: one JSON object per line.
 
 Each line has ``kind`` (``step``, ``epoch``, ``eval``, ``nonfinite``), ``step`` (how many steps were done) and
-``epoch``; a number that JSON cannot hold (NaN, Inf) is written as a text. A resumed run first drops the lines after
-its checkpoint, so the log reads as if nothing had happened.
+``epoch``. A number that JSON cannot represent (NaN, Inf) is written as a text. A resumed run first drops the lines
+after its checkpoint, so the log is that of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dslc.base.publish import Sink, publish_bytes
 
 _LONGEST_LINE: Final = 1 << 20  # bytes of a log's line
 
-#: A log is a file of its run's folder, never one that a link there leads to.
+#: A log is a file in its run's folder, never the target of a link.
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class RunningMeans:
-    """Sums in f64 and counts by name."""
+    """Sums (f64) and counts by name."""
 
     def __init__(self) -> None:
         self._sums: dict[str, float] = {}
@@ -45,7 +45,7 @@ class RunningMeans:
         self._counts.clear()
 
     def state(self) -> dict[str, list[Any]]:
-        """As plain data that ``restore`` takes back bit for bit."""
+        """Plain data from which ``restore`` recovers the means bit for bit."""
         return {name: [total.hex(), self._counts[name]] for name, total in self._sums.items()}
 
     def restore(self, state: Mapping[str, list[Any]]) -> None:
@@ -54,14 +54,14 @@ class RunningMeans:
 
 
 class Log:
-    """Appends lines to a file. A write that fails is told once to ``warn``; training goes on without its line."""
+    """Appends lines to a file. The first failed write is reported to ``warn``; training continues without the line."""
 
     def __init__(self, path: Path, warn: Callable[[str], None], *, after_step: int | None = None) -> None:
-        """``after_step`` None starts anew; else lines of later steps are dropped. ResourceError R402."""
+        """``after_step`` None starts an empty log; else lines of later steps are dropped. ResourceError R402."""
         self._path = path
         self._warn = warn
         self._warned = False
-        self._torn = False  # the last line is not whole
+        self._torn = False  # the last line is incomplete
         if after_step is None or not path.exists():
             publish_bytes(path, b"", point="log")
         else:
@@ -71,7 +71,7 @@ class Log:
         entry = {"kind": kind, "step": step, "epoch": epoch, **{name: _json(value) for name, value in values.items()}}
         data = ("\n" if self._torn else "").encode() + json.dumps(entry).encode("ascii") + b"\n"
         try:
-            # Opened each time: a line is rare, and a folder that came back after a fault is found again.
+            # Opened for each line: lines are rare, and a folder that returns after a fault is found again.
             handle = os.open(self._path, _APPEND, 0o666)
             try:
                 fail("log.write")
@@ -85,7 +85,7 @@ class Log:
 
 
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
-    """The whole lines of a log; one that a crash tore is left out, and whatever follows one that is too long."""
+    """The complete lines of a log, without a line cut off by a crash; stops at a line that is too long."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):

@@ -1,4 +1,4 @@
-"""Loss and metrics over the epochs, from a run's log: a picture (SVG) and a few lines for a terminal."""
+"""Plots loss and metrics over the epochs from a run's log: as an SVG picture and as a few lines for a terminal."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _COLORS: Final = {"train": "#1f77b4", "eval": "#d62728"}
 _PANEL: Final = (360, 220)  # pixels
 _MARGIN: Final = (56, 30, 14, 34)  # left, top, right, bottom
 _MOST_PANELS: Final = 12
-_MOST_POINTS: Final = 1000  # of a curve; others between are left out evenly
+_MOST_POINTS: Final = 1000  # points per curve; the others are dropped evenly
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 
 
 class Picture:
-    """The curves of a run, drawn into its folder as they grow. What cannot be written is told once."""
+    """The curves of a run, redrawn in its folder as they grow. The first failed write is reported."""
 
     def __init__(self, folder: Path, log: str, wanted: bool, warn: Callable[[str], None]) -> None:
         self.folder, self.log, self.wanted, self.warn = folder, log, wanted, warn
@@ -42,12 +42,12 @@ class Picture:
             self.warn(f"{PLOT_NAME} cannot be written: {getattr(error, 'message', error)}")
 
     def text(self) -> str:
-        """The same for a terminal."""
+        """The curves as text for a terminal."""
         return terminal(curves(self.folder / self.log))
 
 
 def curves(log: Path) -> Curves:
-    """The finite values of a log's epochs and evaluations, the loss first. Empty when there is no log."""
+    """The finite values of a log's epochs and evaluations, the loss first. Empty if there is no log."""
     found: dict[str, dict[str, Points]] = {"loss": {}}
     try:
         for entry in read_log(log):
@@ -58,7 +58,7 @@ def curves(log: Path) -> Curves:
                 if name not in _NOT_DRAWN and isinstance(value, int | float) and math.isfinite(value):
                     found.setdefault(name, {}).setdefault(which, []).append((float(entry["step"]), float(value)))
     except OSError:
-        return {}  # the log was never written, which was told when it happened
+        return {}  # the log was never written, which was reported at that time
     return {name: {which: _thinned(points) for which, points in of.items()} for name, of in found.items() if of}
 
 
@@ -68,7 +68,7 @@ def _thinned(points: Points) -> Points:
 
 
 def svg(found: Curves) -> str:
-    """A picture with one panel a metric, two in a row."""
+    """A picture with one panel per metric, two panels in a row."""
     panels = list(found.items())[:_MOST_PANELS]
     width, height = 2 * _PANEL[0], max(1, -(-len(panels) // 2)) * _PANEL[1]
     lines = [
@@ -89,7 +89,7 @@ def _panel(name: str, of: Mapping[str, Points], left: int, top: int) -> list[str
     (low_x, high_x), (low, high) = _range(steps), _range(values)
 
     def at(step: float, value: float) -> tuple[float, float]:
-        # Divided first: the difference of two finite values need not be finite.
+        # Divide first: the difference of two finite values may overflow.
         return (
             x0 + (x1 - x0) * _part(step, low_x, high_x),
             y0 + (y1 - y0) * _part(value, low, high),
@@ -119,7 +119,7 @@ def _panel(name: str, of: Mapping[str, Points], left: int, top: int) -> list[str
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
-    """Least and greatest, apart even when all values are the same."""
+    """The smallest and the largest value, widened if they are equal."""
     low, high = min(values), max(values)
     return (low, high) if low < high else (low - abs(low) * 0.5 - 0.5, high + abs(high) * 0.5 + 0.5)
 
@@ -130,7 +130,7 @@ def _part(value: float, low: float, high: float) -> float:
 
 
 def terminal(found: Curves, width: int = 60) -> str:
-    """One line a curve: its first and last value, and blocks that rise with the value between them."""
+    """One line per curve: its first and last value, and block characters for the values between."""
     lines = []
     for name, of in found.items():
         values = [value for points in of.values() for _, value in points]

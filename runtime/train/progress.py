@@ -1,6 +1,6 @@
-"""What a user sees of a run: a progress bar on a terminal, else one plain line an epoch.
+"""The progress of a run: a bar on a terminal, else one plain line per epoch.
 
-The only file that imports rich, and only when there is a terminal to draw on.
+The only module that imports rich, and only if the output is a terminal.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Protocol, TextIO
 
 from dslc.base.visible import fitting, one_line, visible
 
-_BETWEEN = 0.1  # seconds between two drawings of the bar
+_BETWEEN = 0.1  # seconds between two updates of the bar
 
 
 def numbers(values: Mapping[str, float]) -> str:
     """``loss 0.1234  accuracy 0.9688``: four decimals, or the exponent form for very large and small numbers; integers
-    as they are."""
+    unchanged."""
     return "  ".join(f"{name} {_number(value)}" for name, value in values.items())
 
 
@@ -39,7 +39,7 @@ def epoch_line(
 
 
 class Reporter(Protocol):
-    """Where the loop tells what happens."""
+    """The interface through which the loop reports progress."""
 
     def start(self, total_steps: int, done: int, epochs: int) -> None: ...
     def step(self, done: int, epoch: int, values: Mapping[str, float], rate: float) -> None: ...
@@ -56,10 +56,10 @@ class Lines:
         self._stream = stream
 
     def start(self, total_steps: int, done: int, epochs: int) -> None:
-        """Nothing: lines come with the epochs."""
+        """Does nothing: lines are printed per epoch."""
 
     def step(self, done: int, epoch: int, values: Mapping[str, float], rate: float) -> None:
-        """Nothing: one line an epoch is enough for a file."""
+        """Does nothing: one line per epoch is enough for a file."""
 
     def line(self, text: str) -> None:
         print(fitting(one_line(text), self._stream), file=self._stream, flush=True)
@@ -68,7 +68,7 @@ class Lines:
         self.line(f"warning: {text}")
 
     def plot(self, text: str) -> None:
-        """Nothing: a file has no use for a picture made of letters."""
+        """Does nothing: a file has no use for a text plot."""
 
     def stop(self) -> None:
         self._stream.flush()
@@ -82,8 +82,8 @@ class Bar:
         from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
         self._stream = stream
-        self._console = Console(file=stream, emoji=False)  # nor `:name:` as a picture
-        # Texts of the run hold paths and names: never markup.
+        self._console = Console(file=stream, emoji=False)  # `:name:` must not become a picture either
+        # Texts of the run contain paths and names, so they must never be parsed as markup.
         self._bar = Progress(
             TextColumn("epoch {task.fields[epoch]}/{task.fields[epochs]}", markup=False),
             BarColumn(),
@@ -96,7 +96,7 @@ class Bar:
         )
         self._task = self._bar.add_task("train", total=None, start=False, epoch=0, epochs=0, values="", rate="-")
         self._drawn = 0.0
-        self._hidden: tuple[int, int, Mapping[str, float], float] | None = None  # the newest step, when not drawn
+        self._hidden: tuple[int, int, Mapping[str, float], float] | None = None  # the newest step, if not drawn yet
 
     def start(self, total_steps: int, done: int, epochs: int) -> None:
         self._bar.update(self._task, total=total_steps, completed=done, epochs=epochs)
@@ -125,7 +125,7 @@ class Bar:
         self._console.print(shown, style=style, markup=False, highlight=False, soft_wrap=True)
 
     def stop(self) -> None:
-        self._draw()  # the last frame shows the last step, which came too soon after another to be drawn
+        self._draw()  # the last frame shows the last step, which may have come too soon after a drawn one
         self._bar.stop()
 
     def _draw(self) -> None:
@@ -137,7 +137,7 @@ class Bar:
 
 
 def reporter(stream: TextIO) -> Reporter:
-    """A bar when the stream is a terminal that can draw one, else plain lines."""
+    """A bar if the stream is a terminal that can draw it, else plain lines."""
     if stream.isatty() and os.environ.get("TERM") != "dumb":
         return Bar(stream)
     return Lines(stream)

@@ -1,5 +1,5 @@
-"""Readers of single values: each takes a value with its place and raises DataError R104 there; nothing is cast that
-the file does not say.
+"""Readers of single values: each takes a value with its place and raises DataError R104 at that place. No value is
+converted implicitly.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from dslc.runtime.nearest import nearest
 from dslc.runtime.train.schedule import Duration, parse_duration
 from dslc.runtime.train.yaml import Value, plain
 
-Reader: TypeAlias = "Callable[[Value, str], Any]"  # (value, the field's name) -> what the field holds
+Reader: TypeAlias = "Callable[[Value, str], Any]"  # (value, the field's name) -> the field's content
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}\Z")
 
 
 @dataclass(frozen=True)
 class Field:
-    """One field: its dotted name, how its value is read, its default, and one line for ``dslc config``.
+    """One field: its dotted name, its reader, its default, and one line for ``dslc config``.
 
-    ``text`` fields take a flag or a variable as it stands; others read it as YAML. An ``open`` field is a mapping
-    with keys of the user's, each read by ``read`` and each with an origin of its own.
+    ``text`` fields take the text of a flag or variable unchanged; others parse it as YAML. An ``open`` field is a
+    mapping with user-defined keys; each is read by ``read`` and has its own origin.
     """
 
     name: str
@@ -44,7 +44,7 @@ def refuse(value: Value, cause: str, help: str) -> NoReturn:
 
 
 def shown(value: Value) -> str:
-    """The value as a message quotes it."""
+    """The value as quoted in messages."""
     text = str(plain(value))
     return f"`{text[:40]}{'...' if len(text) > 40 else ''}`"
 
@@ -100,7 +100,7 @@ def text(value: Value, name: str) -> str:
 
 
 def anything(value: Value, name: str) -> Any:
-    """Plain data for the compiler, which knows what it means."""
+    """Plain data for the compiler, which interprets it."""
     return plain(value)
 
 
@@ -128,5 +128,5 @@ def duration(*, zero: bool = False) -> Reader:
 
 
 def identifier(key: str) -> bool:
-    """Whether a key of an open field can name an input, argument or option."""
+    """True if a key of an open field can name an input, argument or option."""
     return _IDENTIFIER.match(key) is not None

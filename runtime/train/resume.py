@@ -1,4 +1,4 @@
-"""Whether a checkpoint is one that a run can go on from, and going on from it."""
+"""Decides whether a run can resume from a checkpoint, and restores it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dslc.runtime.train.setup import Plan, Trainable
 
 
 def refusal(config: Config, plan: Plan, interface: str, found: Checkpoint) -> str | None:
-    """Why a checkpoint cannot be gone on from; None when it can."""
+    """Why a run cannot resume from a checkpoint; None if it can."""
     there = found.position
     if there.interface != interface:
         return "it belongs to a model with another interface"
@@ -26,7 +26,7 @@ def refusal(config: Config, plan: Plan, interface: str, found: Checkpoint) -> st
 
 
 def install(session: Trainable, found: Checkpoint) -> None:
-    """The session as the checkpoint holds it. ArtifactError R307 where it is of another model or optimizer."""
+    """Restore the session from the checkpoint. ArtifactError R307 if the model or optimizer differs."""
     try:
         session.restore(found.tensors, found.position.step)
     except InputError as error:

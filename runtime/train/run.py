@@ -1,6 +1,6 @@
-"""One run of training: its state between two steps, and what is done after each.
+"""One training run: its state between two steps, and the actions after each step.
 
-The order is: train a step, report, evaluate, log, save, look at signals.
+The order is: train a step, report, evaluate, log, save, check for signals.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Run:
         self.picture = Picture(folder, LOG_NAME, config.save.plot, report.warn)
         self.log: Log
         self.events: Events
-        self._unread: list[StepResult] = []  # steps that were made and not looked at yet
+        self._unread: list[StepResult] = []  # steps that were started and not processed yet
         self._clock = 0.0  # monotonic seconds of training in this epoch, without evaluation and saving
         self._clock_steps = 0
 
@@ -66,7 +66,7 @@ class Run:
         self.events = open_events(self.folder, self.config.save.tensorboard, self.done)
 
     def restore(self) -> None:
-        """Go on from the newest checkpoint that is sound. ArtifactError R307 when there is none."""
+        """Continue from the newest valid checkpoint. ArtifactError R307 if there is none."""
         self._restore(
             self.saver.store.newest(partial(refusal, self.config, self.plan, self.interface_digest), self.report.warn)
         )
@@ -90,7 +90,7 @@ class Run:
     # Stepping
 
     def loop(self, stop: StopRequest) -> int:
-        """Train to the end of the run or until a signal; the exit code."""
+        """Train to the end of the run or until a signal; returns the exit code."""
         plan = self.plan
         self.report.start(plan.total, self.done, self.config.train.epochs)
         with closing(plan.train.feed(plan.tasks(self.config, self.done), self.config.data.workers)) as feed:
@@ -115,7 +115,7 @@ class Run:
         return self._stopped(stop.exit_code) if stop.exit_code is not None else EXIT_OK
 
     def _take(self, feed: Iterator[Mapping[str, Any]], count: int) -> list[StepResult]:
-        """The next steps, as many with one launch as a GPU takes."""
+        """Start the next ``count`` steps, as many as a GPU takes with one launch."""
         given = (self._given(next(feed), self.done + ahead) for ahead in range(count))
         return self.session.train_steps(given) if count > 1 else [self.session.train_step(**next(given))]
 
@@ -124,16 +124,17 @@ class Run:
         return {**arrays, **self.plan.scalars_at(step), "lr": self.plan.lr_at(step)}
 
     def _results(self, keep: int) -> list[StepResult]:
-        """The steps to look at now, waiting for them: all but the newest ``keep``, if a GPU still works on those."""
+        """The steps to process now, after waiting for them: all but the newest ``keep`` if a GPU is still running
+        those."""
         late = bool(self._unread) and isinstance(self._unread[-1], LateStepResult)
         count = len(self._unread) - (keep if late else 0)
         found, self._unread = self._unread[:count], self._unread[count:]
         for result in found:
-            result.loss  # noqa: B018  # waits here, where the time counts
+            result.loss  # noqa: B018  # waits here, where the time is measured
         return found
 
     def _look_at(self, result: StepResult) -> None:
-        if not result.skipped:  # else the loss scale was too high and is lower now: nothing that is to be averaged
+        if not result.skipped:  # a skipped step has nothing to average: its loss scale was too high and is now lower
             if result.nonfinite is not None or not math.isfinite(result.loss):
                 self._nonfinite(result)
             else:
@@ -141,13 +142,13 @@ class Run:
         self.report.step(result.step + 1, result.step // self.plan.batches + 1, self.means.means(), self._rate())
 
     def _steps_to_due(self) -> int:
-        """How many steps it is to the next that asks for more than its numbers: a log, an evaluation, a checkpoint."""
+        """The number of steps to the next one with a log, an evaluation or a checkpoint."""
         plan = self.plan
         often = [plan.batches, plan.log_every, plan.save_every, *([] if plan.eval is None else [plan.eval_every])]
         return min(plan.total - self.done, min(every - self.done % every for every in often))
 
     def _after_step(self, result: StepResult) -> None:
-        """What is due after a step; ``result`` is that of the step."""
+        """Performs the actions due after the step whose result is ``result``."""
         plan = self.plan
         epoch, batch = divmod(self.done, plan.batches)
         values = self.means.means()
@@ -249,7 +250,7 @@ class Run:
         )
 
     def _stopped(self, code: int) -> int:
-        """After a signal: save. What fails is told; the exit code stays the signal's."""
+        """Save after a signal. A failure is reported; the exit code stays the signal's."""
         try:
             self.saver.save(self._position(), must=True)
         except DslcError as error:
@@ -261,13 +262,13 @@ class Run:
     # The end
 
     def close(self) -> None:
-        """Draw the curves a last time, on the terminal too."""
+        """Draw the curves a last time, also on the terminal."""
         self.events.close()
         self.picture.draw()
         self.report.plot(self.picture.text())
 
     def publish(self, out_dir: Path) -> tuple[Path, dict[str, float]]:
-        """Save the best weights, else the last, and leave them in the session; with their metrics."""
+        """Save the best weights, else the last, and keep them in the session; returns the path and their metrics."""
         wanted = self.config.save.best
         chosen = None if self.best is None or wanted is None else self.saver.best(self.best[0])
         which = "last" if chosen is None else f"best ({wanted})"
@@ -284,10 +285,10 @@ class Run:
 
 
 def metrics_of(found: EvalResult) -> dict[str, float]:
-    """The loss, if there is one, and the metrics."""
+    """The loss, if the model has one, and the metrics."""
     return {**({} if found.loss is None else {"loss": found.loss}), **found.metrics}
 
 
 def _scaling(result: StepResult) -> dict[str, float]:
-    """The loss scale of a step and how many were skipped until then, of a model that has one."""
+    """The loss scale of a step and the number of skipped steps, for a model with a loss scale."""
     return {} if result.loss_scale is None else {"loss_scale": int(result.loss_scale), "skipped": result.skipped_steps}

@@ -1,7 +1,7 @@
-"""The folder of a run: ``runs/NAME``, or ``runs/NAME-2`` and so on when earlier runs lie there.
+"""The folder of a run: ``runs/NAME``, or ``runs/NAME-2`` and so on if earlier runs exist.
 
-A fresh run never touches an earlier one: it takes ``runs/NAME`` if no checkpoint lies in it, else the next number.
-``--resume`` goes on with the highest number that has a checkpoint. A lock keeps two processes out of one folder.
+A fresh run never changes an earlier one: it uses ``runs/NAME`` if that has no checkpoint, else the next number.
+``--resume`` continues the highest number that has a checkpoint. A lock keeps other processes out of the folder.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _LOCK: Final = ".dslc-run"
 
 
 def choose_run(base: Path, *, resume: bool, root: Path | None = None) -> Path:
-    """The folder for a run whose configured folder is ``base``; made if need be. ``root``: what it may not lead out of.
+    """The folder of a run with the configured folder ``base``; created if needed. It may not lead out of ``root``.
 
-    Raises ArtifactError R307 when there is nothing to resume, ResourceError R402 when it cannot be made, R403 when it,
-    or a folder in it, is a link that leads out.
+    Raises ArtifactError R307 if there is nothing to resume, ResourceError R402 if it cannot be created, R403 if it, or
+    a folder in it, is a link that leads out.
     """
     folder = _chosen(base, resume)
     if root is not None:
@@ -34,7 +34,7 @@ def choose_run(base: Path, *, resume: bool, root: Path | None = None) -> Path:
         raise ResourceError(
             "R402", f"the folder of the run cannot be made: {error.strerror}", place=str(folder), help="set save.dir"
         ) from error
-    for name in (FOLDER, EVENTS):  # no run makes links there
+    for name in (FOLDER, EVENTS):  # no run creates links there
         require_within(folder / name, root or folder, "remove the link; set save.dir to save elsewhere")
     return folder
 
@@ -52,12 +52,12 @@ def _chosen(base: Path, resume: bool) -> Path:
 
 
 def run_lock(folder: Path) -> FileLock:
-    """The lock of a run; entering it raises ResourceError R404 when another training holds it."""
+    """The lock of a run; entering it raises ResourceError R404 if another training process holds it."""
     return FileLock(folder / _LOCK, what="training")
 
 
 def _numbered(base: Path) -> dict[int, Path]:
-    """``base`` as number 1 and ``base-N`` as N, those that exist."""
+    """The existing folders: ``base`` as number 1 and ``base-N`` as N."""
     found = {1: base} if base.is_dir() else {}
     pattern = re.compile(re.escape(base.name) + r"-([1-9][0-9]{0,8})\Z")
     if base.parent.is_dir():

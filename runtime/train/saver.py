@@ -1,4 +1,4 @@
-"""Saving in a run: checkpoints with what happens when one cannot be written, and the published weights."""
+"""Saves the state of a run: checkpoints, the handling of failed ones, and the published weights."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dslc.runtime.train.fields import NanPolicy
 from dslc.runtime.train.progress import Reporter
 from dslc.runtime.train.setup import Trainable
 
-_FAILURES: Final = 3  # in a row; then training stops
+_FAILURES: Final = 3  # failures in a row that stop training
 
 
 class Saver:
-    """Writes a session's state. ``last`` is the newest checkpoint that this run knows to be good."""
+    """Writes a session's state. ``last`` is the newest checkpoint known to be good."""
 
     def __init__(self, session: Trainable, folder: Path, keep: int, on_nan: NanPolicy, report: Reporter) -> None:
         state = session.artifact.header["state"]
@@ -32,11 +32,12 @@ class Saver:
         self.last: Path | None = None
 
     def found(self, checkpoint: Checkpoint) -> None:
-        """The session's state came from this checkpoint."""
+        """Record that the session's state came from this checkpoint."""
         self.last, self._step = checkpoint.path, checkpoint.position.step
 
     def save(self, position: Position, *, must: bool) -> None:
-        """Write a checkpoint, unless it is there. A failure is told; the third in a row, or one when ``must``, raised.
+        """Write a checkpoint unless it exists. A failure is reported; the third in a row, or any with ``must``, is
+        raised.
 
         Raises ResourceError R402; NumericError R501 for a state that is not finite, under the policy ``stop``.
         """
@@ -77,7 +78,7 @@ class Saver:
             ) from error
 
     def best(self, step: int) -> Checkpoint | None:
-        """The best checkpoint; None, and a warning, when it cannot be read."""
+        """The best checkpoint; None, with a warning, if it cannot be read."""
         try:
             return read_checkpoint(self.store.path(step))
         except DslcError as error:
@@ -85,10 +86,10 @@ class Saver:
             return None
 
     def publish(self, out_dir: Path) -> tuple[Path, Path | None]:
-        """Save the weights as ``NAME.safetensors`` in a folder that is made if need be. ResourceError R402.
+        """Save the weights as ``NAME.safetensors`` in a folder that is created if needed. ResourceError R402.
 
-        Other weights that lie there, of an earlier and perhaps better run, become ``NAME.previous.safetensors``, which
-        is the second path; None when there were none, or the same, or they could not be kept, which is told.
+        Different weights there, from an earlier and perhaps better run, become ``NAME.previous.safetensors``, the
+        second path. It is None if there were none, if they were equal, or if they could not be kept, which is reported.
         """
         try:
             out_dir.mkdir(parents=True, exist_ok=True)
@@ -102,7 +103,7 @@ class Saver:
         path = out_dir / f"{self._session.name}.safetensors"
         former = self._contents(path)
         self._session.weights.save(path)
-        # Kept only now: to publish the same weights twice must not drive out those of before.
+        # Kept only now: publishing equal weights twice must not replace the previous ones.
         if former is None or former == self._contents(path):
             return path, None
         previous = path.with_suffix(f".previous{path.suffix}")
@@ -114,8 +115,8 @@ class Saver:
         return path, previous
 
     def _contents(self, path: Path) -> bytes | None:
-        """A file's bytes; None when there is none, which a link is not, and, after a warning, when it cannot be read.
-        Never those of a file that a link leads to: they would be kept as weights."""
+        """A file's bytes; None if there is no regular file, and, after a warning, if it cannot be read. A link is not
+        followed: its target would be kept as weights."""
         try:
             return path.read_bytes() if stat.S_ISREG(path.lstat().st_mode) else None
         except FileNotFoundError:

@@ -22,7 +22,7 @@ class Duration:
     unit: Literal["steps", "epochs"]
 
     def steps(self, steps_per_epoch: int) -> int:
-        """The whole number of steps that is nearest."""
+        """The nearest whole number of steps."""
         return round(self.amount * steps_per_epoch) if self.unit == "epochs" else int(self.amount)
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ NO_TIME: Final = Duration(0, "steps")
 
 
 def parse_duration(text: str) -> Duration:
-    """``2 epochs``, ``0.5 epochs``, ``500 steps``. Raises ValueError, whose text says what is wrong."""
+    """``2 epochs``, ``0.5 epochs``, ``500 steps``. Raises ValueError with the reason."""
     found = _DURATION.match(text)
     if found is None:
         raise ValueError(f"`{text[:40]}` is not a number with a unit")
@@ -46,11 +46,11 @@ def parse_duration(text: str) -> Duration:
 
 @dataclass(frozen=True)
 class Schedule:
-    """What a configuration says about one scheduled value.
+    """The configuration of one scheduled value.
 
-    ``base`` None means the model's own value. After ``warmup``, in which the factor rises linearly to 1:
-    ``constant`` stays at 1; ``cosine`` and ``linear`` go to ``end`` over ``over`` (default: the rest of the run)
-    and stay there; ``step`` multiplies by ``factor`` after each ``every``, or at each of ``at``.
+    ``base`` None means the model's own value. The factor rises linearly to 1 in ``warmup``. After it, ``constant``
+    stays at 1; ``cosine`` and ``linear`` go to ``end`` over ``over`` (default: the rest of the run) and stay there;
+    ``step`` multiplies by ``factor`` after each ``every``, or at each of ``at``.
     """
 
     kind: Literal["constant", "cosine", "linear", "step"] = "constant"
@@ -63,7 +63,7 @@ class Schedule:
     at: tuple[Duration, ...] = field(default=())
 
     def resolve(self, steps_per_epoch: int, total_steps: int) -> Curve:
-        """The same with every duration in steps. ``total_steps`` is the length of the whole run."""
+        """The schedule with every duration in steps. ``total_steps`` is the length of the whole run."""
         warmup = self.warmup.steps(steps_per_epoch)
         over = total_steps - warmup if self.over is None else self.over.steps(steps_per_epoch)
         every = 0 if self.every is None else max(1, self.every.steps(steps_per_epoch))
@@ -73,7 +73,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Curve:
-    """A schedule in steps."""
+    """A schedule with all durations in steps."""
 
     kind: Literal["constant", "cosine", "linear", "step"]
     warmup: int
@@ -84,10 +84,10 @@ class Curve:
     at: tuple[int, ...]
 
     def factor(self, step: int) -> float:
-        """The factor of the step with this number, counted from 0 over the whole run.
+        """The factor of a step; ``step`` counts from 0 over the whole run.
 
-        In warm-up it is (step + 1) / warmup, so the first step already moves; ``end`` is reached ``over`` steps after
-        the warm-up. ``at`` counts from the run's start, ``every`` from the end of the warm-up.
+        In warm-up it is (step + 1) / warmup, so the first step already has an effect; ``end`` is reached ``over`` steps
+        after the warm-up. ``at`` counts from the run's start, ``every`` from the end of the warm-up.
         """
         if step < self.warmup:
             return (step + 1) / self.warmup

@@ -1,4 +1,4 @@
-"""What stands between a configuration and a session before the first step: everything that can be wrong is, here."""
+"""Checks a configuration against a session and opens the data, so that errors appear before the first step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dslc.runtime.train.data import Dataset, Tolerance, open_dataset
 from dslc.runtime.train.fields import Best
 from dslc.runtime.train.schedule import Curve
 
-_LONGEST_RUN: Final = 2**53  # steps; a float holds each number
+_LONGEST_RUN: Final = 2**53  # steps; f64 represents each number up to it
 
 
 class WeightsFile(Protocol):
@@ -28,7 +28,7 @@ class WeightsFile(Protocol):
 
 
 class Trainable(Protocol):
-    """What training needs of a Session."""
+    """The methods of a Session that training uses."""
 
     @property
     def name(self) -> str: ...
@@ -61,9 +61,9 @@ class Trainable(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """A run, worked out: data, lengths in steps, and the value of every scheduled scalar at every step.
+    """A run in detail: data, lengths in steps, and the value of every scheduled scalar at every step.
 
-    A step is an update of the weights; ``batch`` are its rows, those of all its micro-batches."""
+    A step is one update of the weights; ``batch`` is its number of rows, those of all its micro-batches."""
 
     train: Dataset
     eval: Dataset | None
@@ -140,7 +140,7 @@ def _too_few_rows(rows: int, batch: int, section: Train, dim: str | None) -> Dat
 def _datasets(
     config: Config, session: Trainable, sizes: Mapping[str, int], notice: Callable[[str], None]
 ) -> tuple[Dataset, Dataset | None]:
-    """The data to train on and that to evaluate on, when there is any."""
+    """The data to train on, and the evaluation data if configured."""
     whole = _open(config.data.train, "data.train", config, session, sizes, notice, training=True)
     if config.data.split is None:
         return whole, open_eval(config, session, notice) if config.data.eval else None
@@ -199,7 +199,7 @@ def run_evaluation(session: Trainable, data: Dataset, workers: int, scalars: Map
 
 
 def eval_scalars(config: Config, session: Trainable) -> dict[str, Any]:
-    """Float arguments in evaluation: their base value, so that the losses of two epochs can be compared."""
+    """Float arguments in evaluation: their base values, so that the losses of different epochs are comparable."""
     return _scalar_schedules(config, _train_section(session.interface))
 
 
@@ -236,7 +236,7 @@ def _no_such(place: str, cause: str, name: str, known: Mapping[str, Any] | tuple
 
 
 def _sizes(session: Trainable, entry: str) -> dict[str, int]:
-    """The dims of an entry's programs; every size of one entry differs in the batch dim alone."""
+    """The dims of an entry's programs; sizes of one entry differ only in the batch dim."""
     programs = session.artifact.programs(entry)
     if not programs:
         raise BuildError(

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM in training: the first asks the loop to finish its step and save, the second stops at once."""
+"""SIGINT and SIGTERM in training: the first one asks the loop to finish its step and save, the second stops at once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXIT: Final = {signal.SIGINT: EXIT_SIGINT, signal.SIGTERM: EXIT_SIGTERM}
 
 
 class StopNow(KeyboardInterrupt):
-    """The second signal: raised out of whatever runs; nothing is saved. ``exit_code`` is that of the signal."""
+    """Raised by the second signal, wherever the code is; nothing is saved. ``exit_code`` is that of the signal."""
 
     def __init__(self, exit_code: int) -> None:
         super().__init__()
@@ -21,10 +21,10 @@ class StopNow(KeyboardInterrupt):
 
 
 class StopRequest:
-    """``with StopRequest() as stop:`` -- ``stop.exit_code`` is None until a signal came, then 130 or 143.
+    """``with StopRequest() as stop:`` -- ``stop.exit_code`` is None until a signal arrives, then 130 or 143.
 
-    The handler sets this number and does nothing else; a second signal raises StopNow. Signals that were ignored
-    before (``nohup``) stay ignored. Outside the main thread, where Python takes no signals, nothing is installed.
+    The handler only sets this number; a second signal raises StopNow. Signals that were ignored before (``nohup``) stay
+    ignored. Outside the main thread, in which Python cannot handle signals, nothing is installed.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Weights to start from: a file of another training, perhaps of another framework and with another head."""
+"""Initial weights from a file of another training, perhaps of another framework and with another head."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from dslc.runtime.train.config import StartConfig
 from dslc.runtime.train.setup import Trainable
 from dslc.runtime.weightfiles import renamed, widened
 
-_SHOWN = 8  # names that a line lists
-_COUNTER = "num_batches_tracked"  # PyTorch's batchnorm counts its batches; no op here reads that
+_SHOWN = 8  # names listed in a message
+_COUNTER = "num_batches_tracked"  # PyTorch's batchnorm counts its batches; no op here reads the counter
 
 
 def start_from(start: StartConfig, session: Trainable, notice: Callable[[str], None]) -> None:
-    """Put the tensors of a safetensors file into a session whose weights have their initial values, all or none.
+    """Copy the tensors of a safetensors file into a session whose weights have their initial values, all or none.
 
-    Names are changed by ``start.map``. Values of f16 and bf16 are taken into f32. Unless ``start.partial``, the file
-    has exactly the tensors of the model; with it, one that is missing or has another shape keeps its initial value,
-    which ``notice`` is told. Raises WeightsMissing R304, ArtifactError R305 and R306.
+    ``start.map`` renames tensors. f16 and bf16 values are converted to f32. Without ``start.partial``, the file must
+    have exactly the tensors of the model. With it, a tensor that is missing or has another shape keeps its initial
+    value, which is reported to ``notice``. Raises WeightsMissing R304, ArtifactError R305 and R306.
     """
     assert start.weights is not None
     place = str(start.weights)

@@ -1,4 +1,4 @@
-"""Early stopping: a run ends when a metric has not got better for some evaluations."""
+"""Early stopping: a run ends if a metric has not improved for some evaluations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dslc.runtime.train.fields import EarlyStop
 
 
 class Patience:
-    """Counts evaluations without progress. Without a rule it never runs out."""
+    """Counts evaluations without progress. Without a rule, patience never runs out."""
 
     def __init__(self, rule: EarlyStop | None) -> None:
         self._rule = rule
@@ -17,7 +17,7 @@ class Patience:
 
     @property
     def value(self) -> str | None:
-        """The best value so far, as text that comes back bit for bit."""
+        """The best value so far, as text that restores it bit for bit."""
         return None if self._best is None else self._best.hex()
 
     @property
@@ -31,12 +31,12 @@ class Patience:
         return f"{self._rule.metric} has not got better than {best} for {self.stale} evaluations"
 
     def restore(self, value: str | None, stale: int) -> None:
-        """Go on from a checkpoint."""
+        """Continue from a checkpoint."""
         self._best = None if value is None else float.fromhex(value)
         self.stale = stale
 
     def see(self, values: Mapping[str, float]) -> None:
-        """Take note of an evaluation, or of an epoch's means where nothing is evaluated."""
+        """Process an evaluation, or an epoch's means if there is no evaluation."""
         if self._rule is None:
             return
         new = values.get(self._rule.metric.metric)

@@ -1,4 +1,4 @@
-"""Where the values of a configuration come from: the file, flags and variables, the schema's defaults."""
+"""The origins of configuration values: the file, flags and variables, the schema's defaults."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dslc.runtime.train.yaml import Mark, Plain, Value, parse_yaml, plain
 
 _BY_NAME: Final = {field.name: field for field in FIELDS}
 _SECTIONS: Final = frozenset(field.name.rpartition(".")[0] for field in FIELDS) - {""}
-# A variable that starts like one of ours and is none is a slip, not a stranger's.
+# An unknown variable with one of our prefixes is a typing error.
 _OURS: Final = ("DSLC_TRAIN_", "DSLC_DATA_", "DSLC_SAVE_", "DSLC_START_")
 
 
@@ -30,7 +30,7 @@ class Entry:
 
 
 def from_file(tree: Value) -> dict[str, Value]:
-    """Values by field name, ``NAME.KEY`` for open fields; refuses every key that the schema lacks."""
+    """Values by field name, ``NAME.KEY`` for open fields; rejects every key that the schema lacks."""
     found: dict[str, Value] = {}
 
     def section(value: Value, prefix: str) -> None:
@@ -40,7 +40,7 @@ def from_file(tree: Value) -> dict[str, Value]:
             if key not in known:
                 unknown(item, key, known, f"`{prefix.rstrip('.')}`" if prefix else "the configuration")
             if item.data is None and (name in _SECTIONS or _BY_NAME[name].open):
-                continue  # `data:` with nothing below it
+                continue  # `data:` with nothing under it
             if name in _SECTIONS:
                 section(item, name + ".")
             elif _BY_NAME[name].open:
@@ -60,7 +60,7 @@ def _open_name(field: str, key: str, value: Value) -> str:
 
 
 def from_outside(flags: Mapping[str, object], env: Mapping[str, str]) -> dict[str, tuple[Value, str]]:
-    """Values and origins of flags and variables; flags win."""
+    """Values and origins of flags and variables; flags override variables."""
     found: dict[str, tuple[Value, str]] = {}
     by_variable = {field.variable: field for field in FIELDS if not field.open}
     for variable, content in sorted(env.items()):
@@ -82,7 +82,7 @@ def from_outside(flags: Mapping[str, object], env: Mapping[str, str]) -> dict[st
 
 
 def _field_of(name: str) -> str | None:
-    """The field that a dotted name belongs to: itself, or the open field above it."""
+    """The field that a dotted name belongs to: itself, or the open field that contains it."""
     if name in _BY_NAME:
         return None if _BY_NAME[name].open else name
     above, _, key = name.rpartition(".")
@@ -90,7 +90,7 @@ def _field_of(name: str) -> str | None:
 
 
 def _outside(field: Field, value: object, origin: str) -> Value:
-    """A value of a flag or variable, with its origin as its place."""
+    """A value of a flag or variable; its place is its origin."""
     if isinstance(value, str) and not field.text:
         inner = parse_yaml(f"value: {value}".encode(errors="surrogatepass"), origin).data
         assert isinstance(inner, dict)
@@ -112,7 +112,7 @@ def _wrapped(value: object, origin: str) -> Value:
 
 
 def _moved(value: Value, origin: str) -> Value:
-    """The value with the origin as every place: line and column of a flag's text say nothing."""
+    """The value with the origin as every place: line and column in a flag's text have no meaning."""
     mark = Mark(origin, 0, 0)
     if isinstance(value.data, list):
         return Value([_moved(item, origin) for item in value.data], mark)
@@ -122,7 +122,7 @@ def _moved(value: Value, origin: str) -> Value:
 
 
 class Values:
-    """Picks each field's value and keeps the list of entries."""
+    """Selects each field's value and collects the list of entries."""
 
     def __init__(self, file: Mapping[str, Value], given: Mapping[str, tuple[Value, str]]) -> None:
         self.file = file
@@ -148,7 +148,7 @@ class Values:
         return read
 
     def many(self, name: str) -> Iterator[tuple[str, Any, Value]]:
-        """The entries of an open field: key, what was read, and the value with its place."""
+        """The entries of an open field: the key, the parsed content, and the value with its place."""
         field = _BY_NAME[name]
         names = [n for n in (*self.file, *self.given) if n.rpartition(".")[0] == name]
         for full in dict.fromkeys(names):
@@ -160,7 +160,7 @@ class Values:
             yield full.rpartition(".")[2], read, value
 
     def path(self, text: str, name: str, root: Path) -> Path:
-        """Resolve a path: the file's values against its folder, all others against the working folder."""
+        """Resolve a path: values of the file relative to its folder, all others to the working folder."""
         base = root if name in self.file and name not in self.given else Path()
         try:
             return (base / text).absolute()

@@ -1,10 +1,10 @@
-"""A restricted reader of YAML: data and nothing else.
+"""A restricted YAML reader that produces only data.
 
-It stands on PyYAML's scanner and parser (``SafeLoader``'s events) and never reaches a constructor, so no
-text can name a Python object. What a configuration does not need is refused with its line: tags, anchors,
-aliases, merge keys, directives, several documents, keys that are not strings, a key given twice.
-Scalars follow YAML 1.2's core schema (``1e-3`` is a float, ``no`` is a string), with integers to 64 bits, no
-Inf and no NaN; ``012`` is refused because YAML 1.1 and 1.2 read different numbers in it.
+It uses PyYAML's scanner and parser (``SafeLoader``'s events) and never a constructor, so no text can create a Python
+object. Features that a configuration does not need are rejected with their line: tags, anchors, aliases, merge keys,
+directives, several documents, non-string keys, repeated keys. Scalars follow YAML 1.2's core schema (``1e-3`` is a
+float, ``no`` is a string), with integers up to 64 bits, without Inf and NaN. ``012`` is rejected because YAML 1.1 and
+1.2 read it as different numbers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dslc.base.errors import DataError
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32
-MAX_VALUES: Final = 10_000  # keeps the pure Python scanner under a second on any file within MAX_BYTES
+MAX_VALUES: Final = 10_000  # keeps the pure Python scanner under a second for any file within MAX_BYTES
 
 Plain: TypeAlias = "bool | int | float | str | list[Plain] | dict[str, Plain] | None"
 
@@ -37,10 +37,10 @@ _WORDS: Final[dict[str, bool | None]] = {
     **{word: True for word in ("true", "True", "TRUE")},
     **{word: False for word in ("false", "False", "FALSE")},
 }
-# Characters that make a text read otherwise than it stands: bidi controls, zero-width characters, and a
-# byte order mark inside.
+# Characters that make a text appear different from its content: bidi controls, zero-width characters, and a byte order
+# mark inside.
 _DECEPTIVE = re.compile("[\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
-# What only an escape in a quoted text can bring in; no path, name or terminal can take it.
+# Characters that only an escape in a quoted text can produce; no path, name or terminal accepts them.
 _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
@@ -58,7 +58,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Value:
-    """One value with its place. ``key`` is the place of its key, for a value in a mapping."""
+    """One value with its place. ``key`` is the place of its key if the value is in a mapping."""
 
     data: bool | int | float | str | list[Value] | dict[str, Value] | None
     mark: Mark
@@ -68,7 +68,7 @@ class Value:
 def read_yaml(path: Path) -> Value:
     """The mapping in a file of at most 1 MiB.
 
-    Raises DataError R101 when the file cannot be read, R104 with line and column when it is not plain YAML.
+    Raises DataError R101 if the file cannot be read, R104 with line and column if it is not plain YAML.
     """
     try:
         # O_NONBLOCK: opening a FIFO must not wait for a writer.
@@ -85,7 +85,7 @@ def read_yaml(path: Path) -> Value:
 
 
 def parse_yaml(data: bytes, name: str) -> Value:
-    """The mapping that ``data`` holds (an empty text is an empty mapping); ``name`` stands in messages."""
+    """The mapping in ``data`` (an empty text is an empty mapping); ``name`` is used in messages."""
     start = Mark(name, 1, 1)
     if len(data) > MAX_BYTES:
         raise _wrong(start, "the file is larger than 1 MiB", "keep data in .npz files")
@@ -120,7 +120,7 @@ def parse_yaml(data: bytes, name: str) -> Value:
 
 
 def plain(value: Value) -> Plain:
-    """The value without its places. Depth is bounded by MAX_DEPTH."""
+    """The value without its places. MAX_DEPTH bounds the depth."""
     if isinstance(value.data, list):
         return [plain(item) for item in value.data]
     if isinstance(value.data, dict):
@@ -129,7 +129,7 @@ def plain(value: Value) -> Plain:
 
 
 def scalar(text: str, mark: Mark) -> bool | int | float | str | None:
-    """A plain (unquoted) scalar by the core schema. Raises DataError R104 for a number that cannot be kept."""
+    """A plain (unquoted) scalar by the core schema. Raises DataError R104 for a number that cannot be represented."""
     if text in _WORDS:
         return _WORDS[text]
     if _INT.match(text):
@@ -161,12 +161,12 @@ def _wrong(mark: Mark, cause: str, help: str) -> DataError:
 
 
 class _Builder:
-    """Builds values from the parser's events on a stack of its own, so depth is a number and no recursion."""
+    """Builds values from the parser's events on an explicit stack, without recursion, so the depth can be limited."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.open: list[Value] = []  # the containers around the next value, outermost first
-        self.keys: list[tuple[str, Mark] | None] = []  # per container: the key that waits for its value
+        self.keys: list[tuple[str, Mark] | None] = []  # per container: the key whose value comes next
         self.count = 0
         self.root: Value | None = None
 
