@@ -191,7 +191,7 @@ class _Forward:
     def _softmax(self, group: Any, row: Any, local: Any, rows: int, first: Any, width: Any) -> None:
         """Turns the scores of ``rows`` local rows into exponentials, and stores each row's maximum and sum.
 
-        Some rows at once, since each of its own would wait for its sums.
+        Several rows are processed together, since a single row would wait for its sums.
         """
         code, b, v, functions = self.code, self.b, self.v, self.s.functions
         lowest = functions.const(-math.inf)

@@ -302,7 +302,7 @@ def _correlate(node: Node, spec: Correlate) -> list[Launch] | None:
 
 
 def conv(node: Node) -> list[Launch] | None:
-    """None for more than two spatial axes."""
+    """None for more than two spatial axes, for empty or huge images, and for panels above MAX_PANEL."""
     if not _fits(node):
         return None
     (x, w), y = node.input_types, node.types[0]
@@ -315,7 +315,7 @@ def conv(node: Node) -> list[Launch] | None:
 
 
 def conv_dgrad(node: Node) -> list[Launch] | None:
-    """None for more than two spatial axes."""
+    """None for more than two spatial axes, for empty or huge images, and for panels above MAX_PANEL."""
     if not _fits(node):
         return None
     (dy, w), dx = node.input_types, node.types[0]
@@ -328,7 +328,7 @@ def conv_dgrad(node: Node) -> list[Launch] | None:
 
 
 def conv_wgrad(node: Node) -> list[Launch] | None:
-    """None for more than two spatial axes."""
+    """None for more than two spatial axes, and for empty or huge images."""
     if not _fits(node):
         return None
     (x, dy), dw = node.input_types, node.types[0]

@@ -1,4 +1,4 @@
-"""Defines memcpy and memset in an object. LLVM calls them by these names; so the object calls nothing outside of
+"""Defines memcpy and memset in an object. LLVM calls them by these names, so the object calls nothing outside of
 itself, wherever it is loaded.
 
 Their loops stay loops: LLVM does not replace a loop by a call of memcpy inside a function of that name.

@@ -63,7 +63,8 @@ def _halves(builder: Any, x: Any) -> list[Any]:
 
 
 def _beyond(builder: Any, place: Any, count: int, draw: Any) -> list[Any]:
-    """The words of the next draw if the elements reach into it, else zeros; all threads agree within a step."""
+    """The words of the next draw if the elements reach into it, else zeros; the branch is uniform over the threads of a
+    step."""
     before = builder.block
     with builder.if_then(builder.icmp_unsigned(">", place, I32(_EACH - count))):
         words = draw()

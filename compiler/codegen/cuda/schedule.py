@@ -4,8 +4,8 @@
 - ``Tiles``: an input is contiguous along another axis; square tiles are transposed in shared memory.
 - ``Rows``: each row is contiguous and reduced by a team (a group of threads). A row that fits stays in registers from
   its first stage to its last, so memory is read once; every stage reads a longer row again.
-- ``Columns``: adjacent rows are contiguous (e.g. a bias gradient). A thread has a vector of rows; ``parts`` threads
-  share their elements.
+- ``Columns``: adjacent elements belong to different rows (e.g. a bias gradient). A thread has a vector of rows;
+  ``parts`` threads share their elements.
 
 A vector is 16 bytes of the narrowest floats (at most 32 of the widest ones), or fewer elements if the sizes do not
 divide. Vector and thread counts, and so the tree of every sum, depend on sizes and dtypes, not on the arguments'

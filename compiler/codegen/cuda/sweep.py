@@ -39,8 +39,8 @@ _LEAST: Final = 8  # rows per team below which the partial sums cost too much
 class Sweep:
     """``region``, whose last stage reduces over rows instead of elements, with ``steps`` rows per team (thread group).
 
-    The kernel's outputs are those of the region, then for each reduction of the last stage its partial results [teams
-    of the grid, elements of a row].
+    The kernel's outputs are those of the region, then the partial results [teams of the grid, elements of a row] of
+    each reduction of the last stage.
     """
 
     region: Region
