@@ -33,7 +33,7 @@ class Recipe:
     ``nodes``: the nodes that compute the value, in order. ``sources``: the values in memory that they read.
     ``in_memory``: later-phase readers that need the value in memory. ``inline``: readers that compute it themselves.
     ``beside``: a backward kernel that already loads the sources stores it (``beside.py``). ``seconds``: modelled time
-    compared with keeping the value.
+    that recomputing adds to keeping the value.
     """
 
     value: Value
@@ -107,8 +107,8 @@ def recipe_of(
 
 
 def _written_beside(size: int, read: int, count: int, machine: Machine) -> float:
-    """Extra seconds of a kernel that reads two tensors of ``size`` bytes and writes one, e.g. a gradient, if it also
-    writes the recomputed value and reads ``read`` more bytes for it."""
+    """Extra seconds if a kernel also writes the recomputed value and reads ``read`` more bytes for it. The kernel reads
+    two tensors of ``size`` bytes and writes one, as the value's gradient does."""
     alone = kernel_seconds("elements", 3 * size, count, machine)
     return kernel_seconds("elements", 4 * size + read, 2 * count, machine) - alone
 

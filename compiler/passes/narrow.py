@@ -43,7 +43,7 @@ def expanded_like(value: Value, node: Node) -> Node:
 
 
 def _before(value: Value, constant: Callable[[Node], Value]) -> Value:
-    """The value before its expansion, a rank-0 constant for a constant, else the value itself."""
+    """The value before its expansion; for a constant, one of rank 0; else the value itself."""
     made = value.producer
     if isinstance(made, Node) and made.op.name == "expand":
         return made.inputs[0]

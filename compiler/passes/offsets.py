@@ -20,16 +20,16 @@ _QUADRATIC_UP_TO: Final = 4000
 #: The size of the gap above all buffers, and the size given to gaps that are too small, in bytes.
 _ABOVE: Final = 1 << 61
 _NO_GAP: Final = 1 << 62
-#: Repeated placement: the fractions above the bound that are aimed at and that suffice; the smallest buffers that take
-#: part, as a fraction of the bound, in turns; rounds, and how many pairs of simultaneously alive buffers each round may
-#: visit.
+#: Repeated placement. It aims at a need of (1 + _AIM) times the bound and stops at (1 + _ENOUGH). Buffers take part
+#: from these shares of the bound on, in turns. Limits: rounds, and pairs of simultaneously alive buffers visited per
+#: round.
 _AIM: Final = 0.005
 _ENOUGH: Final = 0.01
 _SHARES: Final = (0.005, 0.001)
 _ROUNDS: Final = 15
 _PAIRS: Final = 1_000_000
-#: How far a buffer moves forward in the order at most, as a fraction of its length: one that ends too high; one alive
-#: at the same time; and the random move of any buffer. In turns.
+#: The largest move of a buffer in the order, as a fraction of its length, in turns. First: forward, if the buffer ends
+#: too high; second: forward, if it is alive at the same time as one; third: a random move of any buffer.
 _MOVES: Final = ((0.5, 0.05, 0.025), (0.3, 0.05, 0.05))
 
 

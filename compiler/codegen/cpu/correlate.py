@@ -38,7 +38,7 @@ _TILES: Final = {"x86_64_v4": (6, 4), "x86_64_v3": (3, 2), "armv8_2": (3, 2)}
 @dataclass(frozen=True, slots=True)
 class Correlate:
     """out[b, g*rows + r, pixel] = sum over kernel positions (taps) and channels of weight * image[b, g*channels + c,
-    meets(pixel, tap)].
+    p]; p is the input pixel that ``window`` assigns to the pixel and tap (``windows.py``).
 
     ``weight``: strides of the weight over (group, row, tap, channel).
     """
@@ -59,7 +59,8 @@ class Correlate:
 @described("WeightGradient", "dtype batch groups channels rows window")
 @dataclass(frozen=True, slots=True)
 class WeightGradient:
-    """dw[g*rows + r, c, tap] = sum over images and pixels of dy[b, g*rows + r, pixel] * image[b, ..., meets]."""
+    """dw[g*rows + r, c, tap] = sum over images and pixels of dy[b, g*rows + r, pixel] * image[b, g*channels + c, p],
+    with p as in ``Correlate``."""
 
     dtype: DType
     batch: int

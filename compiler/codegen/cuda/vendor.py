@@ -22,8 +22,8 @@ from dslc.runtime.instructions import Gemm, GraphOp
 
 #: Most bytes of workspace that an algorithm may use, plus some for alignment.
 WORKSPACE: Final = (32 << 20) + 256
-#: The workspace estimate of a small call: bytes for counters, and one copy of the result for every so many products of
-#: a sum. A library may share a sum among blocks that each compute that many.
+#: The workspace estimate of a small call: bytes for counters, and a copy of the result per ``_ADDED_AT_ONCE`` products
+#: of a sum. A library may share a sum among blocks that each add that many.
 _COUNTERS: Final = 64 << 10
 _ADDED_AT_ONCE: Final = 32
 #: Fewest multiply-adds that are worth a call: below, a launch takes longer than the contraction.
