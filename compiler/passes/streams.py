@@ -18,8 +18,9 @@ By the model a node begins later than some on other streams have ended, for whic
 back enough bytes it waits for them all the same: it costs nothing by the model. Where more bytes would be held than may
 be, it waits at the cost of time; so calls that work in large blocks of their own run beside each other only where there
 is room for all of these blocks. Memory is planned for what may run at the same time, and a plan is taken only where it
-keeps to the limit; the bits stay. ``auto`` takes the number of streams with the least modelled time. Without a gain, or
-without room, all stay on stream 0. The CPU shares work out by itself.
+keeps to the limit; the bits stay. ``auto`` takes the number of streams with the least modelled time, and of plans that
+hold more or fewer bytes the one whose time and bytes cost least. Without a gain, or without room, all stay on stream 0.
+The CPU shares work out by itself.
 """
 
 from __future__ import annotations
@@ -49,10 +50,12 @@ _GAIN_OF_MORE: Final = 0.01
 _WAIT: Final = 0.5
 #: The fraction of all computed bytes that an extra wait must free.
 _FREED: Final = 0.001
-#: How many more bytes streams may take than one: this part of all of the program's, or the rest of a page of the
-#: driver's, as a session takes whole ones.
+#: How many more bytes streams may take than one: this part of all of the program's; one that takes less than ``LEAST``,
+#: 8 % of a GPU of 80 GB, counts as so large. So is the price: a percent of the bytes is worth a percent of the time.
 MORE: Final = 0.02
-PAGE: Final = 2 << 20
+LEAST: Final = 6 << 30
+#: The parts of these bytes that are tried.
+_PARTS: Final = (1.0, 0.25, 0.0)
 _MOST_EVENTS: Final = 60_000  # of a plan
 
 
@@ -64,36 +67,35 @@ def streams(program: Program, build: Build) -> Program:
     machine = machine_of(build.target, build.provider)
     counts = AUTO if build.streams == "auto" else (int(build.streams),)
     tables = _Tables(program, program.schedule, machine, limited=build.budget is not None)
-    enough = (1 - _GAIN) * total_seconds(program.schedule, machine)
-    limit, tried = 0, list[Mapping[Node, tuple[Node, ...]]]()
+    single = total_seconds(program.schedule, machine)
+    tried, found = list[Mapping[Node, tuple[Node, ...]]](), list[tuple[float, Program]]()
+    alone = work_bound(program, build)
     for most in tables.mosts:
         plans = [_ListSchedule(tables, count, most) for count in counts]
-        plans = [plan for plan in plans if plan.seconds <= enough and len(plan.waits) <= _MOST_EVENTS]
+        plans = [plan for plan in plans if plan.seconds <= (1 - _GAIN) * single and len(plan.waits) <= _MOST_EVENTS]
         while plans:
             least = min(plan.seconds for plan in plans)
             best = next(plan for plan in plans if plan.seconds <= (1 + _GAIN_OF_MORE) * least)
             plans.remove(best)
             if best.waits in tried:
+                if any(best.waits == planned.waits for _, planned in found):
+                    break
                 continue
             tried.append(best.waits)
             planned = memory(dataclasses.replace(program, streams=best.streams, waits=best.waits), build)
             assert planned.memory is not None
-            limit = limit or _limit(program, build, planned.memory.io_bytes)
-            if planned.memory.work_bytes <= limit:
-                return planned
-    return program
+            io, work = planned.memory.io_bytes, planned.memory.work_bytes
+            rest = build.state_bytes + io
+            if work <= most_bytes(alone, rest) and (build.budget is None or io + work <= build.budget):
+                found.append((best.seconds / single + (work - alone) / max(LEAST, alone + rest), planned))
+                break
+    return min(found, key=lambda each: each[0])[1] if found else program
 
 
-def _limit(program: Program, build: Build, io: int) -> int:
-    """Bytes of work that several streams may take."""
-    alone = work_bound(program, build)
-    limit = most_bytes(alone, build.state_bytes + io)
-    return limit if build.budget is None else min(limit, build.budget - io)
-
-
-def most_bytes(alone: int, rest: int = 0) -> int:
-    """The bytes of work that streams may take where one takes ``alone``, and the program ``rest`` bytes next to it."""
-    return max(alone + int(MORE * (alone + rest)), -(-alone // PAGE) * PAGE)
+def most_bytes(alone: int, rest: int = 0, part: float = 1.0) -> int:
+    """The bytes of work that streams may take where one takes ``alone``, and the program ``rest`` bytes next to it;
+    ``part``: of what they may take more."""
+    return alone + int(part * MORE * max(LEAST, alone + rest))
 
 
 def followed(graph: Graph, order: tuple[Node, ...]) -> dict[Node, tuple[Node, ...]]:
@@ -150,7 +152,7 @@ class _Tables:
             self.alive[node] = total
             total -= self.freed[node]
         peak = max(self.alive.values(), default=0)
-        self.mosts = (peak,) if limited else (most_bytes(peak), (most_bytes(peak) + peak) // 2, peak)
+        self.mosts = (peak,) if limited else tuple(most_bytes(peak, part=part) for part in _PARTS)
         self.enough = _FREED * sum(self.freed.values())
 
 

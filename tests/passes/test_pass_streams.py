@@ -298,7 +298,7 @@ def test_until_is_where_all_follow(fuzz_count: Callable[[int], int], fuzz_seed: 
             assert happens.until[node] == max(unordered, default=i) + 1
 
 
-def test_streams_take_little_memory_where_it_is_much() -> None:
+def test_streams_of_resnet_take_little_memory() -> None:
     checked = check_file(Path(__file__).parents[2] / "examples/resnet/resnet.nn", "ResNet50")
     planned = []
     for count in (1, "auto"):
@@ -309,7 +309,7 @@ def test_streams_take_little_memory_where_it_is_much() -> None:
         program, _ = pipeline.compile_entry(checked, "train_step", {"B": 32}, options)
         assert program.memory is not None and bool(program.streams) == (count != 1)
         planned.append(program.memory.work_bytes)
-    assert planned[1] <= 1.02 * planned[0]
+    assert planned[1] <= planned[0] + 0.02 * (6 << 30)
 
 
 def test_a_budget_without_room_for_streams_has_none(compiled: Compiled) -> None:
