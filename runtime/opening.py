@@ -166,17 +166,10 @@ def open_backend(
 def session_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, int]]:
     """For each target of an artifact, the bytes that a session takes for each of ``USES``: state, work and io, with as
     many steps per launch as the build requested. On a GPU the session takes nothing else from the pool."""
-    programs = [(p.target, Regions(p.entry, p.io_bytes, p.work_bytes)) for p in artifact.all_programs()]
-    return needs_of(int(artifact.header["state"]["bytes"]), programs, _recorded_steps(artifact), contexts)
-
-
-def needs_of(
-    state: int, programs: Iterable[tuple[str, Regions]], steps: int, contexts: int = 1
-) -> dict[str, dict[str, int]]:
-    """``session_needs`` for a list of (target, program regions) and ``state`` bytes of state."""
+    state, steps = int(artifact.header["state"]["bytes"]), _recorded_steps(artifact)
     of_target: dict[str, list[Regions]] = {}
-    for target, regions in programs:
-        of_target.setdefault(target, []).append(regions)
+    for p in artifact.all_programs():
+        of_target.setdefault(p.target, []).append(Regions(p.entry, p.io_bytes, p.work_bytes))
     found: dict[str, dict[str, int]] = {}
     for target, listed in of_target.items():
         have = {regions.entry for regions in listed}
@@ -187,6 +180,26 @@ def needs_of(
                 chosen = [regions for regions in listed if regions.entry in held]
                 on_gpu = capability_of(target) is not None
                 found[target][use] = foreseen_bytes(state, chosen, steps, contexts, on_gpu=on_gpu)
+    return found
+
+
+def driver_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, int]]:
+    """Of each target for GPUs: about how many bytes the driver takes next to those of ``session_needs``, for code,
+    graphs and libraries. ArtifactError R301 for a plan or code that cannot be read."""
+    from dslc.runtime.cuda.driver_bytes import code_of, driver_bytes
+    from dslc.runtime.cuda.sizes import lane_sizes
+
+    found: dict[str, dict[str, int]] = {}
+    for target, uses in session_needs(artifact, contexts).items():
+        capability = capability_of(target)
+        if capability is None:
+            continue
+        found[target] = {}
+        programs = loaded_programs(artifact, target)
+        for use in uses:
+            held = [p for listed in programs_for(programs, USES[use]).values() for p in listed]
+            sizes = lane_sizes(held, _recorded_steps(artifact))
+            found[target][use] = driver_bytes(held, code_of(artifact, held, capability), sizes, contexts)
     return found
 
 

@@ -15,8 +15,8 @@ from dslc.compiler.passes.picture import svg
 from dslc.compiler.report.facts import Facts, Line, LineRow, Work, ranked
 from dslc.compiler.report.markup import cell, number, plain, share, table, tag, tiles
 from dslc.compiler.report.pictures import memory_svg, time_rows, time_svg
-from dslc.runtime.cuda.sizes import Regions
-from dslc.runtime.opening import needs_of
+from dslc.runtime.artifact import Artifact
+from dslc.runtime.opening import driver_needs, session_needs
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.graph import Graph
@@ -65,12 +65,14 @@ def _title(facts: Facts) -> str:
 def _head(result: BuildResult, facts: Sequence[Facts]) -> str:
     header = result.header
     state, context = header["state"]["bytes"], max(map(_context, facts))
-    regions = ((f.program.target, Regions(f.program.entry, f.memory.io_bytes, f.memory.work_bytes)) for f in facts)
-    needs = needs_of(state, regions, int(header["options"].get("steps_per_launch", 1)))
+    artifact = Artifact.of_bytes(result.artifact)
+    driver = driver_needs(artifact)
     sessions = [
-        (f"memory to {use}" if use != "load" else "memory for all calls", f"{size_text(count)} ({target})")
-        for target, uses in needs.items()
-        for use, count in uses.items()
+        (f"{what} to {use}" if use != "load" else f"{what} for all calls", f"{size_text(uses[use])} ({target})")
+        for target, taken in session_needs(artifact).items()
+        for use in taken
+        for what, uses in (("memory", taken), ("driver: code and graphs", driver.get(target, {})))
+        if use in uses
     ]
     toolchain = ", ".join(f"{tool} {version}" for tool, version in header["toolchain"].items())
     rows = [

@@ -131,13 +131,17 @@ _FOR: Final = {
 }  # fmt: skip
 
 
-def session_lines(needs: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """The memory of a session on each target, from ``opening.session_needs``."""
-    return [
-        f"session  {size_text(count)} of {'host memory' if target == 'cpu' else f'a GPU ({target})'} {_FOR[use]}"
-        for target, uses in needs.items()
-        for use, count in uses.items()
-    ]
+def session_lines(needs: Mapping[str, Mapping[str, int]], driver: Mapping[str, Mapping[str, int]]) -> list[str]:
+    """The memory of a session on each target, from ``opening.session_needs``, and the driver's memory next to it, from
+    ``opening.driver_needs``."""
+    lines = []
+    for target, uses in needs.items():
+        for use, count in uses.items():
+            where = "host memory" if target == "cpu" else f"a GPU ({target})"
+            lines.append(f"session  {size_text(count)} of {where} {_FOR[use]}")
+            if target in driver:
+                lines.append(f"driver   about {size_text(driver[target][use])} next to that, for code and graphs")
+    return lines
 
 
 def largest_buffers(plan: Plan, count: int) -> list[tuple[int, str, str]]:

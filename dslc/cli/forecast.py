@@ -22,14 +22,15 @@ GPUS: Final = {
     "A100-40GB": 40 * 10**9, "A100": 80 * 10**9, "H100": 80 * 10**9, "H200": 141 * 10**9, "B200": 180 * 10**9,
     "L40S": 48 * 10**9, "L4": 24 * 10**9, "RTX4090": 24 * 10**9,
 }  # fmt: skip
-_HEAD: Final = ("size", "mirror", "state", "io", "work", "bound", "session", "step", "again")
+_HEAD: Final = ("size", "mirror", "state", "io", "work", "bound", "session", "driver", "step", "again")
 
 
 @dataclass(frozen=True)
 class Forecast:
     """One step's plan: ``bound`` is the peak of live work bytes, ``seconds`` the modelled time, ``again`` the number of
     nodes that recompute something. ``total``: memory of a session that trains and evaluates, as in ``dslc train``; or
-    that predicts, if nothing is trained."""
+    that predicts, if nothing is trained. ``driver``: about what a GPU's driver takes next to that, for code and
+    graphs."""
 
     sizes: Mapping[str, int]
     mirror: str
@@ -40,11 +41,12 @@ class Forecast:
     seconds: float
     again: int
     total: int
+    driver: int
 
     def row(self) -> tuple[str, ...]:
         """The row of the table."""
         size = " ".join(f"{name}={value}" for name, value in self.sizes.items())
-        amounts = (size_text(n) for n in (self.state, self.io, self.work, self.bound, self.total))
+        amounts = (size_text(n) for n in (self.state, self.io, self.work, self.bound, self.total, self.driver))
         return (size, self.mirror, *amounts, f"{self.seconds * 1e3:.3g} ms", f"{self.again:,}")
 
     def as_json(self) -> dict[str, Any]:
@@ -97,9 +99,9 @@ def forecasts(
         seconds = finish(program, machine_of(program.target, options.provider))
         again = 0 if program.mirrored is None else program.mirrored.nodes
         said = mirror if isinstance(mirror, str) else size_text(mirror)
-        total = _session(state, [program, *beside], options.steps_per_launch)
+        total, driver = _session(state, [program, *beside], options.steps_per_launch)
         amounts = plan.io_bytes, plan.work_bytes, plan.lower_bound
-        found.append(Forecast(dict(sizes), said, state, *amounts, seconds, again, total))
+        found.append(Forecast(dict(sizes), said, state, *amounts, seconds, again, total, driver))
     return found
 
 
@@ -120,13 +122,22 @@ def _others(
     return iter([*zip(*(foresee(checked, entry, each, at, mirrors) for entry, each in listed))])
 
 
-def _session(state: int, programs: Sequence[Program], steps: int) -> int:
-    """Bytes of a session with these programs, all of one target."""
-    from dslc.runtime.cuda.sizes import Regions, foreseen_bytes
+def _session(state: int, programs: Sequence[Program], steps: int) -> tuple[int, int]:
+    """Bytes of a session with these programs, all of one target, and about the bytes of a GPU's driver next to it."""
+    from dslc.compiler.plan_maker import plan_of
+    from dslc.runtime.context import Loaded
+    from dslc.runtime.cuda.driver_bytes import Code, driver_bytes
+    from dslc.runtime.cuda.sizes import Regions, foreseen_bytes, lane_sizes
 
-    plans = [(p.entry, p.memory) for p in programs]
-    regions = [Regions(entry, plan.io_bytes, plan.work_bytes) for entry, plan in plans if plan is not None]
-    return foreseen_bytes(state, regions, steps, on_gpu=programs[0].target != "cpu")
+    plans = [(p, p.memory) for p in programs if p.memory is not None]
+    regions = [Regions(p.entry, plan.io_bytes, plan.work_bytes) for p, plan in plans]
+    on_gpu = programs[0].target != "cpu"
+    total = foreseen_bytes(state, regions, steps, on_gpu=on_gpu)
+    if not on_gpu:
+        return total, 0
+    kernels: dict[str, object] = {}
+    loaded = [Loaded(p.entry, p.sizes, m.io_bytes, m.work_bytes, plan_of(p, kernels)) for p, m in plans]
+    return total, driver_bytes(loaded, Code.foreseen(len(kernels)), lane_sizes(loaded, steps))
 
 
 def both(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int | None) -> list[Forecast]:
@@ -146,11 +157,11 @@ def largest(checked: Checked, options: Options, sizes: Mapping[str, int], budget
 
         def need(value: int, mirror: str | int = mirror) -> int:
             [plan] = forecasts(checked, options, {**sizes, batch.name: value}, (mirror,))
-            return plan.total
+            return plan.total + plan.driver
 
         found[name] = largest_fitting(found.get("never") or batch.low, batch.high, need, budget)
     return found
 
 
 def forecast_table(found: list[Forecast]) -> str:
-    return table(_HEAD, [each.row() for each in found], (2, 3, 4, 5, 6, 7, 8))
+    return table(_HEAD, [each.row() for each in found], (2, 3, 4, 5, 6, 7, 8, 9))

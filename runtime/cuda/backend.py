@@ -16,11 +16,12 @@ from dslc.base.errors import DslcError, DslcWarning, OutOfMemory
 from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
 from dslc.runtime.cuda.device import Device
+from dslc.runtime.cuda.driver_bytes import code_of, driver_bytes
 from dslc.runtime.cuda.executor import DevicePlan
 from dslc.runtime.cuda.lane import Lane
 from dslc.runtime.cuda.libraries import Libraries
 from dslc.runtime.cuda.modules import Modules
-from dslc.runtime.cuda.sizes import lane_sizes, session_bytes
+from dslc.runtime.cuda.sizes import RUN_ONCE, lane_sizes, session_bytes
 from dslc.runtime.cuda.transfers import has_frames
 from dslc.runtime.memory import out_of_memory
 from dslc.runtime.needs import named_buffers
@@ -32,9 +33,10 @@ if TYPE_CHECKING:
     from dslc.runtime.artifact import Artifact
     from dslc.runtime.context import Loaded
 
-#: What a load leaves free, for graphs, code and the driver itself: the larger of a part of the need and some bytes.
-_SPARE_PART: Final = 0.05
-_SPARE_BYTES: Final = 256 << 20
+#: What a load leaves free: the larger of a part of the need and some bytes, by which what the driver takes may be more
+#: than was foreseen.
+_SPARE_PART: Final = 0.01
+_SPARE_BYTES: Final = 64 << 20
 
 
 class DeviceState:
@@ -88,6 +90,7 @@ class DeviceState:
 class CudaBackend:
     """An artifact on a GPU: state, code, and a lane with every program bound to it for each context.
 
+    ``bytes`` are those of the pool that it takes, ``driver_bytes`` about those that the driver takes next to them.
     ``choice``: the target that was taken, and whether the driver compiles its PTX, which is announced; so is the time
     that libraries take to choose algorithms. ``bulk``: None for the bulks of the plans; ``steps``: how many training
     steps a run may hold. Raises OutOfMemory R401 before anything is taken when it does not fit; whatever goes wrong
@@ -109,12 +112,13 @@ class CudaBackend:
         table = artifact.header["state"]
         sizes = lane_sizes(programs, steps)
         self.bytes = session_bytes(table["bytes"], sizes, contexts)
+        capability = capability_of(choice.target)
+        assert capability is not None, f"{choice.target} was chosen for a GPU"
+        self.driver_bytes = driver_bytes(programs, code_of(artifact, programs, capability), sizes, contexts)
         self.contexts: list[dict[Loaded, DevicePlan]] = []
         with device, ExitStack() as resources:
-            _ensure_room(device, self.bytes, artifact, programs)
+            _ensure_room(device, self.bytes, self.driver_bytes, artifact, programs)
             self.state = _state(device, table["bytes"], resources)
-            capability = capability_of(choice.target)
-            assert capability is not None, f"{choice.target} was chosen for a GPU"
             code = {name: artifact.blob(name) for kind in ("cubin", "ptx") for name in artifact.blobs(kind)}
             self._modules = Modules(device, code, capability, choice.through_ptx)
             resources.callback(self._modules.close)
@@ -134,6 +138,7 @@ class CudaBackend:
                             name=str(program),
                             frames=sizes.steps if has_frames(program.entry) else 0,
                             bulk=_bulk_of(artifact, program) if bulk is None else bulk,
+                            once=program.entry in RUN_ONCE,
                         )
                         for program in programs
                     }
@@ -233,15 +238,18 @@ def _bulk_of(artifact: Artifact, program: Loaded) -> int | None:
     return asked if type(asked) is int and asked >= 0 else len(program.plan.instructions) + 1
 
 
-def _ensure_room(device: Device, need: int, artifact: Artifact, programs: Sequence[Loaded]) -> None:
-    """Raise OutOfMemory R401 unless ``need`` bytes and some to spare are free. Takes nothing."""
+def _ensure_room(device: Device, plan: int, driver: int, artifact: Artifact, programs: Sequence[Loaded]) -> None:
+    """Raise OutOfMemory R401 unless ``plan`` bytes, the driver's next to them, and some to spare are free. Takes
+    nothing."""
+    need = plan + driver
     spare = max(int(need * _SPARE_PART), _SPARE_BYTES)
     free = device.pool.available()
     if need + spare <= free:
         return
-    error: OutOfMemory = out_of_memory(need, max(0, free - spare), named_buffers(artifact.header["state"], programs))
+    buffers = [*named_buffers(artifact.header["state"], programs), ("the driver's code and graphs", driver)]
+    error: OutOfMemory = out_of_memory(need, max(0, free - spare), buffers)
     error.place = str(device)
-    fitting = _fitting_batch(artifact, programs, max(0, free - spare), need)
+    fitting = _fitting_batch(artifact, programs, max(0, free - spare - driver), plan)
     if fitting is not None:
         error.help = f"build with a smaller batch: about {fitting} would fit (--size), or free memory of the GPU"
     raise error

@@ -35,11 +35,13 @@ _SIZES: Final = {"i32": 4, "f32": 4}  # bytes of arguments by value; all others 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What is submitted together: a bulk, or single steps that are waited for one by one."""
+    """What is submitted together: a bulk, or single steps, one after another, which the host ``waits`` for one by one
+    or not at all."""
 
     bulk: Bulk | None
     steps: tuple[Step, ...]
     writes_state: bool
+    waits: bool = True
 
 
 class Binder:
@@ -68,16 +70,17 @@ class Binder:
         """Where a region begins."""
         return self._bases[region]
 
-    def groups(self, lane: Lane, bulk: int | None, resources: ExitStack) -> list[Group]:
-        """All instructions. ``bulk``: None for the plan's bulks, else the most instructions in one, 0 for none."""
+    def groups(self, lane: Lane, bulk: int | None, resources: ExitStack, *, once: bool) -> list[Group]:
+        """All instructions. ``bulk``: None for the plan's bulks, else the most instructions in one, 0 for none.
+        ``once``: of a plan that hardly ever runs, for which no graph is made: its bulks are submitted step by step."""
         found = []
         for instructions, together in _cut(self._plan, bulk):
             placed = [item for instruction in instructions for item in self.placed(instruction)]
             writes = any(self._plan.buffers[b].region == "state" for i in instructions for b in accesses(i)[1])
             steps = steps_of(placed)
             if steps:
-                made = Bulk(lane.device, placed, lane.stream, resources) if together else None
-                found.append(Group(made, steps, writes))
+                made = Bulk(lane.device, placed, lane.stream, resources) if together and not once else None
+                found.append(Group(made, steps, writes, waits=not together))
         return found
 
     def placed(self, instruction: Instruction) -> list[Placed]:

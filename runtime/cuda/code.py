@@ -18,6 +18,7 @@ _SECTION_HEADER: Final = 64
 _NO_BITS: Final = 8  # SHT_NOBITS: a section without bytes in the file
 _SIZED: Final = 4  # EIFMT_SVAL: an attribute of `.nv.info` that bytes follow, as many as it says
 _PARAMETER: Final = 0x17  # EIATTR_KPARAM_INFO: u32 0, u16 number, u16 offset, u32 of which the upper 14 bits are a size
+_STACK: Final = 0x12  # EIATTR_MIN_STACK_SIZE: u32 of a symbol, u32 bytes of a thread's local memory
 _PTX_PARAMETER: Final = re.compile(r"\.param(?:\s+\.align\s+\d+)?\s+\.[a-z]+(\d+)\b[^,\[]*(?:\[(\d+)\])?")
 
 
@@ -53,6 +54,31 @@ def _refuse(why: str, place: str) -> ArtifactError:
     return ArtifactError("R301", f"a cubin {why}", place=place, help="build the artifact again")
 
 
+def cubin_code(data: bytes | memoryview, place: str) -> tuple[int, int]:
+    """Of a cubin that was checked: bytes of its kernels' code, and the most bytes of local memory that a thread of them
+    takes. ArtifactError R301 where they cannot be read."""
+    code = stack = 0
+    for name, content in _sections(data, place):
+        if name.startswith(".text."):
+            code += len(content)
+        elif name == ".nv.info":
+            stack = max((struct.unpack("<II", value)[1] for value in _attributes(content, _STACK, 8)), default=stack)
+    return code, stack
+
+
+def _attributes(content: bytes, wanted: int, least: int) -> Iterator[bytes]:
+    """The values of so many bytes of an attribute in a section of facts."""
+    at = 0
+    while at + 4 <= len(content):
+        form, attribute, length = struct.unpack_from("<BBH", content, at)
+        at += 4
+        if form != _SIZED:
+            continue
+        if attribute == wanted and length >= least and at + least <= len(content):
+            yield content[at : at + least]
+        at += length
+
+
 def cubin_parameters(data: bytes | memoryview, symbol: str, place: str) -> list[int]:
     """Bytes of each of a kernel's parameters, of a cubin that was checked; [] for a kernel that it does not hold.
     ArtifactError R301 where they cannot be read."""
@@ -60,16 +86,9 @@ def cubin_parameters(data: bytes | memoryview, symbol: str, place: str) -> list[
     for name, content in _sections(data, place):
         if name != f".nv.info.{symbol}":
             continue
-        at = 0
-        while at + 4 <= len(content):
-            form, attribute, length = struct.unpack_from("<BBH", content, at)
-            at += 4
-            if form != _SIZED:
-                continue
-            if attribute == _PARAMETER and length >= 12 and at + 12 <= len(content):
-                _, number, _, bits = struct.unpack_from("<IHHI", content, at)
-                found[number] = bits >> 18
-            at += length
+        for value in _attributes(content, _PARAMETER, 12):
+            _, number, _, bits = struct.unpack("<IHHI", value)
+            found[number] = bits >> 18
     if sorted(found) != [*range(len(found))]:
         raise _refuse(f"whose kernel {symbol} lacks parameters", place)
     return [found[number] for number in range(len(found))]

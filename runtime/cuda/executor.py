@@ -56,6 +56,7 @@ class DevicePlan:
     """A plan on a lane's memory. Fits ``DeviceBound``.
 
     ``frames``: how many steps of a training entry a run is to hold; 0 for another entry, which works in the lane's io.
+    ``once``: it hardly ever runs, and keeps no graphs, whose nodes take memory of the device.
     ``bulk`` as ``Binder.groups`` takes it; only steps that are one bulk run together. Raises what ``Binder`` raises,
     before anything runs. The device's context is current.
     """
@@ -73,6 +74,7 @@ class DevicePlan:
         name: str,
         frames: int,
         bulk: int | None,
+        once: bool = False,
     ) -> None:
         self.name = name
         self._plan, self._lane, self._state = plan, lane, state
@@ -85,7 +87,7 @@ class DevicePlan:
             return Binder(plan, {"state": state.address, "io": io, "work": lane.work}, modules, libraries, name)
 
         def bound(io: int) -> _Bound:
-            groups = binder(io).groups(lane, bulk, resources)
+            groups = binder(io).groups(lane, bulk, resources, once=once)
             together = frames > 1 and [g.bulk is not None for g in groups] == [True] and self._results.in_io
             together = together and lane.frame < _LARGEST_PITCH
             many = None
@@ -270,8 +272,9 @@ class DevicePlan:
             try:
                 step.submit(lane.device, lane.stream)
                 lane.counters.launches += 1
-                lane.device.driver.synchronise(lane.stream)
-                lane.counters.synchronisations += 1
+                if group.waits:
+                    lane.device.driver.synchronise(lane.stream)
+                    lane.counters.synchronisations += 1
             except DslcError as error:
                 error.place = f"{step.where}: {error.place}"
                 raise

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dslc.base.errors import DslcError
 
@@ -117,6 +117,7 @@ class Join:
 
 #: What stands on a stream, in the plan's order.
 Placed: TypeAlias = tuple[int, Step | Mark | Join]
+_Each = TypeVar("_Each")
 
 
 def fill_steps(target: int, pattern: bytes, count: int, where: str) -> list[Step]:
@@ -133,9 +134,9 @@ def fill_steps(target: int, pattern: bytes, count: int, where: str) -> list[Step
     return [Pattern(target + 4 * i, value, 4, elements, width, where) for i, value in enumerate(values)]
 
 
-def dependencies(placed: Sequence[Placed]) -> tuple[list[Step], list[tuple[int, ...]]]:
+def dependencies(placed: Sequence[tuple[int, _Each | Mark | Join]]) -> tuple[list[_Each], list[tuple[int, ...]]]:
     """The steps of a bulk and, for each, the indices of those that it directly follows."""
-    steps: list[Step] = []
+    steps: list[_Each] = []
     after: list[tuple[int, ...]] = []
     ends: dict[int, frozenset[int]] = {}  # stream -> what the next step on it follows
     events: dict[int, frozenset[int]] = {}
@@ -168,6 +169,7 @@ class Bulk:
 
     def __init__(self, device: Device, placed: Sequence[Placed], stream: Any, resources: ExitStack) -> None:
         """``resources`` takes what is to be let go of; ``stream`` is the one that the graph will be launched on."""
+        self.steps: list[Step]
         self.steps, self.after = dependencies(placed)
         self._device = device
         driver = device.driver

@@ -12,6 +12,8 @@ from dslc.runtime.cuda.transfers import has_frames, input_bytes, output_spans
 if TYPE_CHECKING:
     from dslc.runtime.context import Loaded
 
+#: Entries that run when a session starts, and then hardly ever: no graph is kept for them.
+RUN_ONCE: Final = ("init",)
 SLOTS: Final = 2  # runs of a lane that may be under way: one is filled while another one runs
 _FRAME: Final = 512  # bytes; frames begin at multiples, as blocks of the pool do
 

@@ -78,12 +78,17 @@ class Node:
     kind: str
 
 
-def fake_cubin(arch: int, *symbols: str, parameters: int = 2) -> bytes:
+def fake_cubin(arch: int, *symbols: str, parameters: int = 2, code: int = 0, local: int = 0) -> bytes:
     """An ELF file as short as can be, whose flags name ``arch`` (90), with the names of its kernels, each of which
-    takes so many parameters of 8 bytes."""
+    takes so many parameters of 8 bytes, has so many bytes of code and takes so many of local memory."""
     listed = b"".join(struct.pack("<BBHIHHI", 4, 0x17, 12, 0, i, 8 * i, 8 << 18) for i in range(parameters))
     listed = struct.pack("<BBH", 3, 0x1B, 64) + listed  # an attribute of another form stands before
     contents = [(f".nv.info.{symbol}", listed) for symbol in symbols]
+    contents += [(f".text.{symbol}", bytes(code)) for symbol in symbols if code]
+    if local:
+        contents.append(
+            (".nv.info", struct.pack("<BBHII", 4, 0x11, 8, 1, 1) + struct.pack("<BBHII", 4, 0x12, 8, 1, local))
+        )
     names = b"\0" + b"".join(name.encode() + b"\0" for name, _ in contents)
     rows, body = [bytes(64)], b""
     for name, content in (*contents, ("", names)):
@@ -140,6 +145,10 @@ class FakeDriver:
         found["device memory"] = len(self.device_memory)
         found["host memory"] = len(self.host_memory)
         return {k: v for k, v in found.items() if v}
+
+    def graphs(self) -> list[int]:
+        """How many nodes each of the graphs has that can be launched, sorted."""
+        return sorted(len(o[0]) for o in self.objects.values() if isinstance(o, tuple))
 
     @property
     def used(self) -> int:

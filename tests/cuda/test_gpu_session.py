@@ -28,10 +28,11 @@ from dslc.base.errors import (
     OutOfMemory,
     WeightsMissing,
 )  # fmt: skip
+from dslc.runtime.artifact import read_artifact
 from dslc.runtime.cpu import backend as cpu_backend
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.load import load
-from dslc.runtime.opening import USES, session_needs
+from dslc.runtime.opening import USES, driver_needs, session_needs
 from dslc.runtime.session import Session
 
 
@@ -68,7 +69,7 @@ def test_a_step_is_one_graph_launch_and_no_synchronisation(pair: Callable[..., P
     results = [one.gpu.train_step(**batch(step)) for step in range(50)]
     after, made = one.gpu.counters, one.fake.calls - calls
     assert after["graph_launches"] - before["graph_launches"] == 50 == made["cuGraphLaunch"]
-    assert after["launches"] == 0 and after["synchronisations"] == 0 and after["compilations"] == 0
+    assert after["launches"] == before["launches"] and after["synchronisations"] == 0 and after["compilations"] == 0
     assert not made["cuStreamSynchronize"] and not made["cuMemAlloc"] and not made["cuMemHostAlloc"]
     assert not made["cuGraphInstantiate"] and not made["cuModuleLoadData"] and not made["cuLaunchKernel"]
     io = 256 + 64 + 16  # the step block, x in 48 bytes, target in 16
@@ -289,14 +290,15 @@ def test_which_device(tmp_path: Path, machine: Machine) -> None:
 
 def test_it_does_not_fit(tmp_path: Path, machine: Machine) -> None:
     path, kernels = write_gpu_line(tmp_path)
-    fake = machine(**kernels.driver(total=255 << 20))
+    fake = machine(**kernels.driver(total=64 << 20))
     with pytest.raises(OutOfMemory) as caught:
         load(path, weights="init")
     error = caught.value
     assert error.code == "R401" and error.place == "gpu:0" and "`x` of " in error.message
     assert "the session needs" in error.message and not fake.calls["cuMemAlloc"] and not fake.calls["cuStreamCreate"]
     fake = machine(**kernels.driver(total=1 << 30))
-    fake.used_elsewhere = (1 << 30) - (256 << 20) - 2500  # room for the state and half of the rest
+    spare = (64 << 20) + driver_needs(read_artifact(path))["sm_90"]["load"]
+    fake.used_elsewhere = (1 << 30) - spare - 2500  # room for the state and half of the rest
     with pytest.raises(OutOfMemory) as caught:
         load(path, weights="init")
     assert "about B=" in str(caught.value.help)

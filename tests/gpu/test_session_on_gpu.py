@@ -119,9 +119,9 @@ def test_bulks_change_nothing_but_the_launches(name: str) -> None:
             counted = gpu.counters
             print(name, bulk, dict(counted))
             assert counted["compilations"] == 0
-            assert (counted["launches"] == 0) == (bulk != 0) == (counted["synchronisations"] == 0)
+            assert (counted["synchronisations"] == 0) == (bulk != 0)
             if bulk is None:
-                assert counted["graph_launches"] == 101  # init, and one a step
+                assert counted["graph_launches"] == 100  # one a step; init has none
     for loss, state in zip(losses[1:], states[1:]):
         assert loss == losses[0]
         assert all(state[n].tobytes() == states[0][n].tobytes() for n in state)

@@ -28,7 +28,7 @@ def command(artifact: str | None, weights: bool) -> None:
     ARTIFACT is a .dslc file or its folder; without it, the artifact of ./dslc.yaml as it is on disk. Safe for files of
     unknown origin.
     """
-    from dslc.runtime.opening import session_needs
+    from dslc.runtime.opening import driver_needs, session_needs
 
     found = artifact_to_read(artifact)
     header = found.header
@@ -51,10 +51,10 @@ def command(artifact: str | None, weights: bool) -> None:
             *([f"step       {train['accumulate']} micro-batches"] if "accumulate" in train else []),
         ]
     kinds = ", ".join(f"{kind} {size_text(count)}" for kind, count in state.items())
-    needs = session_needs(found)
+    needs, driver = session_needs(found), driver_needs(found)
     lines += [
         f"state      {size_text(header['state']['bytes'])} ({kinds})",
-        *session_lines(needs),
+        *session_lines(needs, driver),
         "",
     ]
     lines = [one_line(line) for line in lines]
@@ -77,6 +77,7 @@ def command(artifact: str | None, weights: bool) -> None:
         "state_bytes": header["state"]["bytes"],
         "state": header["state"]["tensors"],
         "sessions": needs,
+        "driver": driver,
         "programs": [program_data(p) for p in found.all_programs()],
     }
     emit(data, "\n".join(lines))

@@ -84,13 +84,13 @@ def _foreseen(
 
 
 def _planned(artifact: str | None, top: int) -> None:
-    from dslc.runtime.opening import session_needs
+    from dslc.runtime.opening import driver_needs, session_needs
 
     found = artifact_to_read(artifact)
     programs = found.all_programs()
     state = found.header["state"]["bytes"]
     context = max(p.io_bytes + p.work_bytes for p in programs)
-    kinds, needs = state_bytes(found), session_needs(found)
+    kinds, needs, driver = state_bytes(found), session_needs(found), driver_needs(found)
     largest = max(programs, key=lambda p: p.io_bytes + p.work_bytes)
     buffers = largest_buffers(found.plan(largest), top)
     lines = [
@@ -98,7 +98,7 @@ def _planned(artifact: str | None, top: int) -> None:
         "",
         f"state    {size_text(state)}  ({', '.join(f'{kind} {size_text(n)}' for kind, n in kinds.items())})",
         f"largest  {size_text(context)}  (io and work of {largest})",
-        *session_lines(needs),
+        *session_lines(needs, driver),
     ]
     if buffers:
         rows = [(size_text(size), type, where) for size, type, where in buffers]
@@ -108,6 +108,7 @@ def _planned(artifact: str | None, top: int) -> None:
         "state_bytes": state,
         "context_bytes": context,
         "sessions": needs,
+        "driver": driver,
         "programs": [program_data(p) for p in programs],
         "largest": [{"bytes": size, "type": type, "where": where} for size, type, where in buffers],
     }
