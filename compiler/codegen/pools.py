@@ -88,17 +88,17 @@ def adaptive_maxpool(node: Node) -> list[Launch]:
 
 
 def _greatest(node: Node, runs: Sequence[Run], in_image: bool) -> list[Launch]:
-    """The first maximum of each run (nan before any number) and its index: in the image, or in the window, in which
-    padding counts as minus infinity."""
+    """The first maximum of each run (nan before any number) and its index: in the image, or in the window. Padding is
+    never taken: if all elements are minus infinity, the first of them is."""
     g = Gathered(node, runs)
     where, mask, _ = g.element()
     top = g.b.reduce("max", g.let(select(mask, g.b.fetch(0, where, mask), -math.inf)))
     where, mask, _ = g.element()
     x = g.let(select(mask, g.b.fetch(0, where, mask), -math.inf))
-    equal = call("or", call("eq", x, top), call("ne", x, x))
+    equal = call("and", mask, call("or", call("eq", x, top), call("ne", x, x)))
     place, none = g.place(g.b.index), math.prod(r.steps for r in runs)
     if in_image:
-        equal, place, none = call("and", mask, equal), where, math.prod(r.size for r in runs)
+        place, none = where, math.prod(r.size for r in runs)
     first = g.b.reduce("min", g.place(select(equal, place, none)))
     if in_image:
         g.b.row()

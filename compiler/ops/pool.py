@@ -57,6 +57,15 @@ def _windows(x: Array, attrs: Mapping[str, Any], fill: float) -> list[Array]:
     return [wide[spatial(where)] for _, where in taps(k, stride, (1,) * len(k), count)]
 
 
+def _first_elements(attrs: Mapping[str, Any], count: Sequence[int]) -> Array:
+    """For each window the place of its first element that is no padding: 0 but at the image's lower edges."""
+    k, stride, pad = (int_tuple(attrs, name) for name in ("k", "stride", "pad"))
+    place = np.zeros((), np.int64)
+    for n, size, step, edge in zip(count, k, stride, pad):
+        place = np.add.outer(place * size, np.maximum(edge - step * np.arange(n), 0))
+    return place
+
+
 def _rows(axes: Sequence[int | None], outputs: int) -> tuple[int | None, ...] | None:
     """Batch and channels both pass through a pool untouched."""
     axis = axes[0]
@@ -66,9 +75,9 @@ def _rows(axes: Sequence[int | None], outputs: int) -> tuple[int | None, ...] | 
 class MaxPool(Op):
     """maxpool(x): the largest element of each window of x ``[B, C, *space]``, and its place in the window.
 
-    Attributes, one number for each spatial axis: ``k``, ``stride``, ``pad`` (with minus infinity, at most half the
-    window). The second output counts places in row-major order, u8 (i32 for windows of more than 256); of equal
-    elements the first counts, and nan counts as largest, as in PyTorch.
+    Attributes, one number for each spatial axis: ``k``, ``stride``, ``pad`` (at most half the window). The second
+    output counts places in row-major order, u8 (i32 for windows of more than 256); of equal elements the first counts,
+    and nan counts as largest. A window never takes padding, not even one of minus infinity alone, as in PyTorch.
     """
 
     name = "maxpool"
@@ -88,7 +97,7 @@ class MaxPool(Op):
         windows = _windows(xs[0], attrs, -np.inf)
         dtype = numpy_dtype(_index_dtype(attrs["k"]).value)
         largest = windows[0].copy()
-        place = np.zeros(largest.shape, dtype)
+        place = np.broadcast_to(_first_elements(attrs, largest.shape[2:]).astype(dtype), largest.shape).copy()
         nans = bool(np.isnan(xs[0]).any())
         for i, window in enumerate(windows[1:], 1):
             better = window > largest
@@ -225,7 +234,8 @@ class MaxPoolFunction(Function):
     """maxpool(x, k, stride=k, pad=0): the largest element of each window of ``[B, C, *space]``.
 
     ``k``, ``stride`` and ``pad`` are a number for all spatial axes or one each; the count of windows along an axis is
-    ``(n + 2*pad - k) // stride + 1``. Where equal elements share the maximum, the gradient goes to the first.
+    ``(n + 2*pad - k) // stride + 1``. nan is larger than any number. Where equal elements share the maximum, the
+    gradient goes to the first of them, and never to padding, even if all elements of a window are minus infinity.
 
     given: x: [B, 6, 28, 28]
     >>> y = maxpool(x, 2)

@@ -79,11 +79,12 @@ def _(spec: Pool, code: Code) -> None:
 
         def vector(start: Any, count: int) -> None:
             fetchers = [Fetcher(code, spec.dtype, spec.window, start, tap) for tap in range(spec.window.taps)]
+            places = _first_elements(code, spec, fetchers) if spec.kind == "max" else None
             with code.loop(stop, first) as plane:
                 base = code.mul(plane, spec.window.plane)
                 found = [f.fetch(image, base) for f in fetchers]
                 target = code.add(code.mul(plane, pixels), start)
-                results = _greatest(code, spec, fetchers, found) if spec.kind == "max" else _mean(code, spec, found)
+                results = _greatest(code, spec, fetchers, found, places) if places else _mean(code, spec, found)
                 for reg, pointer in zip(results, outputs):
                     value = Values(code, lanes).first(reg.value, count)
                     Values(code, count).store_value(value, reg.dtype, pointer, target, 1)
@@ -103,16 +104,26 @@ def _mean(code: Code, spec: Pool, found: list[Any]) -> list[Reg]:
     return [Reg(code.b.fdiv(total, divisor), spec.dtype)]
 
 
-def _greatest(code: Code, spec: Pool, fetchers: list[Fetcher], found: list[Any]) -> list[Reg]:
-    """The first of equal maxima, nan before any number."""
+def _first_elements(code: Code, spec: Pool, fetchers: list[Fetcher]) -> Any:
+    """The number of the first tap of each window that meets an element: a window of minus infinity alone takes it."""
+    values = Values(code, lanes_of(spec.dtype))
+    place = values.const(0, spec.place).value
+    if spec.window.shift != (0, 0):  # else there is no padding before an image
+        for tap, fetcher in reversed([*enumerate(fetchers)]):
+            place = code.b.select(fetcher.mask, values.const(tap, spec.place).value, place)
+    return place
+
+
+def _greatest(code: Code, spec: Pool, fetchers: list[Fetcher], found: list[Any], first: Any) -> list[Reg]:
+    """The first of equal maxima, nan before any number. ``first``: the places to begin with."""
     b, values = code.b, Values(code, lanes_of(spec.dtype))
     lowest = values.const(-math.inf, spec.dtype).value
-    best = place = None
+    best, place = None, first
     for tap, (fetcher, value) in enumerate(zip(fetchers, found)):
         value = b.select(fetcher.mask, value, lowest)
         number = values.const(tap, spec.place).value
         if best is None:
-            best, place = value, number
+            best = value
             continue
         better = b.fcmp_unordered("ugt", value, best)  # greater, or one of the two is nan
         better = b.and_(better, b.fcmp_ordered("ord", best, best))
