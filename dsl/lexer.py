@@ -80,7 +80,7 @@ def too_long(source: Source, size: int) -> CompileError:
 def _pattern(tables_patterns: tuple[tuple[str, str], ...], words: frozenset[str]) -> re.Pattern[str]:
     """One pattern for everything, longest operators first; the last group takes any character."""
     patterns = dict(tables_patterns)
-    marks = sorted((w for w in {*words, *_FOREIGN} if not w[0].isalpha() and w != ";"), key=lambda w: (-len(w), w))
+    marks = sorted((w for w in {*words, *_FOREIGN} if not w[0].isalpha()), key=lambda w: (-len(w), w))
     parts = [
         r"(?P<space>[ \t\ufeff]+)",
         r"(?P<line>\r?\n)",

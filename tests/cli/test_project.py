@@ -140,3 +140,13 @@ def test_new_stopped_in_the_middle_leaves_nothing_behind(
     ran = subprocess.run([sys.executable, "-c", code, "new", str(tmp_path / "spam")], capture_output=True, text=True)
     assert "publish.rename" in log.read_text()  # it fired
     assert ran.returncode == 6 and "error[R402]" in ran.stderr and not (tmp_path / "spam").exists()
+
+
+@pytest.mark.parametrize("text", ["epochs", "train.epochs", "=3", "train.epoch=3", "args.=3", "args.a b=3", "train=3"])
+def test_a_set_that_names_no_field_is_refused_by_its_text(
+    tmp_path: Path, dslc: Callable, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dslc.yaml").write_text("model: m.nn\n")
+    ran = dslc("config", "--set", text)
+    assert ran.code == 2 and "is not FIELD=VALUE" in ran.err and "--set" in ran.err

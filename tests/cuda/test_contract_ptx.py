@@ -197,5 +197,10 @@ def test_tensor_cores(turned: tuple[bool, bool]) -> None:
     multiplied(DType.BF16 if turned[1] else DType.F16, shapes, turned, 1)
 
 
+def test_tensor_cores_of_several_tiles() -> None:
+    """Two rows of tiles and two columns: fewer rows than a band has."""
+    multiplied(DType.F16, [(72, 16), (16, 72)], (False, False), 1)
+
+
 def test_tensor_cores_in_parts() -> None:
     multiplied(DType.BF16, [(16, 136), (136, 16)], (False, False), 2)

@@ -117,7 +117,7 @@ SHARED: dict[str, tuple[str, list[tuple[int, ...]], dict[str, Any], tuple[str, .
     "tiles turned by vectors": ("transpose", [(68, 40)], {"perm": (1, 0)}, ("f32", "bf16")),
     "tiles turned in a stack": ("transpose", [(2, 33, 3, 35)], {"perm": (2, 3, 0, 1)}, ("f32",)),
     "running sums": ("cumsum", [(2, 333)], {"axis": 1, "reverse": False}, ("f32", "bf16")),
-    "first of a line": ("topk", [(2, 131)], {"axis": 1, "k": 3, "largest": True}, ("f32", "bf16")),
+    "first of a line": ("topk", [(1, 333)], {"axis": 1, "k": 9, "largest": True}, ("f32", "bf16")),  # of 8 warps
     "norm of columns": ("batchnorm_grad", [(3, 5, 7, 7), (5,), (5,), (5,), (3, 5, 7, 7)], {}, ("f32",)),
 }  # fmt: skip
 
@@ -197,6 +197,17 @@ def test_rows_that_depend_on_each_other_are_replaced(shape: tuple[int, int]) -> 
     np.testing.assert_allclose(wide, want, atol=1e-6)
 
 
+def test_rows_wider_than_a_warp_are_made_orthonormal() -> None:
+    """Warps own rows while these are read and made smaller, and columns while one of them is measured."""
+    shape = (3, 70)
+    x = np.random.default_rng(5).normal(size=shape).astype(np.float32)
+    y, vectors = np.full(shape, np.nan, np.float32), np.full(shape, np.nan)
+    spec = drawing.Orthogonal(DType.F32, *shape, 2.0)
+    ptx = compiled(spec, "k", "sm_90").ptx.decode("ascii")
+    ptx_machine.run(ptx, 1, spec.geometry.block[0], [x.reshape(-1), y.reshape(-1), vectors.reshape(-1)])
+    np.testing.assert_allclose(y, 2 * orthonormal(x.astype(np.float64)), atol=1e-6)
+
+
 ATTENTION = [(mode, features, causal) for mode, features in TILES for causal in (False, True)]
 
 
@@ -215,6 +226,7 @@ def test_attention_in_tiles(mode: Any, features: int, causal: bool) -> None:
     attrs = {"causal": causal, "scale": features**-0.5}
     lengths = (queries, keys, keys, queries)
     q, k, v, dy = (simulator.held(rng.normal(size=(1, 1, n, features)), DType.F16) for n in lengths)
+    q[..., 0], k[..., 0] = 6, -6  # all scores lie far below 0, that of a key that is not there
     wide = [x.astype(np.float64) for x in (q, k, v)]
     y, lse = (np.asarray(x, np.float32) for x in apply(OPS["sdpa"], wide, attrs))
     given = [*wide, y.astype(np.float64), lse.astype(np.float64), dy.astype(np.float64)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import random
+import threading
+from typing import Any, cast
 
 import pytest
 from fake_driver import FakeDriver
@@ -114,6 +116,48 @@ def test_every_call_of_the_pool_may_fail(gpu: tuple[FakeDriver, Device]) -> None
                     work()
                 assert fake.leaks() == {}
     assert fake.fired >= 3 * (count - 3)  # the last calls give the cache back and are not made to fail
+
+
+class SlowDriver:
+    """A driver whose allocation ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked, self.go, self.addresses = threading.Event(), threading.Event(), iter(range(512, 1 << 20, 512))
+
+    def memory(self) -> tuple[int, int]:
+        return GIB, GIB
+
+    def allocate(self, size: int) -> int:
+        self.asked.set()
+        assert self.go.wait(30)
+        return next(self.addresses)
+
+    def free(self, address: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize("call", ["allocate", "free", "available", "info", "release_cached"])
+def test_no_other_thread_is_in_the_pool_while_one_allocates(call: str) -> None:
+    driver = SlowDriver()
+    pool = MemoryPool(cast(Any, driver), "gpu:0")
+    driver.go.set()
+    held, cached = pool.allocate(100), pool.allocate(100)
+    pool.free(cached)
+    driver.go.clear()
+    driver.asked.clear()
+    arguments = {"allocate": (100,), "free": (held,)}.get(call, ())
+    first = threading.Thread(target=pool.allocate, args=(5000,))  # of a class without cached blocks
+    other = threading.Thread(target=getattr(pool, call), args=arguments)
+    first.start()
+    assert driver.asked.wait(30)
+    other.start()
+    other.join(0.2)
+    waited = other.is_alive()
+    driver.go.set()
+    first.join(30)
+    other.join(30)
+    assert waited and not first.is_alive() and not other.is_alive()
+    assert pool.info().blocks == {"allocate": 3, "free": 1}.get(call, 2)
 
 
 def test_the_pool_as_a_memory_resource_of_cuda_core(gpu: tuple[FakeDriver, Device]) -> None:

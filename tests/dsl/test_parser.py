@@ -5,13 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dslc.dsl import syntax as t
 from dslc.dsl.diagnostics import CompileError
-from dslc.dsl.limits import MAX_NESTING
+from dslc.dsl.limits import MAX_NAME_LENGTH, MAX_NESTING, MAX_NUMBER_LENGTH, MAX_STRING_LENGTH
 from dslc.dsl.parser import parse
 from dslc.dsl.span import Source
 from dslc.dsl.tables import GRAMMAR, TABLES, generate, load_tables
@@ -278,3 +279,24 @@ assert not slow, slow
         parse(Source(path, Path(path).read_text()))
         times.append(time.perf_counter() - start)
     assert min(times) < 0.05
+
+
+@pytest.mark.parametrize(
+    ("most", "text"),
+    [(MAX_NAME_LENGTH, lambda n: "a" * n), (MAX_NUMBER_LENGTH, lambda n: "0" * (n - 1) + "1"),
+     (MAX_STRING_LENGTH, lambda n: f'"{"a" * (n - 2)}"')],
+    ids=["name", "number", "text"],
+)  # fmt: skip
+def test_what_is_as_long_as_its_limit_is_read(most: int, text: Callable[[int], str]) -> None:
+    expr(text(most))
+    with pytest.raises(CompileError):
+        expr(text(most + 1))
+
+
+@pytest.mark.parametrize("word", ["train", "precision", "budget", "dim"])
+def test_an_entry_of_a_section_after_a_model_may_have_any_name(word: str) -> None:
+    """A word that begins a section stands for an unclosed bracket in a body alone."""
+    model = "nn 1\nmodel M(x: [4]) -> [4] {\n  return x\n}\n"
+    section = f"train M {{\n  loss = x\n  {word} part {{\n    a = 1\n  }}\n}}\n"
+    file = parse(Source("a.nn", model + section))
+    assert isinstance(file.items[-1], t.Section)

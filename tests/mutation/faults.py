@@ -1,7 +1,8 @@
 """Planted faults as text: where, what stands there, what is put in its place, and which tests should notice.
 
-``tables/*.toml`` has them, grouped by area. A fault's text stands in its file exactly once. After a refactoring,
-``python tests/mutation/run.py --relocate`` finds texts that have moved to another file and rewrites the tables.
+``tables/*.toml`` has them, grouped by area. A fault's text stands in its file exactly once. After files were moved,
+``python tests/mutation/run.py --relocate`` rewrites the tables: paths of sources and tests that git knows to have been
+renamed, committed or not, and the files of texts that have moved to another one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import subprocess
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLES = Path(__file__).resolve().parent / "tables"
@@ -89,10 +92,42 @@ def tracked(root: Path = ROOT) -> list[str]:
     return [name for name in listed.stdout.decode().split("\0") if name]
 
 
-def moved(faults: list[Fault]) -> Iterator[tuple[Fault, str]]:
+def renamed(path: str, root: Path = ROOT) -> str | None:
+    """Where a file that is gone is now, by git's renames, one after the other; None if git does not know."""
+    seen = set[str]()
+    while not (root / path).is_file():
+        if path in seen:
+            return None
+        seen.add(path)
+        gone = _git(root, "log", "-1", "--no-renames", "--diff-filter=D", "--format=%H", "--", path).strip()
+        known = _git(root, "cat-file", "-e", f"HEAD:{path}", fails=True) is not None
+        if not known and not gone:
+            return None
+        to = _renames(root, "HEAD" if known else gone, committed=not known).get(path)
+        if to is None:
+            return None
+        path = to
+    return path
+
+
+@cache
+def _renames(root: Path, commit: str, committed: bool) -> dict[str, str]:
+    """The renames of a commit; or those since then, of files that were added or not."""
+    between = [f"{commit}~1", commit] if committed else [commit]
+    listed = _git(root, "diff", "-M30%", "-l0", "--diff-filter=R", "--name-status", "-z", *between).split("\0")
+    return dict(zip(listed[1::3], listed[2::3]))
+
+
+def _git(root: Path, *arguments: str, fails: bool = False) -> Any:
+    """What git prints. ``fails``: None if it ends with an error, which is raised else."""
+    ran = subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=not fails)
+    return ran.stdout.decode() if ran.returncode == 0 else None
+
+
+def moved(faults: list[Fault], root: Path = ROOT) -> Iterator[tuple[Fault, str]]:
     """Faults whose file no longer has their text, and the only file that has it."""
-    sources = [n for n in tracked() if n.endswith((".py", ".cu", ".cuh")) and not n.startswith("tests/")]
-    texts = {n: (ROOT / n).read_text(encoding="utf-8") for n in sources if (ROOT / n).is_file()}
+    sources = [n for n in tracked(root) if n.endswith((".py", ".cu", ".cuh")) and not n.startswith("tests/")]
+    texts = {n: (root / n).read_text(encoding="utf-8") for n in sources if (root / n).is_file()}
     for fault in faults:
         if texts.get(fault.file, "").count(fault.old) != 1:
             places = [n for n, text in texts.items() if text.count(fault.old) == 1]

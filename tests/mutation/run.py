@@ -19,12 +19,13 @@ import signal
 import sys
 import tempfile
 import time
+import tomllib
 import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from faults import ROOT, TABLES, Fault, moved, read, tracked, why_not
+from faults import ROOT, TABLES, Fault, moved, read, renamed, tracked, why_not
 
 RESULTS = ROOT / ".mutants"
 #: Imported once, by the process that each run of tests is a fork of: none of them knows of this project.
@@ -137,15 +138,32 @@ def _confirm(folder: Path, kept: list[tuple[str, dict[str, Any]]]) -> None:
             _keep(digest, {**found, "status": "broken"})
 
 
-def relocate(faults: list[Fault]) -> None:
-    """Writes the new file into the tables, for each fault whose text has moved."""
-    for fault, file in moved(faults):
-        path = TABLES / fault.table
-        text = path.read_text(encoding="utf-8")
+def relocate(tables: Path = TABLES, root: Path = ROOT) -> list[str]:
+    """Writes the new paths of files and texts that have moved into the tables; gives what still cannot be planted."""
+    paths = {path for f in read(tables) for path in (f.file, *(t.partition("::")[0] for t in f.tests))}
+    paths |= {file for table in tables.glob("*.toml") for file in tomllib.loads(table.read_text()).get("tests", {})}
+    for path in sorted(p for p in paths if not (root / p).is_file()):
+        if to := renamed(path, root):
+            print(f"{path} -> {to}")
+            for table in tables.glob("*.toml"):
+                text = table.read_text(encoding="utf-8")
+                for end in ('"', "::"):
+                    text = text.replace(f'"{path}{end}', f'"{to}{end}')
+                table.write_text(text, encoding="utf-8")
+    for fault, file in moved(read(tables), root):
+        table = tables / fault.table
+        text = table.read_text(encoding="utf-8")
         head = f'name = "{fault.name}"\nfile = "{fault.file}"\n'
         assert text.count(head) == 1, fault.name
-        path.write_text(text.replace(head, f'name = "{fault.name}"\nfile = "{file}"\n'), encoding="utf-8")
+        tests = "" if "\ntests = [" in _entry(text, head) else f"tests = {json.dumps(fault.tests)}\n"
+        table.write_text(text.replace(head, f'name = "{fault.name}"\nfile = "{file}"\n{tests}'), encoding="utf-8")
         print(f"{fault.name}: {fault.file} -> {file}")
+    return [f"{f.name}: {why}" for f in read(tables) if (why := why_not(f, root))]
+
+
+def _entry(text: str, head: str) -> str:
+    """A fault's entry, from its first line to the next entry."""
+    return text[text.index(head) :].partition("[[fault]]")[0]
 
 
 def main() -> int:
@@ -156,14 +174,15 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="ask again also what is known")
     parser.add_argument("--survivors", action="store_true", help="ask again what survived, and nothing else")
     parser.add_argument("--baseline", action="store_true", help="run the tests without a fault")
-    parser.add_argument("--relocate", action="store_true", help="rewrite the tables for texts that moved")
+    parser.add_argument("--relocate", action="store_true", help="rewrite the tables for files and texts that moved")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no fault after this time")
     options = parser.parse_args()
     wanted = options.only.split(",")
     faults = [f for f in read() if any(text in f"{f.name} {f.file} {f.table}" for text in wanted)]
     if options.relocate:
-        relocate(faults)
-        return 0
+        rotten = relocate()
+        print("\n".join([*rotten, f"{len(rotten)} faults cannot be planted"]))
+        return 2 if rotten else 0
     rotten = [f"{f.name}: {why}" for f in faults if (why := why_not(f))]
     if rotten:
         print("\n".join(rotten))

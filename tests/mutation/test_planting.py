@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -74,3 +75,55 @@ def test_a_test_that_fails_without_the_fault_has_noticed_nothing(
     run._confirm(tree, rows)
     assert {k: v["status"] for k, v in run._results().items()} == {"bad": "broken"}
     assert "bad: test_it.py::test_bad fails by itself" in capsys.readouterr().err
+
+
+def test_tables_follow_files_that_were_moved(tmp_path: Path) -> None:
+    """Moved in a commit, moved twice, moved without a commit, and changed by the move; a text alone, too."""
+    root, tables = tmp_path / "tree", tmp_path / "tree" / "tables"
+
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
+        subprocess.run(["git", *identity, *arguments], cwd=root, check=True, capture_output=True)
+
+    def move(old: str, new: str, change: str = "") -> None:
+        (root / new).parent.mkdir(parents=True, exist_ok=True)
+        (root / new).write_text(change + (root / old).read_text())
+        (root / old).unlink()
+
+    (tables).mkdir(parents=True)
+    (root / "tests").mkdir()
+    lines = {name: "".join(f"{name}_{i} = {i}\n" for i in range(20)) for name in "abcd"}
+    for name, text in lines.items():
+        (root / f"{name}.py").write_text(text)
+        (root / f"tests/test_{name}.py").write_text(f"def test_{name}():\n    pass\n" + text)
+    given = "".join(f'"{name}.py" = ["tests/test_{name}.py::test_{name}"]\n' for name in "abcd")
+    rows = "".join(
+        f'[[fault]]\nname = "{name}"\nfile = "{name}.py"\nold = "{name}_7 = 7"\nnew = "{name}_7 = 8"\n'
+        for name in "abcd"
+    )
+    (tables / "t.toml").write_text(f"[tests]\n{given}\n{rows}")
+    git("init", "-q")
+    git("add", "-A")
+    git("commit", "-qm", "first")
+    assert run.relocate(tables, root) == []
+    move("a.py", "a/inner.py", "import b\n")
+    move("b.py", "x/b.py")
+    move("tests/test_a.py", "tests/a/test_inner.py")
+    git("add", "-A")
+    git("commit", "-qm", "moved")
+    move("x/b.py", "y/b.py", "import a\n")
+    git("add", "-A")
+    git("commit", "-qm", "moved again")
+    move("c.py", "c/c.py", "import c\n")
+    move("tests/test_c.py", "tests/c/test_c.py")
+    git("add", "-A")
+    (root / "d.py").write_text(lines["d"].replace("d_7 = 7\n", ""))
+    (root / "e.py").write_text("d_7 = 7\n")
+    assert run.relocate(tables, root) == []
+    found = {f.name: (f.file, f.tests) for f in faults.read(tables)}
+    assert found == {
+        "a": ("a/inner.py", ("tests/a/test_inner.py::test_a",)), "b": ("y/b.py", ("tests/test_b.py::test_b",)),
+        "c": ("c/c.py", ("tests/c/test_c.py::test_c",)), "d": ("e.py", ("tests/test_d.py::test_d",)),
+    }  # fmt: skip
+    (root / "e.py").write_text("gone = 1\n")
+    assert run.relocate(tables, root) == ["d: its text stands 0 times in e.py"]

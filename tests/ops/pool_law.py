@@ -40,7 +40,11 @@ WINDOWS: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int
     ((1, 1, 3, 4, 3), (2, 3, 2), (1, 2, 2), (1, 1, 1)),
     ((1, 3, 4, 4), (2, 2), (2, 2), (0, 0)),
 ]
-SIZES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [((2, 2, 7, 5), (3, 4)), ((1, 1, 5), (2,)), ((1, 2, 4, 4), (2, 2))]
+SIZES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((2, 2, 7, 5), (3, 4)),
+    ((1, 1, 5), (2,)),
+    ((1, 2, 4, 4), (2, 2)),
+]
 Runner = Callable[[Node, list[np.ndarray]], Sequence[np.ndarray]]
 
 

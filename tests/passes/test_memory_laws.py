@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 
 from dslc.compiler.check.model import Checked, check_file
+from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.program import Program
 from dslc.compiler.layout import layout_state
 from dslc.compiler.options import Options, precision_of
@@ -26,6 +27,7 @@ EXAMPLES: Final = (
     ("examples/vae/vae.nn", None),
     ("benchmarks/mlp.nn", None),
 )
+STATES: Final = ("digits/lenet.nn", "vae/vae.nn", "charlm/charlm.nn", "resnet/resnet.nn:ResNet18")
 BUILDS: Final = (("vendor", "f32"), ("own", "bf16"))
 #: The discriminator of a DCGAN at 64x64: 175 thousand parameters, all its layers calls of libraries.
 DISCRIMINATOR: Final = """nn 1
@@ -180,3 +182,20 @@ def test_random_nets(of_text: Callable[[str], Checked], fuzz_count: Callable[[in
             several += planned(checked, batch, **options).streams > 1
         check_batches(checked, [1, 3, 4, 8, 17, 64], options)
     assert several > fuzz_count(4) / 2
+
+
+@pytest.mark.parametrize("precision", ["f32", "bf16", "f16"])
+@pytest.mark.parametrize("model", STATES)
+def test_the_state_is_compact(model: str, precision: str) -> None:
+    """Each tensor begins at the first multiple of 64 bytes after the one before it, and nothing follows the last."""
+    checked = check_file(f"{ROOT}/examples/{model}")
+    found = precision_of(checked, Options(target="sm_90", precision=precision))
+    layout = layout_state(checked, found.params, found.loss_scale)
+    end = 0
+    for tensor in layout.tensors:
+        assert tensor.offset == end
+        end += -(-tensor.type.bytes // 64) * 64
+    assert layout.bytes == end
+    names = [t.name for t in layout.tensors]
+    assert {n for n, i in checked.params.items() if i.input.kind in (Kind.PARAM, Kind.BUFFER)} <= set(names)
+    assert len(set(names)) == len(names) > len(checked.params)  # and the optimizer's

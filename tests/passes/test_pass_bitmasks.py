@@ -76,6 +76,30 @@ def test_only_what_is_compared_and_nothing_more(
     assert all(np.array_equal(got[k], v, equal_nan=True) for k, v in wanted.items())
 
 
+def test_one_op_may_give_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An op that nothing is fused with becomes the first step of a node of two results."""
+    monkeypatch.setattr(bitmasks, "SMALL", 0)
+    b, shape = Builder(name="layer"), (4, 16)
+    x, dy = (Input(n, Kind.DATA, TensorType(DType.F32, shape)) for n in ("x", "dy"))
+    y = b(OPS["relu"], x.value)
+    zero = constant(b, 0.0, y)
+    results = {"y": y, "dx": b(OPS["mul"], b(OPS["where"], b(OPS["le"], y, zero), zero, dy.value), dy.value)}
+    made = Graph((x, dy), order([*results.values()]), results)
+    reading = fuse_graph(made).outputs["dx"].producer
+    assert isinstance(reading, Node)
+    if (
+        y not in reading.inputs
+    ):  # fusion computes a cheap op again: what it would not is one whose result is also asked for
+        reading = b.node(OPS["fused"], y, dy.value, body=tuple(reading.attrs["body"]))  # type: ignore[arg-type]
+    graph = Graph((x, dy), order([y, reading.out]), {"y": y, "dx": reading.out})
+    found = bitmasks_graph(graph)
+    verify_graph(found)
+    assert any("pack_bits" in names(n) for n in found.nodes)
+    feeds = {"x": np.linspace(-1, 1, 64, dtype=np.float32).reshape(shape), "dy": np.ones(shape, np.float32)}
+    wanted, got = evaluate(graph, feeds), evaluate(found, feeds)
+    assert all(np.array_equal(got[k], v) for k, v in wanted.items())
+
+
 def test_a_mask_put_together_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(again, "SMALL", 16)
     x, b = Input("x", Kind.DATA, TensorType(DType.F32, (8, 4))), Builder(name="a")

@@ -100,6 +100,7 @@ CASES: dict[str, tuple[Value, int]] = {
     ),
     "expanded twice": (_expanded(_expanded(ROWS, 3, 4), 2, 3, 4), 2),
     "an expanded constant": (_expanded(_full(2.0, 1, 4), 100, 4), 1),
+    "expanded rows in another shape": (B(OPS["reshape"], _expanded(ROWS, 3, 6), shape=(2, 3, 3)), 3),
     "an expanded number in another shape": (B(OPS["reshape"], _expanded(TOTAL, 12), shape=(3, 4)), 2),
     "the gradient of a mean of rows": (
         B(

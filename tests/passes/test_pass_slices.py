@@ -123,7 +123,7 @@ def test_the_cpu_keeps_its_copies() -> None:
 def test_random_parts(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
     rng = random.Random(fuzz_seed)
     gone = 0
-    for _ in range(fuzz_count(300)):
+    for _ in range(fuzz_count(3000)):
         values = [X.value, W.value, FORE(OPS["matmul"], X.value, W.value, **PLAIN)]
         for _ in range(12):
             x = rng.choice(values)

@@ -10,6 +10,7 @@ import pytest
 from line_model import BATCH, FEATURES
 
 from dslc.base.errors import InputError
+from dslc.runtime.inputs import in_range
 from dslc.runtime.session import Session
 
 Open = Callable[..., Session]
@@ -179,3 +180,18 @@ def test_whatever_an_input_raises_is_a_refusal(open_line: Open, error: Exception
             with pytest.raises(InputError) as caught:
                 call(value)
             assert caught.value.code == "R105" and caught.value.help
+
+
+def test_no_values_are_in_every_range() -> None:
+    for shape in ((0,), (0, 3), (2, 0)):
+        assert in_range(np.empty(shape, np.int32), (0, 10))
+    assert in_range(np.array([0, 9]), (0, 10)) and in_range(np.array([99]), None)
+    assert not in_range(np.array([0, 10]), (0, 10)) and not in_range(np.array([-1, 0]), (0, 10))
+
+
+def test_a_call_without_inputs_is_refused(open_line: Open) -> None:
+    session = open_line()
+    for call in (session.predict, session.evaluate, session.train_step):
+        with pytest.raises(InputError) as caught:
+            call()
+        assert caught.value.code == "R105"

@@ -19,6 +19,7 @@ from dslc.runtime import tensorfile
 from dslc.runtime.load import load
 from dslc.runtime.session import Session
 from dslc.runtime.state import State
+from dslc.runtime.tensorhead import LONGEST_HEADER, header_length
 
 Open = Callable[..., Session]
 GOOD = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array([7, 8], np.float32)}
@@ -261,3 +262,23 @@ def test_hostile_headers(fuzz_count: Callable[[int], int], fuzz_seed: int) -> No
         data = len(text).to_bytes(8, "little") + text
         with pytest.raises(ArtifactError):
             tensorfile.decode(np.frombuffer(data, np.uint8).copy(), "x")
+
+
+def test_a_header_longer_than_its_limit_is_refused_however_large_the_file_is() -> None:
+    for length, fits in ((LONGEST_HEADER, True), (LONGEST_HEADER + 1, False)):
+        start = length.to_bytes(8, "little")
+        if fits:
+            assert header_length(start, 1 << 40, "x") == length
+        else:
+            with pytest.raises(ArtifactError) as caught:
+                header_length(start, 1 << 40, "x")
+            assert caught.value.code == "R306" and str(length) in caught.value.message
+
+
+def test_the_state_takes_nothing_of_another_type(open_line: Open) -> None:
+    state = open_line()._state
+    before = state.read("w")
+    for array in (before.astype(np.float64), before[None], before.astype(np.int32)):
+        with pytest.raises(AssertionError, match="w is"):
+            state.write("w", array)
+    assert np.array_equal(state.read("w"), before)

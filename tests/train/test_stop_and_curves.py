@@ -51,6 +51,8 @@ def test_patience_counts_evaluations_without_progress() -> None:
         patience.see({"loss": value})
         assert patience.stale == stale
     assert patience.used_up and "0.8 for 2 evaluations" in patience.why
+    patience.see({"accuracy": 1.0})  # an evaluation without the metric is one without progress
+    assert patience.stale == 3
     fresh = Patience(None)
     for _ in range(100):
         fresh.see({"loss": 1.0})
