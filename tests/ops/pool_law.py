@@ -40,6 +40,7 @@ WINDOWS: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int
     ((1, 1, 3, 4, 3), (2, 3, 2), (1, 2, 2), (1, 1, 1)),
     ((1, 3, 4, 4), (2, 2), (2, 2), (0, 0)),
 ]
+#: The image's shape, size of an adaptive pool
 SIZES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
     ((2, 2, 7, 5), (3, 4)),
     ((1, 1, 5), (2,)),
