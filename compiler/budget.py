@@ -1,4 +1,4 @@
-"""The file's budget: what a build needs is held against it, and the largest batch that fits is found."""
+"""The file's memory budget: compares a build's need with it and finds the largest batch that fits."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from dslc.compiler.check.model import Checked
 
 
 def largest_fitting(low: int, high: int, need: Callable[[int], int], limit: int) -> int | None:
-    """The largest value in low..high whose need is no more than ``limit``, for a need that grows with the value, about
-    as a straight line; None when that of ``low`` is more."""
+    """The largest value in low..high whose need is at most ``limit``, for a need that increases with the value, roughly
+    linearly; None if the need of ``low`` exceeds the limit."""
     least, most = need(low), need(high)
     if least > limit or most <= limit:
         return None if least > limit else high
     for step in count():
         if high - low <= 1:
             break
-        # on the straight line; by halves now and then, as it may be none
+        # interpolate linearly, but bisect every third time, in case the need is not linear
         along = (limit - least) * (high - low) // (most - least) if step % 3 < 2 else (high - low) // 2
         middle = min(low + max(along, 1), high - 1)
         if (found := need(middle)) <= limit:
@@ -37,10 +37,10 @@ def check_budget(
     *,
     mirrored: bool = False,
 ) -> None:
-    """E0402 when ``need`` bytes exceed the budget, with the largest batch below ``built`` that would fit.
+    """Raises E0402 if ``need`` bytes exceed the budget, naming the largest batch below ``built`` that would fit.
 
-    ``need_of(batch)``: bytes that a build with this batch size needs. ``mirrored``: values are computed again to save
-    some.
+    ``need_of(batch)``: the bytes that a build with this batch size needs. ``mirrored``: values are already recomputed
+    to save memory.
     """
     if budget is None or need <= budget:
         return

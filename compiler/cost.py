@@ -1,17 +1,18 @@
-"""How long a node takes by the roofline model: the longer of moving its bytes and doing its arithmetic, and a launch.
+"""Modelled time of a node by the roofline model: the longer of moving its bytes and doing its arithmetic, plus a
+launch.
 
     seconds = launch + start + max(bytes / (bandwidth * part), operations / (rate * part))
 
 (Williams, Waterman and Patterson 2009.) Each tensor that a node reads or writes moves once; views cost nothing. No
-kernel reaches its roof: the parts that kernels of a kind reach, and what each takes beside (``start``), were measured.
-It is a model for comparing two plans of one program, not a promise.
+kernel reaches its roof: ``part``, the fraction that kernels of a kind reach, and ``start``, their fixed overhead, were
+measured. The model compares plans of one program; it does not predict exact times.
 
-The figures are of the machine that each target stands for. sm_90: an H200, measured: a copy of 8.6 GB moves 4.3 TB/s,
-products of 8192 x 8192 bf16 matrices run at 790 TFLOP/s; f32 by NVIDIA's data sheet (67 TFLOP/s); a kernel inside a
-CUDA graph costs 1.1 us beside its work. sm_80 (A100, 80 GB) and sm_100 (B200): 0.9 of the bandwidth and 0.8 of the
-matrix rate of their data sheets, which is what the H200 reaches of its own; their kernels are taken to reach the parts
-that the H200's do. cpu: two cores of a Zen 4, measured: a copy moves 20 GB/s, sgemm does 175 GFLOP/s, pointwise code
-about 10 G operations a second, a kernel costs 2 us to start.
+Each target has the figures of one machine. sm_90: an H200, measured: a copy of 8.6 GB moves 4.3 TB/s,
+products of 8192 x 8192 bf16 matrices run at 790 TFLOP/s; f32 by NVIDIA's data sheet (67 TFLOP/s); a kernel in a
+CUDA graph costs 1.1 us in addition to its work. sm_80 (A100, 80 GB) and sm_100 (B200): 0.9 of the bandwidth and 0.8 of
+the matrix rate of their data sheets, the fractions that the H200 reaches; their kernels are assumed to reach the same
+fractions as the H200's. cpu: two cores of a Zen 4, measured: a copy moves 20 GB/s, sgemm does 175 GFLOP/s, pointwise
+code about 10 G operations a second, a kernel costs 2 us to start.
 """
 
 from __future__ import annotations
@@ -28,21 +29,21 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import flag_attr
 from dslc.compiler.ops.fused import PLACES, cut_inputs, read_bytes
 
-#: Matrix products and convolutions, with their gradients and with steps behind them.
+#: Matrix products and convolutions, with their gradients and with fused epilogues.
 PRODUCTS: Final = frozenset(
     {"matmul", "contraction"}
     | {f"{name}{layout}" for name in ("conv", "conv_dgrad", "conv_wgrad") for layout in ("", "_last")}
 )
-#: Ops whose arithmetic is products of matrices.
+#: Ops that compute matrix products.
 CONTRACTIONS: Final = PRODUCTS | {"sdpa", "sdpa_grad"}
 _BODIES: Final = ("fused", "fused_sums", "finished_sums")
-_TILE: Final = 128  # columns of a product that a block of a GPU makes
+_TILE: Final = 128  # columns of a product tile computed by a thread block
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What kernels of a kind reach of the roof: parts of the bandwidth and of the arithmetic rate, and the seconds that
-    each takes beside its work and a launch."""
+    """Achieved fractions of peak bandwidth and of the peak arithmetic rate for a kind of kernel, and its fixed overhead
+    in seconds in addition to its work and launch."""
 
     bandwidth: float = 1.0
     arithmetic: float = 1.0
@@ -51,8 +52,8 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Bytes a second; operations a second of matrix products in 16, 32 and 64 bits, and of everything else; seconds to
-    start a kernel. ``reached``: by kind of kernel (``kind``); what is not in it reaches the roof."""
+    """Bytes per second; operations per second of matrix products in 16, 32 and 64 bits, and of everything else; seconds
+    to launch a kernel. ``reached``: by kind of kernel (``kind``); a kind that is not listed reaches the roof."""
 
     bandwidth: float
     matrix16: float
@@ -63,11 +64,11 @@ class Machine:
     reached: Mapping[str, Reached] = field(default_factory=dict)
 
     def matrix(self, dtype: DType, tf32: bool = False) -> float:
-        """The rate of products of matrices of this dtype; of TF32 half of that of 16 bits."""
+        """The rate of matrix products of this dtype; for TF32, half the 16-bit rate."""
         return self.matrix16 / 2 if tf32 else {2: self.matrix16, 4: self.matrix32}.get(dtype.itemsize, self.matrix64)
 
     def arithmetic(self, kind: str) -> float:
-        """Operations a second that kernels of a kind reach, which are no products."""
+        """Achieved operations per second of a kind of kernel other than matrix products."""
         return self.scalar * self.reached.get(kind, _ROOF).arithmetic
 
 
@@ -75,7 +76,7 @@ _ROOF: Final = Reached()
 
 #: Fitted to the times of each kernel of training steps, least sum of absolute differences by kind: ResNet-50 with 256
 #: and 32 images and ResNet-152 with 152, bf16, on one H200 on 2026-11-22 (``dslc bench ARTIFACT --entry train_step
-#: --json``, built with ``--providers vendor --mirror never``), less what measuring kernels one by one adds.
+#: --json``, built with ``--providers vendor --mirror never``), minus the overhead of measuring single kernels.
 _VENDOR: Final = MappingProxyType({
     "product": Reached(0.85, 0.9, 4e-6),
     "gradient": Reached(0.9, 0.9, 4e-6),
@@ -87,7 +88,7 @@ _VENDOR: Final = MappingProxyType({
     "copies": Reached(1.0, 1.0, 1e-6),
     "updates": Reached(0.75, 1.0, 4e-6),
 })  # fmt: skip
-#: Own products: of ResNet-50 with 256 and 32 images, the same day, built with ``--providers own``.
+#: The compiler's own product kernels: ResNet-50 with 256 and 32 images, the same day, built with ``--providers own``.
 _OWN: Final = MappingProxyType({
     **_VENDOR,
     "product": Reached(0.8, 0.45, 7e-6),
@@ -104,7 +105,7 @@ MACHINES: Final = {
 
 
 def machine_of(target: str, provider: str = "vendor") -> Machine:
-    """The machine of a target with the kernels of a provider (``vendor``; any other: own products)."""
+    """The machine of a target with the kernels of a provider (``vendor``; any other: the compiler's own kernels)."""
     machine = MACHINES[target]
     return machine if provider == "vendor" or target == "cpu" else replace(machine, reached=_OWN)
 
@@ -122,7 +123,7 @@ _KINDS: Final = {
 
 
 def kind(node: Node) -> str:
-    """By which kind of kernel a node runs, as in ``Machine.reached``."""
+    """The kind of kernel that runs a node, as in ``Machine.reached``."""
     name = node.op.name
     if name == "contraction":
         name = str(node.attrs["product"])
@@ -134,7 +135,7 @@ def kind(node: Node) -> str:
 
 
 def moved(node: Node) -> int:
-    """Bytes that a node reads and writes, each tensor once; its sizes are ints."""
+    """Bytes that a node reads and writes, each tensor once; its sizes must be ints."""
     if node.op.view:
         return 0
     read = read_bytes(node) if node.op.name == "fused" else sum(v.type.bytes for v in dict.fromkeys(node.inputs))
@@ -142,7 +143,7 @@ def moved(node: Node) -> int:
 
 
 def roof(node: Node, machine: Machine) -> tuple[float, float]:
-    """Seconds to move a node's bytes, and seconds of its arithmetic; its sizes are ints."""
+    """Seconds to move a node's bytes, and seconds of its arithmetic; its sizes must be ints."""
     if node.op.view:
         return 0.0, 0.0
     rate = (
@@ -154,7 +155,7 @@ def roof(node: Node, machine: Machine) -> tuple[float, float]:
 
 
 def work(node: Node, machine: Machine) -> float:
-    """Seconds of one node beside its launch; its sizes are ints."""
+    """Seconds of one node without its launch; its sizes must be ints."""
     if node.op.view:
         return 0.0
     moving, arithmetic = roof(node, machine)
@@ -165,19 +166,20 @@ def work(node: Node, machine: Machine) -> float:
 
 
 def seconds(node: Node, machine: Machine) -> float:
-    """Modelled time of one node, whose sizes are ints."""
+    """Modelled time of one node; its sizes must be ints."""
     return 0.0 if node.op.view else machine.launch + work(node, machine)
 
 
 def kernel_seconds(kind: str, bytes: int, operations: int, machine: Machine) -> float:
-    """Modelled time of one kernel of a kind, no product, that moves so many bytes and does so many operations."""
+    """Modelled time of one kernel, not a matrix product, that moves ``bytes`` bytes and does ``operations``
+    operations."""
     reached = machine.reached.get(kind, _ROOF)
     moving, arithmetic = bytes / machine.bandwidth, operations / machine.scalar
     return machine.launch + reached.start + max(moving / reached.bandwidth, arithmetic / reached.arithmetic)
 
 
 def _filled(node: Node) -> float:
-    """The part of a product's tiles that its columns fill: 64 channels are half of a tile."""
+    """The fraction of a product's tiles that its columns fill: 64 channels fill half a tile."""
     result, second = _elements(node.types[0]), _elements(node.inputs[1].type)
     rows = node.op.cost(node).flops // 2 // max(1, second)
     columns = max(1, result // max(1, rows))

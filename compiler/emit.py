@@ -1,4 +1,4 @@
-"""Programs -> the bytes of an artifact: a plan per program, one state layout, the header."""
+"""Turns Programs into the bytes of an artifact: a plan per program, one state layout, the header."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def emit_artifact(
 ) -> tuple[bytes, dict[str, Any]]:
     """The artifact and its header. The same arguments give the same bytes.
 
-    ``programs`` are finished: scheduled and with memory; their order is kept. ``interface`` and ``options`` are JSON
-    data; ``row_independent``: predict may pad the rows of its batch. ``compiler`` makes the kernels' code.
+    ``programs`` must be scheduled and have memory plans; their order is kept. ``interface`` and ``options`` are JSON
+    data; ``row_independent``: predict may pad the rows of its batch. ``compiler`` compiles the kernels.
     """
     blobs: list[Blob] = []
     entries: list[dict[str, Any]] = []
@@ -115,7 +115,7 @@ def _computes(instruction: Instruction) -> bool:
 
 
 def _feature(instruction: Instruction, native: str) -> str:
-    """What a runtime must know to run an instruction that computes."""
+    """The feature that a runtime must support to run an instruction that computes."""
     match instruction:
         case Kernel():
             return native

@@ -1,7 +1,7 @@
-"""Cuts the entries of an artifact from a checked model: init, accumulate_step, train_step, eval_step, eval_finish,
+"""Creates the entries of an artifact from a checked model: init, accumulate_step, train_step, eval_step, eval_finish,
 predict.
 
-Each function gives a Program whose graph has ints for sizes and still the abstract float.
+Each function returns a Program whose graph has int sizes but still the abstract float dtype.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ENTRIES = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", 
 
 
 def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | None:
-    """The optimizer and the parameter groups; None without a train section. ``scale``: of its loss."""
+    """The optimizer and the parameter groups; None without a train section. ``scale``: the scale of its loss."""
     train = checked.train
     if train is None or train.optimizer is None:
         return None
@@ -42,13 +42,13 @@ def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | 
 
 
 def optimizer_slots(spec: TrainSpec) -> dict[str, str]:
-    """Name of each optimizer tensor -> the parameter it belongs to, in forward order."""
+    """Name of each optimizer tensor -> its parameter, in forward order."""
     slots = spec.slots
     return {f"{p.name}.{slot}": p.name for p in spec.params if p.trained for slot in slots}
 
 
 def predict(checked: Checked, sizes: Mapping[str, int]) -> Program:
-    """The model's results from its inputs, as in evaluation."""
+    """Computes the model's results from its inputs, as in evaluation."""
     outputs = {f"result.{name}": checked.graph.outputs[f"result.{name}"] for name in checked.results}
     graph = Graph(checked.graph.inputs, order(outputs.values()), outputs)
     wanted = {i.name for i in checked.model_inputs}
@@ -56,14 +56,14 @@ def predict(checked: Checked, sizes: Mapping[str, int]) -> Program:
 
 
 def train_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
-    """Loss, metrics and buffer updates; the autodiff pass adds gradients and the optimizer's updates."""
+    """Computes loss, metrics and buffer updates; the autodiff pass adds gradients and the optimizer's updates."""
     spec = train_spec(checked, scale)
     assert spec is not None
     return _training(checked, "train_step", sizes, spec, optimizer_slots(spec), ("step", "lr"))
 
 
 def accumulate_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
-    """As ``train_step``, for each micro-batch but the last: the autodiff pass adds the gradients to their sums."""
+    """Like ``train_step``, for each micro-batch but the last: the autodiff pass adds the gradients to their sums."""
     spec = train_spec(checked, scale)
     assert spec is not None and spec.accumulate > 1
     wanted = {f"{p.name}.{slot}" for p in spec.params for slot in (RAW, GRAD_SUM)}
@@ -96,19 +96,19 @@ def _training(
 
 
 def _reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
-    """The nodes that the roots need, reading other values where ``instead`` says so."""
+    """The nodes that the roots need, with values replaced as ``instead`` says."""
     changed = graph.rewrite(lambda node: node.reading(instead))
     return changed.replace_values(instead)
 
 
 def eval_step(checked: Checked, sizes: Mapping[str, int]) -> Program:
-    """What each reduction over the batch gives for one batch, to be combined over batches."""
+    """Computes the batch reductions for one batch; their results are combined over batches."""
     step, _ = split_at_batch(_evaluation(checked), checked.batch)
     return Program("eval_step", dict(sizes), _used(step.bind(sizes)))
 
 
 def eval_finish(checked: Checked, sizes: Mapping[str, int]) -> Program:
-    """Loss and metrics from the combined reductions."""
+    """Computes loss and metrics from the combined reductions."""
     _, finish = split_at_batch(_evaluation(checked), checked.batch)
     return Program("eval_finish", dict(sizes), _used(finish.bind(sizes), keep={i.name for i in finish.inputs}))
 
@@ -118,7 +118,7 @@ def _evaluation(checked: Checked) -> Graph:
     return _evaluated(Graph(checked.graph.inputs, order(outputs.values()), outputs))
 
 
-#: attributes of the ops that draw initial values
+#: the attributes of ops that draw initial values
 _NUMBERS: Final = {
     "uniform": ("low", "high"),
     "normal": ("mean", "std"),
@@ -167,12 +167,12 @@ def init(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = N
 
 
 def _evaluated(graph: Graph) -> Graph:
-    """The graph outside training: dropout is gone, batchnorm reads its buffers."""
+    """The graph in evaluation: without dropout, and with batchnorm reading its buffers."""
     return graph.rewrite(lambda node: node.op.in_eval(node, Builder().at(node)))
 
 
 def _used(graph: Graph, keep: set[str] | None = None) -> Graph:
-    """Without the inputs that nothing reads, but for those to ``keep``."""
+    """The graph without unused inputs, except those named in ``keep``."""
     read = {v for n in graph.nodes for v in n.inputs} | set(graph.roots)
     kept = tuple(
         i for i in graph.inputs if i.value in read or i.name in (keep or ()) or any(i is u for u, _ in graph.updates)
@@ -181,9 +181,9 @@ def _used(graph: Graph, keep: set[str] | None = None) -> Graph:
 
 
 def rows_independent(graph: Graph, batch_inputs: set[str]) -> bool:
-    """Whether each row of the results depends on the same row of the inputs alone (int sizes, see Op.rows).
+    """True if each row of the results depends only on the same row of the inputs (for int sizes, see Op.rows).
 
-    ``batch_inputs``: names of the inputs whose axis 0 runs over the batch.
+    ``batch_inputs``: names of the inputs whose axis 0 is the batch.
     """
     where: dict[Value, int | None] = {i.value: 0 if i.name in batch_inputs else None for i in graph.inputs}
     counts = {i.value.type.ints[0] for i in graph.inputs if i.name in batch_inputs}

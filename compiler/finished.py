@@ -1,8 +1,8 @@
-"""A build as its files and what is told of it; from the cache, whole, where the same was built before.
+"""A finished build: its files and facts. Taken entirely from the cache if an equal build exists there.
 
-A second build of the same model with the same options runs no pass: everything that decides the files is hashed, and
-what was built is looked up. Files from the cache are those of a build, byte for byte. ``dslc verify --rebuild`` builds
-anew all the same.
+A second build of the same model with the same options runs no pass: everything that determines the files is hashed, and
+the earlier result is looked up. Cached files equal those of a new build, byte for byte. ``dslc verify --rebuild``
+bypasses this cache.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 REPORT: Final = "report.html"
 _KIND: Final = "build"
-_SIZE: Final = 8  # bytes of the size of the head of an entry
+_SIZE: Final = 8  # bytes of the field with the size of an entry's head
 _MAX_VALUES: Final = 10_000_000
 
 Progress = Callable[[str, int, int], None]
@@ -45,9 +45,9 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Finished:
-    """``files``: by name, the artifact last. ``facts``: JSON data, see ``facts_of``. ``compiled``: kernels that this
-    build compiled; ``cache``: what it asked the cache for. ``result``: the build itself, None where the files are from
-    the cache. ``seconds``: what it took."""
+    """``files``: by name, the artifact last. ``facts``: JSON data, see ``facts_of``. ``compiled``: number of kernels
+    that this build compiled; ``cache``: its cache statistics. ``result``: the build itself, None if the files are from
+    the cache. ``seconds``: its duration."""
 
     name: str
     files: Mapping[str, bytes]
@@ -66,9 +66,9 @@ def finished(
     *,
     anew: bool = False,
 ) -> Finished:
-    """The finished build. ``anew``: run the passes, even where the cache has what they come to.
+    """The finished build. ``anew``: run the passes even if the cache holds their result.
 
-    Raises what the build raises: BuildError and DslcError.
+    Raises BuildError and DslcError.
     """
     started = time.monotonic()
     options.check()
@@ -92,8 +92,8 @@ def finished(
 
 
 def facts_of(result: BuildResult) -> dict[str, Any]:
-    """What people and scripts are told of a build: bytes, nodes, where contractions run, and of each program its
-    memory in bytes and its passes. The seconds of a pass are those of the build that ran it."""
+    """Facts of a build for people and scripts: bytes, nodes, where contractions run, and for each program its memory in
+    bytes and its passes. The seconds of a pass are those of the build that ran it."""
     from dslc.compiler.codegen.cuda.vendor import census
 
     rest: Counter[str] = Counter()  # nodes that run through numpy, by op
@@ -139,8 +139,8 @@ def facts_of(result: BuildResult) -> dict[str, Any]:
 
 
 def _fields(checked: Checked, options: Options) -> tuple[Field, ...]:
-    """All that decides the files: the compiler and what it stands on, the model's text, the options. Of the paths of
-    the model's files the names count alone: artifact and report name lines by these."""
+    """Everything that determines the files: the compiler and its dependencies, the model's text, the options. Of the
+    paths of the model's files only the names count: artifact and report use these to name lines."""
     versions = {**toolchain(options.targets), "numpy": version("numpy")}
     return (
         _compiler_digest(),
@@ -161,7 +161,7 @@ def _file_names(module: Module) -> Iterator[str]:
 
 @once
 def _compiler_digest() -> str:
-    """Of the compiler, and of what it reads and writes by."""
+    """The digest of the compiler and of the packages through which it reads and writes."""
     packages = (dslc.base, dslc.compiler, dslc.dsl, dslc.runtime)
     return digest_of(Path(package.__path__[0]) for package in packages)
 
@@ -172,7 +172,7 @@ def _pack(facts: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
 
 
 def _unpack(payload: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What ``_pack`` was given: the cache hands out nothing else."""
+    """The inverse of ``_pack``; the cache returns only its results."""
     at = _SIZE + int.from_bytes(payload[:_SIZE], "big")
     head = loads(payload[_SIZE:at], place="the cache", max_values=_MAX_VALUES)
     files = {}

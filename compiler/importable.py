@@ -1,7 +1,8 @@
-"""The module that stands beside an artifact, so that ``import lenet; lenet.predict(image=x)`` works, and its stub.
+"""Generates the Python module next to an artifact, so that ``import lenet; lenet.predict(image=x)`` works, and its
+stub.
 
-Both are constant templates. What is filled in: the digest of the interface, and names that are checked to be plain
-identifiers; no other text of the model reaches them. What the module does lies in ``dslc.face.Importable``.
+Both are constant templates. Inserted are only the digest of the interface, and names that are checked to be plain
+identifiers; no other text of the model reaches them. ``dslc.face.Importable`` implements the module's functions.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dslc.base.module_name import IDENTIFIER, module_name_problem
 
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _SIZE: Final = re.compile(r"[A-Za-z0-9_+\-*/() ]{1,400}")
-#: Options of the calls; an input of this name could not be given.
+#: Options of the calls; an input with such a name could not be passed.
 _TAKEN: Final = frozenset({"self", "step", "row", "lr"})
 _SCALAR: Final[Mapping[str, str]] = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "uint16", "i64": "int64", "i32": "int32",
@@ -82,7 +83,7 @@ def check_artifact_name(name: str) -> None:
 def face_files(header: Mapping[str, Any]) -> dict[str, str]:
     """``__init__.py`` and ``__init__.pyi`` for an artifact's header (its interface must have been checked).
 
-    Raises BuildError E0604 for a name that is no identifier or is an option of the calls.
+    Raises BuildError E0604 for a name that is not an identifier or is an option of the calls.
     """
     interface, digest = header["interface"], header["interface_sha256"]
     name = interface["name"]

@@ -1,4 +1,5 @@
-"""What an artifact promises its callers: dims, inputs, results, the train section, as plain data for the header."""
+"""The interface that an artifact promises its callers: dims, inputs, results, the train section, as data for the
+header."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from dslc.compiler.ir.types import DType, TensorType
 
 
 def interface(checked: Checked, name: str, precision: Precision) -> dict[str, Any]:
-    """The header's ``interface`` (docs/artifact.md). Float inputs and results are f32, f64 where f64 is computed."""
+    """The header's ``interface`` (docs/artifact.md). Float inputs and results are f32, or f64 if f64 is computed."""
     boundary = precision.boundary
     ranges = integer_ranges(checked)
     results = {n: checked.graph.outputs[f"result.{n}"].type for n in checked.results}
@@ -58,7 +59,7 @@ def _size(size: Size) -> int | str:
 
 
 def integer_ranges(checked: Checked) -> dict[str, list[int]]:
-    """Integer inputs that are used as indices: the values they may have, [low, high)."""
+    """Integer inputs that are used as indices, with the range [low, high) of their values."""
     inputs = {i.value: i.name for i in checked.graph.inputs}
     found: dict[str, list[int]] = {}
     for node in checked.graph.nodes:

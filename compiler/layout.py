@@ -1,4 +1,4 @@
-"""The state region: params, buffers and optimizer tensors in name order, the same for all entries of a target."""
+"""The state region: params, buffers and optimizer tensors in the order of names, equal for all entries of a target."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dslc.runtime.header import AS_PARAM
 
 @dataclass(frozen=True, slots=True)
 class StateTensor:
-    """One tensor of the state. ``of``: the parameter an optimizer tensor belongs to; None: to the loss scale."""
+    """One tensor of the state. ``of``: the parameter of an optimizer tensor; None if it belongs to the loss scale."""
 
     name: str
     kind: Kind
@@ -31,7 +31,7 @@ class StateTensor:
 class StateLayout:
     tensors: tuple[StateTensor, ...]
     bytes: int
-    #: trained parameters in forward order: the order of the flags of a training step
+    #: trained parameters in forward order, the order of a training step's flags
     forward_order: tuple[str, ...]
 
     @property
@@ -40,7 +40,7 @@ class StateLayout:
 
 
 def layout_state(checked: Checked, params: DType, scale: LossScale | None = None) -> StateLayout:
-    """Places every tensor at a multiple of 64 bytes. ``params``: the dtype of floats."""
+    """Assigns each tensor an offset that is a multiple of 64 bytes. ``params``: the dtype of floats."""
     spec = train_spec(checked, scale)
     trained = [p.name for p in spec.params if p.trained] if spec else []
     slots = optimizer_slots(spec) if spec else {}

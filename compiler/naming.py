@@ -1,4 +1,4 @@
-"""The name of an artifact: an identifier that hides no module of Python's own."""
+"""The name of an artifact: an identifier that does not hide one of Python's own modules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dslc.compiler.importable import check_artifact_name
 
 
 def artifact_name(checked: Checked, wanted: str | None) -> str:
-    """``wanted``; else the file's stem when it holds one model, else the model's name in lower case. E0604."""
+    """``wanted``; else the file's stem if it contains one model, else the model's name in lower case. E0604."""
     if wanted is not None:
         name = wanted
     else:

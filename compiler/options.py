@@ -1,4 +1,4 @@
-"""What a build is asked for, and what follows from it: dtypes, sizes, budget, what the header records."""
+"""The options of a build and what follows from them: dtypes, sizes, budget, the options in the header."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dslc.compiler.ir.build import LossScale, Precision
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.types import DType
 
-#: What each kind of target computes in and keeps its parameters in.
+#: The dtypes for computation and for parameters of each kind of target.
 _CPU_DTYPES: Final = ("f32", "f64")
 _GPU_DTYPES: Final = ("f32", "f64", "bf16")
 _GPU_COMPUTES: Final = (*_GPU_DTYPES, "tf32", "f16")
@@ -26,12 +26,12 @@ Sizes = Mapping[str, int]
 class Options:
     """Build options. ``sizes``: entry family (train, eval, predict) -> dim -> the values to build.
 
-    ``bulk``: the most kernels that a GPU is given at once, 0 for one launch and one wait each; None for all of a step.
-    ``streams``: on how many streams of a GPU kernels may run; ``auto``: as many as are best by the model of its time.
-    ``steps_per_launch``: how many training steps a GPU is given at once, where they come together.
-    ``target``: names joined by commas; an artifact holds the programs of each. ``precision`` overrides the file's
-    compute and parameter types at once. ``mirror``: ``auto`` (values may be computed again in the backward pass where
-    that costs next to nothing, or where the budget asks for it), ``never``, or bytes: a budget in place of the file's.
+    ``bulk``: the largest number of kernels that a GPU gets at once, 0 for one launch and one wait per kernel; None for
+    a whole step. ``streams``: the number of GPU streams for kernels; ``auto``: the best number by the model of its
+    time. ``steps_per_launch``: how many training steps a GPU gets at once, if they arrive together. ``target``: names
+    joined by commas; an artifact holds programs for each. ``precision`` overrides both the file's compute and parameter
+    dtypes. ``mirror``: ``auto`` (values may be recomputed in the backward pass if that costs almost nothing, or if the
+    budget requires it), ``never``, or bytes: a budget that replaces the file's.
     """
 
     target: str = "cpu"
@@ -47,12 +47,12 @@ class Options:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Each target once, in the order of ``TARGETS``; ``auto`` is the CPU."""
+        """Each target once, in the order of ``TARGETS``; ``auto`` means the CPU."""
         asked = {"cpu" if name == "auto" else name for name in self.target.split(",")}
         return tuple(t for t in TARGETS if t in asked)
 
     def check(self) -> None:
-        """BuildError E0601 or E0602 for an option that is not known."""
+        """Raises BuildError E0601 or E0602 for an unknown option."""
         for name in self.target.split(","):
             if name not in ("auto", *TARGETS):
                 known = ", ".join(("auto", *TARGETS))
@@ -67,7 +67,7 @@ class Options:
 
 def precision_of(checked: Checked, options: Options) -> Precision:
     """The storage dtypes of a build; E0602 for one that a target lacks. ``--precision bf16`` (or f16) keeps the
-    parameters in f32. In f16 the loss is scaled. tf32 is f32 but for the factors of products."""
+    parameters in f32. In f16 the loss is scaled. tf32 is f32, except that the factors of products are rounded."""
     compute = options.precision or checked.precision.compute
     params = options.precision or checked.precision.params
     if options.precision in ("bf16", "f16", "tf32"):
@@ -97,8 +97,8 @@ def precision_of(checked: Checked, options: Options) -> Precision:
 
 
 def _keeps_statistics(function: str, asked: str, compute: str) -> bool:
-    """Whether ``batchnorm = f32`` and the like say what is so anyway beside 16-bit floats: statistics and weights of
-    normalisations are f32, their tensors are not."""
+    """True if a setting such as ``batchnorm = f32`` changes nothing: with 16-bit floats, the statistics and weights of
+    normalisations are f32 in any case (their tensors are not)."""
     op = OPS.get(function)
     return asked == "f32" and compute in ("bf16", "f16") and op is not None and bool(op.statistics)
 
@@ -147,12 +147,13 @@ def _family(checked: Checked, options: Options, family: str) -> list[Sizes]:
 
 
 def budget_of(checked: Checked, options: Options) -> int | None:
-    """Bytes of state, and of io and work of the largest entry, at most: the option's or the file's; None: any."""
+    """The largest allowed bytes of state plus io and work of the largest entry, from options or file; None:
+    unlimited."""
     return options.mirror if isinstance(options.mirror, int) else checked.budget
 
 
 def recorded_options(checked: Checked, options: Options) -> dict[str, Any]:
-    """The options as the header holds them: everything that decides the bytes. A build is stale when they differ."""
+    """The options in the header: everything that determines the bytes. A build is stale if they differ."""
     dtypes = precision_of(checked, options)
     return {
         "args": {n: v for n, v in checked.args.items() if isinstance(v, (bool, int, float, str))},

@@ -1,7 +1,7 @@
 """Evaluation over many batches: each reduction over the batch dim is kept as (sum, count) or as an extreme.
 
-A loss or metric is an expression over reductions. ``split_at_batch`` cuts it there: the first graph gives the
-reductions of one batch, the second computes the expression once all batches are combined.
+A loss or metric is an expression over reductions. ``split_at_batch`` splits it there: the first graph computes the
+reductions of one batch, the second evaluates the expression after all batches are combined.
 
 Before::
 
@@ -25,7 +25,7 @@ COMBINE = {"mean": "sum", "sum": "sum", "max": "max", "min": "min"}
 
 @dataclass(frozen=True)
 class _Cut:
-    """A value of one batch, combined over batches. ``count``: what to divide the sum by; None: nothing."""
+    """A value of one batch that is combined over batches. ``count``: the divisor of the sum; None: no division."""
 
     partial: Value
     combine: str
@@ -36,7 +36,7 @@ def split_at_batch(graph: Graph, batch: Dim | None) -> tuple[Graph, Graph]:
     """(the graph of one batch, the graph after the last). Partial values are f64, in outputs named
     ``partial.K.sum`` (or ``.max``, ``.min``) and ``count.K``; the second graph reads ``partial.K`` and ``count.K``.
 
-    A value in which the batch vanishes through anything but a reduction (``output[0]``) is averaged over the rows.
+    A value that loses the batch axis by anything but a reduction (``output[0]``) is averaged over the rows.
     """
     depends = _data_values(graph)
     cuts: dict[Value, _Cut] = {}
@@ -57,7 +57,7 @@ def split_at_batch(graph: Graph, batch: Dim | None) -> tuple[Graph, Graph]:
             count = Input(f"count.{k}", Kind.DATA, TensorType(DType.F64, ()))
             inputs.append(count)
             combined = b(OPS["div"], combined, b(OPS["cast"], count.value, dtype=DType.FLOAT))
-        if value.type.dtype is not DType.FLOAT:  # what reads it expects integers
+        if value.type.dtype is not DType.FLOAT:  # its consumers expect integers
             combined = b(OPS["cast"], combined, dtype=value.type.dtype)
         new[value] = combined
     step = Graph(graph.inputs, order(step_outputs.values()), step_outputs)
@@ -93,7 +93,7 @@ def _find_cuts(root: Value, depends: set[Value], batch: Dim | None, cuts: dict[V
 
 
 def _cut_at(value: Value, depends: set[Value], batch: Dim | None) -> _Cut | None:
-    """How a value is combined over batches; None when it follows from values that are."""
+    """How a value is combined over batches; None if it is computed from combined values."""
     node = value.producer
     if isinstance(node, Node):
         dependent = [v for v in node.inputs if v in depends]
@@ -118,7 +118,7 @@ def _cut_at(value: Value, depends: set[Value], batch: Dim | None) -> _Cut | None
 
 
 def _finish(graph: Graph, new: dict[Value, Value], inputs: tuple[Input, ...]) -> Graph:
-    """The nodes behind the cuts, reading what was combined."""
+    """The nodes after the cuts, reading the combined values."""
     mapped = dict(new)
     needed = _behind(graph, set(new))
     for node in needed:

@@ -55,7 +55,7 @@ _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 
 
 def mirror(program: Program, build: Build) -> Program:
-    """Computes values again in the backward pass where the passes behind then need fewer bytes."""
+    """Recomputes values in the backward pass if the following passes then need fewer bytes."""
     return mirror_against(program, build, _FUSING, _PLANNING)
 
 
@@ -67,7 +67,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class EntryReport:
-    """What one Program came to."""
+    """The result of one Program: its size and its passes."""
 
     entry: str
     target: str
@@ -82,8 +82,8 @@ class EntryReport:
 
 @dataclass(frozen=True)
 class BuildResult:
-    """An artifact in memory, not yet published. ``kernels``: how many it has; ``cache``: where their code came from;
-    ``loose``: whether a build with the same compilers may come to other bytes (W009)."""
+    """An artifact in memory, not yet published. ``kernels``: their number; ``cache``: the cache statistics of their
+    code; ``loose``: a build with the same compilers may give other bytes (W009)."""
 
     name: str
     artifact: bytes
@@ -97,7 +97,7 @@ class BuildResult:
 
 
 def cut(checked: Checked, entry: str, sizes: Sizes, scale: LossScale | None = None) -> Program:
-    """The Program of an entry before any pass. ``scale``: that of the build's precision."""
+    """The Program of an entry before any pass. ``scale``: the loss scale of the build's precision."""
     trained = {
         "init": entries.init,
         "accumulate_step": entries.accumulate_step,
@@ -140,16 +140,16 @@ def compile_entry(
     after: str | None = None,
     keep: Keep | None = None,
 ) -> tuple[Program, tuple[PassReport, ...]]:
-    """Runs the passes over one entry, all of them or up to and with the pass named ``after``.
+    """Runs the passes over one entry: all of them, or those up to and including the pass named ``after``.
 
-    ``target``: one of the options' targets, by default the first. ``keep`` is given the program after each pass.
+    ``target``: one of the options' targets, by default the first. ``keep`` is called with the program after each pass.
     """
     options.check()
     target = target or options.targets[0]
     asked = precision_of(checked, options)
     layout = layout_state(checked, asked.params, asked.loss_scale)
     build = build_options(checked, options, layout, target)
-    if entry == "eval_finish":  # a handful of scalars, combined in f64 whatever was computed
+    if entry == "eval_finish":  # a few scalars, combined in f64 for every precision
         build = replace(build, precision=Precision(DType.F64, build.precision.params))
     names = [pass_name(p) for p in PIPELINE]
     if after is not None and after not in names:
@@ -161,8 +161,8 @@ def compile_entry(
 def foresee(
     checked: Checked, entry: str, sizes: Sizes, options: Options, mirrors: Sequence[str | int]
 ) -> list[Program]:
-    """The program that ``compile_entry`` would plan for each value of ``Options.mirror``, for the first of the options'
-    targets; not verified, and what they share is made once: much faster."""
+    """The program that ``compile_entry`` would plan for each value of ``Options.mirror``, for the options' first
+    target. The programs are not verified, and shared parts are computed once, so this is much faster."""
     options.check()
     target, asked = options.targets[0], precision_of(checked, options)
     layout = layout_state(checked, asked.params, asked.loss_scale)
@@ -177,9 +177,9 @@ def foresee(
 def build(
     checked: Checked, options: Options, progress: Progress | None = None, cache: Cache | None = None
 ) -> BuildResult:
-    """Compiles every entry and puts the artifact together. Raises BuildError and DslcError.
+    """Compiles every entry and assembles the artifact. Raises BuildError and DslcError.
 
-    ``cache``: of compiled kernels, by default that of this user.
+    ``cache``: the cache of compiled kernels, by default this user's.
     """
     started = time.monotonic()
     options.check()
@@ -216,7 +216,7 @@ def build(
     check_budget(checked, budget_of(checked, options), batch, need, fits_at, mirrored=mirrored)
     if progress is not None:
         progress("artifact", len(wanted), len(wanted))
-    from dslc.compiler.emit import emit_artifact  # a forecast does without
+    from dslc.compiler.emit import emit_artifact  # imported here because a forecast does not need it
     from dslc.compiler.toolchain.kernels import KernelCompiler
     from dslc.compiler.toolchain.versions import toolchain
 
@@ -256,13 +256,13 @@ def _rows_independent(checked: Checked) -> bool:
 
 
 def _need(layout: StateLayout, programs: Iterable[Program]) -> int:
-    """Bytes that a budget is held against: the state, and io and work of the largest entry."""
+    """The bytes that are compared with a budget: the state, plus io and work of the largest entry."""
     plans = [p.memory for p in programs if p.memory is not None]
     return layout.bytes + max(plan.io_bytes + plan.work_bytes for plan in plans)
 
 
 def _need_at(checked: Checked, options: Options, layout: StateLayout, batch: int) -> int:
-    """As ``_need``, for another size of the batch dim, with as many values computed again as there can be."""
+    """``_need`` for another size of the batch dim, with as much recomputation as possible."""
     assert checked.batch is not None
     family = "predict" if checked.train is None else "train"
     sizes = {**options.sizes, family: {**options.sizes.get(family, {}), checked.batch.name: (batch,)}}

@@ -1,4 +1,4 @@
-"""Finished programs -> plans: the instructions of each node, the buffers they name, the ports, what nodes come to."""
+"""Turns finished programs into plans: each node's instructions and cost, the buffers that they use, the ports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dslc.runtime.plan import Buffer, Plan, Port, Scalar, Work
 def plan_of(program: Program, kernels: dict[str, Any] | None = None) -> Plan:
     """The run-time plan of a finished program: the instructions of each node that computes, then the moves.
 
-    ``kernels`` takes the descriptions of the kernels that the plan calls, by symbol.
+    ``kernels`` receives the descriptions of the kernels that the plan calls, by symbol.
     """
     return _PlanMaker(program, {} if kernels is None else kernels).plan()
 
@@ -54,7 +54,7 @@ class _PlanMaker:
         self.memory = program.memory
         self.buffers: dict[Buffer, int] = {}
         self.names: dict[str, int] = {}
-        self.events: dict[Node, int] = {}  # recorded behind a node
+        self.events: dict[Node, int] = {}  # recorded after a node
         self.kernels = kernels
         self.target = target_of(program.target, program.vendor)
 
@@ -109,7 +109,7 @@ class _PlanMaker:
         )
 
     def _ends(self) -> dict[int, Node]:
-        """Of each stream but 0, its last node."""
+        """The last node of each stream except stream 0."""
         return {self.program.streams[node]: node for node in self.schedule if node in self.program.streams}
 
     def _launches(self, node: Node) -> list[Instruction]:
@@ -177,8 +177,8 @@ _LONGEST_FILE: Final = 100  # characters of a file's name in a plan
 
 
 def where(node: Node) -> str:
-    """For people: the node's path and its line in the source, ``c1.weight lenet.nn:7``. Only the file's own name is
-    written, so that the bytes do not depend on the folder."""
+    """A label for people: the node's path and its source line, ``c1.weight lenet.nn:7``. The label has only the file's
+    base name, so the bytes do not depend on the folder."""
     if node.span is None:
         return node.name or node.op.name
     file = os.path.basename(node.span.source.path)

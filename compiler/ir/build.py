@@ -1,4 +1,4 @@
-"""What a build is asked for: target, precision, training, places of the state. Frozen; every pass reads it."""
+"""The options of a build: target, precision, training, offsets of the state. Frozen; every pass reads it."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.runtime.header import GOOD_STEPS, LOSS_SCALE, SKIPPED_STEPS
 
-#: Slots beside the optimizer's own: the weight of which the parameter is the average, and the sum of the gradients of
-#: the micro-batches so far, which is 0 between two steps.
+#: Slots in addition to the optimizer's own: the raw weight, of which the parameter is the average, and the sum of the
+#: gradients of the micro-batches so far, which is 0 between two steps.
 RAW: Final = "raw"
 GRAD_SUM: Final = "grad_sum"
 
 
 @dataclass(frozen=True, slots=True)
 class LossScale:
-    """How gradients are kept within the range of f16 (Micikevicius et al. 2018): the loss is differentiated times a
-    power of two, which halves when a gradient overflows, and doubles after ``interval`` updates without that, within
-    1 and ``most``."""
+    """Loss scaling keeps gradients within the range of f16 (Micikevicius et al. 2018): the loss is multiplied by a
+    power of two before differentiation. The factor is halved when a gradient overflows, and doubled after ``interval``
+    updates without overflow. It stays within 1 and ``most``."""
 
     start: float = 2.0**16
     interval: int = 2000
@@ -41,8 +41,8 @@ class LossScale:
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """Storage dtypes that stand for the checker's ``float``: of activations (``compute``) and of state (``params``).
-    ``loss_scale``: gradients need one in training. ``tf32``: factors of products of f32 are rounded to TF32."""
+    """Storage dtypes that replace the checker's ``float``: for activations (``compute``) and for state (``params``).
+    ``loss_scale``: the loss scaling of training, if needed. ``tf32``: factors of f32 products are rounded to TF32."""
 
     compute: DType = DType.F32
     params: DType = DType.F32
@@ -51,14 +51,14 @@ class Precision:
 
     @property
     def boundary(self) -> DType:
-        """The dtype of float inputs, scalars and results of an entry: f64 where f64 is computed, else f32."""
+        """The dtype of float inputs, scalars and results of an entry: f64 if f64 is computed, else f32."""
         return DType.F64 if self.compute is DType.F64 else DType.F32
 
 
 @dataclass(frozen=True, slots=True)
 class ParamSpec:
-    """How one parameter is trained. ``lr_factor`` multiplies the run-time ``lr``, ``weight_decay`` is this
-    parameter's own; one that is not ``trained`` has neither gradient nor update."""
+    """The training of one parameter. ``lr_factor`` multiplies the run-time ``lr``; ``weight_decay`` applies to this
+    parameter. A parameter that is not ``trained`` has neither gradient nor update."""
 
     name: str
     lr_factor: float = 1.0
@@ -68,10 +68,10 @@ class ParamSpec:
 
 @dataclass(frozen=True, slots=True)
 class TrainSpec:
-    """The train section. ``params`` in forward order; ``clip_norm``: largest norm of all gradients together,
-    ``clip_value``: largest size of each element of a gradient, taken first; None: no limit. ``ema``: the decay of the
-    average that each trained parameter is; None: parameters are what is trained. ``accumulate``: micro-batches of a
-    step, whose gradients are averaged. ``loss_scale``: None where gradients need none."""
+    """The train section. ``params`` are in forward order. ``clip_norm``: largest norm of all gradients together;
+    ``clip_value``: largest absolute value of a gradient's element, applied first; None: no limit. ``ema``: the decay of
+    the average that each trained parameter holds; None: the parameters themselves are trained. ``accumulate``:
+    micro-batches per step, whose gradients are averaged. ``loss_scale``: None if gradients need none."""
 
     optimizer: Optimizer
     args: Mapping[str, Any]
@@ -83,12 +83,13 @@ class TrainSpec:
     loss_scale: LossScale | None = None
 
     def iterate(self, param: ParamSpec) -> str:
-        """The tensor that training reads and steps for a parameter: itself, or what it is the average of."""
+        """The tensor that training reads and updates for a parameter: the parameter, or the raw weight that it
+        averages."""
         return f"{param.name}.{RAW}" if self.ema is not None and param.trained else param.name
 
     @property
     def slots(self) -> tuple[str, ...]:
-        """The names of the state tensors of the kind optimizer that each trained parameter has."""
+        """The names of the state tensors of kind optimizer that each trained parameter has."""
         raw = (RAW,) if self.ema is not None else ()
         grad_sum = (GRAD_SUM,) if self.accumulate > 1 else ()
         return (*self.optimizer.slots(dict(self.args)), *raw, *grad_sum)
@@ -104,11 +105,11 @@ def _nowhere_said() -> Mapping[Origin, str]:
 
 @dataclass(frozen=True)
 class Build:
-    """The options of one build. ``state``: name of a state tensor -> its offset in the state region of
-    ``state_bytes`` bytes, the same for all entries. ``mirror``: whether values may be computed again in the backward
-    pass (``auto``, ``never``), of nodes in ``mirror_words`` as that says (``always`` or ``never``); ``budget``:
-    the bytes that a program's io and work may take, as far as that can bring it there. ``streams`` of a GPU that nodes
-    may run on."""
+    """The options of one build. ``state``: name of a state tensor -> its offset in the state region of ``state_bytes``
+    bytes, the same for all entries. ``mirror``: whether values may be recomputed in the backward pass (``auto``,
+    ``never``); ``mirror_words`` overrides it for single nodes (``always`` or ``never``). ``budget``: the target for the
+    bytes of a program's io and work, as far as recomputation can reach it. ``streams``: the number of GPU streams for
+    nodes."""
 
     target: str = "cpu"
     provider: str = "reference"

@@ -1,11 +1,11 @@
-"""What a model may call: functions that make parameters and ops. One function, one class, as for ops.
+"""The functions that a model may call: they create parameters and ops. One function is one class, as for ops.
 
-The arguments in the language are those of ``build``, by name, order, annotation and default. The annotations:
+The arguments in the language are those of ``build``: name, order, annotation and default. The annotations:
 
 ========================  ==========================================================================
 ``Value``                 a tensor
 ``Operand``               a tensor, or a number that takes the dtype of the tensors it meets
-``int``, ``float``,       a static value; an int is accepted where a float is asked
+``int``, ``float``,       a static value; an int is accepted for a float
 ``bool``, ``str``
 ``Size``                  an int or a size with dims
 ``Shape``                 a size or a list of sizes
@@ -16,8 +16,8 @@ The arguments in the language are those of ``build``, by name, order, annotation
 ``Ints``                  an int or a list of ints: a tuple of ints
 ========================  ==========================================================================
 
-``| None`` makes an argument optional, a value after ``*`` in ``build`` must be given by name.
-The first argument is what ``x |> f(...)`` puts in; axes count on it.
+``| None`` makes an argument optional; a parameter after ``*`` in ``build`` must be passed by name. ``x |> f(...)``
+passes ``x`` as the first argument; axes refer to it.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ Operand: TypeAlias = "Value | int | float | bool"
 
 @dataclass(frozen=True, slots=True)
 class Init:
-    """How a parameter starts: ``constant(value)``, ``uniform(low, high)``, ``normal(mean, std)``,
-    ``trunc_normal(mean, std, a, b)`` or ``orthogonal(gain)``; after ``resolve`` one of these. ``kind`` may also name a
-    scheme over the fans of the shape, with ``args`` its numbers."""
+    """The initial value of a parameter: ``constant(value)``, ``uniform(low, high)``, ``normal(mean, std)``,
+    ``trunc_normal(mean, std, a, b)`` or ``orthogonal(gain)``; after ``resolve``, one of these. ``kind`` may also name a
+    scheme that depends on the fans of the shape, with the numbers ``args``."""
 
     kind: str
     args: tuple[float, ...] = ()
@@ -55,7 +55,7 @@ class Init:
 
 
 class Call(Protocol):
-    """One call in the program, as the checker shows it to a function."""
+    """One call in the program, as the checker presents it to a function."""
 
     def emit(self, op: Op, *inputs: Value, **attrs: Attr) -> Value:
         """Applies an op with one output."""
@@ -64,10 +64,11 @@ class Call(Protocol):
         """Applies an op, all outputs."""
 
     def param(self, leaf: str, shape: Shape, init: Init) -> Value:
-        """A trained tensor named PATH.leaf; the same one when a shared layer is called again."""
+        """A trained tensor named PATH.leaf; the same tensor if a shared layer is called again."""
 
     def buffer(self, leaf: str, shape: Shape, init: Init) -> Value:
-        """A tensor that persists and has no gradient; in a later call of a shared layer, as the last call left it."""
+        """A tensor that persists and has no gradient. A later call of a shared layer gets its value after the last
+        call."""
 
     def update(self, leaf: str, new: Value) -> None:
         """In training, ``new`` is the value of the buffer ``leaf`` from this call on."""
@@ -76,48 +77,48 @@ class Call(Protocol):
         """A constant."""
 
     def operands(self, *xs: Operand) -> tuple[Value, ...]:
-        """Tensors from tensors and numbers: numbers take the dtype of the tensors, float where only numbers meet."""
+        """Tensors from tensors and numbers: numbers take the dtype of the tensors, or float if all are numbers."""
 
     def random(self, purpose: str, type_shape: Shape) -> tuple[tuple[Value, Value, Value], dict[str, Attr]]:
-        """Inputs (seed, step, row) and attributes (``key``: u64 as int; ``row_elements``: elements of one row of the
-        batch, 0 when axis 0 does not run over the batch) for a random op whose result has this shape."""
+        """Inputs (seed, step, row) and attributes for a random op with a result of this shape. ``key``: u64 as int;
+        ``row_elements``: elements of one row of the batch, 0 if axis 0 is not the batch."""
 
 
 class Function(ABC):
-    """A function of the language. The docstring is the manual page: its first line starts with the name, and an
-    example stands behind ``>>>``, in terms of tensors of the page's own ``given:`` line, for instance
-    ``given: x: [B, 8], t: i32[B]``. A test compiles it."""
+    """A function of the language. The docstring is the manual page: its first line starts with the name. An example
+    follows ``>>>``, in terms of the tensors in the page's ``given:`` line, for instance ``given: x: [B, 8], t:
+    i32[B]``. A test compiles it."""
 
     name: ClassVar[str]
     build: Any  # (self, call: Call, *arguments) -> Value | tuple[Value, ...]
 
     @property
     def parameters(self) -> list[inspect.Parameter]:
-        """The arguments as the language sees them, without ``self`` and ``call``."""
+        """The arguments as seen by the language, without ``self`` and ``call``."""
         return list(inspect.signature(self.build).parameters.values())[1:]
 
 
 class Optimizer(ABC):
-    """An optimizer of the language: ``optimizer = name(lr=..., ...)``. Arguments are those of ``__init__``-like
-    ``defaults``; ``clip_norm``, ``clip_value``, ``weight_decay`` and ``decay_on`` are common to all and handled by the
-    autodiff pass (clip) and by ``update`` (decay)."""
+    """An optimizer of the language: ``optimizer = name(lr=..., ...)``. Its arguments are those in ``defaults``. Common
+    to all are ``clip_norm``, ``clip_value``, ``weight_decay`` and ``decay_on``: the autodiff pass handles clipping, and
+    ``update`` handles decay."""
 
     name: ClassVar[str]
-    #: argument -> default; None: must be given. ``lr`` is always there and becomes a run-time scalar.
+    #: argument -> default; None: required. ``lr`` always exists and becomes a run-time scalar.
     defaults: ClassVar[dict[str, Any]]
 
     @abstractmethod
     def slots(self, args: dict[str, Any]) -> tuple[str, ...]:
-        """Names of the state tensors per parameter, all of the parameter's type and starting at 0."""
+        """Names of the state tensors per parameter; all have the parameter's type and start at 0."""
 
     @abstractmethod
     def update(
         self, emit: Any, args: dict[str, Any], param: Value, grad: Value, slots: Sequence[Value], lr: Value, step: Value
     ) -> tuple[Value, ...]:
-        """Emits the update op: ``emit(op, *inputs, **attrs) -> tuple[Value, ...]``. Gives the new parameter, the new
-        slots, and last a flag b1[]: whether some element of the gradient was not finite (such elements are left
-        alone, in the parameter and in the slots). ``args["weight_decay"]`` is this parameter's, ``lr`` is its scalar
-        (already times the group's factor), ``step`` i64 from 0."""
+        """Emits the update op: ``emit(op, *inputs, **attrs) -> tuple[Value, ...]``. Returns the new parameter, the new
+        slots, and last a flag b1[] that is true if some element of the gradient was not finite. Such elements are not
+        updated, in the parameter and in the slots. ``args["weight_decay"]`` is this parameter's, ``lr`` is its scalar
+        (already multiplied by the group's factor), ``step`` is i64 from 0."""
 
 
 FUNCTIONS: dict[str, Function] = {}
@@ -137,7 +138,7 @@ def _checked_name(thing: object, table: dict[str, Any]) -> str:
 
 
 def function(f: F) -> F:
-    """Adds the one instance of a function to the table; TypeError when a part is missing or the name is taken."""
+    """Adds the only instance of a function to the table; TypeError if a part is missing or the name is taken."""
     name = _checked_name(f, FUNCTIONS)
     page = inspect.getdoc(f) or ""
     if not callable(getattr(f, "build", None)) or ">>>" not in page:
@@ -147,6 +148,6 @@ def function(f: F) -> F:
 
 
 def optimizer(o: G) -> G:
-    """Adds the one instance of an optimizer to the table; TypeError when a part is missing or the name is taken."""
+    """Adds the only instance of an optimizer to the table; TypeError if a part is missing or the name is taken."""
     OPTIMIZERS[_checked_name(o, OPTIMIZERS)] = o
     return o

@@ -1,6 +1,6 @@
 """The graph: immutable nodes in topological order, typed values, named inputs, outputs and state updates.
 
-Nodes and values are compared by identity. A rewrite makes new nodes; what it does not touch stays the same object.
+Nodes and values are compared by identity. A rewrite creates new nodes; untouched nodes stay the same objects.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ class Phase(enum.Enum):
     FORWARD = "forward"
     BACKWARD = "backward"
     UPDATE = "update"
-    MIRROR = "mirror"  #: a value of the forward pass once more, for the backward pass
+    MIRROR = "mirror"  #: a forward value recomputed for the backward pass
 
 
 class Kind(enum.Enum):
-    """What a graph input is."""
+    """The role of a graph input."""
 
     DATA = "data"
     PARAM = "param"
@@ -51,12 +51,12 @@ class Value:
     type: TensorType
 
 
-#: Where a node comes from: its path in the model, and its place in the source.
+#: The origin of a node: its path in the model, and its place in the source.
 Origin: TypeAlias = "tuple[str, Span | None]"
 
 
 class Input:
-    """A named input. ``value`` is the tensor it brings."""
+    """A named input. ``value`` is its tensor."""
 
     __slots__ = ("kind", "name", "span", "value")
 
@@ -71,8 +71,8 @@ class Input:
 
 
 class Node:
-    """An op applied to values. ``name`` is the path in the model, ``span`` the place in the source. ``origins``: of a
-    node that passes put together, those of all its parts; else empty."""
+    """An op applied to values. ``name`` is the path in the model, ``span`` the place in the source. ``origins``: for a
+    node that passes merged from several ones, the origins of all parts; else empty."""
 
     __slots__ = ("attrs", "inputs", "name", "op", "origins", "outputs", "phase", "span", "types")
 
@@ -111,7 +111,7 @@ class Node:
         return self.outputs[0]
 
     def with_inputs(self, inputs: tuple[Value, ...]) -> Node:
-        """This node reading other values of the same types; itself when nothing changes."""
+        """This node with other input values of the same types; the same object if nothing changes."""
         if inputs == self.inputs:
             return self
         return Node(
@@ -120,7 +120,8 @@ class Node:
         )  # fmt: skip
 
     def reading(self, new: Mapping[Value, Value]) -> Node:
-        """This node with ``new`` values, of the same types, in place of old ones; itself if it reads none of these."""
+        """This node with its inputs replaced by ``new``, of the same types; the same object if it reads none of
+        them."""
         if new.keys().isdisjoint(self.inputs):
             return self
         return self.with_inputs(tuple([new.get(v, v) for v in self.inputs]))
@@ -130,13 +131,13 @@ class Node:
 
 
 def origins_of(nodes: Iterable[Node]) -> tuple[Origin, ...]:
-    """Where several nodes come from, each place once."""
+    """The origins of several nodes, each once."""
     return tuple(dict.fromkeys(origin for n in nodes for origin in n.origins or ((n.name, n.span),)))
 
 
 @dataclass(frozen=True)
 class Graph:
-    """``nodes`` in an order in which every value stands before its readers. ``updates``: (state input, new value)."""
+    """``nodes`` are in topological order: a value precedes its readers. ``updates``: (state input, new value)."""
 
     inputs: tuple[Input, ...]
     nodes: tuple[Node, ...]
@@ -157,14 +158,14 @@ class Graph:
         return found
 
     def live_nodes(self) -> tuple[Node, ...]:
-        """The nodes that a root needs, in order."""
+        """The nodes that the roots depend on, in order."""
         return order(self.roots)
 
     def rewrite(self, rule: Callable[[Node], Sequence[Value] | Node | None]) -> Graph:
         """Applies ``rule`` to every node in order, after its inputs were replaced.
 
-        The rule gives None (keep), a Node, or the values that stand for the node's outputs.
-        New nodes may read any earlier value; the result holds what the roots need.
+        The rule returns None (keep), a Node, or the values that replace the node's outputs. New nodes may read any
+        earlier value; the result contains the nodes that the roots need.
         """
         new: dict[Value, Value] = {}
         changed = False
@@ -180,13 +181,13 @@ class Graph:
         return self.replace_values(new) if changed else self
 
     def replace_values(self, new: Mapping[Value, Value]) -> Graph:
-        """The graph whose roots are replaced (``new`` must already hold for the readers), nodes ordered anew."""
+        """The graph with replaced roots, in a new order; ``new`` must already have been applied to the readers."""
         outputs = {name: new.get(v, v) for name, v in self.outputs.items()}
         updates = tuple((i, new.get(v, v)) for i, v in self.updates)
         return Graph(self.inputs, order([*outputs.values(), *(v for _, v in updates)]), outputs, updates)
 
     def bind(self, values: Mapping[str, int]) -> Graph:
-        """The same graph for these values of the dims: shapes and attributes become ints."""
+        """The graph for these values of the dims: sizes in shapes and attributes become ints."""
         inputs = {i: Input(i.name, i.kind, i.value.type.bind(values), i.span) for i in self.inputs}
         new: dict[Value, Value] = {old.value: fresh.value for old, fresh in inputs.items()}
         nodes = []
@@ -216,9 +217,9 @@ def bind_attr(attr: Attr, values: Mapping[str, int]) -> Attr:
 
 
 def order(roots: Iterable[Value]) -> tuple[Node, ...]:
-    """The nodes that the roots need, depth first and therefore in a valid order; without recursion.
+    """The nodes that the roots depend on, in depth-first order, which is topological. Iterative.
 
-    Deterministic: it depends on the structure alone. A chain of any length is fine.
+    Deterministic: the order depends only on the structure. A chain may have any length.
     """
     done: set[Node] = set()
     result: list[Node] = []

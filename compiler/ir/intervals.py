@@ -1,4 +1,4 @@
-"""Who owns which bytes of a region: disjoint intervals in chunks of a sorted list, so that 150,000 stay fast."""
+"""The owners of a region's bytes: disjoint intervals in chunks of a sorted list, fast up to 150,000 intervals."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _CHUNK: Final = 512
 
 
 class Ownership:
-    """Intervals ``[low, high)`` with an owner each. A write removes every interval that it touches, whole: what is
-    left of a value that lost some of its bytes can no longer be read as that value."""
+    """Intervals ``[low, high)``, each with an owner. A write removes every interval that it touches completely: a value
+    that lost some of its bytes can no longer be read as that value."""
 
     def __init__(self) -> None:
         self._chunks: list[list[int]] = [[]]  # starts of intervals, in order
-        self._heads: list[int] = [0]  # the least start that belongs in each chunk
+        self._heads: list[int] = [0]  # the smallest start that belongs in each chunk
         self._at: dict[int, tuple[int, object]] = {}  # start -> (end, owner)
 
     def owner(self, low: int, high: int) -> object | None:
@@ -25,19 +25,19 @@ class Ownership:
         return owner if end == high else None
 
     def holds(self, low: int, high: int, owner: object) -> bool:
-        """Whether these bytes belong to ``owner``, as one interval. No bytes belong to everyone."""
+        """True if ``owner`` owns these bytes as one interval. An empty range belongs to every owner."""
         return low == high or self.owner(low, high) is owner
 
     def touches(self, low: int, high: int) -> bool:
-        """Whether somebody owns one of these bytes."""
+        """True if at least one of these bytes has an owner."""
         return bool(self._touched(low, high))
 
     def owners(self, low: int, high: int) -> list[object]:
-        """Who owns some of these bytes."""
+        """The owners of any of these bytes."""
         return [self._at[start][1] for start in self._touched(low, high)]
 
     def write(self, low: int, high: int, owner: object) -> None:
-        """``owner`` takes these bytes."""
+        """Makes ``owner`` the owner of these bytes."""
         if low == high:
             return
         for start in self._touched(low, high):

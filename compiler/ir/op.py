@@ -1,6 +1,6 @@
-"""One op, one class: what a class must say before it can be registered.
+"""One op is one class: the parts that a class must define before it can be registered.
 
-To add an op: one class in one file of ``compiler/ops``, with the parts below, and one ``register(...)`` line.
+To add an op, write one class in one file of ``compiler/ops``, with the parts below, and one ``register(...)`` line.
 Tests, documentation and ``dslc ops`` come from the registry.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Mismatch(Exception):
-    """An op does not fit its arguments. ``why`` says what is wrong, ``help`` what would work.
+    """An op does not fit its arguments. ``why`` states the problem, ``help`` a fix.
 
     The checker adds the place. ``code`` is a key of the error table: E0203 in general, E0301 for broadcasting,
     E0302 to E0308 for shapes.
@@ -40,12 +40,12 @@ class Mismatch(Exception):
 
 
 class NoGradient(Exception):
-    """Raised by ``grad`` of an op through which no gradient can flow; the text says why."""
+    """Raised by ``grad`` of an op that has no gradient; the text states the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Floating point operations, and bytes read and written when each tensor moves once."""
+    """Floating point operations, and bytes read and written if each tensor moves once."""
 
     flops: int
     bytes: int
@@ -58,17 +58,17 @@ class Op(ABC):
     """
 
     name: ClassVar[str]
-    #: (input, output) pairs whose bytes may be the same when the input dies here: output element i is written after
-    #: input element i was read and no other input element is read later than that.
+    #: (input, output) pairs that may share bytes if the input is not used later: output element i is written after
+    #: input element i was read, and no other input element is read after that.
     inplace: ClassVar[tuple[tuple[int, int], ...]] = ()
-    #: output 0 has the very bytes of input 0 (reshape): no work at all.
+    #: Output 0 is the bytes of input 0 (reshape): no work.
     view: ClassVar[bool] = False
-    #: What the gradient reads, as alternatives in order of preference: names ``x0, x1, ...`` of inputs, ``y0, ...`` of
-    #: outputs. ``grad`` uses the first; the mirror pass may choose another.
+    #: Values that the gradient reads, as alternatives in order of preference: ``x0, x1, ...`` are inputs, ``y0, ...``
+    #: are outputs. ``grad`` uses the first; the mirror pass may choose another.
     needs: ClassVar[tuple[frozenset[str], ...]] = (frozenset(),)
-    #: Inputs that stay in f32 beside tensors of 16 bits: weights of a normalisation, statistics.
+    #: Inputs that stay in f32 when tensors have 16 bits: weights of a normalisation, statistics.
     statistics: ClassVar[tuple[int, ...]] = ()
-    #: Cheap enough to compute a second time from its inputs rather than to keep: the mirror pass may.
+    #: Cheap enough that the mirror pass may recompute it from its inputs instead of keeping it.
     mirror: ClassVar[bool] = False
     #: Random ops read the scalars seed, step and row as their last three inputs.
     random: ClassVar[bool] = False
@@ -79,45 +79,45 @@ class Op(ABC):
 
     @abstractmethod
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        """Gradients of the inputs (None: no gradient, integer or not needed) from those of the outputs.
+        """Gradients of the inputs from those of the outputs (None: no gradient, because integer or not needed).
 
-        ``dys[i]`` is None when nothing flows into output i; at least one is not None. Sizes are ints here.
+        ``dys[i]`` is None if no gradient reaches output i; at least one is not None. Sizes are ints here.
         """
 
     @abstractmethod
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
-        """The outputs in numpy: computed in f32 (f64 for f64) inside, rounded once to the outputs' dtypes."""
+        """Reference implementation in numpy: computes in f32 (f64 for f64), then rounds once to the outputs' dtypes."""
 
     @abstractmethod
     def cost(self, node: Node) -> Cost:
         """FLOPs and bytes for int sizes."""
 
     def in_eval(self, node: Node, b: Builder) -> Sequence[Value] | None:
-        """What stands for the outputs outside training (dropout: its input); None: the op is the same there."""
+        """The values that replace the outputs in evaluation (dropout: its input); None: the op does not change."""
         return None
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
-        """Where the rows of the batch lie in the outputs, given the axis along which they lie in each input.
+        """The batch axis of each output, given the batch axis of each input.
 
-        An axis holds rows when each row of the batch is a contiguous block along it; None in ``axes`` or in the
-        result: the tensor holds no rows. The result None: rows are mixed, or it is not known (the default).
+        An axis is a batch axis if each row of the batch is a contiguous block along it; None in ``axes`` or in the
+        result: the tensor has no batch axis. Returns None if rows are mixed, or if that is unknown (the default).
         """
         return None
 
     def rows_of(self, node: Node, axes: Sequence[int | None], count: int) -> tuple[int | None, ...] | None:
-        """As ``rows``, when it is known that there are ``count`` rows."""
+        """Like ``rows``, if the number of rows is known to be ``count``."""
         return self.rows(node, axes)
 
     def index_range(self, node: Node, index: int) -> tuple[int, Size] | None:
-        """The values [low, high) that integer input ``index`` may have; None: any."""
+        """The allowed values [low, high) of integer input ``index``; None: any."""
         return None
 
 
 class Pointwise(Op):
-    """Element i of the output depends on element i of the (broadcast) inputs. Shapes broadcast as numpy's do.
+    """Element i of the output depends only on element i of the (broadcast) inputs. Shapes broadcast as in numpy.
 
-    Subclasses give ``arity``, ``result`` (the output's dtype), ``scalar``, ``meaning`` and ``grad``; gradients may have
-    the output's shape, the autodiff pass sums them to the input's.
+    Subclasses define ``arity``, ``result`` (the output's dtype), ``scalar``, ``meaning`` and ``grad``. Gradients may
+    have the output's shape; the autodiff pass sums them to the input's shape.
     """
 
     arity: ClassVar[int]
@@ -132,7 +132,7 @@ class Pointwise(Op):
         """The expression of one element."""
 
     def result(self, dtypes: Sequence[DType], attrs: Attrs) -> DType:
-        """The output's dtype; by default all inputs must agree and give it."""
+        """The output's dtype; by default that of the inputs, which must be equal."""
         if dtypes.count(dtypes[0]) != len(dtypes):
             listed = " and ".join(dict.fromkeys(str(d) for d in dtypes))
             raise Mismatch(f"`{self.name}` of {listed}", "convert one side with `cast`", "E0204")
@@ -148,7 +148,7 @@ class Pointwise(Op):
         return None if len(found) > 1 else (found.pop() if found else None,)
 
     def operations(self, attrs: Attrs) -> int:
-        """Arithmetic operations for one element."""
+        """Arithmetic operations per element."""
         return max(1, _operations(self.scalar(attrs, *_arguments(self.arity))))
 
     def cost(self, node: Node) -> Cost:
@@ -171,7 +171,7 @@ def _operations(expr: Expr) -> int:
 
 
 def broadcast(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
-    """numpy's broadcasting of shapes; a symbolic size never counts as 1. Raises Mismatch E0301 naming the axes."""
+    """Broadcasts shapes as numpy does; a symbolic size never counts as 1. Raises Mismatch E0301 naming the axes."""
     if shapes.count(shapes[0]) == len(shapes):
         return shapes[0]
     rank = max(len(s) for s in shapes)
@@ -194,7 +194,7 @@ def broadcast(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
 
 
 class Builder:
-    """Makes nodes. ``name``, ``span`` and ``phase`` are given to every node it makes."""
+    """Creates nodes. Each node gets ``name``, ``span`` and ``phase``."""
 
     def __init__(self, *, name: str = "", span: Span | None = None, phase: Phase = Phase.FORWARD) -> None:
         self.name = name
@@ -202,7 +202,7 @@ class Builder:
         self.phase = phase
 
     def at(self, node: Node, phase: Phase | None = None) -> Builder:
-        """A builder for nodes that stand where ``node`` stands."""
+        """A builder for nodes with the name and the place of ``node``."""
         return Builder(name=node.name, span=node.span, phase=phase or self.phase)
 
     def node(self, op: Op, *inputs: Value, **attrs: Attr) -> Node:
@@ -220,7 +220,7 @@ T = TypeVar("T", bound=Op)
 
 
 def register(op: T) -> T:
-    """Adds the one instance of an op to the table. A class with an abstract part cannot come this far (TypeError).
+    """Adds the only instance of an op to the table. A class with an abstract method cannot be instantiated (TypeError).
 
     Raises TypeError for a missing name or manual page, or a name taken twice.
     """

@@ -1,4 +1,4 @@
-"""A Program: one entry of an artifact on its way through the passes. Frozen; decisions start empty."""
+"""A Program: one entry of an artifact during the passes. Frozen; the fields for decisions start empty."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ir.types import TensorType
 
 ALIGNMENT: Final = 64  # bytes; every buffer of a region starts at a multiple
-STEP_BLOCK: Final = 256  # bytes at the head of the io region, where the scalars lie
+STEP_BLOCK: Final = 256  # bytes at the start of the io region, which hold the scalars
 
 Region: TypeAlias = Literal["state", "io", "work"]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a value's bytes lie: a region (``state``, ``io``, ``work``) and an offset in it."""
+    """The address of a value: a region (``state``, ``io``, ``work``) and an offset in it."""
 
     region: Region
     offset: int
@@ -27,7 +27,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A copy of a tensor's bytes after the last node: a result into its own bytes, or an update onto its state."""
+    """A copy of a tensor's bytes after the last node: of a result to its own buffer, or of an update to its state."""
 
     type: TensorType
     source: Place
@@ -37,11 +37,11 @@ class Move:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Where every value lies, and what that costs.
+    """The address of every value, and the memory that the plan needs.
 
-    ``results``: where the graph's outputs are read when all is done. ``moves`` run in order after the last node, for
-    what could not be computed in its place. ``lower_bound``: most bytes of ``work`` live at once under the schedule;
-    ``work_bytes`` is what was planned. ``scratch``: where the scratch blocks of a node's kernels lie.
+    ``results``: the addresses of the graph's outputs at the end. ``moves`` run in order after the last node, for values
+    that could not be computed at their final address. ``lower_bound``: peak of live ``work`` bytes under the schedule;
+    ``work_bytes``: the planned bytes. ``scratch``: the addresses of the scratch blocks of a node's kernels.
     """
 
     places: Mapping[Value, Place]
@@ -55,8 +55,8 @@ class MemoryPlan:
 
 @dataclass(frozen=True, slots=True)
 class Mirrored:
-    """What the mirror pass came to: the nodes that compute something again, and of the program before and after it,
-    fused and scheduled, the most bytes alive at once and the modelled seconds."""
+    """The result of the mirror pass: the number of recomputing nodes, and the peak of live bytes and the modelled
+    seconds of the fused and scheduled program before and after it."""
 
     nodes: int
     bytes_before: int
@@ -66,7 +66,7 @@ class Mirrored:
 
     @property
     def share(self) -> float:
-        """The part of the step's modelled time that computing again adds."""
+        """The increase of the step's modelled time by recomputation, as a fraction."""
         return self.seconds_after / self.seconds_before - 1
 
     def as_json(self) -> dict[str, int | float]:
@@ -75,15 +75,14 @@ class Mirrored:
 
 @dataclass(frozen=True)
 class Program:
-    """``graph`` and then the decisions of the planners: None or empty until the pass ran.
+    """``graph``, then the decisions of the planners: None or empty until their pass ran.
 
-    ``target``: what it is built for, ``cpu`` or an architecture as ``sm_90``. ``kernels``: the nodes that run as
-    kernels, each with its launches (``codegen/launch.py``). ``scratch``: bytes of each block that a node's kernels want
-    for themselves while they run. ``vendor``: contractions on a GPU are calls of its maker's libraries, where these
-    have them. ``mirrored``: what is computed again rather than kept; None where nothing is. ``streams``: on which
-    stream of a GPU a node runs, where that is not 0; the nodes of a stream follow each other in the order of the
-    schedule. ``waits``: nodes of other streams that have ended before a node begins. Stream 0 waits for all others
-    before the moves.
+    ``target``: ``cpu`` or an architecture such as ``sm_90``. ``kernels``: the nodes that run as kernels, each with its
+    launches (``codegen/launch.py``). ``scratch``: bytes of each scratch block of a node's kernels. ``vendor``:
+    contractions on a GPU call the vendor's libraries, if these support them. ``mirrored``: the result of recomputation;
+    None if nothing is recomputed. ``streams``: the GPU stream of a node, if it is not 0; the nodes of a stream follow
+    each other in the order of the schedule. ``waits``: nodes of other streams that must have ended before a node
+    begins. Stream 0 waits for all others before the moves.
     """
 
     entry: str

@@ -1,6 +1,6 @@
-"""The scalar meaning of a pointwise op: a small expression tree, printed later as CPU IR, Numba-CUDA and CUDA C++.
+"""The definition of a pointwise op as a small expression tree, emitted as CPU IR, Numba-CUDA and CUDA C++.
 
-The tree is evaluated here with numpy too, so that a test can hold it against the op's own numpy meaning.
+The tree can also be evaluated with numpy, so that a test can compare it with the op's numpy meaning.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Operand: TypeAlias = "Expr | float | int | bool"
 class Expr:
     """``function`` of FUNCTIONS applied to ``args``; or ``arg`` with its ``index``; or ``const`` with ``value``.
 
-    Arithmetic is done in f32 for f32 and below, f64 for f64, in the integer's own type for integers.
+    Computes in f32 for f32 and narrower floats, in f64 for f64, and in the integer's own type for integers.
     """
 
     function: str

@@ -1,4 +1,4 @@
-"""Reads attributes and sizes as ``format_attr`` prints them: numbers, strings, dtypes, polynomials, nested tuples."""
+"""Parses attributes and sizes as printed by ``format_attr``: numbers, strings, dtypes, polynomials, nested tuples."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class MalformedText(ValueError):
 
 @dataclass
 class _Frame:
-    """One open parenthesis: finished items, and the sum that is being read."""
+    """One open parenthesis: the finished items, and the sum being parsed."""
 
     items: list[Attr] = field(default_factory=list)
     total: Size | None = None
     product: Size | None = None
     negative: bool = False
     times: bool = False
-    other: Attr | None = None  # an item that is no size
+    other: Attr | None = None  # an item that is not a size
 
     def factor(self, size: Size) -> None:
         if self.times is (self.product is None):
@@ -64,7 +64,7 @@ class _Frame:
 
 
 class AttrReader:
-    """Reads attributes; ``dims`` are the dims that sizes may name. The same text is read once."""
+    """Parses attributes; ``dims`` are the dims that sizes may name. Equal texts are parsed once."""
 
     def __init__(self) -> None:
         self.dims: dict[str, Dim] = {}
@@ -96,9 +96,9 @@ class AttrReader:
         return value
 
     def _read(self, text: str, at: int) -> tuple[Attr, int]:
-        """The value from ``at`` to a comma outside parentheses or the end, and where it ends."""
+        """The value from ``at`` to the end or to a comma outside parentheses, and its end."""
         frames = [_Frame()]
-        closed: tuple[_Frame, bool] | None = None  # the frame closed just now, and whether a comma stood before its end
+        closed: tuple[_Frame, bool] | None = None  # the frame closed last, and whether a comma preceded its end
         comma = False
         while at < len(text):
             match = _TOKEN.match(text, at)

@@ -1,6 +1,6 @@
 """Sizes: ints, or polynomials over the dims of a file, so that one check holds for every batch size.
 
-A ``Size`` is an int or a ``Poly``; arithmetic on either gives the simplest form, and equal sizes are equal objects.
+A ``Size`` is an int or a ``Poly``; arithmetic on either returns the simplest form, and equal sizes are equal objects.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Dim:
 
 @dataclass(frozen=True, slots=True)
 class FloorDiv:
-    """``value // divisor`` where the division is not known to be exact."""
+    """``value // divisor`` if the division is not known to be exact."""
 
     value: Poly
     divisor: int
@@ -36,10 +36,10 @@ class FloorDiv:
 
 
 class SizeLimit(ValueError):
-    """A size grew beyond MAX_WEIGHT parts, or a coefficient beyond 128 bits; the text says so."""
+    """A size exceeded MAX_WEIGHT parts, or a coefficient exceeded 128 bits; the text says which."""
 
 
-#: names, terms and divisions that one size may hold, those inside of divisions included
+#: largest number of names, terms and divisions in one size, including those inside divisions
 MAX_WEIGHT: Final = 512
 
 Atom: TypeAlias = Dim | FloorDiv
@@ -48,7 +48,8 @@ Monomial: TypeAlias = tuple[Atom, ...]
 
 @dataclass(frozen=True, slots=True)
 class Poly:
-    """A sum of coefficient times product of atoms; ``terms`` are sorted, coefficients are not zero, never constant."""
+    """A sum of coefficients times products of atoms; ``terms`` are sorted, have nonzero coefficients, and are not
+    constant."""
 
     terms: tuple[tuple[Monomial, int], ...]
 
@@ -96,7 +97,7 @@ Size: TypeAlias = int | Poly
 
 
 def of_dim(dim: Dim) -> Size:
-    """The size that is this dim's value; a dim with one possible value is that int."""
+    """The size that is this dim's value; an int if the dim has one possible value."""
     return dim.low if dim.low == dim.high else Poly((((dim,), 1),))
 
 
@@ -121,14 +122,15 @@ def _combine(terms: list[tuple[Monomial, int]]) -> Size:
 
 
 def _weight(atom: Atom) -> int:
-    """How many parts an atom has; its own depth is bounded, since whatever is inside was weighed when it was made."""
+    """The number of parts of an atom; the recursion is bounded, since inner sizes were weighed when they were
+    created."""
     if isinstance(atom, Dim):
         return 1
     return 1 + len(atom.value.terms) + sum(_weight(inner) for atoms, _ in atom.value.terms for inner in atoms)
 
 
 def exact_div(value: Size, divisor: Size) -> Size | None:
-    """``value / divisor`` where it divides for every value of the dims, else None."""
+    """``value / divisor`` if it is exact for every value of the dims, else None."""
     if divisor == 0:
         return None
     if isinstance(value, int) and isinstance(divisor, int):
@@ -159,7 +161,7 @@ def floor_div(value: Size, divisor: int) -> Size:
     exact = exact_div(value, divisor)
     if exact is not None:
         return exact
-    # take out what divides: (4*B + 3) // 4 = B + 0
+    # extract the divisible terms: (4*B + 3) // 4 = B + 0
     whole = [(a, c // divisor) for a, c in value.terms if c % divisor == 0]
     rest = _combine([(a, c) for a, c in value.terms if c % divisor])
     if isinstance(rest, int):
@@ -168,7 +170,7 @@ def floor_div(value: Size, divisor: int) -> Size:
 
 
 def bounds(size: Size) -> tuple[int, int]:
-    """The least and the largest value over all values of the dims (dims taken as independent)."""
+    """The smallest and the largest value over all values of the dims (dims are treated as independent)."""
     if isinstance(size, int):
         return size, size
     low = high = 0
@@ -187,7 +189,7 @@ def bounds(size: Size) -> tuple[int, int]:
 
 
 def bind(size: Size, values: Mapping[str, int]) -> int:
-    """The int that this size is for these values of the dims (KeyError for a dim without one)."""
+    """The int value of this size for these values of the dims (KeyError for a dim without a value)."""
     if isinstance(size, int):
         return size
     total = 0
@@ -200,5 +202,5 @@ def bind(size: Size, values: Mapping[str, int]) -> int:
 
 
 def product(sizes: tuple[Size, ...]) -> Size:
-    """The product of sizes, 1 for none."""
+    """The product of sizes; 1 for an empty tuple."""
     return math.prod(sizes)

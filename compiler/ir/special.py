@@ -1,10 +1,10 @@
-"""What numpy does not have, or not fast, or not the same everywhere: erf, a choice without branches, and the greater
-and the lesser of zeros.
+"""Functions that numpy lacks, or computes slowly, or differently between machines: erf, a branch-free choice, and the
+maximum and minimum of zeros.
 
-erf: up to 1, ``erf(x) = x * p(x^2)``. Above, ``erf(x) = 1 - exp(-x^2) / x * q((x - 2.5) / (x + 2.5))``, up to where the
-result rounds to 1. ``p`` and ``q`` interpolate at Chebyshev nodes; their coefficients were computed with 90 digits from
-the power series ``erf(x) = 2/sqrt(pi) * exp(-x^2) * sum of 2^n x^(2n+1) / (1*3*5*...*(2n+1))``. The error is below
-2e-16 in f64 and below 2e-7 in f32 (a test holds it against ``math.erf``). Only +, *, / and exp are used, so that other
+erf: for |x| up to 1, ``erf(x) = x * p(x^2)``. Above, ``erf(x) = 1 - exp(-x^2) / x * q((x - 2.5) / (x + 2.5))``, until
+the result rounds to 1. ``p`` and ``q`` interpolate at Chebyshev nodes; their coefficients were computed with 90 digits
+from the power series ``erf(x) = 2/sqrt(pi) * exp(-x^2) * sum of 2^n x^(2n+1) / (1*3*5*...*(2n+1))``. The error is below
+2e-16 in f64 and below 2e-7 in f32 (a test compares it with ``math.erf``). Only +, *, / and exp are used, so that other
 targets can follow the same steps.
 """
 
@@ -87,12 +87,12 @@ def _polynomial(coefficients: Sequence[float], x: Array) -> Array:
     return result
 
 
-# Elements that are worked on at a time, so that what lies between two steps stays in the cache.
+# Elements processed at a time, so that intermediate results stay in the cache.
 _BLOCK = 1 << 14
 
 
 def erf(x: Array) -> Array:
-    """The error function of a float array, in its dtype (f32 or f64); 1 of inf, -1 of -inf, nan of nan."""
+    """The error function of a float array, in its dtype (f32 or f64); 1 for inf, -1 for -inf, nan for nan."""
     import numpy as np
 
     x = np.asarray(x)
@@ -112,28 +112,28 @@ def _erf_of_block(x: Array) -> Array:
     near = x * _polynomial(central, np.minimum(size * size, 1))
     outer = np.maximum(size, 1)
     far = 1 - np.exp(-outer * outer) / outer * _polynomial(tail, (outer - 2.5) / (outer + 2.5))
-    # nan compares false with everything and takes the inner branch, which carries it on
+    # nan compares false with everything, so it takes the inner branch, which propagates it
     return choose(size >= 1, np.copysign(far, x), near)
 
 
 def larger(x: Array, y: Array) -> Array:
-    """The greater of two, nan where either is; of zeros 0.0 is greater than -0.0 (IEEE 754-2019's maximum). numpy's own
-    leaves the sign to the processor's instruction."""
+    """The maximum of two arrays, nan if either is nan; 0.0 is greater than -0.0 (IEEE 754-2019's maximum). For numpy's
+    own function, the sign of zero depends on the processor's instruction."""
     import numpy as np
 
-    # the sum of two zeros is -0.0 where both are
+    # the sum of two zeros is -0.0 only if both are -0.0
     return np.where((x == 0) & (y == 0), x + y, np.maximum(x, y))
 
 
 def lesser(x: Array, y: Array) -> Array:
-    """The lesser of two, nan where either is; of zeros -0.0 is less than 0.0 (IEEE 754-2019's minimum)."""
+    """The minimum of two arrays, nan if either is nan; -0.0 is less than 0.0 (IEEE 754-2019's minimum)."""
     import numpy as np
 
     return np.where((x == 0) & (y == 0), -(-x - y), np.minimum(x, y))
 
 
 def choose(condition: Array, x: Array, y: Array) -> Array:
-    """``np.where`` of two arrays of one dtype, bit for bit, without a branch for each element (eight times as fast)."""
+    """``np.where`` of two arrays of one dtype, bit for bit, without a branch per element (eight times as fast)."""
     import numpy as np
 
     if x.dtype.itemsize not in (4, 8):

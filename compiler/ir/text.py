@@ -1,4 +1,4 @@
-"""The graph as text, one line a node, and back.
+"""Prints a graph as text, one line per node, and parses it.
 
     dim B in 1..512 = 64
     %0 = data image : [B, 1, 28, 28]
@@ -6,9 +6,9 @@
     %2 = conv %0, %1 {dilation=(1, 1), groups=1, pad=(2, 2), stride=(1, 1)} : [B, 6, 28, 28]  # c1 lenet.nn:6:8 forward
     output = %2
 
-Values are numbered in order. What is behind ``#`` is the node's path, its place in the source, and its phase; the place
-is for people and is dropped when read back. Inputs come first, then nodes, results (``output NAME = %n``) and updates
-(``update NAME = %n``). Nothing here recurses; a graph of any size and any nesting of attributes is fine.
+Values are numbered in order. After ``#`` come the node's path, its place in the source, and its phase; the place is for
+people and is dropped by the parser. Inputs come first, then nodes, results (``output NAME = %n``) and updates
+(``update NAME = %n``). Nothing here recurses, so graphs may have any size and attributes any nesting.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _DIM: Final = re.compile(r"dim (\w+) in (-?\d+)\.\.(-?\d+) = (-?\d+)")
 
 
 def format_type(type: TensorType) -> str:
-    """``f32[64, 10]``; a float of no precision yet has no dtype: ``[64, 10]``."""
+    """``f32[64, 10]``; a float without a precision yet has no dtype: ``[64, 10]``."""
     return str(type)
 
 
 def format_attr(attr: Attr) -> str:
-    """An attribute as it reads back; strings as in JSON, dtypes and sizes bare."""
+    """An attribute in the syntax of the parser; strings as in JSON, dtypes and sizes without quotes."""
     parts: list[str] = []
     stack: list[Attr | str] = [attr]
     literal: list[bool] = [False]
@@ -65,14 +65,14 @@ def format_attr(attr: Attr) -> str:
 
 
 def format_attrs(attrs: Mapping[str, Attr]) -> str:
-    """``{k=3, pad=(1, 1)}`` sorted by name; empty text for none."""
+    """``{k=3, pad=(1, 1)}`` sorted by name; an empty text for no attributes."""
     if not attrs:
         return ""
     return "{" + ", ".join(f"{k}={format_attr(v)}" for k, v in sorted(attrs.items())) + "}"
 
 
 def format_node(node: Node, number: Mapping[Value, int]) -> str:
-    """One node's line; values without a number read ``%?``."""
+    """One node's line; values without a number are printed as ``%?``."""
 
     def shown(values: tuple[Value, ...]) -> str:
         return ", ".join(f"%{number[v]}" if v in number else "%?" for v in values)
@@ -112,10 +112,10 @@ def format_graph(graph: Graph) -> str:
 
 
 def parse_graph(text: str) -> Graph:
-    """The graph that ``format_graph`` wrote, without places in the source.
+    """The graph that ``format_graph`` printed, without places in the source.
 
-    Raises MalformedText (a ValueError) with the line's number for text that is not of this form or names an op that
-    is not registered. Types are taken as written; ``verify_graph`` checks them.
+    Raises MalformedText (a ValueError) with the line's number for malformed text or an unregistered op. Types are taken
+    as written; ``verify_graph`` checks them.
     """
     inputs: list[Input] = []
     nodes: list[Node] = []
@@ -183,7 +183,7 @@ def _read_types(raw: str, reader: AttrReader) -> tuple[TensorType, ...]:
 
 
 def _dims(graph: Graph) -> list[Dim]:
-    """Every dim of the graph, by name. A stack instead of recursion: attributes and sizes may nest."""
+    """Every dim of the graph, by name. Uses a stack because attributes and sizes may nest."""
     found: set[Dim] = set()
     seen: set[Poly] = set()
     stack: list[Attr] = [s for i in graph.inputs for s in i.value.type.shape if isinstance(s, Poly)]

@@ -14,7 +14,7 @@ from dslc.compiler.ir.sizes import Size, bind, product
 
 @described("DType", "FLOAT F64 F32 F16 BF16 I64 I32 I16 I8 U8 B1")
 class DType(enum.Enum):
-    """Storage dtypes by their name in the language. ``FLOAT`` is the checker's: the precision pass replaces it."""
+    """Storage dtypes by their name in the language. The checker uses ``FLOAT``; the precision pass replaces it."""
 
     FLOAT = "float"
     F64 = "f64"
@@ -38,15 +38,15 @@ class DType(enum.Enum):
 
     @cached_property
     def itemsize(self) -> int:
-        """Bytes of an element; FLOAT counts as f32."""
+        """Bytes per element; FLOAT counts as f32."""
         return {"f64": 8, "i64": 8, "f16": 2, "bf16": 2, "i16": 2, "i8": 1, "u8": 1, "b1": 1}.get(self.value, 4)
 
     @property
     def computed(self) -> DType:
-        """What an op computes in inside: f32 for floats of 16 bits."""
+        """The dtype in which an op computes internally: f32 for 16-bit floats."""
         return DType.F32 if self in (DType.F16, DType.BF16) else self
 
-    __hash__ = object.__hash__  # in place of Enum's, which is Python's own code
+    __hash__ = object.__hash__  # replaces Enum's method, which is Python code and slower
 
     def __str__(self) -> str:
         return self.value
@@ -69,7 +69,7 @@ class TensorType:
 
     @cached_property
     def ints(self) -> tuple[int, ...]:
-        """The shape of a type without dims; an assertion otherwise."""
+        """The shape of a type without dims; fails an assertion otherwise."""
         assert all(isinstance(s, int) for s in self.shape), f"{self} still has dims"
         return self.shape  # type: ignore[return-value]
 
@@ -91,6 +91,6 @@ class TensorType:
         return TensorType(self.dtype, tuple(bind(s, values) for s in self.shape))
 
     def __str__(self) -> str:
-        """As a user writes it: float tensors without a dtype."""
+        """The type as a user writes it: float tensors without a dtype."""
         sizes = ", ".join(str(s) for s in self.shape)
         return f"[{sizes}]" if self.dtype is DType.FLOAT else f"{self.dtype}[{sizes}]"

@@ -1,8 +1,8 @@
-"""Proof that a graph and a finished program are sound, made without the passes that built them.
+"""Proves that a graph and a finished program are sound, without using the passes that built them.
 
-The memory proof is a replay: who owns which bytes is followed from node to node, so a value that is read after
-something else was written over a part of it is found wherever the mistake was made (order, offset, size, in-place,
-a state overwritten too early).
+The memory proof is a replay that follows the owner of each byte from node to node. So it finds a value that is read
+after another value overwrote a part of it, whatever the cause (order, offset, size, in-place, a state overwritten too
+early).
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _NEIGHBOURS = 5
 
 
 class VerifyError(Exception):
-    """The compiler made something unsound: a mistake of ours, not of the user."""
+    """The compiler produced an unsound program: our error, not the user's."""
 
 
 def _fault(graph: Graph, node: Node | None, why: str) -> VerifyError:
-    """The error with the lines around the node."""
+    """The error with the lines of the node and its neighbours."""
     if node is None or node not in graph.nodes:
         return VerifyError(why)
     at = graph.nodes.index(node)
@@ -40,17 +40,17 @@ def _fault(graph: Graph, node: Node | None, why: str) -> VerifyError:
 
 
 class Inferred:
-    """What is known of the nodes of one graph when the next is verified: most nodes of a pass are those of the pass
-    before it, and most others have the op and the attributes of one of these. ``sound``: the nodes of the last graph,
-    each of which fits what it reads."""
+    """Types inferred for earlier graphs, reused when the next graph is verified: most nodes of a pass are those of the
+    pass before it, and most others have the op and attributes of one of these. ``sound``: the nodes of the last graph,
+    all of which fit their inputs."""
 
     def __init__(self) -> None:
         self.sound: frozenset[Node] = frozenset()
-        # the op and the attributes by identity, which they keep for as long as they stand here
+        # keyed by the identity of op and attributes, which stays valid because the values hold references to them
         self._known: dict[tuple[int, int, tuple[TensorType, ...]], tuple[Op, Attrs, tuple[TensorType, ...]]] = {}
 
     def types(self, node: Node) -> tuple[TensorType, ...]:
-        """The node's types by its op. Raises Mismatch."""
+        """The node's types, inferred by its op. Raises Mismatch."""
         read = node.input_types
         key = id(node.op), id(node.attrs), read
         found = self._known.get(key)
@@ -60,8 +60,8 @@ class Inferred:
 
 
 def verify_graph(graph: Graph, inferred: Inferred | None = None) -> None:
-    """Every value stands before its readers, every type is what its op infers, updates fit their states. ``inferred``:
-    that of the graphs before.
+    """Checks that every value precedes its readers, every type is the one that its op infers, and updates fit their
+    states. ``inferred``: the types inferred for earlier graphs.
 
     Raises VerifyError naming the node and its neighbours. Linear in nodes.
     """
@@ -98,7 +98,7 @@ def verify_graph(graph: Graph, inferred: Inferred | None = None) -> None:
 
 
 def _verify_node(graph: Graph, node: Node, inferred: Inferred) -> None:
-    """The node's types are what its op infers of those of its inputs."""
+    """Checks that the node's types are those that its op infers from the types of its inputs."""
     try:
         types = inferred.types(node)
     except Mismatch as mismatch:
@@ -114,7 +114,8 @@ def _listed(types: Iterable[TensorType]) -> str:
 
 
 def verify_program(program: Program, build: Build) -> None:
-    """A finished program computes its graph: order, places, moves. What is None yet is not looked at.
+    """Checks that a finished program computes its graph: order, addresses, moves. Fields that are still None are
+    skipped.
 
     Raises VerifyError. About linear in nodes.
     """
@@ -146,7 +147,7 @@ def _verify_schedule(graph: Graph, schedule: Sequence[Node]) -> None:
 
 
 class _Replay:
-    """Runs the schedule on owners of bytes instead of bytes."""
+    """Executes the schedule on the owners of bytes instead of the bytes."""
 
     def __init__(
         self,
@@ -164,7 +165,7 @@ class _Replay:
         self.sizes: Mapping[str, int] = {"state": build.state_bytes, "io": plan.io_bytes, "work": plan.work_bytes}
         self.owners = {region: Ownership() for region in self.sizes}
         self.updated = {(build.state.get(i.name, -1), i.value.type.bytes) for i, _ in graph.updates}
-        self.content: dict[Value, Value] = {}  # a view has the content of what it views
+        self.content: dict[Value, Value] = {}  # a view has the content of its source
 
     def run(self) -> None:
         self._inputs()
@@ -224,7 +225,7 @@ class _Replay:
 
     def _node(self, node: Node) -> None:
         read: list[Place] = []
-        readers: dict[object, list[int]] = {}  # content -> the numbers of the inputs that are it
+        readers: dict[object, list[int]] = {}  # content -> the indices of the inputs with this content
         for i, value in enumerate(node.inputs):
             place = self.place(value, f"input {i}", node)
             if not self._owns(place, value):
@@ -252,11 +253,12 @@ class _Replay:
             self._own(place, value)
 
     def _owners(self, place: Place, type: TensorType) -> list[object]:
-        """Whose bytes lie where a tensor is to lie."""
+        """The owners of the bytes at a tensor's address."""
         return self.owners[place.region].owners(place.offset, place.offset + type.bytes)
 
     def _scratch(self, node: Node, readers: Container[object], written: Sequence[Place]) -> None:
-        """The node's results and scratch blocks lie apart, and these from all that it reads; what lay there is gone."""
+        """Checks that the node's results and scratch blocks are disjoint from each other and from its inputs; takes
+        over their bytes."""
         sizes, places = self.scratch.get(node, ()), self.plan.scratch.get(node, ())
         if len(sizes) != len(places):
             raise _fault(self.graph, node, f"wants {len(sizes)} blocks of scratch memory, has {len(places)}")
@@ -322,6 +324,6 @@ def _overlap(a: Place, a_size: int, b: Place, b_size: int) -> bool:
 
 
 def _same_elements(a: TensorType, b: TensorType) -> bool:
-    """Whether element i of one belongs to element i of the other; axes of size 1 do not matter."""
+    """True if element i of one corresponds to element i of the other; axes of size 1 do not matter."""
     shapes = ([size for size in t.shape if size != 1] for t in (a, b))
     return next(shapes) == next(shapes) and a.dtype.itemsize == b.dtype.itemsize

@@ -1,11 +1,11 @@
-"""Proof that what runs at the same time on several streams shares no bytes, made without the passes that decided it.
+"""Proves that concurrent nodes on several streams share no bytes, without using the passes that assigned the streams.
 
-The replay of the schedule (``verify.py``) shows that one node after another computes the graph. Here the schedule is
-shown to be free of races: of two nodes that touch a byte, one of them writing it, the later one begins when the earlier
-one has ended. Then every order that streams and waits allow computes the same.
+The replay of the schedule (``verify.py``) shows that sequential execution computes the graph. This proof shows that the
+schedule has no races: of two nodes that touch a byte, at least one of them writing it, the later one begins after the
+earlier one has ended. Then every order that streams and waits allow computes the same result.
 
-What has ended is known by vector clocks (Fidge 1988, Mattern 1989), what touched a byte by its last writer and its last
-reader of each stream since (as Flanagan and Freund's FastTrack, 2009).
+Vector clocks (Fidge 1988, Mattern 1989) tell which nodes have ended. Each byte records its last writer and its last
+reader on each stream since then (as in Flanagan and Freund's FastTrack, 2009).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import TypeAlias
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.program import MemoryPlan, Program
 
-#: Region, first byte, byte behind the last.
+#: Region, first byte, end (exclusive).
 Span: TypeAlias = tuple[str, int, int]
-#: Of each stream, the time of a node, -1 for none.
+#: For each stream, the time of a node; -1 for none.
 Clock: TypeAlias = tuple[int, ...]
 
 
 def verify_streams(program: Program, refuse: Callable[[Node, str], Exception]) -> None:
-    """Raises ``refuse(node, why)`` for a node on no stream of ours, for a wait for what is no earlier node of another
-    stream, and for a node that touches bytes of another that may run beside it, one of the two writing.
+    """Raises ``refuse(node, why)`` for a node on an invalid stream, for a wait for anything but an earlier node of
+    another stream, and for a node that touches bytes of a possibly concurrent node if one of the two writes them.
 
-    About linear in nodes; nothing to do where all run on one stream.
+    About linear in nodes; returns at once if all nodes are on one stream.
     """
     order, streams = program.schedule, program.streams
     assert order is not None and program.memory is not None, "streams are verified with a schedule and memory"
@@ -40,7 +40,7 @@ def verify_streams(program: Program, refuse: Callable[[Node, str], Exception]) -
     if not streams:
         return
     none = (-1,) * (1 + max(streams.values()))
-    ended = dict.fromkeys(range(len(none)), none)  # what has ended when the last node of each stream has
+    ended = dict.fromkeys(range(len(none)), none)  # the nodes that have ended when the last node of each stream has
     clocks: dict[Node, Clock] = {}
     touched = {region: _Touched(none) for region in ("state", "io", "work")}
     for node in order:
@@ -62,8 +62,8 @@ def verify_streams(program: Program, refuse: Callable[[Node, str], Exception]) -
 
 
 class _Touched:
-    """Who touched each byte of a region: stretches of bytes that begin at ``lows``, each with its last writer, as
-    (stream, time), and of each stream the last reader since."""
+    """The nodes that touched each byte of a region: ranges of bytes that begin at ``lows``, each with its last writer,
+    as (stream, time), and for each stream the last reader since then."""
 
     def __init__(self, nobody: Clock) -> None:
         self.nobody = nobody
@@ -72,7 +72,8 @@ class _Touched:
         self.readers: dict[int, Clock] = {0: nobody}
 
     def touch(self, low: int, high: int, stream: int, now: int, before: Clock, write: bool) -> Iterator[int]:
-        """A node touches ``[low, high)``; gives the times of those who touched it and have not ended ``before``."""
+        """Records that a node touches ``[low, high)``; yields the times of conflicting nodes not ended in
+        ``before``."""
         if low == high:
             return
         self._cut(low)
@@ -96,7 +97,7 @@ class _Touched:
         self.writer[low], self.readers[low] = (stream, now), self.nobody
 
     def _cut(self, at: int) -> None:
-        """A stretch begins at this byte."""
+        """Makes a range begin at this byte."""
         place = bisect_right(self.lows, at)
         old = self.lows[place - 1]
         if old != at:
@@ -105,7 +106,7 @@ class _Touched:
 
 
 def _spans(node: Node, plan: MemoryPlan, scratch: Mapping[Node, tuple[int, ...]]) -> tuple[list[Span], list[Span]]:
-    """What a node reads, and what it writes, its scratch memory with it."""
+    """The spans that a node reads, and those that it writes, including its scratch memory."""
 
     def span(value: Value) -> Span:
         place = plan.places[value]

@@ -1,7 +1,7 @@
-"""What a finished Program came to, as numbers: buffers over time, nodes by the roofline model, source lines.
+"""Numbers of a finished Program for the report: buffers over time, nodes by the roofline model, source lines.
 
-Steps count the nodes that do work, in the order in which they run; moves at the end are one more step. Nothing here
-decides anything: the numbers are those of the schedule and of the memory plan.
+Steps count the nodes that do work, in execution order; the moves at the end are one more step. Nothing here makes a
+decision: the numbers are those of the schedule and of the memory plan.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from dslc.compiler.passes.overlap import HappensBefore, timeline
 from dslc.compiler.passes.schedule import contents
 from dslc.dsl.span import Span
 
-_SHOWN_STEPS: Final = 6  # of a fused node's ops
+_SHOWN_STEPS: Final = 6  # ops listed for a fused node
 _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
 
 
 class Line(NamedTuple):
-    """A line of the source: the file's own name (never its folder), the number from 1, and the text."""
+    """A line of the source: the file's base name, the number from 1, and the text."""
 
     file: str
     number: int
@@ -39,13 +39,13 @@ class Line(NamedTuple):
         return f"{self.file}:{self.number}" if self.number else "-"
 
 
-#: Of what stands in no source.
+#: The line of a node without a place in the source.
 NO_LINE: Final = Line("", 0, "")
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Bytes of the work region, taken by one tensor (or the scratch memory of a kernel) from step ``start`` to step
+    """Bytes of the work region that one tensor (or the scratch memory of a kernel) occupies from step ``start`` to step
     ``end``, both included."""
 
     what: str
@@ -59,8 +59,9 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A node that does work. ``where``: what runs it. ``flops`` and ``bytes`` as the artifact's plan has them;
-    ``seconds`` by the roofline model, of which ``roof`` are spent at the roof itself, which ``bound`` names."""
+    """A node that does work. ``where``: its kernel, library or numpy. ``flops`` and ``bytes`` are those of the
+    artifact's plan. ``seconds`` follow the roofline model; ``roof`` is the time at the roof itself, named by
+    ``bound``."""
 
     step: int
     stream: int
@@ -79,7 +80,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class LineRow:
-    """A source line: the nodes that came of it, what they cost, and its bytes at the peak."""
+    """A source line: the number of its nodes, their cost, and its bytes at the peak."""
 
     line: Line
     nodes: int
@@ -90,7 +91,7 @@ class LineRow:
 
 
 class Facts:
-    """All of a Program that is scheduled and has memory."""
+    """All facts of a Program that has a schedule and a memory plan."""
 
     def __init__(self, program: Program) -> None:
         assert program.schedule is not None and program.memory is not None, f"{program.entry} is not planned"
@@ -98,13 +99,13 @@ class Facts:
         self.memory: MemoryPlan = program.memory
         self.schedule = program.schedule
         self._lines: dict[Span, Line] = {}
-        self.step_of: list[int] = []  # of each node of the schedule; a view belongs to the step before it
+        self.step_of: list[int] = []  # the step of each node of the schedule; a view belongs to the step before it
         for node in self.schedule:
             self.step_of.append((self.step_of[-1] if self.step_of else -1) + (not node.op.view))
         self.steps = (self.step_of[-1] if self.step_of else -1) + 2  # the moves at the end are the last one
 
     def line(self, node: Node) -> Line:
-        """Where a node stands in the source."""
+        """The source line of a node."""
         span = node.span
         if span is None:
             return NO_LINE
@@ -116,7 +117,7 @@ class Facts:
 
     @cached_property
     def work(self) -> list[Work]:
-        """The nodes that do work, in order."""
+        """The nodes that do work, in execution order."""
         program = self.program
         machine = self._machine
         native = set(program.kernels)
@@ -143,7 +144,7 @@ class Facts:
 
     @cached_property
     def seconds(self) -> float:
-        """When the last node ends, by the roofline model."""
+        """The end of the last node, by the roofline model."""
         return max((end for _, end in self._times.values()), default=0.0)
 
     @cached_property
@@ -161,7 +162,7 @@ class Facts:
 
     @cached_property
     def blocks(self) -> list[Block]:
-        """What lies in the work region, in the order of its beginning."""
+        """The blocks of the work region, ordered by their first step."""
         content, last = self._content, self._last
         found: list[Block] = []
         for time, node in enumerate(self.schedule):
@@ -184,7 +185,7 @@ class Facts:
         return found
 
     def life(self, value: Value) -> tuple[int, int]:
-        """The first and the last step in which the bytes of a value are in use."""
+        """The first and the last step in which a value's bytes are in use."""
         made = self._content[value].producer
         first = self.step_of[self._time[made]] if isinstance(made, Node) else 0
         return first, self._step(self._last[self._content[value]])
@@ -202,7 +203,8 @@ class Facts:
 
     @cached_property
     def _last(self) -> dict[Value, int]:
-        """Of each value that is no view: the time of its last use, or of the last node that may run beside that."""
+        """For each value that is not a view: the time of its last use, or of the last node that may run
+        concurrently."""
         content = self._content
         last: dict[Value, int] = {}
         for node in self.schedule:
@@ -215,7 +217,7 @@ class Facts:
 
     @cached_property
     def alive(self) -> list[int]:
-        """Bytes of the work region in use at each step. What is computed in place of what it reads counts once."""
+        """Bytes of the work region in use at each step. A result computed in place of its operand counts once."""
         change = [0] * (self.steps + 1)
         for block, end in self._in_turn():
             size = -(-block.bytes // ALIGNMENT) * ALIGNMENT
@@ -228,7 +230,7 @@ class Facts:
         return found
 
     def _in_turn(self) -> Iterator[tuple[Block, int]]:
-        """Each block and its last step, the one before its successor's where that is computed in its place."""
+        """Each block and its last step; the step before its successor's first one if that is computed in its place."""
         ordered = sorted(self.blocks, key=lambda b: (b.offset, b.start))
         for block, after in zip(ordered, [*ordered[1:], None]):
             succeeded = after is not None and after.offset == block.offset and after.start == block.end
@@ -236,12 +238,12 @@ class Facts:
 
     @cached_property
     def peak(self) -> int:
-        """The first of the steps with the most bytes alive."""
+        """The first step with the most live bytes."""
         return max(range(self.steps), key=lambda s: (self.alive[s], -s))
 
     @cached_property
     def lines(self) -> list[LineRow]:
-        """The source lines, those that take longest first."""
+        """The source lines, the longest time first."""
         at_peak: dict[Line, int] = defaultdict(int)
         for block, end in self._in_turn():
             if block.start <= self.peak <= end:
@@ -258,7 +260,7 @@ class Facts:
 
 
 def what(node: Node) -> str:
-    """A node's op; of a fused one, its ops in order."""
+    """A node's op; for a fused node, its ops in order."""
     if node.op.name not in ("fused", "fused_sums", "finished_sums"):
         return node.op.name
     names = [name for name, _, _ in steps(node.attrs) if name != "full"]
@@ -267,7 +269,7 @@ def what(node: Node) -> str:
 
 
 def ranked(facts: Facts, count: int) -> Sequence[Line]:
-    """The lines that take most of the picture: bytes times steps, at most ``count`` of them."""
+    """The at most ``count`` lines with the largest area in the picture: bytes times steps."""
     area: dict[Line, int] = defaultdict(int)
     for block in facts.blocks:
         area[block.line] += block.bytes * (block.end - block.start + 1)

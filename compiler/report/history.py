@@ -1,7 +1,7 @@
-"""What became of a part of a model: after each pass, the nodes that come of it, and in the end where they lie and run.
+"""The history of a part of a model: its nodes after each pass, and finally their addresses and kernels.
 
-A part is a path (``c1``, ``stage.1``: all below it too) or a source line (``lenet.nn:7``). Nodes that passes put
-together count for each place that they come from.
+A part is a path (``c1``; ``stage.1`` includes everything below it) or a source line (``lenet.nn:7``). A node that
+passes combined from several places counts for each of them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from dslc.compiler.passes.fuse import apart
 from dslc.compiler.passes.mirror_rule import Facts as MirrorFacts
 from dslc.compiler.report.facts import Facts, what
 
-_NAMES: Final = 6  # that are told of a node made of several
-_TYPES: Final = 4  # of a node's results, likewise
-_NEAR: Final = 3  # names that may be meant
+_NAMES: Final = 6  # names listed for a combined node
+_TYPES: Final = 4  # types listed for a node's results
+_NEAR: Final = 3  # similar names that are suggested
 _LISTED: Final = 12
 
 Wanted = Callable[[Origin], bool]
@@ -32,7 +32,7 @@ Wanted = Callable[[Origin], bool]
 
 @dataclass(frozen=True)
 class Change:
-    """What a pass did to the part: the nodes that are gone after it, and the new ones, in words."""
+    """The effect of a pass on the part: the nodes that it removed and those that it added, as text."""
 
     name: str
     gone: tuple[str, ...]
@@ -41,8 +41,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Ending:
-    """A node of the finished program. ``places``: for each output ``work+0``, and the steps in which it is in use;
-    ``runs``: the kernels, or the library or numpy. ``flops``, ``bytes`` and ``seconds`` are 0 for a view."""
+    """A node of the finished program. ``places``: for each output its address, as ``work+0``, and the steps in which it
+    is in use; ``runs``: the kernels, or the library or numpy. ``flops``, ``bytes`` and ``seconds`` are 0 for a view."""
 
     node: str
     name: str
@@ -59,7 +59,7 @@ class Ending:
 
 @dataclass(frozen=True)
 class History:
-    """All that is known of a part. ``inputs``: parameters and others of its name, and where they lie; ``reasons``: what
+    """The whole history of a part. ``inputs``: its parameters and other inputs, and their addresses; ``reasons``: what
     passes did not do to its nodes, and why."""
 
     inputs: tuple[str, ...]
@@ -72,7 +72,7 @@ class History:
 
 
 def wanted(text: str, programs: Iterable[Program]) -> Wanted:
-    """What picks the origins that ``text`` means. BuildError E0102 where there are none in any of the programs."""
+    """The predicate for the origins that ``text`` denotes. BuildError E0102 if no program has any."""
     origins: dict[Origin, None] = {}
     for program in programs:
         for node in program.graph.nodes:
@@ -92,7 +92,7 @@ def wanted(text: str, programs: Iterable[Program]) -> Wanted:
 
 
 def _near(text: str, names: Iterable[str]) -> str:
-    """A line that names what may be meant: a path that holds the text, what is spelt alike, or what there is."""
+    """A line that suggests a name: paths that contain the text, similar names, or all top-level names."""
     known = sorted(name for name in names if name)
     close = sorted((n for n in known if f".{n}.".find(f".{text}.") > 0), key=lambda n: (len(n), n))[:_NEAR]
     close = close or get_close_matches(text[:64], known, n=_NEAR, cutoff=0.5)
@@ -121,8 +121,8 @@ def _on_line(text: str, file: str, number: int, origins: Iterable[Origin]) -> Wa
 
 
 def history(programs: Mapping[str, Program], chosen: Wanted, mirror: Sequence[str] = ()) -> History:
-    """``programs``: the program before all passes as ``input``, and after each of them. ``mirror``: what the options
-    say of mirroring, beside the reasons of its nodes."""
+    """``programs``: the program before all passes as ``input``, and after each pass. ``mirror``: reasons from the
+    options that forbid recomputation, in addition to those of the nodes."""
     changes: list[Change] = []
     before: Counter[str] = Counter()
     for name, program in programs.items():
@@ -152,7 +152,7 @@ def _told(node: Node) -> str:
 
 
 def _of(node: Node) -> str:
-    """The names that a node is made of, where there are several."""
+    """The names of a node's origins, if it has several."""
     names = list(dict.fromkeys(name for name, _ in node.origins))
     if len(names) < 2:
         return ""
@@ -191,7 +191,7 @@ def _endings(program: Program, chosen: Wanted) -> Iterable[Ending]:
 
 
 def _not_fused(programs: Mapping[str, Program], chosen: Wanted) -> Iterable[str]:
-    """Why pointwise nodes stand alone behind the pass ``fuse``."""
+    """Why pointwise nodes remain separate after the pass ``fuse``."""
     before = _before(programs, "fuse")
     if before is None:
         return
@@ -205,7 +205,7 @@ def _not_fused(programs: Mapping[str, Program], chosen: Wanted) -> Iterable[str]
 
 
 def _not_mirrored(programs: Mapping[str, Program], chosen: Wanted, said: Sequence[str]) -> Iterable[str]:
-    """Which results are kept for the backward pass, and why they are not computed again."""
+    """Which results are kept for the backward pass, and why they are not recomputed."""
     before = _before(programs, "mirror")
     if before is None or not any(n.phase is Phase.BACKWARD for n in before.graph.nodes):
         return
@@ -227,6 +227,6 @@ def _not_mirrored(programs: Mapping[str, Program], chosen: Wanted, said: Sequenc
 
 
 def _before(programs: Mapping[str, Program], name: str) -> Program | None:
-    """The program that a pass was given."""
+    """The input program of a pass."""
     names = list(programs)
     return programs[names[names.index(name) - 1]] if name in names else None

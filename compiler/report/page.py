@@ -1,6 +1,6 @@
-"""``report.html``: what a build came to, as one page that needs nothing else.
+"""``report.html``: the result of a build, as one self-contained page.
 
-The same build gives the same bytes: no time of day, no folder; how long the passes took is told on request alone.
+The same build gives the same bytes: no time of day, no folder; the times of the passes appear only on request.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from dslc.compiler.pipeline import BuildResult, EntryReport
 
 _COLOURS: Final = 10
-_RECTANGLES: Final = (500, 1200)  # of the largest program, and of all others together
-_ROWS: Final = (60, 200)  # of a table of nodes or lines, likewise
-_MOST: Final = (120, 25)  # rectangles and rows of one other program
+_RECTANGLES: Final = (500, 1200)  # for the largest program, and for all others together
+_ROWS: Final = (60, 200)  # for a table of nodes or lines, likewise
+_MOST: Final = (120, 25)  # largest number of rectangles and of rows for each of the other programs
 _PHASES: Final = ("forward", "mirror", "backward", "update")
-_LARGEST_GRAPH: Final = 256 << 10  # bytes of its picture; a larger one is left to `dslc show --svg`
+_LARGEST_GRAPH: Final = 256 << 10  # bytes of its picture; `dslc show --svg` draws a larger one
 
 
 def report(result: BuildResult, graph: Graph | None = None, *, times: bool = False) -> str:
-    """The page. ``graph``: the checked model, to be drawn. ``times``: tell how long each pass took."""
+    """The page. ``graph``: the checked model, drawn if given. ``times``: show how long each pass took."""
     facts = [Facts(program) for program in result.programs]
     largest = max(range(len(facts)), key=lambda i: _context(facts[i]))
     limits = [min(most, total // len(facts)) for most, (_, total) in zip(_MOST, (_RECTANGLES, _ROWS))]
@@ -110,7 +110,7 @@ def _options(options: Mapping[str, Any]) -> str:
 
 
 def _ratio(facts: Facts) -> float:
-    """Planned bytes over the most alive at once: 1 is perfect."""
+    """Planned bytes divided by the peak of live bytes: 1 is optimal."""
     return facts.memory.work_bytes / facts.memory.lower_bound if facts.memory.lower_bound else 1.0
 
 
@@ -121,10 +121,10 @@ def _details(name: str, title: str, more: str, *inside: str, open: bool = False)
 
 
 class _Section:
-    """All that is told of one program."""
+    """The part of the page about one program."""
 
     def __init__(self, facts: Facts, told: EntryReport, rectangles: int, rows: int, *, times: bool) -> None:
-        """``rectangles`` of memory and ``rows`` of nodes and of lines, at most; what is left is told in sum."""
+        """``rectangles`` of memory and ``rows`` of nodes and of lines, at most; the rest is summarised."""
         self.facts, self.told, self.rectangles, self.rows, self.times = facts, told, rectangles, rows, times
         self.coarse = rectangles < _RECTANGLES[0]
         lines = list(dict.fromkeys([*ranked(facts, _COLOURS), *(r.line for r in facts.lines if r.line.number)]))
@@ -277,7 +277,7 @@ class _Section:
 
 
 def _named(mark: str, name: str, code: str) -> str:
-    """A cell with a name, and behind it (on a narrow screen below it) what it does."""
+    """A cell with a name, followed (on a narrow screen: below) by its op as code."""
     return tag("td", mark, plain(name), " ", tag("code", plain(code)), class_="text")
 
 
@@ -306,7 +306,7 @@ def _swatch(mark: str) -> str:
 
 
 def _rest(left: Sequence[LineRow | Work], name: str) -> str:
-    """What a table leaves out."""
+    """A line that summarises the rows left out of a table."""
     return tag("p", f"and {len(left):,} more {name}, {time_text(sum(r.seconds for r in left))}") if left else ""
 
 

@@ -1,7 +1,7 @@
 """A Program's memory over its steps and its streams over modelled time, as SVG of rectangles.
 
-What would be too small to see is put together with its neighbours, so that a picture stays small however many nodes
-there are. Widths and heights are those of a canvas of 1000 x 400, which the page stretches.
+Items that would be too small to see are merged with their neighbours, so a picture stays small for any number of nodes.
+Widths and heights are those of a canvas of 1000 x 400, which the page stretches.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from dslc.compiler.report.markup import plain, tag
 
 WIDTH: Final = 1000
 HEIGHT: Final = 400
-_THIN: Final = 1.2  # units; what is thinner is not seen by itself
+_THIN: Final = 1.2  # units; thinner items are not visible on their own
 _CELLS: Final = (
     (50, 10),
     (100, 25),
-)  # units that small buffers are put together in: of a fine picture, of a coarse one
-_SHORT: Final = (1.2, 4.0)  # units of time that nodes are put together below, likewise
-_ROW: Final = 26  # units of a stream's row, with its gap
-_PHASES: Final = 8  # units of the row that tells the phases
+)  # units of the grid for small buffers: of a fine picture, of a coarse one
+_SHORT: Final = (1.2, 4.0)  # units of time below which nodes are merged, likewise
+_ROW: Final = 26  # height of a stream's row with its gap, in units
+_PHASES: Final = 8  # height of the row of phases, in units
 
-#: The class of the colour of a line.
+#: Maps a source line to the CSS class of its colour.
 Colour = Callable[[Line], str]
 
 
 def memory_svg(facts: Facts, colour: Colour, most: int, *, coarse: bool = False) -> str:
-    """The work region: a rectangle is a buffer, to the right go the steps, upwards the addresses. The ``most`` largest
-    rectangles stand for themselves."""
+    """The work region: each rectangle is a buffer, with steps to the right and addresses upwards. The ``most`` largest
+    buffers have rectangles of their own."""
     cell = _CELLS[coarse]
     high = facts.memory.work_bytes
     across, up = WIDTH / facts.steps, HEIGHT / high
@@ -73,7 +73,7 @@ def memory_svg(facts: Facts, colour: Colour, most: int, *, coarse: bool = False)
 
 
 def block_text(block: Block) -> str:
-    """What is told of a buffer."""
+    """The tooltip of a buffer."""
     parts = (block.what, block.type, size_text(block.bytes), _life(block.start, block.end), f"at {block.offset:,}",
              *_told(block.line))  # fmt: skip
     return " · ".join(part for part in parts if part)
@@ -88,7 +88,7 @@ def _told(line: Line) -> tuple[str, ...]:
 
 
 def _points(alive: Sequence[int], across: float, up: float) -> str:
-    """The line of the bytes in use: level over a step, and no two points at one height behind each other."""
+    """The curve of the bytes in use: constant over a step, without consecutive points at the same height."""
     found: list[str] = []
     for step, count in enumerate(alive):
         if step and alive[step - 1] == count:
@@ -100,12 +100,12 @@ def _points(alive: Sequence[int], across: float, up: float) -> str:
 
 
 def time_rows(facts: Facts) -> int:
-    """Units that ``time_svg`` is high."""
+    """The height of ``time_svg`` in units."""
     return _PHASES + _ROW * len({w.stream for w in facts.work})
 
 
 def time_svg(facts: Facts, colour: Colour, *, coarse: bool = False) -> str:
-    """Nodes by modelled time, a row for each stream, and above them the phases."""
+    """Nodes over modelled time, one row per stream, with the phases above them."""
     across = WIDTH / facts.seconds
     streams = sorted({w.stream for w in facts.work})
     marks: list[str] = []
@@ -127,7 +127,7 @@ def time_svg(facts: Facts, colour: Colour, *, coarse: bool = False) -> str:
 
 
 def work_text(work: Work, total: float) -> str:
-    """What is told of a node."""
+    """The tooltip of a node."""
     parts = (f"{work.what} {work.name}", f"step {work.step}", work.phase, work.where,
              f"{time_text(work.seconds)}, {work.seconds / total:.1%} of the step, bound by {work.bound}",
              size_text(work.bytes), *_told(work.line))  # fmt: skip
@@ -140,7 +140,7 @@ def _many(members: Sequence[Work]) -> str:
 
 
 def _seen(works: Iterable[Work], least: float) -> list[list[Work]]:
-    """Nodes in a row that are too short to be seen, together; the others alone."""
+    """Groups consecutive nodes that are too short to be seen; other nodes are alone in their group."""
     found: list[list[Work]] = []
     for work in works:
         group = found[-1] if found else None
@@ -153,7 +153,7 @@ def _seen(works: Iterable[Work], least: float) -> list[list[Work]]:
 
 
 def _phases(facts: Facts, across: float) -> list[str]:
-    """A stretch for each run of one phase on stream 0; one too short to be seen belongs to the one before."""
+    """A bar for each run of one phase on stream 0; a run too short to be seen is merged with the previous one."""
     runs: list[list[Work]] = []
     for work in (w for w in facts.work if w.stream == 0):
         if runs and (runs[-1][0].phase == work.phase or work.seconds * across < _THIN / 2):

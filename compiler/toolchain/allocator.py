@@ -1,22 +1,22 @@
-"""An allocator whose memory lies at a fixed address, as LLVM IR.
+"""An allocator whose memory is at a fixed address, as LLVM IR.
 
-The k-th request of a library gets the same address in every process, whatever else the process does. Blocks are powers
-of two bytes; one that is given back is the next of its size. What the C library allocated is left to the C library.
+The k-th request of a library gets the same address in every process, whatever else the process does. Block sizes are
+powers of two; a freed block is reused by the next request of its size. The C library frees its own allocations.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-SPAN: Final = 2 << 30  # bytes that one allocator has at most
-_STEP: Final = 16 << 20  # bytes that it takes from the system at a time
+SPAN: Final = 2 << 30  # largest number of bytes of one allocator
+_STEP: Final = 16 << 20  # bytes requested from the system at once
 
-#: Names of the C library that the IR defines, each as ``arena_NAME``.
+#: Functions of the C library that the IR defines, each as ``arena_NAME``.
 DEFINED: Final = ("malloc", "calloc", "realloc", "free", "posix_memalign")
 
 
 def allocator(base: int, free: int, realloc: int, mprotect: int) -> str:
-    """The text of a module. ``base``: the first address of SPAN reserved bytes; the others: addresses of functions."""
+    """The IR of a module. ``base``: the first address of SPAN reserved bytes; the others: addresses of functions."""
     numbers = {"BASE": base, "LIMIT": base + SPAN, "SPAN": SPAN, "STEP": _STEP, "STEP_LESS_1": _STEP - 1}
     functions = {"C_FREE": free, "C_REALLOC": realloc, "MPROTECT": mprotect}
     text = _TEXT
@@ -25,8 +25,8 @@ def allocator(base: int, free: int, realloc: int, mprotect: int) -> str:
     return text
 
 
-# A block begins with its own address and the binary logarithm of its bytes, 16 bytes before what the caller gets: a
-# caller that asked for a larger alignment gets a place further inside of it.
+# A block begins with its own address and the binary logarithm of its size, 16 bytes before the address that the caller
+# gets. A caller that requested a larger alignment gets an address further inside the block.
 _TEXT: Final = """
 @unused = internal global i64 <BASE>
 @opened = internal global i64 <BASE>

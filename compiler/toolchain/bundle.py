@@ -1,4 +1,4 @@
-"""Several named pieces of code as one: what an entry of the cache holds of one kernel."""
+"""Packs several named pieces of code into one: the content of a kernel's cache entry."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _COUNT: Final = struct.Struct("<I")
-_ROW: Final = struct.Struct("<IQ")  # bytes of the name and of the piece, which follow
+_ROW: Final = struct.Struct("<IQ")  # sizes in bytes of the name and of the piece, which follow
 
 
 def bundle(pieces: Mapping[str, bytes]) -> bytes:
@@ -20,7 +20,7 @@ def bundle(pieces: Mapping[str, bytes]) -> bytes:
 
 
 def unbundle(data: bytes) -> dict[str, bytes]:
-    """The pieces by their names. ``data`` is what ``bundle`` gave: the cache has verified it."""
+    """The pieces by name. ``data`` comes from ``bundle``: the cache has verified it."""
     [count] = _COUNT.unpack_from(data)
     at, pieces = _COUNT.size, {}
     for _ in range(count):

@@ -1,9 +1,9 @@
-"""Memory of a compiler's library at fixed addresses, so that its output is a function of its input.
+"""Gives a compiler library memory at fixed addresses, so that its output is a function of its input.
 
-NVIDIA's compilers sort by addresses and walk tables whose order addresses decide: whether they see that a load is
-redundant depends on where their data lies. Address randomisation, the environment's size and every allocation before
-move the data. Here a library that is loaded gets an allocator of its own: the slots through which it calls ``malloc``
-and its kin point to code whose memory lies at one address in all processes.
+NVIDIA's compilers sort by address and iterate over tables whose order depends on addresses. So whether they recognise a
+load as redundant depends on the location of their data. Address randomisation, the size of the environment and every
+earlier allocation move the data. Here a loaded library gets an allocator of its own: the slots through which it calls
+``malloc`` and related functions point to code whose memory has the same address in all processes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import numpy as np
 
 from dslc.compiler.toolchain.allocator import DEFINED, SPAN, allocator
 
-#: Address spaces of 39 bits have it, and neither programs, their heaps nor their libraries come near.
+#: It exists in 39-bit address spaces, and is far from programs, their heaps and their libraries.
 _FIRST: Final = 1 << 37
-_APART: Final = 4 << 30  # bytes from one library's memory to the next one's
+_APART: Final = 4 << 30  # distance between the memories of two libraries, in bytes
 
 _MAP_NORESERVE: Final = 0x4000
 _MAP_FIXED_NOREPLACE: Final = 0x100000
@@ -33,23 +33,23 @@ _RTLD_DI_LINKMAP: Final = 2
 _NULL, _PLTRELSZ, _STRTAB, _SYMTAB, _RELA, _RELASZ, _JMPREL = 0, 2, 5, 6, 7, 8, 23
 _SYMBOL_BYTES: Final = 24
 _RELOCATION: Final = np.dtype([("offset", "<u8"), ("info", "<u8"), ("addend", "<i8")])
-#: Relocations that write a symbol's address: of a call, of a pointer in a table of pointers, of any other pointer.
+#: Relocations that write a symbol's address: for a call, for a pointer in a table of pointers, for any other pointer.
 _SLOTS: Final = {"x86_64": (7, 6, 1), "aarch64": (1026, 1025, 257)}
 
-_kept: list[Any] = []  # code of allocators, which must outlive the libraries that call it
+_kept: list[Any] = []  # the allocators' code, which must outlive the libraries that call it
 
 
 class _LinkMap(ctypes.Structure):
-    """The loader's record of a library, as far as it is public."""
+    """The public part of the loader's record of a library."""
 
     _fields_ = (("address", ctypes.c_uint64), ("name", ctypes.c_char_p), ("dynamic", ctypes.c_uint64))
 
 
 def fix_memory(path: str, number: int) -> None:
-    """The library at ``path``, which is loaded, allocates from now on in memory ``number``, a small int.
+    """From now on, the loaded library at ``path`` allocates in memory ``number``, a small int.
 
-    Raises OSError where the addresses are taken or the system does not allow it, and for a library whose calls of
-    ``malloc`` are not found.
+    Raises OSError if the addresses are in use or the system forbids it, or if the library's calls of ``malloc`` are not
+    found.
     """
     if platform.machine() not in _SLOTS:
         raise OSError(f"no memory at fixed addresses on {platform.machine()}")
@@ -80,15 +80,15 @@ def _address(function: Any) -> int:
 
 
 def _reserve(base: int) -> None:
-    """SPAN bytes of addresses, of which the allocator opens as many as it needs."""
+    """Reserves SPAN bytes of addresses, which the allocator makes accessible on demand."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE | _MAP_FIXED_NOREPLACE
     got = _libc().mmap(base, SPAN, _PROT_NONE, flags, -1, 0)
-    if got != base:  # a kernel before 4.17 takes the address as a wish
+    if got != base:  # a kernel before 4.17 treats the address as a hint
         raise OSError(ctypes.get_errno(), f"{SPAN >> 30} GiB at {base:#x} are not free")
 
 
 def _code(base: int) -> dict[str, int]:
-    """Addresses of the allocator's functions, by the names that they stand for."""
+    """The addresses of the allocator's functions, by the names of the functions that they replace."""
     from llvmlite import binding
 
     libc = _libc()
@@ -105,7 +105,7 @@ def _code(base: int) -> dict[str, int]:
 
 
 def _slots(handle: int) -> list[tuple[str, int]]:
-    """Where the library keeps addresses of functions that the allocator stands for: names and places."""
+    """The library's slots for functions that the allocator replaces: (name, address of the slot)."""
     found = ctypes.POINTER(_LinkMap)()
     if _libc().dlinfo(handle, _RTLD_DI_LINKMAP, ctypes.byref(found)):
         raise OSError("the loader does not know the library")
@@ -130,7 +130,7 @@ def _slots(handle: int) -> list[tuple[str, int]]:
 
 
 def _write(slot: int, value: int) -> None:
-    """Set a slot, which may lie on a page that the loader has closed for writing."""
+    """Set a slot, which may be on a page that the loader made read-only."""
     page = slot & -mmap.PAGESIZE
     if _libc().mprotect(page, mmap.PAGESIZE, mmap.PROT_READ | mmap.PROT_WRITE):
         raise OSError(ctypes.get_errno(), "a page of a library cannot be written")

@@ -1,7 +1,7 @@
-"""What is to be compiled, and by which function: the same in this process and in a worker.
+"""Jobs to compile and the compiler of each kind, identical in this process and in a worker.
 
-A kind of job names its entries in the cache, too. A compiler is ``(symbol, spec, *options) -> bytes``; equal arguments
-give equal bytes, on any machine.
+The kind of a job is also the kind of its cache entries. A compiler is ``(symbol, spec, *options) -> bytes``; equal
+arguments give equal bytes on any machine.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dslc.compiler.ir.described import canonical
 from dslc.compiler.toolchain.sources import digest_of
 from dslc.compiler.toolchain.versions import toolchain
 
-#: Kind -> module of the compiler, its function, and modules whose import makes all descriptions known to it.
+#: Kind -> module of the compiler, its function, and modules to import so that it knows all descriptions.
 COMPILERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
     "cpu_kernel": ("dslc.compiler.codegen.cpu.objects", "kernel_code", ("dslc.compiler.codegen.lower",)),
     "cuda_kernel": ("dslc.compiler.codegen.cuda.units", "kernel_code", ("dslc.compiler.codegen.cuda.lower",)),
 }
-#: Kinds whose compilers want a process for each job, and what their worker does before: see ``prepare``.
+#: Kinds whose compilers need a process per job, and the preparation of their worker: see ``prepare``.
 APART: Final[dict[str, tuple[str, str]]] = {"cuda_kernel": ("dslc.compiler.toolchain.prepare", "prepare")}
-#: The folders whose sources decide what code is made of a description.
+#: The folders whose sources determine the code for a description.
 _FOLDERS: Final = ("codegen", "ir", "ops", "toolchain")
 
 
@@ -39,12 +39,12 @@ class Job:
 
     @property
     def apart(self) -> bool:
-        """Whether its code is the same at all times only when a process that has compiled nothing compiles it."""
+        """True if the code is reproducible only when compiled by a process that has not compiled anything before."""
         return self.kind in APART
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
-        """All that decides the code, for the cache."""
+        """Everything that determines the code, for the cache key."""
         targets = self.options if self.kind == "cuda_kernel" else ("cpu",)
         versions = (f"{name} {version}" for name, version in sorted(toolchain(targets).items()))
         return (sources_digest(), *versions, str(len(self.options)), *self.options, self.symbol, canonical(self.spec))
@@ -52,7 +52,7 @@ class Job:
 
 @cache
 def prepared(kind: str) -> str | None:
-    """Makes this process ready for jobs of a kind in APART. Why their code may be another one another time, or None."""
+    """Prepares this process for jobs of a kind in APART. Returns why their code may not be reproducible, or None."""
     for name in COMPILERS[kind][2]:
         import_module(name)
     module, function = APART[kind]
@@ -62,7 +62,7 @@ def prepared(kind: str) -> str | None:
 
 
 def run_job(job: Job) -> bytes:
-    """The code of a kernel, compiled here."""
+    """Compiles a kernel in this process and returns its code."""
     module, function, known = COMPILERS[job.kind]
     for name in known:
         import_module(name)
@@ -73,6 +73,6 @@ def run_job(job: Job) -> bytes:
 
 @cache
 def sources_digest() -> str:
-    """SHA-256 over the sources of the code generators."""
+    """SHA-256 of the sources of the code generators."""
     root = Path(__file__).resolve().parent.parent
     return digest_of(root / folder for folder in _FOLDERS)

@@ -1,4 +1,4 @@
-"""Numba-CUDA: the text of a kernel to PTX, the same bytes in any process and on any machine; no GPU is needed."""
+"""Numba-CUDA: compiles a kernel's source to PTX, the same bytes in any process and on any machine, without a GPU."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any, Final
 from dslc.compiler.codegen.cuda.source import Source
 from dslc.compiler.ir.types import DType
 
-WITHOUT_WAIT: Final = ("sm_80",)  # architectures that launch no kernel before those that it follows are done
+WITHOUT_WAIT: Final = ("sm_80",)  # architectures that cannot launch a kernel before the preceding kernels have ended
 _COMMENT = re.compile(r"//[^\n]*")
 _ENVIRONMENT = re.compile(r"^\.common \.global [^\n]*_ZN08NumbaEnv[^\n]*\n", re.MULTILINE)
 _ENTRY = re.compile(r"\.visible \.entry (\w+)\(")
 
 
 def ptx_of(source: Source, architecture: str) -> bytes:
-    """The kernel's PTX, its entry named as the source, for an architecture as ``sm_90``."""
+    """The kernel's PTX for an architecture such as ``sm_90``; its entry has the source's name."""
     from numba.cuda import types
     from numba.cuda.compiler import compile as compile_function
 
@@ -35,7 +35,7 @@ def ptx_of(source: Source, architecture: str) -> bytes:
 
 
 def waiting(text: str) -> str:
-    """PTX whose entry begins with a wait for the kernels before, so that the device may launch it while they end."""
+    """PTX whose entry first waits for the preceding kernels, so that the device may launch it while they end."""
     body = text.index("\n{\n", text.index(".entry")) + 3
     while text.startswith(("\t.", "."), body):  # declarations
         body = text.index("\n", body) + 1
@@ -43,9 +43,9 @@ def waiting(text: str) -> str:
 
 
 def _function_of(source: Source) -> Any:
-    """The kernel for Numba: a function of its arguments that calls one intrinsic, which is all of the text.
+    """The kernel as a function for Numba: it passes its arguments to one intrinsic, which contains the whole source.
 
-    Numba takes a millisecond or two for each call of a function that it compiles, and texts call dozens.
+    Numba takes one or two milliseconds for each call of a compiled function, and a source has dozens of calls.
     """
     from numba.cuda import types
     from numba.cuda.extending import intrinsic
@@ -68,7 +68,7 @@ def _function_of(source: Source) -> Any:
 
 
 def _clean(text: str, name: str) -> str:
-    """Without what a process counts: Numba's numbered names, its environment record, comments."""
+    """Removes text that depends on the process: Numba's numbered names, its environment record, comments."""
     text = _ENVIRONMENT.sub("", text.replace("\r", ""))
     [entry] = _ENTRY.findall(text)
     text = _COMMENT.sub("", text.replace(entry, name))

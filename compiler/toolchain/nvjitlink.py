@@ -1,10 +1,10 @@
-"""nvJitLink: PTX to a cubin, as ptxas would make it; no GPU and no driver are needed."""
+"""nvJitLink: assembles PTX to a cubin, as ptxas would, without a GPU or a driver."""
 
 from __future__ import annotations
 
 
 def cubin_of(ptx: bytes, architecture: str) -> bytes:
-    """The ELF file for an architecture as ``sm_90``; RuntimeError with the linker's log for PTX that it refuses."""
+    """The ELF file for an architecture such as ``sm_90``; RuntimeError with the linker's log if it rejects the PTX."""
     from cuda.bindings import nvjitlink
 
     handle = nvjitlink.create(1, [f"-arch={architecture}"])

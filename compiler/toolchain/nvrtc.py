@@ -1,7 +1,7 @@
 """CUDA C++ to PTX and cubin through NVRTC, without a GPU or its driver.
 
-The text is all that a kernel is made of: no headers, one constant program name, fixed options. Contraction of products
-and sums is off: a kernel says ``fmaf`` where it means it.
+The source text is the only input of a kernel: no headers, one constant program name, fixed options. Contraction of
+multiply and add is off: a kernel calls ``fmaf`` explicitly.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _PROGRAM: Final = b"kernels.cu"
 
 
 def nvrtc_version() -> str:
-    """The library's version, as ``13.0``. EnvironmentFault R205 where it is not installed."""
+    """The library's version, as ``13.0``. EnvironmentFault R205 if it is not installed."""
     nvrtc = _library()
     major, minor = _ask(nvrtc, nvrtc.nvrtcVersion())
     return f"{major}.{minor}"
 
 
 def compile_cuda(text: str, architecture: str) -> tuple[bytes, bytes]:
-    """PTX (without its final NUL) and cubin of a text, for an architecture as ``sm_90``.
+    """PTX (without its final NUL) and cubin of a source text, for an architecture such as ``sm_90``.
 
     Raises EnvironmentFault R205 without NVRTC, RuntimeError with the compiler's log for a text that does not compile.
     """
@@ -49,7 +49,7 @@ def _library() -> Any:
         from cuda.bindings import nvrtc
 
         nvrtc.nvrtcVersion()
-    except (ImportError, RuntimeError) as error:  # the bindings raise RuntimeError where the library is missing
+    except (ImportError, RuntimeError) as error:  # the bindings raise RuntimeError if the library is missing
         raise EnvironmentFault(
             "R205",
             "CUDA kernels need NVRTC, which is not installed",

@@ -1,8 +1,8 @@
-"""What a worker does once, before the first kernel for a GPU; it then compiles each in a child of its own.
+"""Prepares a worker once, before its first GPU kernel; it then compiles each kernel in a child process.
 
-A child begins with the state that the worker has here, so that a kernel's code depends neither on the kernels before
-it nor on the process: NVIDIA's libraries are loaded, their memory has its fixed addresses, and Numba has compiled one
-kernel, which spares every child the half second of a first one.
+A child starts with the state prepared here, so a kernel's code depends neither on earlier kernels nor on the process:
+NVIDIA's libraries are loaded and have their memory at fixed addresses. Numba has compiled one kernel, which saves every
+child the half second of a first compilation.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-_LIBRARIES: Final = ("nvrtc", "nvvm", "nvJitLink")  # their numbers are those of their memory: append only
-_ARCHITECTURE: Final = "sm_80"  # of the kernel for Numba: one for all builds, whatever they compile
+_LIBRARIES: Final = ("nvrtc", "nvvm", "nvJitLink")  # an index here is the number of a library's memory: append only
+_ARCHITECTURE: Final = "sm_80"  # of Numba's first kernel: the same for all builds, whatever they compile
 
 
 def prepare() -> str | None:
-    """Why the same kernel may come out with other bytes another time; None where it cannot.
+    """Why a kernel's bytes may not be reproducible; None if they are.
 
     Raises EnvironmentFault R205 without the compilers.
     """
     from dslc.compiler.toolchain.nvrtc import nvrtc_version
 
-    nvrtc_version()  # loads it, or says how to install it
+    nvrtc_version()  # loads it, or reports how to install it
     from cuda.pathfinder import load_nvidia_dynamic_lib
 
     from dslc.compiler.toolchain.fixed_memory import fix_memory
@@ -34,7 +34,7 @@ def prepare() -> str | None:
         why = f"the compilers' memory has no fixed addresses: {error.strerror or error}"
     _compile_one()
     gc.collect()
-    gc.freeze()  # a child that looks for garbage would copy every page
+    gc.freeze()  # a garbage collection in a child would copy every page
     return why
 
 

@@ -1,4 +1,4 @@
-"""Digests of this compiler's own sources: a version's number would not do, sources change before it."""
+"""Digests of this compiler's own sources, because sources change more often than the version number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def digest_of(folders: Iterable[Path]) -> str:
-    """SHA-256 over the files of the folders, in their order, without compiled bytecode."""
+    """SHA-256 of the files in the folders, in order, without compiled bytecode."""
     digest = hashlib.sha256()
     for folder in folders:
         for path in sorted(p for p in folder.rglob("*") if p.suffix != ".pyc" and p.is_file()):

@@ -1,7 +1,8 @@
-"""Descriptions of kernels as JSON data, for the way to another process.
+"""Descriptions of kernels as JSON data, for the transfer to another process.
 
-A description is made of frozen dataclasses, enums, tuples, numbers, texts and None. Classes are named by module and
-name and must be of this compiler; their fields alone are written, so nothing but their constructors runs on reading.
+A description consists of frozen dataclasses, enums, tuples, numbers, texts and None. Classes are identified by module
+and name and must belong to this compiler. Only their fields are written, so decoding runs nothing but their
+constructors.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _HOME: Final = "dslc.compiler."
 
 
 def encode(value: Any) -> Any:
-    """JSON data; TypeError for a value that descriptions do not hold."""
+    """The value as JSON data; TypeError for a value that descriptions must not contain."""
     if isinstance(value, Enum):
         return {"enum": _name(type(value)), "is": value.name}
     if value is None or type(value) in (bool, int, str):
@@ -30,7 +31,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(data: Any) -> Any:
-    """The value that ``encode`` was given."""
+    """The inverse of ``encode``."""
     if isinstance(data, list):
         return tuple(decode(item) for item in data)
     if not isinstance(data, dict):

@@ -1,4 +1,4 @@
-"""The versions of everything that can change an artifact's bytes."""
+"""The versions of all components that can change an artifact's bytes."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final
 
 from dslc.base.version import VERSION
 
-#: What makes code for GPUs: the compiler of functions, those of CUDA C++ and of PTX, and what links.
+#: The packages that compile for GPUs: Numba and the compilers of CUDA C++ and PTX, and the linker.
 _CUDA: Final = ("numba", "numba-cuda", "nvidia-cuda-nvrtc", "nvidia-nvvm", "nvidia-nvjitlink")
 
 
 def toolchain(targets: Collection[str] = ("cpu",)) -> dict[str, str]:
-    """Name -> version: dslc, Python's minor version, llvmlite, which brings the LLVM that makes code for CPUs, and for
-    targets that are GPUs the packages that make code for these (``none`` where one is not installed)."""
+    """Name -> version: dslc, Python's minor version, llvmlite (whose LLVM compiles for CPUs), and for GPU targets the
+    packages that compile for these (``none`` if one is not installed)."""
     import llvmlite
 
     found = {

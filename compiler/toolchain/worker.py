@@ -1,11 +1,11 @@
-"""A process that compiles kernels: jobs as lines of JSON on stdin, answers on stdout.
+"""A process that compiles kernels: reads jobs as lines of JSON from stdin, writes answers to stdout.
 
-The first line in is the digest of the compiler's source in the parent; a worker that finds another one answers that it
-cannot help. Each answer is a line of JSON, {"bytes": N, "loose": null} with N bytes of code after it, or
-{"error": ...}; ``loose`` is a text where the code may have other bytes another time. The process ends with its stdin,
-so it never outlives its parent.
+The first input line is the digest of the compiler's source in the parent; a worker with another digest answers that it
+cannot help. Each answer is a line of JSON: {"bytes": N, "loose": null} followed by N bytes of code, or {"error": ...}.
+``loose`` is a text if the code may not be reproducible. The process ends when its stdin is closed, so it never outlives
+its parent.
 
-A kernel for a GPU is compiled by a child, which is a copy of the worker as it was before the first of them.
+A GPU kernel is compiled by a forked child, a copy of the worker as it was before the first of these kernels.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 def main() -> None:
-    """Until stdin ends. Stdout is for answers alone: what else writes there goes to stderr."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # where the parent was killed, nobody is to hear of it
-    faulthandler.enable()  # a compiler that crashes says where
+    """Runs until stdin ends. Stdout carries only answers: other output to it is redirected to stderr."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # if the parent was killed, end silently
+    faulthandler.enable()  # a crashing compiler prints its location
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     known = sys.stdin.readline().strip() == sources_digest()
@@ -45,10 +45,10 @@ def main() -> None:
 class _Worker:
     def __init__(self, answers: Any) -> None:
         self._answers = answers
-        self._used: str | None = None  # why a child is no longer the copy that it is to be
+        self._used: str | None = None  # why a child is no longer a copy of the unused worker
 
     def take(self, line: str) -> None:
-        """Compile what a line asks for and answer."""
+        """Compile the job in a line and answer."""
         with self._reported():
             data = json.loads(line)
             job = Job(data["kind"], data["symbol"], decode(data["spec"]), tuple(data["options"]))
@@ -60,7 +60,7 @@ class _Worker:
 
     @contextmanager
     def _reported(self) -> Iterator[None]:
-        """What the block raises is an answer, too; the parent raises it again."""
+        """Sends an exception of the block as the answer; the parent raises it again."""
         try:
             yield
         except DslcError as error:
@@ -73,8 +73,8 @@ class _Worker:
         _answer(self._answers, {"bytes": len(code), "loose": loose}, code)
 
     def _apart(self, job: Job, loose: str | None) -> None:
-        """Have a child compile it, and end as the child does when that is no good end: the parent sees it, says how it
-        ended, and has another worker try."""
+        """Compile the job in a child. If the child ends abnormally, end in the same way: the parent detects it, reports
+        how it ended, and lets another worker try."""
         worker = os.getpid()
         try:
             child = os.fork()
@@ -86,12 +86,12 @@ class _Worker:
             code = 1
             try:
                 ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-                if os.getppid() == worker:  # else it ended before it could take us along
+                if os.getppid() == worker:  # else the worker ended before the death signal was set
                     with self._reported():
                         self._compile(job, loose or self._used)
                 code = 0
             finally:
-                os._exit(code)  # the loop of jobs is the worker's
+                os._exit(code)  # the child must not return to the worker's loop of jobs
         ended = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         if ended < 0:
             with suppress(OSError):  # a signal that always kills
