@@ -1,4 +1,4 @@
-"""Brackets are matched before the parser sees them: it says which one was never closed, and bounds the nesting."""
+"""Matches brackets before parsing, to report which one was never closed and to bound the nesting."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ _WORD: Final = re.compile(r"[A-Za-z_]\w*")
 class Brackets:
     """The stack of open brackets while the lexer runs.
 
-    A word that begins a statement or a declaration, first on its line, proves that brackets before it were not
-    closed: they are reported, closed in their place, and reading goes on.
+    A word that begins a statement or a declaration, first on its line, proves that earlier brackets were not closed.
+    They are reported and treated as closed, and lexing continues.
     """
 
     def __init__(self, tokens: Tokens) -> None:
         self.tokens = tokens
         self.stack: list[tuple[Token, int]] = []  # an opening bracket and the indentation of its line
-        self.in_body = False  # whether the outermost `{` is that of a block or model
-        self.suspect: Token | None = None  # a `{` whose `}` stands further left than its line
+        self.in_body = False  # whether the outermost `{` belongs to a block or model
+        self.suspect: Token | None = None  # a `{` whose `}` is indented less than its line
 
     def inside_round(self) -> bool:
         return bool(self.stack) and self.stack[-1][0].kind != "{"
 
     def before(self, token: Token, fresh: bool) -> bool:
-        """Close what must be closed before this token, and say whether that was so; ``fresh``: it is the first on its
-        line."""
+        """Close brackets that must end before this token; True if there were any. ``fresh``: the token is the first on
+        its line."""
         kind = token.kind
         if not self.stack:
             if kind in (")", "]", "}"):
@@ -44,7 +44,7 @@ class Brackets:
             return False
         depth = len(self.stack)
         if kind in ("}", "{") or (fresh and kind in _STATEMENT_WORDS):
-            # A `{` cannot stand inside ( or [, nor can a statement begin there.
+            # Neither a `{` nor a statement may occur inside ( or [.
             self._close_round(token)
         if fresh and (kind in _ITEM_WORDS or (token.text in _SECTION_WORDS and self._begins_section(token))):
             self.close_all(token)
@@ -55,7 +55,7 @@ class Brackets:
         return len(self.stack) < depth
 
     def after(self, token: Token, index: int) -> None:
-        """Open or close; the lexer has appended the token at ``index``."""
+        """Update the stack for a bracket; the lexer has appended the token at ``index``."""
         if token.kind in _CLOSING:
             if len(self.stack) == MAX_NESTING:
                 label = Label(self.tokens.span(index), "one level too many")
@@ -71,7 +71,7 @@ class Brackets:
                 self.suspect = opener
 
     def close_all(self, token: Token) -> None:
-        """Close everything before a declaration or the end of the file; one report for all."""
+        """Close all brackets before a declaration or the end of the file, with one report."""
         self._close_round(token)
         if not self.stack:
             return
@@ -94,7 +94,7 @@ class Brackets:
             self.stack.pop()
 
     def _where_to_close(self, opener: Token, token: Token) -> str:
-        """The line before the first that is indented no further than the one with the bracket is where it ended."""
+        """The line where the bracket should end: before the first line indented no more than the bracket's own."""
         source = self.tokens.source
         first, last = source.position(opener.start)[0], source.position(token.start)[0]
         wanted = _CLOSING[opener.kind]
@@ -108,7 +108,7 @@ class Brackets:
         return f"close it with `{wanted}`" if first == last else f"add `{wanted}` at the end of line {end}"
 
     def _mismatch(self, token: Token) -> None:
-        """A `)` or `]` where something else is open."""
+        """Reports a `)` or `]` that does not match the open bracket."""
         opener = self.stack[-1][0]
         if opener.kind == "{":
             self._report(token, f"this `{token.kind}` closes nothing", "", "delete it, or open it before")
@@ -118,7 +118,7 @@ class Brackets:
         also = (Label(self._span(opener), f"`{opener.kind}` opened here"),)
         title = f"`{opener.kind}` is closed by `{token.kind}`"
         self._bad(token, Diagnostic("E0001", title, label, also, help=f"close it with `{wanted}`"))
-        # Whichever was meant, one of them is closed now.
+        # Whichever bracket was meant, one of them is now closed.
         while self.inside_round():
             kind = self.stack.pop()[0].kind
             self._virtual(_CLOSING[kind], token)
@@ -129,7 +129,7 @@ class Brackets:
         self._bad(at or place, Diagnostic("E0001", title, Label(self._span(place), label), help=help))
 
     def _bad(self, at: Token, diagnostic: Diagnostic) -> None:
-        """A token of no width that carries the diagnostic to the parser."""
+        """Append an empty token that carries the diagnostic to the parser."""
         items = self.tokens.items
         items.append(at._replace(kind="BAD", text="", end=at.start))
         self.tokens.bad[len(items) - 1] = diagnostic
@@ -164,8 +164,8 @@ class Brackets:
         return False
 
     def _begins_section(self, token: Token) -> bool:
-        """Whether a name or `{` follows on the line, as in `train LeNet(...)`: no statement begins so, though an entry
-        of a section may."""
+        """True if a name or `{` follows on the line, as in `train LeNet(...)`: no statement begins like this, though an
+        entry of a section may."""
         if not self.in_body:
             return False
         rest = self._line(token)[token.end - self._line_start(token) :].lstrip(" \t")

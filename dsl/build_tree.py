@@ -1,8 +1,8 @@
-"""From productions of the grammar to the tree: one method per action name of grammar.lark.
+"""Builds the tree from productions of the grammar: one method per action name of grammar.lark.
 
-Each method gets its children (tokens, trees, lists) and the indices of its first and last token. What the grammar
-admits but the language does not (an unknown dtype, a number that is too large) is noted in ``found`` and replaced by
-something harmless, so that the rest of the file is still read.
+Each method gets its children (tokens, trees, lists) and the indices of its first and last token. Constructs that the
+grammar accepts but the language does not (an unknown dtype, too large a number) are reported in ``found`` and replaced
+by a harmless value, so that the rest of the file is still read.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _ESCAPES: Final = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 @dataclass(frozen=True, slots=True)
 class _Attrs:
     items: tuple[t.Attr, ...]
-    end: int  # the index of the token behind them
+    end: int  # the index of the token after them
 
 
 class TreeBuilder:
-    """Makes the nodes of one file."""
+    """Creates the nodes of one file."""
 
     def __init__(self, tokens: Tokens, found: list[Diagnostic]) -> None:
         self.tokens = tokens

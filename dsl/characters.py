@@ -1,4 +1,4 @@
-"""Which characters a source may hold: text that shows itself as it is, and nothing that hides or turns it around."""
+"""Checks the characters of a source: only visible text, without characters that hide or reverse text."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from dslc.dsl.limits import MAX_SHOWN
 from dslc.dsl.span import Source, Span
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]|\r(?!\n)")
-_HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, invisible formats, half pairs, line and paragraph separators
+_HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")  # controls, invisible formats, surrogates, line and paragraph separators
 
 
 def check_characters(source: Source) -> None:
     """Raise a CompileError (E0003) naming each forbidden character: NUL and other controls, a carriage return alone,
-    and invisible or direction-changing ones, in comments and texts too. A byte order mark may stand at the start."""
+    and invisible or direction-changing characters, also in comments and texts. A byte order mark is allowed at the
+    start."""
     text = source.text
     places = [match.start() for match in _CONTROL.finditer(text)]
     if not text.isascii():

@@ -1,4 +1,4 @@
-"""How deep a tree is: bounded, so that whoever walks it may do so by plain recursion."""
+"""Bounds the depth of a tree, so that it can be traversed by plain recursion."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _PLAIN: Final = frozenset({"span", "label_span", "op_span", "name", "label", "do
 
 
 def too_deep(file: File) -> list[Diagnostic]:
-    """The first place where trees nest more than MAX_NESTING levels (E0004), else an empty list. A chain such as
-    ``a + b + c`` or ``x |> f |> g`` is as deep as it is long. Iterative."""
+    """The first place with trees nested more than MAX_NESTING levels (E0004), else an empty list. The depth of a chain
+    such as ``a + b + c`` or ``x |> f |> g`` is its length. Iterative."""
     stack: list[tuple[Tree, int]] = [(item, 1) for item in reversed(file.items)]
-    parts: dict[type, tuple[str, ...]] = {}  # by class, the fields that may hold trees
+    parts: dict[type, tuple[str, ...]] = {}  # by class, the fields that may contain trees
     while stack:
         tree, depth = stack.pop()
         if depth > MAX_NESTING:

@@ -1,4 +1,4 @@
-"""Diagnostics are data: what is wrong, where, and one line that would work. Drawing them is in drawing.py."""
+"""Diagnostics as data: the error, its place, and one line with a fix. drawing.py draws them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from dslc.dsl.span import Span
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A place and what is to be said there; ``text`` may be empty, then the place is underlined only."""
+    """A place and its message; if ``text`` is empty, the place is only underlined."""
 
     span: Span
     text: str
@@ -22,9 +22,9 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """``title`` says what is wrong, ``label`` what is wrong here, ``also`` what takes part, ``help`` what would work.
+    """``title`` is the error, ``label`` the error at this place, ``also`` related places, ``help`` a fix.
 
-    ``code`` is a key of CODES; one that begins with W is a warning. ``context`` is printed behind the place, as
+    ``code`` is a key of CODES; one that begins with W is a warning. ``context`` is printed after the place, as
     ``in bottleneck(mid=128, s=2) at stage.1.unit.0``.
     """
 
@@ -41,7 +41,7 @@ class Diagnostic:
 
     @property
     def place(self) -> Span:
-        """The first of the places that lie on the main label's line: it is what ``-->`` names."""
+        """The place after ``-->``: the first of the labelled places on the main label's line."""
         main = self.label.span
         near = [
             label.span
@@ -51,7 +51,7 @@ class Diagnostic:
         return min(near, key=lambda span: span.start, default=main)
 
     def as_json(self) -> dict[str, Any]:
-        """The same as data; lines and columns count from 1, columns in characters."""
+        """The diagnostic as data; lines and columns count from 1, columns in characters."""
         return {
             "code": self.code,
             "severity": self.severity,
@@ -78,7 +78,7 @@ def _label_as_json(label: Label) -> dict[str, Any]:
 
 
 def render(diagnostic: Diagnostic, color: bool = False) -> str:
-    """The text that a user sees: title, place, the lines with their labels, help; no newline at the end."""
+    """The text for the user: title, place, the lines with their labels, help; no newline at the end."""
     labels = [(label.span, label.text, label is diagnostic.label) for label in (diagnostic.label, *diagnostic.also)]
     return draw(
         severity=diagnostic.severity,
@@ -92,9 +92,9 @@ def render(diagnostic: Diagnostic, color: bool = False) -> str:
 
 
 class CompileError(DslcError):
-    """Everything that is wrong with a program, in the order of the source; never empty.
+    """All errors of a program, in the order of the source; never empty.
 
-    As a DslcError it speaks for the first diagnostic, whose family also decides the exit code.
+    The attributes of DslcError are those of the first diagnostic, whose family also determines the exit code.
     """
 
     def __init__(self, diagnostics: Iterable[Diagnostic]) -> None:
@@ -103,7 +103,7 @@ class CompileError(DslcError):
         super().__init__(first.code, first.title, place=str(first.place), help=first.help)
 
     def render(self, color: bool = False) -> str:
-        """The first 20, a blank line between them, and how many there are beyond."""
+        """The first 20 diagnostics, separated by blank lines, and the number of further ones."""
         texts = [render(diagnostic, color) for diagnostic in self.diagnostics[:MAX_SHOWN]]
         beyond = len(self.diagnostics) - MAX_SHOWN
         if beyond > 0:
@@ -115,10 +115,10 @@ class CompileError(DslcError):
 
 
 def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
-    """The candidate nearest to ``word``: the same but for case, or within len(word) / 3 edits; None if none is.
+    """The candidate most similar to ``word``: equal except for case, or within len(word) / 3 edits; None if none is.
 
-    An edit inserts, drops or changes a letter, or swaps two neighbours (optimal string alignment, O(len^2)). Of
-    several at one distance the first in alphabetical order is taken.
+    An edit inserts, deletes or replaces a letter, or swaps two neighbours (optimal string alignment, O(len^2)). Among
+    candidates at the same distance, the first in alphabetical order wins.
     """
     folded = word.lower()
     limit = len(word) // 3

@@ -1,4 +1,4 @@
-"""How a diagnostic is drawn: the lines of the source with places underlined and texts hung below them.
+"""Draws a diagnostic: the lines of the source with underlined places and messages below them.
 
 ::
 
@@ -11,8 +11,8 @@
        |               [B, 512, 28, 28]
        = help: project it
 
-Columns are those of a terminal: tabs become spaces, wide characters take two columns, and characters that a terminal
-would obey or hide are shown by their number, so that a line never looks other than it is.
+Columns are those of a terminal: tabs become spaces, and wide characters take two columns. Characters that a terminal
+would obey or hide are replaced by their code points, so a line never looks different from its content.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dslc.base.visible import by_number, hidden, one_line
 from dslc.dsl.span import Source, Span
 
 TAB = 4
-WIDEST = 120  # columns of a source line that are shown; a longer one is cut around its first label
+WIDEST = 120  # shown columns of a source line; a longer line is cut around its first label
 _STYLES = {"error": "1;31", "warning": "1;33", "main": "1", "dim": "1;34"}
 
 Place = tuple[Span, str, bool]  # a span, its text, and whether it is the main one
@@ -41,7 +41,7 @@ def draw(
     help: str | None,
     color: bool,
 ) -> str:
-    """The whole text of a diagnostic without a newline at its end; the first of ``labels`` is the main one."""
+    """The complete text of a diagnostic without a final newline; the first of ``labels`` is the main one."""
     pen = _Pen(severity, color)
     margin = len(str(max(span.line for span, _, _ in labels)))
     title = one_line(title)
@@ -94,7 +94,7 @@ class _Mark:
 
 
 class _Row:
-    """One line of source as it is shown, and the marks below it."""
+    """One line of source as shown, and the marks below it."""
 
     def __init__(self, line: str, offset: int, places: Sequence[Place]) -> None:
         shown, columns = _shown(line)
@@ -117,7 +117,7 @@ class _Row:
         ]
 
     def under(self, pen: _Pen) -> list[str]:
-        """The underlines with the text of the last mark behind them, then the texts of the others, right to left."""
+        """The underlines, followed by the text of the last mark; then the texts of the others, right to left."""
         chars: dict[int, str] = {}
         for mark in sorted(self.marks, key=lambda m: m.main):
             for column in range(mark.start, mark.end):
@@ -125,7 +125,7 @@ class _Row:
         end = max(mark.end for mark in self.marks)
         line = "".join(chars.get(column, " ") for column in range(end))
         last = self.marks[-1]
-        # A text stands behind the underlines only where it cannot be taken for that of a neighbour.
+        # A text follows the underlines only if it cannot be mistaken for a neighbour's text.
         beside = all(mark.end <= last.start for mark in self.marks[:-1])
         hanging = [mark for mark in self.marks if mark.text]
         if beside and last.text:
@@ -154,7 +154,7 @@ def _styled(pen: _Pen, text: str, main: bool) -> str:
 
 
 def _shown(line: str) -> tuple[str, list[int]]:
-    """The line as a terminal shows it, and the column of each of its characters and of its end."""
+    """The line as shown on a terminal, and the column of each of its characters and of its end."""
     if line.isascii() and line.isprintable():
         return line, list(range(len(line) + 1))
     parts: list[str] = []
@@ -174,7 +174,7 @@ def _shown(line: str) -> tuple[str, list[int]]:
 
 
 def _window(shown: str, line: str, columns: list[int], cut: int) -> str:
-    """About WIDEST columns of a long line from column ``cut`` on; dots stand where it was cut."""
+    """About WIDEST columns of a long line from column ``cut`` on; dots mark the cuts."""
     inside = [i for i in range(len(line)) if cut <= columns[i] and columns[i + 1] <= cut + WIDEST]
     text = _shown(line[inside[0] : inside[-1] + 1])[0] if inside else ""
     text = " " * (columns[inside[0]] - cut if inside else 0) + text

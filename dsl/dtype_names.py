@@ -1,4 +1,4 @@
-"""Names of dtypes: those of the language, and what to write for those of numpy, PyTorch, C and others."""
+"""Names of dtypes: those of the language, and the replacements for names of numpy, PyTorch, C and others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from dslc.dsl.diagnostics import did_you_mean
 
-#: what a tensor may be declared as; a float tensor is declared by its shape alone
+#: the dtypes of declared tensors; a float tensor is declared only by its shape
 INTEGERS: Final = ("i64", "i32", "i16", "i8", "u8", "b1")
 _FLOATS: Final = ("f64", "f32", "tf32", "f16", "bf16", "f8e4m3", "f8e5m2")
 DTYPES: Final = (*_FLOATS, *INTEGERS)
@@ -22,7 +22,7 @@ _WIDER: Final = {
     "u16": "i32", "uint16": "i32", "ushort": "i32", "u32": "i64", "uint32": "i64", "uint": "i64", "u64": "i64",
     "uint64": "i64", "ulong": "i64", "uintc": "i64", "uintp": "i64", "ulonglong": "i64",
 }  # fmt: skip
-_BEYOND: Final = frozenset(["u64", "uint", "uint64", "ulong", "uintp", "ulonglong"])  # of 64 bits
+_BEYOND: Final = frozenset(["u64", "uint", "uint64", "ulong", "uintp", "ulonglong"])  # unsigned types of 64 bits
 _FLOATING: Final = frozenset(
     ["float", "float64", "float32", "float16", "bfloat16", "double", "half", "single", "longdouble", "float128", "fp64",
      "fp32", "fp16", "fp8", "bf8", "bfloat", "brain", "real", "float8", "float8_e4m3fn", "float8_e5m2", "FloatTensor",
@@ -39,30 +39,30 @@ _KNOWN: Final = frozenset((*DTYPES, *_SAME, *_WIDER, *_FLOATING))
 
 
 def _meant(name: str) -> str:
-    """The name itself where it is known, else the known one that it misspells."""
+    """The name itself if it is known, else the known name that it misspells."""
     return name if name in _KNOWN else did_you_mean(name, _KNOWN) or name
 
 
 def is_float_name(name: str) -> bool:
-    """Whether this is a float type, by a name of the language or another, rightly spelt or nearly."""
+    """True for the name of a float type in this or another language, also if slightly misspelt."""
     return _meant(name) in (*_FLOATS, *_FLOATING)
 
 
 def integer_for(name: str) -> str | None:
-    """The dtype to declare in the place of a name that is none: the same, one that holds all its values, or the one
-    that was misspelt. None for float types and for anything else."""
+    """The dtype that replaces an unknown name: the same type, a type that holds all its values, or the misspelt type.
+    None for float types and for anything else."""
     meant = _meant(name)
     return meant if meant in INTEGERS else _SAME.get(meant) or _WIDER.get(meant)
 
 
 def float_for(name: str) -> str | None:
-    """The float type of the language that another name means or misspells; None for anything else."""
+    """The float type of the language that another name denotes or misspells; None for anything else."""
     meant = _meant(name)
     return meant if meant in _FLOATS else _FLOAT_NAMES.get(meant)
 
 
 def instead_of(name: str) -> str:
-    """The help for a tensor that is declared with a dtype which is none."""
+    """The help for a tensor declared with an invalid dtype."""
     if is_float_name(name):
         return f"a float tensor carries no dtype: leave `{name}` away, `precision` decides"
     meant, near = _meant(name), integer_for(name)

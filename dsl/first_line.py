@@ -1,4 +1,4 @@
-"""The first line of a file, `nn 1`: the edition of the language it is written in."""
+"""The first line of a file, `nn 1`: the edition of the language in which the file is written."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dslc.dsl.tokens import Token, Tokens
 
 
 def read_edition(tokens: Tokens, found: list[Diagnostic]) -> None:
-    """Check that the tokens begin with `nn`, a known edition and a line end. A missing line is noted in ``found``
-    (E0007) and supplied, so that the rest is read; an edition that is not read here is refused with E0008 alone."""
+    """Check that the tokens begin with `nn`, a known edition and a line end. A missing line is reported in ``found``
+    (E0007) and supplied, so that the rest is read; an unsupported edition is rejected with E0008 as the only error."""
     items = tokens.items
     reads = ", ".join(str(edition) for edition in EDITIONS)
     help = f"write `nn {EDITIONS[-1]}` on the first line"
@@ -45,13 +45,13 @@ def _insert(tokens: Tokens, at: int, new: list[Token]) -> None:
 
 
 def _drop(tokens: Tokens, count: int) -> None:
-    """Forget the first tokens."""
+    """Remove the first tokens."""
     del tokens.items[:count]
     _shift(tokens, count, -count)
 
 
 def _shift(tokens: Tokens, at: int, by: int) -> None:
-    """Move what is noted by the index of a token."""
+    """Shift the entries that are keyed by the index of a token."""
     tokens.docs = {i + by if i >= at else i: docs for i, docs in tokens.docs.items()}
     tokens.comments = {i + by if i >= at else i: comments for i, comments in tokens.comments.items()}
     tokens.bad = {i + by if i >= at else i: bad for i, bad in tokens.bad.items()}

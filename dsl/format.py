@@ -1,10 +1,10 @@
 """The canonical layout of a source.
 
-The layout works on tokens: where the writer broke a line inside an expression it stays broken, a line that is too long
-is broken in addition, indentation and spaces are always ours. Each statement has a line of its own, unless the whole
-body stands on one line and fits (`{ a = 1; b = 2 }`). In sections the `=` and `{` of neighbouring lines are aligned.
-`*`, `/`, `//` and `%` are written tight in shapes, and elsewhere as they were: with spaces on both sides or on none.
-Comments stay where they are: behind a line, two spaces away, or on lines of their own. At most one blank line is kept.
+The layout works on tokens. The writer's line breaks inside an expression are kept, and a line that is too long is
+broken further. Indentation and spaces are always normalised. Each statement has its own line, unless the whole body is
+on one line and fits (`{ a = 1; b = 2 }`). In sections, the `=` and `{` of neighbouring lines are aligned. `*`, `/`,
+`//` and `%` are written without spaces in shapes; elsewhere they keep their spaces: on both sides or on none. Comments
+stay in place: after a line, two spaces away, or on their own lines. At most one blank line is kept.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ INDENT: Final = 2
 
 def format_file(source: Source) -> str:
     """The source in canonical layout, ending in a newline. Formatting it again changes nothing, and its tree and
-    comments are those of ``source``: this is checked, and AssertionError raised rather than a wrong text returned.
-    Raises CompileError if the source does not parse, or would be longer than a source may be (E0002)."""
+    comments are those of ``source``: this is checked, and a difference raises AssertionError. Raises CompileError if
+    the source does not parse, or if the result would exceed the size limit of a source (E0002)."""
     tokens = lex(source, load_tables())
     file = parse_tokens(tokens)
     text = _Formatter(tokens, Spacing(tokens, file)).run()
@@ -73,10 +73,10 @@ class _Formatter:
         return "\n".join(self.lines) + "\n"
 
     def _segments(self) -> list[Segment]:
-        """The file cut into segments; the last holds `$END` alone."""
+        """The file split into segments; the last contains only `$END`."""
         segments: list[Segment] = []
         first, depth, flat_until = 0, 0, -1
-        sections: list[bool] = []  # for each open body, whether it is a section's
+        sections: list[bool] = []  # for each open body, whether it is a section's body
         in_section = False
         for index, token in enumerate(self.items):
             if index <= flat_until or index < first:
@@ -98,12 +98,12 @@ class _Formatter:
                 if token.kind == "}":
                     depth -= 1
                     in_section = sections.pop()
-                    # What follows on the line, as `else {`, belongs to the same segment.
+                    # The rest of the line, such as `else {`, belongs to the same segment.
         segments.append(Segment(len(self.items) - 1, len(self.items), 0, False))
         return segments
 
     def _fits_flat(self, first: int, opening: int, indent: int) -> int | None:
-        """The index of the `}` that closes a body written on one line, if it stays there."""
+        """The index of the `}` that closes a body written on one line, if the body may stay on one line."""
         closing, depth = opening, 0
         while True:
             kind = self.items[closing].kind
@@ -112,7 +112,7 @@ class _Formatter:
                 break
             closing += 1
         if closing == opening + 1 and closing not in self.tokens.comments:
-            return closing  # `{}` is never parted
+            return closing  # `{}` is never split
         if any(self.spacing.breaks[i] or i in self.tokens.comments for i in range(opening + 1, closing + 1)):
             return None
         start, end = opening, closing + 1
@@ -129,7 +129,7 @@ class _Formatter:
         return closing
 
     def _aligned(self, segments: list[Segment]) -> list[Segment]:
-        """Pad the `=` or `{` of neighbouring one-line entries to one column, and so that of one-line sections."""
+        """Align the `=` or `{` of neighbouring one-line entries, and those of one-line sections."""
         result = list(segments)
         run: list[tuple[int, int, int]] = []  # segment, token to align, width before it
 
@@ -152,7 +152,7 @@ class _Formatter:
         return result
 
     def _column_token(self, segment: Segment) -> int | None:
-        """The `=` or `{` of a line that takes part in alignment."""
+        """The `=` or `{` of a line that is aligned."""
         if self.items[segment.end - 1].kind == "{" or self.items[segment.first].kind != "NAME":
             return None
         if not segment.in_section:
@@ -164,12 +164,12 @@ class _Formatter:
         return None
 
     def _own_lines(self, index: int) -> list[Token]:
-        """The comments before a token that stand on lines of their own."""
+        """The comments before a token that are on lines of their own."""
         comments = self.tokens.comments.get(index, [])
         return comments[1:] if self._behind(index) is not None else comments
 
     def _behind(self, index: int) -> Token | None:
-        """The comment on the line of the token (line ends apart) before ``index``."""
+        """The comment on the line of the token (ignoring line ends) before ``index``."""
         if index < len(self.items) and self.items[index].kind == "_NL":
             index += 1
         comments = self.tokens.comments.get(index, [])
@@ -186,7 +186,7 @@ class _Formatter:
             self.lines.append("")
 
     def _blank_lines_before(self, start: int) -> bool:
-        """Whether a blank line stands directly above the place."""
+        """True if a blank line is directly above the place."""
         text = self.tokens.source.text
         lines = 0
         while start > 0 and text[start - 1] in " \t\r\n;\ufeff":

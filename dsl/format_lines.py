@@ -1,4 +1,4 @@
-"""One segment laid out in lines: the writer's line breaks, and more where a line would be too long."""
+"""Lays out one segment in lines: keeps the writer's line breaks, and breaks lines that would be too long."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from dslc.dsl.format_spacing import Spacing
 from dslc.dsl.tokens import Token, Tokens
 
-_FARTHEST_PIPE: Final = 48  # a first `|>` further right than this is not aligned with
-# Where a line may be broken, the best first: before these, and after those.
+_FARTHEST_PIPE: Final = 48  # stages are not aligned with a first `|>` further to the right
+# Possible line breaks, the best first: before the tokens of _BEFORE, after those of _AFTER.
 _BEFORE: Final = {"|>": 0, "->": 0}
 _AFTER: Final = {
     ",": 1,
@@ -23,8 +23,8 @@ _AFTER: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Tokens ``first`` to ``end`` (exclusive) that begin a line of their own: a statement, a declaration, the head of a
-    body up to its `{`, or the `}` behind one. ``pad`` spaces are added before token ``pad_before``."""
+    """Tokens ``first`` to ``end`` (exclusive) that begin on a new line: a statement, a declaration, the head of a body
+    up to its `{`, or the `}` after a body. ``pad`` spaces are added before token ``pad_before``."""
 
     first: int
     end: int
@@ -36,15 +36,15 @@ class Segment:
 
 @dataclass(slots=True)
 class _Bracket:
-    """An open bracket, or the segment itself: the indentation of the line it is on, and the column of the first `|>`
-    directly inside."""
+    """An open bracket, or the segment itself: the indentation of its line, and the column of the first `|>` directly
+    inside."""
 
     indent: int
     pipe: int | None = None
 
 
 def lay_out(tokens: Tokens, spacing: Spacing, segment: Segment, indent: int, width: int) -> list[str]:
-    """The lines of a segment, indented; comments inside it stand behind a line or on lines before one."""
+    """The lines of a segment, indented; comments inside it follow a line or are on lines before one."""
     return _Layout(tokens, spacing, segment, indent, width).run()
 
 
@@ -84,7 +84,7 @@ class _Layout:
         return "\n" not in self.tokens.source.text[self.items[at - 1].end : comment.start]
 
     def _indent(self, at: int) -> int:
-        """Of a line that begins with a token that is not the segment's first."""
+        """The indentation of a line that begins with a token other than the segment's first."""
         kind = self.items[at].kind
         bracket = self.brackets[-1]
         if kind in (")", "]", "}"):
@@ -99,10 +99,11 @@ class _Layout:
         return self.spacing.gap(index) + (self.segment.pad if index == self.segment.pad_before else 0)
 
     def _end_of_line(self, at: int, indent: int) -> int:
-        """Where the line that begins at a token ends: at the writer's break, or earlier if it would be too long."""
+        """The end of the line that begins at a token: at the writer's break, or earlier if the line would be too
+        long."""
         column = indent + len(self.spacing.text(at))
         depth = braces = 0
-        best: tuple[int, int] | None = None  # the worst is the greatest; then the place
+        best: tuple[int, int] | None = None  # (cost, index): a lower cost is better
         index = at
         while True:
             kind = self.items[index].kind
@@ -125,7 +126,7 @@ class _Layout:
                 return best[1]
 
     def _cost(self, index: int) -> int | None:
-        """How bad a break before a token is; None where there may be none."""
+        """The cost of a break before a token; None if a break is not allowed there."""
         kind, before = self.items[index].kind, self.items[index - 1].kind
         if kind in _BEFORE:
             return _BEFORE[kind]
@@ -136,7 +137,7 @@ class _Layout:
         return None
 
     def _write(self, at: int, end: int, indent: int) -> str:
-        """The text of a line, while brackets and pipes are noted."""
+        """The text of a line; records its brackets and pipes."""
         parts = [self.spacing.text(at)]
         column = indent
         for index in range(at, end):

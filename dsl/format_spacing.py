@@ -1,4 +1,4 @@
-"""Which tokens touch and which stand apart."""
+"""Decides which tokens have spaces between them."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Spacing:
         in_shape = self._in_shapes(file)
         brackets: list[str] = []
         openings: list[int] = []
-        attribute = -1  # the last token, so far, of the attribute that was read last
-        operand = False  # whether an operand ends with the token before
+        attribute = -1  # the last token, so far, of the latest attribute
+        operand = False  # whether the previous token ends an operand
         tight_next = False
         in_use = False
         for i, token in enumerate(self.items):
@@ -82,7 +82,7 @@ class Spacing:
 
     @staticmethod
     def _joins(before: str, kind: str) -> bool:
-        """`{` and `else` stand on the line of what they belong to, `}` on that of its `{` if nothing is between."""
+        """`{` and `else` are on the line of the preceding token, `}` on that of its `{` if the body is empty."""
         return kind == "{" or (before, kind) in (("}", "else"), ("{", "}"))
 
     def gap(self, index: int) -> int:
@@ -93,7 +93,7 @@ class Spacing:
         return ";" if token.kind == "_NL" else token.text
 
     def _is_keyword(self, index: int) -> bool:
-        """Whether a soft word that no operand precedes is a word of the language."""
+        """True if a soft keyword that does not follow an operand is a keyword."""
         token = self.items[index]
         if token.kind == "nn":
             return index == 0
@@ -104,7 +104,7 @@ class Spacing:
         return following == "NAME" or following in SOFT_WORDS
 
     def _in_shapes(self, file: File) -> list[bool]:
-        """Which tokens lie inside the brackets of a tensor's type."""
+        """Marks the tokens inside the brackets of a tensor's type."""
         spans: list[tuple[int, int]] = []
         stack: list[Tree] = [file]
         while stack:

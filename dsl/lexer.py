@@ -1,8 +1,8 @@
-"""From text to tokens: checks characters, matches brackets, and decides which line ends are ends of statements.
+"""Turns text into tokens: checks characters, matches brackets, and decides which line ends terminate statements.
 
-A line end counts only directly inside `{ }` or at the top of a file, and not after a token that cannot end a statement
-nor before one that cannot begin one. So the grammar sees `_NL` between statements only. What is wrong here becomes a
-token ``BAD`` with its diagnostic, and the parser goes on behind it.
+A line end counts only directly inside `{ }` or at the top of a file, and neither after a token that cannot end a
+statement nor before one that cannot begin one. So the grammar sees `_NL` only between statements. An error becomes a
+token ``BAD`` with its diagnostic, and the parser continues after it.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dslc.dsl.span import Source, Span
 from dslc.dsl.tables import Tables
 from dslc.dsl.tokens import Token, Tokens
 
-# Words that the parser takes as names wherever the grammar allows no such word.
+# Words that the parser takes as names wherever the grammar does not allow the keyword.
 SOFT_WORDS: Final = frozenset({"nn", "dim", "along", "carry", "into"})
 
-# No statement ends with these.
+# Tokens that cannot end a statement.
 _GOES_ON = frozenset(
     ["+", "-", "*", "/", "//", "%", "@", "^", "==", "!=", "<", "<=", ">", ">=", "and", "or", "not"]
     + ["..", "=", ",", "|>", "->"]
 )
 _DROPPED_BEFORE = frozenset({"|>", "->", "else", "{"})
 
-# What people write who come from another language, and what to write here.
+# Operators of other languages, and what to write here instead.
 _FOREIGN: Final = {
     "**": "the power of a number is written `a^b`",
     "&&": "write `and`",
@@ -59,8 +59,8 @@ _FOREIGN: Final = {
 def lex(source: Source, tables: Tables) -> Tokens:
     """All tokens of a source.
 
-    A source that is too long (E0002) or nests too deeply (E0004) is refused by a CompileError with that alone; so is
-    one with characters that are not allowed anywhere (E0003), all of which are named.
+    A source that is too long (E0002) or nests too deeply (E0004) is rejected by a CompileError with this error only; a
+    source with forbidden characters (E0003) by one that lists all of them.
     """
     size = len(source.text.encode("utf-8", "surrogatepass"))
     if size > MAX_SOURCE_BYTES:
@@ -70,7 +70,7 @@ def lex(source: Source, tables: Tables) -> Tokens:
 
 
 def too_long(source: Source, size: int) -> CompileError:
-    """The refusal of a source of more than 96 KiB; ``size`` is what was read so far."""
+    """The error for a source of more than 96 KiB; ``size`` is the number of bytes read so far."""
     label = Label(Span(source, 0, 0), f"at least {size} bytes, the limit is {MAX_SOURCE_BYTES}")
     help = "repeat parts with `for` and `block`; weights and data never stand in the source"
     return CompileError([Diagnostic("E0002", "the source is too long", label, help=help)])
@@ -78,7 +78,7 @@ def too_long(source: Source, size: int) -> CompileError:
 
 @cache
 def _pattern(tables_patterns: tuple[tuple[str, str], ...], words: frozenset[str]) -> re.Pattern[str]:
-    """One pattern for everything, longest operators first; the last group takes any character."""
+    """One pattern for all tokens, longest operators first; the last group matches any character."""
     patterns = dict(tables_patterns)
     marks = sorted((w for w in {*words, *_FOREIGN} if not w[0].isalpha()), key=lambda w: (-len(w), w))
     parts = [
@@ -106,7 +106,7 @@ class _Lexer:
         self.line_end: Token | None = None  # a line end that counts if a statement follows
         self.comments: list[Token] = []  # those since the last token
         self.docs: list[str] = []
-        self.fresh = True  # nothing but space and comments so far on this line
+        self.fresh = True  # only spaces and comments so far on this line
 
     def run(self) -> Tokens:
         for match in self.pattern.finditer(self.source.text):
@@ -159,8 +159,8 @@ class _Lexer:
             self._bad("E0003", f"{what} has no meaning here", "", help)
 
     def _names_a_part(self) -> bool:
-        """Whether a word here can only be a label or a field: parameters have the names that their users know, as
-        ``layer.0.check``, whatever the language calls its statements."""
+        """True if a word here can only be a label or a field: parameters have names known to their users, such as
+        ``layer.0.check``, even if a name is a keyword of the language."""
         items = self.tokens.items
         return bool(items) and items[-1].kind in ("as", ".") and self.line_end is None
 
@@ -181,7 +181,7 @@ class _Lexer:
             self._put(Token("UNIT", word, match.end() - len(word), match.end()))
 
     def _place(self, token: Token) -> None:
-        """Append a token, after the line end before it, if that counts."""
+        """Append a token, preceded by the pending line end if that counts."""
         if self.brackets.before(token, self.fresh) and self.fresh and self.line_end is None:
             self.line_end = token._replace(kind="_NL", text="", end=token.start)
         if self.line_end is not None:

@@ -1,4 +1,4 @@
-"""What a source may be at most; each limit is checked before the work that it bounds."""
+"""The limits of a source; each limit is checked before the work that it bounds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ MAX_NUMBER_LENGTH: Final = 64  # characters
 MAX_NAME_LENGTH: Final = 64
 MAX_STRING_LENGTH: Final = 1024
 MAX_SHOWN: Final = 20  # diagnostics of one run
-MAX_FOUND: Final = 100  # errors after which a text is given up
+MAX_FOUND: Final = 100  # errors after which checking of a text stops
 
 EDITIONS: Final = (1,)

@@ -1,4 +1,4 @@
-"""A model file and all that it uses: each file is found under one root, read once, hashed, and parsed."""
+"""Loads a model file and the files that it uses: each is searched under one root, read once, hashed, and parsed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dslc.dsl.syntax import File, Use
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """One file: its text and tree, the SHA-256 of its bytes in hex, and what each of its `use`s means."""
+    """One file: its text and tree, the SHA-256 of its bytes in hex, and the module of each of its `use`s."""
 
     source: Source
     file: File = field(repr=False)
@@ -29,7 +29,7 @@ class Module:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A main file and every module it reaches, each once, a module before those that use it (``main`` is the last)."""
+    """A main file and every module that it reaches, each once; a module precedes its users (``main`` is the last)."""
 
     main: Module
     modules: tuple[Module, ...]
@@ -38,9 +38,9 @@ class Program:
 def load(path: str, *, root: str | None = None, search: Sequence[str] = ()) -> Program:
     """Read ``path`` and every file it uses.
 
-    A `use` is looked for beside the file that says it, then in the folders ``search``. All files, symbolic links
-    followed, lie under ``root``, by default the folder of ``path``. At most 96 KiB, 256 files, 16 levels.
-    Raises CompileError with what is wrong in all files (E0001 to E0008, E0106 to E0108, E0114), DslcError (E0106) if
+    A `use` is searched next to the file that contains it, then in the folders ``search``. All files, after symbolic
+    links are resolved, must be under ``root``, by default the folder of ``path``. At most 96 KiB, 256 files, 16 levels.
+    Raises CompileError with the errors of all files (E0001 to E0008, E0106 to E0108, E0114), DslcError (E0106) if
     ``path`` itself cannot be read.
     """
     loader = _Loader(os.path.realpath(root or os.path.dirname(path) or "."), tuple(search))
@@ -51,7 +51,7 @@ def load(path: str, *, root: str | None = None, search: Sequence[str] = ()) -> P
 
 
 def decode(path: str, data: bytes) -> Source:
-    """The source in a file's bytes: UTF-8, a byte order mark at the start is dropped; else CompileError (E0003)."""
+    """The source in a file's bytes: UTF-8, without a byte order mark at the start; else CompileError (E0003)."""
     try:
         return Source(path, data.decode("utf-8").removeprefix("\ufeff"))
     except UnicodeDecodeError as error:
@@ -64,7 +64,7 @@ def decode(path: str, data: bytes) -> Source:
 
 
 def read_source(path: str) -> Source:
-    """A single file as `load` reads it, without what it uses; the same errors."""
+    """A single file as `load` reads it, without the files that it uses; the same errors."""
     try:
         return decode(path, _read(os.path.realpath(path), path, MAX_SOURCE_BYTES))
     except _Unreadable as reason:
@@ -72,7 +72,7 @@ def read_source(path: str) -> Source:
 
 
 class _Unreadable(Exception):
-    """A file that is no file to read; the text says why, behind its name."""
+    """A file that cannot be read as a source; the text is the reason, to be printed after its name."""
 
 
 def _no_main_file(path: str, reason: _Unreadable) -> DslcError:
@@ -89,7 +89,7 @@ class _Loader:
         self.bytes_left = MAX_SOURCE_BYTES
 
     def visit(self, real: str, shown: str, use: Use | None, chain: tuple[tuple[str, str], ...]) -> Module | None:
-        """The module of a file, None if an error was noted; ``chain`` holds the files that lead here."""
+        """The module of a file, None if an error was recorded; ``chain`` holds the files that lead to it."""
         if real in self.seen:
             return self.seen[real]
         if len(self.seen) == MAX_FILES and use is not None:
@@ -130,7 +130,7 @@ class _Loader:
         return module
 
     def _follow(self, use: Use, real: str, shown: str, chain: tuple[tuple[str, str], ...]) -> Module | None:
-        """The module that a `use` of the last file of ``chain`` means."""
+        """The module denoted by a `use` of the last file of ``chain``."""
         relative = use.path if use.path.endswith(".nn") else use.path.replace(".", "/") + ".nn"
         if "://" in relative or os.path.isabs(relative):
             self._error("E0108", "`use` takes a path inside the project", use, "", "write it relative to this file")
@@ -138,7 +138,7 @@ class _Loader:
         folders = [(os.path.dirname(real), os.path.dirname(shown)), *((folder, folder) for folder in self.search)]
         for folder, shown_folder in folders:
             target = os.path.realpath(os.path.join(folder, relative))
-            # Said before looking whether there is a file: a program learns nothing about what lies outside.
+            # Reported before checking that the file exists: a program learns nothing about files outside.
             if os.path.commonpath([self.root, target]) != self.root:
                 help = f"all files of a program lie below {self.root}: copy it there"
                 self._error("E0108", f"{relative} leads out of the project", use, "", help)
@@ -178,8 +178,8 @@ class _Loader:
 
 
 def _read(real: str, shown: str, limit: int) -> bytes:
-    """The bytes of a regular file of at most ``limit`` bytes, CompileError (E0002) after reading one more. ``real``
-    holds no symbolic links; one that appears meanwhile, a device or a FIFO is not opened for long, nor waited for."""
+    """The bytes of a regular file of at most ``limit`` bytes, CompileError (E0002) after reading one more. ``real`` has
+    no symbolic links; a link that appears meanwhile is not followed, and opening a device or FIFO does not block."""
     try:
         if not stat.S_ISREG(os.lstat(real).st_mode):
             raise _Unreadable("is not a regular file")

@@ -1,7 +1,7 @@
-"""From a source to its tree: an LALR(1) automaton over the tables of the grammar, without recursion.
+"""Parses a source into its tree: an LALR(1) automaton over the grammar's tables, without recursion.
 
-After an error the parser gives up the statement, section entry or declaration it is in, skips to its end, and goes on,
-so that all independent errors of a file are found in one run.
+After an error the parser drops the current statement, section entry or declaration, skips to its end, and continues, so
+that all independent errors of a file are found in one run.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from dslc.dsl.syntax_errors import explain
 from dslc.dsl.tables import Tables, load_tables
 from dslc.dsl.tokens import Tokens
 
-# What can be given up after an error, and the parser go on behind it.
+# The units that the parser can drop after an error before it continues.
 _UNITS: Final = ("stmt", "entry", "item")
 
 
 def parse(source: Source) -> syntax.File:
-    """The tree of a source. Raises CompileError with all that is wrong with the text (E0001 to E0008, and types and
-    labels that no program can have), in the order of the source. Takes about 4 us a token."""
+    """The tree of a source. Raises CompileError with all errors of the text (E0001 to E0008, and types and labels that
+    are never valid), in the order of the source. Takes about 4 us per token."""
     return parse_tokens(lex(source, load_tables()))
 
 
 def parse_tokens(tokens: Tokens) -> syntax.File:
-    """The tree of what the lexer read; errors as for `parse`."""
+    """The tree of the lexer's tokens; the same errors as `parse`."""
     return _Parser(tokens, load_tables()).run()
 
 
@@ -56,7 +56,7 @@ class _Parser:
         actions, gotos = self.tables.actions, self.tables.gotos
         states, values, firsts, lasts = self.states, self.values, self.firsts, self.lasts
         index = 0
-        resumed = -1  # where the last recovery ended
+        resumed = -1  # the end of the last recovery
         while states[-1] != self.tables.accept:
             token = items[index]
             step = actions[states[-1]].get(token.kind)
@@ -71,7 +71,7 @@ class _Parser:
                 elif token.kind == "$END":
                     break
                 else:
-                    index += 1  # what ended the unit does not fit behind it either: it belongs to the same cause
+                    index += 1  # the token that ended the unit does not fit after it either: the same cause
                     resumed = index
                 continue
             if step >= 0:
@@ -109,11 +109,12 @@ class _Parser:
         return file
 
     def _recover(self, index: int) -> int:
-        """Report what is wrong at a token, drop the unit around it, and give the index of the token to go on with."""
+        """Report the error at a token, drop the unit around it, and return the index of the token at which to
+        continue."""
         self._close_finished()
         base, unit = self._enclosing()
         end = self._end_of_unit(index, unit)
-        # Brackets that the lexer found open, or characters without meaning, explain what the parser stumbles over.
+        # An open bracket or an invalid character that the lexer found explains the parser's error.
         causes = [self.tokens.bad[i] for i in range(index, end) if i in self.tokens.bad]
         here = self.tokens.items[index]
         first = self.firsts[base] if base < len(self.firsts) else index
@@ -130,8 +131,8 @@ class _Parser:
         return end
 
     def _close_finished(self) -> None:
-        """Reduce what is whole whatever follows, so that a finished body does not count as the place of the error; stop
-        at a whole unit. The values do not matter: they belong to the unit that is dropped."""
+        """Reduce rules that are complete whatever follows, so that a finished body does not count as the place of the
+        error; stop at a complete unit. The values do not matter: they belong to the dropped unit."""
         while True:
             steps = set(self.tables.actions[self.states[-1]].values())
             step = steps.pop()
@@ -148,7 +149,7 @@ class _Parser:
                 return
 
     def _enclosing(self) -> tuple[int, str]:
-        """The innermost place on the stack where a unit was about to begin."""
+        """The innermost place on the stack at which a unit was about to begin."""
         for base in range(len(self.states) - 1, -1, -1):
             for unit in _UNITS:
                 if unit in self.tables.gotos[self.states[base]]:
@@ -156,7 +157,7 @@ class _Parser:
         raise AssertionError("the first line was read without an edition")
 
     def _end_of_unit(self, index: int, unit: str) -> int:
-        """The next line end that is not inside braces opened behind ``index``; or `}`, if the unit is in braces."""
+        """The next line end outside braces opened after ``index``; or `}`, if the unit is in braces."""
         depth = 0
         items = self.tokens.items
         while True:

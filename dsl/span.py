@@ -1,4 +1,4 @@
-"""A source text and places in it: offsets are cheap to carry, lines and columns are computed when shown."""
+"""A source text and places in it: places are cheap offsets; lines and columns are computed when shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class Source:
-    """One file as it was read, once. ``path`` is what the user typed or what `use` resolved to."""
+    """One file as it was read, once. ``path`` is the user's text or the result of `use`."""
 
     path: str
     text: str = field(repr=False)
@@ -55,5 +55,5 @@ class Span:
         return self.source.text[self.start : self.end]
 
     def to(self, other: Span) -> Span:
-        """From my start to the other's end."""
+        """The span from the start of this one to the end of the other."""
         return Span(self.source, self.start, max(self.end, other.end))

@@ -1,7 +1,7 @@
-"""The tree of a source file: frozen dataclasses, each with the span it came from.
+"""The tree of a source file: frozen dataclasses, each with its span.
 
-Spans do not take part in equality, so ``parse(format(tree)) == tree`` can be asked. Sequences are tuples.
-The tree says what was written, not what it means: names, types and shapes are the checker's business.
+Spans are ignored in equality, so that ``parse(format(tree)) == tree`` can be tested. Sequences are tuples. The tree
+represents the text, not its meaning: the checker handles names, types and shapes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dslc.dsl.span import Span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tree:
-    """Anything with a place."""
+    """Any part of a source with a span."""
 
     span: Span = field(compare=False, repr=False)
 
@@ -71,7 +71,7 @@ class Arg(Tree):
 
 @dataclass(frozen=True, slots=True)
 class Call(Expr):
-    """``function(args)``; ``label`` from ``as NAME`` behind it."""
+    """``function(args)``; ``label`` comes from ``as NAME`` after it."""
 
     function: Expr
     args: tuple[Arg, ...]
@@ -81,9 +81,9 @@ class Call(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Pipe(Expr):
-    """``value |> stage``. ``stage`` is a Call, or a Name or Field written without parentheses; the label of the stage
-    stands here when the stage is not a Call (``x |> relu as r``), else in the Call.
-    ``attrs``: ``|> @lr(0.1) linear(3)``."""
+    """``value |> stage``. ``stage`` is a Call, or a Name or Field written without parentheses. The label of the stage
+    is stored here if the stage is not a Call (``x |> relu as r``), else in the Call. ``attrs``: ``|> @lr(0.1)
+    linear(3)``."""
 
     value: Expr
     stage: Expr
@@ -102,7 +102,7 @@ class Field(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Slice(Expr):
-    """``low:high:step`` inside an index; each part may be missing."""
+    """``low:high:step`` in an index; each part may be missing."""
 
     low: Expr | None
     high: Expr | None
@@ -146,7 +146,7 @@ class Choose(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Range(Expr):
-    """``low..high``: for a loop low to high - 1, for a dim's bounds low to high inclusive."""
+    """``low..high``: low to high - 1 for a loop, low to high inclusive for a dim's bounds."""
 
     low: Expr
     high: Expr
@@ -184,7 +184,7 @@ class Param(Tree):
 
 @dataclass(frozen=True, slots=True)
 class Result(Tree):
-    """One result; ``name`` is None when it was not given."""
+    """One result; ``name`` is None if it has no name."""
 
     name: str | None
     type: TensorTypeExpr
@@ -203,7 +203,7 @@ class Attr(Tree):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stmt(Tree):
-    """A statement of a body; attributes and the doc comment (`## text`, lines joined by newlines) stand above it."""
+    """A statement of a body; attributes and the doc comment (`## text`, lines joined by newlines) precede it."""
 
     attrs: tuple[Attr, ...] = ()
     doc: str | None = None
@@ -299,7 +299,7 @@ class Check(Stmt):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item(Tree):
-    """A declaration at the top of a file."""
+    """A declaration at the top level of a file."""
 
     attrs: tuple[Attr, ...] = ()
     doc: str | None = None
@@ -362,7 +362,7 @@ class Section(Item):
 
 @dataclass(frozen=True, slots=True)
 class File(Tree):
-    """A source file of an edition; ``doc`` from `##` lines above ``nn 1``."""
+    """A source file of an edition; ``doc`` comes from the `##` lines above ``nn 1``."""
 
     edition: int
     items: tuple[Item, ...]

@@ -1,7 +1,7 @@
-"""What to say when the parser stumbles: the usual mistakes by name, everything else by what could stand there instead.
+"""Explains parse errors: common mistakes by name, all others by the tokens that would be accepted.
 
-Each ``_..._`` function looks at the place and knows one mistake; the first that recognises its own speaks. No word of
-the grammar's own (terminals, rules) reaches the user.
+Each ``_..._`` function examines the place and recognises one mistake; the first match gives the message. No internal
+name of the grammar (terminals, rules) reaches the user.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ENDS: Final = ("_NL", "$END", "}")
 _COMPARISONS: Final = ("==", "!=", "<=", ">=", "<", ">")
 _OPERATORS: Final = ("+", "-", "*", "/", "//", "%", "^", *_COMPARISONS, "and", "or", "..")
 _BEFORE_VALUES: Final = ("=", ",", ":", "return", "yield", "check", "if", "else", "in")
-_SHOWN: Final = 48  # characters of a value in a help
+_SHOWN: Final = 48  # characters of a value shown in a help
 _EXPRESSION: Final = ("NAME", "NUMBER", "STRING", "(", "[", "true", "false", "-", "not")
 _DECLARATIONS: Final = ("use", "const", "block", "model")
 _STATEMENTS: Final = ("layer", "param", "state", "for", "scan", "if", "return", "yield", "check")
@@ -47,8 +47,8 @@ _FOREIGN_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where the parser stopped: in the ``unit`` (item, stmt or entry) that begins at token ``first``, at ``index``.
-    ``accepted`` holds every terminal that could have stood there."""
+    """The place where the parser stopped: in the ``unit`` (item, stmt or entry) that begins at token ``first``, at
+    ``index``. ``accepted`` contains every terminal that would be valid there."""
 
     tokens: Tokens
     first: int
@@ -62,7 +62,7 @@ class _Place:
 
     @property
     def before(self) -> Token | None:
-        """The token before, if it belongs to the same unit."""
+        """The previous token, if it belongs to the same unit."""
         return self.tokens.items[self.index - 1] if self.index > self.first else None
 
     @property
@@ -82,7 +82,7 @@ class _Place:
 
 
 def explain(tokens: Tokens, tables: Tables, states: Sequence[int], first: int, index: int, unit: str) -> Diagnostic:
-    """Why the parser, with these states on its stack, cannot take the token at ``index``."""
+    """Explains why the parser, with these states on its stack, cannot accept the token at ``index``."""
     accepted = frozenset(kind for kind in tables.actions[states[-1]] if _accepts(tables, states, kind))
     place = _Place(tokens, first, index, unit, accepted)
     for rule in _RULES:
@@ -93,7 +93,7 @@ def explain(tokens: Tokens, tables: Tables, states: Sequence[int], first: int, i
 
 
 def _accepts(tables: Tables, states: Sequence[int], kind: str) -> bool:
-    """Whether a terminal can be shifted, after the reductions that it would cause."""
+    """True if a terminal can be shifted, after the reductions that it would trigger."""
     stack = list(states)
     while True:
         step = tables.actions[stack[-1]].get(kind)
@@ -124,7 +124,7 @@ def _foreign_word_(p: _Place) -> Diagnostic | None:
 
 
 def _misspelt_word_(p: _Place) -> Diagnostic | None:
-    """`retrun x`, `modle Net(...)`: two names in a row, of which the first is nearly a word that could begin this."""
+    """`retrun x`, `modle Net(...)`: two names in a row; the first is similar to a word that could begin this unit."""
     words = {"item": (*_DECLARATIONS, "dim"), "stmt": _STATEMENTS}.get(p.unit, ())
     if p.index == p.first or p.start.kind != "NAME" or p.tokens.items[p.first + 1].kind not in ("NAME", "NUMBER"):
         return None
@@ -177,7 +177,7 @@ def _value_alone_(p: _Place) -> Diagnostic | None:
 
 
 def _behind_a_pipe_(p: _Place) -> Diagnostic | None:
-    """`x |> f * y`: a pipe binds least, so nothing but another stage goes on behind it."""
+    """`x |> f * y`: a pipe has the lowest precedence, so only another stage can follow it."""
     if p.token.kind not in (*_OPERATORS, "@", "["):
         return None
     begin, depth, piped = p.index, 0, False
@@ -228,7 +228,7 @@ def _word_as_name_(p: _Place) -> Diagnostic | None:
 
 
 def _declared_name_(p: _Place) -> Diagnostic | None:
-    """`state = x`: the word begins a statement of its own, so the parser stops one token later."""
+    """`state = x`: the word begins another kind of statement, so the parser stops one token later."""
     if p.index != p.first + 1 or p.start.kind not in _STATEMENTS or p.token.kind not in ("=", ",", "["):
         return None
     word = p.start.kind
@@ -239,9 +239,9 @@ def _declared_name_(p: _Place) -> Diagnostic | None:
 
 
 def _nothing_follows_(p: _Place) -> Diagnostic | None:
-    """`y = x +` and then a new statement: the line end behind an operator does not count, so the parser read on."""
+    """`y = x +`, then a new statement: the line end after an operator does not count, so the parser read on."""
     items = p.tokens.items
-    # In `y = x +` / `z = 3` it stops at the second `=`, one token behind the line's first.
+    # In `y = x +` / `z = 3` it stops at the second `=`, one token after the line's first.
     index = p.index - 1 if p.token.kind == "=" else p.index
     if index <= p.first or not (p.token.kind == "=" or p.token.kind in (*_STATEMENTS, *_ENDS)):
         return None
@@ -329,7 +329,7 @@ def _anything_else(p: _Place) -> Diagnostic:
 
 
 def _expected(accepted: frozenset[str], ends: bool) -> list[str]:
-    """What could stand there, in the user's words, the likeliest first."""
+    """The accepted terminals in the user's terms, the most likely first."""
     rest = set(accepted)
     words: list[str] = []
     if {"NUMBER", "NAME", "("} <= rest:
@@ -338,7 +338,7 @@ def _expected(accepted: frozenset[str], ends: bool) -> list[str]:
     elif "NAME" in rest:
         words.append("a name")
     if {"+", "*"} <= rest:
-        # Almost everything can be followed by an operator: what else fits says more.
+        # An operator can follow almost everything, so the other terminals are more informative.
         others = rest - {*_OPERATORS, "@", "|>", "as", "if", "(", "[", ".", "UNIT"}
         rest = others or {"an operator"}
     if rest & set(_ENDS):

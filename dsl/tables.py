@@ -1,8 +1,8 @@
 """The LALR tables of the grammar: read from grammar_tables.json, which ``python -m dslc.dsl.tables`` writes.
 
-Lark analyses grammar.lark (0.1 to 0.5 s) and refuses conflicts; what the parser needs of the result is kept as plain
-JSON in a form of our own, so that reading a model imports no Lark, and no other Lark can change how a model is read.
-A terminal is named by its text (``if``, ``|>``), or NAME, NUMBER, UNIT, STRING, _NL and $END.
+Lark analyses grammar.lark (0.1 to 0.5 s) and rejects conflicts. The parts that the parser needs are stored as plain
+JSON in our own form, so that reading a model does not import Lark, and another version of Lark cannot change how a
+model is read. A terminal is named by its text (``if``, ``|>``), or NAME, NUMBER, UNIT, STRING, _NL and $END.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TABLES = Path(__file__).parent / "grammar_tables.json"
 class Rule:
     """A production ``name: ...`` of ``length`` symbols.
 
-    ``children`` says what its node is made of: a position i >= 0 of the right side; ``-1 - i``: the items of the list
-    at position i; None: an optional part that is not there. ``action`` names the method that builds the node; ``""``
-    passes the list of children on; ``single`` means that a lone child stands for itself.
+    ``children`` lists the children of its node: a position i >= 0 of the right side; ``-1 - i`` for the items of the
+    list at position i; None for a missing optional part. ``action`` names the method that builds the node; ``""``
+    passes the list of children on; ``single`` means that a lone child replaces the node.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """``actions[state][terminal]``: the next state, or ``-1 - r`` to reduce by rule r. ``gotos[state][rule name]``:
-    the state after a reduction. State 0 is the first; ``accept`` the one behind a whole file."""
+    """``actions[state][terminal]``: the next state, or ``-1 - r`` to reduce by rule r. ``gotos[state][rule name]``: the
+    state after a reduction. State 0 is the first; ``accept`` is the state after a complete file."""
 
     grammar: str
     words: frozenset[str]
@@ -50,7 +50,7 @@ class Tables:
 
 @cache
 def load_tables() -> Tables:
-    """The committed tables."""
+    """The tables of the committed file."""
     data = json.loads(TABLES.read_bytes())
     return Tables(
         grammar=data["grammar"],
@@ -64,13 +64,13 @@ def load_tables() -> Tables:
 
 
 def generate(grammar: str) -> str:
-    """The JSON text of the tables of a grammar, equal for equal grammars; a conflict raises lark's GrammarError."""
+    """The JSON text of a grammar's tables, equal for equal grammars; a conflict raises lark's GrammarError."""
     from lark import Lark
     from lark.lexer import Lexer, PatternStr
     from lark.parsers.lalr_analysis import Shift
 
     class NoLexer(Lexer):
-        """Lark analyses the grammar only; our lexer reads the text."""
+        """Unused: Lark only analyses the grammar; our lexer reads the text."""
 
         def __init__(self, conf: Any) -> None:
             pass
@@ -87,7 +87,7 @@ def generate(grammar: str) -> str:
     index = {rule: i for i, rule in enumerate(lark.rules)}
     nonterminals = {rule.origin.name for rule in lark.rules}
 
-    # Lark's state numbers depend on set order: number states anew, as they are reached.
+    # Lark's state numbers depend on set order: renumber states in the order in which they are reached.
     numbers = {table.start_states["start"]: 0}
     queue = [table.start_states["start"]]
     rows: list[list[dict[str, int]]] = []
@@ -120,7 +120,7 @@ def generate(grammar: str) -> str:
 
 
 def _rule(rule: Any) -> list[Any]:
-    """A rule of Lark as ``Rule`` holds it; what becomes a child follows Lark's rules for the shape of trees."""
+    """A rule of Lark as the fields of ``Rule``; children follow Lark's rules for the shape of trees."""
     keep_all = rule.options.keep_all_tokens
     missing = rule.options.empty_indices
     children: list[int | None] = []

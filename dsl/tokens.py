@@ -1,4 +1,4 @@
-"""The words of a source, as the lexer hands them to the parser and to the formatter."""
+"""The tokens of a source, as the lexer passes them to the parser and to the formatter."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Token(NamedTuple):
 
 @dataclass(slots=True)
 class Tokens:
-    """The tokens of a source, the last is ``$END``.
+    """The tokens of a source; the last is ``$END``.
 
-    ``docs`` and ``comments`` hold, by the index of the token they stand before, the texts of `##` lines and all
-    comments; ``bad`` the diagnostic of each BAD token by its index.
+    ``docs`` and ``comments`` hold the texts of `##` lines and all comments, by the index of the token that follows
+    them; ``bad`` holds the diagnostic of each BAD token by its index.
     """
 
     source: Source
@@ -33,5 +33,5 @@ class Tokens:
     bad: dict[int, Diagnostic] = field(default_factory=dict)
 
     def span(self, first: int, last: int | None = None) -> Span:
-        """From the start of one token to the end of another."""
+        """The span from the start of one token to the end of another."""
         return Span(self.source, self.items[first].start, self.items[first if last is None else last].end)

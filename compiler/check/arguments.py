@@ -1,4 +1,4 @@
-"""Arguments of a call: from the language's values to what a function's ``build`` or a block's signature asks for."""
+"""Converts the arguments of a call from values of the language to the parameters of a function or a block."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """An argument as given: its name or None, its value, where it stands."""
+    """An argument of a call: its name or None, its value, its place."""
 
     name: str | None
     value: Static
@@ -33,7 +33,7 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class DimName(Exception):
-    """A dim's name that stands for an axis (only for arguments that ask for axes)."""
+    """A dim's name used as an axis (only for parameters that take axes)."""
 
     name: str
 
@@ -42,7 +42,7 @@ _AXES = ("Axis", "Axes")
 
 
 def take_arguments(args: tuple[syntax.Arg, ...], frame: Frame, expander: Expander) -> list[Given]:
-    """Evaluates arguments in order."""
+    """Evaluates the arguments in order."""
     given = []
     for arg in args:
         given.append(Given(arg.name, expander.evaluate(arg.value, frame), arg.span, arg.value))
@@ -51,7 +51,7 @@ def take_arguments(args: tuple[syntax.Arg, ...], frame: Frame, expander: Expande
 
 @cache
 def signature(function: Function) -> tuple[tuple[inspect.Parameter, ...], str | None]:
-    """The arguments of a function, and the annotation of its ``**extra`` ones."""
+    """The parameters of a function, and the annotation of its ``**extra`` parameters."""
     fixed = tuple(p for p in function.parameters if p.kind is not inspect.Parameter.VAR_KEYWORD)
     extra = [p for p in function.parameters if p.kind is inspect.Parameter.VAR_KEYWORD]
     return fixed, str(extra[0].annotation) if extra else None
@@ -60,7 +60,7 @@ def signature(function: Function) -> tuple[tuple[inspect.Parameter, ...], str | 
 def bind_function(
     function: Function, given: list[Given], span: Span, frame: Frame, expander: Expander
 ) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments for ``build``; E0201 for missing or unexpected ones, E0202 for wrong types."""
+    """The arguments for ``build``; E0201 for missing or unexpected ones, E0202 for wrong types."""
     parameters, extra = signature(function)
     named: dict[str, Any] = {}
     order = [p for p in parameters if p.kind is not inspect.Parameter.KEYWORD_ONLY]
@@ -130,7 +130,7 @@ def _too_many(callee: str, known: list[str], arg: Given) -> Problem:
 
 
 def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, callee: str) -> Any:
-    """One argument as its annotation asks (ir/function.py lists the annotations)."""
+    """One argument, converted as its annotation requires (ir/function.py lists the annotations)."""
     value = arg.value
     want = annotation.replace(" | None", "")
     match want:
@@ -164,7 +164,7 @@ def convert(annotation: str, arg: Given, given: list[Given], frame: Frame, calle
 
 
 def as_init(value: Static) -> Init | None:
-    """An initialiser: one by name, a number, or a function such as `zeros` that has an initialiser's name."""
+    """An initialiser from a named one, a number, or a function such as `zeros` with an initialiser's name."""
     if isinstance(value, Init):
         return value
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -233,7 +233,7 @@ def _axes(want: str, arg: Given, given: list[Given], frame: Frame, callee: str) 
 
 
 def _named_axis(expr: syntax.Expr, first: Given, frame: Frame) -> int | None:
-    """The axis that a dim's name means, when the tensor is an argument whose signature has the dim exactly once."""
+    """The axis that a dim's name denotes, if the tensor is an argument whose signature has the dim exactly once."""
     if not (isinstance(expr, syntax.Name) and isinstance(first.expr, syntax.Name)):
         return None
     declared = frame.params.get(first.expr.name)

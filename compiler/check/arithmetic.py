@@ -1,4 +1,4 @@
-"""Arithmetic on static values: ints to 2^63 - 1, finite floats, sizes with dims, bools, lists."""
+"""Arithmetic on static values: ints up to 2^63 - 1, finite floats, sizes with dims, bools, lists."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COMPARE: Final[dict[str, Callable[[float, float], bool]]] = {
 
 
 def checked(value: Static, span: Span) -> Static:
-    """The value, or E0005 for an int beyond 63 bits or a float that overflowed."""
+    """The value; E0005 for an int beyond 63 bits or a float that overflowed."""
     if type(value) is int and abs(value) > LARGEST_INT:
         raise Problem("E0005", "this int does not fit 64 bits", span, "beyond 2^63 - 1")
     if type(value) is float and not math.isfinite(value):
@@ -34,7 +34,7 @@ def checked(value: Static, span: Span) -> Static:
 
 
 def binary(op: str, left: Static, right: Static, span: Span) -> Static:
-    """``left op right`` for static values; E0202 when they do not fit."""
+    """``left op right`` for static values; E0202 if their types do not fit."""
     if op in _COMPARE:
         return compare(op, left, right, span)
     if op == "+" and isinstance(left, list) and isinstance(right, list):
@@ -59,7 +59,7 @@ def binary(op: str, left: Static, right: Static, span: Span) -> Static:
 
 
 def too_complex(limit: SizeLimit, span: Span) -> Problem:
-    """E0304 for a size that nothing can be done with."""
+    """E0304 for a size beyond the limits of size arithmetic."""
     return Problem("E0304", f"this gives {limit}", span, "too much to compute with")
 
 
@@ -90,11 +90,11 @@ def _of_numbers(op: str, a: int | float, b: int | float, span: Span) -> int | fl
 
 
 def _int_power(a: int, b: int, span: Span) -> int:
-    """``a ** b``, refused before it is computed when it cannot fit 64 bits."""
+    """``a ** b``, rejected before it is computed if it cannot fit 64 bits."""
     if abs(a) > 1 and b * (abs(a).bit_length() - 1) > 64:
         raise Problem("E0005", "this int does not fit 64 bits", span, "beyond 2^63 - 1")
     if abs(a) <= 1:
-        b = min(b, 2 - b % 2)  # 0, 1 and -1 repeat
+        b = min(b, 2 - b % 2)  # the powers of 0, 1 and -1 repeat
     result = 1
     for _ in range(b):
         result *= a
@@ -124,7 +124,7 @@ def _of_sizes(op: str, a: Static, b: Static, span: Span) -> Static:
 
 
 def divide(a: Size, b: Size, span: Span) -> Size:
-    """``a / b`` that must be exact for every value of the dims: E0303."""
+    """``a / b``; E0303 unless it is exact for every value of the dims."""
     quotient = exact_div(a, b)
     if quotient is None:
         raise Problem(
@@ -134,7 +134,7 @@ def divide(a: Size, b: Size, span: Span) -> Size:
 
 
 def compare(op: str, left: Static, right: Static, span: Span) -> bool:
-    """A comparison known now; E0205 where it depends on a dim's value."""
+    """The result of a comparison; E0205 if it depends on a dim's value."""
     if isinstance(left, Poly) or isinstance(right, Poly):
         if not (isinstance(left, (int, Poly)) and isinstance(right, (int, Poly))):
             raise Problem("E0202", f"`{op}` does not compare these", span, f"{kind_of(left)} and {kind_of(right)}")
@@ -158,7 +158,7 @@ def compare(op: str, left: Static, right: Static, span: Span) -> bool:
 
 
 def _same(left: Static, right: Static, span: Span) -> bool:
-    """Whether two values are equal, lists by their elements; lists that hold lists many times over are refused."""
+    """True if two values are equal, lists by their elements; rejects lists with too many nested elements."""
     stack = [(left, right)]
     seen = 0
     while stack:

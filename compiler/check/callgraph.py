@@ -1,7 +1,7 @@
-"""Before anything is expanded: blocks must not call each other in a circle, and the expansion must stay in bounds.
+"""Checks before expansion that blocks do not call each other in a cycle and that the expansion stays in bounds.
 
-The count is a lower bound from the text alone (loops over literal ranges and lists count, others do not), computed with
-unbounded ints; the expander counts exactly as it goes.
+The number of ops is a lower bound from the text alone, in unbounded ints: loops over literal ranges and lists count,
+others do not. The expander counts exactly during expansion.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ MAX_CHAIN: Final = 100
 
 
 def check_calls(root: BlockRef) -> None:
-    """E0105 for a circle, E0004 for a chain of more than MAX_CHAIN blocks, E0006 for too many ops below ``root``."""
+    """E0105 for a cycle, E0004 for a chain of more than MAX_CHAIN blocks, E0006 for too many ops below ``root``."""
     counts: dict[int, int] = {}
     heights: dict[int, int] = {}
     heaviest: dict[int, BlockRef | None] = {}
@@ -83,7 +83,7 @@ def _callees(ref: BlockRef) -> list[BlockRef]:
 
 
 def called_name(tree: object) -> syntax.Name | None:
-    """What a call or a stage of a pipe calls, by name."""
+    """The name that a call or a stage of a pipe calls."""
     match tree:
         case syntax.Call(function=syntax.Name() as name) | syntax.Pipe(stage=syntax.Name() as name):
             return name
@@ -91,7 +91,7 @@ def called_name(tree: object) -> syntax.Name | None:
 
 
 def walk(body: tuple[syntax.Tree, ...]) -> Iterator[syntax.Tree]:
-    """Every tree below, each once, without recursion."""
+    """Every tree in a body, each once, without recursion."""
     stack: list[object] = list(reversed(body))
     while stack:
         tree = stack.pop()
@@ -103,12 +103,12 @@ def walk(body: tuple[syntax.Tree, ...]) -> Iterator[syntax.Tree]:
 
 
 def _count(body: tuple[syntax.Stmt, ...], scope: ModuleScope, counts: dict[int, int]) -> int:
-    """Ops of a body at least; nesting of statements is bounded by the parser's limit."""
+    """A lower bound of the ops of a body; the parser's limit bounds the nesting of statements."""
     total = 0
     for stmt in body:
         match stmt:
             case syntax.For():
-                total += _rounds(stmt.values) * max(1, _count(stmt.body, scope, counts))  # an empty round is one too
+                total += _rounds(stmt.values) * max(1, _count(stmt.body, scope, counts))  # an empty round counts as one
             case syntax.If():
                 total += min(_count(stmt.then, scope, counts), _count(stmt.other, scope, counts))
             case syntax.Scan():
@@ -125,7 +125,7 @@ def _count_calls(stmt: syntax.Stmt, scope: ModuleScope, counts: dict[int, int]) 
     for tree in walk((stmt,)):
         name = called_name(tree)
         if isinstance(tree, syntax.Choose):
-            return 0  # one branch only, not known which
+            return 0  # only one branch is taken, and it is unknown which
         if name is not None:
             value = scope.values.get(name.name)
             total += counts[id(value.block)] if isinstance(value, BlockRef) else 1

@@ -1,4 +1,4 @@
-"""Calls: of built-in functions, of blocks and of layers; pipes, labels and the parameters they make."""
+"""Calls of built-in functions, blocks and layers; pipes, labels, and the parameters that calls create."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CallSite:
-    """What a function sees of its call (ir/function.py: Call)."""
+    """A call as its function sees it (ir/function.py: Call)."""
 
     def __init__(self, expander: Expander, frame: Frame, span: Span, node_path: str, param_path: str, groups: Groups):
         self.expander = expander
@@ -85,7 +85,7 @@ class Calls:
         self.expander = expander
 
     def site(self, frame: Frame, span: Span, path: str) -> CallSite:
-        """A call without a name of its own: operators."""
+        """The call site of an operator, which has no name of its own."""
         return CallSite(self.expander, frame, span, path, path, frame.groups)
 
     def call(self, expr: syntax.Call, frame: Frame) -> Static:
@@ -164,7 +164,7 @@ class Calls:
         node_path: str,
         groups: Groups,
     ) -> Static:
-        """Calls a block or function whose name is settled."""
+        """Calls a block or function after its name is determined."""
         if isinstance(callee, BlockRef):
             return self.expander.expand_block(callee, given, span, frame, param_path, node_path, groups)
         return self._call_function(callee, given, CallSite(self.expander, frame, span, node_path, param_path, groups))
@@ -205,14 +205,14 @@ class Calls:
 
 
 def unknown_function(name: str, span: Span, near: str | None) -> Problem:
-    """E0101, with the nearest name if there is one."""
+    """E0101, with the most similar name if there is one."""
     title = f"unknown function `{name}`" + (f"; did you mean `{near}`?" if near else "")
     help = "`dslc ops` lists the built-in functions" if near is None else None
     return Problem("E0101", title, span, "not a function or block", help=help)
 
 
 def _initialiser(name: str, given: list[Given], span: Span) -> Init:
-    """``normal(0.02)``: an initialiser with its numbers."""
+    """``normal(0.02)``: an initialiser with its arguments."""
     for arg in given:
         if isinstance(arg.value, bool) or not isinstance(arg.value, (int, float)):
             raise Problem("E0202", f"`{name}` takes numbers, this is {kind_of(arg.value)}", arg.span, "not a number")

@@ -1,4 +1,4 @@
-"""One model being checked: its nodes, its tensors, its reports; blocks become instances."""
+"""The check of one model: its nodes, tensors and reports; expands blocks into instances."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from dslc.dsl.span import Span
 
 
 class Expander:
-    """One model being checked. ``batch`` is the batch dim's size, None without one."""
+    """The state of one model's check. ``batch`` is the batch dim's size, None if there is none."""
 
     def __init__(self) -> None:
         self.reports = Reports()
@@ -44,7 +44,7 @@ class Expander:
 
     @contextmanager
     def report(self, frame: Frame | None = None) -> Iterator[None]:
-        """Turns a problem inside into a diagnostic and goes on after the `with`."""
+        """Turns a problem inside into a diagnostic; execution continues after the `with`."""
         try:
             yield
         except Problem as problem:
@@ -66,7 +66,7 @@ class Expander:
     def make(
         self, path: str, span: Span, op: Op, inputs: Sequence[Value], attrs: dict[str, Attr], groups: Groups
     ) -> Node:
-        """A node, counted and checked for size; raises Mismatch."""
+        """A node, counted, and checked for size; raises Mismatch."""
         if groups.mirror != "auto":
             self.mirror[path, span] = groups.mirror
         self.count += 1
@@ -79,7 +79,7 @@ class Expander:
         return Node(op, tuple(inputs), types, attrs, name=path, span=span)
 
     def emit(self, frame: Frame, span: Span, op: Op, *inputs: Value, **attrs: Attr) -> Value:
-        """A node of an operator that has no name of its own."""
+        """The result of an operator's node, which has no name of its own."""
         try:
             return self.make(frame.node_prefix, span, op, inputs, attrs, frame.groups).out
         except Mismatch as wrong:
@@ -88,7 +88,7 @@ class Expander:
     # --- blocks ------------------------------------------------------------------------------------------
 
     def static(self, expr: syntax.Expr, scope: ModuleScope) -> Static:
-        """A value at the top of a file."""
+        """A value at the top level of a file."""
         return self.evaluate(expr, Frame(scope, Names(""), ""))
 
     def with_attrs(self, groups: Groups, attrs: tuple[syntax.Attr, ...], frame: Frame) -> Groups:
@@ -107,7 +107,7 @@ class Expander:
         node_path: str,
         groups: Groups,
     ) -> Static:
-        """One instance of a block: its result, several as a tuple."""
+        """One instance of a block: its result, or a tuple of its results."""
         block = ref.block
         if block.kind == "model":
             raise Problem("E0207", f"the model `{block.name}` cannot be called", span, "only blocks are called")
@@ -130,7 +130,7 @@ class Expander:
 
     @contextmanager
     def _at(self, frame: Frame) -> Iterator[None]:
-        """Problems raised inside are reported with this frame's context; the caller sees poison."""
+        """Reports problems raised inside with this frame's context; the caller gets poison."""
         try:
             yield
         except Problem as problem:
@@ -138,7 +138,7 @@ class Expander:
             raise Poisoned from None
 
     def layer_tensor(self, layer: Layer, expr: syntax.Field, frame: Frame) -> Value:
-        """``tok.weight``: a parameter of a layer that was called. A buffer is read as the last call left it, and no
+        """``tok.weight``: a parameter of a layer that was called. A buffer has its value after the last call, and no
         gradient flows through it, as in PyTorch."""
         name = f"{layer.path}.{expr.name}"
         if name in self.tensors.stored:

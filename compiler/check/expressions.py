@@ -1,4 +1,4 @@
-"""The value of an expression: static values are computed now, tensors become nodes."""
+"""Evaluates expressions: static values are computed immediately, tensors become nodes."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ OPERATORS: Final = {
     "==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge",
 }  # fmt: skip
 MAX_DEPTH: Final = 4000
-#: Steps are expressions evaluated, rounds of loops, and a quarter of the elements of lists and strings that were made.
-#: These many may be spent beside the ones that come with each operation: half a million take about a second.
+#: Steps are evaluated expressions, iterations of loops, and a quarter of the created elements of lists and strings. So
+#: many are allowed in addition to those granted per operation: half a million take about a second.
 MAX_STEPS: Final = 500_000
 STEPS_OF_AN_OP: Final = 20
 
 
 class Evaluator:
-    """Evaluates expressions for an Expander, which owns nodes, parameters and reports."""
+    """Evaluates expressions for an Expander, which holds nodes, parameters and reports."""
 
     def __init__(self, expander: Expander) -> None:
         self.expander = expander
@@ -69,7 +69,7 @@ class Evaluator:
             self.depth -= 1
 
     def spend(self, steps: int, span: Span) -> None:
-        """Counts work on static values, which makes no operations and so meets no other limit; E0006."""
+        """Counts work on static values, which creates no operations and so meets no other limit; E0006."""
         self.steps += steps
         if self.steps > MAX_STEPS + STEPS_OF_AN_OP * self.expander.count:
             title = f"more than {MAX_STEPS:,} steps of evaluation that make no operation"
@@ -77,7 +77,7 @@ class Evaluator:
             raise Problem("E0006", title, span, "given up here", help=help, final=True)
 
     def size(self, expr: syntax.Expr, frame: Frame) -> Size:
-        """An expression that must be a size."""
+        """The value of an expression that must be a size."""
         value = self(expr, frame)
         if isinstance(value, bool) or not isinstance(value, (int, Poly)):
             help = None
@@ -87,7 +87,7 @@ class Evaluator:
         return value
 
     def shape_size(self, expr: syntax.Expr, frame: Frame) -> Size:
-        """A size inside a signature: there `/` must divide exactly."""
+        """A size in a signature; there `/` must divide exactly."""
         if isinstance(expr, syntax.Binary) and expr.op == "/":
             return arithmetic.divide(self.shape_size(expr.left, frame), self.shape_size(expr.right, frame), expr.span)
         if isinstance(expr, syntax.Binary) and expr.op in ("+", "-", "*"):
@@ -98,20 +98,20 @@ class Evaluator:
         return self.size(expr, frame)
 
     def truth(self, expr: syntax.Expr, frame: Frame) -> bool:
-        """A condition, which must be known now."""
+        """A condition, which must have a static value."""
         value = self(expr, frame)
         if isinstance(value, bool):
             return value
         help = "tensors are chosen by `where(condition, a, b)`" if isinstance(value, Value) else None
         raise Problem("E0202", f"a condition is a bool, this is {kind_of(value)}", expr.span, "not a bool", help=help)
 
-    # --- one rule a kind of expression -------------------------------------------------------------------
+    # --- one rule per kind of expression -------------------------------------------------------------------
 
     def _name(self, expr: syntax.Name, frame: Frame) -> Static:
         return self.lookup(expr.name, expr.span, frame)
 
     def lookup(self, name: str, span: Span, frame: Frame) -> Static:
-        """Local names, then dims, the file's constants and blocks, then built-in functions; E0102."""
+        """Searches local names, then dims, the file's constants and blocks, then built-in functions; E0102."""
         value: Static | None = frame.locals.get(name)
         if value is None:
             value = frame.dims.get(name)
@@ -132,7 +132,7 @@ class Evaluator:
         return value
 
     def knows(self, name: str, frame: Frame) -> bool:
-        """Whether the program itself declares this name here."""
+        """True if the program itself declares this name here."""
         return name in frame.locals or name in frame.dims or name in frame.scope.values
 
     def _unknown(self, name: str, span: Span, frame: Frame) -> Problem:
@@ -216,7 +216,7 @@ class Evaluator:
         return y
 
     def _slice_range(self, item: syntax.Slice, size: Size, frame: Frame) -> tuple[Size, Size, int]:
-        """Start, stop and step of a slice; backwards, a stop of -1 lies before the first element."""
+        """Start, stop and step of a slice; for a negative step, a stop of -1 precedes the first element."""
         step = 1 if item.step is None else self.size(item.step, frame)
         if not isinstance(step, int) or step == 0:
             assert item.step is not None
@@ -257,7 +257,7 @@ class Evaluator:
         if expr.op in ("and", "or"):
             left = self.truth(expr.left, frame)
             return self.truth(expr.right, frame) if left == (expr.op == "and") else left
-        # the parser makes long sums left-deep: walk down without recursion
+        # the parser's trees of long sums are left-deep: descend without recursion
         chain: list[syntax.Binary] = [expr]
         while isinstance(chain[-1].left, syntax.Binary) and chain[-1].left.op not in ("and", "or"):
             chain.append(chain[-1].left)
@@ -267,7 +267,7 @@ class Evaluator:
         return value
 
     def apply(self, expr: syntax.Binary, left: Static, right: Static, frame: Frame) -> Static:
-        """``left op right`` once both sides are known."""
+        """``left op right`` after both sides are evaluated."""
         if not isinstance(left, Value) and not isinstance(right, Value):
             if isinstance(left, (str, list, tuple)) and isinstance(right, (str, list, tuple)):
                 self.spend((len(left) + len(right)) // 4, expr.span)
@@ -302,7 +302,7 @@ class Evaluator:
         )
 
     def describe(self, expr: syntax.Expr, value: Static, frame: Frame) -> str:
-        """A value's type and, for a name, the statement it came from."""
+        """A value's type and, for a name, the statement that defined it."""
         text = str(value.type) if isinstance(value, Value) else str(value)
         if isinstance(expr, syntax.Name) and expr.name in frame.origins:
             origin, line = frame.origins[expr.name]
@@ -328,7 +328,7 @@ class Evaluator:
 
 
 def resolve_callee(value: Static, name: str, span: Span) -> BlockRef | Function | Layer:
-    """Something that can be called; E0101 otherwise."""
+    """A value that can be called; E0101 otherwise."""
     if isinstance(value, (BlockRef, Function, Layer)):
         return value
     raise Problem("E0101", f"`{name}` is {kind_of(value)} and cannot be called", span, "not a function or block")

@@ -1,4 +1,4 @@
-"""Where the checker stands: the local names of one body, its path, and the attributes in force."""
+"""The position of the checker: the local names of one body, its path, and the attributes in force."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from dslc.dsl.syntax import Param
 
 @dataclass(eq=False)
 class Frame:
-    """One instance of a body. ``names`` gives parameter paths; ``node_prefix`` differs from its prefix in the second
-    and later calls of a shared layer. ``suffix`` is ``.I`` of the unlabelled loops around."""
+    """One instance of a body. ``names`` returns parameter paths; ``node_prefix`` differs from its prefix in the second
+    and later calls of a shared layer. ``suffix`` has ``.I`` for each enclosing unlabelled loop."""
 
     scope: ModuleScope
     names: Names
     node_prefix: str
     locals: dict[str, Static] = field(default_factory=dict)
     dims: dict[str, Size] = field(default_factory=dict)
-    #: how a name came to its value: (text, line), shown with shapes in errors
+    #: the definition of a name: (text, line), shown with shapes in errors
     origins: dict[str, tuple[str, int]] = field(default_factory=dict)
-    #: arguments as the signature declares them, while their names still mean them
+    #: arguments as declared in the signature, until their names are reassigned
     params: dict[str, Param] = field(default_factory=dict)
     suffix: str = ""
     title: str = ""
@@ -31,7 +31,7 @@ class Frame:
     groups: Groups = field(default_factory=Groups)
 
     def inner(self, *, names: Names | None = None, node_prefix: str | None = None, suffix: str | None = None) -> Frame:
-        """A round of a loop: it shares the local names with the body around."""
+        """The frame of an iteration of a loop: it shares the local names with the enclosing body."""
         return replace(
             self,
             names=self.names if names is None else names,
@@ -45,7 +45,7 @@ class Frame:
 
     @property
     def context(self) -> str | None:
-        """What stands behind the place of an error."""
+        """The text after the place of an error."""
         if not self.title:
             return None
         return f"in {self.title} at {self.node_prefix}" if self.node_prefix else f"in {self.title}"

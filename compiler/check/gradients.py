@@ -1,4 +1,4 @@
-"""Which parameters the loss reaches, and whether it can be differentiated: what a training step would find out."""
+"""Finds the parameters that the loss reaches, and checks that it is differentiable, before a training step would."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dslc.dsl.diagnostics import Label
 
 
 def unreached(train: TrainSection, tensors: Tensors, dims: tuple[Dim, ...], reports: Reports) -> frozenset[str]:
-    """The names of the parameters that are to be trained, but on which the loss does not depend: they keep their
-    values. W008 for each call that makes such; E0505 where none is to be trained, E0506 where the loss reaches none,
-    E0507 for an operation on the way that has no gradient.
+    """The names of the trainable parameters on which the loss does not depend: they keep their values. W008 for each
+    call that creates such parameters; E0505 if none is to be trained, E0506 if the loss reaches none, E0507 for an
+    operation on the way without a gradient.
 
-    The gradient is taken for the default sizes; which parameters it reaches does not depend on them.
+    The gradient is computed for the default sizes; the set of reached parameters does not depend on them.
     """
     assert train.loss is not None and train.span is not None and train.loss_span is not None
     wanted = {n: p for n, p in tensors.stored.items() if p.input.kind is Kind.PARAM and not p.groups.freeze}

@@ -1,4 +1,4 @@
-"""Attributes that make parameter groups and steer recomputation: @lr, @decay, @freeze, @mirror, @precision."""
+"""Attributes that define parameter groups and control recomputation: @lr, @decay, @freeze, @mirror, @precision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORDS: Final = {"mirror": ("auto", "always", "never"), "precision": ("f64", "f3
 
 
 def with_attrs(groups: Groups, attrs: tuple[syntax.Attr, ...], evaluate: Callable[[syntax.Expr], Static]) -> Groups:
-    """The groups in force below these attributes; E0109 for an unknown one, E0210 for wrong arguments."""
+    """The groups in force inside these attributes; E0109 for an unknown one, E0210 for wrong arguments."""
     for attr in attrs:
         if attr.name not in KNOWN:
             near = did_you_mean(attr.name, KNOWN)

@@ -1,4 +1,4 @@
-"""A model run once: inputs and arguments bound, its body expanded, results named, then its train section."""
+"""Runs a model once: binds inputs and arguments, expands the body, names the results, then runs its train section."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dslc.dsl.diagnostics import did_you_mean
 
 @dataclass
 class Instance:
-    """A model on its way."""
+    """A model during the check."""
 
     ref: BlockRef
     frame: Frame
@@ -32,7 +32,7 @@ class Instance:
 
 
 def declare(ref: BlockRef, scope: ModuleScope, expander: Expander) -> Instance:
-    """Data inputs of the model, and the batch dim: the first axis of the first one."""
+    """Declares the model's data inputs and the batch dim: the first axis of the first input."""
     frame = Frame(scope, Names(""), "", file_dims=True)
     with expander.report():
         check_public_name(ref.block.name, "a model", name_span(ref.block, ref.block.name))
@@ -62,7 +62,8 @@ def declare(ref: BlockRef, scope: ModuleScope, expander: Expander) -> Instance:
 
 
 def arguments(ref: BlockRef, scope: ModuleScope, args: Mapping[str, str], expander: Expander) -> dict[str, Static]:
-    """Compile-time arguments given from outside, by name, as the model or its train section declares them."""
+    """Compile-time arguments passed from outside, by name, converted as the model or its train section declares
+    them."""
     declared = {p.name: p for p in ref.block.params if isinstance(p.type, syntax.ScalarTypeExpr)}
     for section in sections_of(scope, "train"):
         if section.target == ref.block.name:
@@ -104,7 +105,7 @@ def run_model(model: Instance, given: Mapping[str, Static], expander: Expander) 
             value = expander.run_block(block, frame, block.span)
         except Poisoned:
             value = Poison()
-        # in `train`, the model's own local names are out of scope: inputs, arguments and results only
+        # in `train`, only inputs, arguments and results are in scope, not the model's local names
         frame.locals = inputs
         frame.origins.clear()
         _name_results(model, value)
@@ -140,7 +141,7 @@ def run_train(model: Instance, scope: ModuleScope, given: dict[str, Static], exp
 
 
 def check_unread(scope: ModuleScope, chosen: BlockRef | None, expander: Expander) -> None:
-    """Inputs of the model that nothing reads: E0110."""
+    """E0110 for inputs of the model that nothing reads."""
     if chosen is None:
         return
     read = {t.name for t in callgraph.walk(chosen.block.body) if isinstance(t, syntax.Name)}

@@ -1,4 +1,4 @@
-"""Arguments given as text on the command line or in a configuration: ``-D classes=10``."""
+"""Parses arguments given as text on the command line or in a configuration: ``-D classes=10``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _INT = re.compile(r"[-+]?\d[\d_]*")
 
 
 def parse_argument(name: str, kind: str, text: str) -> int | float | bool | str:
-    """``text`` as the declared ``int``, ``float``, ``bool`` or ``str``; BuildError E0605."""
+    """``text`` as the declared type ``int``, ``float``, ``bool`` or ``str``; BuildError E0605."""
     place = f"-D {name}={text}"
     match kind:
         case "int" if _INT.fullmatch(text) and len(text) <= 24 and abs(int(text)) < 2**63:

@@ -28,15 +28,15 @@ from dslc.dsl.load import Module, load
 from dslc.dsl.load import Program as FileSet
 from dslc.dsl.span import Span
 
-_RECURSION = 60_000  # Python frames; the checker's own depth limit (expressions.MAX_DEPTH) strikes long before
+_RECURSION = 60_000  # Python frames; the checker's own depth limit (expressions.MAX_DEPTH) applies long before
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A model that holds together for every size of its dims.
+    """A model that is valid for every size of its dims.
 
-    ``args``: compile-time arguments of the model and of its train section, and the defaults of those that are not.
-    ``unreached``: parameters that are not frozen, but which the loss does not reach; they are not trained.
+    ``args``: compile-time arguments of the model and of its train section, with defaults for those not given.
+    ``unreached``: parameters that are not frozen, but that the loss does not reach; they are not trained.
     ``graph``: outputs ``result.NAME``, and with a train section ``loss`` and ``metric.NAME``; updates of buffers.
     """
 
@@ -59,16 +59,16 @@ class Checked:
 
 
 def check_file(path: str | Path, model: str | None = None, args: Mapping[str, str] | None = None) -> Checked:
-    """Checks ``path`` (or ``path:Model``); ``args`` are compile-time arguments as text, as after ``-D``.
+    """Checks ``path`` (or ``path:Model``); ``args`` are compile-time arguments as text, as for ``-D``.
 
-    Raises CompileError with everything that is wrong (at most 20 errors), BuildError for a wrong ``args``.
+    Raises CompileError with all errors (at most 20), BuildError for wrong ``args``.
     """
     text, named = split_model(path)
     return check_program(load(text), model or named, args)
 
 
 def check_all(path: str | Path, args: Mapping[str, str] | None = None) -> tuple[Checked, ...]:
-    """Every model of a file (or the one of ``path:Model``), in order; what is wrong with any of them at once."""
+    """Every model of a file (or the one of ``path:Model``), in order; reports the errors of all models together."""
     text, model = split_model(path)
     if model is not None:
         return (check_file(path, args=args),)
@@ -90,7 +90,7 @@ def check_all(path: str | Path, args: Mapping[str, str] | None = None) -> tuple[
 
 
 def split_model(path: str | Path) -> tuple[str, str | None]:
-    """File and model of ``FILE:Model``; a file whose name has a colon is meant where it exists."""
+    """File and model of ``FILE:Model``; if a file with this whole name exists, the text names that file."""
     text = str(path)
     if ":" in text and not Path(text).exists():
         file, _, model = text.rpartition(":")
@@ -99,7 +99,7 @@ def split_model(path: str | Path) -> tuple[str, str | None]:
 
 
 def check_program(files: FileSet, model: str | None = None, args: Mapping[str, str] | None = None) -> Checked:
-    """As check_file, for files that were read."""
+    """Like check_file, for files that were already read."""
     load_all()
     with _deep():
         return _check(files, model, args or {})
@@ -210,7 +210,7 @@ def _finish(
 
 
 def _digest(files: FileSet) -> str:
-    """SHA-256 over the digests of all files, in the order in which they use each other; paths do not count."""
+    """SHA-256 of the digests of all files, in the order of use; paths do not count."""
     return hashlib.sha256(b"".join(bytes.fromhex(m.sha256) for m in files.modules)).hexdigest()
 
 

@@ -1,6 +1,6 @@
-"""Names of calls: a label, else the callee's name; the second of a name in one body gets ``_2``.
+"""Names of calls: the label, else the callee's name; the second call with a name in one body gets the suffix ``_2``.
 
-A base name belongs to a place in the text, so that every round of an unlabelled ``for`` uses the same one.
+A base name belongs to a place in the text, so that every iteration of an unlabelled ``for`` uses the same name.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dslc.dsl.syntax import Tree
 
 
 class Names:
-    """The names of one body (a block's, or one round of a labelled ``for``)."""
+    """The names in one body (of a block, or of one iteration of a labelled ``for``)."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
         self._of_site: dict[int, str] = {}
         self._taken: dict[str, Span] = {}
-        self._sites: list[Tree] = []  # keeps the trees alive, so that their ids stay theirs
+        self._sites: list[Tree] = []  # keeps the trees alive, so that their ids are not reused
 
     def base(self, site: Tree, wanted: str, span: Span, *, label: bool) -> str:
-        """The base name of a place; E0104 for a label that another place has."""
+        """The base name of a place; E0104 for a label that another place already has."""
         known = self._of_site.get(id(site))
         if known is not None:
             return known
@@ -45,5 +45,5 @@ class Names:
         return name
 
     def path(self, base: str, suffix: str) -> str:
-        """The full name: ``suffix`` is ``.I`` of the unlabelled loops around."""
+        """The full name; ``suffix`` has ``.I`` for each enclosing unlabelled loop."""
         return f"{self.prefix}.{base}{suffix}" if self.prefix else f"{base}{suffix}"

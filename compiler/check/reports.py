@@ -1,4 +1,4 @@
-"""What was found wrong, in order, each cause once; and warnings."""
+"""Collects errors and warnings in order, each cause once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MAX_ERRORS: Final = 20
 
 
 class Reports:
-    """Collects diagnostics. The same place and code is reported once, however many instances a block has."""
+    """Collects diagnostics. Each pair of place and code is reported once, for any number of instances of a block."""
 
     def __init__(self) -> None:
         self.errors: list[Diagnostic] = []
@@ -22,11 +22,11 @@ class Reports:
         self._blocks: set[int] = set()
 
     def has(self, code: str, span: Span) -> bool:
-        """Whether this is said of this place: a loop need not look for its words in every round."""
+        """True if this code was already reported for this place, so that a loop need not build the message again."""
         return (code, span.source.path, span.start) in self._seen
 
     def add(self, problem: Problem, context: str | None = None) -> None:
-        """Notes a problem; after a final one CompileError."""
+        """Records a problem; raises CompileError after a final one."""
         span = problem.label.span
         key = (problem.code, span.source.path, span.start)
         if key in self._seen:
@@ -43,14 +43,14 @@ class Reports:
             self.warnings.append(Diagnostic(code, title, Label(span, text), also, help, None))
 
     def stop_if_full(self) -> None:
-        """Raises what was found once it is enough to show."""
+        """Raises the errors if there are enough to show."""
         if len(self.errors) >= MAX_ERRORS:
             self.raise_errors()
 
     def raise_errors(self) -> None:
-        """CompileError when anything was found, in the order of the source.
+        """Raises CompileError with the errors, if any, in the order of the source.
 
-        Where a name is not known, it may be the misspelt one of what seems unread: that is not said then.
+        If a name is unknown, it may be a misspelling of an apparently unread name: then unread names are not reported.
         """
         misspelt = any(found.code == "E0102" for found in self.errors)
         shown = [found for found in self.errors if not (misspelt and found.code == "E0110")]
@@ -58,7 +58,7 @@ class Reports:
             raise CompileError(sorted(shown, key=lambda d: (d.label.span.source.path, d.label.span.start)))
 
     def check_unread(self, block: syntax.Block) -> None:
-        """E0110 for a block's tensor argument that its body never mentions (once per block)."""
+        """E0110 for a tensor argument that the block's body never mentions (once per block)."""
         if id(block) in self._blocks:
             return
         self._blocks.add(id(block))

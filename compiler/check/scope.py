@@ -1,4 +1,4 @@
-"""The names of a file: constants, dims, blocks and models, and what `use` brings in."""
+"""The names of a file: constants, dims, blocks and models, and the names imported by `use`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class ModuleScope:
-    """Names of one file. ``dims`` are visible in models and train sections only."""
+    """The names of one file. ``dims`` are visible only in models and train sections."""
 
     module: Module
     values: dict[str, Static] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class ModuleScope:
 
     @property
     def models(self) -> dict[str, BlockRef]:
-        """The models declared in this file itself, in order."""
+        """The models declared in this file, in order."""
         return {
             name: value
             for name, value in self.values.items()
@@ -40,7 +40,7 @@ class ModuleScope:
         return of_dim(found) if isinstance(found, Dim) else found
 
     def declare(self, name: str, value: Static | Dim, span: Span) -> None:
-        """Adds a name; E0103 when it is there, E0112 when it would hide a built-in function."""
+        """Adds a name; E0103 if it exists, E0112 if it would hide a built-in function."""
         if name in self.places:
             raise Problem(
                 "E0103",
@@ -60,7 +60,7 @@ class ModuleScope:
 
 
 def name_span(item: syntax.Tree, name: str) -> Span:
-    """The place of the first mention of ``name`` in an item: the item's span without its body."""
+    """The place of the first occurrence of ``name`` in an item; without one, the start of the item."""
     text = item.span.text
     import re
 
@@ -70,7 +70,7 @@ def name_span(item: syntax.Tree, name: str) -> Span:
 
 
 def build_scope(module: Module, expander: Expander, done: dict[Module, ModuleScope]) -> ModuleScope:
-    """The scope of a file; its `use` statements first. Problems are reported, the names stay poisoned."""
+    """The scope of a file, after those of its `use` statements. Problems are reported; their names are poisoned."""
     known = done.get(module)
     if known is not None:
         return known

@@ -22,9 +22,9 @@ FLOAT_TYPES: Final = ("f64", "f32", "tf32", "f16", "bf16")
 
 @dataclass(frozen=True)
 class Precision:
-    """The dtypes that floats get: ``compute`` for activations, ``params`` for parameters, ``ops`` by function.
+    """The dtypes of floats: ``compute`` for activations, ``params`` for parameters, ``ops`` by function.
 
-    ``blocks``: what `@precision` asks for somewhere in the model.
+    ``blocks``: the dtypes of all `@precision` attributes in the model.
     """
 
     compute: str = "f32"
@@ -45,7 +45,7 @@ def _only(scope: ModuleScope, kind: str) -> syntax.Section | None:
 
 
 def read_precision(scope: ModuleScope, expander: Expander) -> Precision:
-    """The file's `precision` section; f32 for both without one."""
+    """The file's `precision` section; f32 for both if it has none."""
     section = _only(scope, "precision")
     values: dict[str, str] = {}
     for entry in section.entries if section else ():
@@ -73,7 +73,7 @@ def read_precision(scope: ModuleScope, expander: Expander) -> Precision:
 
 
 def read_budget(scope: ModuleScope, expander: Expander) -> int | None:
-    """Bytes of `budget { memory = 20 GiB }`; None without one."""
+    """Bytes of `budget { memory = 20 GiB }`; None without this section."""
     section = _only(scope, "budget")
     memory: int | None = None
     for entry in section.entries if section else ():
@@ -89,7 +89,7 @@ def read_budget(scope: ModuleScope, expander: Expander) -> int | None:
 
 
 def check_sections(scope: ModuleScope, expander: Expander) -> None:
-    """E0508 for a train section of no model, E0113 for an unknown kind."""
+    """E0508 for a train section without a model, E0113 for an unknown kind of section."""
     known = ("train", "precision", "budget")
     for item in scope.module.file.items:
         if not isinstance(item, syntax.Section):

@@ -1,4 +1,4 @@
-"""Signatures: arguments bind a block's names and dims, results are held against what was declared."""
+"""Signatures: arguments bind a block's names and dims, results are compared with their declarations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FLOATS: Final = ("f64", "f32", "tf32", "f16", "bf16", "f8e4m3", "f8e5m2")
 
 
 def declared_dtype(type: syntax.TensorTypeExpr) -> DType:
-    """The dtype of a declared tensor: integers are written, floats are not."""
+    """The dtype of a declared tensor; integer dtypes are declared, float dtypes are not."""
     if type.dtype is None:
         return DType.FLOAT
     if type.dtype in _FLOATS:
@@ -38,7 +38,7 @@ def declared_dtype(type: syntax.TensorTypeExpr) -> DType:
 
 
 def input_type(type: syntax.TensorTypeExpr, frame: Frame, expander: Expander) -> TensorType:
-    """The type of an input of a model or train section: E0304 for a negative size, E0305 for one beyond MAX_BYTES."""
+    """The type of an input of a model or train section; E0304 for a negative size, E0305 for one beyond MAX_BYTES."""
     shape = tuple(expander.evaluate.shape_size(size, frame) for size in type.shape)
     for expr, size in zip(type.shape, shape):
         if bounds(size)[0] < 0:
@@ -48,12 +48,12 @@ def input_type(type: syntax.TensorTypeExpr, frame: Frame, expander: Expander) ->
     return found
 
 
-#: keyword arguments that predict, train_step and evaluate take themselves
+#: keyword arguments of predict, train_step and evaluate
 RESERVED_INPUTS: Final = ("self", "step", "row", "lr", "seed")
 
 
 def check_input_name(name: str, span: Span) -> None:
-    """E0112 for an input of a model or train section that callers could not pass by this name."""
+    """E0112 for an input of a model or train section that callers could not pass by its name."""
     check_public_name(name, "an input", span)
     if name in RESERVED_INPUTS:
         raise Problem(
@@ -66,14 +66,14 @@ def check_input_name(name: str, span: Span) -> None:
 
 
 def check_public_name(name: str, what: str, span: Span) -> None:
-    """E0112 for ``what`` (a model, a dim, ...) whose name Python code could not write: it stands in the interface."""
+    """E0112 if ``what`` (a model, a dim, ...) has a name that Python code cannot use: it is part of the interface."""
     if keyword.iskeyword(name) or name.startswith("__"):
         why = "is a word of Python" if keyword.iskeyword(name) else "begins with two underscores"
         raise Problem("E0112", f"{what} cannot be named `{name}`", span, why, help="choose another name")
 
 
 def bind_block(block: syntax.Block, given: list[Given], span: Span, frame: Frame, expander: Expander) -> None:
-    """Puts the arguments of a call under the block's names; E0201, E0202, E0302."""
+    """Binds the arguments of a call to the block's names; E0201, E0202, E0302."""
     by_name = _match(block, given, span)
     shown: list[str] = []
     for param in block.params:
@@ -124,7 +124,7 @@ def _match(block: syntax.Block, given: list[Given], span: Span) -> dict[str, Giv
 
 
 def static_argument(param: syntax.Param, value: Static, span: Span, callee: str) -> Static:
-    """A compile-time argument of the declared type; an int is taken where a float is declared."""
+    """A compile-time argument of the declared type; an int is accepted for a float."""
     assert isinstance(param.type, syntax.ScalarTypeExpr)
     want = param.type.name
     if want == "float" and isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -153,7 +153,7 @@ def _text(value: Static) -> str:
 
 
 def _bind_dims(block: syntax.Block, by_name: dict[str, Given], frame: Frame, expander: Expander) -> None:
-    """First every size that is a bare name, in order; then every other size is computed and compared."""
+    """Binds every size that is a bare name, in order; then computes and compares all other sizes."""
     found: dict[str, tuple[Size, str]] = {}
     for param in block.params:
         arg = by_name.get(param.name)
@@ -193,7 +193,7 @@ def _bind_dims(block: syntax.Block, by_name: dict[str, Given], frame: Frame, exp
 
 
 def _is_dim(name: str, frame: Frame) -> bool:
-    """A bare name in a signature is a dim, unless it is a compile-time argument or a constant of the file."""
+    """True for a dim: a bare name in a signature that is neither a compile-time argument nor a constant of the file."""
     return name not in frame.locals and name not in frame.scope.values
 
 
@@ -224,7 +224,7 @@ def _check_kind(param: syntax.Param, type: syntax.TensorTypeExpr, arg: Given, bl
 
 
 def check_results(block: syntax.Block, value: Static, place: Span, frame: Frame, expander: Expander) -> Static:
-    """What a body returned, held against its declared results: one value, or a tuple."""
+    """The results of a body after a check against their declarations: one value, or a tuple."""
     values = list(value) if isinstance(value, tuple) else [value]
     for item in values:
         if not isinstance(item, Value):

@@ -1,4 +1,4 @@
-"""Runs statements: assignments, layers, parameters, `for`, `if`, `return`, `check`. A failed one poisons its names."""
+"""Runs statements: assignments, layers, parameters, `for`, `if`, `return`, `check`. A failure poisons the targets."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class Statements:
-    """Runs bodies for an Expander, which owns nodes, parameters and reports."""
+    """Runs bodies for an Expander, which holds nodes, parameters and reports."""
 
     def __init__(self, expander: Expander) -> None:
         self.expander = expander
 
     def run(self, body: tuple[syntax.Stmt, ...], frame: Frame) -> tuple[Static, Span] | None:
-        """Runs statements in order; gives what `return` returned. A statement that fails poisons its names."""
+        """Runs statements in order; returns the value of `return`. A statement that fails poisons its names."""
         for stmt in body:
             try:
                 returned = self._statement(stmt, frame)
@@ -87,7 +87,7 @@ class Statements:
         return None
 
     def bind(self, name: str, value: Static, span: Span, frame: Frame) -> None:
-        """Gives a local name its value; E0112 when it would hide a dim, constant, block or function."""
+        """Assigns a value to a local name; E0112 if it would hide a dim, constant, block or function."""
         in_file = name in frame.scope.values or (name in frame.scope.dims and frame.file_dims)
         if name in frame.dims or in_file or name in FUNCTIONS:
             what = (
@@ -160,7 +160,7 @@ class Statements:
         return found
 
     def _origin(self, stmt: syntax.Assign, name: str) -> str:
-        """The text of what gave a name its value: the last stage of a pipe, the branch that was chosen."""
+        """The text that defined a name: the last stage of a pipe, or the branch that was chosen."""
         expr = stmt.value
         if isinstance(expr, syntax.Choose):
             chosen = self.expander.chosen.get(id(expr), expr)
@@ -233,7 +233,7 @@ class Statements:
 
 
 def targets_of(stmt: syntax.Stmt) -> list[str]:
-    """The names that a statement would have given values."""
+    """The names that a statement assigns."""
     match stmt:
         case syntax.Assign(targets=targets):
             bases = [t.value if isinstance(t, syntax.Index) else t for t in targets]

@@ -1,8 +1,8 @@
-"""Rules of the text alone: they hold for every block of every file, whether a model reaches it or not.
+"""Rules on the text alone; they apply to every block of every file, whether a model reaches it or not.
 
-Attributes stand where they have an effect, nothing stands behind a `return`, a signature has no name twice, and every
-name that a body reads is bound somewhere. Names are resolved without regard to order; the expander, which follows the
-order, has the better messages, so its reports come first.
+Attributes must have an effect, no statement may follow a `return`, a signature must not repeat a name, and every name
+that a body reads must be bound somewhere. Names are resolved without regard to order. The expander follows the order
+and has more precise messages, so its reports come first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAMED: Final[dict[type[syntax.Tree], str]] = {
 
 
 def check_placement(scope: ModuleScope, reports: Reports) -> None:
-    """E0210 for attributes without effect, E0207 for statements that are never reached, E0103 in signatures."""
+    """E0210 for attributes without effect, E0207 for unreachable statements, E0103 for repeated names in signatures."""
     for item in scope.module.file.items:
         _check_attrs(item.attrs, item, reports)
         if not isinstance(item, syntax.Block):
@@ -81,14 +81,14 @@ def _check_reached(body: tuple[syntax.Stmt, ...], reports: Reports) -> None:
 
 
 def _returns(stmt: syntax.Stmt) -> bool:
-    """Whether a statement returns whichever branch is taken. Nesting is bounded by the parser."""
+    """True if a statement returns in every branch. The parser bounds the nesting."""
     if isinstance(stmt, syntax.If):
         return all(branch and _returns(branch[-1]) for branch in (stmt.then, stmt.other))
     return isinstance(stmt, syntax.Return)
 
 
 def check_names(scope: ModuleScope, reports: Reports) -> None:
-    """E0101 and E0102 for names that nothing declares, in blocks that no model calls and branches that none takes."""
+    """E0101 and E0102 for undeclared names, also in blocks that no model calls and in branches that are never taken."""
     for item in scope.module.file.items:
         if isinstance(item, syntax.Block):
             _check_block_names(item, scope, reports)
@@ -112,7 +112,7 @@ def _check_block_names(block: syntax.Block, scope: ModuleScope, reports: Reports
 
 
 def _bound(block: syntax.Block) -> Iterator[str]:
-    """Every name that a block's signature or one of its statements gives a meaning."""
+    """Every name that a block's signature or one of its statements binds."""
     for param in block.params:
         yield param.name
         if isinstance(param.type, syntax.TensorTypeExpr):

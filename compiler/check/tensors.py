@@ -16,11 +16,11 @@ from dslc.compiler.ops.init import resolve
 from dslc.dsl.diagnostics import Label
 from dslc.dsl.span import Span
 
-MAX_BYTES: Final = 2**47  # a tensor beyond 128 TiB is a slip, and offsets must stay far from 2^63
+MAX_BYTES: Final = 2**47  # a tensor beyond 128 TiB is a typing error, and offsets must stay far from 2^63
 
 
 def check_bytes(type: TensorType, span: Span) -> None:
-    """E0305 for a tensor that can grow beyond MAX_BYTES, floats counted as f32."""
+    """E0305 for a tensor that may exceed MAX_BYTES; floats count as f32."""
     bytes = math.prod(bounds(size)[1] for size in type.shape) * type.dtype.itemsize
     if bytes > MAX_BYTES:
         raise Problem("E0305", f"{type} takes up to {bytes:,} bytes", span, "too large")
@@ -28,7 +28,7 @@ def check_bytes(type: TensorType, span: Span) -> None:
 
 @dataclass(frozen=True)
 class ParamInfo:
-    """A parameter or buffer: how it starts and what its group says."""
+    """A parameter or buffer: its initialiser and its group."""
 
     input: Input
     init: Init
@@ -37,7 +37,7 @@ class ParamInfo:
 
 
 class Tensors:
-    """All named tensors, in the order in which the model made them (forward order)."""
+    """All named tensors, in the order of their creation (forward order)."""
 
     def __init__(self) -> None:
         self.stored: dict[str, ParamInfo] = {}
@@ -52,23 +52,23 @@ class Tensors:
 
     @property
     def updates(self) -> tuple[tuple[Input, Value], ...]:
-        """Each updated buffer and its value after the step, in the order of the first updates."""
+        """Each updated buffer and its value after the step, in the order of the first update."""
         return tuple(self._updates.items())
 
     def has_below(self, path: str) -> bool:
-        """Whether some stored tensor's name starts with this path."""
+        """True if the name of a stored tensor starts with this path."""
         return path in self._prefixes
 
     def param(self, name: str, shape: tuple[object, ...], init: Init, groups: Groups, span: Span) -> Value:
         return self._stored(name, shape, init, groups, span, Kind.PARAM)
 
     def buffer(self, name: str, shape: tuple[object, ...], init: Init, span: Span) -> Value:
-        """The buffer as the last call before this one left it."""
+        """The value of the buffer after the last call before this one."""
         self._stored(name, shape, init, Groups(), span, Kind.BUFFER)
         return self.current(name)
 
     def current(self, name: str) -> Value:
-        """A stored tensor's value at this point of the step: the new one if it was updated, else the old."""
+        """A stored tensor's value at this point of the step: the updated value, if any, else the old one."""
         source = self.stored[name].input
         return self._updates.get(source, source.value)
 
@@ -116,7 +116,7 @@ class Tensors:
         return made.value
 
     def scalar(self, name: str, dtype: DType) -> Value:
-        """A run-time number of the step block."""
+        """A run-time number in the step block."""
         if name not in self.scalars:
             self.scalars[name] = Input(name, Kind.SCALAR, TensorType(dtype, ()))
         return self.scalars[name].value
@@ -127,5 +127,5 @@ class Tensors:
         return self.data[name].value
 
     def update(self, name: str, new: Value) -> None:
-        """``new`` is the buffer's value from here on: for later calls of the same layer, and after the step."""
+        """Sets the buffer's value from here on: for later calls of the same layer, and after the step."""
         self._updates[self.stored[name].input] = new

@@ -25,20 +25,20 @@ from dslc.dsl.span import Span
 if TYPE_CHECKING:
     from dslc.compiler.check.expand import Expander
 
-#: arguments that every optimizer takes beside its own
+#: arguments of every optimizer in addition to its own
 COMMON = {"weight_decay": 0.0, "clip_norm": None, "clip_value": None, "decay_on": "all"}
 
 _MOST_MICRO_BATCHES: Final = 1 << 16
 
-#: fields of a line of the run's log, beside which metrics stand by their names
+#: fields in the lines of the run's log, which also have a field for each metric
 LOG_FIELDS: Final = ("kind", "step", "epoch", "loss", "lr", "rows", "samples_per_s", "seconds", "of",
                      "loss_scale", "skipped")  # fmt: skip
 
 
 @dataclass
 class TrainSection:
-    """What the section says. ``args``: its arguments; ``scalars``: the floats among them, in order; ``ema``: the decay
-    of the averaged weights, None without them; ``accumulate``: micro-batches of a step."""
+    """The contents of the section. ``args``: its arguments; ``scalars``: the floats among them, in order; ``ema``: the
+    decay of the averaged weights, None without them; ``accumulate``: micro-batches per step."""
 
     loss: Value | None = None
     metrics: dict[str, Value] = field(default_factory=dict)
@@ -54,9 +54,9 @@ class TrainSection:
 
 
 def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static], expander: Expander) -> TrainSection:
-    """Evaluates a section in a frame that holds the model's inputs, arguments and results.
+    """Evaluates a section in a frame with the model's inputs, arguments and results.
 
-    ``given``: compile-time arguments from the command line or the configuration, already of their types.
+    ``given``: compile-time arguments from the command line or the configuration, already converted.
     """
     found = TrainSection(span=section.span)
     for param in section.params:
@@ -100,7 +100,7 @@ def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static],
 
 
 def _check_spelling(entry: syntax.Entry, section: syntax.Section) -> None:
-    """E0113 for a variable that nothing reads and whose name is nearly one that `train` gives a meaning."""
+    """E0113 for an unread variable whose name is similar to one that `train` reserves."""
     [name, *more] = entry.targets
     near = did_you_mean(name, _RESERVED)
     if (
@@ -260,7 +260,7 @@ def _accumulate(entry: syntax.Entry, frame: Frame, found: TrainSection, expander
 
 
 def _check_cuttable(entry: syntax.Entry, expander: Expander) -> None:
-    """E0509 unless the rows of a step can be cut into micro-batches."""
+    """E0509 unless the rows of a step can be split into micro-batches."""
     batch = expander.batch
     if not isinstance(batch, Poly):
         raise Problem("E0509", "a step without a batch dim cannot be cut into micro-batches", entry.span,
@@ -276,7 +276,7 @@ def _check_cuttable(entry: syntax.Entry, expander: Expander) -> None:
                           help="take `accumulate` out, or change the input")  # fmt: skip
 
 
-#: names that `train` gives a meaning; others are variables
+#: names that `train` reserves; others are variables
 _RESERVED: Final = {"loss": _loss, "optimizer": _optimizer, "ema": _ema, "accumulate": _accumulate}
 
 

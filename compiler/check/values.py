@@ -1,4 +1,4 @@
-"""What a name can stand for while a model is checked, and how a problem travels to the statement that reports it."""
+"""The values of names during the check of a model, and the exceptions that carry a problem to its statement."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class Problem(Exception):
-    """Something wrong at a place. Caught once per statement, which becomes a diagnostic; its targets are poisoned."""
+    """An error at a place. Each statement catches it once and makes it a diagnostic; the statement's targets are
+    poisoned."""
 
     def __init__(
         self,
@@ -36,11 +37,11 @@ class Problem(Exception):
         self.label = Label(span, text)
         self.help = help
         self.also = also
-        self.final = final  # a limit is reached: nothing further is checked
+        self.final = final  # a limit is reached: checking stops
 
 
 class Poisoned(Exception):
-    """A name was read whose own error has been reported: one cause, one error."""
+    """A poisoned name was read. Its cause has already been reported: one cause, one error."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class BlockRef:
 
 @dataclass(eq=False)
 class Layer:
-    """``layer name = call``: static arguments given, tensors still to come. Shapes bind at the first call."""
+    """``layer name = call``: static arguments are set, tensors are not. Shapes are bound at the first call."""
 
     call: syntax.Call
     callee: BlockRef | Function
@@ -71,7 +72,8 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Attributes in force: factor on the learning rate, weight decay (None: the optimizer's), frozen, mirroring."""
+    """Attributes in force: learning rate factor, weight decay (None: the optimizer's), frozen, recomputation,
+    precision."""
 
     lr: float = 1.0
     decay: float | None = None
@@ -86,7 +88,7 @@ Static: TypeAlias = Union[
 
 
 def kind_of(value: Static) -> str:
-    """How an error names a value."""
+    """The name of a value's kind in errors."""
     match value:
         case bool():
             return "a bool"
