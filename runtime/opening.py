@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Final
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dslc.runtime.artifact import Artifact
     from dslc.runtime.backend import Backend
     from dslc.runtime.cuda.device import Device
+    from dslc.runtime.cuda.driver_bytes import Code
     from dslc.runtime.session import MeaningsSource
 
 _DEVICE: Final = re.compile(r"auto|cpu|gpu(:(0|[1-9][0-9]{0,2}))?")
@@ -166,10 +167,17 @@ def open_backend(
 def session_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, int]]:
     """For each target of an artifact, the bytes that a session takes for each of ``USES``: state, work and io, with as
     many steps per launch as the build requested. On a GPU the session takes nothing else from the pool."""
-    state, steps = int(artifact.header["state"]["bytes"]), _recorded_steps(artifact)
+    programs = [(p.target, Regions(p.entry, p.io_bytes, p.work_bytes)) for p in artifact.all_programs()]
+    return needs_of(int(artifact.header["state"]["bytes"]), programs, _recorded_steps(artifact), contexts)
+
+
+def needs_of(
+    state: int, programs: Iterable[tuple[str, Regions]], steps: int, contexts: int = 1
+) -> dict[str, dict[str, int]]:
+    """``session_needs`` for a list of (target, program regions) and ``state`` bytes of state."""
     of_target: dict[str, list[Regions]] = {}
-    for p in artifact.all_programs():
-        of_target.setdefault(p.target, []).append(Regions(p.entry, p.io_bytes, p.work_bytes))
+    for target, regions in programs:
+        of_target.setdefault(target, []).append(regions)
     found: dict[str, dict[str, int]] = {}
     for target, listed in of_target.items():
         have = {regions.entry for regions in listed}
@@ -184,22 +192,39 @@ def session_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, 
 
 
 def driver_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, int]]:
-    """Of each target for GPUs: about how many bytes the driver takes next to those of ``session_needs``, for code,
-    graphs and libraries. ArtifactError R301 for a plan or code that cannot be read."""
-    from dslc.runtime.cuda.driver_bytes import code_of, driver_bytes
+    """For each GPU target of an artifact, about how many bytes the driver takes next to those of ``session_needs``, for
+    code, graphs and libraries. ArtifactError R301 for an unsound plan or cubin."""
+    from dslc.runtime.cuda.driver_bytes import code_of
+
+    targets = {p.target for p in artifact.all_programs()}
+    capabilities = {t: found for t in sorted(targets) if (found := capability_of(t)) is not None}
+    every = {t: [p for listed in loaded_programs(artifact, t).values() for p in listed] for t in capabilities}
+
+    def code(target: str, held: Sequence[Loaded]) -> Code:
+        return code_of(artifact, held, capabilities[target])
+
+    return driver_needs_of(every, code, _recorded_steps(artifact), contexts)
+
+
+def driver_needs_of(
+    programs: Mapping[str, Sequence[Loaded]],
+    code: Callable[[str, Sequence[Loaded]], Code],
+    steps: int,
+    contexts: int = 1,
+) -> dict[str, dict[str, int]]:
+    """``driver_needs`` for the programs of each GPU target, and the ``code`` that some of a target's programs run."""
+    from dslc.runtime.cuda.driver_bytes import driver_bytes
     from dslc.runtime.cuda.sizes import lane_sizes
 
     found: dict[str, dict[str, int]] = {}
-    for target, uses in session_needs(artifact, contexts).items():
-        capability = capability_of(target)
-        if capability is None:
-            continue
+    for target, listed in programs.items():
+        have = {p.entry for p in listed}
         found[target] = {}
-        programs = loaded_programs(artifact, target)
-        for use in uses:
-            held = [p for listed in programs_for(programs, USES[use]).values() for p in listed]
-            sizes = lane_sizes(held, _recorded_steps(artifact))
-            found[target][use] = driver_bytes(held, code_of(artifact, held, capability), sizes, contexts)
+        for use, calls in USES.items():
+            if use == "load" or all(CALLS[call][0] in have for call in calls):
+                entries = {"init", *(entry for call in calls for entry in CALLS[call])}
+                held = [p for p in listed if p.entry in entries]
+                found[target][use] = driver_bytes(held, code(target, held), lane_sizes(held, steps), contexts)
     return found
 
 

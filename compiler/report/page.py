@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 from dslc.base.words import rate_text, size_text, time_text
 from dslc.compiler.cost import MACHINES
 from dslc.compiler.passes.picture import svg
+from dslc.compiler.plan_maker import plan_of
 from dslc.compiler.report.facts import Facts, Line, LineRow, Work, ranked
 from dslc.compiler.report.markup import cell, number, plain, share, table, tag, tiles
 from dslc.compiler.report.pictures import memory_svg, time_rows, time_svg
-from dslc.runtime.artifact import Artifact
-from dslc.runtime.opening import driver_needs, session_needs
+from dslc.runtime.context import Loaded
+from dslc.runtime.cuda.driver_bytes import Code
+from dslc.runtime.cuda.sizes import Regions
+from dslc.runtime.opening import driver_needs_of, needs_of
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.graph import Graph
@@ -65,11 +68,12 @@ def _title(facts: Facts) -> str:
 def _head(result: BuildResult, facts: Sequence[Facts]) -> str:
     header = result.header
     state, context = header["state"]["bytes"], max(map(_context, facts))
-    artifact = Artifact.of_bytes(result.artifact)
-    driver = driver_needs(artifact)
+    steps = int(header["options"].get("steps_per_launch", 1))
+    regions = ((f.program.target, Regions(f.program.entry, f.memory.io_bytes, f.memory.work_bytes)) for f in facts)
+    driver = driver_needs_of(_on_gpus(facts), lambda _, held: Code.foreseen(held), steps)
     sessions = [
         (f"{what} to {use}" if use != "load" else f"{what} for all calls", f"{size_text(uses[use])} ({target})")
-        for target, taken in session_needs(artifact).items()
+        for target, taken in needs_of(state, regions, steps).items()
         for use in taken
         for what, uses in (("memory", taken), ("driver: code and graphs", driver.get(target, {})))
         if use in uses
@@ -102,6 +106,16 @@ def _head(result: BuildResult, facts: Sequence[Facts]) -> str:
             table(("program", "target", "nodes", "io", "work", "work / alive", "modelled"), rows, (2, 3, 4, 5, 6)),
         ]
     )  # fmt: skip
+
+
+def _on_gpus(facts: Sequence[Facts]) -> dict[str, list[Loaded]]:
+    """The programs of each target for GPUs, with their plans."""
+    found: dict[str, list[Loaded]] = {}
+    for program, memory in ((f.program, f.memory) for f in facts):
+        if program.target != "cpu":
+            each = Loaded(program.entry, program.sizes, memory.io_bytes, memory.work_bytes, plan_of(program))
+            found.setdefault(program.target, []).append(each)
+    return found
 
 
 def _options(options: Mapping[str, Any]) -> str:

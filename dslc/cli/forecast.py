@@ -135,9 +135,8 @@ def _session(state: int, programs: Sequence[Program], steps: int) -> tuple[int, 
     total = foreseen_bytes(state, regions, steps, on_gpu=on_gpu)
     if not on_gpu:
         return total, 0
-    kernels: dict[str, object] = {}
-    loaded = [Loaded(p.entry, p.sizes, m.io_bytes, m.work_bytes, plan_of(p, kernels)) for p, m in plans]
-    return total, driver_bytes(loaded, Code.foreseen(len(kernels)), lane_sizes(loaded, steps))
+    loaded = [Loaded(p.entry, p.sizes, m.io_bytes, m.work_bytes, plan_of(p)) for p, m in plans]
+    return total, driver_bytes(loaded, Code.foreseen(loaded), lane_sizes(loaded, steps))
 
 
 def both(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int | None) -> list[Forecast]:

@@ -56,8 +56,9 @@ class Code:
     local: int = 0
 
     @classmethod
-    def foreseen(cls, kernels: int) -> Code:
-        """Of kernels that are not compiled yet."""
+    def foreseen(cls, programs: Sequence[Loaded]) -> Code:
+        """Of programs whose kernels are not compiled yet."""
+        kernels = len({i.blob for p in programs for i in p.plan.instructions if isinstance(i, Kernel)})
         return cls(kernels, kernels * _CODE)
 
     @property

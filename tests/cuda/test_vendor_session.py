@@ -235,7 +235,7 @@ def test_the_workspace_is_named_where_memory_is_short(
     tmp_path: Path, machine: Any, libraries: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, kernels = small(tmp_path, monkeypatch)
-    libraries(machine(**kernels.driver(total=280 << 20)))
+    libraries(machine(**kernels.driver(total=88 << 20)))
     with pytest.raises(OutOfMemory, match="the workspace of libraries"):
         opened(path, device="gpu")
 
