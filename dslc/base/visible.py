@@ -11,31 +11,31 @@ from __future__ import annotations
 import re
 from typing import Final, TextIO
 
-_UNSURE: Final = re.compile(r"[^ -~]")
-_UNSURE_IN_LINES: Final = re.compile(r"[^ -~\n\t]")
+# Patterns are compiled when a text first needs them: every command loads this module, and most text is plain ASCII.
+_UNSURE: Final = r"[^ -~]"
+_UNSURE_IN_LINES: Final = r"[^ -~\n\t]"
 #: Unicode categories: controls, formats (bidi, zero-width), surrogates, private, unassigned, line separators.
 _HIDDEN: Final = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 #: Invisible letters and marks: fillers, joiners, variation selectors (Unicode's Default_Ignorable_Code_Point).
-_BLANK: Final = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
-)
+_BLANK: Final = "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 
 
 def one_line(text: object) -> str:
     """Text that is safe on one line: a newline, too, is replaced by its code point."""
-    return _UNSURE.sub(_shown, str(text))
+    line = str(text)
+    return line if line.isascii() and line.isprintable() else re.sub(_UNSURE, _shown, line)
 
 
 def visible(text: str) -> str:
     """Text of several lines that is safe to print; newlines and tabs stay."""
-    return _UNSURE_IN_LINES.sub(_shown, text)
+    return re.sub(_UNSURE_IN_LINES, _shown, text)
 
 
 def hidden(char: str) -> bool:
     """True if a terminal would obey the character or show nothing for it; also true for a newline and a tab."""
     from unicodedata import category
 
-    return category(char) in _HIDDEN or _BLANK.match(char) is not None
+    return category(char) in _HIDDEN or re.match(_BLANK, char) is not None
 
 
 def by_number(char: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -25,7 +24,7 @@ LEAST: Final = 24 * _MIB
 _STATM: Final = Path("/proc/self/statm")
 
 
-class Room(MetaPathFinder):
+class Room:
     """An import hook that finds no module, but raises OutOfMemory R401 for a package that does not fit."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
