@@ -54,7 +54,9 @@ def lay_out(folder: Path, artifact: Callable[[], Path]) -> None:
     (folder / f"{FILE}.yaml").write_text(f"model: [{json.dumps(NASTY)}]\n{NASTY}: 1\n", newline="")
     (folder / "quoted.yaml").write_text(f"{CONFIG}args: {{a: {json.dumps(NASTY)}}}\n")
     (folder / "key.yaml").write_text(f"{CONFIG}{json.dumps(NASTY)}: 1\n")
-    (folder / "weights.safetensors").write_bytes(safetensors({ALL: x, "head.weight": np.ones((2, 2), np.float32)}))
+    named = NASTY + "\x00/"  # a half pair is refused before any name is looked at
+    (folder / "weights.safetensors").write_bytes(safetensors({named: x, "head.weight": np.ones((2, 2), np.float32)}))
+    (folder / f"{FILE}-half.safetensors").write_bytes(safetensors({ALL: x}))
     (folder / f"{FILE}.safetensors").write_bytes(safetensors({f"head.{NASTY}": x}))
     (folder / "bench.json").write_text(json.dumps({"step": {"median": 1}, "lines": [{"line": ALL, "seconds": 1}],
                                                    "name": ALL}))  # fmt: skip
@@ -110,8 +112,10 @@ CASES: dict[str, list[list[str]]] = {
               ["train", "--config", f"{FILE}.yaml"], ["train", "--config", "quoted.yaml"],
               ["train", "--config", "key.yaml"], ["train", "--set", f"{FILE}=1"], ["train", "--resume", "--set",
               f"save.dir={FILE}-none"], ["train", "--set", f"save.best={FILE}"]],
-    "eval": [["eval", "--weights", "weights.safetensors"], ["eval", "--set", f"data.eval.x={FILE}.npy"],
-             ["eval", "--set", "data.eval.label=images:labels"], ["eval", "--weights", f"{FILE}-none"]],
+    "eval": [["eval", "--weights", "weights.safetensors"], ["eval", "--weights", f"{FILE}-half.safetensors"],
+             ["eval", "--set", f"data.eval.x={FILE}-none.npy", "--weights", "sound.safetensors"],
+             ["eval", "--set", "data.eval.x=bad.npz:x", "--weights", "sound.safetensors"],
+             ["eval", "--weights", f"{FILE}-none"]],
     "predict": [["predict", f"{FILE}.npz:x", "-o", f"{FILE}-out.npy", "--weights", "sound.safetensors"],
                 ["predict", f"bad.npz:{NASTY}", "-o", "y.npy", "--weights", "sound.safetensors"],
                 ["predict", f"{FILE}=a.npy", "-o", "y.npy"], ["predict", f"{FILE}.npy", "-o", FILE],
@@ -128,6 +132,7 @@ CASES: dict[str, list[list[str]]] = {
                 ["weights", "diff", "weights.safetensors", f"{FILE}.safetensors"],
                 ["weights", "convert", f"{FILE}.safetensors", f"{FILE}-2.safetensors"],
                 ["weights", "convert", f"{FILE}.safetensors", "two.safetensors", "--map", f"a={FILE}"],
+                ["weights", "list", f"{FILE}-half.safetensors"],
                 ["weights", "list", f"{FILE}-none"], ["weights", "list", f"{FILE}.csv"]],
     "cache": [["cache"], ["cache", "list"], ["cache", FILE]],
     "doctor": [["doctor", "--device", FILE], ["doctor", "--target", FILE]],
