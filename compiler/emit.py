@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from dslc.base.canonical import dumps
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.target import target_of
+from dslc.compiler.extents import rows_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.plan_maker import plan_of
 from dslc.runtime.artifact import write_artifact
 from dslc.runtime.container import Blob
-from dslc.runtime.header import AS_PARAM, LOSS_SCALE
+from dslc.runtime.header import AS_PARAM, FORMAT, LOSS_SCALE
 from dslc.runtime.instructions import Gemm, GraphOp, Instruction, Kernel, Reference
-from dslc.runtime.plan import plans_too_large
+from dslc.runtime.plan import Plan, plans_too_large
 
 if TYPE_CHECKING:
     from dslc.compiler.layout import StateLayout
@@ -42,6 +43,7 @@ def emit_artifact(
     data; ``row_independent``: predict may pad the rows of its batch. ``compiler`` compiles the kernels.
     """
     blobs: list[Blob] = []
+    plans: list[Plan] = []
     entries: list[dict[str, Any]] = []
     kernels: dict[str, dict[str, Any]] = {}
     features: set[str] = set()
@@ -52,6 +54,7 @@ def emit_artifact(
         made = plan_of(program, kernels.setdefault(program.target, {}))
         native = target_of(program.target).feature
         features |= {_feature(i, native) for i in made.instructions if _computes(i)}
+        plans.append(made)
         blobs.append(Blob(plan, "plan", made.encode()))
         entries.append(
             {
@@ -77,7 +80,7 @@ def emit_artifact(
     features |= {"average"} if any(t.init == AS_PARAM for t in layout.tensors) else set()
     features |= {"loss_scale"} if any(t.name == LOSS_SCALE for t in layout.tensors) else set()
     header: dict[str, Any] = {
-        "format": [1, 0],
+        "format": list(FORMAT),
         "required_features": sorted(features),
         "name": name,
         "model": model,
@@ -89,6 +92,7 @@ def emit_artifact(
         "row_independent": row_independent,
         "state": _state(layout),
         "programs": entries,
+        "kernels": rows_of(plans),
     }
     return write_artifact(header, blobs), header
 

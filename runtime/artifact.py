@@ -18,6 +18,7 @@ from dslc.base.errors import ArtifactError, InputError
 from dslc.runtime import container
 from dslc.runtime.container import Blob, Container
 from dslc.runtime.cpu.object_check import check_object
+from dslc.runtime.extents import extents_of
 from dslc.runtime.header import FORMAT, WRITERS, check_header, interface_sha256
 from dslc.runtime.plan import Plan, plans_too_large
 from dslc.runtime.plan_check import BlobInfo, check
@@ -66,6 +67,7 @@ class Artifact:
         )
         self._infos = {b.name: BlobInfo(b.kind, len(b.data)) for b in content.blobs.values()}
         self._offsets = {b["name"]: content.blob_start + b["offset"] for b in content.header["blobs"]}
+        self._extents = extents_of(content.header)
         self._plans: dict[int, Plan] = {}
         self._bound_plans()
 
@@ -139,6 +141,7 @@ class Artifact:
             program.io_bytes,
             program.work_bytes,
             blobs=self._infos,
+            extents=self._extents,
             writes_state=program.entry in WRITERS,
             place=where,
         )

@@ -28,9 +28,12 @@ from dslc.base.schema import (
 )
 from dslc.base.version import VERSION
 from dslc.runtime.dtypes import ITEMSIZE, MOST_ELEMENTS, elements_of_axes
-from dslc.runtime.plan_schema import DOTTED, MAX_BYTES, MAX_RANK
+from dslc.runtime.extents import key_of
+from dslc.runtime.plan_schema import DOTTED, LAUNCH, MAX_BYTES, MAX_RANK
 
-FORMAT: Final = (1, 0)
+FORMAT: Final = (1, 1)
+#: The first minor version whose header says how many bytes kernels touch.
+WITH_EXTENTS: Final = 1
 #: The features that a reader must support to run an artifact; a newer minor version may name more.
 FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average", "loss_scale"})
 ENTRIES: Final = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
@@ -140,7 +143,8 @@ HEADER: Final = Record(
             Record({"name": _BLOB, "kind": Enum(BLOB_KINDS), "offset": _BYTES, "bytes": _BYTES, "sha256": _SHA}),
             65536,
         ),
-    }
+    },
+    {"kernels": ListOf(LAUNCH, 65536)},
 )
 _check_schema = checker(HEADER)
 
@@ -163,6 +167,7 @@ def check_header(header: dict[str, Any], place: str = "artifact") -> None:
         _check_names(header["interface"])
         _check_state(header["state"])
         _check_programs(header)
+        _check_kernels(header)
     except Mismatch as mismatch:
         raise ArtifactError(
             "R301", mismatch.rule, place=f"{place}: {mismatch.path}", help="build it again"
@@ -188,7 +193,7 @@ def _version(header: dict[str, Any], place: str) -> None:
     unknown = sorted(set(features) - FEATURES)
     if form[0] == FORMAT[0] and not unknown:
         if form[1] > FORMAT[1]:
-            for name in header.keys() - HEADER.fields.keys():
+            for name in header.keys() - HEADER.fields.keys() - HEADER.optional.keys():
                 del header[name]
         return
 
@@ -301,3 +306,17 @@ def _check_programs(header: dict[str, Any]) -> None:
     steps, parts = ({key[1:] for key in seen if key[0] == entry} for entry in ("train_step", "accumulate_step"))
     if parts != (steps if several else set()):
         _refuse("programs", "an `accumulate_step` stands beside each `train_step` where a step has micro-batches")
+
+
+def _check_kernels(header: dict[str, Any]) -> None:
+    if "kernels" not in header and header["format"][1] >= WITH_EXTENTS:
+        _refuse("kernels", f"is missing, which format {FORMAT[0]}.{WITH_EXTENTS} has")
+    seen = set()
+    for index, row in enumerate(header.get("kernels", ())):
+        letters, values, touched = row[4:]
+        if len(values) != letters.count("v") or len(values) + len(touched) != len(letters):
+            _refuse(f"kernels[{index}]", "a value for each v among the letters, and bytes for each other")
+        key = key_of(row)
+        if key in seen:
+            _refuse(f"kernels[{index}]", f"a launch of {key[0]} stands twice")
+        seen.add(key)

@@ -166,8 +166,8 @@ def accesses(instruction: Instruction) -> tuple[tuple[int, ...], tuple[int, ...]
             return inputs, outputs
         case Kernel(args=args):
             return (
-                tuple(int(v) for kind, v in args if kind in ("in", "inout")),
-                tuple(int(v) for kind, v in args if kind in ("out", "inout")),
+                tuple([int(v) for kind, v in args if kind in ("in", "inout")]),
+                tuple([int(v) for kind, v in args if kind in ("out", "inout")]),
             )
         case Gemm():
             read = (instruction.a, instruction.b, instruction.c, instruction.bias)

@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 
 from dslc.base.errors import ArtifactError
 from dslc.runtime.dtypes import ITEMSIZE, MOST_ELEMENTS, elements_of_axes
+from dslc.runtime.extents import Extents, extent_fault
 from dslc.runtime.instructions import (
     BulkBegin,
     BulkEnd,
@@ -53,15 +54,17 @@ def check(
     work_bytes: int,
     *,
     blobs: Mapping[str, BlobInfo] | None = None,
+    extents: Extents | None = None,
     writes_state: bool = True,
     place: str = "plan",
 ) -> None:
     """Raise ArtifactError R301 with the field and the rule for a plan that does not fit regions of these sizes.
 
-    ``blobs``: the artifact's blobs, for kernels and constants. ``writes_state``: whether the entry may write the state.
+    ``blobs``: the artifact's blobs, for kernels and constants. ``extents``: what kernels touch, where the artifact says
+    it. ``writes_state``: whether the entry may write the state.
     """
     regions = {"state": state_bytes, "context": context_bytes, "io": io_bytes, "work": work_bytes}
-    _Checker(plan, regions, blobs or {}, writes_state, place).run()
+    _Checker(plan, regions, blobs or {}, extents, writes_state, place).run()
 
 
 class _Checker:
@@ -70,18 +73,20 @@ class _Checker:
         plan: Plan,
         regions: Mapping[str, int],
         blobs: Mapping[str, BlobInfo],
+        extents: Extents | None,
         writes_state: bool,
         place: str,
     ) -> None:
         self.plan, self.regions, self.blobs = plan, regions, blobs
-        self.writes_state, self.place = writes_state, place
+        self.extents, self.writes_state, self.place = extents, writes_state, place
+        self.sizes = [b.bytes for b in plan.buffers]
         self.recorded: set[int] = set()
         self.bulks = 0
         self.bulk_open = False
 
     def run(self) -> None:
         for index, buffer in enumerate(self.plan.buffers):
-            self._buffer(f"buffers[{index}]", buffer)
+            self._buffer(f"buffers[{index}]", buffer, self.sizes[index])
         self._scalars()
         self._ports()
         held = self._constants()
@@ -106,11 +111,11 @@ class _Checker:
             self._refuse(field, f"there is no buffer {index}, only {len(self.plan.buffers)}")
         return self.plan.buffers[index]
 
-    def _buffer(self, field: str, buffer: Buffer) -> None:
-        if buffer.end > self.regions[buffer.region]:
+    def _buffer(self, field: str, buffer: Buffer, taken: int) -> None:
+        if buffer.offset + taken > self.regions[buffer.region]:
             size = self.regions[buffer.region]
             self._refuse(field, f"{buffer} ends at {buffer.end}, the region has {size} bytes")
-        if not buffer.bytes and elements_of_axes(buffer.shape) > MOST_ELEMENTS:
+        if not taken and elements_of_axes(buffer.shape) > MOST_ELEMENTS:
             self._refuse(field, f"the axes of {buffer} come to more than {MOST_ELEMENTS} elements")
         if buffer.offset % ITEMSIZE[buffer.dtype]:
             self._refuse(field, f"{buffer} is not aligned to its elements")
@@ -184,7 +189,7 @@ class _Checker:
         for index in reads:
             self._at(field, index)
         for index in writes:
-            self._written(field, self._at(field, index), held)
+            self._written(field, self._at(field, index), self.sizes[index], held)
         where = getattr(instruction, "where", None)
         if where is not None and where >= len(self.plan.names):
             self._refuse(f"{field}.where", f"there is no name {where}, only {len(self.plan.names)}")
@@ -219,16 +224,16 @@ class _Checker:
                     self._refuse(field, f"bulk {index} ends where it is not open")
                 self.bulk_open, self.bulks = False, self.bulks + 1
 
-    def _written(self, field: str, buffer: Buffer, held: list[tuple[int, int, str]]) -> None:
-        if not buffer.bytes:
+    def _written(self, field: str, buffer: Buffer, taken: int, held: list[tuple[int, int, str]]) -> None:
+        if not taken:
             return
         if buffer.region == "state" and not self.writes_state:
             self._refuse(field, f"{buffer} is written; this entry may not change the state")
         if buffer.region == "io" and buffer.offset < STEP_BLOCK:
             self._refuse(field, f"{buffer} is written; it lies in the step block")
-        if buffer.region == "work":
+        if buffer.region == "work" and held:
             # They are sorted and disjoint: only the last one that begins before the buffer's end can reach into it.
-            before = bisect_left(held, (buffer.end,))
+            before = bisect_left(held, (buffer.offset + taken,))
             if before and held[before - 1][1] > buffer.offset:
                 self._refuse(field, f"{buffer} is written; it holds the constant {held[before - 1][2]!r}")
 
@@ -249,6 +254,10 @@ class _Checker:
         for kind, value in kernel.args:
             if kind == "scalar" and value >= len(self.plan.scalars):
                 self._refuse(f"{field}.args", f"there is no scalar {value}, only {len(self.plan.scalars)}")
+        if self.extents is not None:
+            fault = extent_fault(kernel, self.plan, self.sizes, self.extents)
+            if fault is not None:
+                self._refuse(field + fault[0], fault[1])
 
     def _fits(self, field: str, fault: str | None) -> None:
         if fault is not None:

@@ -94,6 +94,19 @@ _ARG: Final = Tagged(
     }
 )
 
+#: A row of the header's `kernels`.
+LAUNCH: Final = Row(
+    {
+        "symbol": _SYMBOL,
+        "grid": _dim3(GRID),
+        "block": _dim3(BLOCK),
+        "shared_bytes": Int(0, SHARED_BYTES),
+        "kinds": Text(1024, r"[rwbsv]*", "a letter for each argument"),
+        "values": ListOf(Tagged({kind: row for kind, row in _ARG.kinds.items() if "value" in row.fields}), 1024),
+        "bytes": ListOf(_OFFSET, 1024),
+    }
+)
+
 INSTRUCTION: Final = Tagged(
     {
         "reference": _row(op=_OP, attrs=Json(table=True), inputs=_BUFFERS, outputs=_BUFFERS, where=_WHERE),

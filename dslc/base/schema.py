@@ -157,8 +157,15 @@ def checker(schema: Schema) -> Check:
             return _nullable(checker(of))
         case Either(number, text):
             return _either(_int(number), _text(text))
+        case ListOf(of=Int(low, high)):
+            return _ints(
+                low, high, max(1, schema.least), schema.most, _list(_int(Int(low, high)), schema.least, schema.most)
+            )
         case ListOf():
             return _list(checker(schema.of), schema.least, schema.most)
+        case Row(fields) if all(isinstance(inner, Int) for inner in fields.values()):
+            bounds = tuple((inner.low, inner.high) for inner in fields.values() if isinstance(inner, Int))
+            return _numbers(bounds, _row(tuple((name, checker(inner)) for name, inner in fields.items())))
         case Row(fields):
             return _row(tuple((name, checker(inner)) for name, inner in fields.items()))
         case Record(fields, optional):
@@ -166,7 +173,7 @@ def checker(schema: Schema) -> Check:
         case MapOf():
             return _map(_text(schema.key), checker(schema.of), schema.most)
         case Tagged(kinds):
-            return _tagged({tag: checker(row) for tag, row in kinds.items()})
+            return _tagged({tag: _tagged_row(row) for tag, row in kinds.items()})
         case Json(table):
             return _table if table else _json
 
@@ -242,6 +249,55 @@ def _list(inner: Check, least: int, most: int) -> Check:
             raise mismatch.inside(at) from None
 
     return check
+
+
+def _ints(low: int, high: int, least: int, most: int, otherwise: Check) -> Check:
+    """For a list of ints, most of what plans are: in one loop if all is well. ``otherwise`` says what is not."""
+
+    def check(value: object) -> None:
+        if type(value) is list and least <= len(value) <= most:
+            for item in value:
+                if type(item) is not int or not low <= item <= high:
+                    break
+            else:
+                return
+        otherwise(value)
+
+    return check
+
+
+def _numbers(bounds: tuple[tuple[int, int], ...], otherwise: Check) -> Check:
+    """The same for a row of ints, each with bounds of its own."""
+    count = len(bounds)
+
+    def check(value: object) -> None:
+        if type(value) is list and len(value) == count:
+            for item, (low, high) in zip(value, bounds):
+                if type(item) is not int or not low <= item <= high:
+                    break
+            else:
+                return
+        otherwise(value)
+
+    return check
+
+
+def _tagged_row(row: Row) -> Check:
+    """A row whose first item, its tag, is known. Most have one item more: a plan holds tens of thousands."""
+    (tag, _), *rest = row.fields.items()
+    inner = [(name, checker(schema)) for name, schema in rest]
+    whole = _row(((tag, lambda _: None), *inner))
+    name, single = inner[0]
+
+    def pair(value: object) -> None:
+        if type(value) is not list or len(value) != 2:
+            return whole(value)
+        try:
+            single(value[1])
+        except Mismatch as mismatch:
+            raise mismatch.inside(name) from None
+
+    return pair if len(inner) == 1 else whole
 
 
 def _row(fields: tuple[tuple[str, Check], ...]) -> Check:

@@ -129,6 +129,7 @@ def header() -> dict[str, Any]:
             program("predict", "plan.2", B=4),
             program("train_step", "plan.3", B=4),
         ],
+        "kernels": [],
     }
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 import pytest
 
-from dslc.base.schema import ListOf, Record, Row
+from dslc.base.schema import ListOf, Record, Row, checker
 from dslc.runtime import container, header, plan_schema
+from dslc.runtime.extents import LETTERS
 from dslc.runtime.instructions import INSTRUCTIONS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "artifact.md").read_text()
@@ -57,7 +59,17 @@ def test_every_table_of_a_plan_stands_there() -> None:
 
 
 def test_every_field_of_the_header_stands_there() -> None:
-    assert table("| field |").keys() == header.HEADER.fields.keys()
+    assert table("| field |").keys() == {*header.HEADER.fields, *header.HEADER.optional}
+
+
+def test_every_field_of_a_kernels_row_stands_there() -> None:
+    [told] = re.findall(r"^`kernels`:.*?\n\n", TEXT, flags=re.DOTALL | re.MULTILINE)
+    places = [told.index(f"`{name}`") for name in row_fields(plan_schema.LAUNCH)]
+    assert places == sorted(places)
+    [example] = re.findall(r"`(\[.*?\])`", told, flags=re.DOTALL)
+    row = json.loads(example)
+    checker(plan_schema.LAUNCH)(row)
+    assert all(f"{letter} `{kind}`" in told for kind, letter in LETTERS.items() if letter != "v")
     for part in ("state", "programs", "interface"):
         schema = header.HEADER.fields[part]
         if isinstance(schema, ListOf):

@@ -52,6 +52,14 @@ class Accesses:
         self._barriers += 1
         self._shared = {at: _Cell(coming=c.coming) for at, c in self._shared.items() if c.coming is not None}
 
+    def ends(self, bits: int) -> dict[int, int]:
+        """Of each piece of global memory, by its number in the bits above: the end of what was touched."""
+        found: dict[int, int] = {}
+        for at in self._global:
+            number, offset = at >> bits, at & ((1 << bits) - 1)
+            found[number] = max(found.get(number, 0), offset + self._grain)
+        return found
+
     def warp_barrier(self, warp: int) -> None:
         self._warps[warp] = self._warps.get(warp, 0) + 1
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from fake_driver import FakeDriver, fake_cubin
 
+from dslc.compiler.extents import rows_of
 from dslc.runtime.artifact import Artifact, Blob, write_artifact
 from dslc.runtime.dtypes import numpy_name
 from dslc.runtime.instructions import BulkBegin, BulkEnd, Kernel, Reference
@@ -80,12 +81,14 @@ def on_gpu(plan: Plan, kernels: Kernels, target: str, *, bulks: bool) -> Plan:
 
 def moved_to_gpu(artifact: Artifact, kernels: Kernels, target: str = "sm_90") -> bytes:
     """An artifact of the reference provider with the same programs for a GPU beside those for the CPU."""
+    plans: list[Plan] = []
     programs, blobs = [], [Blob(n, "constant", bytes(artifact.blob(n))) for n in artifact.blobs("constant")]
     for program in artifact.all_programs():
         for where in ("cpu", target):
             plan = artifact.plan(program)
             if where != "cpu":
                 plan = on_gpu(plan, kernels, target, bulks=True)
+            plans.append(plan)
             number = f"plan.{len(programs)}"
             blobs.append(Blob(number, "plan", plan.encode()))
             blobs += [
@@ -100,7 +103,8 @@ def moved_to_gpu(artifact: Artifact, kernels: Kernels, target: str = "sm_90") ->
             )  # fmt: skip
     header = {k: v for k, v in artifact.header.items() if k not in ("blobs", "format", "interface_sha256")}
     features = sorted({*header["required_features"], "cuda"})
-    return write_artifact({**header, "programs": programs, "required_features": features}, blobs)
+    more = {"programs": programs, "required_features": features, "kernels": rows_of(plans)}
+    return write_artifact({**header, **more}, blobs)
 
 
 def write_gpu_line(
@@ -124,11 +128,13 @@ def write_gpu_line(
     kernels = Kernels()
     blobs = [Blob("two", "constant", np.float32([2]).tobytes())]
     programs: list[dict[str, Any]] = []
+    plans: list[Plan] = []
     for target in targets:
         for entry, sizes, maker in makers:
             plan = maker.plan()
             if target != "cpu":
                 plan = on_gpu(plan, kernels, target, bulks=bulks)
+            plans.append(plan)
             number = f"plan.{len(programs)}"
             blobs.append(Blob(number, "plan", plan.encode()))
             programs.append(
@@ -151,6 +157,7 @@ def write_gpu_line(
     header = line_model.header(programs, row_independent=not mix, name=name)
     header["required_features"] = sorted({"reference" if t == "cpu" else "cuda" for t in targets})
     header["options"] = dict(options or {})
+    header["kernels"] = rows_of(plans)
     path = folder / f"{name}.dslc"
     path.write_bytes(write_artifact(header, blobs))
     return path, kernels

@@ -37,15 +37,18 @@ def run(
     arguments: Sequence[np.ndarray],
     given: Given = (),
     shared: int = 0,
-) -> None:
+) -> list[int]:
     """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments; then ``given``.
-    ``shared``: bytes of the shared memory whose size the launch says."""
+    ``shared``: bytes of the shared memory whose size the launch says. Of each array, the bytes up to the last one that
+    a thread has touched."""
     sizes = grid if isinstance(grid, tuple) else (grid, 1, 1)
     program = _Program(ptx, arguments, given, shared)
     with np.errstate(all="ignore"):
         for block in np.ndindex(sizes):
             program.clear(block)
             _run_block(program, [_Thread(program, block, t, threads, sizes).run() for t in range(threads)])
+    ends = program.accesses.ends(40)
+    return [ends.get(at >> 40, 0) for at in program.parameters[: len(arguments)]]
 
 
 def _run_block(program: _Program, threads: list[_Running]) -> None:

@@ -23,6 +23,7 @@ from dslc.compiler.codegen import alike
 from dslc.compiler.codegen.cuda import vendor
 from dslc.compiler.codegen.cuda.vendor import WORKSPACE, VendorConv, VendorGemm, vendor_call
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.extents import rows_of
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
@@ -102,6 +103,7 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Kernels]
     built = pipeline.build(check_file(folder / "small.nn"), Options(provider="reference"))
     artifact, kernels = Artifact.of_bytes(built.artifact), Kernels(registry.meanings())
     programs: list[dict[str, Any]] = []
+    plans = []
     blobs = [Blob(n, "constant", bytes(artifact.blob(n))) for n in artifact.blobs("constant")]
     for program in artifact.all_programs():
         for target in ("cpu", "sm_90"):
@@ -110,6 +112,7 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Kernels]
                 work += -work % 64
                 plan = on_gpu(with_libraries(plan, work), kernels, target, bulks=True)
                 work += WORKSPACE
+            plans.append(plan)
             number = f"plan.{len(programs)}"
             blobs.append(Blob(number, "plan", plan.encode()))
             blobs += [
@@ -122,7 +125,8 @@ def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Kernels]
                              "work_bytes": work, "planned": work})  # fmt: skip
     header = {k: v for k, v in artifact.header.items() if k not in ("blobs", "format", "interface_sha256")}
     features = ["cublaslt", "cuda", "cudnn", "reference"]
-    data = write_artifact({**header, "programs": programs, "required_features": features}, blobs)
+    more = {"programs": programs, "required_features": features, "kernels": rows_of(plans)}
+    data = write_artifact({**header, **more}, blobs)
     (folder / "small.dslc").write_bytes(data)
     return folder / "small.dslc", kernels
 

@@ -217,6 +217,7 @@ def header(programs: list[dict[str, Any]], *, row_independent: bool, name: str =
             },
         },
         "row_independent": row_independent,
+        "kernels": [],
         "state": {
             "bytes": 192,
             "forward_order": ["w", "b"],
