@@ -16,7 +16,7 @@ import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,7 @@ def run(only: str) -> None:
 
     from dslc.runtime.cuda import device as devices
     from dslc.runtime.cuda.libraries import Libraries
+    from dslc.runtime.cuda.owned import Owned
 
     torch.backends.cudnn.benchmark = True
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
@@ -94,8 +95,8 @@ def run(only: str) -> None:
         f"{'':46} {'us: own':>9} {'vendor':>9} {'torch':>9}  TFLOP/s {'own':>6} {'vendor':>6}  error: own vendor torch"
     )
     sums: dict[str, list[float]] = defaultdict(lambda: [0.0] * 3)
-    with device, ExitStack() as resources:
-        libraries = Libraries(device, resources)
+    with device, closing(Owned(device)) as owned:
+        libraries = Libraries(device, owned)
         for case in store.index["cases"]:
             if only not in case["name"]:
                 continue

@@ -7,11 +7,11 @@ compiler.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from dslc.base.errors import ArtifactError, EnvironmentFault
+from dslc.base.turns import Turn
 
 if TYPE_CHECKING:
     from dslc.runtime.cpu.executor import Meanings
@@ -84,12 +84,12 @@ class Importable:
         self._name = name
         self._digest = digest
         self._default: Session | None = None
-        self._renew_lock()
+        self._renew_turn()
         # A fork may happen while another thread loads: the child must not wait for that thread's lock.
-        os.register_at_fork(after_in_child=self._renew_lock)
+        os.register_at_fork(after_in_child=self._renew_turn)
 
-    def _renew_lock(self) -> None:
-        self._lock = threading.Lock()
+    def _renew_turn(self) -> None:
+        self._turn = Turn()
 
     def session(
         self,
@@ -134,7 +134,7 @@ class Importable:
         """``Session.predict`` of a session that is created at the first call and kept. Inputs are passed by name."""
         session = self._default
         if session is None:
-            with self._lock:
+            with self._turn.hold() as scope, scope:
                 session = self._default
                 if session is None:
                     session = self.session(calls=("predict",))

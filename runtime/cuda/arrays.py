@@ -6,7 +6,6 @@ the run that made it is over.
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +15,7 @@ import numpy as np
 from dslc.base.errors import DslcError, InputError
 from dslc.runtime.backend import OnDevice
 from dslc.runtime.cuda import dlpack
+from dslc.runtime.cuda.owned import Owned
 from dslc.runtime.dtypes import ITEMSIZE, name_of, numpy_dtype
 from dslc.runtime.inputs import foreign
 
@@ -100,10 +100,8 @@ class DeviceArray(OnDevice):
 def new_array(device: Device, dtype: str, shape: Sequence[int]) -> DeviceArray:
     """Memory of the pool for an array, which goes back when nobody has the array any more. OutOfMemory R401."""
     size = ITEMSIZE[dtype] * prod(shape)
-    block = device.pool.allocate(max(1, size))
-    array = DeviceArray(device, block.address, dtype, shape, block)
-    weakref.finalize(array, device.leave, lambda: device.pool.free(block)).atexit = False
-    return array
+    owned = Owned(device)
+    return DeviceArray(device, device.pool.allocate(max(1, size), owned.noted).address, dtype, shape, owned)
 
 
 def lies_on_gpu(value: object) -> bool:
@@ -160,9 +158,8 @@ class _Ready:
     """An event that is destroyed when nobody waits for it any more."""
 
     def __init__(self, device: Device) -> None:
-        driver, event = device.driver, device.driver.event()
-        self.event = event
-        weakref.finalize(self, device.leave, lambda: driver.destroy_event(event)).atexit = False
+        self._owned = Owned(device)
+        self.event = device.driver.event(self._owned.noted)
 
 
 def _described(device: Device, value: Any, name: str, place: str) -> tuple[dlpack.Description, Any]:

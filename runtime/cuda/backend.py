@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-import weakref
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,6 +20,7 @@ from dslc.runtime.cuda.executor import DevicePlan
 from dslc.runtime.cuda.lane import Lane
 from dslc.runtime.cuda.libraries import Libraries
 from dslc.runtime.cuda.modules import Modules
+from dslc.runtime.cuda.owned import Owned
 from dslc.runtime.cuda.sizes import RUN_ONCE, lane_sizes, session_bytes
 from dslc.runtime.cuda.transfers import has_frames
 from dslc.runtime.memory import out_of_memory
@@ -116,14 +116,15 @@ class CudaBackend:
         assert capability is not None, f"{choice.target} was chosen for a GPU"
         self.driver_bytes = driver_bytes(programs, code_of(artifact, programs, capability), sizes, contexts)
         self.contexts: list[dict[Loaded, DevicePlan]] = []
-        with device, ExitStack() as resources:
+        self._owned = owned = Owned(device)
+        with device, owned:
             _ensure_room(device, self.bytes, self.driver_bytes, artifact, programs)
-            self.state = _state(device, table["bytes"], resources)
+            self.state = _state(device, table["bytes"], owned)
             code = {name: artifact.blob(name) for kind in ("cubin", "ptx") for name in artifact.blobs(kind)}
             self._modules = Modules(device, code, capability, choice.through_ptx)
-            resources.callback(self._modules.close)
-            self._libraries = Libraries(device, resources, artifact.id)
-            self._lanes = [Lane(device, sizes, resources) for _ in range(contexts)]
+            owned.on_close(self._modules.close)
+            self._libraries = Libraries(device, owned, artifact.id)
+            self._lanes = [Lane(device, sizes, owned) for _ in range(contexts)]
             for lane in self._lanes:
                 self.contexts.append(
                     {
@@ -134,7 +135,7 @@ class CudaBackend:
                             self._modules,
                             self._libraries,
                             artifact.blob,
-                            resources,
+                            owned,
                             name=str(program),
                             frames=sizes.steps if has_frames(program.entry) else 0,
                             bulk=_bulk_of(artifact, program) if bulk is None else bulk,
@@ -145,11 +146,7 @@ class CudaBackend:
                 )
             for lane in self._lanes:
                 lane.owner = self
-                lane.drained_by(resources)  # graphs are destroyed when nothing of them runs any more
-            self._resources = resources.pop_all()
-        # A session that nobody closed is let go of when the device is used next.
-        self._forgotten = weakref.finalize(self, device.leave, self._resources.close)
-        self._forgotten.atexit = False
+                lane.drained_by(owned)  # graphs are destroyed when nothing of them runs any more
         if choice.through_ptx:
             warnings.warn(
                 DslcWarning(
@@ -201,7 +198,7 @@ class CudaBackend:
     def close(self) -> None:
         """Wait for what runs and let go of everything; memory goes back to the pool."""
         self._device.mend()
-        if not self._forgotten.alive:
+        if self._owned.closed:
             return
         # A GPU that is lost cannot be entered any more, and has nothing to be given back.
         with nullcontext() if self._device.driver.lost else self._device:
@@ -209,19 +206,15 @@ class CudaBackend:
                 for slot in lane.slots:
                     with suppress(DslcError):  # who reads its results is told
                         lane.settle(slot)
-            self._forgotten.detach()
-            self._resources.close()
+            self._owned.close()
         self.contexts.clear()
 
 
-def _state(device: Device, size: int, resources: ExitStack) -> DeviceState:
+def _state(device: Device, size: int, owned: Owned) -> DeviceState:
     address = 0
     if size:
-        block = device.pool.allocate(size)
-        resources.callback(device.pool.free, block)
-        address = block.address
-    stream = device.driver.stream()
-    resources.callback(device.driver.destroy_stream, stream)
+        address = device.pool.allocate(size, owned.noted).address
+    stream = device.driver.stream(owned.noted)
     if size:
         device.driver.fill(address, 0, 1, size, stream)
     device.driver.synchronise(stream)

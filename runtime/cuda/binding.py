@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from dslc.runtime.cuda.lane import Lane
     from dslc.runtime.cuda.libraries import Libraries
     from dslc.runtime.cuda.modules import Modules
+    from dslc.runtime.cuda.owned import Owned
 
 _SIZES: Final = {"i32": 4, "f32": 4}  # bytes of arguments by value; all others have 8
 
@@ -70,7 +70,7 @@ class Binder:
         """Where a region begins."""
         return self._bases[region]
 
-    def groups(self, lane: Lane, bulk: int | None, resources: ExitStack, *, once: bool) -> list[Group]:
+    def groups(self, lane: Lane, bulk: int | None, owned: Owned, *, once: bool) -> list[Group]:
         """All instructions. ``bulk``: None for the plan's bulks, else the most instructions in one, 0 for none.
         ``once``: of a plan that hardly ever runs, for which no graph is made: its bulks are submitted step by step."""
         found = []
@@ -79,7 +79,7 @@ class Binder:
             writes = any(self._plan.buffers[b].region == "state" for i in instructions for b in accesses(i)[1])
             steps = steps_of(placed)
             if steps:
-                made = Bulk(lane.device, placed, lane.stream, resources) if together and not once else None
+                made = Bulk(lane.device, placed, lane.stream, owned) if together and not once else None
                 found.append(Group(made, steps, writes, waits=not together))
         return found
 

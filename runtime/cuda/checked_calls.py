@@ -9,12 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from dslc.base.errors import DslcError
 from dslc.base.turns import unbroken
 from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.waiting import comes_true
+
+#: Things to be let go of: the name of the call that does it and the driver's answer that holds the object, or something
+#: else to be called, perhaps twice.
+Noted: TypeAlias = list[tuple[str | Callable[[], object], tuple[Any, ...]]]
 
 
 class CheckedCalls:
@@ -48,9 +52,32 @@ class CheckedCalls:
             before()
             raise self._fault(name, int(answers[0][0]))
 
-    def _let_go(self, name: str, *args: Any) -> None:
-        if self.lost is None:
-            self._call(name, *args)
+    def _made(self, noted: Noted, let_go: str, name: str, *args: Any) -> Any:
+        """What a call makes, noted in the same step with the name of the call that lets go of it."""
+        if self.lost is not None:
+            raise faults.again(self.lost, name)
+        noted.extend(zip((let_go,), map(getattr(self._binding, name), *((arg,) for arg in args))))
+        code, made = noted[-1][1]
+        if code:
+            noted.pop()
+            raise self._fault(name, int(code))
+        return made
+
+    def let_go(self, noted: Noted) -> None:
+        """Let go of the object that was noted last, and take it off the list in the same step."""
+        name, (code, made) = noted[-1]
+        assert isinstance(name, str)
+        if code or self.lost is not None:  # an interrupt came before it was known that there is nothing
+            noted.pop()
+        else:
+            self._last_call(noted.pop, name, made)
+
+    def _last_call(self, forget: Callable[[], object], name: str, thing: Any) -> None:
+        """``forget``, a C function, and the call that lets go of ``thing``, without an interrupt between them."""
+        answers: list[Any] = []
+        unbroken((forget, partial(answers.extend, map(getattr(self._binding, name), (thing,)))))
+        if answers[0][0]:
+            raise self._fault(name, int(answers[0][0]))
 
     def _fault(self, name: str, code: int) -> DslcError:
         words = []

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.errors import EnvironmentFault
+from dslc.base.turns import unbroken
 from dslc.runtime.cuda.prepared import Choice
+
+if TYPE_CHECKING:
+    from dslc.runtime.cuda.checked_calls import Noted
 
 _TYPES: Final = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}  # cudaDataType
 _COMPUTE: Final = {"f32": 68, "f64": 70, "tf32": 77}  # cublasComputeType_t: CUBLAS_COMPUTE_32F, _64F, _32F_FAST_TF32
@@ -101,37 +104,47 @@ def alignment(address: int) -> int:
     return min(address & -address, _ALIGNED) if address else _ALIGNED
 
 
+def _check(name: str, status: int) -> None:
+    if status:
+        raise EnvironmentFault("R206", f"{name} failed with status {status}", place="cuBLASLt")
+
+
 class CublasLt:
     """A handle of the library. ``library``: ``load_cublaslt``'s, or what tests put in its place. The device's context
     is current in every call."""
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: Any, noted: Noted) -> None:
+        """``noted``: where the handle is noted."""
         self._library = library
-        self._handle = self._made("cublasLtCreate")
-
-    def close(self) -> None:
-        self._call("cublasLtDestroy", self._handle)
+        self._handle = self._made(noted, "cublasLt")
 
     @property
     def version(self) -> str:
         """``13.1.0``"""
         return version_text(int(self._library.cublasLtGetVersion()))
 
-    def product(self, problem: Problem, resources: ExitStack) -> Product:
+    def product(self, problem: Problem, noted: Noted) -> Product:
         """A product that is ready to run. EnvironmentFault R202 where the library has no algorithm that takes no more
         than the workspace."""
-        return Product(self, problem, resources)
+        return Product(self, problem, noted)
 
     def _call(self, name: str, *args: Any) -> None:
-        status = int(getattr(self._library, name)(*args))
-        if status:
-            raise EnvironmentFault("R206", f"{name} failed with status {status}", place="cuBLASLt")
+        _check(name, int(getattr(self._library, name)(*args)))
 
-    def _made(self, name: str, *args: Any) -> int:
-        """The object that a call makes and writes to its first argument."""
+    def _made(self, noted: Noted, name: str, *args: Any) -> int:
+        """The object that a call makes and writes to its first argument, a place that is noted before."""
         out = ctypes.c_void_p()
-        self._call(name, ctypes.addressof(out), *args)
+        noted.append((partial(self._let_go, name, out), ()))
+        self._call(f"{name}Create", ctypes.addressof(out), *args)
         return out.value or 0
+
+    def _let_go(self, name: str, out: ctypes.c_void_p) -> None:
+        """Destroy what lies there, once."""
+        if out.value:
+            answers: list[int] = []
+            destroyed = map(getattr(self._library, f"{name}Destroy"), (out.value,))
+            unbroken((partial(setattr, out, "value", None), partial(answers.extend, destroyed)))
+            _check(f"{name}Destroy", answers[0])
 
     def _set(self, name: str, target: int, attribute: int, value: Any) -> None:
         self._call(name, target, attribute, ctypes.addressof(value), ctypes.sizeof(value))
@@ -140,15 +153,9 @@ class CublasLt:
 class Product:
     """One product of matrices: descriptions, and ``algorithm``, the library's or the given one, as bytes."""
 
-    def __init__(self, lt: CublasLt, problem: Problem, resources: ExitStack) -> None:
+    def __init__(self, lt: CublasLt, problem: Problem, noted: Noted) -> None:
         self._lt, self._problem = lt, problem
-        call, p = lt._call, problem
-
-        def made(name: str, *args: int) -> int:
-            found = lt._made(f"{name}Create", *args)
-            resources.callback(partial(call, f"{name}Destroy", found))
-            return found
-
+        made, p = partial(lt._made, noted), problem
         scale = ctypes.c_double if p.compute == "f64" else ctypes.c_float
         self._alpha, self._beta = scale(p.alpha), scale(0.0)
         scale_type = _TYPES["f64" if p.compute == "f64" else "f32"]

@@ -6,14 +6,20 @@ inside, compiles nothing and works in the memory that there is.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import partial
+from operator import call
+from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.errors import EnvironmentFault
 from dslc.base.turns import Turn
 from dslc.runtime.cuda.cublaslt import load_cublaslt, version_text
 from dslc.runtime.cuda.prepared import Choice
+
+if TYPE_CHECKING:
+    from dslc.runtime.cuda.checked_calls import Noted
 
 _BUILDERS: Final = {"conv": "conv_fprop", "conv_dgrad": "conv_dgrad", "conv_wgrad": "conv_wgrad"}
 _NAMES: Final = {"conv": ("image", "weight"), "conv_dgrad": ("loss", "filter"), "conv_wgrad": ("image", "loss")}
@@ -70,17 +76,23 @@ def dims_of(shape: Sequence[int], last: bool) -> tuple[list[int], list[int]]:
     return [n, c, h, w], [h * w * c, 1, w * c, c] if last else [c * h * w, h * w, w, 1]
 
 
+def _destroy(module: Any, handles: list[Any]) -> None:
+    """Destroy the handle, if it was made, once."""
+    deque(map(module.destroy_handle, map(handles.pop, (-1,) * len(handles))), maxlen=0)
+
+
 class Cudnn:
     """A handle of the library. ``module``: ``load_cudnn``'s, or what tests put in its place. The device's context is
     current in every call."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, noted: Noted) -> None:
+        """``noted``: where the handle is noted."""
         self.module = module
         self._turn = Turn()  # the handle holds the stream of the call that is under way
-        self._handle = module.create_handle()
-
-    def close(self) -> None:
-        self.module.destroy_handle(self._handle)
+        handles: list[Any] = []
+        noted.append((partial(_destroy, module, handles), ()))
+        handles.extend(map(call, (module.create_handle,)))
+        self._handle = handles[0]
 
     @property
     def version(self) -> str:

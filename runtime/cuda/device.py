@@ -14,7 +14,9 @@ from typing import Any, Final, Self
 from dslc.base.errors import EnvironmentFault, InputError
 from dslc.base.turns import Turn
 from dslc.runtime import fork
+from dslc.runtime.cuda.checked_calls import Noted
 from dslc.runtime.cuda.driver import Driver, load_driver
+from dslc.runtime.cuda.owned import let_go_of
 from dslc.runtime.cuda.pool import MemoryInfo, MemoryPool
 
 _NAME: Final = re.compile(r"gpu(?::(\d{1,3}))?")
@@ -41,18 +43,20 @@ class Device:
     nothing is called at interpreter shutdown, when the driver takes all of it back.
     """
 
-    def __init__(self, driver: Driver, index: int) -> None:
+    def __init__(self, driver: Driver, index: int, retained: Noted) -> None:
+        """``retained``: where the context is noted."""
         self.driver = driver
         self.index = index
         self._born = fork.generation()
         self._handle = driver.device(index)
         self.name = driver.device_name(self._handle)
         self.capability = driver.capability(self._handle)
-        self.context: Any = driver.retain(self._handle)
+        self._retained = retained
+        self.context: Any = driver.retain(self._handle, retained)
         self.pool = MemoryPool(driver, str(self))
         self._left: deque[Callable[[], None]] = deque()
-        self._inbox: Any = None
-        self._turn = Turn()
+        self._inbox: Noted = []
+        self._turn, self._letting_go = Turn(), Turn()
         self._threads = threading.local()
 
     def __str__(self) -> str:
@@ -62,12 +66,11 @@ class Device:
         if fork.is_child(self._born):
             fork.refuse_child(self._born, f"the GPU {self.index}")
         self.driver.push(self.context, self._pushed)
-        while self._left:
-            try:
-                let_go = self._left.popleft()
-            except IndexError:  # another thread was quicker
-                break
-            let_go()
+        if self._left:
+            with self._letting_go.hold_now() as scope, scope as mine:
+                while mine and self._left:
+                    self._left[0]()  # twice where an interrupt comes before it is forgotten
+                    self._left.popleft()
         return self
 
     def __exit__(
@@ -105,9 +108,9 @@ class Device:
     def inbox(self) -> Any:
         """The stream on which arrays of other libraries are made ready. The context is current."""
         with self._turn.hold() as scope, scope:
-            if self._inbox is None:
-                self._inbox = self.driver.stream()
-            return self._inbox
+            if not self._inbox or self._inbox[0][1][0]:
+                self.driver.stream(self._inbox)
+            return self._inbox[-1][1][1]
 
     def leave(self, let_go: Callable[[], None]) -> None:
         """Have ``let_go`` called when the device is used next: for finalizers, which may run at any point of any
@@ -122,11 +125,9 @@ class Device:
     def close(self) -> None:
         """Let go of cached memory and of the context."""
         with self:
-            if self._inbox is not None:
-                self.driver.destroy_stream(self._inbox)
-                self._inbox = None
+            let_go_of(self.driver, self._inbox)
             self.pool.release_cached()
-        self.driver.release(self._handle)
+        self.driver.release(self._handle, self._retained)
 
 
 class _Machine:
@@ -137,6 +138,7 @@ class _Machine:
         self.turn = Turn()
         self.driver: Driver | None = None
         self.devices: dict[int, Device] = {}
+        self.retained: dict[int, Noted] = {}  # contexts
 
 
 _machine = _Machine()
@@ -165,7 +167,7 @@ def device(index: int = 0) -> Device:
                     place=f'device="gpu:{index}"',
                     help='look at `nvidia-smi`, or take the CPU: device="cpu", or --device cpu',
                 )
-            machine.devices[index] = Device(found, index)
+            machine.devices[index] = Device(found, index, machine.retained.setdefault(index, []))
         return machine.devices[index]
 
 

@@ -1,5 +1,7 @@
 """The CUDA driver's calls that the runtime makes, each under a name of its own.
 
+A call that makes something notes it in a list of the caller's, in the same step; ``let_go`` takes it from there.
+
 The one place that imports ``cuda.bindings.driver``, when the first GPU is asked for. Handles are the bindings' own
 objects and are only passed on; device memory is ints. How a call is checked: ``checked_calls.py``.
 """
@@ -17,7 +19,7 @@ from dslc.base.turns import unbroken
 from dslc.runtime.backend import Change
 from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.arguments import Arguments
-from dslc.runtime.cuda.checked_calls import CheckedCalls
+from dslc.runtime.cuda.checked_calls import CheckedCalls, Noted
 from dslc.runtime.cuda.waiting import patience
 
 _NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: apart from the legacy default stream
@@ -68,12 +70,15 @@ class Driver(CheckedCalls):
         """Bytes of the device; no context is needed."""
         return int(self._call("cuDeviceTotalMem", device))
 
-    def retain(self, device: Any) -> Any:
-        """The device's primary context."""
-        return self._call("cuDevicePrimaryCtxRetain", device)
+    def retain(self, device: Any, retained: Noted) -> Any:
+        """The device's primary context, which is noted. It is retained once, where an interrupt came before too."""
+        if not retained or retained[-1][1][0]:
+            self._made(retained, "cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxRetain", device)
+        return retained[-1][1][1]
 
-    def release(self, device: Any) -> None:
-        self._let_go("cuDevicePrimaryCtxRelease", device)
+    def release(self, device: Any, retained: Noted) -> None:
+        if self.lost is None and retained:
+            self._last_call(retained.pop, "cuDevicePrimaryCtxRelease", device)
 
     def push(self, context: Any, pushed: list[Any]) -> None:
         """Make a context current on this thread, and note that in the same step."""
@@ -102,18 +107,24 @@ class Driver(CheckedCalls):
         free, total = self._call("cuMemGetInfo")
         return int(free), int(total)
 
-    def allocate(self, size: int) -> int:
-        return int(self._call("cuMemAlloc", size))
+    def allocate(self, size: int, noted: Noted) -> int:
+        return int(self._made(noted, "cuMemFree", "cuMemAlloc", size))
 
-    def free(self, address: int) -> None:
-        self._let_go("cuMemFree", address)
+    def free(self, addresses: list[int]) -> None:
+        """Free the last of some addresses, and take it off the list in the same step; where it is refused, it stays."""
+        if self.lost is not None:
+            addresses.pop()
+            return
+        address = addresses[-1]
+        try:
+            self._last_call(addresses.pop, "cuMemFree", address)
+        except DslcError:
+            addresses.append(address)
+            raise
 
-    def allocate_host(self, size: int) -> int:
+    def allocate_host(self, size: int, noted: Noted) -> int:
         """Pinned host memory."""
-        return int(self._call("cuMemHostAlloc", size, 0))
-
-    def free_host(self, address: int) -> None:
-        self._let_go("cuMemFreeHost", address)
+        return int(self._made(noted, "cuMemFreeHost", "cuMemHostAlloc", size, 0))
 
     def copy_in(self, device: int, host: int, size: int, stream: Any) -> None:
         self._call("cuMemcpyHtoDAsync", device, host, size, stream)
@@ -151,11 +162,8 @@ class Driver(CheckedCalls):
 
     # Streams and events
 
-    def stream(self) -> Any:
-        return self._call("cuStreamCreate", _NON_BLOCKING)
-
-    def destroy_stream(self, stream: Any) -> None:
-        self._let_go("cuStreamDestroy", stream)
+    def stream(self, noted: Noted) -> Any:
+        return self._made(noted, "cuStreamDestroy", "cuStreamCreate", _NON_BLOCKING)
 
     def synchronise(self, stream: Any) -> None:
         self._await("cuStreamSynchronize", "cuStreamQuery", stream)
@@ -164,11 +172,8 @@ class Driver(CheckedCalls):
         """What follows on the stream waits for the event; the host does not."""
         self._call("cuStreamWaitEvent", stream, event, 0)
 
-    def event(self, timing: bool = False) -> Any:
-        return self._call("cuEventCreate", 0 if timing else _TIMING_OFF)
-
-    def destroy_event(self, event: Any) -> None:
-        self._let_go("cuEventDestroy", event)
+    def event(self, noted: Noted, timing: bool = False) -> Any:
+        return self._made(noted, "cuEventDestroy", "cuEventCreate", 0 if timing else _TIMING_OFF)
 
     def record(self, event: Any, stream: Any) -> None:
         self._call("cuEventRecord", event, stream)
@@ -185,12 +190,9 @@ class Driver(CheckedCalls):
 
     # Code and launches
 
-    def load_module(self, image: bytes) -> Any:
+    def load_module(self, image: bytes, noted: Noted) -> Any:
         """A cubin, or PTX with its final NUL."""
-        return self._call("cuModuleLoadData", image)
-
-    def unload(self, module: Any) -> None:
-        self._let_go("cuModuleUnload", module)
+        return self._made(noted, "cuModuleUnload", "cuModuleLoadData", image)
 
     def function(self, module: Any, name: str) -> Any:
         return self._call("cuModuleGetFunction", module, name.encode("ascii"))
@@ -211,11 +213,8 @@ class Driver(CheckedCalls):
 
     # Graphs
 
-    def graph(self) -> Any:
-        return self._call("cuGraphCreate", 0)
-
-    def destroy_graph(self, graph: Any) -> None:
-        self._let_go("cuGraphDestroy", graph)
+    def graph(self, noted: Noted) -> Any:
+        return self._made(noted, "cuGraphDestroy", "cuGraphCreate", 0)
 
     def add_kernel(
         self,
@@ -268,7 +267,7 @@ class Driver(CheckedCalls):
         node.width, node.height, node.pitch = (count, 1, 0) if pitch is None else (1, count, pitch)
         return self._call("cuGraphAddMemsetNode", graph, list(after), len(after), node, context)
 
-    def capture(self, stream: Any, work: Callable[[Any], None]) -> Any:
+    def capture(self, stream: Any, work: Callable[[Any], None], noted: Noted) -> Any:
         """A graph of what ``work`` enqueues on a stream that is idle, none of which runs."""
         # relaxed: a library may load its code at the first use of it, which the stricter modes forbid
         self._call("cuStreamBeginCapture", stream, self._binding.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
@@ -276,19 +275,16 @@ class Driver(CheckedCalls):
             work(stream)
         except BaseException:
             with suppress(DslcError):  # the error that led here is the one to tell
-                self.destroy_graph(self._call("cuStreamEndCapture", stream))
+                self._made(noted, "cuGraphDestroy", "cuStreamEndCapture", stream)
             raise
-        return self._call("cuStreamEndCapture", stream)
+        return self._made(noted, "cuGraphDestroy", "cuStreamEndCapture", stream)
 
     def add_child(self, graph: Any, after: Sequence[Any], child: Any) -> Any:
         """A copy of another graph as one node."""
         return self._call("cuGraphAddChildGraphNode", graph, list(after), len(after), child)
 
-    def instantiate(self, graph: Any) -> Any:
-        return self._call("cuGraphInstantiate", graph, 0)
-
-    def destroy_executable(self, executable: Any) -> None:
-        self._let_go("cuGraphExecDestroy", executable)
+    def instantiate(self, graph: Any, noted: Noted) -> Any:
+        return self._made(noted, "cuGraphExecDestroy", "cuGraphInstantiate", graph, 0)
 
     def upload(self, executable: Any, stream: Any) -> None:
         """Bring the graph to the device, so that its first launch costs no more than later ones."""

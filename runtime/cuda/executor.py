@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dslc.runtime.cuda.backend import DeviceState
     from dslc.runtime.cuda.libraries import Libraries
     from dslc.runtime.cuda.modules import Modules
+    from dslc.runtime.cuda.owned import Owned
 
 
 _JOIN: Final[Placed] = (0, Join())
@@ -69,7 +70,7 @@ class DevicePlan:
         modules: Modules,
         libraries: Libraries,
         constants: Callable[[str], bytes | memoryview],
-        resources: ExitStack,
+        owned: Owned,
         *,
         name: str,
         frames: int,
@@ -87,14 +88,14 @@ class DevicePlan:
             return Binder(plan, {"state": state.address, "io": io, "work": lane.work}, modules, libraries, name)
 
         def bound(io: int) -> _Bound:
-            groups = binder(io).groups(lane, bulk, resources, once=once)
+            groups = binder(io).groups(lane, bulk, owned, once=once)
             together = frames > 1 and [g.bulk is not None for g in groups] == [True] and self._results.in_io
             together = together and lane.frame < _LARGEST_PITCH
             many = None
             if together:
                 binders = [binder(io + frame * lane.frame) for frame in range(frames)]
                 placed = [p for b in binders for p in (_JOIN, *(p for i in plan.instructions for p in b.placed(i)))]
-                many = Bulk(lane.device, placed, lane.stream, resources)
+                many = Bulk(lane.device, placed, lane.stream, owned)
             return _Bound(io, binder(io), groups, many)
 
         bases = [slot.io if self._in_frames else lane.io for slot in lane.slots]

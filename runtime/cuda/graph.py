@@ -9,12 +9,11 @@ for. A kernel behind one other kernel is launched while that ends, and waits by 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from dslc.base.errors import DslcError
+from dslc.runtime.cuda.owned import Owned
 
 if TYPE_CHECKING:
     from dslc.runtime.backend import Change
@@ -90,11 +89,11 @@ class LibraryCall:
     where: str
 
     def add(self, device: Device, graph: Any, after: Sequence[Any]) -> Any:
-        captured = device.driver.capture(self.recorder, self.run)
+        building = Owned(device)
         try:
-            return device.driver.add_child(graph, after, captured)
+            return device.driver.add_child(graph, after, device.driver.capture(self.recorder, self.run, building.noted))
         finally:
-            device.driver.destroy_graph(captured)
+            building.close()
 
     def submit(self, device: Device, stream: Any) -> None:
         self.run(stream)
@@ -167,15 +166,15 @@ def may_begin_early(step: Step, before: Step) -> bool:
 class Bulk:
     """Steps that are submitted with one launch of a CUDA graph."""
 
-    def __init__(self, device: Device, placed: Sequence[Placed], stream: Any, resources: ExitStack) -> None:
-        """``resources`` takes what is to be let go of; ``stream`` is the one that the graph will be launched on."""
+    def __init__(self, device: Device, placed: Sequence[Placed], stream: Any, owned: Owned) -> None:
+        """``owned`` takes what is to be let go of; ``stream`` is the one that the graph will be launched on."""
         self.steps: list[Step]
         self.steps, self.after = dependencies(placed)
         self._device = device
         driver = device.driver
-        graph = driver.graph()
-        with ExitStack() as building:
-            building.callback(driver.destroy_graph, graph)
+        building = Owned(device)
+        try:
+            graph = driver.graph(building.noted)
             nodes: list[Any] = []
             for step, after in zip(self.steps, self.after, strict=True):
                 try:
@@ -187,8 +186,9 @@ class Bulk:
                 except DslcError as error:
                     error.place = f"{step.where}: {error.place}"
                     raise
-            self._executable = driver.instantiate(graph)
-            resources.callback(partial(driver.destroy_executable, self._executable))
+            self._executable = driver.instantiate(graph, owned.noted)
+        finally:
+            building.close()
         driver.upload(self._executable, stream)
 
     def launch(self, stream: Any, change: Change | None = None) -> None:

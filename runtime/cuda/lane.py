@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from dslc.runtime.cuda.arrays import DeviceArray
     from dslc.runtime.cuda.device import Device
+    from dslc.runtime.cuda.owned import Owned
     from dslc.runtime.cuda.sizes import LaneSizes
 
 
@@ -84,27 +86,27 @@ class Counters:
 class Lane:
     """One caller at a time. The device's context is current in every call."""
 
-    def __init__(self, device: Device, sizes: LaneSizes, resources: ExitStack) -> None:
-        """``resources`` takes what is to be let go of, in the order that the device needs."""
+    def __init__(self, device: Device, sizes: LaneSizes, owned: Owned) -> None:
+        """``owned`` takes what is to be let go of, in the order that the device needs."""
         self.device = device
         self.owner: object = None  # what must live as long as results that lie in the slots
         self.counters = Counters()
         self.frame = sizes.frame
         driver = device.driver
         # Memory is let go of last: when the streams are idle.
-        self.io = _block(device, sizes.io, resources)
-        self.work = _block(device, sizes.work, resources)
+        self.io = _block(device, sizes.io, owned)
+        self.work = _block(device, sizes.work, owned)
         parts = [
             (
-                *_pinned(device, sizes.inputs, resources),
-                *_pinned(device, sizes.outputs, resources),
-                _block(device, sizes.frame * sizes.steps, resources),
+                *_pinned(device, sizes.inputs, owned),
+                *_pinned(device, sizes.outputs, owned),
+                _block(device, sizes.frame * sizes.steps, owned),
             )
             for _ in range(SLOTS)
         ]
-        self.stream = _stream(device, resources)
-        self.copies = _stream(device, resources)
-        self.slots = [Slot(*part, _event(device, resources), _event(device, resources)) for part in parts]
+        self.stream = _stream(device, owned)
+        self.copies = _stream(device, owned)
+        self.slots = [Slot(*part, _event(device, owned), _event(device, owned)) for part in parts]
         self._turn = 0
         frames = ((slot.io, sizes.frame * sizes.steps, self.copies) for slot in self.slots)
         for address, size, stream in ((self.io, sizes.io, self.stream), (self.work, sizes.work, self.stream), *frames):
@@ -143,10 +145,10 @@ class Lane:
             self.device.driver.synchronise(self.stream)
         slot.busy = False
 
-    def drained_by(self, resources: ExitStack) -> None:
-        """Have ``resources`` wait until nothing runs here, before it lets go of what it has taken so far."""
+    def drained_by(self, owned: Owned) -> None:
+        """Have ``owned`` wait until nothing runs here, before it lets go of what it has taken so far."""
         for stream in (self.stream, self.copies):
-            resources.callback(_drain, self.device, stream)
+            owned.on_close(partial(_drain, self.device, stream))
 
     def wait_for(self, slot: Slot) -> None:
         """For who has the lane."""
@@ -160,31 +162,27 @@ class Lane:
             self.device.driver.wait_host(slot.done)
 
 
-def _block(device: Device, size: int, resources: ExitStack) -> int:
+def _block(device: Device, size: int, owned: Owned) -> int:
     """The address of ``size`` bytes; 0 for none."""
     if not size:
         return 0
-    block = device.pool.allocate(size)
-    resources.callback(device.pool.free, block)
-    return block.address
+    return device.pool.allocate(size, owned.noted).address
 
 
-def _pinned(device: Device, size: int, resources: ExitStack) -> tuple[NDArray[np.uint8], int]:
+def _pinned(device: Device, size: int, owned: Owned) -> tuple[NDArray[np.uint8], int]:
     """Pinned memory as numpy sees it, and its address."""
     if not size:
         return np.empty(0, np.uint8), 0
-    address = device.driver.allocate_host(size)
-    resources.callback(device.driver.free_host, address)
+    address = device.driver.allocate_host(size, owned.noted)
     view = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(address))
     view[:] = 0
     return view, address
 
 
-def _stream(device: Device, resources: ExitStack) -> Any:
+def _stream(device: Device, owned: Owned) -> Any:
     """A stream that is idle before it is destroyed, and before what was taken earlier is let go of."""
-    stream = device.driver.stream()
-    resources.callback(device.driver.destroy_stream, stream)
-    resources.callback(_drain, device, stream)
+    stream = device.driver.stream(owned.noted)
+    owned.on_close(partial(_drain, device, stream))
     return stream
 
 
@@ -193,7 +191,5 @@ def _drain(device: Device, stream: Any) -> None:
         device.driver.synchronise(stream)
 
 
-def _event(device: Device, resources: ExitStack) -> Any:
-    event = device.driver.event()
-    resources.callback(device.driver.destroy_event, event)
-    return event
+def _event(device: Device, owned: Owned) -> Any:
+    return device.driver.event(owned.noted)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from math import prod
 from typing import Any, Final, TypeAlias
@@ -13,7 +12,9 @@ from typing import Any, Final, TypeAlias
 from dslc.base.cache import Cache
 from dslc.base.errors import DslcWarning, EnvironmentFault
 from dslc.runtime.cuda import cublaslt, cudnn
+from dslc.runtime.cuda.checked_calls import Noted
 from dslc.runtime.cuda.device import Device
+from dslc.runtime.cuda.owned import Owned, let_go_of
 from dslc.runtime.cuda.prepared import Prepared
 from dslc.runtime.instructions import Gemm, GraphOp
 from dslc.runtime.plan import Buffer
@@ -34,14 +35,14 @@ class Libraries:
     What was kept for ``artifact``, an artifact's id, is taken without asking the library; "" for none.
     """
 
-    def __init__(self, device: Device, resources: ExitStack, artifact: str = "") -> None:
-        """``resources`` closes what was opened; no stream may use it any more by then."""
+    def __init__(self, device: Device, owned: Owned, artifact: str = "") -> None:
+        """``owned`` closes what was opened; no stream may use it any more by then."""
         self._device = device
         self._artifact = artifact
         self._prepared: dict[str, Prepared] = {}
         self._told = False  # that what was kept is of no use
-        self._opened = ExitStack()
-        resources.callback(self._close)
+        self._opened: Noted = []
+        owned.on_close(self._close)
         self._lt: cublaslt.CublasLt | None = None
         self._dnn: cudnn.Cudnn | None = None
         self._recorder: Any = None
@@ -52,9 +53,9 @@ class Libraries:
 
     def _close(self) -> None:
         if self._device.driver.lost is None:
-            self._opened.close()
+            let_go_of(self._device.driver, self._opened)
         else:  # the context is dead and has taken all of it along; libraries fail in it
-            self._opened.pop_all()
+            self._opened.clear()
 
     def announcement(self, name: str) -> str | None:
         """How long the libraries took for the artifact ``name``, where that is a second or more."""
@@ -96,8 +97,7 @@ class Libraries:
     def recorder(self) -> Any:
         """The stream that calls are captured on, to become parts of graphs."""
         if self._recorder is None:
-            self._recorder = self._device.driver.stream()
-            self._opened.callback(self._device.driver.destroy_stream, self._recorder)
+            self._recorder = self._device.driver.stream(self._opened)
         return self._recorder
 
     def call(self, instruction: Gemm | GraphOp, buffers: Sequence[Buffer], address: Callable[[int], int]) -> Call:
@@ -132,9 +132,9 @@ class Libraries:
 
     def _product(self, problem: cublaslt.Problem) -> cublaslt.Product:
         if self._lt is None:
-            self._lt = cublaslt.CublasLt(cublaslt.load_cublaslt())
-            self._opened.callback(self._lt.close)
-            self._open("cublaslt", self._lt.version)
+            lt = cublaslt.CublasLt(cublaslt.load_cublaslt(), self._opened)
+            self._open("cublaslt", lt.version)
+            self._lt = lt
         kept = None if problem.algorithm else self._prepared["cublaslt"].get(problem)
         if kept is not None:
             try:
@@ -145,9 +145,9 @@ class Libraries:
 
     def _plan(self, problem: cudnn.Problem) -> cudnn.Convolution:
         if self._dnn is None:
-            self._dnn = cudnn.Cudnn(cudnn.load_cudnn())
-            self._opened.callback(self._dnn.close)
-            self._open("cudnn", self._dnn.version)
+            dnn = cudnn.Cudnn(cudnn.load_cudnn(), self._opened)
+            self._open("cudnn", dnn.version)
+            self._dnn = dnn
         kept = self._prepared["cudnn"].get(problem)
         if kept is not None:
             try:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from math import prod
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.errors import ArtifactError, DslcError
 from dslc.runtime.cuda.code import check_cubin, check_ptx, cubin_parameters, ptx_parameters
 from dslc.runtime.cuda.device import Device
+from dslc.runtime.cuda.owned import let_go_of
+
+if TYPE_CHECKING:
+    from dslc.runtime.cuda.checked_calls import Noted
 
 _SHARED_WITHOUT_ASKING: Final = 48 << 10  # bytes of dynamic shared memory that any kernel may take
 _WAIT: Final = b"griddepcontrol.wait;"
@@ -35,6 +39,7 @@ class Modules:
         self._capability = capability  # of the target
         self._through_ptx = through_ptx
         self._modules: dict[str, Any] = {}
+        self._noted: Noted = []
         self._functions: dict[tuple[str, str], Any] = {}
         self._shared: dict[tuple[str, str], int] = {}
         self._waits: dict[str, bool] = {}
@@ -80,12 +85,12 @@ class Modules:
         if self._through_ptx:
             check_ptx(data, name)
             begun = time.monotonic()
-            module = self._device.driver.load_module(bytes(data) + b"\0")
+            module = self._device.driver.load_module(bytes(data) + b"\0", self._noted)
             self.compilations += 1
             self.seconds += time.monotonic() - begun
         else:
             check_cubin(data, self._capability, name)
-            module = self._device.driver.load_module(bytes(data))
+            module = self._device.driver.load_module(bytes(data), self._noted)
         self._modules[name] = module
         return module
 
@@ -108,5 +113,5 @@ class Modules:
     def close(self) -> None:
         """Unload all of it; no stream may still use it."""
         self._functions.clear()
-        while self._modules:
-            self._device.driver.unload(self._modules.popitem()[1])
+        self._modules.clear()
+        let_go_of(self._device.driver, self._noted)

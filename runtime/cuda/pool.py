@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import OutOfMemory
-from dslc.base.turns import Turn
+from dslc.base.turns import Turn, unbroken
+from dslc.runtime.cuda.owned import let_go_of
 
 if TYPE_CHECKING:
+    from dslc.runtime.cuda.checked_calls import Noted
     from dslc.runtime.cuda.driver import Driver
 
 PAGE: Final = 2 << 20
@@ -65,33 +68,45 @@ class MemoryPool:
         self._headroom = headroom
         self._turn = Turn()
         self._cached: dict[int, list[int]] = defaultdict(list)  # class -> addresses
-        self._living: set[int] = set()
-        self._used = self._peak = self._allocations = 0
+        self._living: dict[int, dict[int, Block]] = defaultdict(dict)  # class -> blocks by address
+        self._fresh: Noted = []  # of the driver, in no class yet
+        self._peak = self._allocations = 0
 
-    def allocate(self, size: int) -> Block:
-        """A block of at least one byte, of any content. OutOfMemory R401 with what is free and what the pool holds."""
+    def allocate(self, size: int, noted: Noted | None = None) -> Block:
+        """A block of at least one byte, of any content; noted in the same step in a list of the owner's, else it is for
+        ``free``. OutOfMemory R401 with what is free and what the pool holds."""
         room = size_class(size)
         with self._turn.hold() as scope, scope:
-            address = self._cached[room].pop() if self._cached[room] else self._from_driver(size, room)
-            self._living.add(address)
-            self._used += room
+            cached, living = self._cached[room], self._living[room]
+            if not cached:
+                self._from_driver(size, room)
+            block = Block(cached[-1], size, room)
+            owner: Noted = [] if noted is None else noted
+            note = partial(owner.append, (partial(self._give_back, block), ()))
+            unbroken((cached.pop, partial(living.__setitem__, block.address, block), note))
             self._peak = max(self._peak, self._used)
-        return Block(address, size, room)
+        return block
 
-    def _from_driver(self, size: int, room: int) -> int:
+    @property
+    def _used(self) -> int:
+        return sum(room * len(blocks) for room, blocks in self._living.items())
+
+    def _from_driver(self, size: int, room: int) -> None:
+        """One more cached block of a class."""
+        let_go_of(self._driver, self._fresh)  # that an interrupt has left
         free, total = self._driver.memory()
         if free - room < total * self._headroom:
             self._release_cached()
         try:
-            address = self._driver.allocate(room)
+            address = self._driver.allocate(room, self._fresh)
         except OutOfMemory:
             self._release_cached()
             try:
-                address = self._driver.allocate(room)
+                address = self._driver.allocate(room, self._fresh)
             except OutOfMemory as error:
                 raise self._refusal(size) from error
+        unbroken((self._fresh.pop, partial(self._cached[room].append, address)))
         self._allocations += 1
-        return address
 
     def _refusal(self, size: int) -> OutOfMemory:
         from dslc.runtime.memory import size_text
@@ -107,12 +122,17 @@ class MemoryPool:
 
     def free(self, block: Block) -> None:
         """Back into the pool; nothing on the device may use it any more."""
+        if not self._give_back(block):
+            raise AssertionError(f"a block at {block.address:#x} is freed that does not live")
+
+    def _give_back(self, block: Block) -> bool:
+        """Whether it lived; nothing is done where it did not."""
         with self._turn.hold() as scope, scope:
-            if block.address not in self._living:
-                raise AssertionError(f"a block at {block.address:#x} is freed that does not live")
-            self._living.remove(block.address)
-            self._used -= block.room
-            self._cached[block.room].append(block.address)
+            living = self._living[block.room]
+            if living.get(block.address) is not block:
+                return False
+            unbroken((partial(living.pop, block.address), partial(self._cached[block.room].append, block.address)))
+            return True
 
     def available(self) -> int:
         """Bytes that can be had now: free ones, and cached ones, which can go back to the driver."""
@@ -122,8 +142,8 @@ class MemoryPool:
     def info(self) -> MemoryInfo:
         with self._turn.hold() as scope, scope:
             free, total = self._driver.memory()
-            cached = self._cached_bytes()
-            return MemoryInfo(free, total, self._used, cached, self._peak, len(self._living), self._allocations)
+            cached, blocks = self._cached_bytes(), sum(map(len, self._living.values()))
+            return MemoryInfo(free, total, self._used, cached, self._peak, blocks, self._allocations)
 
     def release_cached(self) -> None:
         """Give cached blocks back to the driver."""
@@ -131,10 +151,10 @@ class MemoryPool:
             self._release_cached()
 
     def _release_cached(self) -> None:
+        let_go_of(self._driver, self._fresh)
         for addresses in self._cached.values():
             while addresses:
-                self._driver.free(addresses[-1])  # where it is refused, the block stays ours
-                addresses.pop()
+                self._driver.free(addresses)
 
     def _cached_bytes(self) -> int:
         return sum(room * len(addresses) for room, addresses in self._cached.items())

@@ -11,10 +11,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.errors import OutOfMemory
+from dslc.runtime.cuda.owned import Owned
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.device import Device
@@ -44,12 +45,10 @@ class Stopwatch:
     """Times work on a stream of a device, whose context is current. ``copy``: bytes that a copy reads and writes in a
     second, measured."""
 
-    def __init__(self, device: Device, stream: Any, resources: ExitStack) -> None:
+    def __init__(self, device: Device, stream: Any, owned: Owned) -> None:
         self._device, self._stream = device, stream
-        self._block, self._size = _scratch(device, resources)
-        self._events = [device.driver.event(timing=True) for _ in range(_AT_ONCE + 1)]
-        for event in self._events:
-            resources.callback(device.driver.destroy_event, event)
+        self._block, self._size = _scratch(device, owned)
+        self._events = [device.driver.event(owned.noted, timing=True) for _ in range(_AT_ONCE + 1)]
         self._delay()  # the first ones are slower
         self._submitting = 0.0  # seconds that submitting an instruction takes
         self._recording = 0.0  # seconds of the device that recording an event takes
@@ -101,23 +100,26 @@ class Stopwatch:
 @contextmanager
 def stopwatch(device: Device, stream: Any) -> Iterator[Stopwatch]:
     """A stopwatch; its memory and events are let go of at the end."""
-    with device, ExitStack() as resources:
-        yield Stopwatch(device, stream, resources)
+    with device:
+        owned = Owned(device)
+        try:
+            yield Stopwatch(device, stream, owned)
+        finally:
+            owned.close()
 
 
-def _scratch(device: Device, resources: ExitStack) -> tuple[int, int]:
+def _scratch(device: Device, owned: Owned) -> tuple[int, int]:
     """The address of two blocks of the size that is given with it: as large as there is memory for."""
     size = _BLOCK
+    owned.on_close(device.pool.release_cached)
     while True:
         try:
-            block = device.pool.allocate(2 * size)
+            block = device.pool.allocate(2 * size, owned.noted)
         except OutOfMemory:
             if size <= _LEAST:
                 raise
             size //= 2
             continue
-        resources.callback(device.pool.release_cached)
-        resources.callback(device.pool.free, block)
         device.driver.fill(block.address, 1, 1, 2 * size, device.inbox)
         device.driver.synchronise(device.inbox)
         return block.address, size

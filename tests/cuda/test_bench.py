@@ -19,6 +19,7 @@ from dslc.cli.commands.bench import _target_of as target_of
 from dslc.runtime.backend import Measured
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda import timing
+from dslc.runtime.cuda.checked_calls import Noted
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.driver import Driver
 from dslc.runtime.instructions import Copy, Kernel
@@ -193,11 +194,12 @@ def test_memory_that_is_short_makes_smaller_copies(
     fake.used_elsewhere = 1 << 10
     device = devices.device(0)
     with device:
-        stream = device.driver.stream()
+        noted: Noted = []
+        stream = device.driver.stream(noted)
     with timing.stopwatch(device, stream) as watch:
         assert watch._size == 1 << 18 and watch.times([]) == []
     with device:
-        device.driver.destroy_stream(stream)
+        device.driver.let_go(noted)
     assert device.info().memory.used == 0 and not fake.device_memory
     device.close()
     assert fake.leaks() == {}
@@ -206,7 +208,7 @@ def test_memory_that_is_short_makes_smaller_copies(
 def test_peaks_of_other_gpus(machine: Callable[..., FakeDriver]) -> None:
     for capability, expected in (((7, 5), {}), ((8, 7), 512), ((9, 0), 4096), ((12, 0), 8192)):
         machine(capability=capability)
-        found = timing.peaks(Device(devices.driver(), 0))
+        found = timing.peaks(Device(devices.driver(), 0, []))
         assert found == expected if not expected else found["matrix16"] == expected * 132 * 1.98e9
 
 

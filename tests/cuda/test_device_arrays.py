@@ -16,6 +16,8 @@ from dslc.base.errors import InputError
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda import dlpack
 from dslc.runtime.cuda.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
+from dslc.runtime.cuda.checked_calls import Noted
+from dslc.runtime.cuda.owned import Owned
 from dslc.runtime.load import load
 from dslc.runtime.session import Session
 
@@ -30,8 +32,9 @@ class Tensor:
         driver = self.device.driver
         self.values, self.dtype = values, dtype
         with self.device:
-            self.address = driver.allocate(max(1, values.nbytes))
-            self.stream = driver.stream()
+            self.owned = Owned(self.device)
+            self.address = driver.allocate(max(1, values.nbytes), self.owned.noted)
+            self.stream = driver.stream(self.owned.noted)
             if values.nbytes:  # ready when the stream gets there, and not before
                 driver.copy_in(self.address, values.ctypes.data, values.nbytes, self.stream)
 
@@ -44,8 +47,7 @@ class Tensor:
 
     def free(self) -> None:
         with self.device:
-            self.device.driver.free(self.address)
-            self.device.driver.destroy_stream(self.stream)
+            self.owned.close()
 
 
 class ByDlpack(Tensor):
@@ -55,10 +57,11 @@ class ByDlpack(Tensor):
     def __dlpack__(self, *, stream: int) -> Any:
         driver = self.device.driver
         with self.device:
-            ready = driver.event()
+            noted: Noted = []
+            ready = driver.event(noted)
             driver.record(ready, self.stream)
             driver.wait(stream, ready)
-            driver.destroy_event(ready)
+            driver.let_go(noted)
         return dlpack.give(self.address, 0, self.dtype, self.values.shape, self)
 
 

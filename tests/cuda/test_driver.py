@@ -15,6 +15,7 @@ from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.arguments import Arguments
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.driver import Driver
+from dslc.runtime.cuda.owned import Owned
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_a_code_of_the_driver_is_an_error_of_ours(
     with device:
         fake.fail_at, fake.fail_with = len(fake.log) + 1, code
         with pytest.raises(kind) as caught:
-            device.driver.stream()
+            device.driver.stream([])
         if kind is DeviceLostError:
             fake.dead = 0  # or the context could not be popped
             device.driver.lost = None
@@ -54,18 +55,18 @@ def test_a_code_of_the_driver_is_an_error_of_ours(
 def test_after_a_sticky_error_every_call_says_what_came_first(gpu: tuple[FakeDriver, Device]) -> None:
     fake, device = gpu
     with device:
-        event, stream = device.driver.event(), device.driver.stream()
+        owned = Owned(device)
+        event, stream = device.driver.event(owned.noted), device.driver.stream(owned.noted)
         block = device.pool.allocate(5000)
         fake.fail_at, fake.fail_with = len(fake.log) + 1, 700
         with pytest.raises(DeviceLostError):
             device.driver.synchronise(stream)
         made = len(fake.log)
-        for call in (device.driver.memory, device.driver.stream, lambda: device.driver.done(event)):
+        for call in (device.driver.memory, lambda: device.driver.stream([]), lambda: device.driver.done(event)):
             with pytest.raises(DeviceLostError, match=r"ILLEGAL_ADDRESS \(700\)") as caught:
                 call()
             assert "after cuStreamQuery" in str(caught.value) and "start the process again" in str(caught.value)
-        device.driver.destroy_stream(stream)  # nothing to let go of any more, and no error over the error
-        device.driver.destroy_event(event)
+        owned.close()  # nothing to let go of any more, and no error over the error
         device.pool.free(block)
     assert len(fake.log) == made
     with pytest.raises(DeviceLostError), device:
@@ -189,8 +190,8 @@ def test_elapsed_and_version(gpu: tuple[FakeDriver, Device]) -> None:
     driver: Driver = device.driver
     assert driver.version() == 13000
     with device:
-        stream = driver.stream()
-        start, end = driver.event(timing=True), driver.event(timing=True)
+        stream = driver.stream([])
+        start, end = driver.event([], timing=True), driver.event([], timing=True)
         driver.record(start, stream)
         driver.record(end, stream)
         assert not driver.done(end)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from fake_driver import FakeDriver
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.graph import Bulk, Mark, Move, Placed, dependencies, fill_steps
+from dslc.runtime.cuda.owned import Owned
 
 
 def move(name: str) -> Move:
@@ -60,13 +61,13 @@ PATTERNS = [b"\0", b"\7", b"\1\2", b"\3\3", b"\0\0\x80\x3f", b"abab", b"\0" * 8,
 @pytest.mark.parametrize("in_graph", [True, False])
 def test_fills(gpu: tuple[FakeDriver, Device], pattern: bytes, in_graph: bool) -> None:
     fake, device = gpu
-    with device, ExitStack() as resources:
+    with device, closing(Owned(device)) as owned:
         block = device.pool.allocate(64)
         steps = fill_steps(block.address, pattern, 5, "fill")
         assert len(steps) == (2 if pattern == b"abcdefgh" else 1)
-        stream = device.driver.stream()
+        stream = device.driver.stream([])
         if in_graph:
-            Bulk(device, [(0, s) for s in steps], stream, resources).launch(stream)
+            Bulk(device, [(0, s) for s in steps], stream, owned).launch(stream)
         else:
             for step in steps:
                 step.submit(device, stream)
@@ -81,7 +82,7 @@ def test_a_graph_runs_in_every_order_that_its_edges_allow(machine: Callable[...,
     for seed in range(20):
         rng = random.Random(seed)
         fake = machine(seed=seed)
-        with devices.device(0) as device, ExitStack() as resources:
+        with devices.device(0) as device, closing(Owned(device)) as owned:
             base = device.pool.allocate(8).address
             placed: list[Placed] = []
             expected = bytearray(b"abcdefgh")
@@ -95,9 +96,9 @@ def test_a_graph_runs_in_every_order_that_its_edges_allow(machine: Callable[...,
                 placed.append((stream, Mark(number, False)))
                 touched.append((source, target))
                 expected[target] = expected[source]
-            stream = device.driver.stream()
+            stream = device.driver.stream([])
             fake.array(base, "u1", 8)[:] = np.frombuffer(b"abcdefgh", np.uint8)
-            Bulk(device, placed, stream, resources).launch(stream)
+            Bulk(device, placed, stream, owned).launch(stream)
             device.driver.synchronise(stream)
             assert fake.array(base, "u1", 8).tobytes() == bytes(expected)
 
@@ -107,12 +108,12 @@ def test_a_dropped_wait_gives_wrong_bytes_here(machine: Callable[..., FakeDriver
     found = set()
     for seed in range(20):
         fake = machine(seed=seed)
-        with devices.device(0) as device, ExitStack() as resources:
+        with devices.device(0) as device, closing(Owned(device)) as owned:
             base = device.pool.allocate(3).address
-            stream = device.driver.stream()
+            stream = device.driver.stream([])
             fake.array(base, "u1", 3)[:] = [1, 2, 3]
             placed: list[Placed] = [(0, Move(base + 1, base, 1, "write")), (1, Move(base + 2, base + 1, 1, "read"))]
-            Bulk(device, placed, stream, resources).launch(stream)
+            Bulk(device, placed, stream, owned).launch(stream)
             device.driver.synchronise(stream)
             found.add(int(fake.array(base, "u1", 3)[2]))
     assert found == {1, 2}

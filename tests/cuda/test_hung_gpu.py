@@ -111,7 +111,7 @@ def test_callers_of_other_threads_are_told_too(tmp_path: Path, machine: Machine)
 def test_a_wait_for_work_that_ends_sleeps_and_is_over_with_it(gpu: tuple[FakeDriver, Device]) -> None:
     fake, device = gpu
     with device:
-        event, stream = device.driver.event(), device.driver.stream()
+        event, stream = device.driver.event([]), device.driver.stream([])
         device.driver.record(event, stream)
         fake.hung = True
         timer = threading.Timer(0.1, lambda: setattr(fake, "hung", False))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,9 +33,11 @@ from dslc.compiler.options import Options
 from dslc.runtime.artifact import Artifact, Blob, write_artifact
 from dslc.runtime.cuda import cublaslt, cudnn
 from dslc.runtime.cuda import device as devices
+from dslc.runtime.cuda.checked_calls import Noted
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.graph import Bulk, LibraryCall
 from dslc.runtime.cuda.libraries import Libraries
+from dslc.runtime.cuda.owned import Owned
 from dslc.runtime.instructions import Gemm, GraphOp, Kernel, Reference
 from dslc.runtime.load import load
 from dslc.runtime.plan import Buffer, Plan
@@ -247,9 +249,9 @@ def test_the_workspace_is_named_where_memory_is_short(
 def test_a_lost_gpu_is_not_asked_to_let_go(gpu: tuple[FakeDriver, Device], libraries: Any) -> None:
     fake, device = gpu
     lt, _ = libraries(fake)
-    with ExitStack() as resources:
+    with closing(Owned(device)) as owned:
         with device:
-            bench = Bench(fake, device, resources)
+            bench = Bench(fake, device, owned)
             a, out = bench.array(np.ones((4, 4)), "f32"), bench.array(np.zeros((4, 4)), "f32")
             asked = Gemm("cublaslt", a, a, None, None, out, None, False, False, "f32", 1.0, 0.0, "none", b"", 0, 0)
             bench.run(asked, out, True)
@@ -261,12 +263,12 @@ def test_a_lost_gpu_is_not_asked_to_let_go(gpu: tuple[FakeDriver, Device], libra
 class Bench:
     """Arrays in the memory of a fake GPU, and instructions on them."""
 
-    def __init__(self, fake: FakeDriver, device: Device, resources: ExitStack) -> None:
-        self.fake, self.device, self.resources = fake, device, resources
+    def __init__(self, fake: FakeDriver, device: Device, owned: Owned) -> None:
+        self.fake, self.device, self.owned = fake, device, owned
         self.buffers: list[Buffer] = []
         self.base = device.pool.allocate(1 << 22).address
         self.end = 0
-        self.libraries = Libraries(device, resources)
+        self.libraries = Libraries(device, owned)
 
     def array(self, values: np.ndarray, dtype: str) -> int:
         kept = np.zeros(values.shape, {"bf16": np.uint16, "f16": np.float16, "f64": np.float64}.get(dtype, np.float32))
@@ -285,13 +287,14 @@ class Bench:
     def run(self, instruction: Any, out: int, captured: bool) -> np.ndarray:
         run = self.libraries.call(instruction, self.buffers, lambda i: self.base + self.buffers[i].offset)
         step = LibraryCall(run, self.libraries.recorder, "w net.nn:3")
-        stream = self.device.driver.stream()
+        noted: Noted = []
+        stream = self.device.driver.stream(noted)
         if captured:
-            Bulk(self.device, [(0, step)], stream, self.resources).launch(stream)
+            Bulk(self.device, [(0, step)], stream, self.owned).launch(stream)
         else:
             step.submit(self.device, stream)
         self.device.driver.synchronise(stream)
-        self.device.driver.destroy_stream(stream)
+        self.device.driver.let_go(noted)
         b = self.buffers[out]
         stored = {"bf16": "<u2", "f16": "<f2", "f64": "<f8", "f32": "<f4"}[b.dtype]
         return numbers(self.fake.array(self.base + b.offset, stored, b.shape).copy(), b.dtype)
@@ -301,8 +304,8 @@ class Bench:
 def bench(gpu: tuple[FakeDriver, Device], libraries: Any) -> Any:
     fake, device = gpu
     lt, dnn = libraries(fake)
-    with device, ExitStack() as resources:
-        yield Bench(fake, device, resources), lt, dnn
+    with device, closing(Owned(device)) as owned:
+        yield Bench(fake, device, owned), lt, dnn
 
 
 def test_random_products(bench: Any) -> None:

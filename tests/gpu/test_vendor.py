@@ -6,7 +6,7 @@ Needs a GPU with its driver, cuda-bindings, numpy, pytest, cuBLAS and cuDNN with
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from dslc.runtime import load as loading
 from dslc.runtime.cuda import cudnn
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda.libraries import Libraries
+from dslc.runtime.cuda.owned import Owned
 from dslc.runtime.instructions import Gemm, GraphOp
 from dslc.runtime.session import Session
 
@@ -116,10 +117,10 @@ CASES = STORE.index["cases"] if STORE is not None else []
 def test_a_random_contraction(number: int) -> None:
     assert STORE is not None
     case, gpu, device = CASES[number], Gpu(), devices.device(0)
-    with device, ExitStack() as resources:
-        libraries = Libraries(device, resources)
+    with device, closing(Owned(device)) as owned:
+        libraries = Libraries(device, owned)
         item = Contraction(gpu, STORE, case, libraries)
-        resources.callback(item.close)
+        owned.on_close(item.close)
         for operand, address, described in zip(item.operands, item.addresses, case["inputs"]):
             gpu.upload(address, stored(STORE.array(described), operand.dtype))
         exact, out = STORE.array(case["exact"]).reshape(item.operands[2].shape), item.operands[2]

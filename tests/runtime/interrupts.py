@@ -24,7 +24,9 @@ from dslc.base.errors import DslcError
 from dslc.runtime.session import Session
 
 ROOT = str(Path(dslc.__file__).parent) + "/"
-WATCHED = (ROOT + "runtime/", ROOT + "base/")  # the second is what the first stands on
+WATCHED = (ROOT + "runtime/", ROOT + "base/", ROOT + "face.py")  # base is what the others stand on
+#: An interrupt that strikes the end of a generator which nobody has any more is shown by the interpreter, not raised.
+LOST = "ignore:(?s)Exception ignored in. <generator object .*KeyboardInterrupt:pytest.PytestUnraisableExceptionWarning"
 PATIENCE = 20.0  # seconds after which a call counts as hung
 
 

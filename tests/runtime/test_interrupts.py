@@ -10,13 +10,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interrupts import World, count, elsewhere, spread, strike
+from interrupts import LOST, World, count, elsewhere, spread, strike
 
 import dslc
 from dslc.base.turns import Scope
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options
+from dslc.face import Importable
+from dslc.runtime.artifact import read_artifact
 from dslc.runtime.pool import Pool
 from dslc.runtime.session import Session
 
@@ -87,8 +89,7 @@ def calls(session: Session, folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
-# Files are closed when the interrupt is forgotten; one that strikes a generator's end is shown, not raised.
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(LOST)
 @pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])
 def test_an_interrupt_at_any_point_of_a_call(session: Session, tmp_path: Path, opcodes: bool) -> None:
     world = World(session, {"x": rows(9)["x"]}, lambda: (handles(), len(session._pool._turns.holders)))
@@ -134,3 +135,57 @@ def test_one_scope_alone_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         strike(lambda pool=pool: call(pool), number)  # type: ignore[misc]
         left += bool(pool._turns.holders)
     assert left >= 3
+
+
+@pytest.mark.filterwarnings(LOST)
+@pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])
+def test_an_interrupt_of_the_first_call_of_a_module(net: Path, opcodes: bool) -> None:
+    """Its lock is free, and the next call of any thread answers."""
+    digest = read_artifact(net).header["interface_sha256"]
+    weights = net.with_suffix(".safetensors")
+    with dslc.load(net, weights="init") as session:
+        session.weights.save(weights)
+        expected = session.predict(x=rows(2)["x"]).tobytes()
+
+    def module() -> Importable:
+        return Importable(str(net.parent / "__init__.py"), net.stem, digest)
+
+    def call(one: Importable) -> bytes:
+        return one.predict(x=rows(2)["x"]).tobytes()
+
+    assert call(module()) == expected
+    points = count(lambda: call(module()), opcodes=opcodes)
+    ends = range(max(1, points - 60), points + 1)  # where the session was made and is noted
+    struck = 0
+    for number in {*spread(15)(points), *(ends if not opcodes else ())}:
+        one = module()
+        found = strike(lambda one=one: call(one), number, opcodes=opcodes)  # type: ignore[misc]
+        struck += found.struck is not None
+        assert not one._turn._turns.holders, found.struck
+        assert elsewhere(lambda one=one: call(one)) == expected, found.struck  # type: ignore[misc]
+    weights.unlink()
+    assert struck >= 10
+
+
+@pytest.mark.filterwarnings(LOST)
+def test_the_end_of_the_first_call_holds_its_lock_no_more(net: Path) -> None:
+    """Every point of the module's own code, with a session that is there at once."""
+    digest = read_artifact(net).header["interface_sha256"]
+    with dslc.load(net, weights="init") as session:
+
+        def call(one: Importable) -> None:
+            one.session = lambda **_: session  # type: ignore[method-assign,assignment,misc]
+            one.predict(x=rows(2)["x"])
+
+        def module() -> Importable:
+            return Importable(str(net.parent / "__init__.py"), net.stem, digest)
+
+        points = count(lambda: call(module()))
+        struck = set()
+        for number in range(1, points + 1):
+            one = module()
+            found = strike(lambda one=one: call(one), number)  # type: ignore[misc]
+            struck.add(str(found.struck).split(":")[0])
+            one._default = None  # so that the next call takes the lock again
+            elsewhere(lambda one=one: call(one), 5.0)  # type: ignore[misc]
+        assert "face.py" in struck
