@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from dslc.base.canonical import dumps
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.target import target_of
-from dslc.compiler.extents import rows_of
 from dslc.compiler.ir.program import Program
 from dslc.compiler.plan_maker import plan_of
 from dslc.runtime.artifact import write_artifact
 from dslc.runtime.container import Blob
+from dslc.runtime.extents import rows_of
 from dslc.runtime.header import AS_PARAM, FORMAT, LOSS_SCALE
 from dslc.runtime.instructions import Gemm, GraphOp, Instruction, Kernel, Reference
 from dslc.runtime.plan import Plan, plans_too_large

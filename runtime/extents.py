@@ -6,7 +6,7 @@ these.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import gt
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -22,6 +22,23 @@ Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...], int, str, tuple[tu
 Extents: TypeAlias = Mapping[Key, Sequence[int]]
 LETTERS: Final = {"in": "r", "out": "w", "inout": "b", "scalar": "s", "i32": "v", "i64": "v", "f32": "v", "f64": "v"}
 _POINTERS: Final = ("in", "out", "inout", "scalar")
+
+
+def rows_of(plans: Iterable[Plan]) -> list[list[Any]]:
+    """The header's rows for all launches of the plans, in the order of their keys.
+
+    Launches of one key may have buffers of several sizes, since a kernel need not touch all of one: the least counts.
+    """
+    from dslc.runtime.instructions import Kernel  # who reads a header does without
+
+    found: dict[Key, list[int]] = {}
+    for plan in plans:
+        sizes = [b.bytes for b in plan.buffers]
+        for kernel in plan.instructions:
+            if isinstance(kernel, Kernel):
+                key, given = launch_key(kernel), given_bytes(kernel, plan, sizes)
+                found[key] = list(map(min, found.get(key, given), given))
+    return [[*map(_listed, key), touched] for key, touched in sorted(found.items())]
 
 
 def extents_of(header: Mapping[str, Any]) -> Extents | None:
@@ -65,3 +82,7 @@ def extent_fault(kernel: Kernel, plan: Plan, sizes: Sequence[int], extents: Exte
     what = f"scalar {value}" if kind == "scalar" else str(plan.buffers[int(value)])
     who = f"{kernel.symbol} ({plan.names[kernel.where]})"
     return f".args[{index}]", f"{who} touches {needed[number]} bytes of it, {what} has {given[number]}"
+
+
+def _listed(part: object) -> object:
+    return [_listed(p) for p in part] if isinstance(part, tuple) else part

@@ -22,13 +22,12 @@ from test_hostile import mutate
 from dslc.base.errors import ArtifactError
 from dslc.cli.compile import options_of
 from dslc.compiler.check.model import check_file
-from dslc.compiler.extents import rows_of
 from dslc.compiler.options import entry_sizes
 from dslc.compiler.pipeline import compile_entry
 from dslc.compiler.plan_maker import plan_of
 from dslc.runtime.artifact import Artifact, Blob, write_artifact
 from dslc.runtime.dtypes import ITEMSIZE
-from dslc.runtime.extents import extents_of, launch_key
+from dslc.runtime.extents import extents_of, launch_key, rows_of
 from dslc.runtime.header import check_header
 from dslc.runtime.instructions import Instruction, Kernel
 from dslc.runtime.plan import Buffer, Plan, Scalar

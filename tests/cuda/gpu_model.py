@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from fake_driver import FakeDriver, fake_cubin
 
-from dslc.compiler.extents import rows_of
 from dslc.runtime.artifact import Artifact, Blob, write_artifact
 from dslc.runtime.dtypes import numpy_name
+from dslc.runtime.extents import rows_of
 from dslc.runtime.instructions import BulkBegin, BulkEnd, Kernel, Reference
 from dslc.runtime.plan import Buffer, Plan
 

@@ -23,7 +23,6 @@ from dslc.compiler.codegen import alike
 from dslc.compiler.codegen.cuda import vendor
 from dslc.compiler.codegen.cuda.vendor import WORKSPACE, VendorConv, VendorGemm, vendor_call
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.extents import rows_of
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
@@ -38,6 +37,7 @@ from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.graph import Bulk, LibraryCall
 from dslc.runtime.cuda.libraries import Libraries
 from dslc.runtime.cuda.owned import Owned
+from dslc.runtime.extents import rows_of
 from dslc.runtime.instructions import Gemm, GraphOp, Kernel, Reference
 from dslc.runtime.load import load
 from dslc.runtime.plan import Buffer, Plan
