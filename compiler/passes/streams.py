@@ -68,6 +68,8 @@ def streams(program: Program, build: Build) -> Program:
     counts = AUTO if build.streams == "auto" else (int(build.streams),)
     tables = _Tables(program, program.schedule, machine, limited=build.budget is not None)
     single = total_seconds(program.schedule, machine)
+    if not single:
+        return program  # nothing computes: there is nothing to run at once
     tried, found = list[Mapping[Node, tuple[Node, ...]]](), list[tuple[float, Program]]()
     alone = work_bound(program, build)
     for most in tables.mosts:
