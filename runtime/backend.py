@@ -69,8 +69,8 @@ class Measured(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a run calls around all that writes the state: ``begin`` before, ``end`` right after. Both are C functions,
-    so that where the writing is one call, no interrupt comes between it and them. ``begin`` may be called again."""
+    """Functions that a run calls around all writes of the state: ``begin`` before, ``end`` right after. Both are C
+    functions: if the write is one call, no interrupt comes between it and them. ``begin`` may be called repeatedly."""
 
     begin: Callable[[], None]
     end: Callable[[], None]
@@ -103,7 +103,7 @@ class Bound(Protocol):
         ...
 
     def run(self, change: Change | None = None) -> Outputs:
-        """Start the plan. ``change``: for one that writes the state."""
+        """Start the plan. ``change``: required for a plan that writes the state."""
         ...
 
     def watch(self, see: Callable[[str, str, Sequence[NDArray[Any]]], None]) -> None:
@@ -127,8 +127,8 @@ class DeviceBound(Bound, Protocol):
         ...
 
     def run_steps(self, count: int, changes: Sequence[Change] = ()) -> Sequence[LateOutputs]:
-        """Start the first ``count`` steps whose inputs were given, one after the other; the outputs of each.
-        ``changes``: one a step, for those that write the state."""
+        """Start the first ``count`` steps whose inputs were set, one after the other; returns the outputs of each.
+        ``changes``: one per step, if the steps write the state."""
         ...
 
     def run_into(self, targets: Mapping[str, OnDevice]) -> None:

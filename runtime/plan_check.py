@@ -1,7 +1,7 @@
-"""Whether a plan makes sense: every index, offset, size, alignment, event and bulk, before anything runs.
+"""Checks that a plan is consistent: every index, offset, size, alignment, event and bulk, before anything runs.
 
-Works on a decoded plan and Python ints, which do not overflow. It looks at each instruction by itself; that reads come
-after writes and that living values share no byte is proven by the compiler, which knows what the values are.
+Works on a decoded plan with Python ints, which do not overflow. It checks each instruction on its own. The compiler,
+which knows the values, proves that reads follow writes and that live values share no byte.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CODE_KINDS: Final = ("ptx", "cubin", "object")
 
 @dataclass(frozen=True, slots=True)
 class BlobInfo:
-    """What a plan may know about another blob of its artifact."""
+    """The facts about another blob of the artifact that a plan depends on."""
 
     kind: str
     bytes: int
@@ -58,7 +58,7 @@ def check(
     writes_state: bool = True,
     place: str = "plan",
 ) -> None:
-    """Raise ArtifactError R301 with the field and the rule for a plan that does not fit regions of these sizes.
+    """Raise ArtifactError R301 with the field and the rule if a plan does not fit regions of these sizes.
 
     ``blobs``: the artifact's blobs, for kernels and constants. ``extents``: what kernels touch, where the artifact says
     it. ``writes_state``: whether the entry may write the state.
@@ -167,7 +167,7 @@ class _Checker:
                 self._refuse(field, f"{name!r} and {other!r} share bytes")
 
     def _constants(self) -> list[tuple[int, int, str]]:
-        """The ranges of the work region that hold constants: sorted and disjoint."""
+        """The ranges of the work region that hold constants, sorted and disjoint."""
         spans: list[tuple[int, int, str]] = []
         for index, constant in enumerate(self.plan.constants):
             field = f"constants[{index}]"

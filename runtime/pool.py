@@ -1,6 +1,6 @@
-"""A bounded pool of contexts: who wants to run takes one, who wants to change the state takes them all.
+"""A bounded pool of contexts: a run takes one context, a change of the state takes them all.
 
-No interrupt leaves a context taken: how, and why each ``with`` has two scopes, says ``dslc.base.turns``.
+An interrupt never leaves a context taken; ``dslc.base.turns`` explains how, and why each ``with`` has two scopes.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from dslc.base.errors import ArtifactError, InputError
 from dslc.base.turns import Hold, Scope, Turns
 
 T = TypeVar("T")
-_ALONE: Final = -1  # what who wants all contexts takes first, or two of them could starve each other
+_ALONE: Final = -1  # an exclusive caller takes this key first; otherwise two of them could deadlock
 
 
 def closed_error(call: str | None = None) -> ArtifactError:
-    """R309; ``call`` names what was asked of the closed session."""
+    """R309; ``call`` names the call that was made on the closed session."""
     return ArtifactError("R309", "the session is closed", place=call, help="load the artifact again")
 
 
 class Pool(Generic[T]):
-    """``with pool.shared() as scope, scope as context`` lends a context, ``exclusive`` all of them and gives the first.
+    """``with pool.shared() as scope, scope as context`` lends one context; ``exclusive`` takes all and yields the
+    first.
 
-    Callers wait while none is free, but not for themselves: R105. Once ``closing`` was entered, every waiting and every
-    later caller gets R309.
+    Callers wait while none is free; a thread that would wait for itself gets R105. After ``closing`` is entered, all
+    waiting and later callers get R309.
     """
 
     def __init__(self, contexts: list[T]) -> None:
@@ -33,7 +34,7 @@ class Pool(Generic[T]):
 
     @property
     def any(self) -> T:
-        """One of the contexts, to be looked at, not used."""
+        """One of the contexts, for inspection only."""
         return self._all[0]
 
     @property
@@ -41,15 +42,15 @@ class Pool(Generic[T]):
         return self._closed
 
     def shared(self) -> Scope[T]:
-        """A context of one's own; others may run at the same time."""
+        """Takes one context; other callers may run concurrently."""
         return Scope(Hold(self._turns, self._take_one))
 
     def exclusive(self) -> Scope[T]:
-        """The first context while nobody else runs."""
+        """Takes all contexts and yields the first, so that nobody else runs."""
         return Scope(Hold(self._turns, self._take_all, range(_ALONE, len(self._all))))
 
     def closing(self) -> Scope[T]:
-        """The same for who closes, once or again: later callers are refused from then on."""
+        """``exclusive`` for the first or a repeated close: later callers are refused from then on."""
         return Scope(Hold(self._turns, self._take_last, range(_ALONE, len(self._all))))
 
     def _take_one(self, hold: Hold[T]) -> T:
@@ -95,7 +96,7 @@ class Pool(Generic[T]):
         return False
 
     def _refuse_own(self, key: int, hold: Hold[T]) -> None:
-        """InputError R105 for a caller that would wait for itself."""
+        """Raises InputError R105 for a caller that would wait for itself."""
         holder = self._turns.holders.get(key)
         if holder is not None and holder.thread == hold.thread:
             raise _own_call()

@@ -35,10 +35,10 @@ WeightsSource: TypeAlias = str | os.PathLike[str] | None
 
 
 class Session:
-    """An artifact in memory. May be called from many threads; made by ``load``.
+    """An artifact in memory. May be called from many threads; created by ``load``.
 
-    ``predict`` and ``evaluate`` run beside each other, as many as there are contexts; ``train_step`` and whatever
-    reads or changes the weights runs alone. In a forked child every call raises ForkError R204.
+    ``predict`` and ``evaluate`` run concurrently, up to the number of contexts; ``train_step`` and every call that
+    reads or changes the weights run alone. In a forked child every call raises ForkError R204.
     """
 
     def __init__(
@@ -76,34 +76,34 @@ class Session:
 
     @property
     def step(self) -> int:
-        """How many training steps the state has seen: the number of the next one. After an interrupt it says whether
-        the step that was under way is in the state."""
+        """The number of training steps in the state, which is the number of the next one. After an interrupt it tells
+        whether the state includes the interrupted step."""
         return self._state.step
 
     @property
     def steps_per_launch(self) -> int:
-        """How many steps of ``train_steps`` run with one launch: 1 on a CPU, and where gradients accumulate."""
+        """How many steps of ``train_steps`` run with one launch: 1 on a CPU, and if gradients accumulate."""
         call = self._train_step
         return 1 if call.train.accumulate > 1 else min(map(self._pool.any.steps, call.programs))
 
     @property
     def counters(self) -> Mapping[str, int]:
-        """What a GPU has done for this session; empty on the CPU. ``graph_launches`` and ``launches`` (of single
-        instructions), ``synchronisations`` (by the host within runs), ``waits`` (for results, or for an earlier run),
+        """The work of a GPU for this session; empty on the CPU. ``graph_launches`` and ``launches`` (of single
+        instructions), ``synchronisations`` (by the host during runs), ``waits`` (for results, or for an earlier run),
         ``bytes_in``, ``bytes_out``, ``compilations``."""
         return self._backend.counters()
 
     @property
     def has_weights(self) -> bool:
-        """Whether every parameter and buffer has a value."""
+        """True if every parameter and buffer has a value."""
         return not self._state.missing
 
     def predict(self, /, *unnamed: object, step: int = 0, row: int = 0, **inputs: object) -> Any:
-        """The model's results: an array, or a named tuple of arrays when there are several; copies of one's own.
+        """The model's results: an array, or a named tuple of arrays if there are several. The caller owns them.
 
-        There may be any number of rows; within the batch dim's bounds where rows depend on each other. ``step`` and
-        ``row`` choose the random draws of a model that makes some in ``predict``. Raises InputError R105,
-        WeightsMissing R304.
+        The number of rows is free; if rows depend on each other, it must be within the batch dim's bounds. ``step`` and
+        ``row`` select the random draws of a model that draws in ``predict``. Raises InputError R105, WeightsMissing
+        R304.
         """
         self._alive("predict")
         call = self._predict
@@ -121,15 +121,15 @@ class Session:
     def train_step(
         self, /, *unnamed: object, lr: float | None = None, row: int | None = None, **inputs: object
     ) -> StepResult:
-        """One step of the optimizer on one batch of the size that was built.
+        """One step of the optimizer on one batch of the built size.
 
-        Where the train section accumulates gradients over N micro-batches, the batch has N times the built rows; loss
-        and metrics are the means over the micro-batches.
+        If the train section accumulates gradients over N micro-batches, the batch has N times the built rows; loss and
+        metrics are the means over the micro-batches.
 
         ``inputs``: the model's inputs, those of the train section, and its float arguments. ``lr``: this step's
-        learning rate, else the train section's. ``row``: the global number of the batch's first row, else step x rows.
-        Elements with a non-finite gradient are left alone and reported, not raised. Raises InputError R105,
-        WeightsMissing R304.
+        learning rate, by default the train section's. ``row``: the global number of the batch's first row, by default
+        step x rows. Elements with a non-finite gradient are not updated; this is reported, not raised. Raises
+        InputError R105, WeightsMissing R304.
         """
         self._alive("train_step")
         call = self._train_step
@@ -144,13 +144,14 @@ class Session:
     def train_steps(
         self, batches: Iterable[Mapping[str, object]] | None = None, /, **stacked: object
     ) -> list[StepResult]:
-        """``train_step`` for one batch after the other: the same bits, with less work for the host.
+        """``train_step`` for a sequence of batches: the same bits, with less work for the host.
 
-        ``batches``: for each step what ``train_step`` takes by name, ``lr`` and ``row`` among it; an array may be used
-        again when the next is asked for. ``batches`` may not call the session. Or ``stacked``: inputs with one more
-        axis in front, the steps; ``lr`` and float arguments are numbers for all steps, or one a step. A GPU is given as
-        many steps with one launch as the artifact says (``--steps-per-launch``), or ``load(steps_per_launch=)``.
-        Raises what ``train_step`` raises, and what ``batches`` raises, after the steps before it.
+        ``batches``: for each step the named arguments of ``train_step``, including ``lr`` and ``row``; an array may be
+        reused after the next batch is requested. ``batches`` must not call the session. Alternatively ``stacked``:
+        inputs with the steps as an additional first axis; ``lr`` and float arguments are numbers for all steps, or one
+        per step. A GPU gets as many steps with one launch as the artifact says (``--steps-per-launch``), or
+        ``load(steps_per_launch=)``. Raises the errors of ``train_step`` and those of ``batches``, after the earlier
+        steps.
         """
         self._alive("train_steps")
         call = self._train_step
@@ -172,9 +173,9 @@ class Session:
     def find_nonfinite(
         self, /, *, lr: float | None = None, row: int | None = None, **inputs: object
     ) -> Nonfinite | None:
-        """``train_step``, looking at each result: the first that is not finite, or None when all are.
+        """``train_step`` with a check of each result: returns the first that is not finite, or None if all are finite.
 
-        When something is found, the step was not finished: the state is half updated until it is restored.
+        If one is found, the step is incomplete: the state stays partially updated until it is restored.
         """
         self._alive("find_nonfinite")
         call = self._train_step
@@ -193,7 +194,7 @@ class Session:
             return None
 
     def evaluate(self, /, *unnamed: object, step: int = 0, **inputs: object) -> EvalResult:
-        """Loss and metrics over all rows that are given: cut into built sizes, combined as the train section says.
+        """Loss and metrics over all given rows: split into built sizes, combined as the train section requires.
 
         ``inputs``: the model's inputs, those of the train section, and its float arguments. Raises InputError R105,
         WeightsMissing R304.
@@ -217,11 +218,11 @@ class Session:
         step: int = 0,
         **arguments: object,
     ) -> EvalResult:
-        """``evaluate`` over data that need not fit into memory: the same pieces, one after the other.
+        """``evaluate`` for data that need not fit into memory: the same pieces, one after the other.
 
-        ``read`` is given the pieces as (first row, row after the last) and yields the inputs of each in turn; without a
-        batch dim there is one piece. ``arguments`` are the float arguments. Raises InputError R105, WeightsMissing
-        R304, and what ``read`` raises.
+        ``read`` receives the pieces as (first row, end row) and yields the inputs of each in turn; without a batch dim
+        there is one piece. ``arguments`` are the float arguments. Raises InputError R105, WeightsMissing R304, and the
+        errors of ``read``.
         """
         self._alive("evaluate")
         call = self._evaluate
@@ -233,7 +234,8 @@ class Session:
             return call.run_each(context, pieces, read(spans), arguments, scalars)
 
     def initialise(self, seed: int | None = None) -> None:
-        """Give every state tensor its initial value, drawn from ``seed`` (else the session's); the step becomes 0."""
+        """Set every state tensor to its initial value, drawn from ``seed`` (default: the session's seed); the step is
+        0."""
         self._alive("initialise")
         if seed is not None:
             check_options(seed=seed)
@@ -244,13 +246,13 @@ class Session:
             self._state.all_set(0)
 
     def state_tensors(self) -> dict[str, NDArray[Any]]:
-        """Copies of all state tensors, the optimizer's included, as they lie between two steps."""
+        """Copies of all state tensors, including the optimizer's, taken between two steps."""
         self._alive("state_tensors")
         with self._pool.exclusive() as scope, scope as context:
             return self._copies(context, "state_tensors")
 
     def restore(self, tensors: Mapping[str, object], step: int) -> None:
-        """Take all state tensors and the step's number, or nothing.
+        """Set all state tensors and the step's number, or nothing.
 
         InputError R105 for a name, shape or dtype that differs.
         """
@@ -274,16 +276,17 @@ class Session:
             self._state.all_set(int(step))
 
     def save_checkpoint(self, path: str | os.PathLike[str], extra: Mapping[str, str] | None = None) -> None:
-        """Write all state tensors, the step and the caller's texts; the file appears whole or not at all."""
+        """Write all state tensors, the step and the caller's texts; the file is written atomically."""
         self._alive("save_checkpoint")
         with self._pool.exclusive() as scope, scope as context:
             tensors, step = self._copies(context, "save_checkpoint"), self._state.step
         snapshot.save(path, self._state.tensors, tensors, step, extra or {})
 
     def load_checkpoint(self, path: str | os.PathLike[str]) -> dict[str, str]:
-        """Go on from a checkpoint, of ``save_checkpoint`` or of ``dslc train``; gives the caller's texts.
+        """Continue from a checkpoint of ``save_checkpoint`` or ``dslc train``; returns the caller's texts.
 
-        Raises ArtifactError R305 for one of another model and R306 for a damaged one; the state is then as it was.
+        Raises ArtifactError R305 for another model's checkpoint and R306 for a damaged one; the state is then
+        unchanged.
         """
         self._alive("load_checkpoint")
         found = snapshot.load(path, self._state.tensors)
@@ -291,13 +294,13 @@ class Session:
         return dict(found.extra)
 
     def keep_choices(self) -> int:
-        """Keep in the private cache what cuBLASLt and cuDNN chose for this artifact on this GPU, so that later loads of
-        it need not ask them; how many choices. 0 where no library is called. ResourceError R402."""
+        """Store the choices of cuBLASLt and cuDNN for this artifact and GPU in the private cache, so that later loads
+        reuse them. Returns their number; 0 if no library is called. ResourceError R402."""
         self._alive("keep_choices")
         return self._backend.keep_choices()
 
     def close(self) -> None:
-        """Wait for calls that run, then let go of the memory. May be called again; later calls raise R309."""
+        """Wait for running calls, then release the memory. May be called again; later calls raise R309."""
         if fork.is_child(self._born):
             return
         with self._pool.closing() as scope, scope:
@@ -371,7 +374,7 @@ class Session:
         context.feed(program, {}, self._scalars(step=0, row=0)).run()
 
     def _fill_optimizer(self, context: Context) -> None:
-        """Initial values for the optimizer's slots alone: weights that came from a file stay."""
+        """Initial values for the optimizer's slots only: loaded weights stay."""
         kept = {name: self._state.read(name) for name in self._state.weights}
         step = self._state.step
         self._state.tear()

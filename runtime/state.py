@@ -44,10 +44,10 @@ class StateTensor:
 class State:
     """The block's tensors.
 
-    ``missing`` are the parameters and buffers that have no value yet; ``optimizer_ready`` says whether the optimizer's
-    slots have one; ``torn`` that a change stopped in the middle, so that old and new values lie side by side.
+    ``missing``: the parameters and buffers without a value; ``optimizer_ready``: the optimizer's slots have values;
+    ``torn``: a change stopped midway, so that old and new values are mixed.
 
-    Who changes a value tears the state first, and settles it when all is done: an interrupt in between leaves it torn.
+    A writer tears the state first, and settles it after all writes: an interrupt in between leaves it torn.
     """
 
     def __init__(self, table: Mapping[str, Any], block: StateBlock) -> None:
@@ -62,13 +62,13 @@ class State:
         self.missing = set(self.weights)
         self.without_optimizer = not any(t.kind == "optimizer" for t in self.tensors.values())
         self.optimizer_ready = self.without_optimizer
-        #: The steps that the values have seen; complemented while they are torn. One number, so that no interrupt comes
-        #: between the two.
+        #: The number of steps in the values; complemented (``~``) while they are torn. One number, so that no interrupt
+        #: can separate the two facts.
         self.at = 0
 
     @property
     def step(self) -> int:
-        """How many training steps the values have seen; of torn ones, how many are whole."""
+        """The number of training steps in the values; for torn values, the number of complete steps."""
         return self.at if self.at >= 0 else ~self.at
 
     @property
@@ -101,21 +101,21 @@ class State:
             self.write(self.raw[name], array)
 
     def all_set(self, step: int) -> None:
-        """Note that every tensor has a value, and that they belong together and have seen so many steps."""
+        """Record that every tensor has a value, and that the values are consistent after ``step`` steps."""
         self.missing.clear()
         self.optimizer_ready = True
         self.settle(step)
 
     def tear(self) -> None:
-        """Note that from here on, until ``settle``, the state may be half updated."""
+        """Record that the state may be partially updated from now on, until ``settle``."""
         self.at = ~self.step
 
     def settle(self, step: int) -> None:
-        """Note that the values belong together, and have seen so many steps."""
+        """Record that the values are consistent after ``step`` steps."""
         self.at = step
 
     def change(self, step: int, *, last: bool = True) -> Change:
-        """What a run calls that makes the step of this number, or a part that is not the ``last``."""
+        """The functions for a run that makes the step with this number, or a part of it that is not the ``last``."""
         begin = partial(setattr, self, "at", ~step)
         return Change(begin, partial(setattr, self, "at", step + 1) if last else begin)
 

@@ -171,8 +171,8 @@ def _check_digest(name: str, head: Head, have: str, place: str) -> None:
 
 @contextmanager
 def _opened(place: str, follow: bool, dir_fd: int | None) -> Iterator[tuple[FileIO, int]]:
-    """A regular file, open to be read, and its size."""
-    # Not blocking: opening a FIFO must not wait for a writer.
+    """A regular file, opened for reading, and its size."""
+    # O_NONBLOCK: opening a FIFO must not wait for a writer.
     flags = os.O_RDONLY | os.O_NONBLOCK | (0 if follow else os.O_NOFOLLOW)
     with Opened() as scope, scope as files:
         try:

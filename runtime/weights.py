@@ -131,7 +131,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         missing = [name for name in expected if name not in file.tensors]
         _announce(place, file, counters, checked=self._verify)
         with self._pool.exclusive() as scope, scope:
-            # A file that leaves tensors alone does not make a torn state whole.
+            # A file that lacks tensors does not repair a torn state.
             if self._state.torn and missing:
                 self._state.ensure_ready("weights.load")
             self._state.tear()

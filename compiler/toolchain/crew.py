@@ -1,8 +1,8 @@
-"""Processes that compile kernels beside each other; LLVM holds a lock that threads would wait for.
+"""Processes that compile kernels concurrently; threads would wait for LLVM's lock.
 
-A worker has one job at a time. One that dies with it is replaced, once; where no process can be had, or its source is
-another than this one's, the work is done here. A worker sees no variable of the environment and no folder that could
-decide what a compiler does.
+A worker has one job at a time. A worker that dies with its job is replaced once. If no process can be started, or its
+source differs from this one's, the work is done in this process. A worker gets no environment variable and no folder
+that could influence a compiler.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from dslc.compiler.toolchain.specs import encode
 
 _START: Final = "import sys; sys.path.append(sys.argv[1]); from dslc.compiler.toolchain.worker import main; main()"
 _CHUNK: Final = 1 << 16
-_HUNG: Final = 600.0  # seconds of one kernel after which a worker counts as hung
-_LEAVING: Final = 2.0  # seconds for which an idle worker may take to end
+_HUNG: Final = 600.0  # a worker counts as hung after so many seconds on one kernel
+_LEAVING: Final = 2.0  # seconds that an idle worker may take to end
 
 
-#: Variables that say where things are; all others end here: NVRTC_APPEND_FLAGS, NUMBA_OPT and their like change code.
+#: Variables with locations; all others are dropped: NVRTC_APPEND_FLAGS, NUMBA_OPT and their like change code.
 _PASSED: Final = ("HOME", "PATH", "CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH", "VIRTUAL_ENV")
 _PASSED_HEADS: Final = ("LD_", "PYTHON")
-#: The driver keeps what NVRTC has compiled, and would give another process's code for a kernel.
+#: The driver caches NVRTC's output, and would return code of another process for a kernel.
 _SET: Final = {
     "CUDA_CACHE_DISABLE": "1",
     "LC_ALL": "C",
@@ -48,7 +48,7 @@ _SET: Final = {
 
 @dataclass(frozen=True)
 class Done:
-    """A job's ``code``. ``loose``: why the same job may come to other bytes another time; None where it cannot."""
+    """The ``code`` of a job. ``loose``: why the code may not be reproducible; None if it is."""
 
     job: Job
     code: bytes
@@ -56,7 +56,7 @@ class Done:
 
 
 class Crew(Protocol):
-    """Who compiles. ``give`` a job only while one is ``free``; ``finished`` waits up to ``seconds`` for any answer."""
+    """The interface of compilers. ``give`` a job only while one is ``free``; ``finished`` waits up to ``seconds``."""
 
     @property
     def free(self) -> bool: ...
@@ -93,7 +93,7 @@ class Alone:
 
 
 class Processes:
-    """``count`` workers; fewer, or none and this process instead, where they do not start."""
+    """``count`` workers; fewer if some do not start, and this process if none does."""
 
     def __init__(self, count: int) -> None:
         self._alone = Alone()
@@ -128,7 +128,8 @@ class Processes:
         return done
 
     def _replace(self, worker: _Worker) -> None:
-        """A worker that ends before it has a job is not needed; one that ends with it leaves it to another, once."""
+        """Replaces an ended worker. One without a job is dropped; a job that its worker did not survive is retried
+        once."""
         self._workers.remove(worker)
         job = worker.job
         if job is None:
@@ -154,13 +155,13 @@ class _Gone(Exception):
 
 
 class _Worker:
-    """One process. ``again``: a job that the process before it has not survived."""
+    """One process. ``again``: a job that the previous process did not survive."""
 
     def __init__(self, again: Job | None = None) -> None:
         self.job: Job | None = None
         self.again = again
-        self.idle = False  # until it says that it is ready
-        self._since = time.monotonic()  # when it was given something to do
+        self.idle = False  # until it reports that it is ready
+        self._since = time.monotonic()  # the time when it last got work
         self._buffer = bytearray()
         root = str(Path(dslc.__file__).resolve().parent.parent)
         self._process = subprocess.Popen(
@@ -169,8 +170,8 @@ class _Worker:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=_environment(),
-            cwd="/",  # Numba reads a file of options from its folder, NVRTC headers
-            process_group=0,  # Ctrl-C is the parent's, which closes stdin when it is done
+            cwd="/",  # Numba reads a file of options from the current folder, NVRTC reads headers
+            process_group=0,  # Ctrl-C reaches only the parent, which closes stdin when it is done
         )
         self._mourner = Mourner(self._process)
         self._send(sources_digest())
@@ -181,7 +182,7 @@ class _Worker:
 
     def _send(self, line: str) -> None:
         assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # it died: ``read`` sees that
+        with suppress(BrokenPipeError):  # the process died: ``read`` detects that
             self._process.stdin.write(line.encode() + b"\n")
             self._process.stdin.flush()
 
@@ -192,15 +193,15 @@ class _Worker:
         self._send(json.dumps({**data, "text": canonical(job.spec)}))
 
     def silent(self) -> bool:
-        """Whether nothing is to be expected of it: it was stopped, or works for too long."""
+        """True if no answer can be expected: the process was stopped, or has worked for too long."""
         return not self.idle and (stopped(self._process.pid) or time.monotonic() - self._since > _HUNG)
 
     def kill(self) -> None:
-        """End it at once, without waiting: a stopped process hears no other signal."""
+        """Kill the process without waiting: a stopped process reacts to no other signal."""
         self._process.kill()
 
     def read(self) -> list[Done]:
-        """What is there of an answer; the job's code once it is whole. Raises what the compiler raised."""
+        """The available part of an answer; returns the code once it is complete. Raises the errors of the compiler."""
         part = os.read(self.fileno(), _CHUNK)
         if not part:
             raise _Gone
@@ -226,16 +227,16 @@ class _Worker:
         return done
 
     def mourned(self) -> tuple[str, bool]:
-        """How it ended, after ``_Gone``, for people; and whether somebody killed it, as a system short of memory does.
-        Nothing is sent to it: a process that is about to end would take a signal of ours for its cause."""
+        """How the process ended, after ``_Gone``, as text; and whether it was killed, as by a system short of memory.
+        No signal is sent: it could be mistaken for the cause of an end that is under way."""
         self._close_pipes()
         return self._mourner.cause(), self._process.returncode == -signal.SIGKILL
 
     def close(self) -> None:
-        """End it."""
+        """End the process."""
         self._close_pipes()
         if self.job is not None or not self.idle:
-            self._process.kill()  # nobody waits for what it compiles; and one that is stopped hears of nothing else
+            self._process.kill()  # nobody waits for its result, and a stopped process reacts to nothing else
         try:
             self._process.wait(_LEAVING)
         except subprocess.TimeoutExpired:
@@ -251,7 +252,7 @@ class _Worker:
 
 
 def _environment() -> dict[str, str]:
-    """The environment of a worker."""
+    """The environment variables of a worker."""
     passed = {n: v for n, v in os.environ.items() if n in _PASSED or n.startswith(_PASSED_HEADS)}
     if "PYTHONPATH" in passed:
         passed["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, passed["PYTHONPATH"].split(os.pathsep)))

@@ -1,8 +1,8 @@
-"""Code for many kernels: what the cache has of it, and the rest compiled by as many processes as pay.
+"""Compiles many kernels: takes those in the cache from there, and compiles the others by as many processes as pay off.
 
-Two builds that need the same kernels at a time share the work: each compiles those whose lock it gets, and takes the
-others from the cache when they are there. Where these do not come, since the other build is stopped, it compiles them
-too.
+Two concurrent builds that need the same kernels share the work: each compiles those whose lock it gets, and takes the
+others from the cache when they are available. If they do not appear because the other build is stopped, it compiles
+them, too.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from dslc.base.errors import DslcWarning
 from dslc.compiler.toolchain.crew import Alone, Crew, Done, Processes
 from dslc.compiler.toolchain.jobs import Job
 
-_SHARE: Final = 8  # kernels that are worth the start of a process
+_SHARE: Final = 8  # kernels that justify the start of a process
 _MOST: Final = 32  # processes
-_PAUSE: Final = 0.05  # seconds between looks at what other builds compile
+_PAUSE: Final = 0.05  # seconds between checks of the kernels that other builds compile
 
 Progress = Callable[[str, int, int], None]
 
 
 class KernelCompiler:
-    """``progress(what, done, total)`` is told of each kernel; ``processes``: at most so many, by default the processors
-    that this process may use. ``loose``: whether a kernel was compiled that may come to other bytes another time; no
-    such kernel is kept in the cache, and warning W009 tells."""
+    """``progress(what, done, total)`` is called for each kernel. ``processes``: the largest number of processes, by
+    default the processors that this process may use. ``loose``: a kernel was compiled whose code may not be
+    reproducible; such kernels are not cached, and warning W009 reports them."""
 
     def __init__(self, cache: Cache, progress: Progress | None = None, processes: int | None = None) -> None:
         self.cache = cache
@@ -39,8 +39,8 @@ class KernelCompiler:
         self._processes = min(_MOST, len(os.sched_getaffinity(0))) if processes is None else processes
 
     def compile(self, jobs: Sequence[Job]) -> list[bytes]:
-        """The code of each job, in their order. Raises what a compiler raises; ResourceError R401 where processes that
-        compile are killed."""
+        """The code of each job, in the order of the jobs. Raises the errors of the compilers; ResourceError R401 if
+        compiling processes are killed."""
         self.asked += len(jobs)
         found = {}
         for job in jobs:
@@ -63,7 +63,7 @@ class KernelCompiler:
 
     def _compile(self, missing: deque[Job], found: dict[Job, bytes], claims: dict[Job, Claim], crew: Crew) -> None:
         total = len(missing)
-        got = time.monotonic()  # when a claim was had last: the sign that other builds go on
+        got = time.monotonic()  # time of the last successful claim, the sign that other builds make progress
         done: list[Done] = []
         while True:
             tries = len(missing)
@@ -73,7 +73,7 @@ class KernelCompiler:
                 if claim is not None:
                     got = time.monotonic()
                 elif time.monotonic() - got < PATIENCE:
-                    missing.append(job)  # another build compiles it now
+                    missing.append(job)  # another build is compiling it
                     tries -= 1
                     continue
                 claims[job] = claim or Claim(None)
@@ -83,7 +83,7 @@ class KernelCompiler:
                 else:
                     found[job] = code
                     claims.pop(job).release()
-            for each in done:  # while the crew is at work on the next ones
+            for each in done:  # while the crew works on the next ones
                 found[each.job] = each.code
                 self.cache.put(each.job.kind, each.job.fields, each.code, keep=each.loose is None)
                 claims.pop(each.job).release()

@@ -1,11 +1,11 @@
-"""A private folder of compiled code, so that nothing is compiled twice: a file an entry, verified whenever it is read.
+"""A private folder of compiled code, so that nothing is compiled twice: one file per entry, verified on every read.
 
-The folder is ``$DSLC_CACHE_DIR``, else ``$XDG_CACHE_HOME/dslc``, else ``~/.cache/dslc``; ``DSLC_CACHE_DIR=off`` goes
-without. Only its owner may be able to write to it: code that others left there would run as the owner. A fault of the
-cache never fails the work: it is said once, as warning W002, and the work goes on without.
+The folder is ``$DSLC_CACHE_DIR``, else ``$XDG_CACHE_HOME/dslc``, else ``~/.cache/dslc``; ``DSLC_CACHE_DIR=off``
+disables it. Only its owner may be able to write to it, because code that others put there would run as the owner. A
+fault of the cache never fails the work: it is reported once, as warning W002, and the work continues without the cache.
 
-An entry is found by the SHA-256 of everything that decides its content, so it is never stale. How recently it was used
-is counted in runs, not by the clock: the number of the run stands in the modification time of the file.
+An entry is found by the SHA-256 of everything that determines its content, so it is never stale. Recency of use is
+counted in runs, not by the clock: the file's modification time holds the number of the run.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from dslc.base.publish import publish_bytes, sweep
 from dslc.base.turns import Turn
 
 DEFAULT_LIMIT: Final = 1024  # MiB
-#: Seconds for which one waits for another process that compiles the same and gives no sign of life: it may be stopped,
-#: and to compile a thing twice costs little more.
+#: Seconds to wait for another process that compiles the same entry without progress: it may be stopped, and compiling
+#: twice costs little.
 PATIENCE: Final = 2.0
-_KEPT: Final = 0.75  # of the limit is left by an eviction
+_KEPT: Final = 0.75  # fraction of the limit that an eviction keeps
 _COUNTER: Final = "runs"  # an empty file whose modification time is the number of the last run
 _SECOND: Final = 10**9
-_MOST_RUNS: Final = 10**9  # a modification time from here on was given by a clock
+_MOST_RUNS: Final = 10**9  # a larger modification time comes from a clock
 
 
 @dataclass
 class Counts:
-    """What a cache was asked for. ``compiled`` counts ``put``: work that was done because there was no entry."""
+    """Statistics of a cache. ``compiled`` counts ``put``: work that was done because an entry was missing."""
 
     hits: int = 0
     misses: int = 0
@@ -54,7 +54,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Stored:
-    """An entry on disk: ``run`` is the number of the run that used it last, 0 when that is not known."""
+    """An entry on disk: ``run`` is the number of the run that used it last, 0 if unknown."""
 
     name: str
     kind: str
@@ -63,7 +63,7 @@ class Stored:
 
 
 class Claim:
-    """The right to compile one entry; given back at the end of ``with``. Without a lock where none can be had."""
+    """The right to compile one entry, released at the end of ``with``. Has no lock if none is available."""
 
     def __init__(self, lock: FileLock | None) -> None:
         self._lock = lock
@@ -80,10 +80,10 @@ class Claim:
 
 
 class Cache:
-    """``Cache.open()`` is that of this user; ``Cache(None)`` keeps nothing. Safe to share between threads.
+    """``Cache.open()`` is this user's cache; ``Cache(None)`` stores nothing. Safe to share between threads.
 
-    ``kind`` names what an entry is, ``fields`` are all that decides its payload: source or description, options,
-    target, versions. ``limit`` is in bytes.
+    ``kind`` is the kind of an entry, ``fields`` are everything that determines its payload: source or description,
+    options, target, versions. ``limit`` is in bytes.
     """
 
     def __init__(self, folder: Path | None, limit: int = DEFAULT_LIMIT << 20) -> None:
@@ -94,7 +94,7 @@ class Cache:
         self._writable = folder is not None
         self._warned = False
         self._run: int | None = None
-        self._total: int | None = None  # bytes of all entries, as far as this process knows
+        self._total: int | None = None  # bytes of all entries known to this process
         if folder is not None:
             try:
                 _check_folder(folder)
@@ -104,7 +104,7 @@ class Cache:
 
     @classmethod
     def open(cls, *, existing: bool = False) -> Cache:
-        """The cache that the environment names. ``existing``: none where its folder is not there yet."""
+        """The cache that the environment selects. ``existing``: no cache if its folder does not exist yet."""
         text = os.environ.get("DSLC_CACHE_DIR", "")
         if text == "off":
             return cls(None)
@@ -122,9 +122,9 @@ class Cache:
         return cache
 
     def get(self, kind: str, fields: Sequence[Field], *, again: bool = False) -> bytes | None:
-        """The payload of an entry; None where there is none, or a damaged one, which is removed.
+        """The payload of an entry; None if it is missing, or damaged, in which case it is removed.
 
-        ``again``: a second look after a wait, which is not a second miss.
+        ``again``: a second lookup after a wait, which does not count as another miss.
         """
         found = self._look(kind, fields)
         with self._guard.hold() as scope, scope:
@@ -133,7 +133,7 @@ class Cache:
         return found
 
     def knows(self, kind: str, fields: Sequence[Field]) -> bool:
-        """Whether there is a sound entry: a look that is no hit and no miss."""
+        """True if a valid entry exists; counts neither as a hit nor as a miss."""
         return self._look(kind, fields) is not None
 
     def _look(self, kind: str, fields: Sequence[Field]) -> bytes | None:
@@ -147,15 +147,15 @@ class Cache:
             return None
 
     def put(self, kind: str, fields: Sequence[Field], payload: bytes, *, keep: bool = True) -> None:
-        """Keep what was compiled. The caller goes on with its own bytes, whatever comes of this. ``keep=False``: count
-        it alone, as code that another compilation may not come to."""
+        """Store compiled code. A failure does not affect the caller. ``keep=False`` only counts it, for code that
+        another compilation may not reproduce."""
         with self._guard.hold() as scope, scope:
             self.counts.compiled += 1
         if keep:
             self.note(kind, fields, payload)
 
     def note(self, kind: str, fields: Sequence[Field], payload: bytes = b"") -> None:
-        """``put`` of what was no work to make."""
+        """``put`` for a payload that took no work."""
         if self.folder is None or not self._writable or len(payload) > LARGEST:
             return
         key = key_of(kind, fields)
@@ -173,9 +173,9 @@ class Cache:
             self._fault(f"the cache {self.folder} cannot be written: {_reason(error)}")
 
     def claim(self, kind: str, fields: Sequence[Field], timeout: float = 0.0) -> Claim | None:
-        """The right to compile an entry, waited for up to ``timeout`` seconds; None while another process has it.
+        """The right to compile an entry, after up to ``timeout`` seconds; None while another process has it.
 
-        Look again with ``get`` once it is yours. Where no lock can be had the work may be done twice, and that is all.
+        Call ``get`` again after success. If no lock is available, the work may be done twice, without other harm.
         """
         if self.folder is None or not self._writable:
             return Claim(None)
@@ -184,13 +184,13 @@ class Cache:
             fail("cache.lock")
             return Claim(lock) if lock.acquire(timeout) else None
         except OSError as error:
-            if error.errno != errno.ENOLCK:  # what cannot be locked may be compiled twice; it can be kept all the same
+            if error.errno != errno.ENOLCK:  # an entry without a lock may be compiled twice, but can still be stored
                 self._writable = False
                 self._fault(f"the cache {self.folder} takes no locks: {_reason(error)}")
             return Claim(None)
 
     def fetch(self, kind: str, fields: Sequence[Field], make: Callable[[], bytes], timeout: float = PATIENCE) -> bytes:
-        """The payload of an entry, made by ``make`` where there is none: by one process, while the others wait."""
+        """The payload of an entry; if missing, one process makes it by ``make`` while the others wait."""
         found = self.get(kind, fields)
         if found is None:
             with self.claim(kind, fields, timeout) or Claim(None):
@@ -201,14 +201,14 @@ class Cache:
         return found
 
     def entries(self) -> list[Stored]:
-        """Every entry, the least recently used first."""
+        """Every entry, least recently used first."""
         if self.folder is None:
             return []
         found = []
         with os.scandir(self.folder) as listed:
             for item in listed:
                 match = NAME.fullmatch(item.name)
-                with suppress(FileNotFoundError):  # evicted meanwhile
+                with suppress(FileNotFoundError):  # evicted concurrently
                     if match and item.is_file(follow_symlinks=False):
                         status = item.stat(follow_symlinks=False)
                         run = status.st_mtime_ns // _SECOND
@@ -216,7 +216,8 @@ class Cache:
         return sorted(found, key=lambda e: (e.run, e.name))
 
     def clear(self) -> tuple[int, int]:
-        """Remove every entry, and what dead processes left: (entries, their bytes). OSError when one cannot go."""
+        """Remove every entry and the files of dead processes: (entries, their bytes). OSError if one cannot be
+        removed."""
         if self.folder is None:
             return 0, 0
         listed = self.entries()
@@ -239,17 +240,17 @@ class Cache:
             data = _read_all(fd, status.st_size) if sound and status.st_size <= LARGEST + OVERHEAD else b""
             payload = unpack(data, key)
             if payload is not None:
-                with suppress(OSError):  # a folder that can only be read still gives hits
+                with suppress(OSError):  # a read-only folder still gives hits
                     _mark(fd, self._this_run(path.parent))
                 return payload
             fail("cache.unlink")
-            if leads_to(str(path), fd) and not stat.S_ISDIR(status.st_mode):  # else another has written it again
+            if leads_to(str(path), fd) and not stat.S_ISDIR(status.st_mode):  # else it was written again
                 os.unlink(path)
         self._fault(f"an entry of the cache was damaged and is made again: {path}")
         return None
 
     def _this_run(self, folder: Path) -> int:
-        """One more than the last run, which is what it then is. Two processes may get the same number: no harm."""
+        """The number of this run: one more than the last. Two processes may get the same number, which does no harm."""
         with self._guard.hold() as scope, scope:
             if self._run is None:
                 with Opened() as outer, outer as files:
@@ -261,7 +262,7 @@ class Cache:
             return self._run
 
     def _make_room(self, folder: Path, added: int) -> None:
-        """After a write: evict the least recently used entries when they are more than the limit allows."""
+        """After a write: evict the least recently used entries if the total exceeds the limit."""
         with self._guard.hold() as scope, scope:
             first = self._total is None
             self._total = sum(entry.bytes for entry in self.entries()) if self._total is None else self._total + added
@@ -269,7 +270,7 @@ class Cache:
         if first:
             _tidy(folder)
         if full:
-            # Whoever else evicts now does the same work.
+            # Another process that evicts now does the same work.
             with FileLock(folder / ".evict.lock", what="eviction").scope() as lock:
                 if lock.acquire():
                     self._evict(folder)
@@ -316,7 +317,8 @@ def _default_folder() -> Path:
 
 
 def _check_folder(folder: Path) -> None:
-    """Make it if there is none; OSError unless it is a real folder that its owner alone, who we are, can write to."""
+    """Create the folder if it is missing; OSError unless it is a real folder that only its owner, this user, can
+    write."""
     fail("cache.open")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -331,7 +333,7 @@ def _private(status: os.stat_result) -> bool:
 
 
 def _tidy(folder: Path) -> None:
-    """Remove temps and locks of processes that are no more."""
+    """Remove temps and locks of dead processes."""
     sweep(folder)
     for name in os.listdir(folder):
         lock_name = name.removesuffix(OWNER)

@@ -1,11 +1,11 @@
-"""Single flight between processes: an flock on a small file that names its holder.
+"""Mutual exclusion between processes: an flock on a small file that names its holder.
 
-A dead process holds no lock, whatever it left behind. The file is removed on release; whoever takes the lock checks
-that the name still leads to the file that was locked, so removing it is safe.
+A dead process holds no lock, even if its file remains. The file is removed on release. A process that gets the lock
+checks that the name still leads to the locked file, so the removal is safe.
 
-Where the file system has no locks, the lock is a symbolic link, ``NAME.owner``, to the name of its process: it is made
-with its content in one step, or not at all. One whose process is gone is taken away. Who has the one kind of lock looks
-at the other, too, so that a file system whose locks come and go is none the worse.
+If the file system has no locks, the lock is a symbolic link, ``NAME.owner``, whose target names its process: it is
+created atomically with its content. A link of a dead process is removed. The holder of one kind of lock also checks the
+other kind, so that exclusion holds even if the file system's locks come and go.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from dslc.base import owner
 from dslc.base.errors import ResourceError
 from dslc.base.opened import Opened
 
-OWNER: Final = ".owner"  # ends the name of the link
-_POLL_FIRST: Final = 0.01  # seconds between tries; doubles
+OWNER: Final = ".owner"  # suffix of the link's name
+_POLL_FIRST: Final = 0.01  # seconds between attempts; doubles
 _POLL_LAST: Final = 0.2
 _BUSY: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 _SAFE: Final = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def leads_to(name: str, fd: int, dir_fd: int | None = None) -> bool:
-    """Whether ``name`` is (still) the file that ``fd`` is open on."""
+    """True if ``name`` (still) refers to the file that is open as ``fd``."""
     try:
         found = os.stat(name, dir_fd=dir_fd, follow_symlinks=False)
     except FileNotFoundError:
@@ -42,7 +42,7 @@ def leads_to(name: str, fd: int, dir_fd: int | None = None) -> bool:
 
 
 def try_flock(fd: int) -> bool | None:
-    """Take the exclusive flock of an open file without waiting; None where the file system has no locks."""
+    """Take the exclusive flock of an open file without waiting; None if the file system has no locks."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -60,7 +60,7 @@ def _number(fd: int) -> int | None:
 
 
 def _named(link: Path) -> str | None:
-    """The process that a link names; None where there is none."""
+    """The process that a link names; None if there is no link."""
     try:
         return os.readlink(link)
     except OSError:
@@ -68,11 +68,11 @@ def _named(link: Path) -> str | None:
 
 
 class FileLock:
-    """``with FileLock(path, what="build", timeout=30): ...``, or ``with lock.scope() as scope, scope: ...`` where the
-    process goes on after an interrupt.
+    """``with FileLock(path, what="build", timeout=30): ...``, or ``with lock.scope() as scope, scope: ...`` if the
+    process continues after an interrupt.
 
-    ``what`` is the noun of the error message: ``build by pid 412 running``. Not re-entrant; two objects exclude each
-    other within a process, too. Durations are in seconds of the monotonic clock.
+    ``what`` is the noun of the error message: ``build by pid 412 running``. Not re-entrant; two objects also exclude
+    each other within one process. Durations are in seconds of the monotonic clock.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, what: str, timeout: float = 0.0) -> None:
@@ -82,10 +82,10 @@ class FileLock:
         self.held = False
         self._files = Opened()
         self._owned = self.path.with_name(self.path.name + OWNER)
-        self._text = ""  # of our own file, where there are no locks
+        self._text = ""  # the content of our link, if there are no locks
 
     def acquire(self, timeout: float | None = None) -> bool:
-        """Try for ``timeout`` seconds; False when another still holds it. OSError when the file cannot be made."""
+        """Try for ``timeout`` seconds; False if another holder remains. OSError if the file cannot be created."""
         if self.held:
             raise AssertionError(f"this lock is held already: {self.path}")
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
@@ -118,7 +118,7 @@ class FileLock:
         os.pwrite(fd, b"%d\n" % os.getpid(), 0)
 
     def _own(self, fd: int) -> bool:
-        """The lock of a file system without locks. One that is held by flock names a living process."""
+        """Take the lock on a file system without locks. A lock file held by flock names a live process."""
         named = _number(fd)
         if named is not None and named != os.getpid() and owner.runs(named):
             return False
@@ -136,13 +136,14 @@ class FileLock:
         return True
 
     def _owned_by_another(self) -> bool:
-        """Whether a process has the lock without flock. What one that is gone has left is taken away."""
+        """True if another process holds the link. Removes the link of a dead process."""
         text = _named(self._owned)
         if text is None:
             return False
         if not owner.gone(text.rpartition(" ")[0]):
             return True
-        # Of two that take it away only one gets it; should it be another's by now, it goes back.
+        # Of two processes that move it aside, only one gets it; if it then belongs to another process, it is moved
+        # back.
         aside = self._owned.with_name(f"{self._owned.name}.{secrets.token_hex(4)}")
         with suppress(FileNotFoundError):
             os.rename(self._owned, aside)
@@ -154,7 +155,7 @@ class FileLock:
         return _named(self._owned) is not None
 
     def holder(self) -> int | None:
-        """The process id that the lock file names; None when it names none."""
+        """The process id that the lock file names; None if it names none."""
         named = _named(self._owned)
         if named is not None:
             return owner.pid_of(named)
@@ -162,11 +163,11 @@ class FileLock:
             try:
                 return _number(files.open(self.path, os.O_RDONLY | _SAFE))
             except OSError:
-                return None  # released, or not ours to read: then the message names nobody
+                return None  # released, or not readable for us: then the message names no holder
 
     def release(self) -> None:
-        """Give the lock back; nothing when it is not held."""
-        # A file that stays hinders nobody: the next holder locks that one, and removes it.
+        """Release the lock; does nothing if it is not held."""
+        # A file that remains does no harm: the next holder locks and removes it.
         with suppress(OSError):
             if self._text and _named(self._owned) == self._text:
                 os.unlink(self._owned)
@@ -177,11 +178,11 @@ class FileLock:
         self._files.close_all()
 
     def scope(self) -> _Scope:
-        """The outer of two scopes: it releases what an interrupt kept the inner one from releasing."""
+        """The outer of two scopes: it releases the lock if an interrupt kept the inner scope from it."""
         return _Scope(self)
 
     def __enter__(self) -> FileLock:
-        """Acquire, or raise ResourceError R404 (another holds it) or R402 (the lock file cannot be made)."""
+        """Acquire; raises ResourceError R404 (held by another) or R402 (the lock file cannot be created)."""
         try:
             taken = self.acquire()
         except OSError as error:
@@ -222,7 +223,7 @@ class FileLock:
 
 
 class _Scope:
-    """Gives the lock, to be entered, and releases it at the end whatever has become of it."""
+    """Yields the lock, to be entered, and releases it at the end in any case."""
 
     def __init__(self, lock: FileLock) -> None:
         self._lock = lock

@@ -1,4 +1,4 @@
-"""Open descriptors that no interrupt can lose: one is opened and noted in one step, closed and forgotten in one."""
+"""Open descriptors that an interrupt cannot leak: opening and recording are one step, as are closing and forgetting."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from dslc.base.turns import unbroken
 
 
 class Opened:
-    """``with Opened() as scope, scope as files: fd = files.open(path, flags)``: closes what is still open at the end,
-    twice, as ``dslc.base.turns`` explains."""
+    """``with Opened() as scope, scope as files: fd = files.open(path, flags)``: closes all open descriptors at the end,
+    in both scopes, as ``dslc.base.turns`` explains."""
 
     def __init__(self) -> None:
         self._open: list[int] = []
 
     def open(self, path: str | os.PathLike[str], flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        """``os.open``; not inherited by other programs."""
+        """``os.open``; other programs do not inherit the descriptor."""
         self._open.extend(map(partial(os.open, dir_fd=dir_fd), (path,), (flags | os.O_CLOEXEC,), (mode,)))
         return self._open[-1]
 
     @property
     def last(self) -> int:
-        """The one that was opened last."""
+        """The descriptor opened last."""
         return self._open[-1]
 
     def __contains__(self, fd: object) -> bool:
         return fd in self._open
 
     def close(self, fd: int) -> None:
-        """Close one; nothing where it is closed."""
+        """Close a descriptor; does nothing if it is closed."""
         if fd in self._open:
             unbroken((partial(self._open.remove, fd), partial(os.close, fd)))
 

@@ -1,8 +1,8 @@
-"""Which process something belongs to, as text, and whether that is still there: for file systems without locks.
+"""Identifies a process as text, and tells whether it still exists: for file systems without locks.
 
-``PID START BOOT NODE``: a process's number and when it began, in ticks since the machine started; the start of the
-machine; the machine's name. So a number that is given again is told from its first process, and a machine that was
-started again from one that runs on.
+``PID START BOOT NODE``: the process's number and its start time, in ticks since the machine's start; the machine's
+start; the machine's name. So a reused number is distinguished from its first process, and a restarted machine from one
+that kept running.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-#: What a system call says where the file system has no locks: NFS without its daemon, FUSE, 9p.
+#: Errors of a system call on a file system without locks: NFS without its daemon, FUSE, 9p.
 NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL)
 TEXT: Final = re.compile(r"([1-9][0-9]{0,9}) ([0-9]{1,20}) ([0-9a-f]{8}) ([0-9a-f]{8})")
 _PROC: Final = Path("/proc")
 
 
 def me() -> str:
-    """This process."""
+    """The text of this process."""
     return f"{os.getpid()} {_began(os.getpid())} {_boot()} {_node()}"
 
 
 def gone(text: str) -> bool:
-    """Whether the process of a text is known to be no more. That of another machine, or of no sense, is not known."""
+    """True if the process of a text has certainly ended; False for another machine's process or a malformed text."""
     found = TEXT.fullmatch(text)
     if found is None or found[4] != _node():
         return False
@@ -34,28 +34,29 @@ def gone(text: str) -> bool:
 
 
 def pid_of(text: str) -> int | None:
-    """The number of a text's process; None where it has none."""
+    """The number of a text's process; None if it has none."""
     first = text.split(" ")[0].strip()
     return int(first) if first.isascii() and first.isdigit() and len(first) <= 10 else None
 
 
 def stopped(pid: int) -> bool:
-    """Whether a process of this machine was stopped, by Ctrl-Z or SIGSTOP, so that it does nothing until it goes on."""
+    """True if a process of this machine is stopped, by Ctrl-Z or SIGSTOP, so that it does nothing until it is
+    continued."""
     return _stat(pid)[:1] in (["T"], ["t"])
 
 
 def runs(pid: int) -> bool:
-    """Whether this machine has a process of this number."""
+    """True if this machine has a process with this number."""
     return bool(_stat(pid))
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields from the third on; none for no such process."""
+    """The fields from the third on; empty if the process does not exist."""
     try:
         text = (_PROC / str(pid) / "stat").read_text("ascii", "replace")
     except OSError:
         return []
-    return text.rpartition(")")[2].split()  # the name before may hold anything
+    return text.rpartition(")")[2].split()  # the name before them may contain any character
 
 
 def _began(pid: int) -> int:

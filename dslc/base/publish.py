@@ -1,8 +1,10 @@
 """Gives files their final names: complete and durable, or not at all. No other code creates final names.
 
-1. A temp is made next to the target and locked with flock, so that a sweeper knows the living from the dead. Where the
-   file system has no locks, its name says which process it belongs to.
-2. Each file is written in full and fsynced, the commit file last. On any error the temps go and the targets stay.
+1. A temp file is created next to the target and locked with flock, so a sweeper can tell live writers from dead ones.
+If the
+   file system has no locks, its name contains its process.
+2. Each file is written in full and fsynced, the commit file last. On any error the temps are removed and the targets
+   stay unchanged.
 3. The caller's ``verify`` may read a temp back.
 4. os.replace, the commit file last; 5. the folder is fsynced; 6. temps of dead writers are removed.
 
@@ -34,7 +36,7 @@ TEMP: Final = re.compile(r"\.dslc-[0-9a-f]{16}(?:-([0-9]+-[0-9]+-[0-9a-f]{8}-[0-
 _CHUNK: Final = 1 << 20  # bytes per write
 _SLACK: Final = 1 << 16  # bytes in addition to the content: directory entries, rounding to blocks
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
-_LONG: Final = 86400.0  # seconds after which a temp of another machine, without a lock, counts as left behind
+_LONG: Final = 86400.0  # age in seconds at which an unlocked temp of another machine counts as abandoned
 
 
 class Sink(Protocol):
@@ -47,7 +49,7 @@ Content: TypeAlias = bytes | bytearray | memoryview | Callable[[Sink], object]
 
 
 class _Temp:
-    """A temp file in an open folder, locked where the file system has locks. ``files`` holds it open."""
+    """A temp file in an open folder, locked if the file system has locks. ``files`` keeps it open."""
 
     def __init__(self, files: Opened, dir_fd: int, point: str, private: bool) -> None:
         self.files = files
@@ -64,7 +66,7 @@ class _Temp:
                 return
             try:
                 locks = try_flock(self.fd)
-                # Between open and flock a sweeper may have taken it for dead: then make another.
+                # A sweeper may have removed the file between open and flock: then create another.
                 if locks and leads_to(self.name, self.fd, dir_fd):
                     return
             except BaseException:
@@ -92,11 +94,11 @@ class _Temp:
         os.replace(self.name, target, src_dir_fd=self.dir_fd, dst_dir_fd=self.dir_fd)
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         self.files.close(self.fd)
 
     def discard(self) -> None:
-        """Remove it if it still has its temp name, and let go of the lock; nothing when it is closed."""
+        """Remove the file if it still has its temp name, and release the lock; does nothing if it is closed."""
         if self.fd not in self.files:
             return
         try:
@@ -239,7 +241,7 @@ def _rename(temps: Mapping[str, _Temp], commit: Path) -> None:
 
 
 def _opened(files: Opened, folder: Path) -> int:
-    """The folder's descriptor. ResourceError R402."""
+    """An open descriptor of the folder. ResourceError R402."""
     try:
         return files.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
@@ -311,8 +313,8 @@ def _remove_if_dead(dir_fd: int, name: str) -> bool:
         fd = files.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=dir_fd)
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             return False
-        # One that names its process is not locked. One that does not was made where there are locks: without them
-        # nothing is known of it.
+        # A temp that names its process has no lock. A temp without a process was made with locks; if there are none
+        # now, its state is unknown.
         dead = _is_left(dir_fd, fd, whose) if whose is not None else try_flock(fd)
         if not dead or not leads_to(name, fd, dir_fd):
             return False
@@ -321,7 +323,7 @@ def _remove_if_dead(dir_fd: int, name: str) -> bool:
 
 
 def _is_left(dir_fd: int, fd: int, whose: str) -> bool:
-    """Whether a temp's process is gone. Of another machine's that is not known, but its age is, by the clock of the
-    file system, since the folder has just changed."""
+    """True if a temp's process has ended. For a process of another machine, decides by the temp's age relative to the
+    folder, which has just changed, by the clock of the file system."""
     age = os.fstat(dir_fd).st_mtime - os.fstat(fd).st_mtime
     return owner.gone(whose.replace("-", " ")) or age > _LONG

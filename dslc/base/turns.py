@@ -1,12 +1,12 @@
-"""Taking turns so that an interrupt can break nothing.
+"""Mutual exclusion that an interrupt cannot break.
 
-Ctrl-C raises KeyboardInterrupt between any two steps of Python code: when a lock is taken and nobody has noted that
-yet, or at the end of a ``with``, before the lock is released. Hence three rules:
+Ctrl-C raises KeyboardInterrupt between any two steps of Python code: after a lock is taken but before that is recorded,
+or at the end of a ``with`` before the lock is released. Hence three rules:
 
-- To take and to note who has taken are one step, ``dict.setdefault``, within which nothing can be raised.
-- To release may be done again, and two nested scopes do it: ``with turn.hold() as scope, scope: ...``. Wherever an
-  interrupt strikes, it cuts one of the two at most.
-- Who waits looks again by itself now and then, so a call to wake up that is lost costs a moment.
+- Taking and recording the holder are one step, ``dict.setdefault``, during which nothing can be raised.
+- A release may be repeated, and two nested scopes do so: ``with turn.hold() as scope, scope: ...``. An interrupt at any
+  point skips at most one of the two.
+- A waiting thread checks again from time to time, so a lost wake-up costs only a moment.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
-_LOOK: Final = 0.5  # seconds after which who waits looks again unasked
+_LOOK: Final = 0.5  # seconds after which a waiting thread checks again without a wake-up
 
 
 def unbroken(calls: Iterable[Callable[[], object]]) -> None:
-    """Call one after the other. Where all are C functions, or partials of such, no interrupt comes between them: it is
-    raised when the last is over."""
+    """Call one function after the other. If all are C functions, or partials of these, no interrupt comes between them:
+    it is raised after the last one."""
     deque(map(call, calls), maxlen=0)
 
 
 class Turns:
-    """Things, by number, that one holder at a time has."""
+    """Numbered things; each has at most one holder at a time."""
 
     def __init__(self) -> None:
         self.holders: dict[int, Hold[Any]] = {}
         self._waiting: deque[threading.Lock] = deque()
 
     def take(self, key: int, hold: Hold[Any]) -> bool:
-        """Whether ``hold``, which names the key among its own, has the thing now."""
+        """True if ``hold``, whose ``keys`` must include the key, has the thing now."""
         return self.holders.setdefault(key, hold) is hold
 
     def release(self, hold: Hold[Any]) -> None:
-        """Give back whatever it has; nothing where it has nothing."""
+        """Release everything that it holds; does nothing if it holds nothing."""
         holders = self.holders
         for key in hold.keys:
             if holders.get(key) is hold:
@@ -50,28 +50,28 @@ class Turns:
             self.wake()
 
     def wake(self) -> None:
-        """Have all who wait look again."""
+        """Make all waiting threads check again."""
         while self._waiting:
             try:
                 self._waiting.popleft().release()
-            except IndexError:  # another thread was quicker
+            except IndexError:  # another thread was faster
                 return
 
     def until(self, ready: Callable[[], bool]) -> None:
-        """Wait until ``ready`` says yes, which is asked whenever something was released."""
+        """Wait until ``ready`` is true; it is checked after every release."""
         while not ready():
             signal = threading.Lock()
             signal.acquire()
             self._waiting.append(signal)
-            if ready():  # released before it was known that we wait
+            if ready():  # released before our wait was registered
                 return
             signal.acquire(timeout=_LOOK)
 
 
 class Hold(Generic[T]):
-    """The inner scope: entering it waits for the thing, ``take``, and gives what that gives.
+    """The inner scope: entering it waits for ``take`` and yields its result.
 
-    ``keys``: all that it may have, set before it is taken; ``thread``: who asks.
+    ``keys``: everything that it may hold, set before it is taken; ``thread``: the requesting thread.
     """
 
     __slots__ = ("_take", "_turns", "keys", "thread")
@@ -93,7 +93,7 @@ class Hold(Generic[T]):
 
 
 class Scope(Generic[T]):
-    """The outer scope: it takes nothing, and releases what the inner one was kept from releasing."""
+    """The outer scope: it takes nothing, and releases what an interrupt kept the inner scope from releasing."""
 
     __slots__ = ("_hold",)
 
@@ -110,17 +110,17 @@ class Scope(Generic[T]):
 
 
 class Turn:
-    """A lock: ``with turn.hold() as scope, scope: ...``. Not for a thread that has it already."""
+    """A lock: ``with turn.hold() as scope, scope: ...``. Not re-entrant."""
 
     def __init__(self) -> None:
         self._turns = Turns()
 
     def hold(self) -> Scope[None]:
-        """Waits for it."""
+        """Waits for the lock."""
         return Scope(Hold(self._turns, self._wait, (0,)))
 
     def hold_now(self) -> Scope[bool]:
-        """Does not wait; gives whether it was free."""
+        """Does not wait; yields whether the lock was free."""
         return Scope(Hold(self._turns, partial(self._turns.take, 0), (0,)))
 
     def _wait(self, hold: Hold[None]) -> None:

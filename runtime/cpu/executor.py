@@ -52,7 +52,7 @@ def _read_only(view: Array) -> Array:
 
 
 def _quiet() -> AbstractContextManager[Any]:
-    """Within which numpy does not warn of values that are not finite."""
+    """Inside, numpy does not warn of non-finite values."""
     return np.errstate(all="ignore")
 
 
@@ -152,7 +152,7 @@ class BoundPlan:
                 self._constants.append((target, raw.view(target.dtype).reshape(target.shape)))
         self._reading: list[Step] = []  # all steps before the first one that writes the state
         self._writing: list[Step] = []
-        # only ops in numpy compute with numpy, which would warn of values that are not finite
+        # only reference instructions compute with numpy, which would warn of non-finite values
         self._quiet = any(isinstance(i, Reference) for i in plan.instructions)
         for instruction in plan.instructions:
             changes = any(plan.buffers[b].region == "state" for b in accesses(instruction)[1])
@@ -178,10 +178,11 @@ class BoundPlan:
         self._step_block.write(self._io, 0, values)
 
     def run(self, change: Change | None = None) -> tuple[tuple[str, str, Array], ...]:
-        """Run all instructions in order; the outputs. Non-finite values are data here; numpy does not warn of them.
+        """Run all instructions in order; returns the outputs. Non-finite values are valid data; numpy does not warn of
+        them.
 
-        An error or an interrupt before the first instruction that writes the state leaves it whole. From there on an
-        interrupt waits for the end of the run, unless ops in numpy are to follow.
+        An error or an interrupt before the first instruction that writes the state leaves the state unchanged. After
+        that, an interrupt is delayed to the end of the run, unless reference instructions follow.
         """
         reading, writing = self._ready
         if not self._quiet:

@@ -39,7 +39,7 @@ _RUN: Final = ctypes.CFUNCTYPE(
 
 
 class CommandList:
-    """Kernels to be run in order. Not for two threads at a time."""
+    """Kernels to run in order. Not thread-safe."""
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects  # keeps the code alive as long as the list
@@ -49,7 +49,7 @@ class CommandList:
         self._views: list[NDArray[Any]] = []
 
     def add(self, symbol: str, arguments: Sequence[tuple[NDArray[Any], bool]], tasks: int) -> None:
-        """A kernel with the views that are its arguments; of each, whether it is written."""
+        """Append a kernel with its arguments: (view, whether the kernel writes it)."""
         assert "job" not in self.__dict__, "the list has run"
         views = [view for view, _ in arguments]
         pointers = np.array([a.ctypes.data for a in views], np.uint64)
@@ -60,12 +60,14 @@ class CommandList:
 
     @cached_property
     def job(self) -> Job:
-        """The kernels as they are run: one after the other where one reads or writes what another writes."""
+        """The kernels in executable form; a kernel waits for another one if either writes memory that the other
+        accesses."""
         return Job(self._objects, np.array(self._rows, np.int64).reshape(-1, 4))
 
 
 class Job:
-    """A list's commands, i64 [commands, 4], and the code that runs them. ``tasks`` of all; ``wide``: worth helpers."""
+    """A list's commands, i64 [commands, 4], and the code that runs them. ``tasks``: their total; ``wide``: worth
+    helpers."""
 
     def __init__(self, objects: Objects, table: NDArray[np.int64]) -> None:
         self.objects, self.table = objects, table
@@ -77,8 +79,8 @@ class Job:
 
 
 class Steps:
-    """Steps that are run in order, with the process's team where that is worth it. Where all of them are lists or C
-    functions, no interrupt comes between them."""
+    """Steps to run in order, with the process's team if that pays off. If all of them are lists or C functions, no
+    interrupt comes between them."""
 
     def __init__(self, steps: Sequence[Call | CommandList]) -> None:
         self._steps = [step.job if isinstance(step, CommandList) else step for step in steps]
@@ -86,7 +88,7 @@ class Steps:
         self._alone = [step.alone if isinstance(step, Job) else step for step in self._steps]
 
     def run(self, change: Change | None = None) -> None:
-        """``change``: what begins and ends with them."""
+        """``change``: its ``begin`` and ``end`` are called before and after the steps."""
         steps = self._steps if self._wide else self._alone
         if change is not None:
             steps = [change.begin, *steps, change.end]
@@ -127,7 +129,7 @@ def _meet(these: Sequence[range], those: Sequence[range]) -> bool:
 class Team:
     """``threads`` threads: the caller and helpers, which start with the first list that is large enough.
 
-    One caller has the helpers at a time; one that finds them busy runs its lists alone.
+    Only one caller at a time has the helpers; a caller that finds them busy runs its lists alone.
     """
 
     def __init__(self, threads: int) -> None:
@@ -148,7 +150,7 @@ class Team:
             if helped:
                 self._start()
             calls: list[Call] = []
-            base = int(self._shared[0])  # nothing of ours runs: it holds still
+            base = int(self._shared[0])  # no job of ours is running, so the count is stable
             for step in steps:
                 if not isinstance(step, Job):
                     calls.append(step)
@@ -157,11 +159,11 @@ class Team:
                 else:
                     calls += self._together(step, base)
                     base += step.tasks
-            # A job that was given to helpers is always run by the caller too, who waits for its end.
+            # The caller always runs a job that was given to helpers, too, and waits for its end.
             unbroken(calls)
 
     def _together(self, job: Job, base: int) -> Iterator[Call]:
-        """Wake the helpers with a job, and run it; C functions."""
+        """C functions that wake the helpers with a job and run it."""
         for queue in self._wake:
             yield partial(queue.put, (job, base))
         yield partial(job.call, job.table.ctypes.data, len(job.table), self._shared.ctypes.data, base, 0, self.threads)
@@ -171,18 +173,18 @@ class Team:
             queue: SimpleQueue[tuple[Job, int]] = SimpleQueue()
             lane = len(self._wake) + 1
             helper = threading.Thread(target=self._help, args=(lane, queue), name=f"dslc-{lane}", daemon=True)
-            helper.start()  # before it is counted: where no thread can be had, the next call tries again
+            helper.start()  # before it is counted: if no thread can be started, the next call tries again
             self._wake.append(queue)
 
     def _help(self, lane: int, queue: SimpleQueue[tuple[Job, int]]) -> None:
         shared = self._shared.ctypes.data
         while True:
             job, base = queue.get()
-            while not queue.empty():  # the caller has done the earlier ones long ago
+            while not queue.empty():  # the caller has finished the earlier ones long ago
                 job, base = queue.get()
             job.call(job.table.ctypes.data, len(job.table), shared, base, lane, self.threads)
-            # The caller may be done, and let go of code and table, while this thread is still in them: it holds both
-            # until it has left.
+            # The caller may finish and release code and table while this thread still uses them, so this thread keeps
+            # its own references until it has left.
             del job
 
 
@@ -199,7 +201,7 @@ def thread_count() -> int:
 
 
 class _Process:
-    """What the process has; a forked child, which has none of its parent's threads, has another."""
+    """The state of this process; a forked child, which has none of its parent's threads, gets its own."""
 
     def __init__(self) -> None:
         self.teams: dict[int, Team] = {}

@@ -1,2 +1,2 @@
-"""The runtime on NVIDIA GPUs. Nothing here is imported before a GPU is asked for; ``cuda.bindings`` in driver.py alone
-(and cuda.core in memory_resource.py)."""
+"""The runtime on NVIDIA GPUs. Nothing here is imported before a GPU is requested; only driver.py imports
+``cuda.bindings`` (and only memory_resource.py imports cuda.core)."""

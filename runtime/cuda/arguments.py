@@ -11,9 +11,9 @@ _PACK: Final = {"i32": "<i", "i64": "<q", "f32": "<f", "f64": "<d", "pointer": "
 
 
 class Arguments:
-    """A kernel's arguments as the driver reads them: an array of pointers, one to each value's 8 bytes.
+    """A kernel's arguments in the driver's form: an array of pointers, one to the 8 bytes of each value.
 
-    ``values``: (i32 | i64 | f32 | f64 | pointer, value). Keep it until the launch, or the graph's node, is made.
+    ``values``: (i32 | i64 | f32 | f64 | pointer, value). Keep it until the launch, or the graph's node, is created.
     """
 
     __slots__ = ("_pointers", "_values", "address", "count")

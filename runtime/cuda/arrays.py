@@ -1,7 +1,7 @@
-"""Arrays in a GPU's memory, of others and of ours: taken and given through DLPack and the CUDA array interface.
+"""Arrays in a GPU's memory, ours and those of other libraries, exchanged by DLPack and the CUDA array interface.
 
-Who gives an array says on which stream it is ready; readers here wait for that on the device. What is given is ready:
-the run that made it is over.
+The producer of an array states the stream on which it becomes ready; the consumer here waits for that stream on the
+device. Our exported arrays are ready: the run that made them is over.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _DEFAULT_STREAM: Final = 1  # the legacy default stream, as both protocols and t
 
 
 class DeviceArray(OnDevice):
-    """A dense row-major array in a GPU's memory. ``dtype`` by our name; bf16 too.
+    """A dense row-major array in a GPU's memory. ``dtype`` is our name, also bf16.
 
-    Give it to another library with ``torch.from_dlpack(a)`` or ``cupy.asarray(a)``; ``numpy()`` copies it to the host.
-    The memory lives as long as the array, or what was made from it.
+    Pass it to another library with ``torch.from_dlpack(a)`` or ``cupy.asarray(a)``; ``numpy()`` copies it to the host.
+    The memory lives as long as the array and all views of it.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class DeviceArray(OnDevice):
         return DeviceArray(self.device, address, self.dtype, self.shape[1:], self, self.ready)
 
     def numpy(self) -> NDArray[Any]:
-        """A copy on the host; bf16 as its bits in uint16."""
+        """A copy on the host; bf16 as raw bits in uint16."""
         out = np.empty(self.shape, numpy_dtype(self.dtype))
         if out.nbytes:
             with self.device as device:
@@ -80,7 +80,7 @@ class DeviceArray(OnDevice):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """``stream`` need not wait: the array is ready. BufferError for a copy or another device."""
+        """``stream`` need not wait, because the array is ready. BufferError for a copy or another device."""
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
             raise BufferError("a GPU array of dslc is given as it is, where it is")
         return dlpack.give(self.address, self.device.index, self.dtype, self.shape, self)
@@ -98,14 +98,14 @@ class DeviceArray(OnDevice):
 
 
 def new_array(device: Device, dtype: str, shape: Sequence[int]) -> DeviceArray:
-    """Memory of the pool for an array, which goes back when nobody has the array any more. OutOfMemory R401."""
+    """An array in memory of the pool, which is returned when the array has no more references. OutOfMemory R401."""
     size = ITEMSIZE[dtype] * prod(shape)
     owned = Owned(device)
     return DeviceArray(device, device.pool.allocate(max(1, size), owned.noted).address, dtype, shape, owned)
 
 
 def lies_on_gpu(value: object) -> bool:
-    """Whether an input is an array in a GPU's memory, by either protocol. Calls nothing of the driver."""
+    """True if an input is an array in a GPU's memory, by either protocol. Does not call the driver."""
     if isinstance(value, np.ndarray | np.generic):
         return False
     try:
@@ -119,9 +119,9 @@ def lies_on_gpu(value: object) -> bool:
 
 
 def foreign_array(device: Device, value: Any, name: str, place: str) -> DeviceArray:
-    """An array of another library on this GPU, shared, not copied. Not before its ``ready`` event it may be read.
+    """An array of another library on this GPU, shared, not copied. It must not be read before its ``ready`` event.
 
-    InputError R105 for one of another device, of a dtype without a name here, or that is not dense.
+    InputError R105 for an array that is on another device, has an unsupported dtype, or is not dense.
     """
     if isinstance(value, DeviceArray):
         found, ready = value, value.ready
@@ -155,7 +155,7 @@ def foreign_array(device: Device, value: Any, name: str, place: str) -> DeviceAr
 
 
 class _Ready:
-    """An event that is destroyed when nobody waits for it any more."""
+    """An event that is destroyed when it has no more references."""
 
     def __init__(self, device: Device) -> None:
         self._owned = Owned(device)
@@ -163,11 +163,11 @@ class _Ready:
 
 
 def _described(device: Device, value: Any, name: str, place: str) -> tuple[dlpack.Description, Any]:
-    """The array, and the stream on which it is ready; None where it is ready now."""
+    """The array, and the stream on which it becomes ready; None if it is ready now."""
     help = "pass it as a numpy array, for instance x.detach().cpu().numpy()"
     with foreign(f"`{name}` cannot be read where it lies", place, help):
         if hasattr(value, "__dlpack__"):
-            # The producer makes our stream wait for whatever writes the array.
+            # The producer makes our stream wait for the work that writes the array.
             return dlpack.take(value.__dlpack__(stream=int(device.inbox))), device.inbox
         return _of_interface(device, value)
 

@@ -1,4 +1,4 @@
-"""A session's machine: a GPU."""
+"""The backend that runs a session on a GPU."""
 
 from __future__ import annotations
 
@@ -45,15 +45,16 @@ class DeviceState:
     def __init__(self, device: Device, address: int, stream: Any) -> None:
         self.address = address
         self._device, self._stream = device, stream
-        self._written: Any = None  # the event behind the last run that wrote it
-        self._writer: Lane | None = None  # whose run that was
+        self._written: Any = None  # the event after the last run that wrote the state
+        self._writer: Lane | None = None  # the lane of that run
 
     def written_by(self, lane: Lane, event: Any) -> None:
-        """Note that a run of ``lane`` which writes the state is over when ``event`` is."""
+        """Record that a run of ``lane`` which writes the state is over when ``event`` has happened."""
         self._writer, self._written = lane, event
 
     def wait_for_others(self, lane: Lane) -> None:
-        """Have ``lane``'s next run wait for another lane's that wrote the state; its own are in order anyway."""
+        """Make ``lane``'s next run wait for the last run of another lane that wrote the state; its own runs are
+        ordered."""
         if self._writer is not None and self._writer is not lane:
             self._device.driver.wait(lane.stream, self._written)
 
@@ -64,7 +65,7 @@ class DeviceState:
     def read(self, offset: int, out: NDArray[Any]) -> None:
         if out.nbytes:
             with self._device as device:
-                self._wait()  # a copy of pageable memory would wait within the driver
+                self._wait()  # a copy of pageable memory would wait inside the driver
                 with self._finished():
                     device.driver.copy_out(out.ctypes.data, self.address + offset, out.nbytes, self._stream)
 
@@ -78,7 +79,7 @@ class DeviceState:
 
     @contextmanager
     def _finished(self) -> Iterator[None]:
-        """Wait for the copy, after an interrupt too: the memory on the host is its owner's when we are back."""
+        """Wait for the copy, also after an interrupt: the caller may then reuse the host memory."""
         try:
             yield
             self._device.driver.synchronise(self._stream)
@@ -88,7 +89,7 @@ class DeviceState:
 
 
 class CudaBackend:
-    """An artifact on a GPU: state, code, and a lane with every program bound to it for each context.
+    """An artifact on a GPU: state, code, and for each context a lane with every program bound to it.
 
     ``bytes`` are those of the pool that it takes, ``driver_bytes`` about those that the driver takes next to them.
     ``choice``: the target that was taken, and whether the driver compiles its PTX, which is announced; so is the time
@@ -175,7 +176,7 @@ class CudaBackend:
         }
 
     def _foreign(self, value: object) -> bool:
-        """Whether it lies on a GPU and is not this session's kind of array yet."""
+        """True if the value is on a GPU and is not yet a DeviceArray of this session's device."""
         return not (isinstance(value, DeviceArray) and value.device is self._device) and lies_on_gpu(value)
 
     def new_array(self, dtype: str, shape: Sequence[int]) -> DeviceArray:
@@ -183,8 +184,8 @@ class CudaBackend:
             return new_array(self._device, dtype, shape)
 
     def counters(self) -> Mapping[str, int]:
-        """``graph_launches``, ``launches``, ``synchronisations`` (within runs), ``waits`` (for results, or for a run
-        before), ``bytes_in``, ``bytes_out``, ``compilations``."""
+        """``graph_launches``, ``launches``, ``synchronisations`` (during runs), ``waits`` (for results, or for an
+        earlier run), ``bytes_in``, ``bytes_out``, ``compilations``."""
         total: Counter[str] = Counter(compilations=self._modules.compilations)
         for lane in self._lanes:
             for name, value in asdict(lane.counters).items():
@@ -196,15 +197,15 @@ class CudaBackend:
             return self._libraries.keep()
 
     def close(self) -> None:
-        """Wait for what runs and let go of everything; memory goes back to the pool."""
+        """Wait for running work and release everything; memory returns to the pool."""
         self._device.mend()
         if self._owned.closed:
             return
-        # A GPU that is lost cannot be entered any more, and has nothing to be given back.
+        # A lost GPU cannot be entered any more, and has nothing to release.
         with nullcontext() if self._device.driver.lost else self._device:
             for lane in self._lanes:
                 for slot in lane.slots:
-                    with suppress(DslcError):  # who reads its results is told
+                    with suppress(DslcError):  # whoever reads its results gets the error
                         lane.settle(slot)
             self._owned.close()
         self.contexts.clear()
@@ -222,7 +223,7 @@ def _state(device: Device, size: int, owned: Owned) -> DeviceState:
 
 
 def _bulk_of(artifact: Artifact, program: Loaded) -> int | None:
-    """The bulks of a plan that names none are what the build was asked for; None for one that names them."""
+    """The build's ``bulk`` option for a plan without bulks of its own; None for a plan that has them."""
     from dslc.runtime.instructions import BulkBegin
 
     if any(isinstance(i, BulkBegin) for i in program.plan.instructions):
@@ -249,7 +250,7 @@ def _ensure_room(device: Device, plan: int, driver: int, artifact: Artifact, pro
 
 
 def _fitting_batch(artifact: Artifact, programs: Sequence[Loaded], free: int, need: int) -> str | None:
-    """``B=48``: what the largest program's batch could be, as its memory grows with it; None where nothing would."""
+    """``B=48``: the batch with which the largest program would fit, by linear scaling; None if no batch would fit."""
     batch = next((d["name"] for d in artifact.header["interface"]["dims"] if d.get("batch")), None)
     sized = [p for p in programs if batch is not None and batch in p.sizes]
     fixed = int(artifact.header["state"]["bytes"])

@@ -1,4 +1,4 @@
-"""From a plan's instructions to what a GPU is given: addresses worked out, kernels found, bulks made into graphs."""
+"""Binds a plan's instructions for a GPU: computes addresses, finds kernels, and turns bulks into graphs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dslc.runtime.cuda.modules import Modules
     from dslc.runtime.cuda.owned import Owned
 
-_SIZES: Final = {"i32": 4, "f32": 4}  # bytes of arguments by value; all others have 8
+_SIZES: Final = {"i32": 4, "f32": 4}  # bytes of arguments passed by value; all others have 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +45,11 @@ class Group:
 
 
 class Binder:
-    """A plan's instructions on the memory of a lane. ``bases``: where the regions begin; ``name`` is the program's.
+    """Binds a plan's instructions to the memory of a lane. ``bases``: the regions' addresses; ``name`` is the
+    program's.
 
-    Raises EnvironmentFault R202 for an instruction or a region that this runtime does not know, R205 for a library that
-    is not installed, ArtifactError R301 for code that does not fit the plan.
+    Raises EnvironmentFault R202 for an instruction or a region that this runtime does not support, R205 for a library
+    that is not installed, ArtifactError R301 for code that does not fit the plan.
     """
 
     def __init__(self, plan: Plan, bases: Mapping[str, int], modules: Modules, libraries: Libraries, name: str) -> None:
@@ -67,7 +68,7 @@ class Binder:
         return self._bases[buffer.region] + buffer.offset
 
     def base(self, region: str) -> int:
-        """Where a region begins."""
+        """The address of a region."""
         return self._bases[region]
 
     def groups(self, lane: Lane, bulk: int | None, owned: Owned, *, once: bool) -> list[Group]:
@@ -84,7 +85,7 @@ class Binder:
         return found
 
     def placed(self, instruction: Instruction) -> list[Placed]:
-        """What an instruction puts on its stream."""
+        """The items that an instruction adds to its stream."""
         names = self._plan.names
         match instruction:
             case Gemm(stream=stream, where=where) | GraphOp(stream=stream, where=where):
@@ -135,17 +136,17 @@ class Binder:
 
 
 def steps_of(placed: Sequence[Placed]) -> tuple[Step, ...]:
-    """The steps alone, in order."""
+    """The steps without marks and joins, in order."""
     return tuple(item for _, item in placed if not isinstance(item, Mark | Join))
 
 
 def _cut(plan: Plan, bulk: int | None) -> Iterator[tuple[list[Instruction], bool]]:
-    """The instructions in groups; of each, whether it is one bulk."""
+    """The instructions in groups: (instructions, whether they are one bulk)."""
     if bulk == 0:
         yield list(plan.instructions), False
         return
     group: list[Instruction] = []
-    working = 0  # instructions of the group that do something
+    working = 0  # instructions of the group that do work
     inside = bulk is not None
     for instruction in plan.instructions:
         if bulk is None and isinstance(instruction, BulkBegin | BulkEnd):

@@ -1,7 +1,7 @@
 """Calls of the CUDA driver, each checked: a return code other than success becomes a DslcError.
 
-After a sticky error every call raises DeviceLostError with the first one, and calls that only let go of something do
-nothing: the context is dead and takes all of it along.
+After a sticky error every call raises DeviceLostError with the first error. Calls that only release something do
+nothing: the context is dead and has released everything.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ Noted: TypeAlias = list[tuple[str | Callable[[], object], tuple[Any, ...]]]
 
 
 class CheckedCalls:
-    """Checked calls on ``binding``: ``cuda.bindings.driver``, or what tests put in its place.
+    """Checked calls on ``binding``: ``cuda.bindings.driver``, or a substitute in tests.
 
-    ``patience``: seconds after which work that the host waits for counts as hung, DeviceLostError R208; inf for none.
+    ``patience``: seconds after which awaited work counts as hung, DeviceLostError R208; inf for no limit.
     """
 
     def __init__(self, binding: Any, patience: float = math.inf) -> None:
         self._binding = binding
         self.patience = patience
-        self.lost: DslcError | None = None  # the sticky error that ended it all
+        self.lost: DslcError | None = None  # the first sticky error
 
     def _call(self, name: str, *args: Any) -> Any:
         if self.lost is not None:
@@ -41,8 +41,8 @@ class CheckedCalls:
         return answer[1] if len(answer) == 2 else answer[1:]
 
     def _call_between(self, before: Callable[[], None], after: Callable[[], None], name: str, *args: Any) -> None:
-        """``before``, the call and ``after``, all of them C functions, without an interrupt between them; ``before``
-        again where the call fails."""
+        """Runs ``before``, the call and ``after``, all of them C functions, without an interrupt between them; runs
+        ``before`` again if the call fails."""
         if self.lost is not None:
             raise faults.again(self.lost, name)
         answers: list[Any] = []
@@ -100,7 +100,8 @@ class CheckedCalls:
         return True
 
     def _await(self, wait: str, query: str, work: Any) -> None:
-        """Wait for an event or a stream: in the driver, which never gives up, only where patience has no end."""
+        """Wait for an event or a stream; the driver's own wait, which has no time limit, is used only if patience is
+        inf."""
         if self.patience == math.inf:
             self._call(wait, work)
             return

@@ -1,7 +1,7 @@
-"""Code for a GPU as data: what is a whole cubin or PTX, and what its kernels take, read without asking the driver.
+"""Parses GPU code without the driver: checks that a cubin or PTX is complete and reads its kernels' parameters.
 
-The driver tells of one parameter at a time, and where there is none it refuses the call: whoever counts parameters by
-asking makes an error that tools like compute-sanitizer report of a sound program. The files say it themselves.
+The driver returns one parameter per call, and the call after the last one fails. So counting parameters by calls causes
+an error that tools like compute-sanitizer report for a correct program. The files contain the count.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from dslc.base.errors import ArtifactError
 _CUDA_MACHINE: Final = 190  # EM_CUDA
 _SECTION_HEADER: Final = 64
 _NO_BITS: Final = 8  # SHT_NOBITS: a section without bytes in the file
-_SIZED: Final = 4  # EIFMT_SVAL: an attribute of `.nv.info` that bytes follow, as many as it says
+_SIZED: Final = 4  # EIFMT_SVAL: an attribute of `.nv.info` that is followed by as many bytes as it states
 _PARAMETER: Final = 0x17  # EIATTR_KPARAM_INFO: u32 0, u16 number, u16 offset, u32 of which the upper 14 bits are a size
 _STACK: Final = 0x12  # EIATTR_MIN_STACK_SIZE: u32 of a symbol, u32 bytes of a thread's local memory
 _PTX_PARAMETER: Final = re.compile(r"\.param(?:\s+\.align\s+\d+)?\s+\.[a-z]+(\d+)\b[^,\[]*(?:\[(\d+)\])?")
 
 
 def check_cubin(data: bytes | memoryview, capability: tuple[int, int], place: str) -> None:
-    """Raise ArtifactError R301 unless ``data`` is an ELF file for NVIDIA GPUs, of this architecture, with all its
-    sections within. The driver is given nothing else."""
+    """Raise ArtifactError R301 unless ``data`` is an ELF file for NVIDIA GPUs and this architecture, with all its
+    sections inside the file. The driver gets only checked files."""
     if len(data) < 64 or bytes(data[:7]) != b"\x7fELF\x02\x01\x01":
         raise _refuse("that is no ELF file of 64 bits", place)
     _, machine, _, _, _, sections, flags, size, _, _, entry, count, _ = struct.unpack_from("<HHIQQQIHHHHHH", data, 16)
     if machine != _CUDA_MACHINE or size != 64:
         raise _refuse("that is not for NVIDIA GPUs", place)
-    # The architecture is the second byte of the flags since version 8 of the ABI, the first before.
+    # The architecture is the second byte of the flags since version 8 of the ABI, and the first byte in earlier
+    # versions.
     architecture = flags >> 8 & 0xFF if data[8] >= 8 else flags & 0xFF
     if architecture != 10 * capability[0] + capability[1]:
         wanted = f"sm_{capability[0]}{capability[1]}"
@@ -80,8 +81,8 @@ def _attributes(content: bytes, wanted: int, least: int) -> Iterator[bytes]:
 
 
 def cubin_parameters(data: bytes | memoryview, symbol: str, place: str) -> list[int]:
-    """Bytes of each of a kernel's parameters, of a cubin that was checked; [] for a kernel that it does not hold.
-    ArtifactError R301 where they cannot be read."""
+    """The sizes of a kernel's parameters in bytes, from a checked cubin; [] for a kernel that it does not contain.
+    ArtifactError R301 if they cannot be read."""
     found: dict[int, int] = {}
     for name, content in _sections(data, place):
         if name != f".nv.info.{symbol}":
@@ -95,7 +96,7 @@ def cubin_parameters(data: bytes | memoryview, symbol: str, place: str) -> list[
 
 
 def _sections(data: bytes | memoryview, place: str) -> Iterator[tuple[str, bytes]]:
-    """Name and content of each section with bytes in the file."""
+    """Name and content of each section that has bytes in the file."""
     [table] = struct.unpack_from("<Q", data, 40)
     count, of_names = struct.unpack_from("<HH", data, 60)
     if not count:
@@ -111,7 +112,7 @@ def _sections(data: bytes | memoryview, place: str) -> Iterator[tuple[str, bytes
 
 
 def ptx_parameters(data: bytes | memoryview, symbol: str) -> list[int]:
-    """As ``cubin_parameters``, of PTX."""
+    """``cubin_parameters`` for PTX."""
     text = bytes(data).decode("ascii")
     entry = re.search(rf"\.entry\s+{re.escape(symbol)}\s*\(([^)]*)\)", text)
     if entry is None:

@@ -1,8 +1,8 @@
-"""Products through cuBLASLt, by ctypes: a dozen functions of a C interface that has not changed since CUDA 11.
+"""Matrix products by cuBLASLt, through ctypes: a dozen functions of a C interface that is stable since CUDA 11.
 
-The bindings of nvmath-python would do the same behind 26 MB and half a second of imports; the constants below are part
-of the library's ABI. Matrices of a plan are row-major, cuBLASLt's column-major: the same bytes are the transpose, so
-what is asked for is ``out^T = op(b)^T @ op(a)^T``, with the sides swapped and every flag kept.
+The bindings of nvmath-python do the same, but take 26 MB and half a second of imports; the constants below are part of
+the library's ABI. A plan's matrices are row-major, cuBLASLt's are column-major: the same bytes are the transpose. So
+the call computes ``out^T = op(b)^T @ op(a)^T``, with the operands swapped and every flag kept.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _COMPUTE: Final = {"f32": 68, "f64": 70, "tf32": 77}  # cublasComputeType_t: CUB
 _TRANSA, _TRANSB = 3, 4  # cublasLtMatmulDescAttributes_t
 _BATCH_COUNT, _BATCH_STRIDE = 5, 6  # cublasLtMatrixLayoutAttribute_t
 _MAX_WORKSPACE, _REDUCTIONS, _ALIGNMENTS = 1, 3, (5, 6, 7, 8)  # cublasLtMatmulPreferenceAttributes_t: a, b, c, d
-#: Of a sum divided among blocks: parts apart in f32, added in one order. Not in the output's type, nor by atomics.
+#: Split reductions keep their parts in f32 and add them in a fixed order: neither in the output's type, nor by atomics.
 _IN_COMPUTE_TYPE: Final = 2
 _ALGORITHM: Final = 64  # bytes of cublasLtMatmulAlgo_t
 _RESULT: Final = 96  # bytes of cublasLtMatmulHeuristicResult_t: algorithm, u64 workspace, i32 status, ...
-_ALIGNED: Final = 256  # bytes: the best alignment that the library knows, and what a workspace must have
+_ALIGNED: Final = 256  # bytes: the best alignment that the library knows, and the required one of a workspace
 
 _P, _I, _Z = ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t
 _FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
@@ -51,7 +51,7 @@ _FUNCTIONS: Final[dict[str, tuple[Any, ...]]] = {
 
 
 def load_cublaslt() -> Any:
-    """The library. EnvironmentFault R205 where it is not installed."""
+    """The library. EnvironmentFault R205 if it is not installed."""
     try:
         from cuda import pathfinder
 
@@ -73,9 +73,9 @@ def load_cublaslt() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``out = alpha * op(a) @ op(b)``. Shapes ``[m, k]`` or ``[z, m, k]``; ``alignments`` of a, b and out: the bytes
-    that their addresses are multiples of, 256 at most; ``workspace``: the bytes there are to work in; ``algorithm``:
-    none for the library's own choice."""
+    """``out = alpha * op(a) @ op(b)``. Shapes ``[m, k]`` or ``[z, m, k]``; ``alignments``: the alignments of the
+    addresses of a, b and out in bytes, 256 at most; ``workspace``: its size in bytes; ``algorithm``: empty for the
+    library's own choice."""
 
     a: tuple[int, ...]
     b: tuple[int, ...]
@@ -95,7 +95,7 @@ class Problem:
 
 
 def version_text(number: int) -> str:
-    """130100 as ``13.1.0``, as cuBLASLt and cuDNN count."""
+    """130100 as ``13.1.0``, the version format of cuBLASLt and cuDNN."""
     return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
 
 
@@ -110,8 +110,8 @@ def _check(name: str, status: int) -> None:
 
 
 class CublasLt:
-    """A handle of the library. ``library``: ``load_cublaslt``'s, or what tests put in its place. The device's context
-    is current in every call."""
+    """A handle of the library. ``library``: that of ``load_cublaslt``, or a substitute in tests. The device's context
+    must be current in every call."""
 
     def __init__(self, library: Any, noted: Noted) -> None:
         """``noted``: where the handle is noted."""
@@ -151,7 +151,7 @@ class CublasLt:
 
 
 class Product:
-    """One product of matrices: descriptions, and ``algorithm``, the library's or the given one, as bytes."""
+    """One matrix product: its descriptors, and ``algorithm``, the library's or the given one, as bytes."""
 
     def __init__(self, lt: CublasLt, problem: Problem, noted: Noted) -> None:
         self._lt, self._problem = lt, problem
@@ -160,7 +160,7 @@ class Product:
         self._alpha, self._beta = scale(p.alpha), scale(0.0)
         scale_type = _TYPES["f64" if p.compute == "f64" else "f32"]
         self._operation = made("cublasLtMatmulDesc", _COMPUTE[p.compute], scale_type)
-        # the library's first side is our second
+        # the library's first operand is our second one
         for flag, transposed in ((_TRANSA, p.transpose_b), (_TRANSB, p.transpose_a)):
             lt._set("cublasLtMatmulDescSetAttribute", self._operation, flag, ctypes.c_int32(transposed))
         count = p.out[0] if len(p.out) == 3 else 1
@@ -182,7 +182,7 @@ class Product:
         return self._algorithm.raw
 
     def choice(self) -> Choice:
-        """The algorithm, to be kept."""
+        """The algorithm, to be stored."""
         return Choice("", self.algorithm)
 
     def _operands(self) -> Sequence[int]:
@@ -209,7 +209,7 @@ class Product:
         return result.raw[:_ALGORITHM]
 
     def _check(self) -> None:
-        """Whether the library knows the algorithm that was given, for this product."""
+        """Checks that the library supports the given algorithm for this product."""
         result = ctypes.create_string_buffer(_RESULT)
         places = (ctypes.addressof(self._algorithm), ctypes.addressof(result))
         status = self._lt._library.cublasLtMatmulAlgoCheck(
@@ -228,7 +228,7 @@ class Product:
         )
 
     def run(self, a: int, b: int, out: int, workspace: int, stream: Any) -> None:
-        """Enqueue it. ``workspace``: the address of as many bytes as the problem says, a multiple of 256."""
+        """Enqueue the product. ``workspace``: the address of the problem's workspace, a multiple of 256."""
         layout_b, layout_a, layout_out, _ = self._operands()
         self._lt._call(
             "cublasLtMatmul", self._lt._handle, self._operation, ctypes.addressof(self._alpha),

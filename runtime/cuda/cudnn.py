@@ -1,7 +1,7 @@
 """Convolutions through cuDNN's operation graphs, by the Python package nvidia-cudnn-frontend.
 
-Of the plans that cuDNN proposes, best first, the first is taken that is deterministic, adds in f32 without lesser types
-inside, compiles nothing and works in the memory that there is.
+cuDNN proposes plans, best first. The first one is used that is deterministic, accumulates in f32 without narrower
+intermediate types, compiles nothing, and fits the workspace.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 _BUILDERS: Final = {"conv": "conv_fprop", "conv_dgrad": "conv_dgrad", "conv_wgrad": "conv_wgrad"}
 _NAMES: Final = {"conv": ("image", "weight"), "conv_dgrad": ("loss", "filter"), "conv_wgrad": ("image", "loss")}
 _TYPES: Final = {"f32": "FLOAT", "f16": "HALF", "bf16": "BFLOAT16"}
-_OPERANDS: Final = (1, 2, 3)  # what a graph calls its operands: two inputs, the output
-#: What a plan may not be. Tensor cores take f32 as TF32, which must have been asked for.
+_OPERANDS: Final = (1, 2, 3)  # the ids of a graph's operands: two inputs, the output
+#: Forbidden properties of a plan. Tensor cores compute f32 as TF32, which must have been requested.
 _NEVER: Final = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "WINOGRAD")
 
 
 def load_cudnn() -> Any:
-    """The package, with the library found. EnvironmentFault R205 where one of them is not installed."""
-    load_cublaslt()  # cuDNN looks for it by name, and ends the process where it finds none
+    """The package, with its library loaded. EnvironmentFault R205 if one of them is not installed."""
+    load_cublaslt()  # cuDNN loads it by name, and ends the process if it does not find it
     try:
         import cudnn
 
@@ -48,9 +48,9 @@ def load_cudnn() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """``kind`` as ``GraphOp`` has it; shapes as they lie in memory, with channels ``last`` or first; ``engine`` -1 for
-    the library's choice; ``workspace``: the bytes there are to work in; ``compute``: ``tf32`` where factors of f32 may
-    be rounded to it."""
+    """``kind`` is that of ``GraphOp``; shapes are those in memory, with channels ``last`` or first; ``engine`` is -1
+    for the library's choice; ``workspace``: its size in bytes; ``compute``: ``tf32`` if f32 factors may be rounded to
+    TF32."""
 
     kind: str
     inputs: tuple[tuple[int, ...], tuple[int, ...]]
@@ -71,7 +71,7 @@ class Problem:
 
 
 def dims_of(shape: Sequence[int], last: bool) -> tuple[list[int], list[int]]:
-    """Sizes and strides in the order that cuDNN wants, batch, channels, rows, columns."""
+    """Sizes and strides in cuDNN's order: batch, channels, rows, columns."""
     n, c, h, w = (shape[0], shape[3], shape[1], shape[2]) if last else shape
     return [n, c, h, w], [h * w * c, 1, w * c, c] if last else [c * h * w, h * w, w, 1]
 
@@ -82,8 +82,8 @@ def _destroy(module: Any, handles: list[Any]) -> None:
 
 
 class Cudnn:
-    """A handle of the library. ``module``: ``load_cudnn``'s, or what tests put in its place. The device's context is
-    current in every call."""
+    """A handle of the library. ``module``: that of ``load_cudnn``, or a substitute in tests. The device's context must
+    be current in every call."""
 
     def __init__(self, module: Any, noted: Noted) -> None:
         """``noted``: where the handle is noted."""
@@ -96,19 +96,19 @@ class Cudnn:
 
     @property
     def version(self) -> str:
-        """Of the library, and of the package in front of it: ``9.19.0 (1.28.0)``."""
+        """The versions of the library and of its Python package: ``9.19.0 (1.28.0)``."""
         return f"{version_text(int(self.module.backend_version()))} ({self.module.__version__})"
 
     def convolution(self, problem: Problem, kept: Choice | None = None) -> Convolution:
-        """A plan that is ready to run; ``kept``: one that was made earlier. EnvironmentFault R202 where the library has
-        none that keeps to the rules, or does not take the one that was kept."""
+        """A plan that is ready to run; ``kept``: a stored plan. EnvironmentFault R202 if the library has no permitted
+        plan, or rejects the stored one."""
         return Convolution(self, problem, kept)
 
     def graph(self, **options: Any) -> Any:
         return self.module.pygraph(handle=self._handle, **options)
 
     def read(self, graph: Any, plan: bytes) -> None:
-        """Give an empty graph a plan that was written before."""
+        """Load a stored plan into an empty graph."""
         graph.deserialize(self._handle, list(plan))
 
     def execute(self, graph: Any, operands: Mapping[int, int], workspace: int, stream: Any) -> None:
@@ -118,8 +118,8 @@ class Cudnn:
 
 
 class Convolution:
-    """An operation graph of one convolution with its plan. ``engine``: the plan's name, ``eng62_k2=5``: the engine,
-    and knobs as numbers."""
+    """An operation graph of one convolution with its plan. ``engine``: the plan's name, such as ``eng62_k2=5``: the
+    engine, and its knobs as numbers."""
 
     def __init__(self, library: Cudnn, problem: Problem, kept: Choice | None = None) -> None:
         self._library, self._problem = library, problem
@@ -139,7 +139,7 @@ class Convolution:
             ) from error
 
     def choice(self) -> Choice:
-        """The plan, to be kept."""
+        """The plan, to be stored."""
         return Choice(self.engine, bytes(self._graph.serialize()))
 
     def _read(self, kept: Choice) -> Any:
@@ -166,7 +166,7 @@ class Convolution:
         return graph
 
     def _planned(self) -> str:
-        """Builds the plan, the first that keeps to the rules or the one that is named, and gives its name."""
+        """Builds the first permitted plan, or the named one, and returns its name."""
         module, p, graph = self._library.module, self._problem, self._graph
         graph.validate()
         graph.build_operation_graph()
@@ -185,14 +185,14 @@ class Convolution:
             try:
                 graph.build_plan_at_index(index)
             except (module.cudnnGraphNotSupportedError, RuntimeError):
-                continue  # against a rule, or not for this GPU
+                continue  # forbidden, or unsupported on this GPU
             if graph.get_workspace_size() <= p.workspace:
                 return str(name)
         known = f"of {len(names)} plans none keeps to the rules" if p.engine < 0 else f"no plan is called {wanted}"
         raise RuntimeError(known)
 
     def run(self, first: int, second: int, out: int, workspace: int, stream: Any) -> None:
-        """Enqueue it. ``workspace``: the address of as many bytes as the problem says."""
+        """Enqueue the convolution. ``workspace``: the address of the problem's workspace."""
         try:
             operands = dict(zip(_OPERANDS, (first, second, out)))
             self._library.execute(self._graph, operands, workspace, stream)

@@ -1,4 +1,4 @@
-"""A GPU of this process: its primary context, its memory pool, and what was left to be let go of."""
+"""A GPU of this process: its primary context, its memory pool, and its pending cleanups."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _NAME: Final = re.compile(r"gpu(?::(\d{1,3}))?")
 
 @dataclass(frozen=True, slots=True)
 class DeviceInfo:
-    """``index`` as in ``device="gpu:1"``; ``capability`` (9, 0) is sm_90; ``memory`` in bytes, of all processes."""
+    """``index`` is that of ``device="gpu:1"``; ``capability`` (9, 0) is sm_90; ``memory`` in bytes, of all
+    processes."""
 
     index: int
     name: str
@@ -37,10 +38,10 @@ class DeviceInfo:
 
 
 class Device:
-    """One GPU. ``with device:`` makes its primary context current on this thread, and puts back what was before.
+    """One GPU. ``with device:`` makes its primary context current on this thread, and restores the previous one.
 
-    Shares the primary context with whoever uses the CUDA runtime in this process. It is kept until the process ends:
-    nothing is called at interpreter shutdown, when the driver takes all of it back.
+    The primary context is shared with all users of the CUDA runtime in this process. It is kept until the process ends:
+    no driver call is made at interpreter shutdown, when the driver releases everything.
     """
 
     def __init__(self, driver: Driver, index: int, retained: Noted) -> None:
@@ -81,12 +82,12 @@ class Device:
 
     @property
     def _pushed(self) -> list[Any]:
-        """What this thread has made current and has not taken back."""
+        """The pushes of this thread that have not been popped yet."""
         found: list[Any] | None = getattr(self._threads, "pushed", None)
         return self._threads.__dict__.setdefault("pushed", []) if found is None else found
 
     def mend(self) -> None:
-        """Take back what an interrupt has kept this thread from taking back; not within ``with device``."""
+        """Pop contexts that an interrupt kept this thread from popping; do not call inside ``with device``."""
         while self._pushed:
             self.driver.pop(self._pushed)
 
@@ -101,20 +102,20 @@ class Device:
 
     @property
     def cycles(self) -> int:
-        """Cycles of all multiprocessors together in a second, at the highest clock."""
+        """Cycles per second of all multiprocessors together, at the highest clock."""
         return self.multiprocessors * self.driver.clock_rate(self._handle)
 
     @property
     def inbox(self) -> Any:
-        """The stream on which arrays of other libraries are made ready. The context is current."""
+        """The stream on which arrays of other libraries become ready. The context must be current."""
         with self._turn.hold() as scope, scope:
             if not self._inbox or self._inbox[0][1][0]:
                 self.driver.stream(self._inbox)
             return self._inbox[-1][1][1]
 
     def leave(self, let_go: Callable[[], None]) -> None:
-        """Have ``let_go`` called when the device is used next: for finalizers, which may run at any point of any
-        thread, where no call of the driver is safe. Nothing is done in a forked child or at shutdown."""
+        """Call ``let_go`` when the device is next used. For finalizers, which may run at any point of any thread, where
+        no driver call is safe. Does nothing in a forked child or at shutdown."""
         if not fork.is_child(self._born) and not sys.is_finalizing():
             self._left.append(let_go)
 
@@ -123,7 +124,7 @@ class Device:
             return DeviceInfo(self.index, self.name, self.capability, self.pool.info())
 
     def close(self) -> None:
-        """Let go of cached memory and of the context."""
+        """Release cached memory and the context."""
         with self:
             let_go_of(self.driver, self._inbox)
             self.pool.release_cached()
@@ -145,7 +146,7 @@ _machine = _Machine()
 
 
 def driver() -> Driver:
-    """The driver of this process, loaded at the first call. EnvironmentFault R201 where there is none."""
+    """The driver of this process, loaded at the first call. EnvironmentFault R201 if there is none."""
     machine = _of_process()
     with machine.turn.hold() as scope, scope:
         if machine.driver is None:
@@ -154,7 +155,7 @@ def driver() -> Driver:
 
 
 def device(index: int = 0) -> Device:
-    """The GPU of this number, opened at the first call. EnvironmentFault R201 where there is none."""
+    """The GPU with this index, opened at the first call. EnvironmentFault R201 if it does not exist."""
     found, machine = driver(), _of_process()
     with machine.turn.hold() as scope, scope:
         if index not in machine.devices:
@@ -172,7 +173,7 @@ def device(index: int = 0) -> Device:
 
 
 def devices() -> list[DeviceInfo]:
-    """The GPUs that this process can use; none where there is no driver. Opens each of them."""
+    """The GPUs that this process can use; empty without a driver. Opens each of them."""
     try:
         count = driver().device_count()
     except EnvironmentFault as error:
@@ -183,13 +184,14 @@ def devices() -> list[DeviceInfo]:
 
 
 def memory_info(gpu: str | int = "gpu") -> MemoryInfo:
-    """What is free on a GPU, ``"gpu"``, ``"gpu:1"`` or its number, and what this process holds of it, in bytes."""
+    """Free memory of a GPU (``"gpu"``, ``"gpu:1"`` or its index) and the memory that this process holds on it, in
+    bytes."""
     index = gpu if isinstance(gpu, int) else index_of(gpu)
     return device(index).info().memory
 
 
 def index_of(name: str) -> int:
-    """The number in ``gpu:1``; 0 for ``gpu``. InputError R105 for anything else."""
+    """The index in ``gpu:1``; 0 for ``gpu``. InputError R105 for anything else."""
     found = _NAME.fullmatch(name)
     if found is None:
         raise InputError("R105", f"{name[:40]!r} is no GPU", place="device", help="it is 'gpu' or 'gpu:1'")
@@ -197,7 +199,7 @@ def index_of(name: str) -> int:
 
 
 def _of_process() -> _Machine:
-    """A child made by fork cannot use its parent's driver, and the driver cannot be initialised again there."""
+    """The process's driver. A forked child cannot use its parent's driver, nor initialise the driver again."""
     if _machine.driver is not None:
         fork.refuse_child(_machine.born, "the GPU's driver")
     return _machine

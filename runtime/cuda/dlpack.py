@@ -1,7 +1,7 @@
-"""DLPack tensors as C sees them, through ctypes: taking one of another library, and giving one of ours.
+"""DLPack tensors in their C layout, through ctypes: imports those of other libraries and exports ours.
 
 Follows dlpack.h, version 0 of the protocol (``DLManagedTensor`` in a capsule called ``dltensor``), which every library
-that exchanges GPU arrays speaks.
+that exchanges GPU arrays supports.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _capsule_is_valid: Final = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, cty
     ("PyCapsule_IsValid", _api)
 )
 _capsule_rename: Final = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", _api))
-# In a capsule's destructor the object is dying: it is passed as an address, so that its count is left alone.
+# In a capsule's destructor the object is being destroyed: it is passed as an address, so that its reference count does
+# not change.
 _dying_is_valid: Final = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
 _dying_pointer: Final = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)(
     ("PyCapsule_GetPointer", _api)
@@ -64,7 +65,8 @@ class _Managed(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """Where a dense or strided tensor lies. ``strides`` in elements; ``owner`` keeps the memory."""
+    """The address and layout of a dense or strided tensor. ``strides`` are in elements; ``owner`` keeps the memory
+    alive."""
 
     address: int
     device: tuple[int, int]
@@ -75,7 +77,7 @@ class Description:
 
 
 class _Owner:
-    """Calls a foreign tensor's deleter when the last of us lets go of it."""
+    """Calls a foreign tensor's deleter when our last reference is dropped."""
 
     def __init__(self, managed: _Managed) -> None:
         self._managed = managed
@@ -86,7 +88,7 @@ class _Owner:
 
 
 def take(capsule: Any) -> Description:
-    """The tensor of a capsule, which is used up by this. ValueError for anything else."""
+    """Imports and consumes the tensor of a capsule. ValueError for anything else."""
     if not _capsule_is_valid(capsule, _UNUSED):
         raise ValueError("no DLPack capsule, or one that was used before")
     managed = _Managed.from_address(_capsule_pointer(capsule, _UNUSED))
@@ -99,7 +101,7 @@ def take(capsule: Any) -> Description:
     return Description(address, (tensor.device_type, tensor.device_id), name, shape, strides, _Owner(managed))
 
 
-#: What other libraries hold of ours: the address of its structure -> what must live as long.
+#: Our tensors in use by other libraries: the address of the structure -> the objects that must live as long.
 _given: dict[int, tuple[object, ...]] = {}
 
 
@@ -108,7 +110,7 @@ def _let_go(address: int) -> None:
 
 
 def _capsule_dies(capsule: int) -> None:
-    if _dying_is_valid(capsule, _UNUSED):  # nobody has taken it
+    if _dying_is_valid(capsule, _UNUSED):  # no consumer has taken it
         _let_go(_dying_pointer(capsule, _UNUSED))
 
 
@@ -117,7 +119,7 @@ _destroy: Final = _DELETER(_capsule_dies)
 
 
 def give(address: int, device: int, dtype: str, shape: Sequence[int], owner: object) -> Any:
-    """A capsule for dense memory of a GPU; ``owner`` is kept until the taker lets go of it."""
+    """A capsule for dense GPU memory; ``owner`` is kept until the consumer releases it."""
     sizes = (ctypes.c_int64 * max(1, len(shape)))(*shape)
     steps = (ctypes.c_int64 * max(1, len(shape)))(*dense_strides(shape))
     code, bits = _CODES[dtype]

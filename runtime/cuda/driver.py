@@ -1,4 +1,4 @@
-"""The CUDA driver's calls that the runtime makes, each under a name of its own.
+"""The CUDA driver's calls that the runtime uses, each under its own name.
 
 A call that makes something notes it in a list of the caller's, in the same step; ``let_go`` takes it from there.
 
@@ -22,14 +22,14 @@ from dslc.runtime.cuda.arguments import Arguments
 from dslc.runtime.cuda.checked_calls import CheckedCalls, Noted
 from dslc.runtime.cuda.waiting import patience
 
-_NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: apart from the legacy default stream
+_NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: independent of the legacy default stream
 _TIMING_OFF: Final = 2  # CU_EVENT_DISABLE_TIMING
 _DEVICE_MEMORY: Final = 2  # CU_MEMORYTYPE_DEVICE
 _UNIFIED_MEMORY: Final = 4  # CU_MEMORYTYPE_UNIFIED
 
 
 class Driver(CheckedCalls):
-    """Every call that the runtime makes of the driver."""
+    """All driver calls of the runtime."""
 
     # Devices and contexts
 
@@ -37,7 +37,7 @@ class Driver(CheckedCalls):
         self._call("cuInit", 0)
 
     def version(self) -> int:
-        """The CUDA version that the driver knows: 13000 is 13.0."""
+        """The CUDA version that the driver supports: 13000 is 13.0."""
         return int(self._call("cuDriverGetVersion"))
 
     def device_count(self) -> int:
@@ -81,7 +81,7 @@ class Driver(CheckedCalls):
             self._last_call(retained.pop, "cuDevicePrimaryCtxRelease", device)
 
     def push(self, context: Any, pushed: list[Any]) -> None:
-        """Make a context current on this thread, and note that in the same step."""
+        """Make a context current on this thread, and record that in the same step."""
         if self.lost is not None:
             raise faults.again(self.lost, "cuCtxPushCurrent")
         pushed.extend(map(self._binding.cuCtxPushCurrent, (context,)))
@@ -91,7 +91,7 @@ class Driver(CheckedCalls):
             raise self._fault("cuCtxPushCurrent", code)
 
     def pop(self, pushed: list[Any]) -> None:
-        """Take back the last one that was noted."""
+        """Undo the last recorded push."""
         if self.lost is not None:
             pushed.clear()
             return
@@ -135,8 +135,8 @@ class Driver(CheckedCalls):
     def copy_rows(
         self, target: int, target_pitch: int, source: int, pitch: int, width: int, rows: int, stream: Any
     ) -> None:
-        """``rows`` of ``width`` bytes, whose starts are so far apart on either side; each side is the device's memory
-        or pinned memory of the host, which the driver tells by the address."""
+        """Copies ``rows`` of ``width`` bytes with the given pitches in bytes. Each side is device memory or pinned host
+        memory; the driver recognises which by the address."""
         copy = self._binding.CUDA_MEMCPY2D()
         copy.srcMemoryType = copy.dstMemoryType = self._binding.CUmemorytype(_UNIFIED_MEMORY)
         copy.srcDevice, copy.srcPitch = source, pitch
@@ -148,15 +148,15 @@ class Driver(CheckedCalls):
         self._call("cuMemcpyDtoDAsync", target, source, size, stream)
 
     def fill(self, target: int, value: int, width: int, count: int, stream: Any) -> None:
-        """``count`` elements of ``width`` bytes, 1, 2 or 4, get ``value``."""
+        """Sets ``count`` elements of ``width`` bytes (1, 2 or 4) to ``value``."""
         self._call(f"cuMemsetD{8 * width}Async", target, value, count, stream)
 
     def fill_strided(self, target: int, pitch: int, value: int, count: int, stream: Any) -> None:
-        """Each of ``count`` 4-byte elements, ``pitch`` bytes apart, gets ``value``."""
+        """Sets ``count`` 4-byte elements, ``pitch`` bytes apart, to ``value``."""
         self._call("cuMemsetD2D32Async", target, pitch, value, 1, count, stream)
 
     def device_of(self, address: int) -> int:
-        """The number of the device whose memory this is."""
+        """The index of the device that owns this memory."""
         attribute = self._binding.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         return int(self._call("cuPointerGetAttribute", attribute, address))
 
@@ -169,7 +169,7 @@ class Driver(CheckedCalls):
         self._await("cuStreamSynchronize", "cuStreamQuery", stream)
 
     def wait(self, stream: Any, event: Any) -> None:
-        """What follows on the stream waits for the event; the host does not."""
+        """Later work on the stream waits for the event; the host does not."""
         self._call("cuStreamWaitEvent", stream, event, 0)
 
     def event(self, noted: Noted, timing: bool = False) -> Any:
@@ -202,7 +202,7 @@ class Driver(CheckedCalls):
         return int(self._call("cuFuncGetAttribute", attribute, function))
 
     def allow_shared(self, function: Any, size: int) -> None:
-        """Let the function take ``size`` bytes of dynamic shared memory."""
+        """Allow the function to use ``size`` bytes of dynamic shared memory."""
         attribute = self._binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         self._call("cuFuncSetAttribute", function, attribute, size)
 
@@ -235,8 +235,8 @@ class Driver(CheckedCalls):
         return self._call("cuGraphAddKernelNode", graph, list(after), len(after), node)
 
     def let_begin_early(self, graph: Any, before: Any, kernel: Any) -> None:
-        """Has a kernel follow another one, which it waits for by itself: it is launched when all blocks of that one
-        are over, before all that they wrote is there."""
+        """Makes a kernel depend on another one that it waits for by itself: it is launched when all blocks of the other
+        are finished, before all of their writes are visible."""
         edge = self._binding.CUgraphEdgeData()
         edge.from_port = self._binding.CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC
         edge.type = self._binding.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
@@ -261,7 +261,7 @@ class Driver(CheckedCalls):
         context: Any,
         pitch: int | None = None,
     ) -> Any:
-        """``count`` elements of ``width`` bytes, side by side or ``pitch`` bytes apart."""
+        """Sets ``count`` elements of ``width`` bytes, contiguous or ``pitch`` bytes apart."""
         node = self._binding.CUDA_MEMSET_NODE_PARAMS()
         node.dst, node.value, node.elementSize = target, value, width
         node.width, node.height, node.pitch = (count, 1, 0) if pitch is None else (1, count, pitch)
@@ -287,11 +287,11 @@ class Driver(CheckedCalls):
         return self._made(noted, "cuGraphExecDestroy", "cuGraphInstantiate", graph, 0)
 
     def upload(self, executable: Any, stream: Any) -> None:
-        """Bring the graph to the device, so that its first launch costs no more than later ones."""
+        """Transfer the graph to the device, so that its first launch costs no more than later ones."""
         self._call("cuGraphUpload", executable, stream)
 
     def launch_graph(self, executable: Any, stream: Any, change: Change | None = None) -> None:
-        """``change``: of the state, by this graph alone."""
+        """``change``: a change of the state made by this graph alone."""
         if change is None:
             self._call("cuGraphLaunch", executable, stream)
         else:
@@ -299,7 +299,7 @@ class Driver(CheckedCalls):
 
 
 def load_driver() -> Driver:
-    """The machine's driver, initialised. EnvironmentFault R201 where there is none."""
+    """The machine's driver, initialised. EnvironmentFault R201 if there is none."""
     try:
         from cuda.bindings import driver as binding
     except ImportError as error:
@@ -311,7 +311,7 @@ def load_driver() -> Driver:
     driver = Driver(binding, patience())
     try:
         driver.init()
-    except RuntimeError as error:  # what the bindings raise where libcuda cannot be opened
+    except RuntimeError as error:  # raised by the bindings if libcuda cannot be opened
         raise EnvironmentFault(
             "R201",
             f"no NVIDIA driver was found (libcuda): {error}",

@@ -1,9 +1,9 @@
-"""A plan on a GPU, the counterpart of ``cpu/executor.py``: once bound, a run is a few calls of the driver.
+"""Runs a plan on a GPU, the counterpart of ``cpu/executor.py``: after binding, a run is a few driver calls.
 
-A run copies the step blocks and the inputs in, launches each bulk as one graph, and copies the results out; the host
-waits for nothing but an earlier run that has the same slot. A run of training steps may be several of them: their
-frames are filled one after the other and arrive together, and all the steps are one graph. Instructions outside of
-bulks are launched and waited for one by one.
+A run copies the step blocks and the inputs to the device, launches each bulk as one graph, and copies the results back.
+The host waits only for an earlier run that uses the same slot. A run may have several training steps: their frames are
+filled in turn and copied together, and all the steps are one graph. Instructions outside bulks are launched and awaited
+one by one.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 
 _JOIN: Final[Placed] = (0, Join())
-_LARGEST_PITCH: Final = 1 << 31  # bytes; the driver copies no rows that are farther apart
+_LARGEST_PITCH: Final = 1 << 31  # bytes; the driver does not copy rows with a larger pitch
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Bound:
-    """A plan whose io region begins at ``io``. ``groups`` are what a step submits; ``many`` is the steps of all frames
-    from ``io`` on as one bulk, None where a run has one step."""
+    """A plan whose io region begins at ``io``. ``groups`` is the work of one step; ``many`` is the steps of all frames
+    from ``io`` on as one bulk, None if a run has one step."""
 
     io: int
     binder: Binder
@@ -54,7 +54,7 @@ class _Bound:
 
 
 class DevicePlan:
-    """A plan on a lane's memory. Fits ``DeviceBound``.
+    """A plan bound to a lane's memory. Implements ``DeviceBound``.
 
     ``frames``: how many steps of a training entry a run is to hold; 0 for another entry, which works in the lane's io.
     ``once``: it hardly ever runs, and keeps no graphs, whose nodes take memory of the device.
@@ -110,7 +110,7 @@ class DevicePlan:
         ]
         writers = [number for number, group in enumerate(first.groups) if group.writes_state]
         self._writes_state = bool(writers)
-        # the groups between which the state is torn; of a plan that writes nothing the last one ends its change
+        # the state is torn between these groups; for a plan that writes nothing, the last group ends its change
         last = len(first.groups) - 1
         self._first_write, self._last_write = (writers[0], writers[-1]) if writers else (last, last)
         self._slot, self._frame = lane.slots[0], 0
@@ -122,7 +122,7 @@ class DevicePlan:
             try:
                 with self._lane.device:
                     self._slot = self._lane.next_slot()
-            except DslcError as error:  # of the run before, as a rule this program's
+            except DslcError as error:  # an error of the previous run, usually of this program
                 error.place = f"{self.name}: {error.place}"
                 raise
         self._frame = step
@@ -189,9 +189,9 @@ class DevicePlan:
         self._slot.placed.clear()
 
     def _start(self, count: int, fetch: Callable[[int, int], None], changes: Sequence[Change]) -> None:
-        """Submit inputs, steps and ``fetch`` (first step, how many), and mark the end. Where that fails, nothing is
-        under way afterwards; and the state, if something was to write it, is torn. After an interrupt it is torn where
-        not all that writes it was submitted."""
+        """Submit inputs, steps and ``fetch`` (first step, count), and record the end. If that fails, no work remains in
+        flight, and the state is torn if anything was to write it. After an interrupt it is torn if not all writes were
+        submitted."""
         lane, slot = self._lane, self._slot
         bound = self._of_slot[id(slot)]
         begun = False
@@ -205,7 +205,7 @@ class DevicePlan:
                     fetch(0, count)
                 else:
                     for step in range(count):
-                        if step:  # single steps have the first frame
+                        if step:  # single steps use the first frame
                             frame = bound.io + step * lane.frame
                             device.driver.copy(bound.io, frame, self._input_bytes, lane.stream)
                         change = changes[step] if changes else None
@@ -226,7 +226,7 @@ class DevicePlan:
             raise
 
     def _send(self, slot: Slot, io: int, count: int) -> None:
-        """Inputs and step blocks of so many steps, to ``io``."""
+        """Copies inputs and step blocks of ``count`` steps to ``io``."""
         lane, driver = self._lane, self._lane.device.driver
         self._state.wait_for_others(lane)
         if not self._input_bytes:
@@ -250,13 +250,13 @@ class DevicePlan:
         if self._in_frames:
             driver.record(slot.arrived, stream)
             driver.wait(lane.stream, slot.arrived)
-            if slot.placed:  # its owner may write it again as soon as the call returns
+            if slot.placed:  # the owner may overwrite it as soon as the call returns
                 lane.counters.waits += 1
                 driver.wait_host(slot.arrived)
                 slot.placed.clear()
 
     def _part(self, change: Change | None, number: int) -> Change | None:
-        """What the group of this number does of a change of the state: the last of the groups that write ends it."""
+        """The part of a state change for the group with this number: the last writing group ends the change."""
         if change is None or not self._first_write <= number <= self._last_write:
             return None
         return change if number == self._last_write else Change(change.begin, change.begin)
@@ -283,7 +283,8 @@ class DevicePlan:
             change.end()
 
     def _copy_out(self, first: int, count: int) -> None:
-        """The results of so many steps, to their places in the slot: of one, which has the first frame, or of all."""
+        """Copies the results of ``count`` steps to their places in the slot: of one step in the first frame, or of
+        all."""
         lane, results = self._lane, self._results
         binder = self._of_slot[id(self._slot)].binder
         for span in results.spans:
@@ -297,7 +298,7 @@ class DevicePlan:
             lane.counters.bytes_out += span.bytes * count
 
     def watch(self, see: Callable[[str, str, Sequence[NDArray[Any]]], None]) -> None:
-        """Instruction by instruction; bits are those of ``run``. bf16 is shown as f32."""
+        """Runs instruction by instruction; the bits are those of ``run``. bf16 is shown as f32."""
         lane, bound = self._lane, self._of_slot[id(self._slot)]
         with self._idle_after_interrupt():
             with lane.device:
@@ -314,7 +315,7 @@ class DevicePlan:
 
     @contextmanager
     def _idle_after_interrupt(self) -> Iterator[None]:
-        """What was submitted is over when an interrupt is raised: it may write what others write next."""
+        """Waits for submitted work before an interrupt is raised, because it may write memory that is reused."""
         try:
             yield
         except KeyboardInterrupt:
@@ -327,7 +328,7 @@ class DevicePlan:
         work = [(index, steps) for index, steps in placed if steps]
         with self._idle_after_interrupt(), stopwatch(lane.device, lane.stream) as watch:
             self._send(self._slot, bound.io, 1)
-            watch.times([steps for _, steps in work])  # finds out how long submitting takes
+            watch.times([steps for _, steps in work])  # measures how long submitting takes
             found = [watch.times([steps for _, steps in work]) for _ in range(rounds)]
         times = {index: [seconds[n] for seconds in found] for n, (index, _) in enumerate(work)}
         return Measured(times, {"copy": watch.copy, **peaks(lane.device)})

@@ -1,4 +1,4 @@
-"""What a return code of the driver means to a user: which of our errors it is, and what helps."""
+"""Translates return codes of the driver into our errors, with a help text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ OUT_OF_MEMORY: Final = 2
 NOT_READY: Final = 600
 INVALID_VALUE: Final = 1
 
-#: After these the context is dead: every later call gives the same code, so only a new process helps.
+#: After these the context is dead: every later call returns the same code, so only a new process helps.
 STICKY: Final = frozenset(
     {
         214,  # ECC_UNCORRECTABLE
@@ -50,10 +50,10 @@ _WRONG_CODE: Final = {
 
 
 def fault(call: str, code: int, name: str, text: str) -> DslcError:
-    """The error for a call that gave ``code``; ``name`` and ``text`` are the driver's own words for it.
+    """The error for a call that returned ``code``; ``name`` and ``text`` are the driver's descriptions.
 
-    R401 out of memory, R201 no usable GPU, R202 code that this GPU or driver cannot run, R207 a GPU that is lost to the
-    process, R206 anything else.
+    R401 out of memory, R201 no usable GPU, R202 code that this GPU or driver cannot run, R207 a GPU that this process
+    has lost, R206 anything else.
     """
     said = f"{call} gave {name} ({code}): {text}"
     if code == OUT_OF_MEMORY:
@@ -84,8 +84,8 @@ def fault(call: str, code: int, name: str, text: str) -> DslcError:
 
 
 def hung(call: str, seconds: float) -> DeviceLostError:
-    """The error for work that is not done ``seconds`` after the host began to wait for it. What it may still write is
-    unknown, so nothing of its memory is let go of."""
+    """The error for work that has not finished ``seconds`` after the host began to wait. It may still write memory, so
+    none of its memory is released."""
     return DeviceLostError(
         "R208",
         f"the GPU has not finished after {seconds:g} s",
@@ -95,5 +95,5 @@ def hung(call: str, seconds: float) -> DeviceLostError:
 
 
 def again(first: DslcError, call: str) -> DeviceLostError:
-    """The error of every call after the GPU was lost: what happened first."""
+    """The error of every call after the GPU was lost: repeats the first error."""
     return DeviceLostError("R207", first.message, place=f"{call}, after {first.place}", help="start the process again")

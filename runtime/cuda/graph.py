@@ -1,9 +1,9 @@
-"""A plan's instructions on a GPU: cut into bulks, and each bulk one CUDA graph.
+"""A plan's instructions on a GPU, grouped into bulks; each bulk is one CUDA graph.
 
-A step is one kernel launch, copy, fill or library's call with addresses and sizes worked out. Its order among others
-follows from the plan's streams and events: behind the step before it on its stream, and behind what its stream waited
-for. A kernel behind one other kernel is launched while that ends, and waits by itself until its results are there
-(programmatic dependent launch), which hides what a launch takes.
+A step is one kernel launch, copy, fill or library call with computed addresses and sizes. The plan's streams and events
+determine its order: it follows the previous step on its stream, and the steps that its stream has waited for. A kernel
+that follows exactly one other kernel is launched while that one ends, and itself waits for the results (programmatic
+dependent launch), which hides the launch latency.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, eq=False)
 class Launch:
     """A kernel with its arguments. ``where``: the node's name and line, for messages. ``waits``: its code begins with a
-    wait for the kernel before, so that it may be launched while that one ends."""
+    wait for the previous kernel, so it may be launched while that one ends."""
 
     function: Any
     grid: tuple[int, int, int]
@@ -59,7 +59,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pattern:
-    """``count`` elements of 1, 2 or 4 bytes; ``pitch`` bytes apart, where given, else side by side."""
+    """``count`` elements of 1, 2 or 4 bytes; ``pitch`` bytes apart if given, else contiguous."""
 
     target: int
     value: int
@@ -82,7 +82,7 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LibraryCall:
-    """Kernels that a library enqueues with ``run``, captured on the stream ``recorder`` to become a node of a graph."""
+    """Kernels that a library enqueues with ``run``, captured on the stream ``recorder`` as a node of a graph."""
 
     run: Callable[[Any], None]
     recorder: Any
@@ -104,23 +104,23 @@ Step: TypeAlias = Launch | Move | Pattern | LibraryCall
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """``event`` is recorded on a stream (``waits`` False), or the stream waits for it."""
+    """Records ``event`` on a stream (``waits`` is False), or makes the stream wait for it."""
 
     event: int
     waits: bool
 
 
 class Join:
-    """What follows, on any stream, follows all that stands before."""
+    """Later items, on any stream, follow all earlier ones."""
 
 
-#: What stands on a stream, in the plan's order.
+#: An item on a stream, in the plan's order.
 Placed: TypeAlias = tuple[int, Step | Mark | Join]
 _Each = TypeVar("_Each")
 
 
 def fill_steps(target: int, pattern: bytes, count: int, where: str) -> list[Step]:
-    """The fills that write ``count`` elements of ``pattern``: one; two for 8 bytes that no shorter period makes up."""
+    """The fills that write ``count`` elements of ``pattern``: one, or two for 8 bytes without a shorter period."""
     width = len(pattern)
     while width > 1 and pattern[: width // 2] == pattern[width // 2 : width]:
         width //= 2
@@ -137,7 +137,7 @@ def dependencies(placed: Sequence[tuple[int, _Each | Mark | Join]]) -> tuple[lis
     """The steps of a bulk and, for each, the indices of those that it directly follows."""
     steps: list[_Each] = []
     after: list[tuple[int, ...]] = []
-    ends: dict[int, frozenset[int]] = {}  # stream -> what the next step on it follows
+    ends: dict[int, frozenset[int]] = {}  # stream -> the predecessors of the next step on it
     events: dict[int, frozenset[int]] = {}
     joined: frozenset[int] = frozenset()
     for stream, item in placed:
@@ -148,7 +148,7 @@ def dependencies(placed: Sequence[tuple[int, _Each | Mark | Join]]) -> tuple[lis
         end = ends.get(stream, joined)
         if isinstance(item, Mark):
             if item.waits:
-                ends[stream] = end | events.get(item.event, frozenset())  # of an earlier bulk: done anyway
+                ends[stream] = end | events.get(item.event, frozenset())  # recorded in an earlier bulk: already done
             else:
                 events[item.event] = end
             continue
@@ -159,12 +159,12 @@ def dependencies(placed: Sequence[tuple[int, _Each | Mark | Join]]) -> tuple[lis
 
 
 def may_begin_early(step: Step, before: Step) -> bool:
-    """Whether a step may be launched while the one that it follows ends."""
+    """True if a step may be launched while its predecessor ends."""
     return isinstance(step, Launch) and step.waits and isinstance(before, Launch)
 
 
 class Bulk:
-    """Steps that are submitted with one launch of a CUDA graph."""
+    """Steps submitted by one launch of a CUDA graph."""
 
     def __init__(self, device: Device, placed: Sequence[Placed], stream: Any, owned: Owned) -> None:
         """``owned`` takes what is to be let go of; ``stream`` is the one that the graph will be launched on."""
@@ -192,5 +192,5 @@ class Bulk:
         driver.upload(self._executable, stream)
 
     def launch(self, stream: Any, change: Change | None = None) -> None:
-        """``change``: of the state, by this graph alone."""
+        """``change``: a change of the state made by this graph alone."""
         self._device.driver.launch_graph(self._executable, stream, change)

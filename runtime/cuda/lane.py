@@ -1,9 +1,9 @@
-"""What one caller has of a GPU: streams, io and work blocks, and two slots that take turns.
+"""A caller's resources on a GPU: streams, io and work blocks, and two slots that alternate.
 
-A slot carries one run: inputs on their way in, results on their way out. It is free again when that run is done, so at
-most two runs are under way, and the host prepares the second while the device works on the first. Training steps have
-an io block in each slot, of one frame or several, a frame being the io of one step: the inputs of a run reach the
-device while the run before works, and a run may be several steps.
+A slot carries the inputs and results of one run, and is free again when that run is done. So at most two runs are in
+flight, and the host prepares the second while the device executes the first. Training steps have an io block in each
+slot, with one frame or several; a frame is the io of one step. So the inputs of a run reach the device during the
+previous run, and a run may have several steps.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
 
 class Pending(Protocol):
-    """Results that still lie in a slot, unless they are ``settled``."""
+    """Results that are still in a slot, unless they are ``settled``."""
 
     @property
     def settled(self) -> bool: ...
 
     def settle(self) -> None:
-        """Wait for them and take copies: the slot is needed."""
+        """Wait for the results and copy them, because the slot is needed."""
         ...
 
     def fail(self, error: DslcError) -> None:
-        """They cannot be had; reading them raises this."""
+        """Mark the results as lost; reading them raises this error."""
         ...
 
 
 class DeviceInput(NamedTuple):
-    """An input that lies on the device already: ``offset`` is where it goes in its frame."""
+    """An input that is already on the device; ``offset`` is its place in its frame."""
 
     frame: int
     name: str
@@ -56,7 +56,7 @@ class DeviceInput(NamedTuple):
 @dataclass(eq=False, slots=True)
 class Slot:
     """``inputs`` and ``outputs``: pinned host memory, u8, and its addresses. ``io``: the frames of training steps on
-    the device, 0 where there are none. ``arrived``: inputs have reached them; ``done``: results have reached
+    the device, 0 if there are none. ``arrived``: the inputs have reached the frames; ``done``: the results have reached
     ``outputs``."""
 
     inputs: NDArray[np.uint8]
@@ -73,7 +73,7 @@ class Slot:
 
 @dataclass(slots=True)
 class Counters:
-    """What a lane has done. ``synchronisations``: within runs, by the host; ``waits``: for results, or for a slot."""
+    """The work of a lane. ``synchronisations``: by the host during runs; ``waits``: for results, or for a slot."""
 
     graph_launches: int = 0
     launches: int = 0
@@ -84,12 +84,12 @@ class Counters:
 
 
 class Lane:
-    """One caller at a time. The device's context is current in every call."""
+    """One caller at a time. The device's context must be current in every call."""
 
     def __init__(self, device: Device, sizes: LaneSizes, owned: Owned) -> None:
         """``owned`` takes what is to be let go of, in the order that the device needs."""
         self.device = device
-        self.owner: object = None  # what must live as long as results that lie in the slots
+        self.owner: object = None  # the object that must live as long as results in the slots
         self.counters = Counters()
         self.frame = sizes.frame
         driver = device.driver
@@ -110,18 +110,18 @@ class Lane:
         self._turn = 0
         frames = ((slot.io, sizes.frame * sizes.steps, self.copies) for slot in self.slots)
         for address, size, stream in ((self.io, sizes.io, self.stream), (self.work, sizes.work, self.stream), *frames):
-            if size:  # what nobody has written is 0, as on the CPU
+            if size:  # unwritten memory is 0, as on the CPU
                 driver.fill(address, 0, 1, size, stream)
 
     def next_slot(self) -> Slot:
-        """The slot whose run is the older, when that is done."""
+        """The slot with the older run, after that run is done."""
         self._turn = (self._turn + 1) % SLOTS
         slot = self.slots[self._turn]
         self.settle(slot)
         return slot
 
     def settle(self, slot: Slot) -> None:
-        """Wait for a slot's run; results that nobody has read yet are copied out of it."""
+        """Wait for a slot's run and copy its unread results out of the slot."""
         waiting = slot.pending() if slot.pending is not None else None
         try:
             if waiting is not None:
@@ -135,12 +135,12 @@ class Lane:
                 waiting.fail(error)
             slot.pending = None
             raise
-        slot.pending = None  # not sooner: an interrupt may come before they are copied
+        slot.pending = None  # only now: an interrupt may come before the copies are complete
         slot.placed.clear()
 
     def recover(self, slot: Slot) -> None:
-        """After a call of a run has failed: wait for what was submitted before it, so that the slot is free again."""
-        with suppress(DslcError), self.device:  # the error that led here is the one to tell
+        """After a failed call of a run: wait for the work submitted before it, so that the slot is free again."""
+        with suppress(DslcError), self.device:  # report the original error instead
             self.device.driver.synchronise(self.copies)
             self.device.driver.synchronise(self.stream)
         slot.busy = False
@@ -151,12 +151,12 @@ class Lane:
             owned.on_close(partial(_drain, self.device, stream))
 
     def wait_for(self, slot: Slot) -> None:
-        """For who has the lane."""
+        """Waits for the slot's run; only for the lane's owner."""
         self.see_done(slot)
         slot.busy = False
 
     def see_done(self, slot: Slot) -> None:
-        """For any thread: wait for the slot's run."""
+        """Waits for the slot's run; for any thread."""
         if slot.busy and not self.device.driver.done(slot.done):
             self.counters.waits += 1
             self.device.driver.wait_host(slot.done)

@@ -1,4 +1,4 @@
-"""What a session asks vendors' libraries for: opened when a plan first names one, each problem prepared once."""
+"""The vendor libraries of a session: opened when a plan first names one; each problem is prepared once."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dslc.runtime.cuda.prepared import Prepared
 from dslc.runtime.instructions import Gemm, GraphOp
 from dslc.runtime.plan import Buffer
 
-#: Enqueues a library's kernels on the stream that it is given.
+#: Enqueues a library's kernels on the given stream.
 Call: TypeAlias = Callable[[Any], None]
-#: The problem -> the algorithm's bytes, or the plan's name.
+#: Problem -> the algorithm's bytes, or the plan's name.
 Choices: TypeAlias = dict[cublaslt.Problem | cudnn.Problem, bytes | str]
 
 _ALIGNED: Final = 256  # bytes; of a workspace
@@ -29,10 +29,10 @@ _WORTH_TELLING: Final = 1.0  # seconds
 
 
 class Libraries:
-    """Handles, plans and a stream of one session on one device, whose context is current in every call.
+    """Handles, plans and a stream of one session on one device, whose context must be current in every call.
 
-    Equal problems have one plan: ``choices`` says which algorithm each came to, and ``seconds`` what the choosing took.
-    What was kept for ``artifact``, an artifact's id, is taken without asking the library; "" for none.
+    Equal problems share one plan: ``choices`` holds the algorithm of each, and ``seconds`` the time for choosing.
+    Choices stored for ``artifact``, an artifact's id, are used without asking the library; "" for none.
     """
 
     def __init__(self, device: Device, owned: Owned, artifact: str = "") -> None:
@@ -58,7 +58,7 @@ class Libraries:
             self._opened.clear()
 
     def announcement(self, name: str) -> str | None:
-        """How long the libraries took for the artifact ``name``, where that is a second or more."""
+        """A message with the time of the libraries for the artifact ``name``, if it is a second or more."""
         if self.seconds < _WORTH_TELLING:
             return None
         used = " and ".join(n for n, on in (("cuBLASLt", self._lt), ("cuDNN", self._dnn)) if on is not None)
@@ -67,9 +67,9 @@ class Libraries:
         return f"{name}: {used} took {self.seconds:.1f} s to load{more}"
 
     def keep(self) -> int:
-        """Keep all choices in the private cache; how many. ResourceError R402."""
+        """Store all choices in the private cache; returns their number. ResourceError R402."""
         for problem, product in self._products.items():
-            if not problem.algorithm:  # else the plan names it
+            if not problem.algorithm:  # else the plan contains it
                 self._prepared["cublaslt"].add(problem, product.choice)
         for plan, convolution in self._convolutions.items():
             self._prepared["cudnn"].add(plan, convolution.choice)
@@ -78,7 +78,7 @@ class Libraries:
 
     @property
     def used(self) -> int:
-        """How many choices were kept earlier."""
+        """How many stored choices were used."""
         return sum(prepared.used for prepared in self._prepared.values())
 
     def _open(self, library: str, version: str) -> None:
@@ -86,7 +86,7 @@ class Libraries:
         self._prepared[library] = Prepared(cache, library, version, self._artifact, self._device)
 
     def _unfit(self, library: str, problem: object, error: EnvironmentFault) -> None:
-        """Forget what was kept for a problem; say once that it is not taken."""
+        """Drop the stored choice for a problem; warn once that it is not used."""
         self._prepared[library].drop(problem)
         if not self._told:
             self._told = True
@@ -95,14 +95,14 @@ class Libraries:
 
     @property
     def recorder(self) -> Any:
-        """The stream that calls are captured on, to become parts of graphs."""
+        """The stream on which calls are captured as parts of graphs."""
         if self._recorder is None:
             self._recorder = self._device.driver.stream(self._opened)
         return self._recorder
 
     def call(self, instruction: Gemm | GraphOp, buffers: Sequence[Buffer], address: Callable[[int], int]) -> Call:
-        """What the instruction runs, on buffers that begin at ``address``. R205 where its library is not installed,
-        R202 for what it does not compute."""
+        """The library call of an instruction, on buffers at ``address``. R205 if its library is not installed, R202 for
+        an unsupported operation."""
         begun = time.monotonic()
         try:
             if isinstance(instruction, Gemm):
@@ -176,7 +176,7 @@ class Libraries:
 
 
 def _workspace(index: int | None, buffers: Sequence[Buffer], address: Callable[[int], int]) -> tuple[int, int]:
-    """Where a call may work, aligned, and how many bytes it has there whatever the alignment took."""
+    """The aligned address of a call's workspace, and its size in bytes, which does not depend on the alignment."""
     if index is None:
         return 0, 0
     size = prod(buffers[index].shape) - _ALIGNED

@@ -1,4 +1,4 @@
-"""The pool as a memory resource of cuda.core, for libraries that take one. The only module that imports cuda.core."""
+"""The pool as a memory resource of cuda.core, for libraries that accept one. The only module that imports cuda.core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dslc.runtime.cuda.pool import Block
 class PoolResource(MemoryResource):  # type: ignore[misc]  # cuda.core carries no types
     """``cuda.core.MemoryResource`` over a device's pool.
 
-    The pool is not ordered by streams: ``deallocate`` waits for the stream that it is given.
+    The pool is not stream-ordered: ``deallocate`` waits for the given stream.
     """
 
     is_device_accessible = True
@@ -37,7 +37,7 @@ class PoolResource(MemoryResource):  # type: ignore[misc]  # cuda.core carries n
         return Buffer.from_handle(block.address, size, self, stream=stream)
 
     def deallocate(self, ptr: Any, size: int, *, stream: Any) -> None:
-        """Back into the pool when ``stream`` is done with it."""
+        """Return the block to the pool after ``stream`` has finished using it."""
         if stream is not None:
             stream.sync()
         block = self._blocks.pop(int(ptr))

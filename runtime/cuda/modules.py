@@ -1,4 +1,4 @@
-"""The GPU code of an artifact: checked, loaded when a kernel of it is first asked for, unloaded together."""
+"""The GPU code of an artifact: checked, loaded when one of its kernels is first requested, unloaded together."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from dslc.runtime.cuda.owned import let_go_of
 if TYPE_CHECKING:
     from dslc.runtime.cuda.checked_calls import Noted
 
-_SHARED_WITHOUT_ASKING: Final = 48 << 10  # bytes of dynamic shared memory that any kernel may take
+_SHARED_WITHOUT_ASKING: Final = 48 << 10  # bytes of dynamic shared memory that any kernel may use
 _WAIT: Final = b"griddepcontrol.wait;"
 
 
 def _ptx_of(cubin: str) -> str:
-    """The name of the PTX beside a cubin."""
+    """The name of the PTX that belongs to a cubin."""
     return cubin.removesuffix(".cubin") + ".ptx"
 
 
 class Modules:
-    """The code of one target on one device, whose context is current in every call but the constructor.
+    """The code of one target on one device, whose context must be current in every call but the constructor.
 
-    ``blobs``: the artifact's blobs by name. Kernels name their cubins; with ``through_ptx`` the PTX of the same name is
-    taken, which the driver compiles: ``compilations`` counts those and ``seconds`` is the time they took.
+    ``blobs``: the artifact's blobs by name. Kernels name their cubins; with ``through_ptx``, the driver compiles the
+    PTX of the same name instead. ``compilations`` counts these, and ``seconds`` is their time.
     """
 
     def __init__(
@@ -49,9 +49,10 @@ class Modules:
     def function(
         self, blob: str, symbol: str, block: Sequence[int], shared: int, sizes: Sequence[int], where: str
     ) -> Any:
-        """The kernel's handle, allowed to take ``shared`` bytes of dynamic shared memory.
+        """The kernel's handle, allowed to use ``shared`` bytes of dynamic shared memory.
 
-        ``sizes``: bytes of its arguments. ArtifactError R301 where the kernel is another than the plan says.
+        ``sizes``: the sizes of its arguments in bytes. ArtifactError R301 if the kernel differs from the plan's
+        description.
         """
         key = (blob, symbol)
         driver = self._device.driver
@@ -69,7 +70,7 @@ class Modules:
         return self._functions[key]
 
     def waits(self, blob: str) -> bool:
-        """Whether a kernel's code waits by itself for the kernel that was launched before it, as its PTX says."""
+        """True if a kernel's code waits by itself for the previously launched kernel, according to its PTX."""
         if blob not in self._waits:
             ptx = self._blobs.get(_ptx_of(blob))
             self._waits[blob] = ptx is not None and _WAIT in bytes(ptx)
@@ -111,7 +112,7 @@ class Modules:
             raise ArtifactError("R301", f"the kernel {symbol} {wrong}", place=where, help="build the artifact again")
 
     def close(self) -> None:
-        """Unload all of it; no stream may still use it."""
+        """Unload all code; no stream may still use it."""
         self._functions.clear()
         self._modules.clear()
         let_go_of(self._device.driver, self._noted)

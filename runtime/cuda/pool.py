@@ -1,9 +1,9 @@
-"""The pool that every byte of device memory comes from.
+"""The pool that provides all device memory.
 
-A block has a size class: up to 1 MiB the next power of two, at least 512 bytes; above, the next multiple of 2 MiB, the
-driver's page, so that a large block owns its pages. A freed block stays in the pool and serves a later request of its
-class. When the driver has no memory, or an allocation would leave less than the headroom, cached blocks go back to the
-driver first, and a refusal is tried once more after that. Equal requests take equal bytes.
+Each block has a size class: up to 1 MiB the next power of two, at least 512 bytes; above, the next multiple of 2 MiB
+(the driver's page), so that a large block owns its pages. A freed block stays in the pool and serves a later request of
+its class. If the driver has no memory, or an allocation would leave less than the headroom, cached blocks are first
+returned to the driver; a failed allocation is then tried once more. Equal requests take equal bytes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 PAGE: Final = 2 << 20
 SMALLEST: Final = 512
 _SMALL: Final = 1 << 20  # the largest class that is a power of two
-HEADROOM: Final = 0.05  # of the device's memory, for what the driver and other libraries take
+HEADROOM: Final = 0.05  # fraction of the device's memory left for the driver and other libraries
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryInfo:
-    """Bytes. ``free`` and ``total``: of the device, as the driver says. Of this process's pool: ``used`` by living
-    blocks, ``cached`` for later ones, ``peak`` of used; ``blocks`` that live; ``allocations`` made by the driver."""
+    """Sizes in bytes. ``free`` and ``total``: of the device, as reported by the driver. Of this process's pool:
+    ``used`` by live blocks, ``cached`` for later requests, ``peak`` of ``used``; ``blocks``: number of live blocks;
+    ``allocations``: number made by the driver."""
 
     free: int
     total: int
@@ -43,7 +44,7 @@ class MemoryInfo:
 
 @dataclass(eq=False, slots=True)
 class Block:
-    """``size`` bytes of device memory from ``address``, aligned to 512; ``room`` is the size of its class."""
+    """``size`` bytes of device memory from ``address``, aligned to 512; ``room`` is the size of the block's class."""
 
     address: int
     size: int
@@ -51,7 +52,7 @@ class Block:
 
 
 def size_class(size: int) -> int:
-    """The bytes that a request for ``size`` takes: equal for all requests of one class."""
+    """The bytes that a request for ``size`` occupies: equal for all requests of one class."""
     if size <= SMALLEST:
         return SMALLEST
     if size <= _SMALL:
@@ -60,7 +61,7 @@ def size_class(size: int) -> int:
 
 
 class MemoryPool:
-    """The pool of one device; its context must be current. Safe to use from many threads."""
+    """The pool of one device, whose context must be current. Thread-safe."""
 
     def __init__(self, driver: Driver, name: str, headroom: float = HEADROOM) -> None:
         self._driver = driver
@@ -135,7 +136,7 @@ class MemoryPool:
             return True
 
     def available(self) -> int:
-        """Bytes that can be had now: free ones, and cached ones, which can go back to the driver."""
+        """Bytes that can be allocated now: free ones, and cached ones, which can be returned to the driver."""
         with self._turn.hold() as scope, scope:
             return self._driver.memory()[0] + self._cached_bytes()
 
@@ -146,7 +147,7 @@ class MemoryPool:
             return MemoryInfo(free, total, self._used, cached, self._peak, blocks, self._allocations)
 
     def release_cached(self) -> None:
-        """Give cached blocks back to the driver."""
+        """Return cached blocks to the driver."""
         with self._turn.hold() as scope, scope:
             self._release_cached()
 

@@ -1,7 +1,7 @@
-"""What a library chose for an artifact on a GPU, kept in the private cache so that a later load need not ask it again.
+"""Libraries' choices for an artifact on a GPU, stored in the private cache so that later loads need not ask again.
 
-An entry holds for one artifact, GPU, driver and version of the library, all of which decide its name; each choice is
-found by the whole problem that it is for. ``dslc warm`` writes entries, loads read them.
+An entry belongs to one artifact, GPU, driver and library version, which all determine its name; a choice is looked up
+by its complete problem. ``dslc warm`` writes entries, loads read them.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _MOST_VALUES: Final = 4_000_000
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """``name``: of a plan, for people; ``data``: an algorithm, or a plan, as the library wrote it."""
+    """``name``: of a plan, for people; ``data``: an algorithm or a plan, serialised by the library."""
 
     name: str
     data: bytes
 
 
 class Prepared:
-    """The choices of one library. ``cache``: where entries are read, None for none."""
+    """The choices of one library. ``cache``: the source of stored entries, None for none."""
 
     def __init__(self, cache: Cache | None, library: str, version: str, artifact: str, device: Device) -> None:
         machine = (device.name, device.target, str(device.multiprocessors), str(device.driver.version()))
@@ -45,7 +45,7 @@ class Prepared:
         return found
 
     def add(self, problem: object, make: Callable[[], Choice]) -> None:
-        """Take what ``make`` gives where there is no choice for the problem yet."""
+        """Add the result of ``make`` unless the problem already has a choice."""
         if repr(problem) not in self._choices:
             self._choices[repr(problem)] = make()
 
@@ -54,7 +54,7 @@ class Prepared:
         self.used -= 1
 
     def keep(self, cache: Cache) -> int:
-        """Write the entry; the number of its choices. ResourceError R402 where it cannot be written."""
+        """Write the entry; returns the number of its choices. ResourceError R402 if it cannot be written."""
         if cache.get(self._kind, self._fields) != (payload := self._payload()):
             cache.put(self._kind, self._fields, payload)
         if cache.get(self._kind, self._fields) != payload:
@@ -72,6 +72,6 @@ class Prepared:
 
 
 def _read(payload: bytes) -> dict[str, Choice]:
-    """The cache has verified that these are the bytes that ``keep`` wrote."""
+    """Parses the bytes that ``keep`` wrote, as verified by the cache."""
     found = canonical.loads(payload, place="cache", offset=0, max_values=_MOST_VALUES)
     return {problem: Choice(name, bytes.fromhex(data)) for problem, name, data in found["choices"]}

@@ -1,4 +1,4 @@
-"""What a session takes of a GPU, known from its artifact alone."""
+"""The GPU memory of a session, computed from its artifact alone."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _FRAME: Final = 512  # bytes; frames begin at multiples, as blocks of the pool d
 
 @dataclass(frozen=True, slots=True)
 class LaneSizes:
-    """Bytes. ``io``: of entries that are not training steps; ``frame``: of one training step, of which each slot has
-    ``steps``, aligned for any kernel; ``inputs`` and ``outputs`` of each slot, pinned on the host."""
+    """Sizes in bytes. ``io``: for entries other than training steps; ``frame``: for one training step, with ``steps``
+    frames in each slot, aligned for any kernel; ``inputs`` and ``outputs`` of each slot, pinned on the host."""
 
     io: int
     work: int
@@ -32,13 +32,13 @@ class LaneSizes:
 
     @property
     def device(self) -> tuple[int, ...]:
-        """The blocks that a lane takes of the device."""
+        """The sizes of the blocks that a lane takes from the device."""
         return tuple(size for size in (self.io, self.work, *(self.frame * self.steps,) * SLOTS) if size)
 
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """Bytes of a program's ``io`` and ``work``."""
+    """Sizes in bytes of a program's ``io`` and ``work``."""
 
     entry: str
     io: int
@@ -46,21 +46,21 @@ class Regions:
 
 
 def steps_held(entries: Iterable[str], steps: int) -> int:
-    """How many steps a launch of these entries holds, where ``steps`` are asked for: micro-batches are runs of their
-    own."""
+    """How many of the requested ``steps`` one launch of these entries holds: 1 with micro-batches, which are separate
+    runs."""
     listed = list(entries)
     return steps if any(map(has_frames, listed)) and "accumulate_step" not in listed else 1
 
 
 def device_blocks(programs: Sequence[Regions]) -> tuple[int, int, int]:
-    """``io``, ``work`` and ``frame`` of a lane, as ``LaneSizes`` has them: programs overlay each other."""
+    """``io``, ``work`` and ``frame`` of a lane, as in ``LaneSizes``: programs share memory."""
     io = max((p.io for p in programs if not has_frames(p.entry)), default=0)
     frame = max((p.io for p in programs if has_frames(p.entry)), default=0)
     return io, max((p.work for p in programs), default=0), -(-frame // _FRAME) * _FRAME
 
 
 def lane_sizes(programs: Sequence[Loaded], steps: int) -> LaneSizes:
-    """What a lane of these programs takes, one of which runs at a time."""
+    """The sizes of a lane for these programs, of which one runs at a time."""
     steps = steps_held((p.entry for p in programs), steps)
     io, work, frame = device_blocks([Regions(p.entry, p.io_bytes, p.work_bytes) for p in programs])
     copied = max(input_bytes(p.plan) for p in programs)
@@ -69,7 +69,7 @@ def lane_sizes(programs: Sequence[Loaded], steps: int) -> LaneSizes:
 
 
 def foreseen_bytes(state: int, programs: Sequence[Regions], steps: int, contexts: int = 1, *, on_gpu: bool) -> int:
-    """Bytes of a session of these programs: what a CPU's takes of the host, a GPU's of its pool."""
+    """Bytes of a session of these programs: host memory on a CPU, pool memory on a GPU."""
     if not on_gpu:
         return state + contexts * (max(p.io for p in programs) + max(p.work for p in programs))
     steps = steps_held((p.entry for p in programs), steps)
@@ -78,5 +78,5 @@ def foreseen_bytes(state: int, programs: Sequence[Regions], steps: int, contexts
 
 
 def session_bytes(state: int, sizes: LaneSizes, contexts: int) -> int:
-    """Bytes that a session takes of its device's pool: the state and a lane for each context, no more and no less."""
+    """The exact bytes that a session takes from its device's pool: the state and a lane for each context."""
     return sum(map(size_class, filter(None, (state, *sizes.device * contexts))))

@@ -1,9 +1,9 @@
-"""How long the instructions of a plan take on a GPU, by events around each, and what its memory and arithmetic can do.
+"""Measures the instructions of a plan on a GPU with events around each, and gives the peaks of memory and arithmetic.
 
-The host needs some microseconds to submit a kernel, longer than many a kernel takes: events would show the host's time.
-So the stream is first kept busy with copies of a large block, for longer than submitting takes; what was submitted
-meanwhile then runs without gaps, and behind a copy that has emptied the caches. Recording an event takes the device
-time too, about as much as a small kernel; so what two events measure with nothing between them is taken off.
+The host needs some microseconds to submit a kernel, longer than many kernels take, so events alone would measure the
+host. Therefore the stream is first kept busy with copies of a large block, for longer than submitting takes. The work
+submitted meanwhile then runs without gaps, after a copy that has emptied the caches. Recording an event also takes
+device time, about as much as a small kernel, so the time between two events with nothing between them is subtracted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from dslc.runtime.cuda.device import Device
     from dslc.runtime.cuda.graph import Step
 
-_BLOCK: Final = 256 << 20  # bytes that a copy moves: several times the largest cache
+_BLOCK: Final = 256 << 20  # bytes per copy: several times the largest cache
 _LEAST: Final = 1 << 20
-_COPIES: Final = 20  # for the bandwidth
-_AT_ONCE: Final = 100  # instructions behind one delay: streams hold about a thousand things
-_SLACK: Final = 2.0  # delays are so much longer than submitting took the first time
-_MOST_DELAYS: Final = 400  # copies
+_COPIES: Final = 20  # copies that measure the bandwidth
+_AT_ONCE: Final = 100  # instructions after one delay: streams hold about a thousand items
+_SLACK: Final = 2.0  # ratio of a delay to the first measured time of submitting
+_MOST_DELAYS: Final = 400  # copies in one delay
 
-#: Operations that a multiprocessor does in a cycle, by compute capability: products of matrices in 16, 32 and 64 bits
+#: Operations per cycle of a multiprocessor, by compute capability: matrix products in 16, 32 and 64 bits
 #: (sums in f32; no TF32), then everything else in 32 and 64 bits. NVIDIA's CUDA C++ programming guide, arithmetic
 #: throughput, and the white papers of A100, L40, H100 and B200.
 _RATES: Final = {
@@ -42,8 +42,8 @@ _NAMES: Final = ("matrix16", "matrix32", "matrix64", "f32", "f64")
 
 
 class Stopwatch:
-    """Times work on a stream of a device, whose context is current. ``copy``: bytes that a copy reads and writes in a
-    second, measured."""
+    """Times work on a stream of a device, whose context must be current. ``copy``: measured bytes per second that a
+    copy reads and writes."""
 
     def __init__(self, device: Device, stream: Any, owned: Owned) -> None:
         self._device, self._stream = device, stream
@@ -54,7 +54,7 @@ class Stopwatch:
         self._recording = 0.0  # seconds of the device that recording an event takes
         self._copy_seconds = min(self._time_of_a_copy() for _ in range(_COPIES))
         nothing: list[tuple[Step, ...]] = [()] * _AT_ONCE
-        self._some(nothing)  # finds out how long the host takes for it
+        self._some(nothing)  # measures the host's time for it
         self._recording = statistics.median(self._some(nothing))
         self._copy_seconds -= self._recording
         self.copy = 2 * self._size / self._copy_seconds
@@ -74,7 +74,7 @@ class Stopwatch:
         return max(0.0, self._device.driver.elapsed(begin, end) / 1000 - self._recording)
 
     def times(self, work: Sequence[Sequence[Step]]) -> list[float]:
-        """Seconds that each of ``work`` takes, run in this order."""
+        """Seconds of each item of ``work``, run in this order."""
         found: list[float] = []
         for first in range(0, len(work), _AT_ONCE):
             found += self._some(work[first : first + _AT_ONCE])
@@ -126,8 +126,8 @@ def _scratch(device: Device, owned: Owned) -> tuple[int, int]:
 
 
 def peaks(device: Device) -> dict[str, float]:
-    """Operations a second at the highest clock: ``matrix16``, ``matrix32``, ``matrix64``, ``f32``, ``f64``. Those of
-    the nearest older architecture for one that is not known; none for one that is older than all."""
+    """Operations per second at the highest clock: ``matrix16``, ``matrix32``, ``matrix64``, ``f32``, ``f64``. An
+    unknown architecture gets the values of the nearest older one; none if it is older than all."""
     known = [capability for capability in _RATES if capability <= device.capability]
     if not known:
         return {}

@@ -1,4 +1,4 @@
-"""What a run copies between a slot's pinned memory and the device, and its results on the host."""
+"""The copies of a run between a slot's pinned memory and the device, and its results on the host."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
 
-_GAP: Final = 4096  # bytes; results closer than this leave the device with one copy
+_GAP: Final = 4096  # bytes; results closer than this are copied together
 _ALIGNMENT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes of a region that leave the device together: from ``offset``, to ``at`` of the slot's outputs."""
+    """Bytes of a region that are copied from the device together: from ``offset``, to ``at`` in the slot's outputs."""
 
     region: str
     offset: int
@@ -36,13 +36,13 @@ class Span:
 
 
 def input_bytes(plan: Plan) -> int:
-    """Bytes from the start of io that a run copies in: the step block and the inputs."""
+    """Bytes from the start of io that a run copies to the device: the step block and the inputs."""
     ends = [plan.buffers[p.buffer].end for p in plan.inputs]
     return max([*ends, STEP_BLOCK if plan.scalars else 0], default=0)
 
 
 def output_spans(plan: Plan) -> tuple[list[Span], int]:
-    """What a run copies out, and the bytes of it all in a slot."""
+    """The spans that a run copies from the device, and their total bytes in a slot."""
     spans: list[Span] = []
     end = 0
     for buffer in sorted((plan.buffers[p.buffer] for p in plan.outputs), key=lambda b: (b.region, b.offset)):
@@ -57,13 +57,13 @@ def output_spans(plan: Plan) -> tuple[list[Span], int]:
 
 
 def has_frames(entry: str) -> bool:
-    """Whether an entry's inputs reach the device while the run before still works, in frames of their own."""
+    """True if an entry's inputs have frames of their own, so that they reach the device during the previous run."""
     return entry in ("train_step", "accumulate_step")
 
 
 def from_pinned(plan: Plan, placed: Sequence[DeviceInput], steps: int, frame: int) -> list[tuple[int, int, int]]:
-    """What so many steps bring from a slot's pinned memory, frames of so many bytes as on the device: an offset, bytes,
-    and in how many frames from there on. ``placed`` lie on the device already."""
+    """The copies from a slot's pinned memory for ``steps`` steps with frames of ``frame`` bytes: (offset, bytes, number
+    of frames). Inputs in ``placed`` are already on the device."""
     end = input_bytes(plan)
     if not placed:
         return [(0, (steps - 1) * frame + end, 1)]
@@ -82,13 +82,13 @@ def from_pinned(plan: Plan, placed: Sequence[DeviceInput], steps: int, frame: in
 
 
 def in_rows(placed: Sequence[DeviceInput]) -> list[tuple[DeviceInput, int, int]]:
-    """Inputs that lie on the device, those of steps that follow each other as one copy where their arrays are as far
-    apart as each other: the first, the bytes from one to the next, and how many they are."""
+    """Groups inputs on the device: those of consecutive steps are one copy if their arrays are equally spaced. Yields
+    the first input, the pitch in bytes, and the number of rows."""
     found: list[tuple[DeviceInput, int, int]] = []
     for one in sorted(placed, key=lambda p: (p.offset, p.frame)):
         if found:
             first, pitch, rows = found[-1]
-            apart = one.array.address - first.array.address - pitch * (rows - 1)  # from the last of them
+            apart = one.array.address - first.array.address - pitch * (rows - 1)  # distance from the last one
             same = (
                 first.offset == one.offset
                 and first.frame + rows == one.frame
@@ -102,7 +102,7 @@ def in_rows(placed: Sequence[DeviceInput]) -> list[tuple[DeviceInput, int, int]]
 
 
 class Results:
-    """Where the outputs of a plan's run lie in a slot. ``spans`` leave the device together, ``bytes`` in all a step."""
+    """The places of a plan's outputs in a slot. ``spans`` are copied together; ``bytes`` is their total per step."""
 
     def __init__(self, plan: Plan) -> None:
         self.spans, self.bytes = output_spans(plan)
@@ -110,11 +110,11 @@ class Results:
         self._ports: list[tuple[str, str, int, Buffer]] = []
         for port in plan.outputs:
             buffer = plan.buffers[port.buffer]
-            at = next((s.at + buffer.offset - s.offset for s in self.spans if s.holds(buffer)), 0)  # 0: it has no bytes
+            at = next((s.at + buffer.offset - s.offset for s in self.spans if s.holds(buffer)), 0)  # 0: no bytes
             self._ports.append((port.name, port.kind, at, buffer))
 
     def views(self, block: NDArray[np.uint8], step: int) -> list[tuple[str, str, NDArray[Any]]]:
-        """The outputs of a step, read-only."""
+        """The outputs of a step, as read-only views."""
         first = step * self.bytes
         found = [(name, kind, view_of(block, first + at, buffer)) for name, kind, at, buffer in self._ports]
         for _, _, view in found:
@@ -123,17 +123,17 @@ class Results:
 
 
 def view_of(block: NDArray[np.uint8], offset: int, buffer: Buffer) -> NDArray[Any]:
-    """A buffer's bytes from ``offset`` of a block, as an array."""
+    """A buffer's bytes from ``offset`` in a block, as an array."""
     return block[offset : offset + buffer.bytes].view(numpy_dtype(buffer.dtype)).reshape(buffer.shape)
 
 
 class RunResults:
-    """The results of a run of some steps, in its slot until ``settle`` takes a copy, so that the slot is free."""
+    """The results of a run of some steps; they are in its slot until ``settle`` copies them, which frees the slot."""
 
     def __init__(self, lane: Lane, slot: Slot, name: str, results: Results, steps: int) -> None:
         self._lane, self._slot, self._name = lane, slot, name
         self._results, self._steps = results, steps
-        self._copies: dict[int, NDArray[np.uint8]] = {}  # one at most: the first that anybody has made
+        self._copies: dict[int, NDArray[np.uint8]] = {}  # at most one: the first copy made by any thread
         self._error: DslcError | None = None
 
     @property
@@ -141,7 +141,7 @@ class RunResults:
         return bool(self._copies)
 
     def of(self, step: int) -> list[tuple[str, str, NDArray[Any]]]:
-        """A step's outputs; waits for the run."""
+        """A step's outputs, after waiting for the run."""
         copied = self._copies.get(0)
         if copied is None:
             self._wait()
@@ -149,8 +149,8 @@ class RunResults:
         return self._results.views(copied, step)
 
     def settle(self) -> None:
-        """Two threads may do so at a time: the slot is not used again before one of them is done, and the copy that is
-        noted first, before that, is the one that counts."""
+        """Copy the results out of the slot. Two threads may do so concurrently: the slot is not reused before one of
+        them is done, and the copy that is recorded first is the one that counts."""
         if not self._copies:
             self._wait()
             self._copies.setdefault(0, self._slot.outputs[: self._steps * self._results.bytes].copy())
@@ -170,7 +170,7 @@ class RunResults:
 
 
 class DeviceOutputs(LateOutputs):
-    """The results of one step of a run. Iterating waits for the run."""
+    """The results of one step of a run. Iteration waits for the run."""
 
     __slots__ = ("_run", "_step")
 

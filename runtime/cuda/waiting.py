@@ -1,4 +1,4 @@
-"""How long the host waits for a GPU, and how: the driver's own waits never give up, so it is asked again and again."""
+"""How the host waits for a GPU: it polls with a time limit, because the driver's own waits have none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 from dslc.base.errors import InputError
 
 _PATIENCE: Final = 600.0  # seconds
-_SPINNING: Final = 1e-3  # seconds for which a wait asks again and again; then it sleeps between, a part of what it took
+_SPINNING: Final = 1e-3  # seconds of busy polling; then a wait sleeps between polls, for a fraction of its duration
 _LONGEST_SLEEP: Final = 1e-3
 
 
@@ -33,7 +33,7 @@ def patience() -> float:
 
 
 def comes_true(ready: Callable[[], bool], seconds: float) -> bool:
-    """Ask until ``ready`` says yes; False after so many seconds. Short waits cost what the driver's own do."""
+    """Poll until ``ready`` is true; False after ``seconds`` seconds. Short waits cost no more than the driver's own."""
     begun = time.monotonic()
     while not ready():
         waited = time.monotonic() - begun
