@@ -181,7 +181,7 @@ class _Reader:
             if start + at + len(END) > self.size:
                 self.refuse(PREAMBLE.size, f"blobs[{index}] of {entry['bytes']} bytes in a file of {self.size}")
         if start + at + len(END) != self.size:
-            self.refuse(start + at + len(END), "bytes behind the end")
+            self.refuse(start + at + len(END), "bytes after the end")
         return start + at
 
 

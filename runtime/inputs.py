@@ -122,7 +122,7 @@ def as_array(call: str, tensor: Tensor, value: object) -> NDArray[Any] | OnDevic
             "R105",
             f"`{tensor.name}` has the dtype {value.dtype}, {tensor} was expected",
             place=f"{call}({tensor.name}=...)",
-            help="nothing is converted silently; convert it where it lies",
+            help="nothing is converted silently; convert it on its device",
         )
     return value
 
@@ -209,14 +209,14 @@ def _of_dlpack(place: str, tensor: Tensor, value: Any) -> NDArray[Any]:
     except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as error:
         raise InputError(
             "R105",
-            f"`{tensor.name}` does not say on which device it lies: {str(error)[:200]}",
+            f"`{tensor.name}` does not say on which device it is: {str(error)[:200]}",
             place=place,
             help="pass a numpy array",
         ) from error
     if int(device) != _DLPACK_CPU:
         raise InputError(
             "R105",
-            f"`{tensor.name}` lies on another device (DLPack device type {int(device)}), {tensor} on the CPU was"
+            f"`{tensor.name}` is on another device (DLPack device type {int(device)}), {tensor} on the CPU was"
             " expected",
             place=place,
             help="copy it to the CPU first, for instance x.cpu()",

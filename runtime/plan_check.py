@@ -148,7 +148,7 @@ class _Checker:
             if port.name in names:
                 self._refuse(field, f"{port.name!r} stands twice")
             if buffer.region != "io" or buffer.offset < STEP_BLOCK:
-                self._refuse(field, f"{port.name!r} lies at {buffer}, not in io behind the step block")
+                self._refuse(field, f"{port.name!r} lies at {buffer}, not in io after the step block")
             names.add(port.name)
             if buffer.bytes:
                 spans.append((buffer.offset, buffer.end, port.name))

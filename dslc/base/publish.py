@@ -233,7 +233,7 @@ def _rename(temps: Mapping[str, _Temp], commit: Path) -> None:
                 raise
             raise ResourceError(
                 "R402",
-                f"not committed: {error.strerror}; {', '.join(done)} beside it are new, {name} is as it was",
+                f"not committed: {error.strerror}; {', '.join(done)} next to it are new, {name} is as it was",
                 place=str(commit),
                 help="run it again once the cause is mended",
             ) from error

@@ -84,7 +84,9 @@ def size_option(f: F) -> F:
 
 def trust_option(f: F) -> F:
     """--trust, for each command that runs the artifact of ./dslc.yaml."""
-    return click.option("--trust", is_flag=True, help="Run what lies in build/, though no build of yours made it.")(f)
+    return click.option(
+        "--trust", is_flag=True, help="Run the artifact in build/ even if none of your builds made it."
+    )(f)
 
 
 def source_options(target_help: str, size_help: str) -> Callable[[F], F]:

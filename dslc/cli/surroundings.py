@@ -128,7 +128,7 @@ def _refused(error: OSError) -> DslcError:
     why = (error.strerror or _first_line(error)).lower()
     output = _output()
     if output is not None and error is output.lost:
-        cause = f"what the command prints cannot be written: {why}"
+        cause = f"the output of the command cannot be written: {why}"
         return ResourceError("R402", cause, place="stdout", help="make room, or send the output elsewhere")
     try:
         os.getcwd()

@@ -82,7 +82,7 @@ class DeviceArray(OnDevice):
     ) -> Any:
         """``stream`` need not wait, because the array is ready. BufferError for a copy or another device."""
         if copy or (dl_device is not None and tuple(dl_device) != self.__dlpack_device__()):
-            raise BufferError("a GPU array of dslc is given as it is, where it is")
+            raise BufferError("a GPU array of dslc is shared without a copy, on its own device")
         return dlpack.give(self.address, self.device.index, self.dtype, self.shape, self)
 
     @property
@@ -165,7 +165,7 @@ class _Ready:
 def _described(device: Device, value: Any, name: str, place: str) -> tuple[dlpack.Description, Any]:
     """The array, and the stream on which it becomes ready; None if it is ready now."""
     help = "pass it as a numpy array, for instance x.detach().cpu().numpy()"
-    with foreign(f"`{name}` cannot be read where it lies", place, help):
+    with foreign(f"`{name}` cannot be read on its device", place, help):
         if hasattr(value, "__dlpack__"):
             # The producer makes our stream wait for the work that writes the array.
             return dlpack.take(value.__dlpack__(stream=int(device.inbox))), device.inbox

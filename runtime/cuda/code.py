@@ -37,11 +37,11 @@ def check_cubin(data: bytes | memoryview, capability: tuple[int, int], place: st
         wanted = f"sm_{capability[0]}{capability[1]}"
         raise _refuse(f"for sm_{architecture}, where one for {wanted} was expected", place)
     if count and (entry != _SECTION_HEADER or sections + entry * count > len(data)):
-        raise _refuse("whose table of sections ends behind the file", place)
+        raise _refuse("whose table of sections extends past the end of the file", place)
     for index in range(count):
         _, kind, _, _, offset, length = struct.unpack_from("<IIQQQQ", data, sections + entry * index)
         if kind != _NO_BITS and offset + length > len(data):
-            raise _refuse(f"whose section {index} ends behind the file", place)
+            raise _refuse(f"whose section {index} extends past the end of the file", place)
 
 
 def check_ptx(data: bytes | memoryview, place: str) -> None:

@@ -90,7 +90,7 @@ class Libraries:
         self._prepared[library].drop(problem)
         if not self._told:
             self._told = True
-            said = f"a choice that `dslc warm` kept is not taken, and made anew: {error.message}"
+            said = f"a choice stored by `dslc warm` is not used, and is made again: {error.message}"
             warnings.warn(DslcWarning("W002", said), stacklevel=2)
 
     @property

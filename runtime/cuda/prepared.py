@@ -60,7 +60,7 @@ class Prepared:
         if cache.get(self._kind, self._fields) != payload:
             raise ResourceError(
                 "R402",
-                "what the libraries chose cannot be kept",
+                "the libraries' choices cannot be stored",
                 place=str(cache.folder or "the cache"),
                 help="name a folder that you alone can write to: DSLC_CACHE_DIR=/path",
             )

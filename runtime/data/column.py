@@ -103,7 +103,7 @@ def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
         augment.check(wanted.steps, wanted.shape, target)
     except ValueError as error:
         place = wanted.field.replace(".train.", ".augment.").replace(".eval.", ".augment.")
-        raise DataError("R104", str(error), place=place, help="mend the list of data.augment") from error
+        raise DataError("R104", str(error), place=place, help="fix the list of data.augment") from error
     fit = Fit(wanted.files[0], wanted.tensor, wanted.field, rows.dtype, check_finite=wanted.check_finite, notice=notice)
     if isinstance(rows, ArrayRows) and rows.in_memory:
         return Column(wanted, ArrayRows(fit.whole(rows.array)), None)

@@ -102,7 +102,7 @@ class Fit:
             return
         finite = np.isfinite(chunk)
         if self._check_finite and not finite.all():
-            help = "mend the data, or set data.check_finite: false"
+            help = "fix the data, or set data.check_finite: false"
             self._value(chunk, ~finite, records, "is not finite", help)
         if self.narrows:
             over = finite & (np.abs(chunk) > largest(self.target))
@@ -116,7 +116,7 @@ class Fit:
             # Python's bounds are clipped to the dtype's, so that the comparison is one of integers.
             least, most = _bounds(chunk.dtype)
             bad = (chunk < max(low, least)) | (chunk > min(high, most))
-            self._value(chunk, bad, records, f"is out of range: {rule}", "mend the data, or the model")
+            self._value(chunk, bad, records, f"is out of range: {rule}", "fix the data, or the model")
 
     def _value(
         self, chunk: NDArray[Any], bad: NDArray[np.bool_], records: int | NDArray[np.int64], why: str, help: str

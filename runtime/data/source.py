@@ -77,7 +77,9 @@ def split(text: str) -> tuple[str, str | None]:
         return path, key
     if kind is None and not colon and _kind(text) is None:
         raise ValueError("this names no data")
-    raise ValueError("what is meant inside the file is missing" if not key else "such a file has nothing inside")
+    raise ValueError(
+        "the name of the array inside the file is missing" if not key else "such a file has nothing inside"
+    )
 
 
 def tokens(key: str) -> Tokens:

@@ -212,5 +212,8 @@ class CheckpointStore:
                 why = f"{path.name}: {refused}"
             warn(f"passed over a checkpoint: {why}")
         raise ArtifactError(
-            "R307", f"no checkpoint can be used: {why}", place=str(self.folder), help="train anew, without --resume"
+            "R307",
+            f"no checkpoint can be used: {why}",
+            place=str(self.folder),
+            help="train from scratch, without --resume",
         )

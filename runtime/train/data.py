@@ -50,7 +50,7 @@ class Tolerance:
         self.rows.add(bad.row)
         place = bad.place or f"record {bad.row} of {section}"
         if len(self.rows) > self.skip:
-            help = "mend or remove it; `data.on_bad: skip 10` goes on past ten such samples"
+            help = "fix or remove it; `data.on_bad: skip 10` tolerates ten such samples"
             raise DataError("R101", f"record {bad.row} cannot be read: {bad.why}", place=place, help=help)
         self._warn(f"{place}: record {bad.row} is left out: {bad.why} ({len(self.rows)} of {self.skip} such samples)")
 

@@ -87,7 +87,7 @@ def _prepare(config: Config, session: Trainable, resume: bool, notice: Callable[
         return
     if session.step != 0:
         raise InputError(
-            "R105", f"the session has done {session.step} steps", place="train", help="load the artifact anew"
+            "R105", f"the session has done {session.step} steps", place="train", help="load the artifact again"
         )
     if config.start.weights is not None:
         start_from(config.start, session, notice)

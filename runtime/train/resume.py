@@ -34,5 +34,5 @@ def install(session: Trainable, found: Checkpoint) -> None:
             "R307",
             f"the checkpoint is of another model or optimizer: {error.message}",
             place=str(found.path),
-            help="build the model of that run, or train anew without --resume",
+            help="build the model of that run, or train from scratch without --resume",
         ) from error

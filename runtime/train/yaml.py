@@ -105,7 +105,7 @@ def parse_yaml(data: bytes, name: str) -> Value:
         at = error.problem_mark or error.context_mark
         mark = start if at is None else Mark(name, at.line + 1, at.column + 1)
         cause = " ".join(part for part in (error.context, error.problem) if part)
-        raise _wrong(mark, f"this is not YAML: {cause}", "mend the text at this place") from error
+        raise _wrong(mark, f"this is not YAML: {cause}", "fix the text at this place") from error
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
         cause = f"the character U+{error.character:04X} is not allowed"

@@ -301,7 +301,7 @@ def test_half_of_the_names_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (folder / "net.dslc").mkdir()
     with pytest.raises(ResourceError) as caught:
         publish_files(folder, {"__init__.py": b"1", "net.dslc": b"2"}, "net.dslc")
-    assert caught.value.code == "R402" and "__init__.py beside it are new" in caught.value.message
+    assert caught.value.code == "R402" and "__init__.py next to it are new" in caught.value.message
     assert not temps(folder)
 
 

@@ -140,7 +140,7 @@ def test_a_class_out_of_range_is_seen_there_too(both: Any) -> None:
 def test_what_is_refused(both: Any) -> None:
     _, gpu, cpu = both
     x = ByDlpack(values(4), "f32")
-    with pytest.raises(InputError, match="lies on another device"):
+    with pytest.raises(InputError, match="is on another device"):
         cpu.predict(x=x)
     with pytest.raises(InputError, match="has the dtype f64, f32"):
         gpu.predict(x=ByDlpack(values(4).astype(np.float64), "f64"))

@@ -114,7 +114,7 @@ def test_a_choice_that_the_library_no_longer_takes_is_made_anew_with_one_warning
         fakes[1].plans = [("eng9", 0, set())]
         fakes[0].known.clear()
 
-    with pytest.warns(DslcWarning, match="is not taken, and made anew") as told:
+    with pytest.warns(DslcWarning, match="is not used, and is made again") as told:
         assert place.load(change=other_plans, keep=True) == (losses, products, convolutions)
     assert [w.message.code for w in told] == ["W002"]  # type: ignore[union-attr]
 

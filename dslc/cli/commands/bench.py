@@ -28,7 +28,7 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 20
 @click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto: a GPU, if there is one.")
 @click.option("--seconds", type=click.FloatRange(0.1, 600), default=3.0, metavar="N", help="Time steps so long; 3.")
 @click.option("--top", type=click.IntRange(0, 10000), default=12, metavar="N", help="Show the N longest rows; 12.")
-@click.option("--against", metavar="FILE", help="Compare with what --json wrote earlier; exit 1 when slower.")
+@click.option("--against", metavar="FILE", help="Compare with an earlier output of --json; exit 1 when slower.")
 @click.option("--tolerance", type=click.FloatRange(0, 10), default=0.05, metavar="X", help="Allow so much more; 0.05.")
 @source_options("build for this target; default: that of the device", "A size of a dim, as B=64.")
 @trust_option

@@ -56,7 +56,7 @@ _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
 @define_option
 @size_option
 @click.option("--report", metavar="FILE", help="Write the report there, too, with the seconds that each pass took.")
-@click.option("--force", is_flag=True, help="Replace what is there, whatever it is.")
+@click.option("--force", is_flag=True, help="Replace the existing files, whatever they are.")
 def command(
     model: str | None,
     name: str | None,
@@ -150,7 +150,7 @@ def _how_it_runs(made: Finished) -> list[str]:
 def _mirrored(programs: list[dict[str, Any]]) -> list[str]:
     """What is recomputed in the backward pass, the memory that it saves, and its cost in time."""
     return [
-        f"{program['entry']}: {said['nodes']:,} nodes compute again what would take "
+        f"{program['entry']}: {said['nodes']:,} recomputing nodes save "
         f"{size_text(said['bytes_before'] - said['bytes_after'])}, for "
         f"{said['seconds_after'] / said['seconds_before'] - 1:+.1%} of the step's modelled time"
         for program in programs

@@ -37,7 +37,7 @@ def command(
     defines: tuple[str, ...],
     size: tuple[str, ...],
 ) -> None:
-    """Show planned memory; of a model, foresee it by size.
+    """Show planned memory; for a model, predict it by size.
 
     ARTIFACT is a .dslc file or its folder; without it, the artifact of ./dslc.yaml as it is on disk. Shows the memory
     of each entry, and of a session that trains, evaluates, predicts, or does all three. For a FILE, a plan is made for

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 @config_options
 @click.option("--weights", metavar="FILE", help="Start from these weights, not from initial ones.")
 @click.option("--map", "renames", multiple=True, metavar="OLD=NEW", help="A name in that file and its name here.")
-@click.option("--partial", is_flag=True, help="What that file lacks, or has in another shape, starts anew.")
+@click.option(
+    "--partial", is_flag=True, help="Tensors that the file lacks, or has in another shape, keep their initial values."
+)
 @click.option("--resume", is_flag=True, help="Go on from the newest sound checkpoint of the run.")
 @click.option("--overfit-one-batch", "overfit", is_flag=True, help="Learn one batch by heart, as a check of the model.")
 @click.option("--steps", metavar="N", type=click.IntRange(2, 10**6), help="Steps of that check; 200 by default.")

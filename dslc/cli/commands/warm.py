@@ -18,7 +18,7 @@ from dslc.cli.output import emit
 @click.option("--device", default="gpu", metavar="NAME", help="gpu, or gpu:1 for the second one.")
 @trust_option
 def command(artifact: str | None, device: str, trust: bool) -> None:
-    """Have cuBLASLt and cuDNN choose for this GPU, and keep it.
+    """Let cuBLASLt and cuDNN choose for this GPU; store the choices.
 
     For artifacts of --providers vendor: stores the libraries' choices for each size in the private cache, by artifact,
     GPU, driver and library versions. Later loads take them from there: `dslc warm build/resnet50`. Another GPU or
