@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ class Tensor:
             self.owned = Owned(self.device)
             self.address = driver.allocate(max(1, values.nbytes), self.owned.noted)
             self.stream = driver.stream(self.owned.noted)
+            self.owned.on_close(partial(driver.synchronise, self.stream))
             if values.nbytes:  # ready when the stream gets there, and not before
                 driver.copy_in(self.address, values.ctypes.data, values.nbytes, self.stream)
 

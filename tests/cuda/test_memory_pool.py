@@ -127,13 +127,14 @@ class SlowDriver:
     def memory(self) -> tuple[int, int]:
         return GIB, GIB
 
-    def allocate(self, size: int) -> int:
+    def allocate(self, size: int, noted: list[Any]) -> int:
         self.asked.set()
         assert self.go.wait(30)
-        return next(self.addresses)
+        noted.append(("cuMemFree", (0, next(self.addresses))))
+        return int(noted[-1][1][1])
 
-    def free(self, address: int) -> None:
-        pass
+    def free(self, addresses: list[int]) -> None:
+        addresses.pop()
 
 
 @pytest.mark.parametrize("call", ["allocate", "free", "available", "info", "release_cached"])
