@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from evaluation import apply
 from test_every_op import gradients_of, node_of
 
+from dslc.compiler.ir.op import Mismatch
 from dslc.compiler.ir.special import choose, erf
+from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.registry import ops
 
 INF, NAN = math.inf, math.nan
 BIG = 1000.0
+GEOMETRY = {"stride": (1, 1), "pad": (0, 0), "dilation": (1, 1)}
 
 CORNERS = [
     ("exp", {}, [INF, -INF, NAN, BIG, -BIG], [INF, 0, NAN, INF, 0]),
@@ -167,3 +171,24 @@ def test_a_choice_has_the_bits_of_where(dtype: str) -> None:
             got = choose(condition, a, b)
             assert got.dtype == expected.dtype and got.shape == expected.shape
             assert got.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attrs", "code"),
+    [
+        ("conv", [(2, 4, 5, 5), (3, 2, 3, 3)], GEOMETRY | {"groups": 2}, "E0303"),
+        ("conv", [(2, 3, 5, 5), (4, 1, 3, 3)], GEOMETRY | {"groups": 2}, "E0303"),
+        ("conv_dgrad", [(2, 3, 3, 3), (3, 2, 3, 3)], GEOMETRY | {"groups": 2, "size": (5, 5)}, "E0303"),
+        ("conv_wgrad", [(2, 4, 5, 5), (2, 3, 3, 3)], GEOMETRY | {"groups": 2, "size": (3, 3)}, "E0303"),
+        ("pad", [(3, 4)], {"low": (-1, 2), "high": (3, 0), "interior": (0, 0), "value": 0.0}, "E0209"),
+        ("pad", [(3, 4)], {"low": (1, 2), "high": (3, -1), "interior": (0, 0), "value": 0.0}, "E0209"),
+        ("pad", [(3, 4)], {"low": (1, 2), "high": (3, 0), "interior": (-1, 0), "value": 0.0}, "E0209"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_the_op_itself(
+    op: str, shapes: list[tuple[int, ...]], attrs: dict[str, Any], code: str
+) -> None:
+    """Whoever makes it: a layer, another op's gradient, a pass."""
+    with pytest.raises(Mismatch) as caught:
+        ops()[op].infer([TensorType(DType.F32, s) for s in shapes], attrs)
+    assert caught.value.code == code

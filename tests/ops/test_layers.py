@@ -17,10 +17,9 @@ from recorder import FUNCTIONS, Recorder, compute
 from dslc.base.errors import CODES
 from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ir.sizes import Dim, Poly, exact_div, of_dim
-from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import registry
 
-GEOMETRY = {"stride": (1, 1), "pad": (0, 0), "dilation": (1, 1)}
 B = of_dim(Dim("B", 1, 64, 8))
 H = of_dim(Dim("H", 8, 64, 32))
 OPS = registry.ops()
@@ -395,24 +394,3 @@ def test_any_eps_of_pytorch_is_taken(name: str, eps: float) -> None:
     for wrong in (-1e-5, float("inf"), float("nan")):
         with pytest.raises(Mismatch, match="eps"):
             Recorder(DType.F64).build(name, value, **{**named, "eps": wrong})
-
-
-@pytest.mark.parametrize(
-    ("op", "shapes", "attrs", "code"),
-    [
-        ("conv", [(2, 4, 5, 5), (3, 2, 3, 3)], GEOMETRY | {"groups": 2}, "E0303"),
-        ("conv", [(2, 3, 5, 5), (4, 1, 3, 3)], GEOMETRY | {"groups": 2}, "E0303"),
-        ("conv_dgrad", [(2, 3, 3, 3), (3, 2, 3, 3)], GEOMETRY | {"groups": 2, "size": (5, 5)}, "E0303"),
-        ("conv_wgrad", [(2, 4, 5, 5), (2, 3, 3, 3)], GEOMETRY | {"groups": 2, "size": (3, 3)}, "E0303"),
-        ("pad", [(3, 4)], {"low": (-1, 2), "high": (3, 0), "interior": (0, 0), "value": 0.0}, "E0209"),
-        ("pad", [(3, 4)], {"low": (1, 2), "high": (3, -1), "interior": (0, 0), "value": 0.0}, "E0209"),
-        ("pad", [(3, 4)], {"low": (1, 2), "high": (3, 0), "interior": (-1, 0), "value": 0.0}, "E0209"),
-    ],
-)
-def test_what_does_not_fit_is_refused_by_the_op_itself(
-    op: str, shapes: list[tuple[int, ...]], attrs: dict[str, Any], code: str
-) -> None:
-    """Whoever makes it: a layer, another op's gradient, a pass."""
-    with pytest.raises(Mismatch) as caught:
-        registry.ops()[op].infer([TensorType(DType.F32, s) for s in shapes], attrs)
-    assert caught.value.code == code

@@ -242,3 +242,33 @@ def test_a_forked_child_refuses_and_may_load_its_own(tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.stderr == ""
     assert done.stdout.splitlines() == [" ".join(["R204"] * 10 + ["own"]), "parent"]
+
+
+@pytest.mark.parametrize("contexts", [1, 3])
+def test_closing_waits_for_every_context_in_use(contexts: int) -> None:
+    pool = Pool(list(range(contexts)))
+    begun, go = threading.Barrier(contexts + 1), threading.Event()
+    order: list[str] = []
+
+    def use() -> None:
+        with pool.shared() as scope, scope:
+            begun.wait(30)
+            assert go.wait(30)
+            order.append("used")
+
+    def close() -> None:
+        with pool.closing() as scope, scope:
+            order.append("closed")
+
+    threads = [threading.Thread(target=use) for _ in range(contexts)]
+    closing = threading.Thread(target=close)
+    for thread in threads:
+        thread.start()
+    begun.wait(30)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive() and order == []
+    go.set()
+    for thread in (*threads, closing):
+        thread.join(30)
+    assert order == ["used"] * contexts + ["closed"]
