@@ -233,3 +233,13 @@ def test_the_writer_refuses_what_the_reader_would() -> None:
     nan["interface"]["train"]["lr"] = float("nan")
     with pytest.raises(ArtifactError):
         write_artifact(nan, blobs())
+
+
+@pytest.mark.parametrize(("low", "high"), [(1, 3), (5, 9)])
+def test_a_program_has_sizes_within_the_bounds_of_its_dims(low: int, high: int) -> None:
+    changed = header()  # whose programs are of 1 and 4 rows, within 1 to 512
+    changed["programs"] = [p for p in changed["programs"] if p["sizes"] in ({}, {"B": 4})]
+    changed["interface"]["dims"][0] |= {"low": low, "high": high, "default": low}
+    with pytest.raises(ArtifactError) as caught:
+        write_artifact(changed, blobs())
+    assert "'B' = 4 is not a dim within its bounds" in caught.value.message

@@ -174,3 +174,9 @@ def test_an_index_outside_gives_nan() -> None:
             np.testing.assert_array_equal(np.isnan(y), [[0] * 3, lost])
             [y] = ops()[name].meaning([x.astype(np.int32), index], attrs)
             assert y.tolist() == [[1, 1, 1], [1, 0, 1] if name == "gather" else [1, 1, 0]]
+
+
+def test_sizes_that_come_to_a_number_are_ints() -> None:
+    for size, number in ((B + 3 - B, 3), (B * T - T * B, 0), (B * 0 + 5, 5), ((B + 2) * 3 - B * 3, 6)):
+        assert type(size) is int and size == number
+    assert not isinstance(B + 3, int)

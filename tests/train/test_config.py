@@ -282,3 +282,8 @@ def test_plain_yaml_reads_as_pyyaml_does_where_the_two_agree() -> None:
     found = plain(parse_yaml(FULL.encode(), "x"))
     expected = pyyaml.safe_load(FULL.replace("1e-2", "0.01"))
     assert found == expected
+
+
+@pytest.mark.parametrize("text", ["", "\n", "# a comment\n", "---\n", "null\n", "~\n"])
+def test_a_file_without_content_is_an_empty_mapping(text: str) -> None:
+    assert plain(parse_yaml(text.encode(), "dslc.yaml")) == {}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dslc.base.errors import ArtifactError
 from dslc.runtime.train.metrics import Log, read_log
 from dslc.runtime.train.rundir import choose_run
 from dslc.runtime.train.signals import StopNow, StopRequest
@@ -20,6 +21,9 @@ def hold_a_run(folder: Path) -> None:
 
 def test_a_folder_without_a_checkpoint_is_taken_others_are_left(tmp_path: Path) -> None:
     base = tmp_path / "runs" / "a"
+    with pytest.raises(ArtifactError) as caught:
+        choose_run(base, resume=True)
+    assert caught.value.code == "R307"
     assert choose_run(base, resume=False) == base
     (base / "log.jsonl").touch()  # died before its first checkpoint
     assert choose_run(base, resume=False) == base
