@@ -138,7 +138,7 @@ def test_blobs_swapped_extended_with_holes_or_twice() -> None:
     assert "in a file of" in str(refused(assembled(head, pieces, blobs=long)))
     twice = [*pieces, pieces[0]]
     assert "twice" in str(refused(assembled(head, twice, blobs=table_of(twice))))
-    assert "behind the end" in str(refused(artifact_bytes() + b"\0"))
+    assert "after the end" in str(refused(artifact_bytes() + b"\0"))
     assert "end marker" in str(refused(put_together(canonical_text(head), [p[2] for p in pieces], b"DSLC-end")))
 
 
