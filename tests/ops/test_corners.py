@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from evaluation import apply
+from recorder import Recorder
 from test_every_op import gradients_of, node_of
 
 from dslc.compiler.ir.op import Mismatch
@@ -192,3 +193,18 @@ def test_what_does_not_fit_is_refused_by_the_op_itself(
     with pytest.raises(Mismatch) as caught:
         ops()[op].infer([TensorType(DType.F32, s) for s in shapes], attrs)
     assert caught.value.code == code
+
+
+def test_limits_of_clip_have_the_kind_of_the_tensor() -> None:
+    """Floats take any number; ints take integers, however they are written."""
+    for dtype, limit, fits in (
+        (DType.F32, 0.5, True), (DType.F32, 1.0, True), (DType.I32, 2.0, True), (DType.I32, 0.5, False),
+    ):  # fmt: skip
+        call = Recorder()
+        x = call.tensor(3, dtype=dtype)
+        if fits:
+            assert call.build("clip", x, low=limit).type == x.type
+        else:
+            with pytest.raises(Mismatch) as caught:
+                call.build("clip", x, low=limit)
+            assert caught.value.code == "E0204"

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dslc.compiler.check.arithmetic import _of_sizes
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ir.sizes import Dim, Size, of_dim
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.registry import ops
+from dslc.dsl.span import Source, Span
 
 B = of_dim(Dim("B", 1, 64, 8))
 T = of_dim(Dim("T", 0, 32, 16))
@@ -180,3 +182,9 @@ def test_sizes_that_come_to_a_number_are_ints() -> None:
     for size, number in ((B + 3 - B, 3), (B * T - T * B, 0), (B * 0 + 5, 5), ((B + 2) * 3 - B * 3, 6)):
         assert type(size) is int and size == number
     assert not isinstance(B + 3, int)
+
+
+def test_a_size_divided_by_one_is_itself() -> None:
+    span = Span(Source("a.nn", ""), 0, 0)
+    assert _of_sizes("//", B, 1, span) == B and _of_sizes("%", B, 1, span) == 0
+    assert _of_sizes("//", B * 4, 2, span) == B * 2 and _of_sizes("%", B * 4, 2, span) == 0

@@ -318,3 +318,12 @@ def test_what_this_machine_lacks(line: Path) -> None:
             load(line, weights="init", **options)  # type: ignore[arg-type]
         assert caught.value.code == code
     load(line, weights="init", meanings=lambda: MEANINGS).close()
+
+
+def test_a_step_without_anything_found_is_one_step(open_line: Open) -> None:
+    session, other = open_line(seed=4), open_line(seed=4)
+    target = np.zeros(BATCH, np.int32)
+    for number in range(1, 4):
+        assert session.find_nonfinite(x=data(BATCH), target=target) is None
+        other.train_step(x=data(BATCH), target=target)
+        assert session.step == other.step == number

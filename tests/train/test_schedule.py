@@ -78,3 +78,8 @@ def test_no_length_divides_by_zero(kind: str) -> None:
     for warmup in (0, 1, 5):
         schedule = Schedule(kind, warmup=Duration(warmup, "steps"), every=every)  # type: ignore[arg-type]
         assert all(math.isfinite(value) for value in factors(schedule, 8, total=1))
+
+
+def test_a_factor_every_step() -> None:
+    for text, every in (("1 step", 1), ("2 steps", 2), ("0.1 epochs", 1)):
+        assert Schedule("step", every=parse_duration(text)).resolve(4, 100).every == every
