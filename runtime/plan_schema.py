@@ -26,7 +26,7 @@ from dslc.runtime.dtypes import ITEMSIZE
 # Limits for all plans of an artifact together, which are decoded and checked in less than two seconds. The seven plans
 # of ResNet-50 have 0.4 MiB and 90,000 values.
 MAX_BYTES: Final = 16 << 20
-MAX_VALUES: Final = 2_000_000
+MAX_VALUES: Final = 1_400_000
 MAX_ITEMS: Final = 1_000_000  # entries of one list
 MAX_RANK: Final = 16
 STEP_BLOCK: Final = 256  # bytes at the head of the io region that hold the scalars
