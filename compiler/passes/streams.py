@@ -14,13 +14,13 @@ model (``overlap.py``), with a wait counted as half a launch. If equal, it takes
 node waits for its operands and, if it writes a state, for the other readers of the old value, unless other waits imply
 that. So weight gradients, branches and updates run concurrently with other nodes if that hides a launch.
 
-By the model a node begins later than some on other streams have ended, for which it need not wait. Where that gives
-back enough bytes it waits for them all the same: it costs nothing by the model. Where more bytes would be held than may
-be, it waits at the cost of time; so calls that work in large blocks of their own run beside each other only where there
-is room for all of these blocks. Memory is planned for what may run at the same time, and a plan is taken only where it
-keeps to the limit; the bits stay. ``auto`` takes the number of streams with the least modelled time, and of plans that
-hold more or fewer bytes the one whose time and bytes cost least. Without a gain, or without room, all stay on stream 0.
-The CPU shares work out by itself.
+In the model, a node may start after nodes on other streams have ended without waiting for them. If a wait then frees
+enough bytes, it is added: it costs no modelled time. If the plan would hold more bytes than allowed, the node waits at
+the cost of time. So library calls with large workspaces run concurrently only if all workspaces fit. Memory is planned
+for nodes that may run concurrently, and a plan is accepted only within the limit; results keep their bits. ``auto``
+takes the number of streams with the least modelled time and, among plans that hold more or fewer bytes, the one with the
+lowest total price of time and bytes. Without a gain or without room, all nodes stay on stream 0. The CPU distributes
+work itself.
 """
 
 from __future__ import annotations
