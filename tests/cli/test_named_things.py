@@ -89,7 +89,7 @@ def test_the_language_names_its_own() -> None:
 
 
 def test_commands_and_options_exist() -> None:
-    """An option by itself is one of dslc; that of another command stands behind the command: `docker run --rm`."""
+    """An option by itself is one of dslc; that of another command stands after the command: `docker run --rm`."""
     known = commands()
     every = set().union(*map(options, known.values())) | options(app)
     wrong = []
