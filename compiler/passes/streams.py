@@ -19,8 +19,8 @@ enough bytes, it is added: it costs no modelled time. If the plan would hold mor
 the cost of time. So library calls with large workspaces run concurrently only if all workspaces fit. Memory is planned
 for nodes that may run concurrently, and a plan is accepted only within the limit; results keep their bits. ``auto``
 takes the number of streams with the least modelled time and, among plans that hold more or fewer bytes, the one with
-the lowest total price of time and bytes. Without a gain or without room, all nodes stay on stream 0. The CPU distributes
-work itself.
+the lowest total price of time and bytes. Without a gain or without room, all nodes stay on stream 0. The CPU
+distributes work itself.
 """
 
 from __future__ import annotations
