@@ -274,6 +274,8 @@ def test_clipping_keeps_each_dtype() -> None:
     for bound in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(Mismatch, match="clip_norm"):
             check_limit("clip_norm", bound)
+    for bound in (1e-30, 0.5, 1.0, 1e30):
+        check_limit("clip_norm", bound)
 
 
 def test_initialisers_as_written() -> None:
