@@ -109,8 +109,14 @@ class FileLock:
                 self.held = True
         finally:
             if not self.held:
+                self._remove(fd)
                 self._files.close(fd)
         return self.held
+
+    def _remove(self, fd: int) -> None:
+        """Remove the lock file that is open as ``fd``, if no other process has its lock."""
+        if (self.held or try_flock(fd)) and leads_to(str(self.path), fd):
+            os.unlink(self.path)
 
     @staticmethod
     def _sign(fd: int) -> None:
@@ -171,8 +177,8 @@ class FileLock:
         with suppress(OSError):
             if self._text and _named(self._owned) == self._text:
                 os.unlink(self._owned)
-            if self.held and leads_to(str(self.path), self._files.last):
-                os.unlink(self.path)
+            for fd in self._files:  # also one whose lock an interrupt kept us from recording
+                self._remove(fd)
         self.held = False
         self._text = ""
         self._files.close_all()

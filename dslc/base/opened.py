@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from types import TracebackType
 
@@ -22,10 +23,8 @@ class Opened:
         self._open.extend(map(partial(os.open, dir_fd=dir_fd), (path,), (flags | os.O_CLOEXEC,), (mode,)))
         return self._open[-1]
 
-    @property
-    def last(self) -> int:
-        """The descriptor opened last."""
-        return self._open[-1]
+    def __iter__(self) -> Iterator[int]:
+        return iter(tuple(self._open))
 
     def __contains__(self, fd: object) -> bool:
         return fd in self._open

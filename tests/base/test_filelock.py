@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from interrupts import count, strike
 
 from dslc.base import filelock
 from dslc.base.errors import ResourceError
@@ -156,3 +158,26 @@ def test_a_lock_file_that_names_nobody(tmp_path: Path) -> None:
     assert lock.holder() is None
     (tmp_path / "lock").write_bytes(b"not a number")
     assert lock.holder() is None
+
+
+@pytest.mark.parametrize("free", [True, False], ids=["free", "held by another"])
+def test_an_interrupt_at_any_point_leaves_no_lock(free: bool, tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    rival = FileLock(path, what="build")
+
+    def hold() -> None:
+        lock = FileLock(path, what="build")
+        with contextlib.suppress(ResourceError), lock.scope() as scope, scope:
+            pass
+
+    points = count(hold, opcodes=True)
+    assert points > 200
+    for number in range(1, points + 1):
+        if not free:
+            assert rival.acquire()
+        found = strike(hold, number, opcodes=True)
+        assert path.exists() is not free, found.struck
+        rival.release()
+        assert os.listdir(tmp_path) == [], found.struck
+        with FileLock(path, what="build"):
+            pass

@@ -165,6 +165,13 @@ def _fast(name: str, x: Sequence[int]) -> int:
     return bits_of(simulator.fast(name, *(np.asarray(as_float(v)) for v in x))[()])
 
 
+def _power_of_two(words: Sequence[str], x: Sequence[int]) -> int:
+    exponent = float(as_float(x[0]))
+    if exponent.is_integer() and -126 <= exponent <= 127:
+        return bits_of(np.float32(2.0**exponent))  # exact: NVIDIA's f64 exp and erf are built on that
+    return _fast("flushed_exp2" if "ftz" in words else "fast_exp2", x)
+
+
 def _inverse(words: Sequence[str], x: Sequence[int]) -> int:
     if words[1:] == ("approx", "ftz", "f32"):
         return _fast("fast_inverse", x)
@@ -275,7 +282,7 @@ _FUNCTIONS: dict[str, Callable[[Sequence[str], Sequence[int]], int]] = {
     "div": _divided,
     "rem": _rest,
     "rcp": _inverse,
-    "ex2": lambda words, x: _fast("flushed_exp2" if "ftz" in words else "fast_exp2", x),
+    "ex2": _power_of_two,
     "lg2": lambda words, x: bits_of(np.log2(as_float(x[0]))),
     "sqrt": _root,
     "tanh": lambda words, x: _fast("fast_tanh", x),

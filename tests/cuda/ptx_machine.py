@@ -24,6 +24,8 @@ from dslc.compiler.codegen.launch import Given
 _Running: TypeAlias = Generator[tuple[int, Any], list[Any], None]
 
 _STATEMENT = re.compile(r"(?:@(!?)(%p\d+)\s+)?([a-z][\w.:]*)\s*(.*);$")
+_OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,\s]+")
+_FUNCTION = re.compile(r"\.func\s+(?:\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)\s*(\{\n.*?\n\}\n)", re.S)
 _TABLE = re.compile(r"\.(?:const|global) \.align \d+ \.(b8|[usb]\d+|f\d+) (\w+)\[(\d+)\](?: = \{([^}]*)\})?;")
 _LOCAL = 1 << 60  # where a thread's own memory lies
 _NOTHING = 0xA5A5A5A5A5A5A5A5  # in a register that nobody has written: what comes of it must not matter
@@ -113,19 +115,28 @@ class _Program:
         self.local = int(own[2]) if own else 0
         if own:
             self.symbols[own[1]] = _LOCAL
-        body = ptx[ptx.index("{\n", ptx.index(".entry")) :]
         self.statements: list[tuple[str, str, tuple[str, ...], list[Any]]] = []
         self.labels: dict[str, int] = {}
+        self.parameters_of: dict[str, list[str]] = {}
+        self._add(ptx[ptx.index("{\n", ptx.index(".entry")) :])
+        for name, parameters, text in _FUNCTION.findall(ptx):
+            self.labels[name] = len(self.statements)
+            self.parameters_of[name] = re.findall(r"(\w+)\s*(?:,|$)", parameters)
+            self._add(text)
+        touched = [w for _, _, w, _ in self.statements if w[0] in ("ld", "st", "atom", "ldmatrix") and w[1] != "param"]
+        self.accesses = Accesses(min((width(w[-1]) // 8 for w in touched), default=1))
+
+    def _add(self, text: str) -> None:
+        """The statements of a body, up to its last brace."""
+        body = re.sub(r"(?m)^\s*call[^;]*;", lambda m: " ".join(m[0].split()), text.partition("\n}\n")[0])
         for line in map(str.strip, body.split("\n")):
             if line.endswith(":"):
                 self.labels[line[:-1]] = len(self.statements)
                 continue
             found = _STATEMENT.match(line)
             if found is not None:
-                operands = [self.known(x.strip()) for x in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s]+", found[4])]
+                operands = [self.known(x.strip()) for x in _OPERAND.findall(found[4])]
                 self.statements.append((found[1] or "", found[2] or "", tuple(found[3].split(".")), operands))
-        touched = [w for _, _, w, _ in self.statements if w[0] in ("ld", "st", "atom", "ldmatrix") and w[1] != "param"]
-        self.accesses = Accesses(min((width(w[-1]) // 8 for w in touched), default=1))
 
     def known(self, text: str) -> Any:
         """An operand, or the bits that it is in every thread."""
@@ -172,15 +183,26 @@ class _Thread:
         self.local = np.full(program.local, 0xFF, np.uint8)
 
     def run(self) -> _Running:
-        at, program, registers, value = 0, self.program, self.registers, self.value
+        at, program, value = 0, self.program, self.value
+        callers: list[tuple[int, dict[str, int], str]] = []  # the next statement, the registers, the result's place
         while True:
             negated, predicate, words, operands = program.statements[at]
+            registers = self.registers
             at += 1
             if predicate and bool(registers[predicate]) == bool(negated):
                 continue
             match words[0]:
+                case "ret" if callers:
+                    at, self.registers, result = callers.pop()
+                    self.registers[result] = registers["func_retval0"]
                 case "ret" | "exit":
                     return
+                case "call":
+                    [result], name, given = operands[0].strip("()").split(), operands[1], _names(operands[2])
+                    callers.append((at, registers, result))
+                    special = {k: v for k, v in registers.items() if k[1:4] in ("tid", "nti", "lan", "cta", "nct")}
+                    self.registers = special | dict(zip(program.parameters_of[name], map(value, given), strict=True))
+                    at = program.labels[name]
                 case "griddepcontrol":  # nothing runs at the same time
                     continue
                 case "bra":
@@ -249,7 +271,13 @@ class _Thread:
     def _move(self, words: tuple[str, ...], operands: list[Any]) -> None:
         place, register = operands if words[0] == "st" else operands[::-1]
         if words[1] == "param":
-            self.registers[register] = self.program.parameters[int(place.strip("[]").rsplit("_", 1)[1])]
+            name = place.strip("[]").partition("+")[0]
+            if words[0] == "st":
+                self.registers[name] = self.value(register)
+            elif name in self.registers:  # of a function's call
+                self.registers[register] = self.registers[name]
+            else:
+                self.registers[register] = self.program.parameters[int(name.rsplit("_", 1)[1])]
             return
         registers = [register] if type(register) is int else _names(register)
         size, address, is_signed = width(words[-1]) // 8, self._address(place), words[-1][0] == "s"
@@ -339,4 +367,4 @@ class _Thread:
 
 
 def _names(text: str) -> list[str]:
-    return [x.strip() for x in text.strip("{}").split(",")]
+    return [x.strip() for x in text.strip("{}() ").split(",")]

@@ -34,8 +34,8 @@ def with_sections(count: int, offset: int, size: int, kind: int = 1) -> bytes:
         (fake_cubin(90, "k")[:18] + b"\x3e\0" + fake_cubin(90, "k")[20:], "not for NVIDIA"),
         (fake_cubin(80, "k"), "for sm_80, where one for sm_90"),
         (with_sections(3, 0, 64)[:-1], "table of sections"),
-        (with_sections(1, 0, 1 << 40), "section 0 ends behind"),
-        (with_sections(2, (1 << 64) - 1, 2), "section 0 ends behind"),
+        (with_sections(1, 0, 1 << 40), "section 0 ends after"),
+        (with_sections(2, (1 << 64) - 1, 2), "section 0 ends after"),
     ],
 )
 def test_a_bad_cubin(data: bytes, words: str) -> None:
