@@ -217,7 +217,8 @@ def test_indices_are_divided_by_sizes_that_are_not_known() -> None:
     ],
 )
 def test_a_text_is_made_of_assignments_calls_and_loops(text: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=r"not an? (statement|expression) of a kernel|is not a valid DType"):
+    words = r"not an? (statement|expression) of a kernel|is not a valid DType"
+    with pytest.raises((TypeError, ValueError), match=words):
         numba_cuda.ptx_of(Source("k", text, 1, 32, (Call("thread"),)), "sm_90")
 
 
