@@ -23,11 +23,11 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-import dslc.compiler.codegen.cpu.contractions  # noqa: F401  registers how kernels are printed
-from dslc.compiler.codegen.cpu.conv import Conv, Window
-from dslc.compiler.codegen.cpu.matmul import Matmul
-from dslc.compiler.codegen.cpu.objects import LEVELS, object_of
-from dslc.compiler.codegen.cpu.steps import Steps
+import dslc.compiler.codegen.cpu.contraction.lower  # noqa: F401  registers how kernels are printed
+from dslc.compiler.codegen.cpu.contraction.conv import Conv, Window
+from dslc.compiler.codegen.cpu.contraction.matmul import Matmul
+from dslc.compiler.codegen.cpu.contraction.steps import Steps
+from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import conv as ops
 from dslc.runtime.cpu.objects import machine_level

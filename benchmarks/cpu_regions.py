@@ -23,18 +23,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from dslc.compiler.codegen.cpu.objects import LEVELS, object_of, tasks
+from dslc.compiler.codegen.cpu.lower import lower
+from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of, tasks
 from dslc.compiler.codegen.launch import Scratch
-from dslc.compiler.codegen.lower import lower
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.constant import constant
-from dslc.compiler.passes.fuse import fuse_graph
+from dslc.compiler.passes.fuse.pointwise import fuse_graph
+from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.cpu.native import CommandList
 from dslc.runtime.cpu.objects import Objects, machine_level
-from dslc.runtime.dtypes import numpy_dtype
 
 PEER: Final = Path(__file__).parent / "peers/cpu_torch.py"
 TUNED: Final = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(1 << 40), "MALLOC_TOP_PAD_": str(64 << 20)}

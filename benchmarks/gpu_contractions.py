@@ -84,7 +84,7 @@ def run(only: str) -> None:
     import torch
 
     from dslc.runtime.cuda import device as devices
-    from dslc.runtime.cuda.libraries import Libraries
+    from dslc.runtime.cuda.libraries.libraries import Libraries
     from dslc.runtime.cuda.owned import Owned
 
     torch.backends.cudnn.benchmark = True

@@ -87,9 +87,9 @@ def _lowered(name: str, shapes: list[tuple[int, ...]], dtype: Any, **attrs: Any)
 
 def _pointwise(shape: tuple[int, ...], dtype: Any, others: list[tuple[int, ...]], formula: Any) -> list[Launch]:
     """A fused chain: ``formula(op, x, y, ...)`` with ``op(name, *values)``, each op rounded to the dtype."""
-    from dslc.compiler.codegen.cuda.regions import sized
+    from dslc.compiler.codegen.cuda.region.kernel import sized
     from dslc.compiler.codegen.launch import Launch
-    from dslc.compiler.codegen.region import Access, RegionBuilder, broadcast_strides, dense
+    from dslc.compiler.codegen.region.ir import Access, RegionBuilder, broadcast_strides, dense
     from dslc.compiler.ir.graph import Input, Kind
     from dslc.compiler.ir.scalar import as_expr
     from dslc.compiler.ir.types import TensorType
@@ -126,7 +126,7 @@ def _gelu_add(rows: int, columns: int, dtype: Any) -> list[Launch]:
 def _softmax_grad(rows: int, columns: int, dtype: Any) -> list[Launch]:
     """y * (dy - sum(y * dy)), as one kernel."""
     from dslc.compiler.codegen.launch import Launch
-    from dslc.compiler.codegen.region import Access, RegionBuilder
+    from dslc.compiler.codegen.region.ir import Access, RegionBuilder
     from dslc.compiler.ir.graph import Input, Kind
     from dslc.compiler.ir.types import DType, TensorType
 

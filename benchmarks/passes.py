@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 
 from dslc.cli.output import table
+from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import compile_entry
-from dslc.compiler.plan_maker import plan_of
 
 MODEL = """nn 1
 dim B in 1..64 = 8

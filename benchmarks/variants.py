@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dslc.compiler.ops.registry import meanings
-from dslc.runtime import measure
-from dslc.runtime.load import load
-from dslc.runtime.session import Session
+from dslc.runtime.session import measure
+from dslc.runtime.session.load import load
+from dslc.runtime.session.session import Session
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from dslc.base.errors import BuildError
 from dslc.compiler.check.model import Checked
-from dslc.compiler.codegen.target import TARGETS
+from dslc.compiler.codegen.targets import TARGETS
 from dslc.compiler.ir.build import LossScale, Precision
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.types import DType

@@ -10,42 +10,42 @@ from typing import Any, Final
 
 from dslc.base.cache import Cache, Counts
 from dslc.base.errors import BuildError
-from dslc.compiler import entries
-from dslc.compiler.budget import check_budget
+from dslc.compiler.artifact.budget import check_budget
+from dslc.compiler.artifact.interface import interface
+from dslc.compiler.artifact.naming import artifact_name
+from dslc.compiler.artifact.state_layout import StateLayout, layout_state
+from dslc.compiler.check import entries
 from dslc.compiler.check.model import Checked
-from dslc.compiler.codegen.select import select
-from dslc.compiler.interface import interface
 from dslc.compiler.ir.build import Build, LossScale, Pass, Precision
 from dslc.compiler.ir.program import Mirrored, Program
 from dslc.compiler.ir.types import DType
-from dslc.compiler.layout import StateLayout, layout_state
-from dslc.compiler.naming import artifact_name
 from dslc.compiler.options import Options, Sizes, budget_of, entry_sizes, precision_of, recorded_options
-from dslc.compiler.passes.absorb import absorb
-from dslc.compiler.passes.again import again
-from dslc.compiler.passes.autodiff import autodiff
-from dslc.compiler.passes.beside import beside
-from dslc.compiler.passes.bitmasks import bitmasks
-from dslc.compiler.passes.decompose import decompose
-from dslc.compiler.passes.dropped import dropped
-from dslc.compiler.passes.epilogue import epilogue
-from dslc.compiler.passes.finish import finish
-from dslc.compiler.passes.fuse import fuse
-from dslc.compiler.passes.gather import gather
-from dslc.compiler.passes.join import join
-from dslc.compiler.passes.join_sums import join_sums
-from dslc.compiler.passes.keep import keep
-from dslc.compiler.passes.layout import layout
-from dslc.compiler.passes.memory import memory
-from dslc.compiler.passes.mirror import mirror_against, plans
-from dslc.compiler.passes.precision import precision
+from dslc.compiler.passes.fuse.bitmask import bitmasks
+from dslc.compiler.passes.fuse.cross_entropy import slope
+from dslc.compiler.passes.fuse.dropout import dropped
+from dslc.compiler.passes.fuse.duplicate import absorb
+from dslc.compiler.passes.fuse.epilogue import epilogue
+from dslc.compiler.passes.fuse.horizontal import join
+from dslc.compiler.passes.fuse.horizontal_reductions import join_sums
+from dslc.compiler.passes.fuse.pointwise import fuse
+from dslc.compiler.passes.fuse.recompute_inputs import again
+from dslc.compiler.passes.fuse.recompute_outputs import beside
+from dslc.compiler.passes.fuse.reduction_epilogue import finish
+from dslc.compiler.passes.fuse.reduction_outputs import keep
+from dslc.compiler.passes.fuse.slice_reads import slices
+from dslc.compiler.passes.fuse.small_tensors import gather
+from dslc.compiler.passes.fuse.tf32 import tf32
+from dslc.compiler.passes.lower.autodiff import autodiff
+from dslc.compiler.passes.lower.channels_last import layout
+from dslc.compiler.passes.lower.decompose import decompose
+from dslc.compiler.passes.lower.precision import precision
+from dslc.compiler.passes.lower.simplify import simplify
+from dslc.compiler.passes.mirror.mirror import mirror_against, plans
+from dslc.compiler.passes.plan.memory import memory
+from dslc.compiler.passes.plan.schedule import schedule
+from dslc.compiler.passes.plan.select_kernels import select
+from dslc.compiler.passes.plan.streams import streams
 from dslc.compiler.passes.runner import Keep, PassReport, no_collection, pass_name, run_passes
-from dslc.compiler.passes.schedule import schedule
-from dslc.compiler.passes.simplify import simplify
-from dslc.compiler.passes.slices import slices
-from dslc.compiler.passes.slope import slope
-from dslc.compiler.passes.streams import streams
-from dslc.compiler.passes.tf32 import tf32
 
 _FUSING: Final[tuple[Pass, ...]] = (
     fuse, epilogue, slope, gather, join, absorb, again, keep, bitmasks, dropped, finish, join_sums,
@@ -216,8 +216,8 @@ def build(
     check_budget(checked, budget_of(checked, options), batch, need, fits_at, mirrored=mirrored)
     if progress is not None:
         progress("artifact", len(wanted), len(wanted))
-    from dslc.compiler.emit import emit_artifact  # imported here because a forecast does not need it
-    from dslc.compiler.toolchain.kernels import KernelCompiler
+    from dslc.compiler.artifact.emit import emit_artifact  # imported here because a forecast does not need it
+    from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
     from dslc.compiler.toolchain.versions import toolchain
 
     compiler = KernelCompiler(Cache.open() if cache is None else cache, progress)

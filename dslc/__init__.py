@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     )
     from dslc.face import load
     from dslc.runtime.cuda.device import devices, memory_info
-    from dslc.runtime.results import EvalResult, StepResult
-    from dslc.runtime.session import Session
+    from dslc.runtime.session.results import EvalResult, StepResult
+    from dslc.runtime.session.session import Session
 
 _HOME: Final = {
     "load": "dslc.face",
-    "Session": "dslc.runtime.session",
-    "StepResult": "dslc.runtime.results",
+    "Session": "dslc.runtime.session.session",
+    "StepResult": "dslc.runtime.session.results",
     "devices": "dslc.runtime.cuda.device",
     "memory_info": "dslc.runtime.cuda.device",
-    "EvalResult": "dslc.runtime.results",
+    "EvalResult": "dslc.runtime.session.results",
     **dict.fromkeys(
         (
             "ArtifactError", "BuildError", "DataError", "DeviceLostError", "DslcError", "DslcWarning",

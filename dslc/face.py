@@ -15,7 +15,7 @@ from dslc.base.turns import Turn
 
 if TYPE_CHECKING:
     from dslc.runtime.cpu.executor import Meanings
-    from dslc.runtime.session import Session
+    from dslc.runtime.session.session import Session
 
 
 def load(
@@ -42,7 +42,7 @@ def load(
     ``train_steps`` the GPU gets with one launch. None keeps the built values. ``calls``: which of ``"train_step"``,
     ``"evaluate"`` and ``"predict"`` will be used; memory is allocated only for these. None: all. Raises DslcError.
     """
-    from dslc.runtime.load import load
+    from dslc.runtime.session.load import load
 
     return load(
         path,
@@ -105,8 +105,8 @@ class Importable:
         calls: Sequence[str] | None = None,
     ) -> Session:
         """A new Session of this artifact, with the options of ``dslc.load``. R308 if its interface has changed."""
-        from dslc.runtime.artifact import read_artifact
-        from dslc.runtime.load import start
+        from dslc.runtime.artifact.file import read_artifact
+        from dslc.runtime.session.load import start
 
         artifact = read_artifact(os.path.join(self._folder, f"{self._name}.dslc"), digest=digest)
         if artifact.header["interface_sha256"] != self._digest:

@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import gt
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from dslc.runtime.dtypes import ITEMSIZE
+from dslc.runtime.artifact.dtypes import ITEMSIZE
 
 if TYPE_CHECKING:
-    from dslc.runtime.instructions import Kernel
-    from dslc.runtime.plan import Plan
+    from dslc.runtime.artifact.instructions import Kernel
+    from dslc.runtime.artifact.plan import Plan
 
 #: Symbol, grid, block, shared bytes, a letter for each argument, and the arguments by value.
 Key: TypeAlias = tuple[str, tuple[int, ...], tuple[int, ...], int, str, tuple[tuple[str, int | float], ...]]
@@ -29,7 +29,7 @@ def rows_of(plans: Iterable[Plan]) -> list[list[Any]]:
 
     Launches of one key may have buffers of several sizes, since a kernel need not touch all of one: the least counts.
     """
-    from dslc.runtime.instructions import Kernel  # who reads a header does without
+    from dslc.runtime.artifact.instructions import Kernel  # who reads a header does without
 
     found: dict[Key, list[int]] = {}
     for plan in plans:

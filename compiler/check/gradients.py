@@ -8,7 +8,7 @@ from dslc.compiler.check.train import TrainSection
 from dslc.compiler.check.values import Problem
 from dslc.compiler.ir.graph import Graph, Kind, order
 from dslc.compiler.ir.sizes import Dim
-from dslc.compiler.passes.autodiff import NotDifferentiable, differentiate
+from dslc.compiler.passes.lower.autodiff import NotDifferentiable, differentiate
 from dslc.dsl.diagnostics import Label
 
 

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
-from dslc.runtime.container import Blob
+from dslc.runtime.artifact.container import Blob
 
 if TYPE_CHECKING:
-    from dslc.compiler.toolchain.kernels import KernelCompiler
-
-#: The supported NVIDIA architectures, oldest first: Ampere, Hopper, Blackwell.
-ARCHITECTURES: Final = ("sm_80", "sm_90", "sm_100")
-TARGETS: Final = ("cpu", *ARCHITECTURES)
+    from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,15 +43,3 @@ class Target(Protocol):
 
     def blobs(self, kernels: Mapping[str, Any], compiler: KernelCompiler) -> list[Blob]:
         """The code of all kernels (symbol -> description); equal descriptions give equal bytes."""
-
-
-def target_of(name: str, vendor: bool = False) -> Target:
-    """The target of that name, one of ``TARGETS``; with ``vendor``, a GPU's contractions may be library calls."""
-    if name == "cpu":
-        from dslc.compiler.codegen.cpu.target import Cpu
-
-        return Cpu()
-    assert name in ARCHITECTURES, f"no target {name}"
-    from dslc.compiler.codegen.cuda.target import Cuda
-
-    return Cuda(name, vendor)

@@ -13,7 +13,7 @@ from dslc.compiler.ir.sizes import Poly, bounds
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, shape_attr
 from dslc.compiler.ops.lazy import np
-from dslc.runtime.dtypes import numpy_dtype
+from dslc.runtime.artifact.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array

@@ -14,7 +14,7 @@ from dslc.compiler.ops.attrs import dtype_attr
 from dslc.compiler.ops.elementwise import Elementwise, Gradients, Unary, only
 from dslc.compiler.ops.lazy import np
 from dslc.dsl.dtype_names import integer_for, is_float_name
-from dslc.runtime.dtypes import numpy_dtype
+from dslc.runtime.artifact.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array

@@ -14,7 +14,7 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, int_attr
 from dslc.compiler.ops.elementwise import Gradients, only, require_kind
 from dslc.compiler.ops.lazy import np
-from dslc.runtime.dtypes import numpy_dtype
+from dslc.runtime.artifact.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array

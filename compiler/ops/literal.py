@@ -11,7 +11,7 @@ from dslc.compiler.ir.op import Builder, Cost, Op, register
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, ints_attr
 from dslc.compiler.ops.lazy import np
-from dslc.runtime.dtypes import numpy_dtype
+from dslc.runtime.artifact.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array

@@ -19,7 +19,7 @@ from dslc.compiler.ops.lazy import np
 from dslc.compiler.ops.logic import lt
 from dslc.compiler.ops.philox import halves, normal, uniform, words
 from dslc.compiler.ops.quantile import normal_probability, normal_quantile
-from dslc.runtime.dtypes import numpy_dtype
+from dslc.runtime.artifact.dtypes import numpy_dtype
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from dslc.compiler.codegen.cuda.vendor import vendor_call
+from dslc.compiler.codegen.cuda.contraction.vendor import vendor_call
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.cost import CONTRACTIONS, Machine, machine_of, roof
 from dslc.compiler.cost import seconds as modelled
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Program
 from dslc.compiler.ops.fused import steps
-from dslc.compiler.passes.overlap import HappensBefore, timeline
-from dslc.compiler.passes.schedule import contents
+from dslc.compiler.passes.plan.schedule import contents
+from dslc.compiler.passes.plan.stream_timeline import HappensBefore, timeline
 from dslc.dsl.span import Span
 
 _SHOWN_STEPS: Final = 6  # ops listed for a fused node

@@ -18,8 +18,8 @@ from dslc.compiler.cost import MACHINES
 from dslc.compiler.ir.graph import Graph, Node, Origin, Phase
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
-from dslc.compiler.passes.fuse import apart
-from dslc.compiler.passes.mirror_rule import Facts as MirrorFacts
+from dslc.compiler.passes.fuse.pointwise import apart
+from dslc.compiler.passes.mirror.candidates import Facts as MirrorFacts
 from dslc.compiler.report.facts import Facts, what
 
 _NAMES: Final = 6  # names listed for a combined node

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.words import rate_text, size_text, time_text
+from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.cost import MACHINES
-from dslc.compiler.passes.picture import svg
-from dslc.compiler.plan_maker import plan_of
 from dslc.compiler.report.facts import Facts, Line, LineRow, Work, ranked
+from dslc.compiler.report.graph_svg import svg
 from dslc.compiler.report.markup import cell, number, plain, share, table, tag, tiles
 from dslc.compiler.report.pictures import memory_svg, time_rows, time_svg
-from dslc.runtime.context import Loaded
 from dslc.runtime.cuda.driver_bytes import Code
 from dslc.runtime.cuda.sizes import Regions
-from dslc.runtime.opening import driver_needs_of, needs_of
+from dslc.runtime.session.context import Loaded
+from dslc.runtime.session.open import driver_needs_of, needs_of
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.graph import Graph

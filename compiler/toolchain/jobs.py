@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from dslc.base.cache_entry import Field
 from dslc.compiler.ir.described import canonical
-from dslc.compiler.toolchain.sources import digest_of
+from dslc.compiler.toolchain.source_digest import digest_of
 from dslc.compiler.toolchain.versions import toolchain
 
 #: Kind -> module of the compiler, its function, and modules to import so that it knows all descriptions.
 COMPILERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
-    "cpu_kernel": ("dslc.compiler.codegen.cpu.objects", "kernel_code", ("dslc.compiler.codegen.lower",)),
-    "cuda_kernel": ("dslc.compiler.codegen.cuda.units", "kernel_code", ("dslc.compiler.codegen.cuda.lower",)),
+    "cpu_kernel": ("dslc.compiler.codegen.cpu.object.compile", "kernel_code", ("dslc.compiler.codegen.cpu.lower",)),
+    "cuda_kernel": ("dslc.compiler.codegen.cuda.compile", "kernel_code", ("dslc.compiler.codegen.cuda.lower",)),
 }
 #: Kinds whose compilers need a process per job, and the preparation of their worker: see ``prepare``.
 APART: Final[dict[str, tuple[str, str]]] = {"cuda_kernel": ("dslc.compiler.toolchain.prepare", "prepare")}

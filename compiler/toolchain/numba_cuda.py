@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from dslc.compiler.codegen.cuda.source import Source
+from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.ir.types import DType
 
 WITHOUT_WAIT: Final = ("sm_80",)  # architectures that cannot launch a kernel before the preceding kernels have ended
@@ -51,7 +51,7 @@ def _function_of(source: Source) -> Any:
     from numba.cuda.extending import intrinsic
     from numba.cuda.typing import signature
 
-    from dslc.compiler.codegen.cuda.body import write_body
+    from dslc.compiler.codegen.cuda.llvm.body import write_body
 
     @intrinsic  # type: ignore[untyped-decorator]
     def body(context: Any) -> Any:

@@ -39,7 +39,7 @@ def prepare() -> str | None:
 
 
 def _compile_one() -> None:
-    from dslc.compiler.codegen.cuda.source import Call, Source
+    from dslc.compiler.codegen.cuda.region.source import Call, Source
     from dslc.compiler.ir.types import DType
     from dslc.compiler.toolchain.numba_cuda import ptx_of
     from dslc.compiler.toolchain.nvjitlink import cubin_of

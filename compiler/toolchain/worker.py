@@ -24,7 +24,7 @@ from typing import Any, Final
 from dslc.base.errors import DslcError
 from dslc.compiler.ir.described import canonical
 from dslc.compiler.toolchain.jobs import Job, prepared, run_job, sources_digest
-from dslc.compiler.toolchain.specs import decode
+from dslc.compiler.toolchain.spec_json import decode
 
 _PR_SET_PDEATHSIG: Final = 1
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, Final
 from dslc.cli.output import size_text
 
 if TYPE_CHECKING:
-    from dslc.runtime.artifact import Artifact, Program
-    from dslc.runtime.plan import Plan
-    from dslc.runtime.session import Session
+    from dslc.runtime.artifact.file import Artifact, Program
+    from dslc.runtime.artifact.plan import Plan
+    from dslc.runtime.session.session import Session
     from dslc.runtime.train.config import Config
 
 
 def artifact_to_read(text: str | None) -> Artifact:
     """``build/lenet``, ``build/lenet/lenet.dslc``; None: the artifact of ./dslc.yaml as it is, or a new build if there
     is none. For commands that only read the artifact."""
-    from dslc.runtime.artifact import read_artifact
+    from dslc.runtime.artifact.file import read_artifact
 
     if text is not None:
         return read_artifact(named_artifact(text))
@@ -34,7 +34,7 @@ def artifact_to_run(text: str | None, *, trust: bool) -> Artifact:
     ./dslc.yaml is used as last built if this user's own build made it or with ``trust``; else it is built from
     scratch."""
     from dslc.cli.compile import artifact_of
-    from dslc.runtime.artifact import read_artifact
+    from dslc.runtime.artifact.file import read_artifact
 
     if text is not None:
         return read_artifact(named_artifact(text))
@@ -59,8 +59,8 @@ def session_of(
     """A session of an artifact that was read from a file; without ``weights``, with those next to the artifact.
     ``use``: one of ``opening.USES``, which limits the allocated memory to its calls; None for all calls."""
     from dslc.face import reference_meanings
-    from dslc.runtime.load import start
-    from dslc.runtime.opening import USES
+    from dslc.runtime.session.load import start
+    from dslc.runtime.session.open import USES
 
     assert artifact.path is not None
     return start(
@@ -117,7 +117,7 @@ def state_bytes(artifact: Artifact) -> dict[str, int]:
     """Bytes of the state's tensors, by kind."""
     from math import prod
 
-    from dslc.runtime.dtypes import ITEMSIZE
+    from dslc.runtime.artifact.dtypes import ITEMSIZE
 
     found: dict[str, int] = {}
     for tensor in artifact.header["state"]["tensors"]:
@@ -146,7 +146,7 @@ def session_lines(needs: Mapping[str, Mapping[str, int]], driver: Mapping[str, M
 
 def largest_buffers(plan: Plan, count: int) -> list[tuple[int, str, str]]:
     """The largest buffers of the work region: (bytes, type, the node that first writes them)."""
-    from dslc.runtime.instructions import accesses
+    from dslc.runtime.artifact.instructions import accesses
 
     writer: dict[int, str] = {}
     for instruction in plan.instructions:

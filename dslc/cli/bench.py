@@ -20,13 +20,13 @@ from dslc.base.errors import DataError
 from dslc.base.words import rate_text as rate_text
 from dslc.base.words import time_text as time_text
 from dslc.cli.output import size_text, table
-from dslc.runtime.instructions import Copy, Fill, Gemm, GraphOp, Kernel, Reference, accesses
-from dslc.runtime.plan import Work
+from dslc.runtime.artifact.instructions import Copy, Fill, Gemm, GraphOp, Kernel, Reference, accesses
+from dslc.runtime.artifact.plan import Work
 
 if TYPE_CHECKING:
-    from dslc.runtime.backend import Measured
-    from dslc.runtime.instructions import Instruction
-    from dslc.runtime.plan import Plan
+    from dslc.runtime.artifact.instructions import Instruction
+    from dslc.runtime.artifact.plan import Plan
+    from dslc.runtime.session.backend import Measured
 
 _CONTRACTION: Final = re.compile(r"matmul|contraction|sdpa(_grad)?|conv(_dgrad|_wgrad)?(_last)?")
 _LINE: Final = re.compile(r"\S+:\d+")

@@ -18,14 +18,14 @@ from dslc.cli.origins import placed
 from dslc.cli.output import note, tell_warnings
 from dslc.cli.progress import build_progress
 from dslc.cli.sources import as_argument
-from dslc.runtime.header import MOST_STEPS_PER_LAUNCH
+from dslc.runtime.artifact.header import MOST_STEPS_PER_LAUNCH
 
 if TYPE_CHECKING:
     from dslc.base.cache import Cache
+    from dslc.compiler.cached_build import Finished
     from dslc.compiler.check.model import Checked
-    from dslc.compiler.finished import Finished
     from dslc.compiler.options import Options
-    from dslc.runtime.artifact import Artifact
+    from dslc.runtime.artifact.file import Artifact
     from dslc.runtime.train.config import Config
 
 Progress = Callable[[str, int, int], None]
@@ -43,7 +43,7 @@ _PAGE: Final = b"<!doctype html>\n<!-- Written by dslc build -->"
 
 def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
     """The ``build:`` section of a configuration as the compiler's options. Raises BuildError E0603."""
-    from dslc.compiler.codegen.target import TARGETS
+    from dslc.compiler.codegen.targets import TARGETS
     from dslc.compiler.options import Options
 
     known = ("target", "precision", "sizes", "providers", "fuse", "name", "bulk", "streams", "mirror",
@@ -174,7 +174,7 @@ def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) 
     from any builder. Returns the very artifact that was checked: the file is not read a second time.
     """
     from dslc.base.cache import Cache
-    from dslc.runtime.artifact import Artifact
+    from dslc.runtime.artifact.file import Artifact
 
     checked, options = check_config(config), options_of(config.build)
     cache = Cache.open()
@@ -203,7 +203,7 @@ def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) 
 
 
 def _place(config: Config, checked: Checked, options: Options) -> Path:
-    from dslc.compiler.naming import artifact_name
+    from dslc.compiler.artifact.naming import artifact_name
 
     options.check()  # also if nothing is built: an unknown target must not run an existing artifact
     name = artifact_name(checked, options.name)
@@ -222,7 +222,7 @@ class _Stale:
 
 def _there(path: Path) -> Artifact | None:
     """The artifact that a build left there; None if it is missing, incomplete, damaged, or of another version."""
-    from dslc.runtime.artifact import read_artifact
+    from dslc.runtime.artifact.file import read_artifact
 
     if not (path.with_name("__init__.py").exists() and path.with_name("__init__.pyi").exists()):
         return None
@@ -282,9 +282,9 @@ def publish(
     from dslc.base import register
     from dslc.base.cache import Cache
     from dslc.base.publish import folder_lock, publish_files
-    from dslc.compiler.finished import finished
-    from dslc.compiler.naming import artifact_name
-    from dslc.runtime.artifact import artifact_id
+    from dslc.compiler.artifact.naming import artifact_name
+    from dslc.compiler.cached_build import finished
+    from dslc.runtime.artifact.file import artifact_id
 
     cache = Cache.open() if cache is None else cache
     name = artifact_name(checked, options.name)
@@ -330,8 +330,8 @@ def _make(folder: Path) -> list[Path]:
 
 def _check_owner(folder: Path, name: str, model: str) -> None:
     """Raises R403 unless the folder is empty or holds an artifact of this model."""
-    from dslc.compiler.finished import REPORT
-    from dslc.runtime.artifact import read_artifact
+    from dslc.compiler.cached_build import REPORT
+    from dslc.runtime.artifact.file import read_artifact
 
     beginnings = {"__init__.py": _FACE, "__init__.pyi": _FACE, REPORT: _PAGE}
     weights = {f"{name}.safetensors", f"{name}.previous.safetensors"}

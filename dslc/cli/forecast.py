@@ -81,10 +81,10 @@ def forecasts(
 ) -> list[Forecast]:
     """For each mirror option, the plan at these sizes: of a training step, or of a prediction if there is no
     training."""
+    from dslc.compiler.artifact.state_layout import layout_state
     from dslc.compiler.cost import machine_of
-    from dslc.compiler.layout import layout_state
     from dslc.compiler.options import precision_of
-    from dslc.compiler.passes.overlap import finish
+    from dslc.compiler.passes.plan.stream_timeline import finish
     from dslc.compiler.pipeline import foresee
 
     entry = "predict" if checked.train is None else "train_step"
@@ -111,7 +111,7 @@ def _others(
     """For each mirror option, the programs that a session holds in addition to that of the step."""
     from dslc.compiler.options import entry_sizes
     from dslc.compiler.pipeline import foresee
-    from dslc.runtime.opening import CALLS, USES
+    from dslc.runtime.session.open import CALLS, USES
 
     step, use = ("predict", "predict") if checked.train is None else ("train_step", "train")
     held = {"init", *(entry for call in USES[use] for entry in CALLS[call])} - {step}
@@ -124,10 +124,10 @@ def _others(
 
 def _session(state: int, programs: Sequence[Program], steps: int) -> tuple[int, int]:
     """Bytes of a session with these programs, all of one target, and about the bytes of a GPU's driver next to it."""
-    from dslc.compiler.plan_maker import plan_of
-    from dslc.runtime.context import Loaded
+    from dslc.compiler.artifact.plan import plan_of
     from dslc.runtime.cuda.driver_bytes import Code, driver_bytes
     from dslc.runtime.cuda.sizes import Regions, foreseen_bytes, lane_sizes
+    from dslc.runtime.session.context import Loaded
 
     plans = [(p, p.memory) for p in programs if p.memory is not None]
     regions = [Regions(p.entry, plan.io_bytes, plan.work_bytes) for p, plan in plans]
@@ -147,7 +147,7 @@ def both(checked: Checked, options: Options, sizes: Mapping[str, int], budget: i
 def largest(checked: Checked, options: Options, sizes: Mapping[str, int], budget: int) -> dict[str, int | None]:
     """The largest batch for which a step fits, without and with recomputation; None if not even the smallest batch
     fits."""
-    from dslc.compiler.budget import largest_fitting
+    from dslc.compiler.artifact.budget import largest_fitting
 
     assert checked.batch is not None
     batch = checked.batch

@@ -87,7 +87,7 @@ def _basics(cpu: tuple[str | None, str | None]) -> list[Fact]:
 
 def _cpu_level() -> tuple[str | None, str | None]:
     """The code level that this CPU runs, or why it runs none."""
-    from dslc.compiler.codegen.cpu.objects import LEVELS
+    from dslc.compiler.codegen.cpu.object.compile import LEVELS
     from dslc.runtime.cpu.objects import machine_level
 
     try:
@@ -137,7 +137,7 @@ def _cache() -> list[Fact]:
 
 
 def _abilities(cpu: tuple[str | None, str | None], answers: Answers, demands: Demands) -> list[Ability]:
-    from dslc.compiler.codegen.target import ARCHITECTURES
+    from dslc.compiler.codegen.targets import ARCHITECTURES
 
     _, no_level = cpu
     by_numpy = "build with --providers reference, which runs through numpy"

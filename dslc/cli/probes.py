@@ -59,7 +59,7 @@ def gpus() -> dict[str, Any]:
 
 def cublaslt() -> dict[str, Any]:
     """The library's version and path."""
-    from dslc.runtime.cuda.cublaslt import load_cublaslt, version_text
+    from dslc.runtime.cuda.libraries.cublaslt import load_cublaslt, version_text
 
     version = version_text(int(load_cublaslt().cublasLtGetVersion()))
     return {"version": version, "where": _mapped("libcublasLt.so")}
@@ -67,8 +67,8 @@ def cublaslt() -> dict[str, Any]:
 
 def cudnn() -> dict[str, Any]:
     """The versions of the library and of its Python frontend, and the library's path."""
-    from dslc.runtime.cuda.cublaslt import version_text
-    from dslc.runtime.cuda.cudnn import load_cudnn
+    from dslc.runtime.cuda.libraries.cublaslt import version_text
+    from dslc.runtime.cuda.libraries.cudnn import load_cudnn
 
     module = load_cudnn()
     version = version_text(int(module.backend_version()))

@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dslc.base.errors import EnvironmentFault
-from dslc.runtime.backend import OnDevice
-from dslc.runtime.context import Loaded
+from dslc.runtime.artifact.header import WRITERS
+from dslc.runtime.artifact.instructions import Kernel, Reference
 from dslc.runtime.cpu.executor import BoundPlan, Meanings
-from dslc.runtime.header import WRITERS
-from dslc.runtime.instructions import Kernel, Reference
-from dslc.runtime.memory import available_bytes, block, ensure_free, out_of_memory
-from dslc.runtime.needs import named_buffers
+from dslc.runtime.session.backend import OnDevice
+from dslc.runtime.session.context import Loaded
+from dslc.runtime.session.host_memory import available_bytes, block, ensure_free, out_of_memory
+from dslc.runtime.session.memory_need import named_buffers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dslc.runtime.artifact import Artifact
+    from dslc.runtime.artifact.file import Artifact
     from dslc.runtime.cpu.objects import Objects
-    from dslc.runtime.session import MeaningsSource
+    from dslc.runtime.session.session import MeaningsSource
 
 
 class HostState:

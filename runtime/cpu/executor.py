@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from dslc.base.errors import ArtifactError, EnvironmentFault
-from dslc.runtime.backend import Change, Measured
+from dslc.runtime.artifact.dtypes import name_of, numpy_dtype
+from dslc.runtime.artifact.instructions import BulkBegin, BulkEnd, Copy, Fill, Kernel, Reference, accesses
+from dslc.runtime.artifact.plan import Buffer, Plan
 from dslc.runtime.cpu.timing import machine_roof
-from dslc.runtime.dtypes import name_of, numpy_dtype
-from dslc.runtime.instructions import BulkBegin, BulkEnd, Copy, Fill, Kernel, Reference, accesses
-from dslc.runtime.plan import Buffer, Plan
-from dslc.runtime.scalars import StepBlock
+from dslc.runtime.session.backend import Change, Measured
+from dslc.runtime.session.step_block import StepBlock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dslc.runtime.artifact.instructions import Instruction
     from dslc.runtime.cpu.native import CommandList, Steps
     from dslc.runtime.cpu.objects import Objects
-    from dslc.runtime.instructions import Instruction
 
 Array: TypeAlias = "NDArray[Any]"
 Meaning: TypeAlias = Callable[[Sequence[Array], Mapping[str, Any]], Sequence[Array]]

@@ -25,8 +25,8 @@ from dslc.base.turns import Turn, unbroken
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dslc.runtime.backend import Change
     from dslc.runtime.cpu.objects import Objects
+    from dslc.runtime.session.backend import Change
 
 MOST_THREADS: Final = 64
 _WORTH: Final = 64  # helpers are woken for a list with at least so many tasks; a task takes some microseconds

@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dslc.base.errors import DslcError, DslcWarning, OutOfMemory
+from dslc.runtime.artifact.targets import Choice, capability_of
 from dslc.runtime.cuda import faults
-from dslc.runtime.cuda.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
+from dslc.runtime.cuda.arrays.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.driver_bytes import code_of, driver_bytes
 from dslc.runtime.cuda.executor import DevicePlan
 from dslc.runtime.cuda.lane import Lane
-from dslc.runtime.cuda.libraries import Libraries
+from dslc.runtime.cuda.libraries.libraries import Libraries
 from dslc.runtime.cuda.modules import Modules
 from dslc.runtime.cuda.owned import Owned
 from dslc.runtime.cuda.sizes import RUN_ONCE, lane_sizes, session_bytes
 from dslc.runtime.cuda.transfers import has_frames
-from dslc.runtime.memory import out_of_memory
-from dslc.runtime.needs import named_buffers
-from dslc.runtime.targets import Choice, capability_of
+from dslc.runtime.session.host_memory import out_of_memory
+from dslc.runtime.session.memory_need import named_buffers
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dslc.runtime.artifact import Artifact
-    from dslc.runtime.context import Loaded
+    from dslc.runtime.artifact.file import Artifact
+    from dslc.runtime.session.context import Loaded
 
 #: What a load leaves free: the larger of a part of the need and some bytes, by which what the driver takes may be more
 #: than was foreseen.
@@ -224,7 +224,7 @@ def _state(device: Device, size: int, owned: Owned) -> DeviceState:
 
 def _bulk_of(artifact: Artifact, program: Loaded) -> int | None:
     """The build's ``bulk`` option for a plan without bulks of its own; None for a plan that has them."""
-    from dslc.runtime.instructions import BulkBegin
+    from dslc.runtime.artifact.instructions import BulkBegin
 
     if any(isinstance(i, BulkBegin) for i in program.plan.instructions):
         return None

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from dslc.base.errors import DslcError, EnvironmentFault
-from dslc.runtime.cuda.arguments import Arguments
-from dslc.runtime.cuda.graph import Bulk, Join, Launch, LibraryCall, Mark, Move, Placed, Step, fill_steps
-from dslc.runtime.instructions import (
+from dslc.runtime.artifact.instructions import (
     BulkBegin,
     BulkEnd,
     Copy,
@@ -22,11 +20,13 @@ from dslc.runtime.instructions import (
     Kernel,
     accesses,
 )
-from dslc.runtime.plan import Plan
+from dslc.runtime.artifact.plan import Plan
+from dslc.runtime.cuda.arguments import Arguments
+from dslc.runtime.cuda.graph import Bulk, Join, Launch, LibraryCall, Mark, Move, Placed, Step, fill_steps
 
 if TYPE_CHECKING:
     from dslc.runtime.cuda.lane import Lane
-    from dslc.runtime.cuda.libraries import Libraries
+    from dslc.runtime.cuda.libraries.libraries import Libraries
     from dslc.runtime.cuda.modules import Modules
     from dslc.runtime.cuda.owned import Owned
 

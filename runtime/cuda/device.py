@@ -13,11 +13,11 @@ from typing import Any, Final, Self
 
 from dslc.base.errors import EnvironmentFault, InputError
 from dslc.base.turns import Turn
-from dslc.runtime import fork
-from dslc.runtime.cuda.checked_calls import Noted
 from dslc.runtime.cuda.driver import Driver, load_driver
+from dslc.runtime.cuda.libraries.checked_calls import Noted
+from dslc.runtime.cuda.memory_pool import MemoryInfo, MemoryPool
 from dslc.runtime.cuda.owned import let_go_of
-from dslc.runtime.cuda.pool import MemoryInfo, MemoryPool
+from dslc.runtime.session import fork
 
 _NAME: Final = re.compile(r"gpu(?::(\d{1,3}))?")
 

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from dslc.base.errors import DslcError, EnvironmentFault
 from dslc.base.turns import unbroken
-from dslc.runtime.backend import Change
 from dslc.runtime.cuda import faults
 from dslc.runtime.cuda.arguments import Arguments
-from dslc.runtime.cuda.checked_calls import CheckedCalls, Noted
+from dslc.runtime.cuda.libraries.checked_calls import CheckedCalls, Noted
 from dslc.runtime.cuda.waiting import patience
+from dslc.runtime.session.backend import Change
 
 _NON_BLOCKING: Final = 1  # CU_STREAM_NON_BLOCKING: independent of the legacy default stream
 _TIMING_OFF: Final = 2  # CU_EVENT_DISABLE_TIMING

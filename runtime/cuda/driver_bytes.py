@@ -11,17 +11,17 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from dslc.runtime.artifact.instructions import Copy, EventRecord, EventWait, Fill, Gemm, GraphOp, Instruction, Kernel
 from dslc.runtime.cuda.code import check_cubin, cubin_code
 from dslc.runtime.cuda.graph import Join, Mark, dependencies, fill_steps
-from dslc.runtime.cuda.pool import PAGE
+from dslc.runtime.cuda.memory_pool import PAGE
 from dslc.runtime.cuda.sizes import RUN_ONCE, SLOTS, LaneSizes
 from dslc.runtime.cuda.transfers import has_frames
-from dslc.runtime.instructions import Copy, EventRecord, EventWait, Fill, Gemm, GraphOp, Instruction, Kernel
 
 if TYPE_CHECKING:
-    from dslc.runtime.artifact import Artifact
-    from dslc.runtime.context import Loaded
-    from dslc.runtime.plan import Plan
+    from dslc.runtime.artifact.file import Artifact
+    from dslc.runtime.artifact.plan import Plan
+    from dslc.runtime.session.context import Loaded
 
 #: Code: its own bytes, so many more for each kernel, and for all of it. 2,048 kernels of 512 bytes took 6 MiB, 256 of
 #: 8,320 bytes 4, 64 of 320,384 bytes 22, in one module or in many.

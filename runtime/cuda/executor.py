@@ -17,23 +17,23 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from dslc.base.errors import DslcError
-from dslc.runtime.backend import Change, Measured, OnDevice
-from dslc.runtime.cuda.arrays import DeviceArray
+from dslc.runtime.artifact.dtypes import ITEMSIZE, numpy_dtype
+from dslc.runtime.artifact.instructions import results
+from dslc.runtime.artifact.plan import Buffer, Plan
+from dslc.runtime.cuda.arrays.arrays import DeviceArray
 from dslc.runtime.cuda.binding import Binder, Group, steps_of
 from dslc.runtime.cuda.graph import Bulk, Join, Placed
 from dslc.runtime.cuda.lane import DeviceInput, Lane, Slot
 from dslc.runtime.cuda.timing import peaks, stopwatch
 from dslc.runtime.cuda.transfers import DeviceOutputs, Results, RunResults, from_pinned, in_rows, input_bytes, view_of
-from dslc.runtime.dtypes import ITEMSIZE, numpy_dtype
-from dslc.runtime.instructions import results
-from dslc.runtime.plan import Buffer, Plan
-from dslc.runtime.scalars import StepBlock
+from dslc.runtime.session.backend import Change, Measured, OnDevice
+from dslc.runtime.session.step_block import StepBlock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dslc.runtime.cuda.backend import DeviceState
-    from dslc.runtime.cuda.libraries import Libraries
+    from dslc.runtime.cuda.libraries.libraries import Libraries
     from dslc.runtime.cuda.modules import Modules
     from dslc.runtime.cuda.owned import Owned
 

@@ -16,9 +16,9 @@ from dslc.base.errors import DslcError
 from dslc.runtime.cuda.owned import Owned
 
 if TYPE_CHECKING:
-    from dslc.runtime.backend import Change
     from dslc.runtime.cuda.arguments import Arguments
     from dslc.runtime.cuda.device import Device
+    from dslc.runtime.session.backend import Change
 
 
 @dataclass(frozen=True, slots=True, eq=False)

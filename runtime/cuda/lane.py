@@ -23,7 +23,7 @@ from dslc.runtime.cuda.sizes import SLOTS
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dslc.runtime.cuda.arrays import DeviceArray
+    from dslc.runtime.cuda.arrays.arrays import DeviceArray
     from dslc.runtime.cuda.device import Device
     from dslc.runtime.cuda.owned import Owned
     from dslc.runtime.cuda.sizes import LaneSizes

@@ -7,7 +7,7 @@ from typing import Any
 from cuda.core import Buffer, MemoryResource
 
 from dslc.runtime.cuda.device import Device
-from dslc.runtime.cuda.pool import Block
+from dslc.runtime.cuda.memory_pool import Block
 
 
 class PoolResource(MemoryResource):  # type: ignore[misc]  # cuda.core carries no types

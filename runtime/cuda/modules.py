@@ -13,7 +13,7 @@ from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.owned import let_go_of
 
 if TYPE_CHECKING:
-    from dslc.runtime.cuda.checked_calls import Noted
+    from dslc.runtime.cuda.libraries.checked_calls import Noted
 
 _SHARED_WITHOUT_ASKING: Final = 48 << 10  # bytes of dynamic shared memory that any kernel may use
 _WAIT: Final = b"griddepcontrol.wait;"

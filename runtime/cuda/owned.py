@@ -12,9 +12,9 @@ from dslc.base.errors import DslcError
 from dslc.base.turns import Turn
 
 if TYPE_CHECKING:
-    from dslc.runtime.cuda.checked_calls import Noted
     from dslc.runtime.cuda.device import Device
     from dslc.runtime.cuda.driver import Driver
+    from dslc.runtime.cuda.libraries.checked_calls import Noted
 
 
 class Owned:

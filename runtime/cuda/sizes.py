@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from dslc.runtime.cuda.pool import size_class
+from dslc.runtime.cuda.memory_pool import size_class
 from dslc.runtime.cuda.transfers import has_frames, input_bytes, output_spans
 
 if TYPE_CHECKING:
-    from dslc.runtime.context import Loaded
+    from dslc.runtime.session.context import Loaded
 
 #: Entries that run when a session starts, and then hardly ever: no graph is kept for them.
 RUN_ONCE: Final = ("init",)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.errors import DslcError
-from dslc.runtime.backend import LateOutputs
-from dslc.runtime.dtypes import numpy_dtype
-from dslc.runtime.plan import Buffer, Plan
-from dslc.runtime.plan_schema import STEP_BLOCK
+from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.artifact.plan import Buffer, Plan
+from dslc.runtime.artifact.plan_schema import STEP_BLOCK
+from dslc.runtime.session.backend import LateOutputs
 
 if TYPE_CHECKING:
     import numpy as np

@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
+from dslc.runtime.artifact.dtypes import MOST_ELEMENTS, elements_of_axes
 from dslc.runtime.data.source import Source
-from dslc.runtime.dtypes import MOST_ELEMENTS, elements_of_axes
-from dslc.runtime.memory import ensure_free
 from dslc.runtime.nearest import nearest
+from dslc.runtime.session.host_memory import ensure_free
 
 _MAX_MEMBERS: Final = 10_000
 _MAX_DIRECTORY: Final = 2 << 20  # bytes of an .npz file's directory; zipfile creates one object per 46 bytes

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
+from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.artifact.interface import Tensor
 from dslc.runtime.data import augment
 from dslc.runtime.data.arrays import Accept, read_array
 from dslc.runtime.data.fit import Fit
@@ -20,8 +22,6 @@ from dslc.runtime.data.rows import AT_ONCE, ArrayRows, JoinedRows, Rows, ShapedR
 from dslc.runtime.data.source import Source
 from dslc.runtime.data.table import TableRows
 from dslc.runtime.data.tokens import TokenRows
-from dslc.runtime.dtypes import numpy_dtype
-from dslc.runtime.interface import Tensor
 
 _CHECKED: Final = 16 << 20  # bytes checked at once
 

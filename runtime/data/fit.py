@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
+from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.artifact.interface import Tensor
 from dslc.runtime.data.source import Source
-from dslc.runtime.dtypes import numpy_dtype
-from dslc.runtime.interface import Tensor
-from dslc.runtime.memory import ensure_free
+from dslc.runtime.session.host_memory import ensure_free
 
 _CHUNK: Final = 64 << 20  # bytes checked at once
 # Largest magnitude up to which a float represents every integer exactly.

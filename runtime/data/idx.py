@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
+from dslc.runtime.artifact.dtypes import MOST_ELEMENTS, elements_of_axes
 from dslc.runtime.data.arrays import Accept, Readable, open_file, read_exactly
 from dslc.runtime.data.source import Source
-from dslc.runtime.dtypes import MOST_ELEMENTS, elements_of_axes
-from dslc.runtime.memory import ensure_free
+from dslc.runtime.session.host_memory import ensure_free
 
 _DTYPES: Final = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MOST_AXES: Final = 8

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from dslc.base.ended import Mourner
 from dslc.base.errors import DataError, ResourceError
+from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.column import Wanted
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.worker import COUNTER, IDLE, ROW, SLOT
-from dslc.runtime.dtypes import numpy_dtype
 
 DEPTH: Final = 2  # slots per worker
 _HEAD: Final = 64  # bytes

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import ArtifactError, DslcError
 from dslc.base.publish import publish_bytes
-from dslc.runtime import tensorfile
 from dslc.runtime.train.yaml import Plain
+from dslc.runtime.weights import safetensors_file as tensorfile
 
 FOLDER: Final = "checkpoints"
 _NAME = re.compile(r"step-([0-9]{1,18})\.safetensors\Z")

@@ -18,12 +18,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
+from dslc.runtime.artifact.interface import Interface, dims_of, size_value
 from dslc.runtime.data.augment import Normalize, Step
 from dslc.runtime.data.column import Column, Wanted, open_column, read_whole
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.source import Source, files
 from dslc.runtime.data.workers import Workers
-from dslc.runtime.interface import Interface, dims_of, size_value
 from dslc.runtime.nearest import nearest
 
 _SPLIT_EPOCH: Final = 2**64 - 1

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from dslc.base.errors import EXIT_OK, InputError
-from dslc.runtime.results import EvalResult
+from dslc.runtime.session.results import EvalResult
 from dslc.runtime.train.config import Config
 from dslc.runtime.train.progress import reporter
 from dslc.runtime.train.run import Run

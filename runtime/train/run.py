@@ -16,7 +16,7 @@ from typing import Any, Final
 from dslc.base.errors import EXIT_OK, DslcError, NumericError
 from dslc.base.failpoint import fail
 from dslc.base.version import VERSION
-from dslc.runtime.results import EvalResult, LateStepResult, StepResult
+from dslc.runtime.session.results import EvalResult, LateStepResult, StepResult
 from dslc.runtime.train.checkpoint import Checkpoint, Position
 from dslc.runtime.train.config import Config
 from dslc.runtime.train.events import Events, open_events

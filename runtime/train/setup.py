@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import BuildError, DataError
+from dslc.runtime.artifact.interface import Interface, Train
 from dslc.runtime.data.source import Source
-from dslc.runtime.interface import Interface, Train
 from dslc.runtime.nearest import nearest
-from dslc.runtime.results import EvalResult, StepResult
+from dslc.runtime.session.results import EvalResult, StepResult
 from dslc.runtime.train.config import Config
 from dslc.runtime.train.data import Dataset, Tolerance, open_dataset
 from dslc.runtime.train.fields import Best

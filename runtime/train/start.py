@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dslc.base.errors import ArtifactError
-from dslc.runtime import tensorfile
-from dslc.runtime.state import StateTensor
+from dslc.runtime.session.state import StateTensor
 from dslc.runtime.train.config import StartConfig
 from dslc.runtime.train.setup import Trainable
-from dslc.runtime.weightfiles import renamed, widened
+from dslc.runtime.weights import safetensors_file as tensorfile
+from dslc.runtime.weights.files import renamed, widened
 
 _SHOWN = 8  # names listed in a message
 _COUNTER = "num_batches_tracked"  # PyTorch's batchnorm counts its batches; no op here reads the counter

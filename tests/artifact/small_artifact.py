@@ -6,9 +6,9 @@ import hashlib
 import json
 from typing import Any
 
-from dslc.runtime.artifact import Blob, write_artifact
-from dslc.runtime.instructions import Copy, Fill, Reference
-from dslc.runtime.plan import Buffer, Constant, Plan, Port, Scalar
+from dslc.runtime.artifact.file import Blob, write_artifact
+from dslc.runtime.artifact.instructions import Copy, Fill, Reference
+from dslc.runtime.artifact.plan import Buffer, Constant, Plan, Port, Scalar
 
 SCALARS = (Scalar("step", 0, "i64"), Scalar("seed", 8, "i64"), Scalar("row", 16, "i64"), Scalar("lr", 24, "f32"))
 WHERE = ("w small.nn:3", "loss small.nn:9")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from dslc.base.schema import ListOf, Record, Row, checker
-from dslc.runtime import container, header, plan_schema
+from dslc.runtime.artifact import container, header, plan_schema
+from dslc.runtime.artifact.instructions import INSTRUCTIONS
 from dslc.runtime.extents import LETTERS
-from dslc.runtime.instructions import INSTRUCTIONS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "artifact.md").read_text()
 

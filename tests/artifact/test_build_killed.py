@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dslc.runtime.artifact import Artifact, read_artifact
+from dslc.runtime.artifact.file import Artifact, read_artifact
 
 MODEL = Path(__file__).parents[1] / "models" / "lenet.nn"
 WEIGHTS = b"the user's weights"

@@ -15,8 +15,8 @@ from assembling import canonical_text, put_together, table_of, take_apart
 from small_artifact import artifact_bytes, blobs, header, predict_plan
 
 from dslc.base.errors import ArtifactError, InputError
-from dslc.runtime import container
-from dslc.runtime.artifact import Artifact, read_artifact, write_artifact
+from dslc.runtime.artifact import container
+from dslc.runtime.artifact.file import Artifact, read_artifact, write_artifact
 
 
 def read(data: bytes) -> Artifact:

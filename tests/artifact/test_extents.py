@@ -21,17 +21,17 @@ from test_hostile import mutate
 
 from dslc.base.errors import ArtifactError
 from dslc.cli.compile import options_of
+from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import entry_sizes
 from dslc.compiler.pipeline import compile_entry
-from dslc.compiler.plan_maker import plan_of
-from dslc.runtime.artifact import Artifact, Blob, write_artifact
-from dslc.runtime.dtypes import ITEMSIZE
+from dslc.runtime.artifact.dtypes import ITEMSIZE
+from dslc.runtime.artifact.file import Artifact, Blob, write_artifact
+from dslc.runtime.artifact.header import check_header
+from dslc.runtime.artifact.instructions import Instruction, Kernel
+from dslc.runtime.artifact.plan import Buffer, Plan, Scalar
+from dslc.runtime.artifact.plan_check import BlobInfo, check
 from dslc.runtime.extents import extents_of, launch_key, rows_of
-from dslc.runtime.header import check_header
-from dslc.runtime.instructions import Instruction, Kernel
-from dslc.runtime.plan import Buffer, Plan, Scalar
-from dslc.runtime.plan_check import BlobInfo, check
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MODELS = ("digits/lenet.nn", "mlp/mlp.nn", "vae/vae.nn", "charlm/charlm.nn")
@@ -281,7 +281,7 @@ def test_lies_about_what_kernels_touch(fuzz_count: Callable[[int], int], fuzz_se
 
 
 def test_the_lies_can_find_a_missing_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    from dslc.runtime import plan_check
+    from dslc.runtime.artifact import plan_check
 
     monkeypatch.setattr(plan_check, "extent_fault", lambda *_: None)
     with pytest.raises((AssertionError, ValueError)):

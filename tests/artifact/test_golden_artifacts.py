@@ -19,13 +19,13 @@ import pytest
 from dslc.base.cache import Cache
 from dslc.base.canonical import dumps
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen.cuda.cpp import Code, CppKernel
+from dslc.compiler.codegen.cuda.cuda_cpp import Code, CppKernel
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import build
 from dslc.compiler.toolchain.jobs import Job
-from dslc.compiler.toolchain.kernels import KernelCompiler
+from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
-from dslc.runtime.artifact import Artifact
+from dslc.runtime.artifact.file import Artifact
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests/golden/artifacts"

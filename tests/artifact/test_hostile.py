@@ -20,10 +20,10 @@ from assembling import canonical_text, put_together, table_of, take_apart
 from small_artifact import artifact_bytes, digest
 
 from dslc.base.errors import ArtifactError
-from dslc.runtime import artifact as artifacts
-from dslc.runtime import header as header_rules
-from dslc.runtime.artifact import Artifact
-from dslc.runtime.plan_check import _Checker
+from dslc.runtime.artifact import file as artifacts
+from dslc.runtime.artifact import header as header_rules
+from dslc.runtime.artifact.file import Artifact
+from dslc.runtime.artifact.plan_check import _Checker
 
 VALUES: tuple[Any, ...] = (
     0, -1, 1, 63, 2**31, 2**32, 2**63 - 1, 2**63, 2**64, 10**30, 0.0, 1.5, float("nan"), float("inf"), "", "x", "B",

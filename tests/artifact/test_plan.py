@@ -10,7 +10,7 @@ import pytest
 from small_artifact import WHERE
 
 from dslc.base.errors import ArtifactError
-from dslc.runtime.instructions import (
+from dslc.runtime.artifact.instructions import (
     INSTRUCTIONS,
     BulkBegin,
     BulkEnd,
@@ -26,8 +26,8 @@ from dslc.runtime.instructions import (
     Reference,
     accesses,
 )
-from dslc.runtime.plan import Buffer, Constant, Plan, Port, Scalar, Work
-from dslc.runtime.plan_check import BlobInfo, check
+from dslc.runtime.artifact.plan import Buffer, Constant, Plan, Port, Scalar, Work
+from dslc.runtime.artifact.plan_check import BlobInfo, check
 
 BUFFERS = (
     Buffer("work", 0, "f32", (4, 8)),  # 0

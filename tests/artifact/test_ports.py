@@ -10,9 +10,9 @@ import small_artifact
 from assembling import canonical_text, put_together, table_of, take_apart
 
 from dslc.base.errors import ArtifactError
-from dslc.runtime.artifact import Artifact
-from dslc.runtime.plan import Buffer, Plan, Port, Scalar
-from dslc.runtime.ports import check_ports
+from dslc.runtime.artifact.file import Artifact
+from dslc.runtime.artifact.plan import Buffer, Plan, Port, Scalar
+from dslc.runtime.artifact.port_check import check_ports
 
 #: Written down once more: which entry may have outputs of which kinds.
 KINDS = {

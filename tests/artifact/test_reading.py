@@ -10,8 +10,8 @@ import pytest
 from small_artifact import artifact_bytes
 
 from dslc.base.errors import ArtifactError
-from dslc.runtime import container
-from dslc.runtime.artifact import read_artifact
+from dslc.runtime.artifact import container
+from dslc.runtime.artifact.file import read_artifact
 
 
 @pytest.mark.parametrize("most", [1, 7, 4096])

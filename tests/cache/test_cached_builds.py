@@ -17,12 +17,12 @@ from dslc.base.errors import ResourceError
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import BuildResult, build
-from dslc.compiler.toolchain import crew as crew_module
 from dslc.compiler.toolchain import jobs as jobs_module
-from dslc.compiler.toolchain import kernels as kernels_module
-from dslc.compiler.toolchain.crew import Processes
+from dslc.compiler.toolchain import kernel_compiler as kernels_module
+from dslc.compiler.toolchain import processes as crew_module
 from dslc.compiler.toolchain.jobs import Job
-from dslc.compiler.toolchain.kernels import KernelCompiler
+from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
+from dslc.compiler.toolchain.processes import Processes
 
 MODEL = """nn 1
 dim B in 1..64 = 8

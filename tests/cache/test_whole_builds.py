@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from dslc.base.cache import Cache
-from dslc.compiler import finished as finished_module
+from dslc.compiler import cached_build as finished_module
+from dslc.compiler.cached_build import Finished, finished
 from dslc.compiler.check.model import check_file
-from dslc.compiler.finished import Finished, finished
 from dslc.compiler.options import Options
 
 MODEL = """nn 1
@@ -102,7 +102,7 @@ def test_another_compiler_builds_anew(tmp_path: Path, cache: Cache, name: str, m
 
 
 def test_the_digest_is_of_the_sources(tmp_path: Path) -> None:
-    from dslc.compiler.toolchain.sources import digest_of
+    from dslc.compiler.toolchain.source_digest import digest_of
 
     (tmp_path / "a/inside").mkdir(parents=True)
     (tmp_path / "a/x.py").write_text("1")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dslc.base.errors import BuildError
-from dslc.compiler.budget import largest_fitting
+from dslc.compiler.artifact.budget import largest_fitting
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options, precision_of
 from dslc.compiler.pipeline import build

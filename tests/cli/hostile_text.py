@@ -77,8 +77,8 @@ def safetensors(tensors: dict[str, np.ndarray]) -> bytes:
 
 def hostile(source: Path, target: Path) -> None:
     """The artifact with free texts of its header changed."""
-    from dslc.runtime import container
-    from dslc.runtime.artifact import read_artifact
+    from dslc.runtime.artifact import container
+    from dslc.runtime.artifact.file import read_artifact
 
     found = read_artifact(source)
     blobs = [container.Blob(b["name"], b["kind"], bytes(found.blob(b["name"]))) for b in found.header["blobs"]]

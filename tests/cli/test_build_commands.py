@@ -17,8 +17,8 @@ from dslc.cli.commands.verify import options_again
 from dslc.cli.compile import options_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options, recorded_options
-from dslc.runtime.artifact import read_artifact, write_artifact
-from dslc.runtime.container import Blob
+from dslc.runtime.artifact.container import Blob
+from dslc.runtime.artifact.file import read_artifact, write_artifact
 from dslc.runtime.train.config import load_config
 
 MODEL = """nn 1
@@ -297,8 +297,8 @@ def test_verify_rebuilds_in_the_precision_of_the_artifact(tmp_path: Path, asked:
 
 def test_verify_looks_into_every_plan(dslc: Callable, project: Path) -> None:
     """Digests that fit do not help a plan that makes no sense."""
-    from dslc.runtime.artifact import read_artifact
-    from dslc.runtime.container import Blob, pack
+    from dslc.runtime.artifact.container import Blob, pack
+    from dslc.runtime.artifact.file import read_artifact
 
     dslc("build", "net.nn")
     artifact = project / "build/net/net.dslc"

@@ -18,9 +18,9 @@ import pytest
 from dslc.base.errors import ResourceError
 from dslc.base.register import known
 from dslc.cli.table import COMMANDS
-from dslc.runtime import container
-from dslc.runtime.artifact import read_artifact
-from dslc.runtime.container import Blob
+from dslc.runtime.artifact import container
+from dslc.runtime.artifact.container import Blob
+from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.cpu.objects import Objects
 
 NET = """nn 1

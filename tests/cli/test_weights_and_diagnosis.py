@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dslc.base.publish import publish_bytes
-from dslc.runtime import tensorfile
+from dslc.runtime.weights import safetensors_file as tensorfile
 
 MODEL = """nn 1
 dim B in 1..64 = 8
@@ -89,7 +89,7 @@ def test_find_nan_names_the_node_and_the_line(dslc: Callable, project: Path) -> 
 def test_the_first_result_that_is_not_finite_is_found_wherever_it_is(dslc: Callable, project: Path) -> None:
     """Each op whose result is poisoned is the one that is named; without poison the step is that of train_step."""
     from dslc.face import load, reference_meanings
-    from dslc.runtime import load as loading
+    from dslc.runtime.session import load as loading
 
     assert dslc("build", "--providers", "reference").code == 0
     path = project / "build/net/net.dslc"
@@ -201,7 +201,7 @@ def test_convert(dslc: Callable, tmp_path: Path) -> None:
 
 
 def test_bf16_rounds_to_nearest_even() -> None:
-    from dslc.runtime.weightfiles import converted
+    from dslc.runtime.weights.files import converted
 
     ties = np.array([0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 0xBF818000], "u4").view("f4")
     tensor = tensorfile.FileTensor("f32", ties.shape, ties.view("u1"))

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from fake_driver import FakeDriver, fake_cubin
 
-from dslc.runtime.artifact import Artifact, Blob, write_artifact
-from dslc.runtime.dtypes import numpy_name
+from dslc.runtime.artifact.dtypes import numpy_name
+from dslc.runtime.artifact.file import Artifact, Blob, write_artifact
+from dslc.runtime.artifact.instructions import BulkBegin, BulkEnd, Kernel, Reference
+from dslc.runtime.artifact.plan import Buffer, Plan
 from dslc.runtime.extents import rows_of
-from dslc.runtime.instructions import BulkBegin, BulkEnd, Kernel, Reference
-from dslc.runtime.plan import Buffer, Plan
 
 
 def _line_model() -> ModuleType:

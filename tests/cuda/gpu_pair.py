@@ -10,8 +10,8 @@ import numpy as np
 from fake_driver import FakeDriver
 from gpu_model import line_model, write_gpu_line
 
-from dslc.runtime.load import load
-from dslc.runtime.session import Session
+from dslc.runtime.session.load import load
+from dslc.runtime.session.session import Session
 
 Machine = Callable[..., FakeDriver]
 ROWS, FEATURES = line_model.BATCH, line_model.FEATURES

@@ -8,7 +8,7 @@ import numpy as np
 import ptx_machine
 import simulator
 
-from dslc.compiler.codegen.cuda import units
+from dslc.compiler.codegen.cuda import compile as units
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Node
 

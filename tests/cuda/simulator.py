@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from dslc.compiler.codegen.cuda.source import Call, Source
-from dslc.compiler.codegen.cuda.stages import identity
+from dslc.compiler.codegen.cuda.region.source import Call, Source
+from dslc.compiler.codegen.cuda.region.stage_queries import identity
 from dslc.compiler.codegen.launch import Given
 from dslc.compiler.ir import scalar
 from dslc.compiler.ir.special import erf, larger, lesser
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.philox import halves
-from dslc.runtime.dtypes import name_of
+from dslc.runtime.artifact.dtypes import name_of
 
 _NUMPY = {
     DType.F64: np.float64, DType.F32: np.float32, DType.F16: np.float16, DType.BF16: np.uint16, DType.I64: np.int64,

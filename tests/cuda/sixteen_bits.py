@@ -11,7 +11,7 @@ import numpy as np
 import simulator
 from sample_nodes import OPS, SAMPLES
 
-from dslc.compiler.codegen.cuda.relaxed import relaxed
+from dslc.compiler.codegen.cuda.region.fast_math import relaxed
 from dslc.compiler.ir import scalar
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.scalar import Expr

@@ -16,14 +16,14 @@ from dslc.base.errors import EnvironmentFault
 from dslc.cli import bench
 from dslc.cli.app import run
 from dslc.cli.commands.bench import _target_of as target_of
-from dslc.runtime.backend import Measured
+from dslc.runtime.artifact.instructions import Copy, Kernel
+from dslc.runtime.artifact.plan import Buffer, Plan, Work
 from dslc.runtime.cuda import device as devices
 from dslc.runtime.cuda import timing
-from dslc.runtime.cuda.checked_calls import Noted
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.driver import Driver
-from dslc.runtime.instructions import Copy, Kernel
-from dslc.runtime.plan import Buffer, Plan, Work
+from dslc.runtime.cuda.libraries.checked_calls import Noted
+from dslc.runtime.session.backend import Measured
 
 MODEL = """nn 1
 dim B in 1..64 = 8
@@ -213,8 +213,8 @@ def test_peaks_of_other_gpus(machine: Callable[..., FakeDriver]) -> None:
 
 
 def test_random_inputs_are_in_range(tmp_path: Path) -> None:
-    from dslc.runtime.load import load
-    from dslc.runtime.measure import program_of, random_inputs
+    from dslc.runtime.session.load import load
+    from dslc.runtime.session.measure import program_of, random_inputs
 
     path, _ = write_gpu_line(tmp_path, targets=("cpu",))
     with load(path, weights="init", meanings=line_model.MEANINGS) as session:

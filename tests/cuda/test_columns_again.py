@@ -11,10 +11,11 @@ from sample_nodes import OPS
 from test_ptx import compared
 from test_region_texts import simulated
 
-from dslc.compiler.codegen.cuda import regions, schedule
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.regions import Unreduced, source_of
-from dslc.compiler.codegen.cuda.schedule import Flat
+from dslc.compiler.codegen.cuda.region import kernel as regions
+from dslc.compiler.codegen.cuda.region import schedule
+from dslc.compiler.codegen.cuda.region.kernel import Unreduced, source_of
+from dslc.compiler.codegen.cuda.region.schedule import Flat
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType

@@ -10,9 +10,9 @@ import simulator
 from sample_nodes import OPS
 from test_region_texts import simulated
 
-from dslc.compiler.codegen.cuda import units
-from dslc.compiler.codegen.cuda.concats import Beside
+from dslc.compiler.codegen.cuda import compile as units
 from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.cuda.ops.concat import Beside
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from dslc.compiler.codegen.cuda import units
-from dslc.compiler.codegen.cuda.contract import Contract, contract
-from dslc.compiler.codegen.cuda.places import Operand, problem
-from dslc.compiler.codegen.cuda.tile_choice import Tile
+from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda.contraction.kernel import Contract, contract
+from dslc.compiler.codegen.cuda.contraction.problem import Operand, problem
+from dslc.compiler.codegen.cuda.contraction.tiles import Tile
 from dslc.compiler.ir.types import DType
 
 

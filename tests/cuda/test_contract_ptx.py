@@ -13,10 +13,11 @@ from accesses import Race
 from evaluation import apply, values_of
 from sample_nodes import OPS
 
-from dslc.compiler.codegen.cuda import cpp, units
-from dslc.compiler.codegen.cuda.contract import Contract, Mma
+from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda import cuda_cpp as cpp
+from dslc.compiler.codegen.cuda.contraction.kernel import Contract, Mma
+from dslc.compiler.codegen.cuda.contraction.tiles import Tile
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.tile_choice import Tile
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType

@@ -16,9 +16,14 @@ from evaluation import apply, values_of
 from sample_nodes import OPS, SAMPLES, node_of
 
 from dslc.base.errors import DslcError
-from dslc.compiler.codegen.cuda import attention, contractions, cpp, drawing, indexing, pooling, units
-from dslc.compiler.codegen.cuda.contract import Contract, Mma
-from dslc.compiler.codegen.cuda.places import Operand, Problem, Window, seen
+from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda import cuda_cpp as cpp
+from dslc.compiler.codegen.cuda.attention import lower as attention
+from dslc.compiler.codegen.cuda.contraction import lower as contractions
+from dslc.compiler.codegen.cuda.contraction.kernel import Contract, Mma
+from dslc.compiler.codegen.cuda.contraction.problem import Operand, Problem, Window, seen
+from dslc.compiler.codegen.cuda.ops import indexing, pooling
+from dslc.compiler.codegen.cuda.ops import random as drawing
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
 

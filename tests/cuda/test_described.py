@@ -21,17 +21,17 @@ import pytest
 import symbols
 from sample_nodes import OPS, SAMPLES, node_of
 
-from dslc.compiler.codegen.cpu.objects import emit
-from dslc.compiler.codegen.cuda.units import compiled
-from dslc.compiler.codegen.cuda.vendor import VendorConv, VendorGemm
+from dslc.compiler.codegen.cpu.object.compile import emit
+from dslc.compiler.codegen.cuda.compile import compiled
+from dslc.compiler.codegen.cuda.contraction.vendor import VendorConv, VendorGemm
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region import Region
-from dslc.compiler.codegen.target import target_of
+from dslc.compiler.codegen.region.ir import Region
+from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.ir import described as module
 from dslc.compiler.ir.described import canonical, described
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
-from dslc.compiler.toolchain.specs import encode
+from dslc.compiler.toolchain.spec_json import encode
 
 #: Classes and fields, and names that they may get.
 RENAMES = {

@@ -15,12 +15,12 @@ from gpu_model import line_model, write_gpu_line
 
 from dslc.base.errors import InputError
 from dslc.runtime.cuda import device as devices
-from dslc.runtime.cuda import dlpack
-from dslc.runtime.cuda.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
-from dslc.runtime.cuda.checked_calls import Noted
+from dslc.runtime.cuda.arrays import dlpack
+from dslc.runtime.cuda.arrays.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
+from dslc.runtime.cuda.libraries.checked_calls import Noted
 from dslc.runtime.cuda.owned import Owned
-from dslc.runtime.load import load
-from dslc.runtime.session import Session
+from dslc.runtime.session.load import load
+from dslc.runtime.session.session import Session
 
 FEATURES = line_model.FEATURES
 

@@ -18,7 +18,7 @@ from dslc.cli import machine as report
 from dslc.cli import probes
 from dslc.cli.app import run
 from dslc.cli.machine import Ability, Demands, examine
-from dslc.runtime.cuda import cublaslt, cudnn
+from dslc.runtime.cuda.libraries import cublaslt, cudnn
 
 ALL: Mapping[str, Mapping[str, Any]] = {
     "compile": {"numba": 5000, "nvrtc": 3000},

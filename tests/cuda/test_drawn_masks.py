@@ -11,9 +11,9 @@ import pytest
 import simulator
 from test_region_texts import simulated
 
-from dslc.compiler.codegen.cuda import units
+from dslc.compiler.codegen.cuda import compile as units
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.regions import source_of
+from dslc.compiler.codegen.cuda.region.kernel import source_of
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder
@@ -21,9 +21,9 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.philox import MULTIPLIERS
-from dslc.compiler.passes.dropped import dropped_graph
-from dslc.compiler.passes.fuse import fuse_graph
-from dslc.compiler.passes.keep import keep_graph
+from dslc.compiler.passes.fuse.dropout import dropped_graph
+from dslc.compiler.passes.fuse.pointwise import fuse_graph
+from dslc.compiler.passes.fuse.reduction_outputs import keep_graph
 
 registry.load_all()
 SCALARS = {"seed": 0x1234567890ABCDEF, "step": 7, "row": 3}

@@ -113,7 +113,8 @@ def test_no_driver_and_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_importing_dslc_touches_no_gpu_library() -> None:
-    code = "import sys, dslc, dslc.runtime.session, dslc.face; print([m for m in sys.modules if m.startswith('cuda')])"
+    modules = "dslc, dslc.runtime.session.session, dslc.face"
+    code = f"import sys, {modules}; print([m for m in sys.modules if m.startswith('cuda')])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 
@@ -166,7 +167,7 @@ def test_a_thread_gets_its_context_back(gpu: tuple[FakeDriver, Device]) -> None:
 def test_a_forked_child_is_refused(gpu: tuple[FakeDriver, Device], monkeypatch: pytest.MonkeyPatch) -> None:
     fake, device = gpu
     made = len(fake.log)
-    monkeypatch.setattr("dslc.runtime.fork._Generation.count", 1)
+    monkeypatch.setattr("dslc.runtime.session.fork._Generation.count", 1)
     for use in (device.__enter__, lambda: devices.device(0), devices.devices):
         with pytest.raises(ForkError) as caught:
             use()

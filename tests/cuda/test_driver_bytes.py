@@ -9,13 +9,13 @@ import pytest
 from fake_driver import fake_cubin
 from gpu_pair import Pair, batch
 
-from dslc.runtime.artifact import read_artifact
+from dslc.runtime.artifact.file import read_artifact
+from dslc.runtime.artifact.instructions import EventRecord, EventWait, Kernel
+from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.cuda.code import cubin_code
 from dslc.runtime.cuda.driver_bytes import Code, Graph, graph_of, graphs_of, taken
-from dslc.runtime.instructions import EventRecord, EventWait, Kernel
-from dslc.runtime.load import load
-from dslc.runtime.opening import USES, driver_needs, loaded_programs, programs_for
-from dslc.runtime.plan import Plan
+from dslc.runtime.session.load import load
+from dslc.runtime.session.open import USES, driver_needs, loaded_programs, programs_for
 
 MIB: Final = 1 << 20
 

@@ -12,12 +12,12 @@ from fake_driver import FakeDriver
 from gpu_model import write_gpu_line
 from sample_nodes import node_of
 
-from dslc.compiler.codegen.cuda import units
+from dslc.compiler.codegen.cuda import compile as units
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.toolchain.numba_cuda import waiting
 from dslc.runtime.cuda import graph as graphs
 from dslc.runtime.cuda.arguments import Arguments
-from dslc.runtime.load import load
+from dslc.runtime.session.load import load
 
 KERNELS = Path(__file__).parents[2] / "compiler/codegen/cuda/kernels"
 

@@ -11,15 +11,15 @@ import pytest
 from evaluation import apply, values_of
 from sample_nodes import OPS
 
-from dslc.compiler.codegen.cuda import units
-from dslc.compiler.codegen.cuda.contract import Contract, Mma, Parts
-from dslc.compiler.codegen.cuda.epilogue import prints
+from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda.contraction.epilogue import prints
+from dslc.compiler.codegen.cuda.contraction.kernel import Contract, Mma, Parts
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder, Pointwise
 from dslc.compiler.ir.scalar import argument
 from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.epilogue import EXACT
+from dslc.compiler.passes.fuse.epilogue import EXACT
 
 ZERO = ("full", (), (("dtype", DType.F32), ("shape", ()), ("value", 0.0)))
 INF = ("full", (), (("dtype", DType.F32), ("shape", ()), ("value", "inf")))

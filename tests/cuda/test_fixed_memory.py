@@ -17,13 +17,13 @@ import pytest
 
 from dslc.base.cache import Cache
 from dslc.base.errors import DslcWarning
+from dslc.compiler.cached_build import finished
 from dslc.compiler.check.model import check_file
-from dslc.compiler.finished import finished
 from dslc.compiler.options import Options
-from dslc.compiler.toolchain import crew as crew_module
 from dslc.compiler.toolchain import fixed_memory
+from dslc.compiler.toolchain import processes as crew_module
 from dslc.compiler.toolchain.allocator import SPAN
-from dslc.runtime.artifact import read_artifact
+from dslc.runtime.artifact.file import read_artifact
 
 BASE = 1 << 38  # apart from the libraries'
 

@@ -17,10 +17,10 @@ from fake_driver import FakeDriver, fake_cubin
 from gpu_model import line_model, write_gpu_line
 
 from dslc.base.errors import ArtifactError, DslcError, InputError
-from dslc.runtime.artifact import read_artifact
-from dslc.runtime.container import Blob
+from dslc.runtime.artifact.container import Blob
+from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.cuda import device as devices
-from dslc.runtime.load import load
+from dslc.runtime.session.load import load
 
 Machine = Callable[..., FakeDriver]
 ROWS, FEATURES = line_model.BATCH, line_model.FEATURES
@@ -48,7 +48,7 @@ def test_a_damaged_artifact_never_reaches_the_driver(tmp_path: Path, machine: Ma
 
 def test_code_that_the_driver_could_not_read_is_refused_before_it(tmp_path: Path, machine: Machine) -> None:
     """The digests are right: whoever made the artifact put it there."""
-    from dslc.runtime.artifact import write_artifact
+    from dslc.runtime.artifact.file import write_artifact
 
     path, kernels = write_gpu_line(tmp_path, ptx=False)
     artifact = read_artifact(path)

@@ -16,8 +16,8 @@ from gpu_model import write_gpu_line
 from gpu_pair import Machine, batch
 
 from dslc.runtime.cuda import device as devices
-from dslc.runtime.load import load
-from dslc.runtime.session import Session
+from dslc.runtime.session.load import load
+from dslc.runtime.session.session import Session
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "runtime"))
 from interrupts import LOST, World, count, elsewhere, spread, strike

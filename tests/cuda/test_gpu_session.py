@@ -28,12 +28,12 @@ from dslc.base.errors import (
     OutOfMemory,
     WeightsMissing,
 )  # fmt: skip
-from dslc.runtime.artifact import read_artifact
+from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.cpu import backend as cpu_backend
 from dslc.runtime.cuda import device as devices
-from dslc.runtime.load import load
-from dslc.runtime.opening import USES, driver_needs, session_needs
-from dslc.runtime.session import Session
+from dslc.runtime.session.load import load
+from dslc.runtime.session.open import USES, driver_needs, session_needs
+from dslc.runtime.session.session import Session
 
 
 @pytest.mark.parametrize("bulk", [None, 0, 1, 15, "all"])

@@ -21,8 +21,8 @@ from gpu_model import line_model, write_gpu_line
 from dslc.base.errors import DeviceLostError, InputError
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.waiting import patience
-from dslc.runtime.load import load
-from dslc.runtime.session import Session
+from dslc.runtime.session.load import load
+from dslc.runtime.session.session import Session
 
 Machine = Callable[..., FakeDriver]
 

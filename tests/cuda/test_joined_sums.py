@@ -9,12 +9,12 @@ import pytest
 import simulator
 from test_region_texts import simulated
 
-from dslc.compiler.codegen.cuda import units
+from dslc.compiler.codegen.cuda import compile as units
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Graph, Input, Kind, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.passes.join_sums import join_sums_graph
+from dslc.compiler.passes.fuse.horizontal_reductions import join_sums_graph
 
 
 def joined(shape: tuple[int, ...], over: tuple[int, ...], dtype: DType, ops: tuple[str, ...]) -> tuple[Graph, Graph]:

@@ -21,10 +21,16 @@ from on_ptx_machine import on_machine, threads_of
 from sample_nodes import NUMPY, OPS, SAMPLES, node_of, tolerance, wanted
 
 from dslc.base.errors import DslcError
-from dslc.compiler.codegen.cuda import attention, contractions, cpp, drawing, indexing, ordering, pooling, sweep
+from dslc.compiler.codegen.cuda import cuda_cpp as cpp
+from dslc.compiler.codegen.cuda.attention import lower as attention
+from dslc.compiler.codegen.cuda.attention.tiled import TILES, Tiled
+from dslc.compiler.codegen.cuda.compile import compiled
+from dslc.compiler.codegen.cuda.contraction import lower as contractions
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.tiled_attention import TILES, Tiled
-from dslc.compiler.codegen.cuda.units import compiled
+from dslc.compiler.codegen.cuda.ops import indexing, pooling
+from dslc.compiler.codegen.cuda.ops import random as drawing
+from dslc.compiler.codegen.cuda.ops import topk as ordering
+from dslc.compiler.codegen.cuda.region import row_column_sweep as sweep
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType

@@ -9,8 +9,8 @@ from evaluation import apply
 from sample_nodes import OPS
 from test_region_texts import drawn, simulated
 
-from dslc.compiler.codegen.cuda import sweep
 from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.cuda.region import row_column_sweep as sweep
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType

@@ -14,8 +14,8 @@ from gpu_pair import Machine, Pair, batch, equal
 
 from dslc.base.errors import ArtifactError, DeviceLostError, DslcError, InputError
 from dslc.runtime.cuda import device as devices
-from dslc.runtime.load import load
-from dslc.runtime.session import Session
+from dslc.runtime.session.load import load
+from dslc.runtime.session.session import Session
 
 
 def stacked(count: int, first: int = 0) -> dict[str, np.ndarray]:

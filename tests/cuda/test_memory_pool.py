@@ -12,7 +12,7 @@ from fake_driver import FakeDriver
 
 from dslc.base.errors import EnvironmentFault, OutOfMemory
 from dslc.runtime.cuda.device import Device
-from dslc.runtime.cuda.pool import PAGE, MemoryPool, size_class
+from dslc.runtime.cuda.memory_pool import PAGE, MemoryPool, size_class
 
 GIB = 1 << 30
 

@@ -17,10 +17,10 @@ from dslc.compiler.ir.build import LossScale, Precision
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import registry
 from dslc.compiler.options import Options
-from dslc.runtime.artifact import Artifact
+from dslc.runtime.artifact.file import Artifact
 from dslc.runtime.cuda import device as devices
-from dslc.runtime.load import load
-from dslc.runtime.session import Session
+from dslc.runtime.session.load import load
+from dslc.runtime.session.session import Session
 
 MODEL = """nn 1
 dim B in 1..64 = 4

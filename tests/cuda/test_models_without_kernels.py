@@ -13,7 +13,7 @@ import dslc
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options
-from dslc.runtime.artifact import Artifact
+from dslc.runtime.artifact.file import Artifact
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 Z = np.ones((4, 2), np.float32)

@@ -12,9 +12,11 @@ import simulator
 from sample_nodes import OPS
 from test_region_texts import simulated
 
-from dslc.compiler.codegen.cuda import foreach, picking, units
-from dslc.compiler.codegen.cuda.foreach import Foreach
+from dslc.compiler.codegen.cuda import compile as units
 from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.cuda.ops import multi_tensor as foreach
+from dslc.compiler.codegen.cuda.ops import pick as picking
+from dslc.compiler.codegen.cuda.ops.multi_tensor import Foreach
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType

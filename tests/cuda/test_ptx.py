@@ -14,7 +14,7 @@ import test_multi_tensor
 from sample_nodes import OPS
 from test_region_texts import _dtypes, _source
 
-from dslc.compiler.codegen.cuda import units
+from dslc.compiler.codegen.cuda import compile as units
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node

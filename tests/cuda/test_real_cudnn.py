@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dslc.base.errors import EnvironmentFault
-from dslc.runtime.cuda import cudnn as ours
-from dslc.runtime.cuda.cudnn import Convolution, Problem
+from dslc.runtime.cuda.libraries import cudnn as ours
+from dslc.runtime.cuda.libraries.cudnn import Convolution, Problem
 
 H200 = {
     "deviceVer": 900, "multiProcessorCount": 132, "warpSize": 32, "maxSharedMemoryPerBlock": 49152,

@@ -20,17 +20,18 @@ from llvmlite import binding
 from llvmlite import ir as llvm
 from sample_nodes import OPS, SAMPLES, node_of
 
-from dslc.compiler.codegen.cuda import groups, units
-from dslc.compiler.codegen.cuda.division import magic_of
-from dslc.compiler.codegen.cuda.lanes import Lanes
+from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda.llvm import indexing as groups
+from dslc.compiler.codegen.cuda.llvm.division import magic_of
+from dslc.compiler.codegen.cuda.llvm.lanes import Lanes
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.regions import Unreduced, source_of
-from dslc.compiler.codegen.cuda.schedule import Rows, schedule
-from dslc.compiler.codegen.cuda.source import Call, Source
-from dslc.compiler.codegen.cuda.stages import functions_of
+from dslc.compiler.codegen.cuda.region.kernel import Unreduced, source_of
+from dslc.compiler.codegen.cuda.region.schedule import Rows, schedule
+from dslc.compiler.codegen.cuda.region.source import Call, Source
+from dslc.compiler.codegen.cuda.region.stage_queries import functions_of
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.pointwise import copy
-from dslc.compiler.codegen.region import Access, Region, RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder
+from dslc.compiler.codegen.region.pointwise import copy
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.scalar import call

@@ -14,17 +14,18 @@ import simulator
 from evaluation import apply, values_of
 from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, tolerance, wanted
 
-from dslc.compiler.codegen.cuda import schedule, sweep
-from dslc.compiler.codegen.cuda.concats import Beside, beside_source
-from dslc.compiler.codegen.cuda.foreach import Foreach, foreach_source
+from dslc.compiler.codegen.cuda.compile import compiled, geometry
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.picking import Picked, picked_source
-from dslc.compiler.codegen.cuda.regions import Unreduced, sized, source_of
-from dslc.compiler.codegen.cuda.source import Source
-from dslc.compiler.codegen.cuda.sweep import Sweep
-from dslc.compiler.codegen.cuda.units import compiled, geometry
+from dslc.compiler.codegen.cuda.ops.concat import Beside, beside_source
+from dslc.compiler.codegen.cuda.ops.multi_tensor import Foreach, foreach_source
+from dslc.compiler.codegen.cuda.ops.pick import Picked, picked_source
+from dslc.compiler.codegen.cuda.region import row_column_sweep as sweep
+from dslc.compiler.codegen.cuda.region import schedule
+from dslc.compiler.codegen.cuda.region.kernel import Unreduced, sized, source_of
+from dslc.compiler.codegen.cuda.region.row_column_sweep import Sweep
+from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region import Access, Region, RegionBuilder
+from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder, Pointwise
 from dslc.compiler.ir.scalar import as_expr

@@ -16,13 +16,13 @@ from test_ptx import compared
 from test_region_texts import simulated
 
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.regions import source_of
-from dslc.compiler.codegen.cuda.relaxed import relaxed, relaxed_exponentials
+from dslc.compiler.codegen.cuda.region.fast_math import relaxed, relaxed_exponentials
+from dslc.compiler.codegen.cuda.region.kernel import source_of
 from dslc.compiler.ir.graph import Graph, order
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.scalar import Expr, argument, call, evaluate
 from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.fuse import fuse_graph
+from dslc.compiler.passes.fuse.pointwise import fuse_graph
 
 CASES = list(sixteen_bits.cases())
 X, Y, Z = map(argument, range(3))

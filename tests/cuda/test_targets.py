@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dslc.runtime.targets import Choice, capability_of, choose_target
+from dslc.runtime.artifact.targets import Choice, capability_of, choose_target
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from sample_nodes import OPS
 
-from dslc.compiler.codegen.cuda import tiled_attention, units
+from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda.attention import tiled as tiled_attention
+from dslc.compiler.codegen.cuda.attention.tiled import TILES, Tiled
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.tiled_attention import TILES, Tiled
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType

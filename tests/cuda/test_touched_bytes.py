@@ -12,11 +12,11 @@ import ptx_machine
 import pytest
 
 from dslc.cli.compile import options_of
+from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen.cuda.units import compiled
+from dslc.compiler.codegen.cuda.compile import compiled
 from dslc.compiler.options import entry_sizes
 from dslc.compiler.pipeline import compile_entry
-from dslc.compiler.plan_maker import plan_of
 from dslc.runtime.extents import rows_of
 
 SOAK = os.environ.get("DSLC_SOAK") == "1"

@@ -10,8 +10,8 @@ from test_region_texts import simulated
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.passes.beside import beside_graph
-from dslc.compiler.passes.fuse import fuse_graph
+from dslc.compiler.passes.fuse.pointwise import fuse_graph
+from dslc.compiler.passes.fuse.recompute_outputs import beside_graph
 
 
 def _step(shape: tuple[int, ...], dtype: DType) -> tuple[Graph, list[Input]]:

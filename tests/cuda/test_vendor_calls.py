@@ -15,9 +15,11 @@ import pytest
 from dslc.base.errors import BuildError
 from dslc.cli.commands.build import _contractions
 from dslc.compiler import pipeline
+from dslc.compiler.artifact.plan import plan_of
+from dslc.compiler.cached_build import facts_of
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen.cuda import vendor
-from dslc.compiler.codegen.cuda.vendor import (
+from dslc.compiler.codegen.cuda.contraction import vendor
+from dslc.compiler.codegen.cuda.contraction.vendor import (
     LEAST_WORK,
     WORKSPACE,
     VendorConv,
@@ -26,17 +28,15 @@ from dslc.compiler.codegen.cuda.vendor import (
     workspace_bytes,
 )
 from dslc.compiler.codegen.launch import Launch, Scratch
-from dslc.compiler.finished import facts_of
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.channels_last import to_first, to_last
 from dslc.compiler.options import Options
-from dslc.compiler.plan_maker import plan_of
-from dslc.runtime.instructions import Gemm, GraphOp
-from dslc.runtime.plan import Plan
-from dslc.runtime.plan_check import BlobInfo, check
+from dslc.runtime.artifact.instructions import Gemm, GraphOp
+from dslc.runtime.artifact.plan import Plan
+from dslc.runtime.artifact.plan_check import BlobInfo, check
 
 MODELS = Path(__file__).parents[1] / "models"
 

@@ -19,9 +19,9 @@ from gpu_model import Kernels, on_gpu
 from dslc.base.errors import DslcWarning, EnvironmentFault, OutOfMemory
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen import alike
-from dslc.compiler.codegen.cuda import vendor
-from dslc.compiler.codegen.cuda.vendor import WORKSPACE, VendorConv, VendorGemm, vendor_call
+from dslc.compiler.codegen import lowering_cache as alike
+from dslc.compiler.codegen.cuda.contraction import vendor
+from dslc.compiler.codegen.cuda.contraction.vendor import WORKSPACE, VendorConv, VendorGemm, vendor_call
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
@@ -29,19 +29,19 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.channels_last import to_first, to_last
 from dslc.compiler.options import Options
-from dslc.runtime.artifact import Artifact, Blob, write_artifact
-from dslc.runtime.cuda import cublaslt, cudnn
+from dslc.runtime.artifact.file import Artifact, Blob, write_artifact
+from dslc.runtime.artifact.instructions import Gemm, GraphOp, Kernel, Reference
+from dslc.runtime.artifact.plan import Buffer, Plan
 from dslc.runtime.cuda import device as devices
-from dslc.runtime.cuda.checked_calls import Noted
 from dslc.runtime.cuda.device import Device
 from dslc.runtime.cuda.graph import Bulk, LibraryCall
-from dslc.runtime.cuda.libraries import Libraries
+from dslc.runtime.cuda.libraries import cublaslt, cudnn
+from dslc.runtime.cuda.libraries.checked_calls import Noted
+from dslc.runtime.cuda.libraries.libraries import Libraries
 from dslc.runtime.cuda.owned import Owned
 from dslc.runtime.extents import rows_of
-from dslc.runtime.instructions import Gemm, GraphOp, Kernel, Reference
-from dslc.runtime.load import load
-from dslc.runtime.plan import Buffer, Plan
-from dslc.runtime.session import Session
+from dslc.runtime.session.load import load
+from dslc.runtime.session.session import Session
 
 MODEL = """nn 1
 dim B in 1..64 = 4
@@ -231,7 +231,7 @@ def test_the_time_that_choosing_takes_is_told(
     path, kernels = small(tmp_path, monkeypatch)
     libraries(machine(**kernels.driver()))
     clock = iter(range(100_000))
-    monkeypatch.setattr("dslc.runtime.cuda.libraries.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr("dslc.runtime.cuda.libraries.libraries.time", SimpleNamespace(monotonic=lambda: next(clock)))
     with pytest.warns(DslcWarning, match=r"small: cuBLASLt and cuDNN took \d+\.0 s .* choose \d+ algorithms") as told:
         opened(path, device="gpu").close()
     assert [w.message.code for w in told] == ["W007"]  # type: ignore[union-attr]

@@ -64,7 +64,7 @@ def test_a_later_load_takes_what_was_kept(place: Place) -> None:
 
 
 def test_what_took_time_is_told_as_it_was(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dslc.runtime.cuda.libraries._WORTH_TELLING", 0.0)
+    monkeypatch.setattr("dslc.runtime.cuda.libraries.libraries._WORTH_TELLING", 0.0)
     with pytest.warns(DslcWarning, match=r"s to load and to choose \d+ algorithms; `dslc warm` keeps them"):
         place.load(keep=True)
     with pytest.warns(DslcWarning, match=r"cuBLASLt and cuDNN took \d+\.\d s to load$"):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dslc.base.errors import DataError
+from dslc.runtime.artifact.interface import Dim, Interface, Tensor, Train
 from dslc.runtime.data.source import Source, split
-from dslc.runtime.interface import Dim, Interface, Tensor, Train
 from dslc.runtime.train.data import Dataset, Tolerance, open_dataset
 
 

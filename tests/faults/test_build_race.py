@@ -15,7 +15,7 @@ import pytest
 
 from dslc.base.errors import ArtifactError, DslcError
 from dslc.base.publish import TEMP, sweep
-from dslc.runtime.artifact import read_artifact
+from dslc.runtime.artifact.file import read_artifact
 
 MODEL = """nn 1
 dim B in 1..64 = 8

@@ -13,8 +13,8 @@ import pytest
 from hostile_inputs import DUNDERS, INJECTIONS, KEYWORDS, PATHS, arrays
 
 from dslc.base.errors import BuildError, DslcError
+from dslc.compiler.artifact.package import face_files
 from dslc.compiler.check.model import check_file
-from dslc.compiler.importable import face_files
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import build
 

@@ -128,7 +128,7 @@ def built(model: Path, args: tuple[str, ...], parent: Path, around: Surroundings
 
 def differing(first: Path, second: Path) -> list[str]:
     """Names of the blobs that differ."""
-    from dslc.runtime.artifact import read_artifact
+    from dslc.runtime.artifact.file import read_artifact
 
     one, two = ({b["name"]: b["sha256"] for b in read_artifact(p).header["blobs"]} for p in (first, second))
     return sorted(name for name in {*one, *two} if one.get(name) != two.get(name))
@@ -167,7 +167,7 @@ def test_a_kernel_does_not_depend_on_those_before_it(tmp_path: Path, monkeypatch
     from dslc.compiler.options import Options
     from dslc.compiler.pipeline import build
     from dslc.compiler.toolchain.jobs import Job
-    from dslc.compiler.toolchain.kernels import KernelCompiler
+    from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 
     jobs: list[Job] = []
 

@@ -64,7 +64,7 @@ def train(folder: Path, *args: str, failpoint: str = "") -> subprocess.Completed
 
 def outcome(folder: Path) -> tuple[str, str, list[float]]:
     """Digests of the published weights and of the newest checkpoint's tensors, and the epochs' losses."""
-    from dslc.runtime.tensorfile import read
+    from dslc.runtime.weights.safetensors_file import read
 
     newest = sorted((folder / "runs/net/checkpoints").glob("step-*.safetensors"))[-1]
     found = []

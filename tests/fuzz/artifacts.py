@@ -10,14 +10,14 @@ from execution import feeds_for
 from interpreter import typed
 
 from dslc.compiler import pipeline
+from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.ir.graph import Graph
 from dslc.compiler.ir.types import DType
-from dslc.compiler.layout import layout_state
 from dslc.compiler.ops.registry import meanings
 from dslc.compiler.options import Options
-from dslc.compiler.passes.autodiff import autodiff
-from dslc.runtime.load import load
-from dslc.runtime.session import Session
+from dslc.compiler.passes.lower.autodiff import autodiff
+from dslc.runtime.session.load import load
+from dslc.runtime.session.session import Session
 
 
 def held(case: Case, path: Path, target: str = "cpu", provider: str = "auto") -> None:

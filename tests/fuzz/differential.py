@@ -16,18 +16,18 @@ from programs import MARK
 from programs import Program as Source
 
 from dslc.compiler import pipeline
+from dslc.compiler.artifact.state_layout import layout_state
+from dslc.compiler.check.entries import train_spec
 from dslc.compiler.check.model import Checked, check_file
-from dslc.compiler.entries import train_spec
 from dslc.compiler.ir.graph import Graph, Kind, order
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
-from dslc.compiler.layout import layout_state
-from dslc.compiler.passes.autodiff import autodiff, differentiate
-from dslc.compiler.passes.memory import memory
-from dslc.compiler.passes.precision import precision
-from dslc.compiler.passes.schedule import schedule
-from dslc.runtime.dtypes import numpy_dtype
+from dslc.compiler.passes.lower.autodiff import autodiff, differentiate
+from dslc.compiler.passes.lower.precision import precision
+from dslc.compiler.passes.plan.memory import memory
+from dslc.compiler.passes.plan.schedule import schedule
+from dslc.runtime.artifact.dtypes import numpy_dtype
 
 #: what a program must go through to run at all
 BARE = (autodiff, precision, schedule, memory)

@@ -9,22 +9,22 @@ import numpy as np
 from interpreter import Arrays, kind_is_state
 
 from dslc.compiler import pipeline
+from dslc.compiler.artifact.plan import output_port, plan_of
+from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import Checked
 from dslc.compiler.ir.build import Build, Pass, Precision
 from dslc.compiler.ir.graph import Graph, Kind, Value
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_program
-from dslc.compiler.layout import layout_state
 from dslc.compiler.ops.registry import meanings
 from dslc.compiler.options import Options
+from dslc.compiler.passes.plan.schedule import contents
 from dslc.compiler.passes.runner import run_passes
-from dslc.compiler.passes.schedule import contents
-from dslc.compiler.plan_maker import output_port, plan_of
-from dslc.runtime import plan_check
+from dslc.runtime.artifact import plan_check
+from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.cpu.executor import BoundPlan
-from dslc.runtime.dtypes import numpy_dtype
-from dslc.runtime.plan import Plan
 
 GARBAGE = 0xA5
 NAN = 0xFF  # bytes of a nan, f32 or f64

@@ -10,8 +10,8 @@ import numpy as np
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder, Pointwise
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.passes.simplify import plain
-from dslc.runtime.dtypes import numpy_dtype
+from dslc.compiler.passes.lower.simplify import plain
+from dslc.runtime.artifact.dtypes import numpy_dtype
 
 Arrays = Mapping[str, np.ndarray]
 

@@ -12,11 +12,11 @@ from execution import Compiled, executed, feeds_for
 from test_differential import dtype_of, program_of
 
 from dslc.compiler import pipeline
+from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.ir.build import Precision
 from dslc.compiler.ir.graph import Phase
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.verify import verify_program
-from dslc.compiler.layout import layout_state
 from dslc.compiler.options import Options
 from dslc.compiler.passes.runner import run_passes
 

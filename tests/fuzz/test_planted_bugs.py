@@ -17,16 +17,16 @@ from execution import compiled, executed, feeds_for
 from test_differential import program_of
 
 from dslc.compiler import pipeline
+from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import VerifyError, verify_program
 from dslc.compiler.ops.registry import ops
-from dslc.compiler.plan_maker import plan_of
-from dslc.runtime.backend import Change
+from dslc.runtime.artifact.instructions import Reference
+from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.cpu.executor import BoundPlan
-from dslc.runtime.instructions import Reference
-from dslc.runtime.plan import Plan
+from dslc.runtime.session.backend import Change
 
 OPS = ops()
 LIMIT = 300  # programs of a normal run

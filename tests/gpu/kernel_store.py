@@ -42,7 +42,7 @@ class Writer:
 
     def launches(self, launches: Sequence[Launch], places: Mapping[Any, int]) -> list[dict[str, Any]]:
         """Launches over buffers by their places; their kernels are remembered."""
-        from dslc.compiler.codegen.target import target_of
+        from dslc.compiler.codegen.targets import target_of
 
         found, target = [], target_of(self.architecture)
         for launch in launches:
@@ -65,7 +65,7 @@ class Writer:
         from dslc.base.cache import Cache
         from dslc.compiler.toolchain.bundle import unbundle
         from dslc.compiler.toolchain.jobs import Job
-        from dslc.compiler.toolchain.kernels import KernelCompiler
+        from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 
         jobs = [Job("cuda_kernel", s, spec, (self.architecture,)) for s, spec in self.kernels.items()]
         codes = [unbundle(code) for code in KernelCompiler(Cache.open()).compile(jobs)]

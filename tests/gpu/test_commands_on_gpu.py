@@ -17,9 +17,9 @@ import pytest
 from launcher import why_not
 
 from dslc.base.errors import EnvironmentFault
-from dslc.runtime import measure
-from dslc.runtime.cuda import cudnn
-from dslc.runtime.load import load
+from dslc.runtime.cuda.libraries import cudnn
+from dslc.runtime.session import measure
+from dslc.runtime.session.load import load
 
 MADE = Path(__file__).resolve().parents[2] / ".gpu"
 MLP = MADE / "build" / "mlp" / "mlp.dslc"
@@ -65,8 +65,8 @@ def test_a_kernel_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         import sys, time
         from dslc.base.errors import DslcError
         from dslc.runtime.cuda.arguments import Arguments
-        from dslc.runtime.measure import program_of, random_inputs
-        from dslc.runtime.load import load
+        from dslc.runtime.session.measure import program_of, random_inputs
+        from dslc.runtime.session.load import load
         PTX = b'''.version 8.0
         .target sm_80
         .address_size 64

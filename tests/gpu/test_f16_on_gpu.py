@@ -14,8 +14,8 @@ import pytest
 from launcher import Gpu, why_not
 
 import dslc
-from dslc.runtime.header import LOSS_SCALE, SCALING
-from dslc.runtime.session import Session
+from dslc.runtime.artifact.header import LOSS_SCALE, SCALING
+from dslc.runtime.session.session import Session
 
 MISSING = why_not() or next((f"no {n}" for n in ("numba_cuda", "lark") if find_spec(n) is None), None)
 pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING)), pytest.mark.timeout(600)]

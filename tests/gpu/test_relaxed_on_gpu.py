@@ -31,7 +31,7 @@ def computed(gpu: Gpu, name: str, attrs: Mapping[str, Any], dtype: Any, xs: list
     import simulator
     from sample_nodes import OPS
 
-    from dslc.compiler.codegen.cuda import units
+    from dslc.compiler.codegen.cuda import compile as units
     from dslc.compiler.codegen.cuda.lower import lower
     from dslc.compiler.ir.graph import Input, Kind
     from dslc.compiler.ir.op import Builder

@@ -22,12 +22,12 @@ from launcher import why_not
 
 import dslc
 from dslc.base.errors import DeviceLostError, OutOfMemory
-from dslc.runtime import load as loading
+from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.cuda import device as devices
-from dslc.runtime.cuda.arrays import DeviceArray
-from dslc.runtime.dtypes import numpy_dtype
-from dslc.runtime.opening import session_needs
-from dslc.runtime.session import Session
+from dslc.runtime.cuda.arrays.arrays import DeviceArray
+from dslc.runtime.session import load as loading
+from dslc.runtime.session.open import session_needs
+from dslc.runtime.session.session import Session
 
 BUILT = Path(__file__).resolve().parents[2] / ".gpu" / "build"
 NAMES = [n for n in ("lenet", "mlp") if (BUILT / n / f"{n}.dslc").exists()]
@@ -292,7 +292,7 @@ def test_a_process_ends_without_closing(name: str) -> None:
     ran = run(
         """
         import sys
-        from dslc.runtime.load import load
+        from dslc.runtime.session.load import load
         session = load(sys.argv[1], device="gpu", weights="init")
         kept = session.weights
         print(session)
@@ -309,7 +309,7 @@ def test_a_lost_gpu_is_told_with_what_came_first(name: str) -> None:
         from contextlib import suppress
         from dslc.base.errors import DeviceLostError
         from dslc.runtime.cuda.arguments import Arguments
-        from dslc.runtime.load import load
+        from dslc.runtime.session.load import load
         session = load(sys.argv[1], device="gpu", weights="init")
         [lane] = session._backend._lanes
         launch = next(s for plan in session._backend.contexts[0].values() for bound in plan._of_slot.values()
@@ -342,7 +342,7 @@ def test_a_forked_child_is_refused(name: str) -> None:
         import os, sys, warnings
         warnings.simplefilter("ignore")
         import dslc
-        from dslc.runtime.load import load
+        from dslc.runtime.session.load import load
         session = load(sys.argv[1], device="gpu", weights="init")
         child = os.fork()
         if not child:

@@ -18,8 +18,8 @@ import pytest
 from launcher import Gpu, why_not
 
 from dslc.base.errors import EnvironmentFault
-from dslc.runtime import load as loading
-from dslc.runtime.cuda import cudnn
+from dslc.runtime.cuda.libraries import cudnn
+from dslc.runtime.session import load as loading
 
 COUNT = int(os.environ.get("DSLC_GPU_SIZES", "20"))
 MISSING = why_not() or next((f"no {n}" for n in ("numba_cuda", "lark") if find_spec(n) is None), None)

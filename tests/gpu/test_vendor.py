@@ -16,13 +16,13 @@ from launcher import Gpu, why_not
 from vendor_cases import Contraction
 
 from dslc.base.errors import EnvironmentFault
-from dslc.runtime import load as loading
-from dslc.runtime.cuda import cudnn
+from dslc.runtime.artifact.instructions import Gemm, GraphOp
 from dslc.runtime.cuda import device as devices
-from dslc.runtime.cuda.libraries import Libraries
+from dslc.runtime.cuda.libraries import cudnn
+from dslc.runtime.cuda.libraries.libraries import Libraries
 from dslc.runtime.cuda.owned import Owned
-from dslc.runtime.instructions import Gemm, GraphOp
-from dslc.runtime.session import Session
+from dslc.runtime.session import load as loading
+from dslc.runtime.session.session import Session
 
 FOLDER = ROOT / "vendor"
 STORE = Reader(FOLDER) if (FOLDER / "index.json").exists() else None

@@ -14,7 +14,7 @@ from launcher import Gpu
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.graph import Node
-    from dslc.runtime.cuda.libraries import Libraries
+    from dslc.runtime.cuda.libraries.libraries import Libraries
 
 
 def node_of(op: str, shapes: Sequence[Sequence[int]], dtype: str, **attrs: Any) -> Node:
@@ -45,10 +45,10 @@ def convolution(kind: str, x: Sequence[int], w: Sequence[int], dtype: str, **att
 
 def describe(store: Writer, name: str, node: Node, **more: Any) -> dict[str, Any] | None:
     """A case of the store; None for a node that no library takes."""
+    from dslc.compiler.codegen.cuda.contraction.vendor import vendor_call
     from dslc.compiler.codegen.cuda.lower import lower
-    from dslc.compiler.codegen.cuda.vendor import vendor_call
     from dslc.compiler.codegen.launch import Launch
-    from dslc.runtime.plan import Buffer, Plan
+    from dslc.runtime.artifact.plan import Buffer, Plan
 
     call = vendor_call(node)
     if not isinstance(call, Launch):
@@ -79,7 +79,7 @@ class Contraction:
     """A case with its memory on the GPU. ``addresses``: of both operands and of the result."""
 
     def __init__(self, gpu: Gpu, store: Reader, case: dict[str, Any], libraries: Libraries) -> None:
-        from dslc.runtime.plan import Plan
+        from dslc.runtime.artifact.plan import Plan
 
         self._gpu, self._libraries = gpu, libraries
         self.case = case

@@ -11,9 +11,9 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from dslc.compiler.codegen.cpu.code import Code
-from dslc.compiler.codegen.cpu.objects import compiled
-from dslc.compiler.codegen.cpu.steps import Kernel, Steps
+from dslc.compiler.codegen.cpu.contraction.steps import Kernel, Steps
+from dslc.compiler.codegen.cpu.llvm.writer import Code
+from dslc.compiler.codegen.cpu.object.compile import compiled
 
 _CALL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 _NUMBERS = count()

@@ -9,13 +9,13 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from dslc.compiler.codegen.cpu.objects import LEVELS, object_of, tasks
+from dslc.compiler.codegen.cpu.lower import lower
+from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of, tasks
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.lower import lower
 from dslc.compiler.ir.graph import Node
+from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.cpu.object_check import check_object
 from dslc.runtime.cpu.objects import machine_level
-from dslc.runtime.dtypes import numpy_dtype
 
 LEVEL = machine_level(tuple(LEVELS))
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)

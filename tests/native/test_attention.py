@@ -11,7 +11,7 @@ from evaluation import apply, values_of
 from kernels import runnable_levels
 from native import Native
 
-from dslc.compiler.codegen.lower import lower
+from dslc.compiler.codegen.cpu.lower import lower
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ops.attention import sdpa, sdpa_grad
 

@@ -17,7 +17,7 @@ from native import Native
 from samples import Sample
 
 from dslc.base.errors import DslcError
-from dslc.compiler.codegen.lower import lower
+from dslc.compiler.codegen.cpu.lower import lower
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType

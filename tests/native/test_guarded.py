@@ -15,10 +15,10 @@ from guarded import Guarded, signal_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import build
-from dslc.runtime.artifact import Artifact
+from dslc.runtime.artifact.dtypes import ITEMSIZE
+from dslc.runtime.artifact.file import Artifact
+from dslc.runtime.artifact.instructions import Kernel
 from dslc.runtime.cpu.objects import Objects, machine_level
-from dslc.runtime.dtypes import ITEMSIZE
-from dslc.runtime.instructions import Kernel
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MODELS = {

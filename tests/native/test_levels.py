@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from evaluation import values_of
 
-from dslc.compiler.codegen.cpu.objects import kernel_code
-from dslc.compiler.codegen.lower import lower
+from dslc.compiler.codegen.cpu.lower import lower
+from dslc.compiler.codegen.cpu.object.compile import kernel_code
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import registry

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from kernels import ALLOWED, Loaded, compile_kernel, guarded, runnable_levels
 
-from dslc.compiler.codegen.cpu.contractions import steps_of
-from dslc.compiler.codegen.cpu.dot import Dot
-from dslc.compiler.codegen.cpu.matmul import Matmul
-from dslc.compiler.codegen.cpu.steps import Steps
+from dslc.compiler.codegen.cpu.contraction.dot import Dot
+from dslc.compiler.codegen.cpu.contraction.lower import steps_of
+from dslc.compiler.codegen.cpu.contraction.matmul import Matmul
+from dslc.compiler.codegen.cpu.contraction.steps import Steps
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType

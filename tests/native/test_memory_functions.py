@@ -6,7 +6,7 @@ import ctypes
 
 import numpy as np
 
-from dslc.compiler.codegen.cpu.objects import object_of
+from dslc.compiler.codegen.cpu.object.compile import object_of
 from dslc.runtime.cpu.objects import Objects, machine_level
 
 

@@ -10,7 +10,7 @@ from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Phase
 from dslc.compiler.options import Options
-from dslc.runtime.load import load
+from dslc.runtime.session.load import load
 
 MODEL = """nn 1
 dim B in 1..64 = 6

@@ -22,14 +22,15 @@ import pytest
 import dslc
 from dslc.base.errors import ArtifactError, BuildError, EnvironmentFault, InputError
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen import alike, lower
-from dslc.compiler.codegen.cpu.objects import LEVELS, object_of
+from dslc.compiler.codegen import lowering_cache as alike
+from dslc.compiler.codegen.cpu import lower
+from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import build
-from dslc.runtime.artifact import read_artifact
+from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.cpu import objects
 from dslc.runtime.cpu.native import CommandList, Job, Team, thread_count
-from dslc.runtime.load import load as load_alone
+from dslc.runtime.session.load import load as load_alone
 
 MODEL = """\
 nn 1
@@ -56,7 +57,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 import hashlib, json
 import numpy as np
-from dslc.runtime.load import load
+from dslc.runtime.session.load import load
 session = load(sys.argv[1], weights="init", seed=3)
 rng = np.random.default_rng(0)
 image = rng.standard_normal((70, 1, 12, 12)).astype(np.float32)
@@ -171,9 +172,9 @@ def test_a_session_alone_needs_no_meanings(folder: Path) -> None:
 def test_the_same_bytes_in_two_processes(folder: Path) -> None:
     code = (
         "import sys, hashlib\n"
-        "from dslc.compiler.codegen.cpu import contractions\n"
-        "from dslc.compiler.codegen.cpu.matmul import Matmul\n"
-        "from dslc.compiler.codegen.cpu.objects import LEVELS, object_of\n"
+        "from dslc.compiler.codegen.cpu.contraction import lower\n"
+        "from dslc.compiler.codegen.cpu.contraction.matmul import Matmul\n"
+        "from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of\n"
         "from dslc.compiler.ir.types import DType\n"
         "products = [Matmul(DType.F32, (20, 9), (9, n), False, False) for n in (3, 17, 40)]\n"
         "made = [step.kernel for product in products for step in product.steps().steps]\n"

@@ -12,11 +12,11 @@ import pytest
 
 from dslc.base.errors import ArtifactError
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen.cpu.objects import LEVELS, object_of
+from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import build
-from dslc.runtime import container
-from dslc.runtime.artifact import Artifact
+from dslc.runtime.artifact import container
+from dslc.runtime.artifact.file import Artifact
 from dslc.runtime.cpu.object_check import check_object
 from dslc.runtime.cpu.objects import DRIVER, Objects, machine_level
 

@@ -6,7 +6,7 @@ import numpy as np
 from native import Native
 from pool_law import IMAGES, broken, nodes
 
-from dslc.compiler.codegen.lower import lower
+from dslc.compiler.codegen.cpu.lower import lower
 from dslc.compiler.ir.graph import Node
 
 

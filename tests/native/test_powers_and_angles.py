@@ -9,7 +9,7 @@ import pytest
 from evaluation import apply, values_of
 from native import Native
 
-from dslc.compiler.codegen.cpu.circular import _pi
+from dslc.compiler.codegen.cpu.llvm.trigonometry import _pi
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ops import registry
 

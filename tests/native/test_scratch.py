@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from dslc.compiler.codegen.select import select
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind
 from dslc.compiler.ir.op import Builder
@@ -15,8 +14,9 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import VerifyError, verify_program
 from dslc.compiler.ops.elementwise import add
 from dslc.compiler.ops.linear import matmul
-from dslc.compiler.passes.memory import memory
-from dslc.compiler.passes.schedule import schedule
+from dslc.compiler.passes.plan.memory import memory
+from dslc.compiler.passes.plan.schedule import schedule
+from dslc.compiler.passes.plan.select_kernels import select
 
 BUILD = Build(provider="own")
 

@@ -10,7 +10,7 @@ from kernel_law import differences, fed_cases, fed_node
 from native import Native
 from test_every_kernel import OPS, SAMPLES
 
-from dslc.compiler.codegen.lower import lower
+from dslc.compiler.codegen.cpu.lower import lower
 
 SHARE = 1 if os.environ.get("DSLC_SOAK") == "1" else 6
 

@@ -10,7 +10,7 @@ import numpy as np
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
 from dslc.compiler.ir.op import Op
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.runtime.dtypes import name_of, numpy_dtype
+from dslc.runtime.artifact.dtypes import name_of, numpy_dtype
 
 
 def plain(attr: Any) -> Any:

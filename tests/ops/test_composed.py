@@ -14,7 +14,7 @@ from language import check, evaluate
 from recorder import Recorder, compute, value_of
 
 from dslc.base.errors import CODES
-from dslc.compiler import entries
+from dslc.compiler.check import entries
 from dslc.compiler.ir.op import Builder, Mismatch
 from dslc.compiler.ir.sizes import Dim, of_dim
 from dslc.compiler.ir.types import DType

@@ -18,7 +18,7 @@ from dslc.compiler.ir.op import Builder, NoGradient, Op, Pointwise
 from dslc.compiler.ir.scalar import argument, evaluate
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops import registry
-from dslc.runtime.dtypes import numpy_dtype
+from dslc.runtime.artifact.dtypes import numpy_dtype
 
 OPS = registry.ops()
 SAMPLES: dict[str, list[Sample]] = {}

@@ -14,7 +14,7 @@ import numpy as np
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
 from dslc.compiler.ir.program import Place, Program
-from dslc.compiler.passes.schedule import contents
+from dslc.compiler.passes.plan.schedule import contents
 
 Span = tuple[str, int, int]
 STEP_BLOCK, ALIGNMENT = 256, 64

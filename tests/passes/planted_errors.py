@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.program import MemoryPlan, Move, Place, Program
-from dslc.compiler.passes.schedule import contents
+from dslc.compiler.passes.plan.schedule import contents
 
 Error: TypeAlias = Callable[[random.Random, Program], "Program | None"]
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from dslc.base.errors import BuildError
+from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen.alike import lowered
-from dslc.compiler.codegen.select import select
-from dslc.compiler.codegen.target import target_of
+from dslc.compiler.codegen.lowering_cache import lowered
+from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.layout import layout_state
 from dslc.compiler.options import Options, precision_of
+from dslc.compiler.passes.plan.select_kernels import select
 from dslc.compiler.pipeline import build_options, compile_entry, foresee
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -60,7 +60,7 @@ def test_a_missing_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {d.name: d.default for d in checked.dims}
     program, _ = compile_entry(checked, "train_step", sizes, options, after="beside")
     build = build_options(checked, options, layout_state(checked, precision_of(checked, options).params), "sm_90")
-    monkeypatch.setattr("dslc.compiler.codegen.select.lowered", lambda node, *_: None)
+    monkeypatch.setattr("dslc.compiler.passes.plan.select_kernels.lowered", lambda node, *_: None)
     with pytest.raises(BuildError, match="E0603"):
         select(program, build)
 

@@ -13,23 +13,23 @@ from test_every_pass import ALL
 
 from dslc.base.cache import Cache
 from dslc.base.errors import BuildError
-from dslc.compiler.emit import emit_artifact
+from dslc.compiler.artifact.emit import emit_artifact
+from dslc.compiler.artifact.plan import output_port, plan_of, where
+from dslc.compiler.artifact.state_layout import StateLayout, StateTensor
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.layout import StateLayout, StateTensor
 from dslc.compiler.ops.registry import meanings
 from dslc.compiler.passes.runner import run_passes
-from dslc.compiler.plan_maker import output_port, plan_of, where
-from dslc.compiler.toolchain.kernels import KernelCompiler
+from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 from dslc.dsl.span import Source, Span
-from dslc.runtime import plan_schema
-from dslc.runtime.instructions import Copy, Reference
-from dslc.runtime.load import load
-from dslc.runtime.plan import Plan
-from dslc.runtime.plan_check import check
+from dslc.runtime.artifact import plan_schema
+from dslc.runtime.artifact.instructions import Copy, Reference
+from dslc.runtime.artifact.plan import Plan
+from dslc.runtime.artifact.plan_check import check
+from dslc.runtime.session.load import load
 
 
 def _graph(path: str = "/some/where/m.nn") -> Graph:

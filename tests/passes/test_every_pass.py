@@ -14,6 +14,7 @@ import pytest
 from random_graphs import assert_same_bits, build_for, evaluate, feeds_of, graph_of, input_of, random_graph
 from test_pass_memory import executed
 
+from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.ir.build import Build, ParamSpec, Precision, TrainSpec
 from dslc.compiler.ir.graph import Graph, Input, Kind
 from dslc.compiler.ir.op import OPS, Builder
@@ -21,14 +22,13 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph, parse_graph
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.registry import optimizers
-from dslc.compiler.passes.autodiff import autodiff
-from dslc.compiler.passes.fuse import fuse
-from dslc.compiler.passes.memory import memory
-from dslc.compiler.passes.precision import precision
+from dslc.compiler.passes.fuse.pointwise import fuse
+from dslc.compiler.passes.lower.autodiff import autodiff
+from dslc.compiler.passes.lower.precision import precision
+from dslc.compiler.passes.lower.simplify import simplify
+from dslc.compiler.passes.plan.memory import memory
+from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.runner import pass_name, run_passes
-from dslc.compiler.passes.schedule import schedule
-from dslc.compiler.passes.simplify import simplify
-from dslc.compiler.plan_maker import plan_of
 
 ALL = (autodiff, precision, simplify, fuse, schedule, memory)
 

@@ -11,7 +11,7 @@ from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.ops.registry import meanings
 from dslc.compiler.options import Options
-from dslc.runtime.load import load
+from dslc.runtime.session.load import load
 
 MODELS = Path(__file__).parent.parent / "models"
 

@@ -13,9 +13,9 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import Inferred, VerifyError, verify_graph, verify_program
-from dslc.compiler.passes.memory import memory
+from dslc.compiler.passes.plan.memory import memory
+from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.runner import run_passes
-from dslc.compiler.passes.schedule import schedule
 
 
 def _small() -> tuple[Input, Input, Node, Node, Graph]:

@@ -26,15 +26,15 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.registry import optimizers
 from dslc.compiler.options import Options
-from dslc.compiler.passes import precision as precision_pass
-from dslc.compiler.passes.autodiff import autodiff
+from dslc.compiler.passes.lower import precision as precision_pass
+from dslc.compiler.passes.lower.autodiff import autodiff
 from dslc.face import reference_meanings
-from dslc.runtime import tensorfile
-from dslc.runtime.artifact import Artifact
-from dslc.runtime.header import GOOD_STEPS, LOSS_SCALE, SCALING, SKIPPED_STEPS
-from dslc.runtime.load import start
-from dslc.runtime.results import StepResult
-from dslc.runtime.session import Session
+from dslc.runtime.artifact.file import Artifact
+from dslc.runtime.artifact.header import GOOD_STEPS, LOSS_SCALE, SCALING, SKIPPED_STEPS
+from dslc.runtime.session.load import start
+from dslc.runtime.session.results import StepResult
+from dslc.runtime.session.session import Session
+from dslc.runtime.weights import safetensors_file as tensorfile
 
 MODEL = """nn 1
 dim B in 1..64 = 8

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import pytest
 
+from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import Checked, check_file
 from dslc.compiler.cost import machine_of
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.program import Program
-from dslc.compiler.layout import layout_state
 from dslc.compiler.options import Options, precision_of
-from dslc.compiler.passes.overlap import finish
-from dslc.compiler.passes.streams import LEAST, MORE
+from dslc.compiler.passes.plan.stream_timeline import finish
+from dslc.compiler.passes.plan.streams import LEAST, MORE
 from dslc.compiler.pipeline import foresee
 
 ROOT: Final = Path(__file__).parents[2]

@@ -22,18 +22,18 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.passes import mirror_choice
-from dslc.compiler.passes.autodiff import differentiate
-from dslc.compiler.passes.fuse import fuse
-from dslc.compiler.passes.memory import memory
-from dslc.compiler.passes.mirror import mirror_against
-from dslc.compiler.passes.mirror_choice import Chooser
-from dslc.compiler.passes.mirror_estimate import Lifetimes
-from dslc.compiler.passes.mirror_recipes import recipes, with_copies
-from dslc.compiler.passes.mirror_rule import Choice, Facts, propose
+from dslc.compiler.passes.fuse.pointwise import fuse
+from dslc.compiler.passes.lower.autodiff import differentiate
+from dslc.compiler.passes.lower.simplify import simplify_graph
+from dslc.compiler.passes.mirror import select as mirror_choice
+from dslc.compiler.passes.mirror.candidates import Choice, Facts, propose
+from dslc.compiler.passes.mirror.estimate import Lifetimes
+from dslc.compiler.passes.mirror.mirror import mirror_against
+from dslc.compiler.passes.mirror.rewrite import recipes, with_copies
+from dslc.compiler.passes.mirror.select import Chooser
+from dslc.compiler.passes.plan.memory import memory
+from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.runner import run_passes
-from dslc.compiler.passes.schedule import schedule
-from dslc.compiler.passes.simplify import simplify_graph
 
 B = Builder(name="a")
 

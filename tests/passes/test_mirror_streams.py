@@ -9,8 +9,8 @@ import pytest
 from dslc.compiler.check.model import check_file
 from dslc.compiler.cost import machine_of
 from dslc.compiler.options import Options
-from dslc.compiler.passes import mirror
-from dslc.compiler.passes.overlap import finish
+from dslc.compiler.passes.mirror import mirror
+from dslc.compiler.passes.plan.stream_timeline import finish
 from dslc.compiler.pipeline import foresee
 
 

@@ -11,8 +11,8 @@ from random_graphs import assert_same_bits, evaluate, feeds_of, graph_of, input_
 
 from dslc.compiler.ir.graph import Kind, Value
 from dslc.compiler.ir.op import OPS, Builder
-from dslc.compiler.passes.autodiff import differentiate
-from dslc.compiler.passes.parts import total
+from dslc.compiler.passes.lower.autodiff import differentiate
+from dslc.compiler.passes.lower.sum_gradients import total
 
 
 def padded(b: Builder, x: Value, axis: int, low: int, high: int, value: float = 0.0, interior: int = 0) -> Value:

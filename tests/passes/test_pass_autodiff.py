@@ -19,8 +19,8 @@ from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.registry import optimizers
-from dslc.compiler.passes.autodiff import autodiff, differentiate
-from dslc.compiler.passes.precision import precision
+from dslc.compiler.passes.lower.autodiff import autodiff, differentiate
+from dslc.compiler.passes.lower.precision import precision
 
 SMOOTH = ("tanh", "sigmoid", "sin", "exp", "neg")
 B = Builder(name="f")

@@ -15,12 +15,12 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.passes import beside as module
-from dslc.compiler.passes.absorb import absorb_graph
-from dslc.compiler.passes.beside import beside, beside_graph
-from dslc.compiler.passes.fuse import fuse_graph
-from dslc.compiler.passes.mirror_recipes import recipes, with_copies
-from dslc.compiler.passes.mirror_rule import Facts, propose
+from dslc.compiler.passes.fuse import recompute_outputs as module
+from dslc.compiler.passes.fuse.duplicate import absorb_graph
+from dslc.compiler.passes.fuse.pointwise import fuse_graph
+from dslc.compiler.passes.fuse.recompute_outputs import beside, beside_graph
+from dslc.compiler.passes.mirror.candidates import Facts, propose
+from dslc.compiler.passes.mirror.rewrite import recipes, with_copies
 
 MIRROR = Builder(name="a", phase=Phase.MIRROR)
 BACK = Builder(name="b", phase=Phase.BACKWARD)

@@ -15,15 +15,16 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.options import Options
-from dslc.compiler.passes import again, keep
-from dslc.compiler.passes.absorb import absorb_graph
-from dslc.compiler.passes.again import again_graph
-from dslc.compiler.passes.decompose import decompose_graph
-from dslc.compiler.passes.fuse import fuse_graph
-from dslc.compiler.passes.join import join_graph
-from dslc.compiler.passes.keep import keep_graph
-from dslc.compiler.passes.layout import layout_graph
-from dslc.compiler.passes.simplify import simplify_graph
+from dslc.compiler.passes.fuse import recompute_inputs as again
+from dslc.compiler.passes.fuse import reduction_outputs as keep
+from dslc.compiler.passes.fuse.duplicate import absorb_graph
+from dslc.compiler.passes.fuse.horizontal import join_graph
+from dslc.compiler.passes.fuse.pointwise import fuse_graph
+from dslc.compiler.passes.fuse.recompute_inputs import again_graph
+from dslc.compiler.passes.fuse.reduction_outputs import keep_graph
+from dslc.compiler.passes.lower.channels_last import layout_graph
+from dslc.compiler.passes.lower.decompose import decompose_graph
+from dslc.compiler.passes.lower.simplify import simplify_graph
 
 _NET = """nn 1
 dim B in 1..8 = 4

@@ -11,8 +11,8 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.passes.epilogue import epilogue, epilogue_graph
-from dslc.compiler.passes.fuse import fuse_graph
+from dslc.compiler.passes.fuse.epilogue import epilogue, epilogue_graph
+from dslc.compiler.passes.fuse.pointwise import fuse_graph
 
 B = Builder(name="layer")
 X, W, V, BIAS, H = (

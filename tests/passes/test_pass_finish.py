@@ -16,13 +16,13 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.fused_sums import fused_sums
 from dslc.compiler.options import Options
-from dslc.compiler.passes.absorb import absorb_graph
-from dslc.compiler.passes.decompose import decompose_graph
-from dslc.compiler.passes.finish import finish_graph
-from dslc.compiler.passes.fuse import fuse_graph
-from dslc.compiler.passes.join import join_graph
-from dslc.compiler.passes.layout import layout_graph
-from dslc.compiler.passes.simplify import simplify_graph
+from dslc.compiler.passes.fuse.duplicate import absorb_graph
+from dslc.compiler.passes.fuse.horizontal import join_graph
+from dslc.compiler.passes.fuse.pointwise import fuse_graph
+from dslc.compiler.passes.fuse.reduction_epilogue import finish_graph
+from dslc.compiler.passes.lower.channels_last import layout_graph
+from dslc.compiler.passes.lower.decompose import decompose_graph
+from dslc.compiler.passes.lower.simplify import simplify_graph
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from random_graphs import assert_same_bits, evaluate, feeds_of, graph_of, input_of, random_graph
 
+from dslc.compiler.artifact.plan import plain_attr
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder, NoGradient
@@ -17,8 +18,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.fused import MAX_STEPS, expanded, fused
-from dslc.compiler.passes.fuse import fuse, fuse_graph
-from dslc.compiler.plan_maker import plain_attr
+from dslc.compiler.passes.fuse.pointwise import fuse, fuse_graph
 
 B = Builder(name="a")
 X = input_of("x", Kind.DATA, 3, 4)

@@ -13,8 +13,8 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.passes import gather
-from dslc.compiler.passes.gather import gather_graph
+from dslc.compiler.passes.fuse import small_tensors as gather
+from dslc.compiler.passes.fuse.small_tensors import gather_graph
 
 F32, F16 = DType.F32, DType.F16
 

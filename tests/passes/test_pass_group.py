@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from random_graphs import graph_of
 
+from dslc.compiler.artifact.plan import plain_attr
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.multi_update import MAX_PARAMS
-from dslc.compiler.passes.group import FEW, SMALL, group_updates
-from dslc.compiler.plan_maker import plain_attr
+from dslc.compiler.passes.fuse.optimizer import FEW, SMALL, group_updates
 
 F32 = DType.F32
 PLAIN = {"momentum": 0.9, "nesterov": False, "weight_decay": 0.0}

@@ -17,8 +17,8 @@ from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.options import Options
-from dslc.compiler.passes import join_sums as module
-from dslc.compiler.passes.join_sums import join_sums_graph
+from dslc.compiler.passes.fuse import horizontal_reductions as module
+from dslc.compiler.passes.fuse.horizontal_reductions import join_sums_graph
 
 BACK = Builder(name="layer", phase=Phase.BACKWARD)
 UPDATE = Builder(name="layer", phase=Phase.UPDATE)

@@ -14,8 +14,8 @@ from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.graph import Graph, Kind, Node
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.options import Options
-from dslc.compiler.passes.layout import layout_graph
-from dslc.compiler.passes.simplify import simplify_graph
+from dslc.compiler.passes.lower.channels_last import layout_graph
+from dslc.compiler.passes.lower.simplify import simplify_graph
 
 _NET = """nn 1
 dim B in 1..8 = 4

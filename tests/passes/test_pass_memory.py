@@ -19,6 +19,7 @@ from random_graphs import (
     random_graph,
 )
 
+from dslc.compiler.artifact.plan import plan_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase
 from dslc.compiler.ir.op import OPS, Builder
@@ -27,14 +28,13 @@ from dslc.compiler.ir.text import format_node, numbering
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_program
 from dslc.compiler.ops.registry import meanings
-from dslc.compiler.passes.fuse import fuse_graph
-from dslc.compiler.passes.memory import memory, scalar_offsets
-from dslc.compiler.passes.offsets import Buffer, assign, lower_bound
-from dslc.compiler.passes.schedule import peak, schedule
-from dslc.compiler.passes.simplify import simplify_graph
-from dslc.compiler.plan_maker import plan_of
+from dslc.compiler.passes.fuse.pointwise import fuse_graph
+from dslc.compiler.passes.lower.simplify import simplify_graph
+from dslc.compiler.passes.plan.allocate import Buffer, assign, lower_bound
+from dslc.compiler.passes.plan.memory import memory, scalar_offsets
+from dslc.compiler.passes.plan.schedule import peak, schedule
+from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.cpu.executor import BoundPlan
-from dslc.runtime.plan import Plan
 
 
 def planned(graph: Graph, build: Build, entry: str = "predict") -> Program:

@@ -16,7 +16,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.passes.precision import precision
+from dslc.compiler.passes.lower.precision import precision
 
 
 def _graph() -> Graph:

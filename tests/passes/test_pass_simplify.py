@@ -15,10 +15,10 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.passes.memory import memory
+from dslc.compiler.passes.lower.simplify import attr_key, simplify, simplify_graph
+from dslc.compiler.passes.plan.memory import memory
+from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.runner import run_passes
-from dslc.compiler.passes.schedule import schedule
-from dslc.compiler.passes.simplify import attr_key, simplify, simplify_graph
 
 B = Builder(name="a")
 X = input_of("x", Kind.DATA, 3, 4)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from random_graphs import assert_same_bits, build_for, evaluate, feeds_of, graph_of, input_of
 
-from dslc.compiler.codegen.alike import lowered
+from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.cost import moved, operations
 from dslc.compiler.ir.graph import Graph, Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
@@ -18,7 +18,7 @@ from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.passes.slices import slices, slices_graph
+from dslc.compiler.passes.fuse.slice_reads import slices, slices_graph
 
 PLAIN = {"transpose_a": False, "transpose_b": False}
 FORE, BACK = Builder(name="cell"), Builder(name="cell", phase=Phase.BACKWARD)

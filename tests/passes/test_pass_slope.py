@@ -9,7 +9,7 @@ from dslc.compiler.ir.graph import Graph, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.passes.slope import slope_graph
+from dslc.compiler.passes.fuse.cross_entropy import slope_graph
 
 B, BACK = Builder(name="loss"), Builder(name="loss", phase=Phase.BACKWARD)
 X, OTHER, SCALE = input_of("x", Kind.DATA, 8, 5), input_of("z", Kind.DATA, 8, 5), input_of("scale", Kind.DATA)

@@ -15,6 +15,8 @@ import pytest
 from random_graphs import build_for, graph_of, input_of, random_graph
 
 from dslc.compiler import pipeline
+from dslc.compiler.artifact.plan import plain_attr, plan_of
+from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import check_file
 from dslc.compiler.cost import machine_of
 from dslc.compiler.ir.build import Build
@@ -22,17 +24,15 @@ from dslc.compiler.ir.graph import Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Place, Program
 from dslc.compiler.ir.verify import verify_program
-from dslc.compiler.layout import layout_state
 from dslc.compiler.options import Options, precision_of
-from dslc.compiler.passes.memory import memory
-from dslc.compiler.passes.overlap import HappensBefore, finish
-from dslc.compiler.passes.schedule import schedule
-from dslc.compiler.passes.streams import followed, streams
-from dslc.compiler.plan_maker import plain_attr, plan_of
+from dslc.compiler.passes.plan.memory import memory
+from dslc.compiler.passes.plan.schedule import schedule
+from dslc.compiler.passes.plan.stream_timeline import HappensBefore, finish
+from dslc.compiler.passes.plan.streams import followed, streams
+from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.artifact.instructions import Copy, EventRecord, EventWait
+from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.cuda.graph import Mark, dependencies
-from dslc.runtime.dtypes import numpy_dtype
-from dslc.runtime.instructions import Copy, EventRecord, EventWait
-from dslc.runtime.plan import Plan
 
 MODEL = """nn 1
 dim B in 1..64 = 4

@@ -12,15 +12,15 @@ from random_graphs import graph_of, input_of
 from dslc.base.errors import BuildError
 from dslc.cli.commands.verify import options_again
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen.cuda.contract import Contract
-from dslc.compiler.codegen.cuda.vendor import VendorConv, VendorGemm
+from dslc.compiler.codegen.cuda.contraction.kernel import Contract
+from dslc.compiler.codegen.cuda.contraction.vendor import VendorConv, VendorGemm
 from dslc.compiler.cost import MACHINES, roof
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
 from dslc.compiler.options import Options, precision_of, recorded_options
-from dslc.compiler.passes.tf32 import tf32_graph
+from dslc.compiler.passes.fuse.tf32 import tf32_graph
 from dslc.compiler.pipeline import build, compile_entry
 
 LENET = Path(__file__).parents[1] / "models" / "lenet.nn"

@@ -11,7 +11,7 @@ from dslc.cli.compile import options_of
 from dslc.cli.forecast import all_sizes
 from dslc.compiler.check.model import check_file
 from dslc.compiler.cost import machine_of
-from dslc.compiler.passes.overlap import finish
+from dslc.compiler.passes.plan.stream_timeline import finish
 from dslc.compiler.pipeline import foresee
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -19,15 +19,15 @@ from byte_judge import is_sound
 from planted_errors import ERRORS
 from random_graphs import build_for, random_graph
 
+from dslc.compiler.artifact.state_layout import layout_state
 from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.verify import VerifyError, verify_program
-from dslc.compiler.layout import layout_state
 from dslc.compiler.options import Options, precision_of
-from dslc.compiler.passes.memory import memory
-from dslc.compiler.passes.schedule import schedule
-from dslc.compiler.passes.streams import streams
+from dslc.compiler.passes.plan.memory import memory
+from dslc.compiler.passes.plan.schedule import schedule
+from dslc.compiler.passes.plan.streams import streams
 from dslc.compiler.pipeline import build_options, compile_entry
 
 ROOT = Path(__file__).resolve().parents[2]

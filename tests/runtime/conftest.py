@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from line_model import MEANINGS, write_line
 
-from dslc.runtime.load import load
-from dslc.runtime.session import Session
+from dslc.runtime.session.load import load
+from dslc.runtime.session.session import Session
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ import numpy as np
 
 import dslc
 from dslc.base.errors import DslcError
-from dslc.runtime.session import Session
+from dslc.runtime.session.session import Session
 
 ROOT = str(Path(dslc.__file__).parent) + "/"
 WATCHED = (ROOT + "runtime/", ROOT + "base/", ROOT + "face.py")  # base is what the others stand on

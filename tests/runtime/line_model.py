@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from dslc.runtime.artifact import Blob, write_artifact
-from dslc.runtime.dtypes import ITEMSIZE
-from dslc.runtime.instructions import Reference
-from dslc.runtime.plan import Buffer, Constant, Plan, Port, Scalar
+from dslc.runtime.artifact.dtypes import ITEMSIZE
+from dslc.runtime.artifact.file import Blob, write_artifact
+from dslc.runtime.artifact.instructions import Reference
+from dslc.runtime.artifact.plan import Buffer, Constant, Plan, Port, Scalar
 
 FEATURES, OUTPUTS, BATCH = 3, 2, 4
 STEP_BLOCK = 256

@@ -9,10 +9,10 @@ import pytest
 from line_model import PlanMaker
 
 from dslc.base.errors import DslcError, EnvironmentFault
-from dslc.runtime.batches import Cut, cut
+from dslc.runtime.artifact.instructions import BulkBegin, BulkEnd, Copy, EventRecord, Fill
 from dslc.runtime.cpu.executor import BoundPlan
-from dslc.runtime.instructions import BulkBegin, BulkEnd, Copy, EventRecord, Fill
-from dslc.runtime.memory import block
+from dslc.runtime.session.batches import Cut, cut
+from dslc.runtime.session.host_memory import block
 
 
 def bind(maker: PlanMaker, meanings: Any = None, **options: Any) -> BoundPlan:

@@ -14,10 +14,10 @@ from line_model import FEATURES, MEANINGS, PlanMaker, header, write_line
 
 import dslc
 from dslc.base.errors import BuildError, DslcError
-from dslc.compiler.importable import check_artifact_name, face_files
-from dslc.runtime.artifact import Blob, read_artifact, write_artifact
-from dslc.runtime.instructions import Copy, Fill
-from dslc.runtime.load import load
+from dslc.compiler.artifact.package import check_artifact_name, face_files
+from dslc.runtime.artifact.file import Blob, read_artifact, write_artifact
+from dslc.runtime.artifact.instructions import Copy, Fill
+from dslc.runtime.session.load import load
 
 Golden = Any
 HERE = os.path.dirname(__file__)

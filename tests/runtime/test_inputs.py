@@ -10,8 +10,8 @@ import pytest
 from line_model import BATCH, FEATURES
 
 from dslc.base.errors import InputError
-from dslc.runtime.inputs import in_range
-from dslc.runtime.session import Session
+from dslc.runtime.session.inputs import in_range
+from dslc.runtime.session.session import Session
 
 Open = Callable[..., Session]
 Golden = Callable[[str, str], None]

@@ -18,9 +18,9 @@ from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options
 from dslc.face import Importable
-from dslc.runtime.artifact import read_artifact
-from dslc.runtime.pool import Pool
-from dslc.runtime.session import Session
+from dslc.runtime.artifact.file import read_artifact
+from dslc.runtime.session.context_pool import Pool
+from dslc.runtime.session.session import Session
 
 MODEL = """nn 1
 dim B in 1..64 = 8

@@ -11,9 +11,9 @@ import pytest
 from line_model import BATCH, FEATURES, MEANINGS, OUTPUTS, write_line
 
 from dslc.base.errors import DslcError, InputError, OutOfMemory, WeightsMissing
-from dslc.runtime import memory
-from dslc.runtime.load import load
-from dslc.runtime.session import Session
+from dslc.runtime.session import host_memory as memory
+from dslc.runtime.session.load import load
+from dslc.runtime.session.session import Session
 
 Open = Callable[..., Session]
 

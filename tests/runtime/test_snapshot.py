@@ -13,9 +13,9 @@ import pytest
 from line_model import BATCH, FEATURES
 
 from dslc.base.errors import ArtifactError, DslcError, InputError
-from dslc.runtime import tensorfile
-from dslc.runtime.session import Session
+from dslc.runtime.session.session import Session
 from dslc.runtime.train.checkpoint import Position, write_checkpoint
+from dslc.runtime.weights import safetensors_file as tensorfile
 
 Open = Callable[..., Session]
 X, TARGET = np.ones((BATCH, FEATURES), np.float32), np.arange(BATCH, dtype=np.int32)

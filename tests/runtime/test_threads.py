@@ -17,9 +17,9 @@ from line_model import BATCH, FEATURES, MEANINGS, write_line
 
 from dslc.base.errors import DslcError
 from dslc.base.turns import Turns
-from dslc.runtime.load import load
-from dslc.runtime.pool import Pool
-from dslc.runtime.session import Session
+from dslc.runtime.session.context_pool import Pool
+from dslc.runtime.session.load import load
+from dslc.runtime.session.session import Session
 
 Open = Callable[..., Session]
 THREADS = 8
@@ -195,7 +195,7 @@ import os, sys, threading
 sys.path.insert(0, sys.argv[2])
 import numpy as np
 from line_model import MEANINGS
-from dslc.runtime.load import load
+from dslc.runtime.session.load import load
 session = load(sys.argv[1], weights="init", meanings=MEANINGS)
 x = np.ones((1, 3), np.float32)
 session.predict(x=x)

@@ -18,8 +18,8 @@ from dslc.base.errors import DslcError
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options
-from dslc.runtime.pool import Pool
-from dslc.runtime.session import Session
+from dslc.runtime.session.context_pool import Pool
+from dslc.runtime.session.session import Session
 
 MODEL = Path(__file__).parents[1] / "models" / "lenet.nn"
 THREADS = 8

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dslc.base.errors import ArtifactError
-from dslc.runtime import tensorfile
-from dslc.runtime.weightfiles import compared, renamed
+from dslc.runtime.weights import safetensors_file as tensorfile
+from dslc.runtime.weights.files import compared, renamed
 
 TENSORS: dict[str, Any] = {name: object() for name in ("a.w", "a.b.w", "ab.w", "c")}
 

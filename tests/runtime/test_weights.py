@@ -15,11 +15,11 @@ import safetensors.numpy
 from line_model import MEANINGS, OUTPUTS
 
 from dslc.base.errors import ArtifactError, DslcError, DslcWarning, InputError, WeightsMissing
-from dslc.runtime import tensorfile
-from dslc.runtime.load import load
-from dslc.runtime.session import Session
-from dslc.runtime.state import State
-from dslc.runtime.tensorhead import LONGEST_HEADER, header_length
+from dslc.runtime.session.load import load
+from dslc.runtime.session.session import Session
+from dslc.runtime.session.state import State
+from dslc.runtime.weights import safetensors_file as tensorfile
+from dslc.runtime.weights.safetensors_header import LONGEST_HEADER, header_length
 
 Open = Callable[..., Session]
 GOOD = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.array([7, 8], np.float32)}
@@ -135,8 +135,8 @@ def test_a_file_without_digests_is_taken_with_one_line(open_line: Open, tmp_path
 
 def test_batch_counters_of_pytorch_are_named_and_left_out() -> None:
     from dslc.runtime.cpu.backend import HostState
-    from dslc.runtime.pool import Pool
-    from dslc.runtime.weights import Weights
+    from dslc.runtime.session.context_pool import Pool
+    from dslc.runtime.weights.mapping import Weights
 
     tensors = [
         {"name": f"bn.{n}", "kind": "buffer", "dtype": "f32", "shape": [2], "offset": 64 * i, "init": "constant(0)"}

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from dslc.base import canonical
-from dslc.runtime import container, plan_schema, tensorhead
+from dslc.runtime.artifact import container, plan_schema
+from dslc.runtime.weights import safetensors_header as tensorhead
 
 GIB: Final = 1 << 30
 Make: type = Callable[[Path], None]

@@ -131,7 +131,8 @@ def test_what_keeps_to_the_limits_is_read(base: Path, tmp_path: Path, allowed: C
 
 def test_every_limit_is_written_down() -> None:
     """The numbers of the pages are those of the code."""
-    from dslc.runtime import container, plan_schema, tensorhead
+    from dslc.runtime.artifact import container, plan_schema
+    from dslc.runtime.weights import safetensors_header as tensorhead
 
     root = Path(__file__).resolve().parents[2] / "docs"
     artifact, data = ((root / name).read_text("utf-8") for name in ("artifact.md", "data.md"))

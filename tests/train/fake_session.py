@@ -11,9 +11,9 @@ import numpy as np
 
 from dslc.base.errors import InputError
 from dslc.base.publish import publish_bytes
-from dslc.runtime import tensorfile
-from dslc.runtime.interface import Dim, Interface, Tensor, Train
-from dslc.runtime.results import EvalResult, StepResult
+from dslc.runtime.artifact.interface import Dim, Interface, Tensor, Train
+from dslc.runtime.session.results import EvalResult, StepResult
+from dslc.runtime.weights import safetensors_file as tensorfile
 
 CLASSES = 3
 FEATURES = 4

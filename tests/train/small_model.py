@@ -10,7 +10,7 @@ import dslc
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options
-from dslc.runtime.session import Session
+from dslc.runtime.session.session import Session
 
 SOURCE = """nn 1
 dim B in 1..64 = {batch}

@@ -9,7 +9,7 @@ import pytest
 from small_model import batches, build, near, start
 
 import dslc
-from dslc.runtime import tensorfile
+from dslc.runtime.weights import safetensors_file as tensorfile
 
 
 def test_averages_follow_the_weights_of_a_plain_run(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from dslc.base.errors import ArtifactError, DslcError
-from dslc.runtime import tensorfile
 from dslc.runtime.train.checkpoint import CheckpointStore, Position, first_nonfinite, read_checkpoint, write_checkpoint
+from dslc.runtime.weights import safetensors_file as tensorfile
 
 POSITION = Position(
     step=7, epoch=1, batch=1, seed=3, rows=50, batch_size=8, interface="i" * 64, dslc="0.1.0", skipped=1,

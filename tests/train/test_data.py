@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 from dslc.base.errors import DataError, DslcError, OutOfMemory
+from dslc.runtime.artifact.interface import Dim, Interface, Tensor, Train
 from dslc.runtime.data.arrays import read_array
 from dslc.runtime.data.source import Source
-from dslc.runtime.interface import Dim, Interface, Tensor, Train
 from dslc.runtime.train.data import Dataset, open_dataset, shuffled
 
 
@@ -283,7 +283,7 @@ def test_a_zip_bomb_is_stopped_by_the_free_memory(tmp_path: Path, monkeypatch: p
     path = tmp_path / "bomb.npz"
     bomb(path, 64 << 20)
     assert path.stat().st_size < 1 << 20
-    monkeypatch.setattr("dslc.runtime.memory.available_bytes", lambda: 32 << 20)
+    monkeypatch.setattr("dslc.runtime.session.host_memory.available_bytes", lambda: 32 << 20)
     tracemalloc.start()
     with pytest.raises(OutOfMemory) as caught:
         read_array(source(path, "a"))

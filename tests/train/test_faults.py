@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dslc.runtime import tensorfile
 from dslc.runtime.train.checkpoint import CheckpointStore, read_checkpoint
 from dslc.runtime.train.metrics import read_log
+from dslc.runtime.weights import safetensors_file as tensorfile
 
 FAKE = Path(__file__).with_name("fake_session.py")
 TOTAL = 24

@@ -11,7 +11,7 @@ import pytest
 from fake_session import FakeSession
 
 from dslc.base.errors import NumericError
-from dslc.runtime.results import LateStepResult, StepResult
+from dslc.runtime.session.results import LateStepResult, StepResult
 from dslc.runtime.train.config import load_config
 from dslc.runtime.train.loop import train
 from dslc.runtime.train.metrics import read_log

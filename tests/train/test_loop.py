@@ -12,12 +12,12 @@ import pytest
 from fake_session import FakeSession
 
 from dslc.base.errors import ArtifactError, BuildError, DataError, InputError, NumericError, ResourceError
-from dslc.runtime import tensorfile
 from dslc.runtime.train.checkpoint import CheckpointStore, read_checkpoint
 from dslc.runtime.train.config import load_config
 from dslc.runtime.train.data import shuffled
 from dslc.runtime.train.loop import TrainResult, evaluate, train
 from dslc.runtime.train.metrics import read_log
+from dslc.runtime.weights import safetensors_file as tensorfile
 
 BATCHES = 6  # 50 rows, batches of 8
 

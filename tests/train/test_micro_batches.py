@@ -11,7 +11,7 @@ from small_model import batches, build, near, start
 from dslc.base.errors import ArtifactError, InputError
 from dslc.compiler.check.model import check_file
 from dslc.compiler.options import Options, recorded_options
-from dslc.runtime.artifact import read_artifact
+from dslc.runtime.artifact.file import read_artifact
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ from fake_session import FakeSession
 
 from dslc.base.errors import ArtifactError, DataError, EnvironmentFault, NumericError, WeightsMissing
 from dslc.base.publish import publish_bytes
-from dslc.runtime import tensorfile
 from dslc.runtime.train.checkpoint import CheckpointStore, Position, read_checkpoint
 from dslc.runtime.train.config import load_config
 from dslc.runtime.train.diagnose import find_nan, overfit_one_batch
@@ -24,6 +23,7 @@ from dslc.runtime.train.loop import TrainResult, evaluate, train
 from dslc.runtime.train.metrics import read_log
 from dslc.runtime.train.plot import curves, svg, terminal
 from dslc.runtime.train.stopping import Patience
+from dslc.runtime.weights import safetensors_file as tensorfile
 
 BATCHES = 6
 

@@ -12,12 +12,12 @@ from small_model import batches, build, start
 
 import dslc
 from dslc.base.errors import DataError
-from dslc.runtime import tensorfile
-from dslc.runtime.session import Session
+from dslc.runtime.session.session import Session
 from dslc.runtime.train.checkpoint import CheckpointStore
 from dslc.runtime.train.config import load_config
 from dslc.runtime.train.loop import train
 from dslc.runtime.train.metrics import read_log
+from dslc.runtime.weights import safetensors_file as tensorfile
 
 YAML = """model: small.nn
 data:

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dslc.compiler.codegen import lower as lowering
-from dslc.compiler.codegen.cpu.driver import SYMBOL as DRIVER
-from dslc.compiler.codegen.cpu.elf import merge
-from dslc.compiler.codegen.cpu.objects import LEVELS, tasks
+from dslc.compiler.codegen.cpu import lower as lowering
+from dslc.compiler.codegen.cpu.object.compile import LEVELS, tasks
+from dslc.compiler.codegen.cpu.object.elf_merge import merge
+from dslc.compiler.codegen.cpu.object.thread_driver import SYMBOL as DRIVER
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.toolchain.bundle import unbundle
 from dslc.compiler.toolchain.jobs import Job
-from dslc.compiler.toolchain.kernels import KernelCompiler
-from dslc.runtime.container import Blob
+from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
+from dslc.runtime.artifact.container import Blob
 
 #: Prefix of an artifact's objects, one per level. Kernels name the first; the runtime loads that of its machine.
 CODE: Final = "code."

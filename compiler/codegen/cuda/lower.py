@@ -6,36 +6,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen import (
-    classes,
-    clipping,
-    cross_entropy,
-    interpolation,
-    norms,
-    pointwise,
-    pools,
-    rows,
-    scans,
-    updates,
-)
-from dslc.compiler.codegen.cuda import (
-    attention,
-    concats,
-    contractions,
-    drawing,
-    foreach,
-    indexing,
-    ordering,
-    picking,
-    pooling,
-)
-from dslc.compiler.codegen.cuda.inside import computed_inside
-from dslc.compiler.codegen.cuda.joined import joined
-from dslc.compiler.codegen.cuda.regions import sized, writes
-from dslc.compiler.codegen.cuda.split import split
-from dslc.compiler.codegen.cuda.sweep import sweep
+from dslc.compiler.codegen.cuda.attention import lower as attention
+from dslc.compiler.codegen.cuda.contraction import lower as contractions
+from dslc.compiler.codegen.cuda.ops import concat as concats
+from dslc.compiler.codegen.cuda.ops import indexing, pooling
+from dslc.compiler.codegen.cuda.ops import multi_tensor as foreach
+from dslc.compiler.codegen.cuda.ops import pick as picking
+from dslc.compiler.codegen.cuda.ops import random as drawing
+from dslc.compiler.codegen.cuda.ops import topk as ordering
+from dslc.compiler.codegen.cuda.region.kernel import sized, writes
+from dslc.compiler.codegen.cuda.region.merge_axes import joined
+from dslc.compiler.codegen.cuda.region.promote_f32 import computed_inside
+from dslc.compiler.codegen.cuda.region.row_column_sweep import sweep
+from dslc.compiler.codegen.cuda.region.split_rows import split
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region import Region
+from dslc.compiler.codegen.region import cross_entropy, interpolation, pointwise
+from dslc.compiler.codegen.region import grad_norm as clipping
+from dslc.compiler.codegen.region import normalization as norms
+from dslc.compiler.codegen.region import one_hot as classes
+from dslc.compiler.codegen.region import optimizer as updates
+from dslc.compiler.codegen.region import pooling as pools
+from dslc.compiler.codegen.region import reduction as rows
+from dslc.compiler.codegen.region import scan as scans
+from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ops.fused_sums import FusedSums

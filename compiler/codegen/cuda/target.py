@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dslc.compiler.codegen.cuda import compile as units
 from dslc.compiler.codegen.cuda import lower as lowering
-from dslc.compiler.codegen.cuda import units
-from dslc.compiler.codegen.cuda.vendor import vendor_call
+from dslc.compiler.codegen.cuda.contraction.vendor import vendor_call
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.toolchain.bundle import unbundle
 from dslc.compiler.toolchain.jobs import Job
-from dslc.compiler.toolchain.kernels import KernelCompiler
-from dslc.runtime.container import Blob
+from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
+from dslc.runtime.artifact.container import Blob
 
 
 class Cuda:

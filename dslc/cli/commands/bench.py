@@ -12,12 +12,12 @@ from dslc.base.visible import one_line
 from dslc.cli.app import Command
 from dslc.cli.options import names_source, sizes, source_options, trust_option
 from dslc.cli.output import emit, size_text
-from dslc.runtime.measure import ENTRIES
+from dslc.runtime.session.measure import ENTRIES
 
 if TYPE_CHECKING:
-    from dslc.runtime.context import Loaded
-    from dslc.runtime.measure import Steps
-    from dslc.runtime.session import Session
+    from dslc.runtime.session.context import Loaded
+    from dslc.runtime.session.measure import Steps
+    from dslc.runtime.session.session import Session
 
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 20
 
@@ -55,7 +55,7 @@ def command(
     `dslc bench net.nn --against base.json`.
     """
     from dslc.cli.bench import census, comparison, line_rows, node_rows, read_earlier
-    from dslc.runtime import measure
+    from dslc.runtime.session import measure
 
     building = {"target": target, "precision": precision, "providers": providers}
     wanted = sizes(size)
@@ -113,8 +113,8 @@ def _opened(
     from dslc.cli.progress import build_progress
     from dslc.cli.requests import requested
     from dslc.compiler.pipeline import build
-    from dslc.runtime.artifact import Artifact
-    from dslc.runtime.load import start
+    from dslc.runtime.artifact.file import Artifact
+    from dslc.runtime.session.load import start
 
     target = asked.get("target") or _target_of(device)
     request = requested(model, target=target, precision=asked.get("precision"), defines=defines, size=size)
@@ -130,14 +130,14 @@ def _opened(
 def _target_of(device: str) -> str:
     """The target to build for if none is named; for ``auto``, that of a usable GPU, else ``cpu``. Faults of a device
     that the user named are reported when it is opened."""
-    from dslc.runtime.opening import check_options
+    from dslc.runtime.session.open import check_options
 
     check_options(device=device)
     if device == "cpu":
         return "cpu"
-    from dslc.compiler.codegen.target import ARCHITECTURES
+    from dslc.compiler.codegen.targets import ARCHITECTURES
+    from dslc.runtime.artifact.targets import choose_target
     from dslc.runtime.cuda import device as devices
-    from dslc.runtime.targets import choose_target
 
     auto = device == "auto"
     try:

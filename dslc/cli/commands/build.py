@@ -14,7 +14,7 @@ from dslc.cli.output import emit, size_text, table
 from dslc.cli.progress import build_progress
 
 if TYPE_CHECKING:
-    from dslc.compiler.finished import Finished
+    from dslc.compiler.cached_build import Finished
 
 
 _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
@@ -170,7 +170,7 @@ def _contractions(counted: dict[str, dict[str, int]]) -> list[str]:
 
 
 def _report(path: Path) -> Path:
-    from dslc.compiler.finished import REPORT
+    from dslc.compiler.cached_build import REPORT
 
     return path.with_name(REPORT)
 

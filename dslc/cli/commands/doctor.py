@@ -43,7 +43,7 @@ def command(target: str | None, providers: str | None, device: str | None) -> in
 def _demands(target: str | None, providers: str | None, device: str | None) -> Demands:
     from dslc.cli.machine import Demands
     from dslc.compiler.options import Options
-    from dslc.runtime.opening import check_options
+    from dslc.runtime.session.open import check_options
 
     options = Options(target or "sm_90", providers or "auto")
     options.check()

@@ -28,7 +28,7 @@ def command(artifact: str | None, weights: bool) -> None:
     ARTIFACT is a .dslc file or its folder; without it, the artifact of ./dslc.yaml as it is on disk. Safe for files of
     unknown origin.
     """
-    from dslc.runtime.opening import driver_needs, session_needs
+    from dslc.runtime.session.open import driver_needs, session_needs
 
     found = artifact_to_read(artifact)
     header = found.header

@@ -84,7 +84,7 @@ def _foreseen(
 
 
 def _planned(artifact: str | None, top: int) -> None:
-    from dslc.runtime.opening import driver_needs, session_needs
+    from dslc.runtime.session.open import driver_needs, session_needs
 
     found = artifact_to_read(artifact)
     programs = found.all_programs()

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from dslc.runtime.interface import Dim, Tensor
-    from dslc.runtime.session import Session
+    from dslc.runtime.artifact.interface import Dim, Tensor
+    from dslc.runtime.session.session import Session
 
 
 @click.command(cls=Command)
@@ -62,7 +62,7 @@ def command(
 
 
 def _require_shape(tensor: Tensor, dims: Sequence[Dim], shape: tuple[int, ...]) -> None:
-    from dslc.runtime.inputs import check_shape
+    from dslc.runtime.session.inputs import check_shape
 
     check_shape("predict", tensor, shape, dims)
 

@@ -67,7 +67,7 @@ def command(
         emit(data, text.rstrip("\n"))
         return
     from dslc.base.publish import publish_bytes
-    from dslc.compiler.passes.picture import svg as draw
+    from dslc.compiler.report.graph_svg import svg as draw
 
     publish_bytes(Path(svg), draw(graph).encode())
     emit(data, one_line(f"wrote {svg}: {len(graph.nodes)} nodes"))

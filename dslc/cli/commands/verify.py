@@ -17,7 +17,7 @@ from dslc.cli.sources import as_argument
 
 if TYPE_CHECKING:
     from dslc.compiler.options import Options
-    from dslc.runtime.artifact import Artifact
+    from dslc.runtime.artifact.file import Artifact
 
 
 @click.command(cls=Command)
@@ -31,7 +31,7 @@ def command(artifact: str, digest: str | None, rebuild: str | None) -> int:
 
     Safe for files of unknown origin. The exit code is 5 for a damaged artifact, 1 if --rebuild gives other bytes.
     """
-    from dslc.runtime.artifact import read_artifact
+    from dslc.runtime.artifact.file import read_artifact
 
     path = named_artifact(artifact)
     found = read_artifact(path, digest)
@@ -82,7 +82,7 @@ def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
     """The differences between the artifact and a build of ``source`` with its options; empty if the bytes are equal."""
     from dslc.compiler.check.model import check_file, split_model
     from dslc.compiler.pipeline import build
-    from dslc.runtime.artifact import Artifact
+    from dslc.runtime.artifact.file import Artifact
 
     header = artifact.header
     recorded = header["options"]
@@ -112,7 +112,7 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 def _other_blobs(artifact: Artifact, new: Mapping[str, Any]) -> list[str]:
     """The blobs that differ; for a kernel also the source lines that use it."""
-    from dslc.runtime.instructions import Kernel
+    from dslc.runtime.artifact.instructions import Kernel
 
     before, now = ({b["name"]: b for b in header["blobs"]} for header in (artifact.header, new))
     users: dict[str, dict[str, None]] = {}

@@ -14,7 +14,7 @@ from dslc.cli.commands.train import name_map
 from dslc.cli.output import emit, size_text, table
 
 if TYPE_CHECKING:
-    from dslc.runtime.tensorfile import TensorFile
+    from dslc.runtime.weights.safetensors_file import TensorFile
 
 _FILES = {"list": 1, "diff": 2, "convert": 2}
 
@@ -47,13 +47,13 @@ def command(action: str, files: tuple[str, ...], renames: tuple[str, ...], dtype
 
 
 def _read(path: str) -> TensorFile:
-    from dslc.runtime import tensorfile
+    from dslc.runtime.weights import safetensors_file as tensorfile
 
     return tensorfile.read(path)
 
 
 def _list(path: str) -> int:
-    from dslc.runtime.tensorfile import read_head
+    from dslc.runtime.weights.safetensors_file import read_head
 
     head, verified = read_head(path)
     entries = sorted(head.entries.items())
@@ -71,7 +71,7 @@ def _list(path: str) -> int:
 
 
 def _diff(left: str, right: str, tolerance: float) -> int:
-    from dslc.runtime.weightfiles import compared
+    from dslc.runtime.weights.files import compared
 
     every = compared(_read(left).tensors, _read(right).tensors)
     differ = [d for d in every if d.largest is None or d.left != d.right or d.largest > tolerance]
@@ -89,8 +89,8 @@ def _diff(left: str, right: str, tolerance: float) -> int:
 
 def _convert(source: Path, target: Path, names: dict[str, str], dtype: str | None) -> int:
     from dslc.base.publish import publish_bytes
-    from dslc.runtime import tensorfile
-    from dslc.runtime.weightfiles import converted, renamed
+    from dslc.runtime.weights import safetensors_file as tensorfile
+    from dslc.runtime.weights.files import converted, renamed
 
     if target.suffix != ".safetensors":
         raise click.BadParameter(f"{target} does not end in .safetensors", param_hint="FILE")

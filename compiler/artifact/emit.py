@@ -1,0 +1,128 @@
+"""Turns Programs into the bytes of an artifact: a plan per program, one state layout, the header."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dslc.base.canonical import dumps
+from dslc.base.errors import BuildError
+from dslc.compiler.artifact.plan import plan_of
+from dslc.compiler.codegen.targets import target_of
+from dslc.compiler.ir.program import Program
+from dslc.runtime.artifact.container import Blob
+from dslc.runtime.artifact.file import write_artifact
+from dslc.runtime.artifact.header import AS_PARAM, FORMAT, LOSS_SCALE
+from dslc.runtime.artifact.instructions import Gemm, GraphOp, Instruction, Kernel, Reference
+from dslc.runtime.artifact.plan import Plan, plans_too_large
+from dslc.runtime.extents import rows_of
+
+if TYPE_CHECKING:
+    from dslc.compiler.artifact.state_layout import StateLayout
+    from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
+
+
+def emit_artifact(
+    programs: Sequence[Program],
+    *,
+    name: str,
+    model: str,
+    interface: Mapping[str, Any],
+    layout: StateLayout,
+    options: Mapping[str, Any],
+    toolchain: Mapping[str, str],
+    source_sha256: str,
+    row_independent: bool,
+    provider: str,
+    compiler: KernelCompiler,
+) -> tuple[bytes, dict[str, Any]]:
+    """The artifact and its header. The same arguments give the same bytes.
+
+    ``programs`` must be scheduled and have memory plans; their order is kept. ``interface`` and ``options`` are JSON
+    data; ``row_independent``: predict may pad the rows of its batch. ``compiler`` compiles the kernels.
+    """
+    blobs: list[Blob] = []
+    plans: list[Plan] = []
+    entries: list[dict[str, Any]] = []
+    kernels: dict[str, dict[str, Any]] = {}
+    features: set[str] = set()
+    for number, program in enumerate(programs):
+        memory = program.memory
+        assert memory is not None, f"{program.entry} has no memory plan"
+        plan = f"plan.{number}"
+        made = plan_of(program, kernels.setdefault(program.target, {}))
+        native = target_of(program.target).feature
+        features |= {_feature(i, native) for i in made.instructions if _computes(i)}
+        plans.append(made)
+        blobs.append(Blob(plan, "plan", made.encode()))
+        entries.append(
+            {
+                "entry": program.entry,
+                "target": program.target,
+                "provider": provider,
+                "sizes": dict(program.sizes),
+                "io_bytes": memory.io_bytes,
+                "work_bytes": memory.work_bytes,
+                "context_bytes": 0,
+                "plan": plan,
+                "lower_bound": memory.lower_bound,
+                "planned": memory.work_bytes,
+            }
+        )
+    too_large = plans_too_large([bytes(blob.data) for blob in blobs])
+    if too_large is not None:
+        raise BuildError("E0606", f"this artifact cannot be read again: {too_large}", help="build for fewer sizes")
+    for target, described in kernels.items():
+        if described:
+            blobs += target_of(target).blobs(described, compiler)
+    features |= {"accumulate"} if any(p.entry == "accumulate_step" for p in programs) else set()
+    features |= {"average"} if any(t.init == AS_PARAM for t in layout.tensors) else set()
+    features |= {"loss_scale"} if any(t.name == LOSS_SCALE for t in layout.tensors) else set()
+    header: dict[str, Any] = {
+        "format": list(FORMAT),
+        "required_features": sorted(features),
+        "name": name,
+        "model": model,
+        "toolchain": dict(toolchain),
+        "source_sha256": source_sha256,
+        "options": dict(options),
+        "interface": dict(interface),
+        "interface_sha256": hashlib.sha256(dumps(interface)).hexdigest(),
+        "row_independent": row_independent,
+        "state": _state(layout),
+        "programs": entries,
+        "kernels": rows_of(plans),
+    }
+    return write_artifact(header, blobs), header
+
+
+def _state(layout: StateLayout) -> dict[str, Any]:
+    tensors = [
+        {
+            "name": t.name,
+            "kind": t.kind.value,
+            "dtype": t.type.dtype.value,
+            "shape": list(t.type.ints),
+            "offset": t.offset,
+            "init": t.init,
+            "of": t.of,
+            "trained": t.trained,
+        }
+        for t in layout.tensors
+    ]
+    return {"bytes": layout.bytes, "tensors": tensors, "forward_order": list(layout.forward_order)}
+
+
+def _computes(instruction: Instruction) -> bool:
+    return isinstance(instruction, Kernel | Reference | Gemm | GraphOp)
+
+
+def _feature(instruction: Instruction, native: str) -> str:
+    """The feature that a runtime must support to run an instruction that computes."""
+    match instruction:
+        case Kernel():
+            return native
+        case Gemm(provider=library) | GraphOp(provider=library):
+            return library
+    return "reference"

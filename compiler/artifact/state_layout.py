@@ -1,0 +1,69 @@
+"""The state region: params, buffers and optimizer tensors in the order of names, equal for all entries of a target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dslc.compiler.check.entries import optimizer_slots, train_spec
+from dslc.compiler.check.model import Checked
+from dslc.compiler.ir.build import RAW, LossScale
+from dslc.compiler.ir.graph import Kind
+from dslc.compiler.ir.program import ALIGNMENT
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.runtime.artifact.header import AS_PARAM
+
+
+@dataclass(frozen=True, slots=True)
+class StateTensor:
+    """One tensor of the state. ``of``: the parameter of an optimizer tensor; None if it belongs to the loss scale."""
+
+    name: str
+    kind: Kind
+    type: TensorType
+    offset: int
+    init: str
+    trained: bool
+    of: str | None = None
+
+
+@dataclass(frozen=True)
+class StateLayout:
+    tensors: tuple[StateTensor, ...]
+    bytes: int
+    #: trained parameters in forward order, the order of a training step's flags
+    forward_order: tuple[str, ...]
+
+    @property
+    def offsets(self) -> Mapping[str, int]:
+        return {t.name: t.offset for t in self.tensors}
+
+
+def layout_state(checked: Checked, params: DType, scale: LossScale | None = None) -> StateLayout:
+    """Assigns each tensor an offset that is a multiple of 64 bytes. ``params``: the dtype of floats."""
+    spec = train_spec(checked, scale)
+    trained = [p.name for p in spec.params if p.trained] if spec else []
+    slots = optimizer_slots(spec) if spec else {}
+    wanted: list[tuple[str, Kind, TensorType, str, str | None]] = []
+    for kind in (Kind.PARAM, Kind.BUFFER):
+        for name in sorted(n for n, i in checked.params.items() if i.input.kind is kind):
+            info = checked.params[name]
+            wanted.append((name, kind, TensorType(params, info.input.value.type.ints), str(info.init), None))
+    scaling = spec.loss_scale.states if spec and spec.loss_scale else {}
+    for slot in sorted((*slots, *scaling)):
+        if slot in scaling:
+            dtype, number = scaling[slot]
+            type = TensorType(params if dtype is DType.FLOAT else dtype, ())
+            wanted.append((slot, Kind.OPTIMIZER, type, f"constant({number:g})", None))
+        else:
+            type = TensorType(params, checked.params[slots[slot]].input.value.type.ints)
+            init = AS_PARAM if slot == f"{slots[slot]}.{RAW}" else "constant(0)"
+            wanted.append((slot, Kind.OPTIMIZER, type, init, slots[slot]))
+    trained_names = set(trained)
+    tensors: list[StateTensor] = []
+    offset = 0
+    for name, kind, type, init, of in wanted:
+        is_trained = kind is Kind.PARAM and name in trained_names
+        tensors.append(StateTensor(name, kind, type, offset, init, is_trained, of))
+        offset += -(-type.bytes // ALIGNMENT) * ALIGNMENT
+    return StateLayout(tuple(tensors), offset, tuple(trained))

@@ -1,0 +1,182 @@
+"""A finished build: its files and facts. Taken entirely from the cache if an equal build exists there.
+
+A second build of the same model with the same options runs no pass: everything that determines the files is hashed, and
+the earlier result is looked up. Cached files equal those of a new build, byte for byte. ``dslc verify --rebuild``
+bypasses this cache.
+"""
+
+from __future__ import annotations
+
+import os.path
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache as once
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import dslc.base
+import dslc.compiler
+import dslc.dsl
+import dslc.runtime
+from dslc.base.cache import Cache, Counts
+from dslc.base.cache_entry import Field
+from dslc.base.canonical import dumps, loads
+from dslc.compiler.artifact.naming import artifact_name
+from dslc.compiler.options import recorded_options
+from dslc.compiler.toolchain.source_digest import digest_of
+from dslc.compiler.toolchain.versions import toolchain
+
+if TYPE_CHECKING:
+    from dslc.compiler.check.model import Checked
+    from dslc.compiler.options import Options
+    from dslc.compiler.pipeline import BuildResult
+    from dslc.dsl.load import Module
+
+REPORT: Final = "report.html"
+_KIND: Final = "build"
+_SIZE: Final = 8  # bytes of the field with the size of an entry's head
+_MAX_VALUES: Final = 10_000_000
+
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """``files``: by name, the artifact last. ``facts``: JSON data, see ``facts_of``. ``compiled``: number of kernels
+    that this build compiled; ``cache``: its cache statistics. ``result``: the build itself, None if the files are from
+    the cache. ``seconds``: its duration."""
+
+    name: str
+    files: Mapping[str, bytes]
+    facts: Mapping[str, Any]
+    compiled: int
+    cache: Counts
+    seconds: float
+    result: BuildResult | None
+
+
+def finished(
+    checked: Checked,
+    options: Options,
+    progress: Progress | None = None,
+    cache: Cache | None = None,
+    *,
+    anew: bool = False,
+) -> Finished:
+    """The finished build. ``anew``: run the passes even if the cache holds their result.
+
+    Raises BuildError and DslcError.
+    """
+    started = time.monotonic()
+    options.check()
+    cache = Cache.open() if cache is None else cache
+    name, fields = artifact_name(checked, options.name), _fields(checked, options)
+    found = None if anew else cache.get(_KIND, fields)
+    if found is not None:
+        facts, files = _unpack(found)
+        return Finished(name, files, facts, 0, replace(cache.counts), time.monotonic() - started, None)
+    from dslc.compiler.artifact.package import face_files
+    from dslc.compiler.pipeline import build
+    from dslc.compiler.report.page import report
+
+    result = build(checked, options, progress, cache)
+    counts = replace(result.cache)
+    faces = {file: text.encode() for file, text in face_files(result.header).items()}
+    files = {**faces, REPORT: report(result, checked.graph).encode(), f"{name}.dslc": result.artifact}
+    facts = facts_of(result)
+    cache.put(_KIND, fields, _pack(facts, files), keep=not result.loose)
+    return Finished(name, files, facts, counts.compiled, counts, time.monotonic() - started, result)
+
+
+def facts_of(result: BuildResult) -> dict[str, Any]:
+    """Facts of a build for people and scripts: bytes, nodes, where contractions run, and for each program its memory in
+    bytes and its passes. The seconds of a pass are those of the build that ran it."""
+    from dslc.compiler.codegen.cuda.contraction.vendor import census
+
+    rest: Counter[str] = Counter()  # nodes that run through numpy, by op
+    for program in result.programs:
+        ours = {*program.kernels}
+        rest.update(node.op.name for node in program.graph.nodes if not node.op.view and node not in ours)
+    calls, own = census(node for program in result.programs if program.vendor for node in program.kernels)
+    return {
+        "name": result.name,
+        "bytes": len(result.artifact),
+        "state_bytes": result.header["state"]["bytes"],
+        "nodes": {
+            "kernels": sum(len(program.kernels) for program in result.programs),
+            "numpy": rest.total(),
+            "numpy_ops": dict(sorted(rest.items())),
+        },
+        "contractions": {"libraries": dict(sorted(calls.items())), "own": dict(sorted(own.items()))},
+        "kernels": result.kernels,
+        "programs": [
+            {
+                "entry": report.entry,
+                "sizes": dict(report.sizes),
+                "nodes": report.nodes,
+                "io_bytes": report.io_bytes,
+                "work_bytes": report.work_bytes,
+                "lower_bound": report.lower_bound,
+                "mirrored": None if report.mirrored is None else report.mirrored.as_json(),
+                "passes": [
+                    {
+                        "name": p.name,
+                        "seconds": p.seconds,
+                        "nodes_before": p.nodes_before,
+                        "nodes_after": p.nodes_after,
+                        "moved_before": p.moved_before,
+                        "moved_after": p.moved_after,
+                    }
+                    for p in report.passes
+                ],
+            }
+            for report in result.reports
+        ],
+    }
+
+
+def _fields(checked: Checked, options: Options) -> tuple[Field, ...]:
+    """Everything that determines the files: the compiler and its dependencies, the model's text, the options. Of the
+    paths of the model's files only the names count: artifact and report use these to name lines."""
+    versions = {**toolchain(options.targets), "numpy": version("numpy")}
+    return (
+        _compiler_digest(),
+        dumps(versions),
+        checked.digest,
+        dumps(list(_file_names(checked.module))),
+        checked.name,
+        artifact_name(checked, options.name),
+        dumps(recorded_options(checked, options)),
+    )
+
+
+def _file_names(module: Module) -> Iterator[str]:
+    yield os.path.basename(module.source.path)
+    for _, used in module.uses:
+        yield from _file_names(used)
+
+
+@once
+def _compiler_digest() -> str:
+    """The digest of the compiler and of the packages through which it reads and writes."""
+    packages = (dslc.base, dslc.compiler, dslc.dsl, dslc.runtime)
+    return digest_of(Path(package.__path__[0]) for package in packages)
+
+
+def _pack(facts: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
+    head = dumps({"facts": facts, "files": [[name, len(data)] for name, data in files.items()]})
+    return b"".join([len(head).to_bytes(_SIZE, "big"), head, *files.values()])
+
+
+def _unpack(payload: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The inverse of ``_pack``; the cache returns only its results."""
+    at = _SIZE + int.from_bytes(payload[:_SIZE], "big")
+    head = loads(payload[_SIZE:at], place="the cache", max_values=_MAX_VALUES)
+    files = {}
+    for name, size in head["files"]:
+        files[name] = payload[at : at + size]
+        at += size
+    return head["facts"], files

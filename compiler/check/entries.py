@@ -1,0 +1,199 @@
+"""Creates the entries of an artifact from a checked model: init, accumulate_step, train_step, eval_step, eval_finish,
+predict.
+
+Each function returns a Program whose graph has int sizes but still the abstract float dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from dslc.compiler.check.model import Checked
+from dslc.compiler.eval_partials import split_at_batch
+from dslc.compiler.ir.build import GRAD_SUM, RAW, LossScale, ParamSpec, TrainSpec
+from dslc.compiler.ir.graph import Graph, Input, Kind, Value, order
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType, TensorType
+
+ENTRIES = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
+
+
+def train_spec(checked: Checked, scale: LossScale | None = None) -> TrainSpec | None:
+    """The optimizer and the parameter groups; None without a train section. ``scale``: the scale of its loss."""
+    train = checked.train
+    if train is None or train.optimizer is None:
+        return None
+    args = dict(train.optimizer_args)
+    decay_on, clip_norm, clip_value = args.pop("decay_on"), args.pop("clip_norm"), args.pop("clip_value")
+    specs = []
+    for name, info in checked.params.items():
+        if info.input.kind is not Kind.PARAM:
+            continue
+        groups = info.groups
+        if groups.decay is not None:
+            decay = groups.decay
+        else:
+            everywhere = decay_on == "all" or info.input.value.type.rank >= 2
+            decay = float(args["weight_decay"]) if everywhere else 0.0
+        specs.append(ParamSpec(name, groups.lr, decay, not groups.freeze and name not in checked.unreached))
+    return TrainSpec(train.optimizer, args, tuple(specs), clip_norm, clip_value, train.ema, train.accumulate, scale)
+
+
+def optimizer_slots(spec: TrainSpec) -> dict[str, str]:
+    """Name of each optimizer tensor -> its parameter, in forward order."""
+    slots = spec.slots
+    return {f"{p.name}.{slot}": p.name for p in spec.params if p.trained for slot in slots}
+
+
+def predict(checked: Checked, sizes: Mapping[str, int]) -> Program:
+    """Computes the model's results from its inputs, as in evaluation."""
+    outputs = {f"result.{name}": checked.graph.outputs[f"result.{name}"] for name in checked.results}
+    graph = Graph(checked.graph.inputs, order(outputs.values()), outputs)
+    wanted = {i.name for i in checked.model_inputs}
+    return Program("predict", dict(sizes), _used(_evaluated(graph).bind(sizes), keep=wanted))
+
+
+def train_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
+    """Computes loss, metrics and buffer updates; the autodiff pass adds gradients and the optimizer's updates."""
+    spec = train_spec(checked, scale)
+    assert spec is not None
+    return _training(checked, "train_step", sizes, spec, optimizer_slots(spec), ("step", "lr"))
+
+
+def accumulate_step(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
+    """Like ``train_step``, for each micro-batch but the last: the autodiff pass adds the gradients to their sums."""
+    spec = train_spec(checked, scale)
+    assert spec is not None and spec.accumulate > 1
+    wanted = {f"{p.name}.{slot}" for p in spec.params for slot in (RAW, GRAD_SUM)}
+    slots = {slot: param for slot, param in optimizer_slots(spec).items() if slot in wanted}
+    return _training(checked, "accumulate_step", sizes, spec, slots, ())
+
+
+def _training(
+    checked: Checked,
+    entry: str,
+    sizes: Mapping[str, int],
+    spec: TrainSpec,
+    slots: Mapping[str, str],
+    scalars: tuple[str, ...],
+) -> Program:
+    graph = checked.graph
+    outputs = {n: v for n, v in graph.outputs.items() if not n.startswith("result.")}
+    inputs = {i.name: i for i in graph.inputs}
+    for slot, param in slots.items():
+        inputs[slot] = Input(slot, Kind.OPTIMIZER, inputs[param].value.type, inputs[param].span)
+    for name, (dtype, _) in (spec.loss_scale.states if spec.loss_scale else {}).items():
+        inputs[name] = Input(name, Kind.OPTIMIZER, TensorType(dtype, ()))
+    for name, dtype in (("step", DType.I64), ("lr", DType.FLOAT)):
+        if name in scalars and name not in inputs:
+            inputs[name] = Input(name, Kind.SCALAR, TensorType(dtype, ()))
+    cut = Graph(tuple(inputs.values()), graph.nodes, outputs, graph.updates)
+    cut = _reading(cut, {inputs[p.name].value: inputs[spec.iterate(p)].value for p in spec.params})
+    keep = {i.name for i in cut.inputs if i.kind in (Kind.PARAM, Kind.OPTIMIZER)} | set(scalars)
+    return Program(entry, dict(sizes), _used(cut.bind(sizes), keep=keep))
+
+
+def _reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
+    """The nodes that the roots need, with values replaced as ``instead`` says."""
+    changed = graph.rewrite(lambda node: node.reading(instead))
+    return changed.replace_values(instead)
+
+
+def eval_step(checked: Checked, sizes: Mapping[str, int]) -> Program:
+    """Computes the batch reductions for one batch; their results are combined over batches."""
+    step, _ = split_at_batch(_evaluation(checked), checked.batch)
+    return Program("eval_step", dict(sizes), _used(step.bind(sizes)))
+
+
+def eval_finish(checked: Checked, sizes: Mapping[str, int]) -> Program:
+    """Computes loss and metrics from the combined reductions."""
+    _, finish = split_at_batch(_evaluation(checked), checked.batch)
+    return Program("eval_finish", dict(sizes), _used(finish.bind(sizes), keep={i.name for i in finish.inputs}))
+
+
+def _evaluation(checked: Checked) -> Graph:
+    outputs = {n: v for n, v in checked.graph.outputs.items() if not n.startswith("result.")}
+    return _evaluated(Graph(checked.graph.inputs, order(outputs.values()), outputs))
+
+
+#: the attributes of ops that draw initial values
+_NUMBERS: Final = {
+    "uniform": ("low", "high"),
+    "normal": ("mean", "std"),
+    "trunc_normal": ("mean", "std", "a", "b"),
+    "orthogonal": ("gain",),
+}
+
+
+def init(checked: Checked, sizes: Mapping[str, int], scale: LossScale | None = None) -> Program:
+    """Fills every state tensor from its initialiser and the seed."""
+    from dslc.compiler.ops.philox import key_of
+
+    seed = Input("seed", Kind.SCALAR, TensorType(DType.I64, ()))
+    inputs: list[Input] = []
+    updates: list[tuple[Input, Value]] = []
+    for name, info in checked.params.items():
+        b = Builder(name=name, span=info.span)
+        shape = info.input.value.type.shape
+        start = info.init
+        match start.kind:
+            case "constant":
+                value = b(OPS["full"], value=start.args[0], dtype=DType.FLOAT, shape=shape)
+            case "uniform" | "normal" | "trunc_normal" | "orthogonal":
+                attrs = dict(zip(_NUMBERS[start.kind], start.args, strict=True))
+                key = key_of(name, "init")
+                value = b(OPS[f"init_{start.kind}"], seed.value, key=key, shape=shape, dtype=DType.FLOAT, **attrs)
+            case kind:
+                raise AssertionError(f"initialiser {kind} was not resolved")
+        state = Input(name, info.input.kind, info.input.value.type, info.span)
+        inputs.append(state)
+        updates.append((state, value))
+    values = {state.name: value for state, value in updates}
+    spec = train_spec(checked, scale)
+    for slot, param in (optimizer_slots(spec) if spec else {}).items():
+        type = checked.params[param].input.value.type
+        state = Input(slot, Kind.OPTIMIZER, type)
+        inputs.append(state)
+        zeros = Builder(name=slot)(OPS["full"], value=0.0, dtype=DType.FLOAT, shape=type.shape)
+        updates.append((state, values[param] if slot == f"{param}.{RAW}" else zeros))
+    for name, (dtype, number) in (spec.loss_scale.states if spec and spec.loss_scale else {}).items():
+        state = Input(name, Kind.OPTIMIZER, TensorType(dtype, ()))
+        inputs.append(state)
+        updates.append((state, Builder(name=name)(OPS["full"], value=number, dtype=dtype, shape=())))
+    graph = Graph((*inputs, seed), order(v for _, v in updates), {}, tuple(updates))
+    return Program("init", dict(sizes), graph.bind(sizes))
+
+
+def _evaluated(graph: Graph) -> Graph:
+    """The graph in evaluation: without dropout, and with batchnorm reading its buffers."""
+    return graph.rewrite(lambda node: node.op.in_eval(node, Builder().at(node)))
+
+
+def _used(graph: Graph, keep: set[str] | None = None) -> Graph:
+    """The graph without unused inputs, except those named in ``keep``."""
+    read = {v for n in graph.nodes for v in n.inputs} | set(graph.roots)
+    kept = tuple(
+        i for i in graph.inputs if i.value in read or i.name in (keep or ()) or any(i is u for u, _ in graph.updates)
+    )
+    return Graph(kept, graph.nodes, graph.outputs, graph.updates)
+
+
+def rows_independent(graph: Graph, batch_inputs: set[str]) -> bool:
+    """True if each row of the results depends only on the same row of the inputs (for int sizes, see Op.rows).
+
+    ``batch_inputs``: names of the inputs whose axis 0 is the batch.
+    """
+    where: dict[Value, int | None] = {i.value: 0 if i.name in batch_inputs else None for i in graph.inputs}
+    counts = {i.value.type.ints[0] for i in graph.inputs if i.name in batch_inputs}
+    if len(counts) != 1:
+        return False
+    [count] = counts
+    for node in graph.nodes:
+        axes = [where[v] for v in node.inputs]
+        found = (None,) * len(node.outputs) if all(a is None for a in axes) else node.op.rows_of(node, axes, count)
+        if found is None:
+            return False
+        where.update(zip(node.outputs, found))
+    return all(where[v] == 0 for v in graph.outputs.values())

@@ -1,0 +1,120 @@
+"""Contractions: matrix products and convolutions as one register-blocked kernel.
+
+``c[batch, rows, lanes] = sum over inner of a[batch, rows, inner] * b[batch, inner, lanes]``. Each group is any number
+of axes with a stride per operand. A convolution is a matrix product in this form: windows of a padded image are strides
+(``a[image, y + ky, x + kx]``), so no im2col copy is needed.
+
+A tile of the result stays in registers: some rows times some vectors along the last lane axis. For each inner index,
+one element of ``a`` per row is broadcast and multiplied by the vectors of ``b``. The products of an element are added
+with fused multiply-add in the order of the inner axes, in blocks of about ``k_block``. The block sums are then added,
+which keeps long sums accurate. So an element's bits depend neither on tiles and tasks nor on the level. The scheme is
+that of Goto and van de Geijn (2008): ``k_block`` inner indices of a panel of ``b`` stay in a near cache while the rows
+of the task are processed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from dslc.compiler.codegen.cpu.contraction.axes import Axis, divisor
+from dslc.compiler.codegen.cpu.contraction.kernel_code import Printer
+from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES, Code
+from dslc.compiler.ir.described import described
+from dslc.compiler.ir.types import DType
+
+ROWS: Final = (96, 48, 24)  # rows per unit, about, each a multiple of every tile: the first with enough units
+UNITS: Final = 16  # so that threads end at about the same time
+NEAR_BYTES: Final = 32 * 1024  # of a per unit: the nearest cache holds them, if it can at all
+PANEL_BYTES: Final = 512 * 1024  # of b that a unit reads
+GRAIN: Final = 16384  # fewest vector products per task, if there are as many
+
+
+@described("Contraction", "dtype batch rows lanes inner starts panel k_block panel_depth")
+@dataclass(frozen=True)
+class Contraction:
+    """The kernel ``k(a, b, c)``. Sizes are at least 1; at most two axes of ``lanes``.
+
+    Without ``panel``, b's last lane axis has stride 1. With it there is one lane axis and b is packed in panels of
+    ``panel`` lanes, a multiple of a vector's: ``[lanes/panel, inner, panel]``; b's inner strides refer to that.
+    ``panel_depth``: the depth of a panel if the kernel sums only a part of it (0: all of it).
+    """
+
+    dtype: DType
+    batch: tuple[Axis, ...]
+    rows: tuple[Axis, ...]
+    lanes: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    starts: tuple[int, int, int] = (0, 0, 0)
+    panel: int = 0
+    k_block: int = 512
+    panel_depth: int = 0
+
+    @property
+    def depth(self) -> int:
+        """Products per element."""
+        return math.prod(x.size for x in self.inner)
+
+    @property
+    def vector(self) -> int:
+        return VECTOR_BYTES // self.dtype.itemsize
+
+    @cached_property
+    def row_blocks(self) -> tuple[int, ...]:
+        """The extent of each row axis in a unit: whole axes from the last on, and a divisor of the first one that is
+        split."""
+        near = next((i for i, rows in enumerate(ROWS) if rows * self.depth * self.dtype.itemsize <= NEAR_BYTES), 0)
+        found = [self._row_blocks(rows) for rows in ROWS[near:]]
+        return next((b for b in found if math.prod(self._grid(b)) >= UNITS), found[-1])
+
+    @property
+    def fewest_units(self) -> int:
+        """The number of units with the most rows per unit."""
+        return math.prod(self._grid(self._row_blocks(ROWS[0])))
+
+    def _row_blocks(self, rows: int) -> tuple[int, ...]:
+        blocks: list[int] = []
+        left = rows
+        for place, axis in enumerate(reversed(self.rows)):
+            if axis.size <= left * 3 // 2:
+                block = axis.size
+            elif place == 0:
+                block = rows
+            else:
+                block = divisor(axis.size, left)
+            blocks.append(block)
+            left = left // block if block == axis.size else 1
+        return tuple(reversed(blocks))
+
+    @cached_property
+    def lane_block(self) -> int:
+        """The extent of the last lane axis in a unit."""
+        step = self.panel or 12 * self.vector
+        return max(1, PANEL_BYTES // (self.dtype.itemsize * self.depth * step)) * step
+
+    @cached_property
+    def grid(self) -> tuple[int, ...]:
+        """Units along the batch axes, the last lane axis, and the row axes."""
+        return self._grid(self.row_blocks)
+
+    def _grid(self, row_blocks: Sequence[int]) -> tuple[int, ...]:
+        rows = (-(-axis.size // block) for axis, block in zip(self.rows, row_blocks))
+        return (*(x.size for x in self.batch), -(-self.lanes[-1].size // self.lane_block), *rows)
+
+    @cached_property
+    def group(self) -> int:
+        """Units per task."""
+        lanes = math.prod(x.size for x in self.lanes[:-1]) * -(
+            -min(self.lane_block, self.lanes[-1].size) // self.vector
+        )
+        return max(1, GRAIN // (math.prod(self.row_blocks) * lanes * self.depth))
+
+    @property
+    def tasks(self) -> int:
+        return -(-math.prod(self.grid) // self.group)
+
+    def emit(self, code: Code) -> None:
+        Printer(code, self).run()

@@ -1,0 +1,110 @@
+"""Lowers contractions to kernels: matmul, conv, conv_dgrad and conv_wgrad."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dslc.compiler.codegen.cpu.contraction.conv import Conv, Window
+from dslc.compiler.codegen.cpu.contraction.dot import Dot
+from dslc.compiler.codegen.cpu.contraction.kernel import Contraction
+from dslc.compiler.codegen.cpu.contraction.matmul import Matmul
+from dslc.compiler.codegen.cpu.contraction.pack import Combine, Fill, Interleave, Pack, Pad
+from dslc.compiler.codegen.cpu.contraction.steps import Steps
+from dslc.compiler.codegen.cpu.llvm.writer import Code
+from dslc.compiler.codegen.cpu.object.compile import emit, tasks
+from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
+
+_DTYPES: Final = (DType.F32, DType.F64)
+
+Spec = Contraction | Dot | Pack | Pad | Interleave | Fill | Combine
+
+
+@emit.register(Contraction)
+@emit.register(Dot)
+@emit.register(Pack)
+@emit.register(Pad)
+@emit.register(Interleave)
+@emit.register(Fill)
+@emit.register(Combine)
+def _(spec: Spec, code: Code) -> None:
+    spec.emit(code)
+
+
+@tasks.register(Contraction)
+@tasks.register(Dot)
+@tasks.register(Pack)
+@tasks.register(Pad)
+@tasks.register(Interleave)
+@tasks.register(Fill)
+@tasks.register(Combine)
+def _(spec: Spec) -> int:
+    return spec.tasks
+
+
+def launches(node: Node) -> list[Launch] | None:
+    """The launches of a node with known sizes, in order; None if ``steps_of`` has none."""
+    found = steps_of(node)
+    if found is None:
+        return None
+    arguments: dict[str, Value | Scratch] = {f"in{i}": v for i, v in enumerate(node.inputs)}
+    arguments |= {f"out{i}": v for i, v in enumerate(node.outputs)}
+    arguments |= {f"tmp{i}": Scratch(i, size) for i, size in enumerate(found.scratch)}
+    made = []
+    for step in found.steps:
+        *reads, target = (arguments[name] for name in step.args)  # every kernel writes only its last argument
+        made.append(Launch(step.kernel, tuple(reads), (target,)))
+    return made
+
+
+def steps_of(node: Node) -> Steps | None:
+    """The kernels of a node with known sizes, f32 or f64; None for other ops, or if no kernel exists."""
+    make = _STEPS.get(node.op.name)
+    if make is None or node.types[0].dtype not in _DTYPES:
+        return None
+    return make(node)
+
+
+def _matmul(node: Node) -> Steps:
+    a, b = node.input_types
+    transposed = (bool_attr(node.attrs, name) for name in ("transpose_a", "transpose_b"))
+    return Matmul(a.dtype, a.ints, b.ints, *transposed).steps()
+
+
+def _conv(node: Node) -> Steps | None:
+    x, w = node.input_types
+    return _Shapes(node, x, w, node.types[0]).spec.forward() if x.bytes else None
+
+
+def _conv_dgrad(node: Node) -> Steps | None:
+    dy, w = node.input_types
+    return _Shapes(node, node.types[0], w, dy).spec.input_gradient() if dy.bytes else None
+
+
+def _conv_wgrad(node: Node) -> Steps | None:
+    x, dy = node.input_types
+    return _Shapes(node, x, node.types[0], dy).spec.weight_gradient() if x.bytes else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Shapes:
+    node: Node
+    x: TensorType
+    w: TensorType
+    y: TensorType
+
+    @property
+    def spec(self) -> Conv:
+        attrs = self.node.attrs
+        groups = int_attr(attrs, "groups")
+        geometry = (int_tuple(attrs, name) for name in ("stride", "pad", "dilation"))
+        space = tuple(Window(*axis) for axis in zip(self.x.ints[2:], self.w.ints[2:], *geometry))
+        assert tuple(axis.count for axis in space) == self.y.ints[2:]
+        return Conv(self.x.dtype, self.x.ints[0], groups, self.w.ints[1], self.w.ints[0] // groups, space)
+
+
+_STEPS: Final = {"matmul": _matmul, "conv": _conv, "conv_dgrad": _conv_dgrad, "conv_wgrad": _conv_wgrad}
+LOWERED: Final = {name: launches for name in _STEPS}

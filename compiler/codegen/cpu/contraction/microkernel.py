@@ -1,0 +1,161 @@
+"""The inner loop of contractions: rows of A times a packed panel of B, in registers.
+
+A panel holds ``PANEL_BYTES`` of columns for each k, in the order of k, with zeros past the matrix's edge. A tile of
+``rows`` by ``vectors`` accumulators stays in registers over all k. Products are fused multiply-adds in the order of k,
+so the bits do not depend on how rows, columns or k are split. A contraction is one op, so its internal rounding is its
+own choice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from llvmlite import ir
+
+from dslc.compiler.codegen.cpu.llvm.values import Values
+from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_type, suffix, wide
+from dslc.compiler.ir.types import DType
+
+PANEL_BYTES: Final = 2 * VECTOR_BYTES
+#: Rows and vectors of a tile, chosen for the register count of each level (a vector takes 1, 2 or 4 registers).
+TILES: Final = {"x86_64_v4": (12, 2), "x86_64_v3": (6, 1), "armv8_2": (6, 1)}
+ROWS: Final = 12  # tasks start at multiples of it: a multiple of every level's rows
+
+
+def lanes_of(dtype: DType) -> int:
+    return VECTOR_BYTES // dtype.itemsize
+
+
+def columns_of(dtype: DType) -> int:
+    """Columns per panel."""
+    return PANEL_BYTES // dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A strided matrix in memory, from element ``base`` of ``pointer``."""
+
+    pointer: Any
+    base: Any
+    row: int
+    column: int = 1
+
+
+@dataclass(frozen=True)
+class Multiply:
+    """C[rows start..stop, columns] = A * panel; adds to C instead if the i1 ``again`` is true.
+
+    ``loops``: the axes of k, outermost first, as (count, stride in A); counts may be i64 values. ``rows``: of the whole
+    matrix. ``columns``: of this panel.
+    """
+
+    code: Code
+    dtype: DType
+    a: Matrix
+    panel: Any
+    loops: tuple[tuple[Any, int], ...]
+    c: Matrix
+    rows: int
+    columns: int
+    again: Any = None
+
+    def run(self, start: Any, stop: Any) -> None:
+        """``start`` is a multiple of ROWS; ``stop`` is one, too, or the end."""
+        high, width = TILES[self.code.level]
+        tail = self.rows % high
+        vectors = -(-self.columns // lanes_of(self.dtype))
+        if self.rows - tail:
+            end = self.code.least(stop, self.rows - tail) if not isinstance(stop, int) else min(stop, self.rows - tail)
+            with self.code.loop(end, start, high) as row:
+                self._across(row, high, width, vectors)
+        if not tail:
+            return
+        if isinstance(stop, int):
+            self._across(self.rows - tail, tail, width, vectors)
+            return
+        with self.code.b.if_then(self.code.b.icmp_signed("==", stop, I64(self.rows))):
+            self._across(self.rows - tail, tail, width, vectors)
+
+    def _across(self, row: Any, high: int, width: int, vectors: int) -> None:
+        for first in range(0, vectors, width):
+            self._tile(row, high, first, min(width, vectors - first))
+
+    def _tile(self, row: Any, high: int, first: int, width: int) -> None:
+        code, b, lanes = self.code, self.code.b, lanes_of(self.dtype)
+        type = wide(lane_type(self.dtype), lanes)
+        sums = [[code.local(type) for _ in range(width)] for _ in range(high)]
+        zero = ir.Constant(type, [0.0] * lanes)
+        if self.again is None:
+            for place in (p for line in sums for p in line):
+                b.store(zero, place)
+        else:
+            with b.if_else(self.again) as (then, otherwise):
+                with then:
+                    self._result(row, first, sums, load=True)
+                with otherwise:
+                    for place in (p for line in sums for p in line):
+                        b.store(zero, place)
+        self._products(row, sums, first)
+        self._result(row, first, sums, load=False)
+
+    def _products(self, row: Any, sums: list[list[Any]], first: int) -> None:
+        code, b, lanes = self.code, self.code.b, lanes_of(self.dtype)
+        element = lane_type(self.dtype)
+        type, values = wide(element, lanes), Values(code, lanes)
+        start = code.add(self.a.base, code.mul(row, self.a.row))
+
+        def product(offset: Any, k: Any) -> None:
+            line = code.mul(k, columns_of(self.dtype))
+            right = []
+            for v in range(len(sums[0])):
+                place = code.at(self.panel, code.add(line, (first + v) * lanes), element)
+                right.append(b.load(place, typ=type, align=VECTOR_BYTES))
+            left = code.at(self.a.pointer, offset, element)
+            for r, places in enumerate(sums):
+                one = b.load(code.at(left, r * self.a.row, element), typ=element, align=self.dtype.itemsize)
+                factor = values.splat(one)
+                for place, vector in zip(places, right):
+                    old = b.load(place, typ=type)
+                    b.store(code.intrinsic(f"llvm.fma.{suffix(type)}", type, factor, vector, old), place)
+
+        def nested(loops: tuple[tuple[Any, int], ...], offset: Any, k: Any) -> None:
+            if not loops:
+                product(offset, k)
+                return
+            count, stride = loops[0]
+            with code.loop(count) as i:
+                nested(loops[1:], code.add(offset, code.mul(i, stride)), code.add(code.mul(k, count), i))
+
+        nested(self.loops, start, 0)
+
+    def _result(self, row: Any, first: int, sums: list[list[Any]], *, load: bool) -> None:
+        code, b, lanes = self.code, self.code.b, lanes_of(self.dtype)
+        for r, places in enumerate(sums):
+            line = code.add(self.c.base, code.mul(code.add(row, r), self.c.row))
+            for v, place in enumerate(places):
+                begin = (first + v) * lanes
+                count = min(lanes, self.columns - begin)
+                part = Values(code, count)
+                offset = code.add(line, begin * self.c.column)
+                if load:
+                    found = part.load(self.c.pointer, offset, self.c.column, self.dtype).value
+                    b.store(resized(code, found, lanes), place)
+                else:
+                    whole = b.load(place, typ=wide(lane_type(self.dtype), lanes))
+                    part.store_value(resized(code, whole, count), self.dtype, self.c.pointer, offset, self.c.column)
+
+
+def resized(code: Code, vector: Any, lanes: int) -> Any:
+    """The vector shortened, or extended with zeros; a single value for one lane."""
+    old = vector.type.count if isinstance(vector.type, ir.VectorType) else 1
+    if old == lanes:
+        return vector
+    element = vector.type.element if old > 1 else vector.type
+    if lanes == 1:
+        return code.b.extract_element(vector, I64(0))
+    if old == 1:
+        return code.b.insert_element(ir.Constant(wide(element, lanes), [0.0] * lanes), vector, I64(0))
+    zeros = ir.Constant(vector.type, [0.0] * old)
+    picks = [min(i, old) for i in range(lanes)]
+    return code.b.shuffle_vector(vector, zeros, ir.Constant(wide(ir.IntType(32), lanes), picks))

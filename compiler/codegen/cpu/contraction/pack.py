@@ -1,0 +1,374 @@
+"""Copies data into layouts that a contraction reads efficiently: panels of lanes, borders of zeros; adds partial
+sums."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dslc.compiler.codegen.cpu.llvm.vectors import Vectors
+from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES, Code
+from dslc.compiler.ir.described import described
+from dslc.compiler.ir.types import DType
+
+_GRAIN: Final = 16384  # elements per task, about
+
+Strided = tuple[int, int]  # a size and a stride
+
+
+@described("Pack", "dtype batch lanes inner start panel")
+@dataclass(frozen=True)
+class Pack:
+    """``k(source, panels)``: panels ``[*batch, lanes/panel, *inner, panel]`` from any strides; zeros after the last
+    lane.
+
+    If lanes are contiguous, vectors are copied. If the last inner axis is, squares of a vector's size are transposed in
+    registers. Otherwise elements are copied one by one.
+    """
+
+    dtype: DType
+    batch: tuple[Strided, ...]
+    lanes: Strided
+    inner: tuple[Strided, ...]
+    start: int
+    panel: int
+
+    @property
+    def panels(self) -> int:
+        return -(-self.lanes[0] // self.panel)
+
+    @property
+    def depth(self) -> int:
+        return math.prod(n for n, _ in self.inner)
+
+    @property
+    def elements(self) -> int:
+        """Elements written."""
+        return math.prod(n for n, _ in self.batch) * self.panels * self.depth * self.panel
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        return (*(n for n, _ in self.batch), self.panels, self.inner[0][0] if len(self.inner) > 1 else 1)
+
+    @property
+    def group(self) -> int:
+        return max(1, _GRAIN * math.prod(self.grid) // self.elements)
+
+    @property
+    def tasks(self) -> int:
+        return -(-math.prod(self.grid) // self.group)
+
+    def emit(self, code: Code) -> None:
+        """Emits the kernel. A partial last panel has its own code."""
+        v = Vectors(code, self.dtype)
+        source, target = code.argument(0), code.argument(1)
+        stop = code.least(code.mul(code.last, self.group), math.prod(self.grid))
+        with code.loop(stop, code.mul(code.first, self.group)) as unit:
+            where = code.unravel(unit, self.grid)
+            place = code.mul(unit, self.depth * self.panel // self.grid[-1])
+            at: Any = self.start
+            for index, (_, stride) in zip(where, self.batch):
+                at = code.add(at, code.mul(index, stride))
+            number = where[-2]
+            at = code.add(at, code.mul(number, self.panel * self.lanes[1]))
+            inner = list(self.inner)
+            if len(inner) > 1:
+                at = code.add(at, code.mul(where[-1], inner.pop(0)[1]))
+            ragged = self.lanes[0] % self.panel
+            if self.panels == 1 or not ragged:
+                self._panel(v, source, at, target, place, inner, ragged or self.panel)
+            else:
+                whole = code.b.icmp_signed("<", code.int(number), code.int(self.panels - 1))
+                with code.b.if_else(whole) as (full, rest):
+                    with full:
+                        self._panel(v, source, at, target, place, inner, self.panel)
+                    with rest:
+                        self._panel(v, source, at, target, place, inner, ragged)
+
+    def _panel(
+        self, v: Vectors, source: Any, at: Any, target: Any, place: Any, inner: Sequence[Strided], lanes: int
+    ) -> None:
+        code = v.code
+        size, stride = inner[-1]
+
+        def line(at: Any, place: Any) -> None:
+            if self.lanes[1] == 1:
+                with code.loop(size) as k:
+                    here, there = code.add(at, code.mul(k, stride)), code.add(place, code.mul(k, self.panel))
+                    for x in range(0, self.panel, v.lanes):
+                        value = v.load(source, code.add(here, x), min(v.lanes, lanes - x)) if x < lanes else v.zero
+                        v.store(value, target, code.add(there, x))
+            elif stride == 1 and size >= v.lanes // 2:
+                whole = size - size % v.lanes
+                if whole:
+                    with code.loop(whole, 0, v.lanes) as k:
+                        self._squares(v, source, code.add(at, k), target, place, k, lanes, v.lanes)
+                if size % v.lanes:
+                    self._squares(v, source, code.add(at, whole), target, place, whole, lanes, size % v.lanes)
+            else:
+                with code.loop(size) as k:
+                    here, there = code.add(at, code.mul(k, stride)), code.add(place, code.mul(k, self.panel))
+                    for x in range(0, self.panel, v.lanes):
+                        places = [code.add(here, (x + i) * self.lanes[1]) for i in range(min(v.lanes, lanes - x))]
+                        value = v.load_columns(1, source, places)[0] if places else v.zero
+                        v.store(value, target, code.add(there, x))
+
+        def nest(at: Any, place: Any, axes: Sequence[Strided]) -> None:
+            if len(axes) == 1:
+                line(at, place)
+                return
+            below = math.prod(n for n, _ in axes[1:]) * self.panel
+            with code.loop(axes[0][0]) as k:
+                nest(code.add(at, code.mul(k, axes[0][1])), code.add(place, code.mul(k, below)), axes[1:])
+
+        nest(at, place, inner)
+
+    def _squares(
+        self, v: Vectors, source: Any, at: Any, target: Any, place: Any, k: Any, lanes: int, depth: int
+    ) -> None:
+        """Packs ``depth`` inner indices, at most a vector, of all lanes of a panel. Whole squares share their code in a
+        loop: unrolled, they take long to compile."""
+        code = v.code
+        whole = lanes - lanes % v.lanes
+
+        def square(x: Any, count: int) -> None:
+            below = code.add(at, code.mul(x, self.lanes[1]))
+            rows = [v.load(source, code.add(below, i * self.lanes[1]), depth) for i in range(count)]
+            turned = v.transpose(rows + [v.zero] * (v.lanes - count)) if rows else [v.zero] * v.lanes
+            beside = code.add(code.add(place, code.mul(k, self.panel)), x)
+            for i in range(depth):
+                v.store(turned[i], target, code.add(beside, i * self.panel))
+
+        if whole:
+            with code.loop(whole, 0, v.lanes) as x:
+                square(x, v.lanes)
+        for x in range(whole, self.panel, v.lanes):
+            square(x, max(0, lanes - x))
+
+
+@described("Pad", "dtype planes size low high")
+@dataclass(frozen=True)
+class Pad:
+    """``k(source, target)``: each of ``planes`` blocks of ``size``, with ``low`` and ``high`` zeros around each
+    axis."""
+
+    dtype: DType
+    planes: int
+    size: tuple[int, ...]
+    low: tuple[int, ...]
+    high: tuple[int, ...]
+
+    @property
+    def padded(self) -> tuple[int, ...]:
+        return tuple(n + a + b for n, a, b in zip(self.size, self.low, self.high))
+
+    @property
+    def elements(self) -> int:
+        return self.planes * math.prod(self.padded)
+
+    @property
+    def group(self) -> int:
+        return max(1, _GRAIN // math.prod(self.padded))
+
+    @property
+    def tasks(self) -> int:
+        return -(-self.planes // self.group)
+
+    def emit(self, code: Code) -> None:
+        v = Vectors(code, self.dtype)
+        source, target = code.argument(0), code.argument(1)
+
+        def copy(at: Any, place: Any, axis: int) -> None:
+            size, low, high = self.size[axis], self.low[axis], self.high[axis]
+            below = math.prod(self.padded[axis + 1 :])
+            if low:
+                fill(v, target, place, low * below)
+            inside = code.add(place, low * below)
+            if axis == len(self.size) - 1:
+                each_vector(v, size, lambda k, n: v.store(
+                    v.load(source, code.add(at, k), n), target, code.add(inside, k), n
+                ))  # fmt: skip
+            else:
+                step = math.prod(self.size[axis + 1 :])
+                with code.loop(size) as k:
+                    copy(code.add(at, code.mul(k, step)), code.add(inside, code.mul(k, below)), axis + 1)
+            if high:
+                fill(v, target, code.add(inside, size * below), high * below)
+
+        stop = code.least(code.mul(code.last, self.group), self.planes)
+        with code.loop(stop, code.mul(code.first, self.group)) as plane:
+            at, place = code.mul(plane, math.prod(self.size)), code.mul(plane, math.prod(self.padded))
+            copy(at, place, 0)
+
+
+@described("Interleave", "dtype planes size stride present")
+@dataclass(frozen=True)
+class Interleave:
+    """``k(*parts, target)``: interleaves dense ``parts``, one per residue, into target ``[planes, *size]``.
+
+    Element ``residue + stride*i`` along each axis is element i of the part with these residues; ``present`` lists the
+    residues of the parts, all others are zeros.
+    """
+
+    dtype: DType
+    planes: int
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    present: tuple[tuple[int, ...], ...]
+
+    @property
+    def group(self) -> int:
+        return max(1, _GRAIN // math.prod(self.size))
+
+    @property
+    def tasks(self) -> int:
+        return -(-self.planes // self.group)
+
+    def _counts(self, residues: Sequence[int]) -> list[int]:
+        return [-(-(n - r) // s) for n, s, r in zip(self.size, self.stride, residues)]
+
+    def emit(self, code: Code) -> None:
+        v = Vectors(code, self.dtype)
+        parts = {residues: code.argument(i) for i, residues in enumerate(self.present)}
+        target = code.argument(len(self.present))
+
+        def rows(plane: Any, chosen: tuple[int, ...], index: list[Any], place: Any) -> None:
+            axis = len(chosen)
+            if axis == len(self.size) - 1:
+                self._row(v, parts, target, plane, chosen, index, place)
+                return
+            below = math.prod(self.size[axis + 1 :])
+            for residue in range(min(self.stride[axis], self.size[axis])):
+                with code.loop(-(-(self.size[axis] - residue) // self.stride[axis])) as i:
+                    there = code.add(code.mul(i, self.stride[axis] * below), residue * below)
+                    rows(plane, (*chosen, residue), [*index, i], code.add(place, there))
+
+        stop = code.least(code.mul(code.last, self.group), self.planes)
+        with code.loop(stop, code.mul(code.first, self.group)) as plane:
+            rows(plane, (), [], code.mul(plane, math.prod(self.size)))
+
+    def _row(
+        self, v: Vectors, parts: dict[tuple[int, ...], Any], target: Any, plane: Any, chosen: tuple[int, ...],
+        index: list[Any], place: Any,
+    ) -> None:  # fmt: skip
+        """A line of the target along its last axis, with as many vectors at a time as the stride has residues."""
+        code, stride, size = v.code, self.stride[-1], self.size[-1]
+        starts: list[tuple[int, Any, Any]] = []
+        for residue in range(stride):
+            pointer = parts.get((*chosen, residue))
+            if pointer is None:
+                continue
+            counts = self._counts((*chosen, residue))
+            at = plane
+            for i, n in zip([*index, 0], counts):
+                at = code.add(code.mul(at, n), i)
+            starts.append((residue, pointer, at))
+
+        def block(k: Any, length: int) -> None:
+            """Stores ``length`` elements of the line, from element ``k*stride`` on."""
+            found = {}
+            for residue, pointer, at in starts:
+                count = -(-(length - residue) // stride)
+                if count > 0:
+                    found[residue] = v.load(pointer, code.add(at, k), count)
+            for number in range(-(-length // v.lanes)):
+                whole = v.zero
+                for residue, value in found.items():
+                    lanes = [
+                        v.lanes + x // stride if x % stride == residue else i
+                        for i, x in enumerate(range(number * v.lanes, (number + 1) * v.lanes))
+                    ]
+                    whole = v.pick(whole, value, lanes)
+                there = code.add(code.add(place, code.mul(k, stride)), number * v.lanes)
+                v.store(whole, target, there, min(v.lanes, length - number * v.lanes))
+
+        wide = v.lanes * stride
+        whole = size - size % wide
+        if whole:
+            with code.loop(whole // stride, 0, v.lanes) as k:
+                block(k, wide)
+        if size % wide:
+            block(whole // stride, size % wide)
+
+
+@described("Fill", "dtype count")
+@dataclass(frozen=True)
+class Fill:
+    """``k(target)``: stores zeros."""
+
+    dtype: DType
+    count: int
+
+    @property
+    def tasks(self) -> int:
+        return -(-self.count // _GRAIN)
+
+    def emit(self, code: Code) -> None:
+        v = Vectors(code, self.dtype)
+        target = code.argument(0)
+        blocks(code, self.count, lambda start, count: fill(v, target, start, count))
+
+
+@described("Combine", "dtype parts count")
+@dataclass(frozen=True)
+class Combine:
+    """``k(parts, target)``: the sum of ``parts`` [parts, count] over its first axis, in order."""
+
+    dtype: DType
+    parts: int
+    count: int
+
+    @property
+    def tasks(self) -> int:
+        return -(-self.count // _GRAIN)
+
+    def emit(self, code: Code) -> None:
+        v = Vectors(code, self.dtype)
+        source, target = code.argument(0), code.argument(1)
+
+        def add(start: Any, count: int) -> None:
+            def one(k: Any, n: int) -> None:
+                at = code.add(start, k)
+                total = v.load(source, at, n)
+                for part in range(1, self.parts):
+                    total = v.b.fadd(total, v.load(source, code.add(at, part * self.count), n))
+                v.store(total, target, at, n)
+
+            each_vector(v, count, one)
+
+        blocks(code, self.count, add)
+
+
+def blocks(code: Code, count: int, body: Callable[[Any, int], None]) -> None:
+    """Tasks of ``_GRAIN`` elements of ``count``: ``body(start, length)`` for whole ones and for the rest."""
+    whole, rest = divmod(count, _GRAIN)
+    if whole:
+        with code.loop(code.least(code.last, whole), code.first) as task:
+            body(code.mul(task, _GRAIN), _GRAIN)
+    if rest:
+        with code.b.if_then(code.b.and_(
+            code.b.icmp_signed("<=", code.first, code.int(whole)), code.b.icmp_signed(">", code.last, code.int(whole))
+        )):  # fmt: skip
+            body(whole * _GRAIN, rest)
+
+
+def each_vector(v: Vectors, count: int, body: Callable[[Any, int], None]) -> None:
+    """``body(index, lanes)`` for each vector, and for the rest."""
+    whole = count - count % v.lanes
+    if whole:
+        with v.code.loop(whole, 0, v.lanes) as k:
+            body(k, v.lanes)
+    if count % v.lanes:
+        body(whole, count % v.lanes)
+
+
+def fill(v: Vectors, target: Any, start: Any, count: int) -> None:
+    """Stores ``count`` zeros from ``start`` on."""
+    each_vector(v, count, lambda k, n: v.store(v.zero, target, v.code.add(start, k), n))
+
+
+def lanes_of(dtype: DType) -> int:
+    """Elements per vector."""
+    return VECTOR_BYTES // dtype.itemsize

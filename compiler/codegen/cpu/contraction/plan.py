@@ -1,0 +1,253 @@
+"""Chooses the kernels of a contraction: which side is broadcast, which fills vectors, what is packed, what is split.
+
+The choice depends only on sizes and strides. The time model counts vector products including their waste, and elements
+that must be packed or scattered, in units of one vector instruction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dslc.compiler.codegen.cpu.contraction.axes import Axis, best_width
+from dslc.compiler.codegen.cpu.contraction.dot import Dot
+from dslc.compiler.codegen.cpu.contraction.kernel import Contraction
+from dslc.compiler.codegen.cpu.contraction.pack import Combine, Pack, Strided, lanes_of
+from dslc.compiler.codegen.cpu.contraction.steps import Step
+from dslc.compiler.ir.types import DType
+
+# vector instructions per element
+_COPIED: Final = 0.15
+_TURNED: Final = 0.6
+_PICKED: Final = 2.0
+_STORED_ACROSS: Final = 0.7
+_STORED_APART: Final = 2.0
+_ACROSS: Final = 6.0  # vector instructions to add the lanes of a vector
+_SPLIT_UNITS: Final = 8  # the sum is split, too, if there are fewer units
+_SPLIT_WORK: Final = 1 << 16  # fewest vector products that are worth a split
+_FAR: Final = 2048  # bytes between inner indices of an unpacked side, from which on few cache sets hold them
+_APART: Final = 512  # like _FAR, for a side that many rows read again
+_MANY_ROWS: Final = 512
+_FAR_DEPTH: Final = 128
+_FAR_COST: Final = 1.08
+_FAR_ROWS_COST: Final = 1.5  # if that side is broadcast: a cache line then gives a tile few elements
+
+
+@dataclass(frozen=True)
+class Problem:
+    """``c[batch, left, right] = sum over inner of a[batch, left, inner] * b[batch, inner, right]``; sizes at least 1.
+
+    ``a``, ``b``, ``c``: names of the arguments. ``size``: elements of c. ``k_block``: block size of the sum;
+    ``widest``: most vectors per packed panel. Both decide which data stays in the nearest cache.
+    """
+
+    dtype: DType
+    batch: tuple[Axis, ...]
+    left: tuple[Axis, ...]
+    right: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+    size: int
+    starts: tuple[int, int, int] = (0, 0, 0)
+    a: str = "in0"
+    b: str = "in1"
+    c: str = "out0"
+    k_block: int = 512
+    widest: int = 4
+
+
+class Scratch:
+    """The names and sizes of a node's scratch blocks."""
+
+    def __init__(self) -> None:
+        self.bytes: list[int] = []
+
+    def take(self, dtype: DType, elements: int) -> str:
+        self.bytes.append(dtype.itemsize * elements)
+        return f"tmp{len(self.bytes) - 1}"
+
+
+def lower(problem: Problem, scratch: Scratch) -> list[Step]:
+    """The kernels of a problem, in order."""
+    turned = replace(
+        problem,
+        batch=_swapped(problem.batch),
+        left=_swapped(problem.right),
+        right=_swapped(problem.left),
+        inner=_swapped(problem.inner),
+        starts=(problem.starts[1], problem.starts[0], problem.starts[2]),
+        a=problem.b,
+        b=problem.a,
+    )
+    found = [c for p in (problem, turned) for c in _candidates(p)]
+    best = min(found, key=lambda c: c.time)
+    dot = _dot(problem)
+    if dot is not None and _dot_time(dot) < best.time:
+        return [Step(dot, (problem.a, problem.b, problem.c))]
+    return best.steps(scratch)
+
+
+def _dot(p: Problem) -> Dot | None:
+    """The problem as dot products, with vectors along the sum, if both sides are contiguous along it; else None."""
+    batch, left, right, inner = (_merged(axes) for axes in (p.batch, p.left, p.right, p.inner))
+    if not len(left) == len(right) == len(inner) == 1 or (inner[0].a, inner[0].b) != (1, 1):
+        return None
+    return Dot(p.dtype, tuple(x for x in batch if x.size > 1), left[0], right[0], inner[0].size, p.starts)
+
+
+def _dot_time(dot: Dot) -> float:
+    elements = math.prod(x.size for x in dot.batch) * dot.rows.size * dot.columns.size
+    loads = 1 / min(4, dot.rows.size) + 0.25  # vectors loaded per product
+    return elements * (-(-dot.depth // dot.vector) * max(1.0, loads) + _ACROSS)
+
+
+def _swapped(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    return tuple(x.swapped() for x in axes)
+
+
+def _merged(axes: Sequence[Axis]) -> tuple[Axis, ...]:
+    """Drops axes of size 1 and merges neighbours if all operands allow it; at least one axis."""
+    found: list[Axis] = []
+    for axis in axes:
+        if axis.size == 1:
+            continue
+        if found:
+            old = found[-1]
+            if (old.a, old.b, old.c) == (axis.a * axis.size, axis.b * axis.size, axis.c * axis.size):
+                found[-1] = replace(axis, size=old.size * axis.size)
+                continue
+        found.append(axis)
+    return tuple(found) or (Axis(1),)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A kernel choice whose vectors lie along the right side. ``panel``: lanes of a packed panel; 0: unpacked."""
+
+    problem: Problem
+    panel: int
+
+    @property
+    def _pack(self) -> Pack:
+        p = self.problem
+        [lane] = p.right
+        batch = _strided([(x.size, x.b) for x in p.batch if x.b])
+        inner = _strided([(x.size, x.b) for x in p.inner]) or ((1, 1),)
+        return Pack(p.dtype, batch, (lane.size, lane.b), inner, p.starts[1], self.panel)
+
+    @property
+    def time(self) -> float:
+        p = self.problem
+        vector = lanes_of(p.dtype)
+        rows = math.prod(x.size for x in (*p.batch, *p.left))
+        lanes = math.prod(x.size for x in p.right[:-1]) * -(-p.right[-1].size // vector)
+        depth = math.prod(x.size for x in p.inner)
+        width = min(4, -(-p.right[-1].size // vector))
+        # a tile of few rows waits for its own sums
+        tall = min(p.left[-1].size * (p.left[-2].size if len(p.left) > 1 else 1), 6) * min(width, 4)
+        total = rows * lanes * depth * max(1.0, 8 / tall) * (1 + 0.1 / width)
+        far = _FAR if rows < _MANY_ROWS else _APART
+        if not self.panel and p.inner[-1].b * p.dtype.itemsize >= far and depth >= _FAR_DEPTH:
+            total *= _FAR_COST
+        if p.inner[-1].a * p.dtype.itemsize >= _FAR and min(depth, p.k_block) >= _FAR_DEPTH:
+            total *= _FAR_ROWS_COST
+        written = rows * math.prod(x.size for x in p.right)
+        if p.right[-1].c != 1:
+            again = 2 * -(-depth // p.k_block) - 1  # each later block reads and writes the result again
+            total += written * again * (_STORED_ACROSS if p.left[-1].c == 1 else _STORED_APART)
+        if self.panel:
+            pack = self._pack
+            if pack.lanes[1] == 1:
+                each = _COPIED
+            else:
+                each = _TURNED if pack.inner[-1][1] == 1 and pack.inner[-1][0] >= vector // 2 else _PICKED
+            total += pack.elements * each + 2000
+        return total
+
+    def steps(self, scratch: Scratch) -> list[Step]:
+        p, found = self.problem, []
+        b, batch, inner, start = p.b, p.batch, p.inner, p.starts[1]
+        if self.panel:
+            pack = self._pack
+            b, start = scratch.take(p.dtype, pack.elements), 0
+            found.append(Step(pack, (p.b, b)))
+            inner = tuple(replace(x, b=n * self.panel) for x, n in zip(inner, _row_major([x.size for x in inner])))
+            kept = [x.size for x in batch if x.b]
+            strides = iter(n * pack.panels * pack.depth * self.panel for n in _row_major(kept))
+            batch = tuple(replace(x, b=next(strides)) if x.b else x for x in batch)
+            inner = _merged(inner)
+        starts = (p.starts[0], start, p.starts[2])
+        whole = Contraction(p.dtype, _packed_batch(batch), p.left, p.right, inner, starts, self.panel, p.k_block)
+        parts = self._parts(whole)
+        if parts == 1:
+            return [*found, Step(whole, (p.a, b, p.c))]
+        first = whole.inner[0]
+        size = first.size // parts
+        split = Axis(parts, first.a * size, first.b * size, p.size)
+        kernel = replace(whole, batch=(split, *whole.batch), inner=(replace(first, size=size), *whole.inner[1:]))
+        part = scratch.take(p.dtype, parts * p.size)
+        if self.panel:  # the panel's depth is that of all parts
+            kernel = replace(kernel, panel_depth=whole.depth)
+        return [*found, Step(kernel, (p.a, b, part)), Step(Combine(p.dtype, parts, p.size), (part, p.c))]
+
+    def _parts(self, whole: Contraction) -> int:
+        """The number of parts of the first inner axis that are summed separately, for enough tasks."""
+        units = whole.fewest_units
+        work = self.problem.size * whole.depth // whole.vector
+        if units >= _SPLIT_UNITS or work < _SPLIT_WORK or whole.depth < 64 * whole.vector:
+            return 1
+        size = whole.inner[0].size
+        enough = -(-_SPLIT_UNITS // units)
+        return next((n for n in range(min(enough, size), min(2 * _SPLIT_UNITS, size) + 1) if size % n == 0), 1)
+
+
+def _candidates(p: Problem) -> list[_Candidate]:
+    """The kernel choices for this problem with vectors along its right side."""
+    vector = lanes_of(p.dtype)
+    found = []
+    right = _merged(p.right)
+    base = replace(p, batch=tuple(x for x in p.batch if x.size > 1), left=_merged(p.left), inner=_merged(p.inner))
+    if right[-1].b == 1:
+        batch, lanes = _split(right, vector)
+        found.append(_Candidate(replace(base, batch=(*base.batch, *batch), right=lanes), 0))
+    if right[-1].b != 1 or len(right) == 1:
+        panel = min(p.widest, best_width(right[-1].size, vector)) * vector
+        found.append(_Candidate(replace(base, batch=(*base.batch, *right[:-1]), right=right[-1:]), panel))
+    return found
+
+
+def _split(right: Sequence[Axis], vector: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """Axes that form separate units, and those of a tile: the last, and some points of the one before if it is
+    short."""
+    *outer, last = right
+    fit = 4 // -(-last.size // vector)
+    if not outer or fit < 2:
+        return tuple(outer), (last,)
+    near = outer.pop()
+    count = next(n for n in range(min(fit, near.size), 0, -1) if near.size % n == 0)
+    if count < near.size:
+        outer.append(Axis(near.size // count, near.a * count, near.b * count, near.c * count))
+    return tuple(outer), (replace(near, size=count), last) if count > 1 else (last,)
+
+
+def _strided(axes: Sequence[tuple[int, int]]) -> tuple[Strided, ...]:
+    """Drops axes of size 1 and merges neighbours if possible."""
+    found: list[Strided] = []
+    for size, stride in axes:
+        if size == 1:
+            continue
+        if found and found[-1][1] == stride * size:
+            found[-1] = (found[-1][0] * size, stride)
+        else:
+            found.append((size, stride))
+    return tuple(found)
+
+
+def _row_major(sizes: Sequence[int]) -> list[int]:
+    """The strides of a dense tensor."""
+    return [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+
+
+def _packed_batch(batch: Sequence[Axis]) -> tuple[Axis, ...]:
+    return tuple(x for x in batch if x.size > 1)

@@ -1,0 +1,220 @@
+"""Typed values in registers: loads, stores, conversions, and scalar trees as IR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from llvmlite import ir
+
+from dslc.compiler.codegen.cpu.llvm.scalar_ops import apply
+from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, Reg, lane_type, memory_type, suffix, wide
+from dslc.compiler.ir.scalar import Expr
+from dslc.compiler.ir.types import DType
+
+_WIDEST_STRIDE: Final = 4  # largest stride that is read as whole vectors
+
+
+class Values:
+    """Emits values of ``lanes`` lanes at the code's position."""
+
+    def __init__(self, code: Code, lanes: int) -> None:
+        self.code, self.b, self.lanes = code, code.b, lanes
+
+    def type(self, dtype: DType) -> Any:
+        return wide(lane_type(dtype), self.lanes)
+
+    def const(self, value: float | int | bool, dtype: DType) -> Reg:
+        if dtype is DType.B1:
+            value = int(bool(value))
+        else:
+            value = float(value) if dtype.is_float else int(value)
+        return Reg(ir.Constant(self.type(dtype), [value] * self.lanes if self.lanes > 1 else value), dtype)
+
+    def splat(self, scalar: Any) -> Any:
+        """One value in all lanes."""
+        if self.lanes == 1:
+            return scalar
+        type = wide(scalar.type, self.lanes)
+        first = self.b.insert_element(ir.Constant(type, ir.Undefined), scalar, I64(0))
+        zeros = ir.Constant(wide(ir.IntType(32), self.lanes), [0] * self.lanes)
+        return self.b.shuffle_vector(first, ir.Constant(type, ir.Undefined), zeros)
+
+    def first(self, vector: Any, count: int) -> Any:
+        """The first ``count`` lanes, possibly all."""
+        if count == self.lanes:
+            return vector
+        if count == 1:
+            return self.b.extract_element(vector, I64(0))
+        picks = ir.Constant(wide(ir.IntType(32), count), list(range(count)))
+        return self.b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), picks)
+
+    def counting(self, start: Any) -> Reg:
+        """start, start + 1, ... as i64."""
+        steps = ir.Constant(self.type(DType.I64), list(range(self.lanes)) if self.lanes > 1 else 0)
+        return Reg(self.b.add(self.splat(self.code.int(start)), steps), DType.I64)
+
+    def load(self, pointer: Any, offset: Any, stride: int, dtype: DType) -> Reg:
+        """Elements offset, offset + stride, ... of ``pointer``."""
+        memory, lanes = memory_type(dtype), self.lanes
+        if stride == 0 or lanes == 1:
+            raw = self.splat(self._load(pointer, offset, memory, dtype))
+        elif stride == 1:
+            raw = self._load(pointer, offset, wide(memory, lanes), dtype, memory)
+        elif stride == -1:
+            raw = self._load(pointer, self.code.add(offset, 1 - lanes), wide(memory, lanes), dtype, memory)
+            raw = self.picked(raw, range(lanes - 1, -1, -1))
+        elif 1 < stride <= _WIDEST_STRIDE and stride < lanes:
+            raw = self._strided(pointer, offset, stride, dtype)
+        else:
+            raw = self._lane_by_lane(pointer, [self.code.add(offset, lane * stride) for lane in range(lanes)], dtype)
+        return self._in_register(raw, dtype)
+
+    def _strided(self, pointer: Any, offset: Any, stride: int, dtype: DType) -> Any:
+        """Loads whole vectors and picks some of their lanes; the last vector ends with the last element."""
+        lanes, memory = self.lanes, memory_type(dtype)
+        starts = [*range(0, (stride - 1) * lanes, lanes), (lanes - 1) * (stride - 1)]
+        found: Any = None
+        for start in starts:
+            vector = self._load(pointer, self.code.add(offset, start), wide(memory, lanes), dtype, memory)
+            places = [lane * stride - start for lane in range(lanes)]
+            if found is None:
+                found = self.picked(vector, [min(p, lanes - 1) for p in places])
+                continue
+            mask = [lanes + p if 0 <= p < lanes else lane for lane, p in enumerate(places)]
+            found = self.b.shuffle_vector(found, vector, ir.Constant(wide(ir.IntType(32), lanes), mask))
+        return found
+
+    def repeated(self, pointer: Any, base: Any, start: Any, repeat: int, dtype: DType) -> Reg:
+        """Elements ``base + (start + lane) // repeat``; ``start`` is a multiple of a whole vector's lanes."""
+        memory, lanes = memory_type(dtype), self.lanes
+        if VECTOR_BYTES // 8 % repeat == 0:
+            count = -(-lanes // repeat)
+            offset = self.code.add(base, self.code.divmod(start, repeat)[0])
+            raw = self._load(pointer, offset, wide(memory, count), dtype, memory)
+            raw = self.picked(raw, [lane // repeat for lane in range(lanes)]) if count > 1 else self.splat(raw)
+        else:
+            places = [self.code.divmod(self.code.add(start, lane), repeat)[0] for lane in range(lanes)]
+            raw = self._lane_by_lane(pointer, [self.code.add(base, place) for place in places], dtype)
+        return self._in_register(raw, dtype)
+
+    def gather(self, pointer: Any, base: Any, stride: int, index: Reg, mask: Reg | None, dtype: DType) -> Reg:
+        """Elements ``base + lane * stride + index`` of ``pointer``; 0 if ``mask`` is false."""
+        lanes, b = self.lanes, self.b
+        places = index.value
+        if mask is not None:
+            places = b.select(mask.value, places, self.const(0, index.dtype).value)
+        if stride:
+            steps = [lane * stride for lane in range(lanes)] if lanes > 1 else 0
+            steps = ir.Constant(places.type, steps)
+            if mask is not None:
+                steps = b.select(mask.value, steps, self.const(0, index.dtype).value)
+            places = b.add(places, steps)
+        each = [places] if lanes == 1 else [b.extract_element(places, I64(lane)) for lane in range(lanes)]
+        offsets = [self.code.add(base, p if p.type == I64 else b.sext(p, I64)) for p in each]
+        found = self._in_register(self._lane_by_lane(pointer, offsets, dtype), dtype)
+        if mask is None:
+            return found
+        return Reg(b.select(mask.value, found.value, self.const(0, dtype).value), dtype)
+
+    def picked(self, vector: Any, lanes: Sequence[int]) -> Any:
+        """The given lanes of ``vector``, as a vector."""
+        picks = ir.Constant(wide(ir.IntType(32), len(lanes)), list(lanes))
+        return self.b.shuffle_vector(vector, ir.Constant(vector.type, ir.Undefined), picks)
+
+    def _lane_by_lane(self, pointer: Any, offsets: Sequence[Any], dtype: DType) -> Any:
+        memory = memory_type(dtype)
+        if self.lanes == 1:
+            return self._load(pointer, offsets[0], memory, dtype)
+        raw = ir.Constant(wide(memory, self.lanes), ir.Undefined)
+        for lane, offset in enumerate(offsets):
+            raw = self.b.insert_element(raw, self._load(pointer, offset, memory, dtype), I64(lane))
+        return raw
+
+    def _in_register(self, raw: Any, dtype: DType) -> Reg:
+        if dtype is DType.B1:
+            raw = self.b.icmp_unsigned("!=", raw, ir.Constant(raw.type, [0] * self.lanes if self.lanes > 1 else 0))
+        return Reg(raw, dtype)
+
+    def _load(self, pointer: Any, offset: Any, type: Any, dtype: DType, element: Any = None) -> Any:
+        place = self.code.at(pointer, offset, element or type)
+        return self.b.load(place, typ=type, align=dtype.itemsize)
+
+    def store(self, reg: Reg, pointer: Any, offset: Any, stride: int) -> None:
+        """Stores elements offset, offset + stride, ...; a stride of 0 is valid only for one lane."""
+        value = reg.value
+        if reg.dtype is DType.B1:
+            value = self.b.zext(value, wide(memory_type(reg.dtype), self.lanes))
+        self.store_value(value, reg.dtype, pointer, offset, stride)
+
+    def store_value(self, value: Any, dtype: DType, pointer: Any, offset: Any, stride: int) -> None:
+        """Like ``store``, for a value already in its memory format."""
+        memory, lanes = memory_type(dtype), self.lanes
+        if stride == -1 and lanes > 1:
+            value = self.picked(value, range(lanes - 1, -1, -1))
+            offset, stride = self.code.add(offset, 1 - lanes), 1
+        if lanes == 1 or stride == 1:
+            self.b.store(value, self.code.at(pointer, offset, memory), align=dtype.itemsize)
+            return
+        assert stride != 0, "several lanes cannot be stored to one element"
+        for lane in range(lanes):
+            one = self.b.extract_element(value, I64(lane))
+            place = self.code.at(pointer, self.code.add(offset, lane * stride), memory)
+            self.b.store(one, place, align=dtype.itemsize)
+
+    def convert(self, reg: Reg, dtype: DType) -> Reg:
+        """Converts like ``cast``: floats to integers saturate and drop their fraction, nan gives 0."""
+        old, b, type = reg.dtype, self.b, self.type(dtype)
+        if old is dtype:
+            return reg
+        if dtype is DType.B1:
+            zero = self.const(0, old).value
+            found = b.fcmp_unordered("!=", reg.value, zero) if old.is_float else b.icmp_signed("!=", reg.value, zero)
+            return Reg(found, dtype)
+        if old.is_float and dtype.is_float:
+            turn = b.fptrunc if dtype.itemsize < old.itemsize else b.fpext
+            return Reg(turn(reg.value, type), dtype)
+        if old.is_float:
+            name = "fptoui" if dtype is DType.U8 else "fptosi"
+            full = f"llvm.{name}.sat.{suffix(type)}.{suffix(reg.value.type)}"
+            return Reg(self.code.intrinsic(full, type, reg.value), dtype)
+        unsigned = self.unsigned(old)
+        if dtype.is_float:
+            return Reg((b.uitofp if unsigned else b.sitofp)(reg.value, type), dtype)
+        if old is not DType.B1 and dtype.itemsize == old.itemsize:
+            return Reg(reg.value, dtype)
+        if old is not DType.B1 and dtype.itemsize < old.itemsize:
+            return Reg(b.trunc(reg.value, type), dtype)
+        return Reg((b.zext if unsigned else b.sext)(reg.value, type), dtype)
+
+    def evaluate(self, expr: Expr, args: list[Reg | None], dtype: DType) -> Reg:
+        """The tree's value, rounded to ``dtype``; constants take the dtype of the other operand."""
+        found = self._tree(expr, args, dtype)
+        return self.convert(found, dtype)
+
+    def _tree(self, expr: Expr, args: list[Reg | None], hint: DType) -> Reg:
+        if expr.function == "arg":
+            reg = args[expr.index]
+            assert reg is not None, "the value belongs to another stage"
+            return reg
+        if expr.function == "const":
+            return self.const(expr.value, DType.B1 if isinstance(expr.value, bool) else hint)
+        known = [None if a.function == "const" else self._tree(a, args, hint) for a in expr.args]
+        numbers = known[1:] if expr.function == "select" else known
+        near = next((k.dtype for k in numbers if k is not None), hint)
+        regs = [k if k is not None else self._tree(a, args, near) for a, k in zip(expr.args, known)]
+        return apply(self, expr.function, regs)
+
+    def compare(self, sign: str, x: Reg, y: Reg) -> Any:
+        """An i1 per lane; comparisons with nan are false, except !=."""
+        if x.dtype.is_float:
+            return (self.b.fcmp_unordered if sign == "!=" else self.b.fcmp_ordered)(sign, x.value, y.value)
+        turn = self.b.icmp_unsigned if self.unsigned(x.dtype) else self.b.icmp_signed
+        return turn(sign, x.value, y.value)
+
+    def unsigned(self, dtype: DType) -> bool:
+        return dtype in (DType.U8, DType.B1)
+
+    def combine(self, how: str, x: Reg, y: Reg) -> Reg:
+        """x + y, x * y, the maximum or the minimum; for the latter two, nan if either is nan."""
+        return apply(self, {"sum": "add", "prod": "mul"}.get(how, how), [x, y])

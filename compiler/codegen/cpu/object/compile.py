@@ -1,0 +1,139 @@
+"""Compiles kernels to object code: one object per level of the instruction set, the same bytes on any machine.
+
+The build machine has no influence: triple, CPU and features are those of the level, symbols are digests, and an object
+may only call memcpy and memset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, singledispatch
+from typing import Any, Final
+
+import llvmlite.binding as llvm
+
+from dslc.compiler.codegen.cpu.llvm.writer import Code
+from dslc.compiler.codegen.cpu.object.elf_merge import merge
+from dslc.compiler.codegen.cpu.object.thread_driver import SYMBOL as DRIVER
+from dslc.compiler.codegen.cpu.object.thread_driver import driver_text
+from dslc.compiler.codegen.cpu.region.kernel import emit_region, tasks_of
+from dslc.compiler.codegen.region.ir import Region
+from dslc.compiler.toolchain.bundle import bundle
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """An instruction set for which objects are compiled."""
+
+    triple: str
+    cpu: str
+    features: str = ""
+
+
+#: By the names of the blobs. The runtime takes the last level of its architecture whose features the machine has.
+LEVELS: Final[Mapping[str, Level]] = {
+    "x86_64_v3": Level("x86_64-unknown-linux-gnu", "x86-64-v3"),
+    "x86_64_v4": Level("x86_64-unknown-linux-gnu", "x86-64-v4"),
+    "armv8_2": Level("aarch64-unknown-linux-gnu", "generic", "+v8.2a,+neon,+lse,+rdm"),
+}
+
+
+@singledispatch
+def emit(spec: Any, code: Code) -> None:
+    """Emits the body of the kernel that ``spec`` describes."""
+    raise TypeError(f"no code for {type(spec).__name__}")
+
+
+@singledispatch
+def tasks(spec: Any) -> int:
+    """The kernel's number of tasks; depends only on shapes; 0 if there is nothing to do."""
+    raise TypeError(f"no tasks for {type(spec).__name__}")
+
+
+@emit.register
+def _(spec: Region, code: Code) -> None:
+    emit_region(code, spec)
+
+
+@tasks.register
+def _(spec: Region) -> int:
+    return tasks_of(spec)
+
+
+def text_of(symbol: str, spec: Any, level: str) -> str:
+    """The IR of one kernel."""
+    code = Code(symbol, level)
+    emit(spec, code)
+    return code.finish()
+
+
+def texts_of(symbol: str, spec: Any) -> dict[str, str]:
+    """The IR of one kernel for each level. Most kernels do not read the level while they are emitted: they share one
+    text."""
+    code = Code(symbol, next(iter(LEVELS)))
+    emit(spec, code)
+    first = code.finish()
+    if not code.asked_level:
+        return dict.fromkeys(LEVELS, first)
+    return {level: first if level == next(iter(LEVELS)) else text_of(symbol, spec, level) for level in LEVELS}
+
+
+def driver_texts() -> dict[str, str]:
+    """The IR of the driver for each level."""
+    return {level: driver_text(made.triple.split("-")[0]) for level, made in LEVELS.items()}
+
+
+def compiled(texts: Mapping[str, str], levels: Iterable[str] = LEVELS) -> dict[str, bytes]:
+    """An ELF object for each of ``levels``, from the IR of a kernel for every level.
+
+    Levels with the same text share the optimiser's result: the text already contains vectors and tiles, and the
+    remaining optimisation before instruction selection does not depend on a level's registers.
+    """
+    optimised: dict[str, Any] = {}
+    objects: dict[str, bytes] = {}
+    for level in levels:
+        text = texts[level]
+        if text not in optimised:
+            optimised[text] = _optimised(text, next(other for other in texts if texts[other] == text))
+        module = optimised[text].clone()  # instruction selection changes it
+        _aim(module, level)
+        objects[level] = bytes(_machine(level).emit_object(module))
+    return objects
+
+
+def kernel_code(symbol: str, spec: Any) -> bytes:
+    """The objects of one kernel, or of the driver, for all levels, as a bundle."""
+    return bundle(compiled(driver_texts() if symbol == DRIVER else texts_of(symbol, spec)))
+
+
+def object_of(specs: Mapping[str, Any], level: str) -> bytes:
+    """An ELF object that exports each symbol, and the driver. Equal descriptions give equal bytes."""
+    texts = [driver_texts(), *(texts_of(symbol, specs[symbol]) for symbol in sorted(specs))]
+    return merge([compiled(each, [level])[level] for each in texts])
+
+
+def _optimised(text: str, level: str) -> Any:
+    module = llvm.parse_assembly(text)
+    _aim(module, level)
+    module.verify()
+    tuning = llvm.create_pipeline_tuning_options(speed_level=2)
+    tuning.loop_vectorization = tuning.slp_vectorization = False  # the IR already contains vectors
+    builder = llvm.create_pass_builder(_machine(level), tuning)
+    manager = builder.getModulePassManager()
+    manager.run(module, builder)
+    return module
+
+
+def _aim(module: Any, level: str) -> None:
+    module.name = "dslc"
+    module.triple, module.data_layout = LEVELS[level].triple, str(_machine(level).target_data)
+
+
+@cache
+def _machine(level: str) -> Any:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    chosen = LEVELS[level]
+    target = llvm.Target.from_triple(chosen.triple)
+    return target.create_target_machine(cpu=chosen.cpu, features=chosen.features, opt=2, reloc="pic", codemodel="small")

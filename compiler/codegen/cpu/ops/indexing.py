@@ -1,0 +1,218 @@
+"""Gather and scatter_add by computed indices, of single elements or whole rows.
+
+An index that does not exist reads and writes nothing. Invalid input data was already refused. If the model itself
+computes such an index, the result is nan, which exposes it: the element of a gather, or the whole line that a scatter
+would add to. Dtypes without nan get zeros, and nothing is added.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dslc.compiler.codegen.cpu.contraction.axes import spans
+from dslc.compiler.codegen.cpu.llvm.values import Values
+from dslc.compiler.codegen.cpu.llvm.writer import I1, I64, VECTOR_BYTES, VOID, Code, memory_type
+from dslc.compiler.codegen.cpu.object.compile import emit, tasks
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.region.pointwise import filled
+from dslc.compiler.ir.described import described
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import int_attr
+
+_GRAIN: Final = 16384  # elements per task, about
+
+
+@described("Table", "dtype ids outer length count inner rows")
+@dataclass(frozen=True)
+class Table:
+    """The shapes of a gather or scatter: the table is ``[outer, count, inner]``; gathered or scattered elements are
+    ``[outer, length, inner]``.
+
+    ``rows``: one index selects a row of ``inner`` elements, and ``ids`` is ``[outer, length]``; else each element has
+    its own index.
+    """
+
+    dtype: DType
+    ids: DType
+    outer: int
+    length: int
+    count: int
+    inner: int
+    rows: bool
+
+    def find(self, code: Code, ids: Any, outer: Any, number: Any) -> tuple[Any, Any]:
+        """Whether id ``number`` is valid, and the table index of the first element of the row that it selects."""
+        one = Values(code, 1)
+        found = one.convert(one.load(ids, number, 0, self.ids), DType.I64).value
+        known = code.b.icmp_unsigned("<", found, I64(self.count))
+        return known, code.mul(code.add(code.mul(outer, self.count), found), self.inner)
+
+    @property
+    def nothing(self) -> Any:
+        """The value for an invalid id: nan, or 0 if the dtype has no nan."""
+        return memory_type(self.dtype)(math.nan if self.dtype.is_float else 0)
+
+
+@described("Gather", "table")
+@dataclass(frozen=True)
+class Gather:
+    """``k(table, ids, out)``."""
+
+    table: Table
+
+    @property
+    def group(self) -> int:
+        """Rows per task."""
+        return max(1, _GRAIN // max(1, self.table.inner))
+
+    @property
+    def tasks(self) -> int:
+        return -(-self.table.outer * self.table.length // self.group) if self.table.inner else 0
+
+    def emit(self, code: Code) -> None:
+        t = self.table
+        stop = code.least(code.mul(code.last, self.group), t.outer * t.length)
+        source, ids, out = (code.argument(i) for i in range(3))
+        lane = memory_type(t.dtype)
+
+        def move(known: Any, place: Any, target: Any, count: int) -> None:
+            with code.b.if_else(known, likely=True) as (then, otherwise):
+                with then:
+                    _copy(code, code.at(out, target, lane), code.at(source, place, lane), count * t.dtype.itemsize)
+                with otherwise, code.loop(count) as k:
+                    Values(code, 1).store_value(t.nothing, t.dtype, out, code.add(target, k), 1)
+
+        with code.loop(stop, code.mul(code.first, self.group)) as row:
+            outer, target = code.divmod(row, t.length)[0], code.mul(row, t.inner)
+            if t.rows:
+                move(*t.find(code, ids, outer, row), target, t.inner)
+            else:
+                with code.loop(t.inner) as k:
+                    known, place = t.find(code, ids, outer, code.add(target, k))
+                    move(known, code.add(place, k), code.add(target, k), 1)
+
+
+@described("ScatterAdd", "table")
+@dataclass(frozen=True)
+class ScatterAdd:
+    """``k(source, ids, table)``: adds each source element to the table at its index, in order; the table starts as
+    zeros.
+
+    A unit is a part of the inner axis and processes all of its indices. So one unit alone decides what is added to an
+    element, and in which order.
+    """
+
+    table: Table
+
+    @property
+    def width(self) -> int:
+        """Elements of the inner axis per unit."""
+        return min(self.table.inner, 2 * VECTOR_BYTES // self.table.dtype.itemsize)
+
+    @property
+    def units(self) -> int:
+        return self.table.outer * -(-self.table.inner // self.width) if self.table.inner else 0
+
+    @property
+    def group(self) -> int:
+        """Units per task."""
+        return max(1, _GRAIN // max(1, self.table.length * self.width))
+
+    @property
+    def tasks(self) -> int:
+        return -(-self.units // self.group) if self.table.length and self.table.count else 0
+
+    def emit(self, code: Code) -> None:
+        t = self.table
+        pointers = [code.argument(i) for i in range(3)]
+        stop = code.least(code.mul(code.last, self.group), self.units)
+        with code.loop(stop, code.mul(code.first, self.group)) as unit:
+            outer, part = code.divmod(unit, -(-t.inner // self.width))
+            start = code.mul(part, self.width)
+            end = t.inner if self.width == t.inner else code.least(code.add(start, self.width), t.inner)
+            for first, lanes in spans(code, start, end, t.inner, self.width):
+                with code.loop(t.length) as j:
+                    self._row(code, pointers, outer, code.add(code.mul(outer, t.length), j), first, lanes)
+
+    def _row(self, code: Code, pointers: list[Any], outer: Any, row: Any, first: Any, lanes: int) -> None:
+        t, (source, ids, table) = self.table, pointers
+        at = code.add(code.mul(row, t.inner), first)
+
+        def add(known: Any, place: Any, at: Any, column: Any, lanes: int) -> None:
+            values = Values(code, lanes)
+            with code.b.if_else(known, likely=True) as (then, otherwise):
+                with then:
+                    here = code.add(place, column)
+                    old, new = (values.load(p, i, 1, t.dtype) for p, i in ((table, here), (source, at)))
+                    values.store(values.combine("sum", old, new), table, here, 1)
+                with otherwise:
+                    if t.dtype.is_float:
+                        with code.loop(t.count) as line, code.loop(lanes) as k:
+                            lost = code.mul(code.add(code.mul(outer, t.count), line), t.inner)
+                            lost = code.add(code.add(lost, column), k)
+                            Values(code, 1).store_value(t.nothing, t.dtype, table, lost, 1)
+
+        if t.rows:
+            add(*t.find(code, ids, outer, row), at, first, lanes)
+        else:
+            with code.loop(lanes) as k:
+                there = code.add(at, k)
+                add(*t.find(code, ids, outer, there), there, code.add(first, k), 1)
+
+
+def _copy(code: Code, target: Any, source: Any, count: int) -> None:
+    code.intrinsic("llvm.memcpy.p0.p0.i64", VOID, target, source, I64(count), I1(0))
+
+
+@emit.register(Gather)
+@emit.register(ScatterAdd)
+def _(spec: Gather | ScatterAdd, code: Code) -> None:
+    spec.emit(code)
+
+
+@tasks.register(Gather)
+@tasks.register(ScatterAdd)
+def _(spec: Gather | ScatterAdd) -> int:
+    return spec.tasks
+
+
+def gather_rows(node: Node) -> list[Launch]:
+    table, ids = node.input_types
+    length, inner = math.prod(ids.ints), math.prod(table.ints[1:])
+    return [Launch(Gather(Table(table.dtype, ids.dtype, 1, length, table.ints[0], inner, True)),
+                   node.inputs, node.outputs)]  # fmt: skip
+
+
+def scatter_rows_add(node: Node) -> list[Launch]:
+    (rows, ids), [out] = node.input_types, node.types
+    length, inner = math.prod(ids.ints), math.prod(out.ints[1:])
+    spec = ScatterAdd(Table(rows.dtype, ids.dtype, 1, length, out.ints[0], inner, True))
+    return [*filled(node, 0), Launch(spec, node.inputs, node.outputs)]
+
+
+def gather(node: Node) -> list[Launch]:
+    spec = Gather(_along(node, node.input_types[0].ints, node.types[0].ints))
+    return [Launch(spec, node.inputs, node.outputs)]
+
+
+def scatter_add(node: Node) -> list[Launch]:
+    spec = ScatterAdd(_along(node, node.types[0].ints, node.input_types[0].ints))
+    return [*filled(node, 0), Launch(spec, node.inputs, node.outputs)]
+
+
+def _along(node: Node, table: tuple[int, ...], picked: tuple[int, ...]) -> Table:
+    axis = int_attr(node.attrs, "axis")
+    outer, inner = math.prod(table[:axis]), math.prod(table[axis + 1 :])
+    return Table(node.types[0].dtype, node.input_types[1].dtype, outer, picked[axis], table[axis], inner, False)
+
+
+LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
+    "gather_rows": gather_rows,
+    "scatter_rows_add": scatter_rows_add,
+    "gather": gather,
+    "scatter_add": scatter_add,
+}

@@ -1,0 +1,134 @@
+"""Reductions in registers: vectors of partial results, and their final combination."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from llvmlite import ir
+
+from dslc.compiler.codegen.cpu.llvm.values import Values
+from dslc.compiler.codegen.cpu.llvm.writer import I1, I64, Code, Reg, lane_type, wide
+from dslc.compiler.codegen.region.ir import Combine
+from dslc.compiler.ir.types import DType
+
+
+def identity(combine: Combine, dtype: DType) -> float | int:
+    """The identity element of the reduction."""
+    if combine in ("sum", "prod"):
+        one = combine == "prod"
+        return float(one) if dtype.is_float else int(one)
+    if dtype.is_float:
+        return -math.inf if combine == "max" else math.inf
+    if dtype is DType.U8:
+        return 0 if combine == "max" else 255
+    half = 1 << (8 * dtype.itemsize - 1)
+    return -half if combine == "max" else half - 1
+
+
+class Accumulator:
+    """``ways`` vectors of partial results, so that an addition need not wait for the one before; ``add`` selects the
+    way.
+
+    max and min of floats ignore nan and record that there was one: an instruction instead of four.
+    """
+
+    def __init__(self, code: Code, combine: Combine, dtype: DType, width: int, ways: int = 1) -> None:
+        self.code, self.b, self.combine, self.dtype, self.width = code, code.b, combine, dtype, width
+        self.values = Values(code, width)
+        self.start = self.values.const(identity(combine, dtype), dtype).value
+        self.places = [code.local(self.start.type) for _ in range(ways)]
+        for place in self.places:
+            self.b.store(self.start, place)
+        self.unordered = None
+        if dtype.is_float and combine in ("max", "min"):
+            type = wide(I1, width)
+            self.unordered = code.local(type)
+            self.b.store(ir.Constant(type, [0] * width if width > 1 else 0), self.unordered)
+
+    def add(self, reg: Reg, lanes: int, way: int = 0) -> None:
+        """Combines a vector of ``lanes``, at most ``width``, with the partial result."""
+        value = reg.value if lanes == self.width else self._widened(reg.value, lanes)
+        place = self.places[way]
+        old = self.b.load(place, typ=self.start.type)
+        if self.unordered is None:
+            self.b.store(self.values.combine(self.combine, Reg(old, self.dtype), Reg(value, self.dtype)).value, place)
+            return
+        ahead = self.b.fcmp_ordered(">" if self.combine == "max" else "<", value, old)
+        self.b.store(self.b.select(ahead, value, old), place)
+        seen = self.b.load(self.unordered, typ=wide(I1, self.width))
+        self.b.store(self.b.or_(seen, self.b.fcmp_unordered("uno", value, value)), self.unordered)
+
+    def _widened(self, value: Any, lanes: int) -> Any:
+        """Fills missing lanes with the identity element."""
+        if lanes == 1:
+            return self.b.insert_element(self.start, value, I64(0))
+        pad = Values(self.code, lanes).const(identity(self.combine, self.dtype), self.dtype).value
+        picks = [min(i, lanes) for i in range(self.width)]
+        return self.b.shuffle_vector(value, pad, ir.Constant(wide(ir.IntType(32), self.width), picks))
+
+    def lanes(self) -> Reg:
+        """The result of each lane."""
+        regs = [Reg(self.b.load(p, typ=self.start.type), self.dtype) for p in self.places]
+        while len(regs) > 1:
+            regs = [self.values.combine(self.combine, x, y) for x, y in zip(regs[::2], regs[1::2])]
+        if self.unordered is None:
+            return regs[0]
+        nan = self.values.const(math.nan, self.dtype).value
+        seen = self.b.load(self.unordered, typ=wide(I1, self.width))
+        return Reg(self.b.select(seen, nan, regs[0].value), self.dtype)
+
+    def total(self) -> Reg:
+        """Combines the lanes: the upper half with the lower, repeatedly."""
+        reg, width = self.lanes(), self.width
+        while width > 1:
+            width //= 2
+            halves = [self._part(reg.value, range(start, start + width)) for start in (0, width)]
+            reg = Values(self.code, width).combine(self.combine, *(Reg(h, self.dtype) for h in halves))
+        return reg
+
+    def _part(self, vector: Any, lanes: range) -> Any:
+        if len(lanes) == 1:
+            return self.b.extract_element(vector, I64(lanes[0]))
+        return self.values.picked(vector, lanes)
+
+
+class Running:
+    """The carry of a scan along rows. ``rows``: one lane per row, or 1 if the vectors lie along one row."""
+
+    def __init__(self, code: Code, combine: Combine, dtype: DType, exclusive: bool, rows: int) -> None:
+        self.code, self.b, self.combine, self.dtype = code, code.b, combine, dtype
+        self.exclusive, self.rows = exclusive, rows
+        values = Values(code, rows)
+        self.carry = code.local(wide(lane_type(dtype), rows))
+        self.b.store(values.const(identity(combine, dtype), dtype).value, self.carry)
+
+    def of_rows(self, reg: Reg) -> Reg:
+        """Scans the next element of each row."""
+        old = Reg(self.b.load(self.carry, typ=reg.value.type), self.dtype)
+        new = Values(self.code, self.rows).combine(self.combine, old, reg)
+        self.b.store(new.value, self.carry)
+        return old if self.exclusive else new
+
+    def along(self, reg: Reg, lanes: int) -> Reg:
+        """Scans the next ``lanes`` elements of one row: each lane combines those below it, in steps of 1, 2, 4, ..."""
+        values, start = Values(self.code, lanes), identity(self.combine, self.dtype)
+        old = Reg(self.b.load(self.carry, typ=wide(lane_type(self.dtype), 1)), self.dtype)
+        step = 1
+        while step < lanes:
+            reg = values.combine(self.combine, self._moved(reg, step, values.const(start, self.dtype)), reg)
+            step *= 2
+        splat = Reg(values.splat(old.value), self.dtype)
+        new = values.combine(self.combine, splat, reg)
+        last = new.value if lanes == 1 else self.b.extract_element(new.value, I64(lanes - 1))
+        self.b.store(last, self.carry)
+        return self._moved(new, 1, splat) if self.exclusive else new
+
+    def _moved(self, reg: Reg, step: int, fill: Reg) -> Reg:
+        """Moves each lane up by ``step``; the lowest lanes come from ``fill``."""
+        lanes = reg.value.type.count if isinstance(reg.value.type, ir.VectorType) else 1
+        if lanes == 1:
+            return fill
+        picks = [lane - step if lane >= step else lanes for lane in range(lanes)]
+        mask = ir.Constant(wide(ir.IntType(32), lanes), picks)
+        return Reg(self.b.shuffle_vector(reg.value, fill.value, mask), reg.dtype)

@@ -1,0 +1,157 @@
+"""Attention in separate kernels: batched matrix products, and regions over the rows of scores in between.
+
+Scores and probabilities of all positions are in scratch memory, [..., Tq, Tk]: in f32 for sums, else in the tensors'
+dtype.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from math import prod
+from typing import Final
+
+from dslc.compiler.codegen.cuda.attention import tiled as tiled_attention
+from dslc.compiler.codegen.cuda.contraction.lower import Argument, launched
+from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Operand, problem
+from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.region.ir import Access, RegionBuilder, broadcast_strides, dense
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.scalar import Expr, call, select
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import bool_attr, float_attr
+
+
+class _Attention:
+    """The sizes of one attention; allocates its scratch blocks."""
+
+    def __init__(self, node: Node) -> None:
+        q, k, v = node.input_types[:3]
+        *self.lead, self.queries, self.features = q.ints
+        self.keys, self.values = k.ints[-2], v.ints[-1]
+        self.dtype, self.wide = q.dtype, q.dtype.computed
+        self.stack = prod(self.lead)
+        self.causal, self.scale = bool_attr(node.attrs, "causal"), float_attr(node.attrs, "scale")
+        self._blocks = 0
+
+    def scratch(self, dtype: DType, *shape: int) -> Scratch:
+        self._blocks += 1
+        return Scratch(self._blocks - 1, max(1, self.stack * prod(shape)) * dtype.itemsize)
+
+    def product(
+        self,
+        sizes: tuple[int, int, int],
+        a: tuple[Argument, str, DType],
+        b: tuple[Argument, str, DType],
+        c: tuple[Argument, DType],
+    ) -> list[Launch]:
+        """c [m, n] = a times b for each matrix of the stack; ``a`` is laid out as "mk" or "km", ``b`` as "kn" or
+        "nk"."""
+        size = dict(zip("mnk", sizes))
+
+        def operand(names: str, dtype: DType) -> Operand:
+            rows, cols = size[names[0]], size[names[1]]
+            strides = (("stack", rows * cols), (names[0], cols), (names[1], 1))
+            return Operand(dtype, self.stack * rows * cols, strides)
+
+        axes: dict[Group, Axes] = {
+            "z": [("stack", self.stack)], "m": [("m", size["m"])], "n": [("n", size["n"])], "k": [("k", size["k"])]
+        }  # fmt: skip
+        one = problem(axes, operand(a[1], a[2]), operand(b[1], b[2]), operand("mn", c[1]))
+        made = launched([one], (a[0], b[0]), c[0], self._blocks)
+        self._blocks += len({x.number for launch in made for x in launch.scratch} - {*range(self._blocks)})
+        return made
+
+    def rows(self, inputs: Sequence[Access], outputs: Sequence[Access]) -> RegionBuilder:
+        """A region over the rows of scores."""
+        return RegionBuilder([*self.lead, self.queries], [self.keys], inputs, outputs, [len(self.lead)])
+
+    @property
+    def scores(self) -> Access:
+        return Access(self.wide, dense([*self.lead, self.queries, self.keys]))
+
+    @property
+    def weights(self) -> Access:
+        return Access(self.dtype, dense([*self.lead, self.queries, self.keys]))
+
+    @property
+    def row(self) -> Access:
+        return Access(self.wide, (*dense([*self.lead, self.queries]), 0))
+
+    def mask(self, node: Node, first: int) -> list[Access]:
+        wide = [*self.lead, self.queries, self.keys]
+        return [Access(t.dtype, broadcast_strides(t.ints, wide)) for t in node.input_types[first:]]
+
+    def score(self, b: RegionBuilder, masked: int | None) -> Expr:
+        """The scaled score of an element, minus infinity if it is masked; input 0 is the product."""
+        x = b.let(b.input(0) * self.scale, self.wide)
+        if self.causal:
+            x = b.let(select(b.index <= b.along(len(self.lead)), x, -math.inf), self.wide)
+        return x if masked is None else b.let(select(b.input(masked), x, -math.inf), self.wide)
+
+
+def sdpa(node: Node) -> list[Launch]:
+    """Scores, a softmax of their rows, and the weighted sum of the values."""
+    if tiled_attention.fits(node):
+        return tiled_attention.sdpa(node)
+    a = _Attention(node)
+    (q, k, v, *mask), (y, lse) = node.inputs, node.outputs
+    scores, weights = a.scratch(a.wide, a.queries, a.keys), a.scratch(a.dtype, a.queries, a.keys)
+    b = a.rows([a.scores, *a.mask(node, 3)], [a.row, a.weights])
+    masked = 1 if mask else None
+    b.element()
+    top = b.reduce("max", a.score(b, masked))
+    b.row()
+    shift = b.let(select(call("eq", top, -math.inf), 0.0, top), a.wide)
+    b.element()
+    total = b.reduce("sum", b.let(call("exp", a.score(b, masked) - shift), a.wide))
+    b.row()
+    b.store(0, b.let(call("log", total) + top, a.wide))
+    below = b.let(select(call("eq", total, 0.0), 1.0, total), a.wide)
+    b.element()
+    b.store(1, b.let(call("exp", a.score(b, masked) - shift) / below, a.dtype))
+    return [
+        *a.product((a.queries, a.keys, a.features), (q, "mk", a.dtype), (k, "nk", a.dtype), (scores, a.wide)),
+        Launch(b.region(), (scores, *mask), (lse, weights)),
+        *a.product((a.queries, a.values, a.keys), (weights, "mk", a.dtype), (v, "kn", a.dtype), (y, a.dtype)),
+    ]
+
+
+def sdpa_grad(node: Node) -> list[Launch]:
+    """Recomputes the scores; computes their gradient from dy, v and the row's sum of dy * y; then the three
+    products."""
+    if tiled_attention.fits(node):
+        return tiled_attention.sdpa_grad(node)
+    a = _Attention(node)
+    (q, k, v, y, lse, dy, *mask), (dq, dk, dv) = node.inputs, node.outputs
+    scores, slopes = (a.scratch(a.wide, a.queries, a.keys) for _ in range(2))
+    weights, scaled = (a.scratch(a.dtype, a.queries, a.keys) for _ in range(2))
+    shared = a.scratch(a.wide, a.queries)
+    sums = RegionBuilder(
+        [*a.lead, a.queries], [a.values], [Access(a.dtype, dense([*a.lead, a.queries, a.values]))] * 2, [a.row]
+    )
+    sums.element()
+    wide = [sums.let(sums.input(i), a.wide) for i in range(2)]
+    total = sums.reduce("sum", sums.let(wide[0] * wide[1], a.wide))
+    sums.row()
+    sums.store(0, total)
+    b = a.rows([a.scores, a.scores, a.row, a.row, *a.mask(node, 6)], [a.weights, a.weights])
+    b.row()
+    shift = b.let(select(call("eq", b.input(2), -math.inf), 0.0, b.input(2)), a.wide)
+    b.element()
+    weight = b.let(call("exp", a.score(b, 4 if mask else None) - shift), a.wide)
+    b.store(0, b.let(weight, a.dtype))
+    b.store(1, b.let(weight * (b.input(1) - b.input(3)) * a.scale, a.dtype))
+    pairs, turned = (a.queries, a.keys), (a.keys, a.queries)
+    return [
+        *a.product((*pairs, a.features), (q, "mk", a.dtype), (k, "nk", a.dtype), (scores, a.wide)),
+        *a.product((*pairs, a.values), (dy, "mk", a.dtype), (v, "nk", a.dtype), (slopes, a.wide)),
+        Launch(sums.region(), (dy, y), (shared,)),
+        Launch(b.region(), (scores, slopes, lse, shared, *mask), (weights, scaled)),
+        *a.product((a.queries, a.features, a.keys), (scaled, "mk", a.dtype), (k, "kn", a.dtype), (dq, a.dtype)),
+        *a.product((turned[0], a.features, turned[1]), (scaled, "km", a.dtype), (q, "kn", a.dtype), (dk, a.dtype)),
+        *a.product((turned[0], a.values, turned[1]), (weights, "km", a.dtype), (dy, "kn", a.dtype), (dv, a.dtype)),
+    ]
+
+
+LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {"sdpa": sdpa, "sdpa_grad": sdpa_grad}

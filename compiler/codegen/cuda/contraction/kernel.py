@@ -1,0 +1,170 @@
+"""Kernels of contractions: tensor cores if types and strides allow them, else one kernel for all types."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from math import gcd
+from typing import Final
+
+from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, Epilogue
+from dslc.compiler.codegen.cuda.contraction.problem import Group, Problem
+from dslc.compiler.codegen.cuda.contraction.tiles import Tile, stages, tile_of, tiles_of, up, wholes
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
+from dslc.compiler.codegen.launch import Given, Shared
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.types import DType
+
+_WARP: Final = 32  # threads
+_CHUNK: Final = 8  # 16-bit elements of one copy
+_THREADS: Final = 128  # per block of the kernel that adds parts
+_MOST_DOWN: Final = 32  # most threads that share the parts of an element
+_MANY: Final = 1 << 15  # threads that keep a device busy
+
+
+class _Printed(Shared):
+    """Kernels whose code and scalar arguments are derived together from the problem."""
+
+    @cached_property
+    @abstractmethod
+    def _printed(self) -> tuple[Code, Given]: ...
+
+    @property
+    def code(self) -> Code:
+        return self._printed[0]
+
+    @property
+    def given(self) -> Given:
+        return self._printed[1]
+
+
+@dataclass(frozen=True)
+class Contract(_Printed):
+    """The kernel ``k(a, b, others..., c, numbers)`` for any types and strides; sums in f32, in f64 for f64.
+    ``epilogue`` (f32 and f64 only): applied to a sum and the others before it is stored. ``tf32``: on tensor cores,
+    with f32 factors rounded to TF32."""
+
+    problem: Problem
+    tile: Tile
+    epilogue: Epilogue | None = None
+    tf32: bool = False
+
+    @property
+    def geometry(self) -> Geometry:
+        p, t = self.problem, self.tile
+        return Geometry((tiles_of(p, t), p.split, p.count("z")), (t.parts * (_WARP if self.tf32 else 1), 1, 1))
+
+    @cached_property
+    def _printed(self) -> tuple[Code, Given]:
+        kept = self.problem.a.dtype.computed
+        finished = partial(_finished, self.epilogue, dtype=self.problem.c.dtype)
+        text, numbers = self.problem.text(self.tile.depth, finished)
+        head = f"using SUM = {C_TYPES[kept]};\n"
+        tile = replace(self.tile, stages=stages(self.tile, kept))
+        whole = wholes(self.problem, self.tile, self.tf32)
+        how = constants(SLICES=tile.slices, TF32=int(self.tf32), WHOLE_A=int(whole[0]), WHOLE_B=int(whole[1]))
+        return Code("contract.cu", head + text + tile.text() + how), numbers.given
+
+
+@dataclass(frozen=True)
+class Mma(_Printed):
+    """The kernel ``k(a, b, c, numbers)`` on tensor cores: a and b are bf16 or f16, each contiguous in runs of 8; sums
+    in f32."""
+
+    problem: Problem
+    tile: Tile
+
+    @property
+    def geometry(self) -> Geometry:
+        p, t = self.problem, self.tile
+        stages = t.stages * (t.rows + t.cols) * t.depth * p.a.dtype.itemsize
+        lines = t.rows * (t.cols * p.c.dtype.itemsize + 16)
+        return Geometry((tiles_of(p, t), p.split, p.count("z")), (_WARP * t.parts, 1, 1), max(stages, lines))
+
+    @cached_property
+    def _printed(self) -> tuple[Code, Given]:
+        p, kind = self.problem, "bf16" if self.problem.a.dtype is DType.BF16 else "f16"
+        each = 16 // p.c.dtype.itemsize
+        whole = int(p.runs("c", "n", each) and p.c.elements % each == 0)
+        text, numbers = p.text(self.tile.depth)
+        head = f'#define MMA_TYPE "{kind}"\n' + text + self.tile.text() + constants(WHOLE_LINES=whole)
+        return Code("mma.cu", head), numbers.given
+
+
+@dataclass(frozen=True)
+class Parts(_Printed):
+    """The kernel ``k(parts, others..., c, numbers)``: adds ``count`` parts of ``elements`` each. ``epilogue``: as in
+    ``Contract``."""
+
+    dtype: DType
+    elements: int
+    count: int
+    epilogue: Epilogue | None = None
+
+    @property
+    def lanes(self) -> int:
+        """Adjacent elements per thread."""
+        return gcd(self.elements, 16 // self.dtype.computed.itemsize)
+
+    @property
+    def down(self) -> int:
+        """Threads that share the parts of an element: several if there are few elements."""
+        down = 1
+        while down < _MOST_DOWN and self.count >= 4 * down and self.elements // self.lanes * down < _MANY:
+            down *= 2
+        return down
+
+    @property
+    def together(self) -> int:
+        """Parts that a thread loads at once."""
+        return min(16, 1 << (up(self.count, self.down) - 1).bit_length())
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((up(self.elements // self.lanes * self.down, _THREADS), 1, 1), (_THREADS, 1, 1))
+
+    @cached_property
+    def _printed(self) -> tuple[Code, Given]:
+        numbers = Numbers(PARTS=self.count)
+        numbers.add("ELEMENTS", self.elements, "i64")
+        finished = _finished(self.epilogue, numbers, self.dtype)
+        text = f"using SUM = {C_TYPES[self.dtype.computed]};\nusing C = {C_TYPES[self.dtype]};\n"
+        text += constants(THREADS=_THREADS, LANES=self.lanes, DOWN=self.down, TOGETHER=self.together)
+        return Code("parts.cu", text + numbers.text() + finished), numbers.given
+
+
+def _finished(epilogue: Epilogue | None, numbers: Numbers, dtype: DType) -> str:
+    """The kernel text that is applied to a finished sum."""
+    return NOTHING if epilogue is None else epilogue.text(numbers, dtype)
+
+
+def contract(
+    problems: Sequence[Problem], epilogue: Epilogue | None = None, tf32: bool = False
+) -> tuple[list[Contract | Mma], bool]:
+    """The kernels that together compute one result; True if they swap a and b. ``epilogue`` (f32 and f64 only): if the
+    contraction is split, it is left to the kernel that adds the parts. ``tf32``: f32 only.
+
+    The problem with the longest sum decides the tile and split of all. So problems of one form share their code.
+    """
+    longest = max(problems, key=lambda p: p.count("k"))
+    swapped = longest.dense_along_m()
+    if swapped:
+        problems, longest = [p.turned() for p in problems], longest.turned()
+    fast = all(map(_on_tensor_cores, problems))
+    tile, split = tile_of(longest, "16 bits" if fast else "tf32" if tf32 else None)
+    kept = longest.c.dtype if split == 1 else longest.c.dtype.computed
+    divided = [replace(p, split=split, c=replace(p.c, dtype=kept)) for p in problems]
+    assert epilogue is None or not fast
+    own = epilogue if split == 1 else None
+    return [Mma(p, tile) if fast else Contract(p, tile, own, tf32) for p in divided], swapped
+
+
+def _on_tensor_cores(problem: Problem) -> bool:
+    a, b = problem.a, problem.b
+    if a.dtype is not b.dtype or a.dtype not in (DType.BF16, DType.F16):
+        return False
+    left: Group = "k" if problem.along_k("m") else "m"
+    right: Group = "k" if problem.along_k("n") else "n"
+    return problem.runs("a", left, _CHUNK) and problem.runs("b", right, _CHUNK)

@@ -1,0 +1,196 @@
+"""Chooses the tile of a contraction and the number of parts into which its sum is split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Final, Literal
+
+from dslc.compiler.codegen.cuda.contraction.problem import GROUPS, Problem
+from dslc.compiler.codegen.cuda.cuda_cpp import constants
+from dslc.compiler.ir.types import DType
+
+_BLOCKS: Final = 132  # multiprocessors of the largest device; a constant, so that the bits do not depend on the device
+_LEAST_DEPTH: Final = 128  # fewest products per part of a split sum
+_PARTS: Final = 64  # most parts of a split sum
+_WHOLE: Final = 4  # 32-bit elements in 16 bytes
+_MOST_TURNED: Final = 32  # most sums per thread that fit registers in addition to four values of k per row and column
+_SHARED: Final = 48 << 10  # bytes of static shared memory available by default
+_PAD: Final = 8  # most elements of padding after each line of a tile
+_SMALL: Final = 1 << 26  # products of a problem whose time is dominated by waiting for memory
+
+#: A time model of small f32 problems, in microseconds, fitted to 22 of them measured on an H200.
+_MORE: Final = 0.27  # per additional block of a multiprocessor
+_SINGLES: Final = 1.7  # factor of a step if an operand is loaded element by element
+_WINDOWS: Final = 2.9  # factor of a step if addresses in windows are computed per element
+_LAUNCH: Final = 1.3  # of the launch that adds parts
+_BANDWIDTH: Final = 5e6  # bytes of parts per microsecond
+_SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
+_LEAST_PART: Final = 16  # fewest products per part
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The part of the result that a block computes: rows x columns. A thread (a warp on tensor cores) computes tall x
+    wide of it, in steps of ``depth``. ``stages`` steps are in shared memory at a time; with one stage, the next step
+    goes through registers. ``slices`` groups of threads share the depth of a step (f32 and wider)."""
+
+    rows: int
+    cols: int
+    tall: int
+    wide: int
+    depth: int
+    stages: int = 2
+    slices: int = 1
+
+    @property
+    def parts(self) -> int:
+        """Threads of the block, or warps on tensor cores."""
+        return self.rows // self.tall * (self.cols // self.wide) * self.slices
+
+    def text(self) -> str:
+        return constants(ROWS=self.rows, COLS=self.cols, TALL=self.tall, WIDE=self.wide, STAGES=self.stages)
+
+
+#: Tiles, the approximate fraction of the peak arithmetic rate that each reaches, and how many blocks a multiprocessor
+#: holds. Small tiles read shared memory more often.
+_TILES: Final = (
+    (Tile(128, 128, 8, 8, 8), 1.0, 2),
+    (Tile(64, 128, 8, 8, 8), 0.9, 4),
+    (Tile(64, 64, 4, 8, 16), 0.75, 4),
+    (Tile(32, 64, 4, 4, 16), 0.5, 6),
+    (Tile(16, 128, 4, 4, 16), 0.45, 6),
+    (Tile(32, 32, 4, 4, 16), 0.4, 8),
+    (Tile(32, 32, 4, 4, 32), 0.4, 8),
+)
+#: Tiles of small problems, with microseconds of a block without steps, of a step, and of each step of another block on
+#: the same multiprocessor.
+_SMALL_TILES: Final = (
+    (Tile(64, 64, 4, 8, 16, 3), 2.98, 0.50, 0.33),
+    (Tile(32, 64, 4, 4, 32, 3), 1.71, 0.65, 0.59),
+    (Tile(32, 64, 4, 4, 16, 4), 1.66, 0.38, 0.20),
+    (Tile(32, 32, 4, 4, 16, 4), 1.52, 0.29, 0.07),
+    (Tile(16, 64, 4, 4, 16, 3, 2), 2.03, 0.26, 0.12),
+    (Tile(16, 32, 4, 4, 16, 4), 1.25, 0.34, 0.04),
+    (Tile(16, 32, 2, 4, 32, 3), 1.39, 0.38, 0.15),
+    (Tile(16, 16, 4, 4, 32, 4, 8), 1.65, 0.17, 0.06),
+)
+_MMA_TILES: Final = (
+    (Tile(128, 256, 64, 64, 64, 4), 1.0, 1),
+    (Tile(128, 128, 64, 32, 64, 3), 0.85, 2),
+    (Tile(128, 64, 64, 32, 64, 3), 0.6, 2),
+    (Tile(64, 64, 32, 32, 64, 4), 0.5, 2),
+)
+_TF32_TILES: Final = (
+    (Tile(128, 128, 32, 64, 16, 2), 1.0, 2),
+    (Tile(64, 128, 32, 64, 16, 3), 0.95, 2),
+    (Tile(64, 64, 32, 32, 32, 2), 0.8, 2),
+)
+_SMALL_TF32_TILES: Final = (
+    (Tile(64, 64, 32, 32, 32, 2), 2.78, 0.54, 0.58),
+    (Tile(32, 32, 16, 16, 16, 4), 1.67, 0.17, 0.06),
+    (Tile(32, 32, 32, 16, 32, 4), 1.44, 0.35, 0.22),
+    (Tile(32, 16, 16, 16, 64, 2), 1.51, 0.48, 0.21),
+    (Tile(16, 64, 16, 16, 32, 4, 2), 1.84, 0.30, 0.32),
+    (Tile(16, 64, 16, 16, 8, 4), 1.54, 0.15, 0.06),
+    (Tile(16, 32, 16, 16, 32, 4, 2), 1.71, 0.18, 0.14),
+    (Tile(16, 16, 16, 16, 64, 4, 8), 1.64, 0.22, 0.16),
+)
+Choice = tuple[Tile, float, int]
+
+
+def tile_of(problem: Problem, cores: Literal["16 bits", "tf32"] | None) -> tuple[Tile, int]:
+    """The tile, and the number of parts of the sum. ``cores``: on tensor cores, for factors of this kind."""
+    if cores == "16 bits":
+        return _tiled(problem, _MMA_TILES)
+    if prod(map(problem.count, GROUPS)) <= _SMALL:
+        return _quickest(problem, cores == "tf32")
+    if cores == "tf32":
+        return _tiled(problem, _TF32_TILES)
+    # f64 takes twice the shared memory and registers
+    return _tiled(problem, _TILES[2:] if problem.a.dtype is DType.F64 else _TILES)
+
+
+def _quickest(problem: Problem, tf32: bool) -> tuple[Tile, int]:
+    """The tile and the number of parts with the least modelled time.
+
+    The steps of a block run one after the other, and other blocks of the multiprocessor share its arithmetic. More
+    parts mean fewer steps, but another launch must add them.
+    """
+    m, n, k, z = (problem.count(g) for g in ("m", "n", "k", "z"))
+    windows = problem.a.windows or problem.b.windows
+
+    def time(tile: Tile, start: float, step: float, beside: float, split: int) -> float:
+        slower = _WINDOWS if windows else 1.0 if all(wholes(problem, tile, tf32)) else _SINGLES
+        steps = slower * (replace(problem, split=split).part(tile.depth) // tile.depth)
+        more = max(0.0, up(m, tile.rows) * up(n, tile.cols) * z * split / _BLOCKS - 1)
+        adding = _LAUNCH + problem.c.elements * split * problem.c.dtype.computed.itemsize / _BANDWIDTH
+        return start + steps * step + more * (_MORE + steps * beside) + (adding if split > 1 else 0.0)
+
+    def divided(tile: Tile) -> set[int]:
+        """Numbers of parts for which the last part is not empty."""
+        return {up(k, replace(problem, split=s).part(tile.depth)) for s in _SPLITS if s * _LEAST_PART <= k} or {1}
+
+    timed = (
+        (time(*choice, split), i, split, choice[0])
+        for i, choice in enumerate(_SMALL_TF32_TILES if tf32 else _SMALL_TILES)
+        if _room(choice[0], problem.a.dtype.computed) > 1
+        for split in divided(choice[0])
+    )
+    _, _, split, tile = min(timed, key=lambda t: t[:3])
+    return tile, split
+
+
+def _tiled(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, int]:
+    """The same for problems limited by arithmetic, which two blocks per multiprocessor keep busy. The sum is split if
+    there would be too few blocks."""
+    m, n, k, z = (problem.count(g) for g in ("m", "n", "k", "z"))
+
+    def split_of(choice: Choice) -> int:
+        tile, _, most = choice
+        held = min(2, most)
+        return max(1, min(held * _BLOCKS // (up(m, tile.rows) * up(n, tile.cols) * z), k // _LEAST_DEPTH, _PARTS))
+
+    def time(choice: Choice) -> float:
+        tile, share, most = choice
+        held, split = min(2, most), split_of(choice)
+        blocks = up(m, tile.rows) * up(n, tile.cols) * z * split
+        return up(blocks, held * _BLOCKS) * held * up(k, split) * tile.rows * tile.cols / share
+
+    chosen = min(choices, key=time)
+    tile, split = chosen[0], split_of(chosen)
+    return tile, split if split == 1 else up(k, replace(problem, split=split).part(tile.depth))
+
+
+def wholes(problem: Problem, tile: Tile, tf32: bool = False) -> tuple[bool, bool]:
+    """Whether a and b are loaded 16 bytes at a time."""
+    if not problem.a.dtype is problem.b.dtype is DType.F32:
+        return False, False
+    room = tf32 or tile.tall * tile.wide <= _MOST_TURNED
+
+    def whole(name: Literal["a", "b"], side: Literal["m", "n"]) -> bool:
+        turned = problem.along_k(side)
+        return (room or not turned) and problem.runs(name, "k" if turned else side, _WHOLE)
+
+    return whole("a", "m"), whole("b", "n")
+
+
+def stages(tile: Tile, kept: DType) -> int:
+    """The tile's stages, limited to those that fit static shared memory."""
+    return min(tile.stages, _room(tile, kept))
+
+
+def _room(tile: Tile, kept: DType) -> int:
+    """How many of a tile's stages fit static shared memory; a kernel needs two."""
+    return _SHARED // (tile.depth * (tile.rows + tile.cols + 2 * _PAD) * kept.itemsize)
+
+
+def tiles_of(problem: Problem, tile: Tile) -> int:
+    """Blocks for one z and one part."""
+    return up(problem.count("m"), tile.rows) * up(problem.count("n"), tile.cols)
+
+
+def up(count: int, size: int) -> int:
+    """``count / size``, rounded up."""
+    return -(-count // size)

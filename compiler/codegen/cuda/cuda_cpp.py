@@ -1,0 +1,132 @@
+"""Kernels in CUDA C++: a file of ``kernels/`` after a few lines that define its types, constants and scalar arguments.
+
+Values that the compiler must know are constants. Sizes and strides are kernel arguments if that costs no speed, so that
+one kernel serves many layers.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Final, Protocol, runtime_checkable
+
+from dslc.compiler.codegen.cuda.compile import Compiled, compiled, geometry
+from dslc.compiler.codegen.cuda.llvm.division import magic_of
+from dslc.compiler.codegen.launch import Given
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.described import described
+from dslc.compiler.ir.types import DType
+
+C_TYPES: Final = {
+    DType.F64: "double",
+    DType.F32: "float",
+    DType.F16: "f16",
+    DType.BF16: "bf16",
+    DType.I64: "long long",
+    DType.I32: "int",
+    DType.I16: "short",
+    DType.I8: "signed char",
+    DType.U8: "unsigned char",
+    DType.B1: "bool",
+}
+
+
+@runtime_checkable
+class CppKernel(Protocol):
+    """A description that adds text before a file; frozen, its ``canonical`` text is complete."""
+
+    @property
+    def file(self) -> str:
+        """The name of its file in ``kernels/``."""
+
+    @property
+    def geometry(self) -> Geometry: ...
+
+    def head(self) -> str:
+        """The text before the file: sizes and small functions."""
+
+
+@described("Code", "file text")
+@dataclass(frozen=True, slots=True)
+class Code:
+    """The code of kernels that get their sizes as arguments: a file of ``kernels/`` and the text before it."""
+
+    file: str
+    text: str
+
+    def head(self) -> str:
+        return self.text
+
+
+class Numbers:
+    """The scalar arguments of a kernel after its pointers: members of ``const Numbers s``.
+
+    A kernel has ``NUMBERS`` as its last parameters and begins with ``const Numbers s = GIVEN;``.
+    """
+
+    def __init__(self, **values: int) -> None:
+        self._kinds: dict[str, str] = {}
+        self._values: list[int | float] = []
+        for name, value in values.items():
+            self.add(name, value)
+
+    def add(self, name: str, value: int | float, kind: str = "i32") -> str:
+        """Adds a number and returns the expression that reads it; ``kind``: i32, i64, f32 or f64."""
+        assert name not in self._kinds, f"duplicate scalar argument {name}"
+        self._kinds[name] = kind
+        self._values.append(value)
+        return f"s.{name}"
+
+    def divisor(self, name: str, size: int) -> tuple[str, str, str]:
+        """The expressions of a size and of the magic number and shift with which ``quotient`` of numbers.cuh divides by
+        it."""
+        magic, shift = magic_of(size)
+        return self.add(name, size), self.add(f"{name}_magic", magic), self.add(f"{name}_shift", shift)
+
+    @property
+    def given(self) -> Given:
+        """Kinds and values, in order."""
+        return tuple(zip(self._kinds.values(), self._values, strict=True))
+
+    def text(self) -> str:
+        listed = [f"{C_TYPES[DType(kind)]} {name}" for name, kind in self._kinds.items()]
+        members = "".join(f"  {each};\n" for each in listed)
+        names = ", ".join(self._kinds)
+        return f"struct Numbers {{\n{members}}};\n#define NUMBERS {', '.join(listed)}\n#define GIVEN {{{names}}}\n"
+
+
+_INCLUDE: Final = re.compile(r'^#include "(\w+\.cuh)"\n', re.MULTILINE)
+
+
+@cache
+def kernel_text(name: str) -> str:
+    """A file of ``kernels/`` with its includes expanded, each a line ``#include "NAME"``."""
+    text = (files("dslc.compiler.codegen.cuda") / "kernels" / name).read_text(encoding="utf-8")
+    return _INCLUDE.sub(lambda found: kernel_text(found[1]), text)
+
+
+def source_of(spec: CppKernel | Code, symbol: str) -> str:
+    """The whole source that is compiled."""
+    return "\n".join([f"#define KERNEL {symbol}", kernel_text("numbers.cuh"), spec.head(), kernel_text(spec.file)])
+
+
+def constants(**values: int) -> str:
+    """A line ``constexpr int NAME = VALUE;`` for each."""
+    return "".join(f"constexpr int {name} = {value};\n" for name, value in values.items())
+
+
+def _compiled(spec: CppKernel | Code, symbol: str, architecture: str) -> Compiled:
+    from dslc.compiler.toolchain.nvrtc import compile_cuda
+
+    return Compiled(*compile_cuda(source_of(spec, symbol), architecture))
+
+
+compiled.register(Code)(_compiled)
+
+
+def register(kind: type[CppKernel]) -> None:
+    """Registers a class of descriptions with the target."""
+    geometry.register(kind)(lambda spec: spec.geometry)
+    compiled.register(kind)(_compiled)

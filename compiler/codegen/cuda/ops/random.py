@@ -1,0 +1,114 @@
+"""Random ops as kernels: ``Draw`` of ``codegen/region/random.py``, one Philox draw per thread; orthogonal matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import prod
+from typing import Final
+
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants, register
+from dslc.compiler.codegen.launch import Given, Launch, Scratch, Shared
+from dslc.compiler.codegen.region import random
+from dslc.compiler.codegen.region.random import Draw
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.described import described
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import float_attr, int_attr
+from dslc.compiler.ops.orthogonal import LEAST, TINY
+
+_THREADS: Final = 256
+_ORTHOGONAL_THREADS: Final = 1024  # 32 warps: as many partial sums as one warp combines
+_MODES: Final = ("uniform", "normal", "dropout")
+
+
+@dataclass(frozen=True)
+class Drawn(Shared):
+    """The kernel of a ``Draw``, with its numbers as scalar arguments."""
+
+    draw: Draw
+
+    @property
+    def geometry(self) -> Geometry:
+        each = 8 if self.draw.kind == "dropout" else 4
+        threads = self.draw.elements // each + 2  # the first and the last draw may extend beyond the tensor
+        return Geometry((-(-threads // _THREADS), 1, 1), (_THREADS, 1, 1))
+
+    @property
+    def _numbers(self) -> Numbers:
+        d = self.draw
+        numbers = Numbers()
+        for name, value in (("KEY", d.key), ("ELEMENTS", d.elements), ("ROW_ELEMENTS", d.row_elements)):
+            numbers.add(name, value - (1 << 64) if value >> 63 else value, "i64")
+        if d.kind == "dropout":
+            numbers.add("LEAST", int(d.low))
+            numbers.add("SCALE", d.high, d.dtype.computed.value)
+        else:
+            numbers.add("LOW", d.low, "f32")
+            numbers.add("HIGH", d.high, "f32")
+        return numbers
+
+    @property
+    def given(self) -> Given:
+        return self._numbers.given
+
+    @property
+    def code(self) -> Code:
+        d = self.draw
+        text = f"#define MODE {_MODES.index(d.kind)}\n#define STEPPED {int(d.stepped)}\n"
+        text += f"using T = {C_TYPES[d.dtype]};\nusing WIDE = {C_TYPES[d.dtype.computed]};\n"
+        return Code("draw.cu", text + self._numbers.text())
+
+
+def _lower(function: Callable[[Node], list[Launch] | None], node: Node) -> list[Launch] | None:
+    launches = function(node)
+    if launches is None:
+        return None
+    return [replace(x, spec=Drawn(x.spec)) if isinstance(x.spec, Draw) else x for x in launches]
+
+
+@described("Orthogonal", "dtype rows columns gain file")
+@dataclass(frozen=True)
+class Orthogonal:
+    """``k(x, y, vectors)``: orthonormalises the rows of an f32 matrix ``[rows, columns]``, or its columns if there are
+    fewer, and multiplies by ``gain``. One block: a matrix is made once, when training starts."""
+
+    dtype: DType
+    rows: int
+    columns: int
+    gain: float
+    file: str = "orthogonal.cu"
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((1, 1, 1), (_ORTHOGONAL_THREADS, 1, 1))
+
+    def head(self) -> str:
+        text = f"using T = {C_TYPES[self.dtype]};\n"
+        text += f"constexpr double GAIN = {self.gain!r}, TINY = {TINY!r}, LEAST = {LEAST!r};\n"
+        short, long = sorted((self.rows, self.columns))
+        return text + constants(THREADS=_ORTHOGONAL_THREADS, N=short, M=long, WIDE=int(self.rows < self.columns))
+
+
+register(Orthogonal)
+
+
+def init_orthogonal(node: Node) -> list[Launch]:
+    """Standard normal numbers, then one block that orthonormalises them in f64."""
+    [type] = node.types
+    elements, rows = prod(type.ints), type.ints[0]
+    drawn, vectors = Scratch(0, elements * DType.F32.itemsize), Scratch(1, elements * DType.F64.itemsize)
+    draw = Draw("normal", DType.F32, elements, int_attr(node.attrs, "key"), False, 0, 0.0, 1.0)
+    spec = Orthogonal(type.dtype, rows, elements // rows, float_attr(node.attrs, "gain"))
+    return [
+        Launch(Drawn(draw), node.inputs[:1], (drawn,)),
+        Launch(spec, (drawn,), (node.out, vectors)),
+    ]
+
+
+LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
+    **{name: partial(_lower, function) for name, function in random.LOWERED.items()},
+    "init_orthogonal": init_orthogonal,
+}

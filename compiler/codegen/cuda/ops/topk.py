@@ -1,0 +1,68 @@
+"""The op topk as a GPU kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Final
+
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, constants, register
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.described import described
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import bool_attr, int_attr
+
+_FEW: Final = 256  # most elements of a line that one warp handles
+
+
+@described("TopK", "dtype before count after k largest file")
+@dataclass(frozen=True)
+class TopK:
+    """``k(x, values, places)``: the first ``k`` along the middle axis of x [before, count, after], with one block per
+    line.
+
+    It reads each line ``k`` times, so it suits small ``k``.
+    """
+
+    dtype: DType
+    before: int
+    count: int
+    after: int
+    k: int
+    largest: bool
+    file: str = "topk.cu"
+
+    @property
+    def threads(self) -> int:
+        return 32 if self.count <= _FEW else 256
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((self.before * self.after, 1, 1), (self.threads, 1, 1))
+
+    def head(self) -> str:
+        key = C_TYPES[self.dtype.computed] if self.dtype.is_float else "long long"
+        found = "wide(x)" if self.dtype.is_float else "x"
+        text = f"using T = {C_TYPES[self.dtype]};\nusing KEY = {key};\n"
+        text += f"__device__ __forceinline__ KEY key(T x) {{ return {found}; }}\n"
+        return text + constants(
+            THREADS=self.threads, COUNT=self.count, AFTER=self.after, K=self.k, LARGEST=int(self.largest)
+        )
+
+
+register(TopK)
+
+
+def topk(node: Node) -> list[Launch]:
+    [x], axis = node.input_types, int_attr(node.attrs, "axis")
+    spec = TopK(
+        x.dtype, prod(x.ints[:axis]), x.ints[axis], prod(x.ints[axis + 1 :]), int_attr(node.attrs, "k"),
+        bool_attr(node.attrs, "largest"),
+    )  # fmt: skip
+    return [Launch(spec, node.inputs, node.outputs)]
+
+
+LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {"topk": topk}

@@ -1,0 +1,323 @@
+"""Maps a region to blocks and threads; depends only on the region, never on a machine.
+
+- ``Flat``: no reductions. Every thread has a vector of neighbours of the flattened axes, or two in the same columns.
+- ``Tiles``: an input is contiguous along another axis; square tiles are transposed in shared memory.
+- ``Rows``: each row is contiguous and reduced by a team (a group of threads). A row that fits stays in registers from
+  its first stage to its last, so memory is read once; every stage reads a longer row again.
+- ``Columns``: adjacent elements belong to different rows (e.g. a bias gradient). A thread has a vector of rows;
+  ``parts`` threads share their elements.
+
+A vector is 16 bytes of the narrowest floats (at most 32 of the widest ones), or fewer elements if the sizes do not
+divide. Vector and thread counts, and so the tree of every sum, depend on sizes and dtypes, not on the arguments'
+layouts.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from dslc.compiler.codegen.cuda.region.stage_queries import has_scans, register_dtype, used_values
+from dslc.compiler.codegen.cuda.region.writer import power_of_two
+from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, collapsed, dense
+from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ops.bits import BYTE
+
+WARP: Final = 32
+TILE: Final = 64
+_SHARED: Final = 48 << 10  # bytes of static shared memory available by default
+_THREADS: Final = 256  # default threads per block
+HELD: Final = 32  # elements of one argument that a thread keeps in registers
+DRAWN: Final = 8  # elements of a thread that share one random draw
+_MAX_TEAM: Final = 1024
+_LONG_TEAM: Final = 512  # threads for rows that do not fit into registers
+_CROWDED: Final = 12  # half-width vectors of 8 elements, above which 64 registers are too few
+FEW: Final = 1 << 20  # elements up to which a column region stays in a cache, as partial sums do
+_BUSY: Final = 132  # blocks that keep a GPU busy
+_COLUMN: Final = 16  # elements of one argument of columns that a thread keeps in registers
+_MANY: Final = 4 * _BUSY  # blocks that leave no multiprocessor without work
+_NARROW: Final = 4  # threads whose vectors fill two memory sectors
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """``count`` elements. A thread has ``held`` vectors, one block of threads apart."""
+
+    count: int
+    vector: int
+    held: int
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((-(-self.count // (_THREADS * self.vector * self.held)), 1, 1), (_THREADS, 1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """``team`` threads per row, ``teams`` rows per block; a thread handles ``held`` vectors at once, ``chunks``
+    times."""
+
+    rows: int
+    vector: int
+    held: int
+    team: int
+    teams: int
+    chunks: int
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((-(-self.rows // self.teams), 1, 1), (self.team * self.teams, 1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Blocks of ``width * vector`` rows; ``parts`` threads share a vector of rows, each with ``held`` of its elements
+    at once."""
+
+    lines: int  # points of the outer axes except the last
+    line: int  # rows along the last outer axis
+    vector: int
+    held: int
+    width: int
+    parts: int
+    chunks: int
+
+    @property
+    def blocks(self) -> int:
+        """Blocks per line."""
+        return -(-self.line // (self.width * self.vector))
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((self.lines * self.blocks, 1, 1), (self.width * self.parts, 1, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """A transpose: square tiles of ``TILE`` elements along ``axis`` and the last of the flattened axes."""
+
+    axis: int
+    sizes: tuple[int, ...]
+    vector: int
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Numbers of tiles: along the other axes, ``axis``, and the last axis."""
+        along, last = self.sizes[self.axis], self.sizes[-1]
+        return math.prod(self.sizes) // (along * last), -(-along // TILE), -(-last // TILE)
+
+    @property
+    def geometry(self) -> Geometry:
+        return Geometry((math.prod(self.counts), 1, 1), (_THREADS, 1, 1))
+
+
+Schedule: TypeAlias = Flat | Rows | Columns | Tiles
+
+
+@lru_cache(4096)
+def schedule(region: Region) -> Schedule:
+    """The schedule of a region that writes something."""
+    if is_flat(region):
+        return _tiles(region) or _flat(region)
+    return _columns(region) if has_columns(region) else rows_of(region, _held(region))
+
+
+def is_flat(region: Region) -> bool:
+    """Whether every element can be computed on its own, including the values of its row."""
+    if has_scans(region) or any(stage.reduces for stage in region.stages):
+        return False
+    return not region.inner or not any((s.stores or s.raises) and not s.element for s in region.stages)
+
+
+def has_columns(region: Region) -> bool:
+    """True if the contiguous axis of the reduced tensor is an outer axis (column reduction). Falls back to the largest
+    arguments if ``whole`` is unknown."""
+    split = len(region.outer)
+    if not region.outer or not region.inner:
+        return bool(region.outer) and not region.inner
+    if region.whole:
+        return region.whole[split - 1] < region.whole[-1]
+    full = [a for a in (*region.inputs, *region.outputs) if a.moves(split - 1, split) and a.moves(split)]
+    down = sum(a.strides[split - 1] == 1 for a in full)
+    return down > sum(a.strides[-1] == 1 for a in full)
+
+
+def vector_of(region: Region) -> int:
+    """Elements per 16-byte vector, before sizes limit it."""
+    arguments = [a for a in (*region.inputs, *region.outputs) if a.moves()]
+    return max(_nominal(region), BYTE) if any(a.bits for a in arguments) else _nominal(region)
+
+
+def _nominal(region: Region) -> int:
+    """Like ``vector_of``, but ignores bitmasks."""
+    arguments = [a for a in (*region.inputs, *region.outputs) if a.moves()]
+    sizes = [a.dtype.itemsize for a in arguments if not a.bits] or [4]
+    return max(16 // max(sizes), min(16 // min(sizes), 32 // max(sizes)))
+
+
+def draws(region: Region) -> bool:
+    """Whether the region draws random bits."""
+    return any(isinstance(let, Bits) for stage in region.stages for let in stage.lets)
+
+
+def needs_wide_index(region: Region) -> bool:
+    """Whether an index of an element, of the region or of an argument, may exceed i32."""
+    if any(isinstance(let, Fetch) for stage in region.stages for let in stage.lets):
+        return True  # the range of the computed index is unknown
+    sizes, arguments = (*region.outer, *region.inner), (*region.inputs, *region.outputs)
+    spans = [abs(a.offset) + sum(max(0, size - 1) * abs(s) for size, s in zip(sizes, a.strides)) for a in arguments]
+    spans = [n + sum(math.prod(u.sizes) * max(u.steps) for u in a.unravelled) for n, a in zip(spans, arguments)]
+    # includes indices out of range, up to a whole block past the end
+    return max(math.prod(sizes), *spans, 0) >= (1 << 31) - (1 << 21)
+
+
+def _flat(region: Region) -> Flat:
+    count = region.rows * math.prod(region.inner)
+    vector = min(_drawn(region) if draws(region) else vector_of(region), power_of_two(count))
+    return Flat(count, vector, 2 if _columns_again(region, vector) else 1)
+
+
+def _columns_again(region: Region, vector: int) -> bool:
+    """Whether the second vector of a thread needs the same column values as its first, and these have more bytes than
+    the elements, e.g. in a batchnorm with channels last. Reading them once for both saves 5 % of the time."""
+    flat = flattened(region)
+    accesses = [a for a in (*flat.inputs, *flat.outputs) if a.moves()]
+    columns = [a for a in accesses if a.strides == (0, 1)]
+    whole = all(a in columns or (a.strides == dense(flat.outer) and a.repeat == 1) for a in accesses)
+    own = sum(a.dtype.itemsize for a in flat.inputs if a.moves() and a not in columns)
+    if not whole or sum(a.dtype.itemsize for a in columns) <= own or any(a.offset % vector for a in accesses):
+        return False
+    if flat.index in {n for stage in flat.stages for n in used_values(stage)} or flat.indices:
+        return False
+    plain = all(not stage.raises and all(isinstance(let, Let) for let in stage.lets) for stage in flat.stages)
+    block = _THREADS * vector
+    return plain and block % flat.outer[1] == 0 and flat.rows >= 2 * block * _MANY
+
+
+def _drawn(region: Region) -> int:
+    """Elements per thread when random numbers are needed: one Philox draw (8), or 32 bytes if larger, to amortise the
+    key setup."""
+    sizes = [a.dtype.itemsize for a in (*region.inputs, *region.outputs) if any(a.strides)]
+    wide, last = 32 // max(sizes, default=4), flattened(region).outer[-1:]
+    return wide if wide > DRAWN and last and last[0] % wide == 0 else DRAWN
+
+
+def _tiles(region: Region) -> Tiles | None:
+    """The transpose of an input that is contiguous along another axis than the last, if shared memory pays; else
+    None."""
+    flat = flattened(region)
+    counted = any(region.index in used_values(s) or s.raises for s in region.stages)
+    plain = all(isinstance(let, Let) for s in region.stages for let in s.lets)
+    if len(flat.outer) < 2 or flat.indices or counted or not plain or any(a.repeat > 1 for a in flat.inputs):
+        return None
+    if any(a.bits for a in (*flat.inputs, *flat.outputs)):
+        return None
+    turned = [turned_axis(a) for a in flat.inputs]
+    axes = {axis for axis in turned if axis is not None}
+    if len(axes) != 1 or any(turned_axis(a) is not None for a in flat.outputs):
+        return None
+    [axis] = axes
+    along, last = flat.outer[axis], flat.outer[-1]
+    shared = sum(register_dtype(a.dtype).itemsize for a, n in zip(flat.inputs, turned) if n is not None)
+    if min(along, last) < TILE // 2 or shared * TILE * (TILE + 1) > _SHARED:
+        return None
+    return Tiles(axis, flat.outer, min(vector_of(region), power_of_two(along, last)))
+
+
+def turned_axis(access: Access) -> int | None:
+    """The axis along which an argument is contiguous, if that is not the last one."""
+    if abs(access.strides[-1]) <= 1 or 1 not in access.strides:
+        return None
+    return access.strides.index(1)
+
+
+def flattened(region: Region) -> Region:
+    """A region without reductions, with its inner axes made outer ones."""
+    return collapsed(replace(region, outer=(*region.outer, *region.inner), inner=(), whole=()))
+
+
+def _held(region: Region) -> int:
+    """Elements of an argument that a thread keeps in registers: half if stages share several arguments."""
+    stages = [used_values(stage) for stage in region.stages if stage.element]
+    again = sum(sum(n in used for used in stages) > 1 for n in range(len(region.inputs)))
+    return HELD // 2 if again > 1 else HELD
+
+
+def rows_of(region: Region, elements: int) -> Rows:
+    """The schedule with rows, with at most ``elements`` elements of an argument per thread at once."""
+    length = math.prod(region.inner)
+    last = region.inner[-1] if region.inner else 1
+    vector = min(vector_of(region), power_of_two(last)) if length else 1
+    held = max(1, elements // vector)
+    if has_scans(region):  # a scan needs elements in order: one warp walks along the row
+        team = 1
+        while team < WARP and team * vector < length:
+            team *= 2
+        return Rows(region.rows, vector, 1, team, _teams(team, region.rows), -(-length // (team * vector)))
+    vectors = max(1, -(-length // vector))
+    if vectors <= WARP * held:
+        team = 1
+        while team < WARP and team < vectors:
+            team *= 2
+        return Rows(region.rows, vector, -(-vectors // team), team, _teams(team, region.rows), 1)
+    team = -(-vectors // (held * WARP)) * WARP
+    wide = any(a.dtype.itemsize == 8 for a in (*region.inputs, *region.outputs))
+    if team <= (_MAX_TEAM // 2 if wide else _MAX_TEAM):
+        return Rows(region.rows, vector, -(-vectors // team), team, 1, 1)
+    loaded = sum(a.moves(len(region.outer)) for a in region.inputs)
+    held = held if loaded == 1 else held // 2 or 1
+    return Rows(region.rows, vector, held, _LONG_TEAM, 1, -(-vectors // (_LONG_TEAM * held)))
+
+
+def _teams(team: int, rows: int) -> int:
+    """Rows per block, so that their threads fill whole warps."""
+    least = max(1, WARP // team)
+    most = max(1, 128 // team)
+    while most > least and rows < most * 256:
+        most //= 2
+    return most
+
+
+def _vectors(region: Region) -> int:
+    """How many vectors of its rows a thread has in registers. Row values and sums are f32 and count 2. Loaded and
+    stored vectors are half as wide and count 1; bitmasks need one more vector for their values."""
+    split, moved = len(region.outer), _moved(region)
+    used = {n for stage in region.stages if stage.element for n in used_values(stage)}
+    owned = [a for n, a in enumerate(region.inputs) if n in used and a not in moved and a.moves(split - 1, split)]
+    sums = max(len(stage.reduces) for stage in region.stages)
+    return 2 * (len(owned) + sums) + len(moved) + sum(a.bits for a in moved)
+
+
+def _moved(region: Region) -> list[Access]:
+    """The arguments read or written element by element."""
+    return [a for a in (*region.inputs, *region.outputs) if a.moves(len(region.outer))]
+
+
+def _columns(region: Region) -> Columns:
+    line, length = region.outer[-1], math.prod(region.inner)
+    vector = nominal = min(_nominal(region), power_of_two(line))
+    width = 1
+    while width < WARP and width * nominal < line:
+        width *= 2
+    if has_scans(region):
+        return Columns(region.rows // line, line, vector, 1, width, 1, length)
+    lines = region.rows // line
+    if region.rows * length <= FEW:  # in a cache: more threads matter more than long contiguous reads
+        while width > _NARROW and _THREADS // width < length and lines * -(-line // (width * nominal)) < _BUSY:
+            width //= 2
+    parts = _THREADS // width
+    while parts > 1 and parts * width > 2 * WARP and parts >= 2 * length:
+        parts //= 2
+    # The order of sums is decided up to here by sizes and dtypes only. Bitmasks, draws and register pressure change
+    # only the rows per thread.
+    bits = any(a.bits for a in (*region.inputs, *region.outputs))
+    drawn = draws(region) and line % DRAWN == 0
+    crowded = nominal == BYTE and _vectors(region) > _CROWDED
+    vector = max(nominal, BYTE) if bits or drawn else nominal // 2 if crowded else nominal
+    width = width * nominal // vector
+    alone = nominal == BYTE and not drawn and len(_moved(region)) == 1  # enough registers for more loads in flight
+    wanted = 1 if crowded and vector == BYTE else (2 if alone else 1) * _COLUMN // vector
+    held = max(1, min(wanted, -(-length // parts)))
+    return Columns(lines, line, vector, held, width, parts, -(-length // (parts * held)))

@@ -1,0 +1,105 @@
+"""Queries on stages for the code generators of regions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from dslc.compiler.codegen.region.ir import Bits, Fetch, Let, Region, Scan, Stage
+from dslc.compiler.ir.scalar import Expr
+from dslc.compiler.ir.types import DType
+
+
+def used_values(stage: Stage) -> set[int]:
+    """The indices of the values that a stage reads, including its own."""
+    found = {r.value for r in stage.reduces} | {s.value for s in stage.stores} | {r.value for r in stage.raises}
+    for let in stage.lets:
+        if isinstance(let, Let):
+            found |= read_by(let.expr)
+        elif isinstance(let, Scan):
+            found.add(let.value)
+        elif isinstance(let, Bits):
+            found |= {let.seed, let.step, let.row}
+        else:
+            found |= {let.index} if let.mask is None else {let.index, let.mask}
+    return found
+
+
+def functions_of(region: Region) -> set[str]:
+    """The names of all functions in the region's trees."""
+    found: set[str] = set()
+    stack = [let.expr for stage in region.stages for let in stage.lets if isinstance(let, Let)]
+    while stack:
+        expr = stack.pop()
+        found.add(expr.function)
+        stack.extend(expr.args)
+    return found
+
+
+def dtypes_of(region: Region) -> list[DType]:
+    """The dtype of every value by its index; sums and products of bf16 and f16 are f32."""
+    found = [a.dtype for a in region.inputs] + [DType.I64] * (region.first - len(region.inputs))
+    for stage in region.stages:
+        for let in stage.lets:
+            match let:
+                case Let():
+                    found.append(let.dtype)
+                case Fetch():
+                    found.append(region.inputs[let.input].dtype)
+                case Bits():
+                    found.append(DType.I32)
+                case Scan():
+                    found.append(combined_dtype(let.combine, found[let.value]))
+        found += [combined_dtype(r.combine, found[r.value]) for r in stage.reduces]
+    return found
+
+
+def combined_dtype(combine: str, dtype: DType) -> DType:
+    """The dtype of combined values."""
+    return dtype if combine in ("min", "max") else register_dtype(dtype)
+
+
+def register_dtype(dtype: DType) -> DType:
+    """The dtype of a value in a register: f32 for bf16 and f16."""
+    return DType.F32 if dtype in (DType.BF16, DType.F16) else dtype
+
+
+def has_scans(region: Region) -> bool:
+    return any(isinstance(let, Scan) for stage in region.stages for let in stage.lets)
+
+
+def read_by(expr: Expr) -> set[int]:
+    """The indices of the values in a tree."""
+    found: set[int] = set()
+    stack = [expr]
+    while stack:
+        node = stack.pop()
+        if node.function == "arg":
+            found.add(node.index)
+        stack.extend(node.args)
+    return found
+
+
+def substituted(expr: Expr, value: Callable[[int], Expr]) -> Expr:
+    """The tree with ``value(n)`` in place of every value n."""
+    if expr.function == "arg":
+        return value(expr.index)
+    return replace(expr, args=tuple(substituted(a, value) for a in expr.args)) if expr.args else expr
+
+
+#: The binary function that a reduction applies repeatedly.
+STEP: Final = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+def identity(combine: str, dtype: DType) -> float | int:
+    """The identity element of the reduction."""
+    if combine in ("sum", "prod"):
+        return (0.0 if dtype.is_float else 0) if combine == "sum" else (1.0 if dtype.is_float else 1)
+    if dtype.is_float:
+        return -math.inf if combine == "max" else math.inf
+    if dtype is DType.U8:
+        return 0 if combine == "max" else 255
+    half = 1 << (8 * dtype.itemsize - 1)
+    return -half if combine == "max" else half - 1

@@ -1,0 +1,116 @@
+"""Emits transposes: reads square tiles in the input's layout, transposes them in shared memory, writes them in the
+output's.
+
+A thread holds vectors at the same positions of a square in both orientations: along columns for transposed inputs, and
+along rows for all other arguments. ``turned`` converts the first into the second.
+"""
+
+from __future__ import annotations
+
+from dslc.compiler.codegen.cuda.region.schedule import TILE, Tiles, flattened, needs_wide_index, turned_axis
+from dslc.compiler.codegen.cuda.region.source import Source
+from dslc.compiler.codegen.cuda.region.stage_queries import used_values
+from dslc.compiler.codegen.cuda.region.values import Reg, Values
+from dslc.compiler.codegen.cuda.region.writer import Index, Text, power_of_two
+from dslc.compiler.codegen.region.ir import Access, Let, Region
+
+
+def tiles_source(name: str, region: Region, schedule: Tiles) -> Source:
+    """The kernel's source."""
+    return _Printer(name, region, schedule).source()
+
+
+class _Printer:
+    def __init__(self, name: str, region: Region, schedule: Tiles) -> None:
+        self.region, self.schedule, self.vector = flattened(region), schedule, schedule.vector
+        self.text = Text(name, len(region.inputs) + len(region.outputs), needs_wide_index(region))
+        self.values = Values(self.text)
+        self.threads = schedule.geometry.block[0]
+        self.held = TILE * TILE // (self.threads * self.vector)
+        self.slots = 0
+
+    def source(self) -> Source:
+        text, cut = self.text, self.schedule
+        _, along, last = cut.counts
+        tile, self.right = text.divmod(text.here("block"), last)
+        others, self.down = text.divmod(tile, along)
+        sizes = [size for axis, size in enumerate(cut.sizes[:-1]) if axis != cut.axis]
+        self.others = text.unravel(others, sizes)
+        vectors = text.ramp(text.here("thread"), self.held, self.threads)
+        row, column = text.divmod(vectors, TILE // self.vector)
+        self.inside = row, text.times(column, self.vector)
+        self.places = {across: self._tile(across) for across in self._kinds()}
+        known = self._loaded()
+        for stage in self.region.stages:
+            for let in stage.lets:
+                assert isinstance(let, Let)
+                reg = self.values.evaluate(let.expr, known, let.dtype)
+                known.append(Reg(text.set(reg.text), let.dtype))
+        shift = len(self.region.inputs)
+        for stage in self.region.stages:
+            for store in stage.stores:
+                found, access = known[store.value], self.region.outputs[store.output]
+                assert found is not None
+                vector, at, masks = self._place(access, False)
+                head = "store_if" if masks else "store"
+                pointer = f"p{shift + store.output}"
+                text.write(text.call(head, (access.dtype, vector), pointer, at, found.text, *masks))
+        return text.source(self.threads)
+
+    def _kinds(self) -> set[bool]:
+        return {turned_axis(a) is not None for a in (*self.region.inputs, *self.region.outputs)}
+
+    def _tile(self, across: bool) -> tuple[list[Index], str | None]:
+        """The indices of the first elements of the thread's vectors, and the mask of those in range."""
+        text, cut = self.text, self.schedule
+        row, column = self.inside
+        if across:
+            row, column = column, row
+        down, right = (text.plus(x, text.times(tile, TILE)) for x, tile in ((row, self.down), (column, self.right)))
+        masks = [
+            text.below(text.known(x), size) if size % TILE else None
+            for x, size in ((down, cut.sizes[cut.axis]), (right, cut.sizes[-1]))
+        ]
+        indices = list(self.others)
+        indices.insert(cut.axis, down)
+        return [*indices, right], text.both(*masks)
+
+    def _loaded(self) -> list[Reg | None]:
+        text = self.text
+        used = {v for stage in self.region.stages for v in used_values(stage)}
+        known: list[Reg | None] = []
+        for number, access in enumerate(self.region.inputs):
+            if number not in used:
+                known.append(None)
+                continue
+            across = turned_axis(access) is not None
+            vector, at, masks = self._place(access, across)
+            head = "load_if" if masks else "load"
+            found = text.set(text.call(head, (access.dtype, vector), f"p{number}", at, *masks))
+            if across:
+                self.slots += 1
+                found = text.set(text.call("turned", (TILE, self.vector, self.threads, self.slots), found))
+            elif access.strides[-1] == 0 and any(access.strides) and self.vector > 1:
+                found = text.set(text.call("each", (self.vector,), found))
+            known.append(Reg(found, access.dtype))
+        known.append(None)
+        return known
+
+    def _place(self, access: Access, across: bool) -> tuple[int, str, tuple[str, ...]]:
+        """Vector width of a load or store, the indices of the first elements, and the mask of those in range."""
+        text, axis = self.text, self.schedule.axis if across else len(access.strides) - 1
+        if not any(access.strides):
+            return 1, text.known(access.offset), ()
+        indices, mask = self.places[across]
+        first, stride = text.dot(access.offset, indices, access.strides), access.strides[axis]
+        wanted, vector = self.vector, 1
+        if stride == 1:
+            others = (s for a, s in enumerate(access.strides) if a != axis)
+            vector = power_of_two(wanted, access.offset, *others)
+        if stride == 0 or wanted == 1:
+            return 1, text.known(first), () if mask is None else (mask,)
+        count = wanted // vector
+        at = text.known(text.ramp(first, count, vector * stride))
+        if mask is not None and count > 1:
+            mask = text.set(text.call("each", (count,), mask))
+        return vector, at, () if mask is None else (mask,)

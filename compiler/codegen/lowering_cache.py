@@ -1,0 +1,54 @@
+"""Lowers equal nodes once: nodes that differ only in names, spans and phases share their launches.
+
+The kernels of a node depend on its op, attributes and types, and on which of its inputs are the same tensor. Most
+layers of a model are equal in these, and so are the model's entries and the candidate programs of the plans that are
+tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.targets import target_of
+from dslc.compiler.ir.graph import Attrs, Input, Kind, Node
+from dslc.compiler.ir.op import OPS
+from dslc.compiler.ir.types import TensorType
+
+
+def lowered(node: Node, target: str, vendor: bool) -> Sequence[Launch] | None:
+    """The launches that compute a node on a target, as ``Target.lower`` returns them; None if it has no kernel."""
+    number = {v: i for i, v in enumerate(dict.fromkeys(node.inputs))}
+    read = tuple([number[v] for v in node.inputs])
+    attrs = _Attrs(repr(sorted(node.attrs.items())), node.attrs)
+    first, launches = _first(node.op.name, tuple([v.type for v in number]), read, node.types, attrs, target, vendor)
+    if launches is None:
+        return None
+    place = dict(zip((*first.inputs, *first.outputs), (*node.inputs, *node.outputs)))
+    return [launch.on(place) for launch in launches]
+
+
+@dataclass(frozen=True, slots=True)
+class _Attrs:
+    """Attributes compared by their text: values that Python calls equal, e.g. 0.0 and -0.0, need different code."""
+
+    text: str
+    attrs: Attrs = field(compare=False)
+
+
+@lru_cache(maxsize=4096)
+def _first(
+    op: str,
+    types: tuple[TensorType, ...],
+    read: tuple[int, ...],
+    results: tuple[TensorType, ...],
+    attrs: _Attrs,
+    target: str,
+    vendor: bool,
+) -> tuple[Node, Sequence[Launch] | None]:
+    """A node with inputs of these ``types``, which it reads in the order ``read``, and its launches."""
+    values = [Input(f"x{i}", Kind.DATA, type).value for i, type in enumerate(types)]
+    node = Node(OPS[op], tuple(values[i] for i in read), results, attrs.attrs)
+    return node, target_of(target, vendor).lower(node)

@@ -1,0 +1,209 @@
+"""Regions of normalisations: statistics of a row or a channel, then its elements; and their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.region.reduction import Rows
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.scalar import Expr, call
+from dslc.compiler.ops.attrs import float_attr, int_attr
+
+
+def layernorm(node: Node) -> list[Launch]:
+    reads = ["x", "along", "along", "first"]
+    rows = Rows(node, node.input_types[0].ints, _axis(node), reads, ["x", "row", "row"], _and_first(node))
+    x, centre, _, scale = _moments(rows, float_attr(node.attrs, "eps"))
+    rows.store(1, centre)
+    rows.store(2, scale)
+    rows.b.element()
+    rows.store(0, (x - centre) * scale * rows.input(1) + rows.input(2))
+    return rows.launch()
+
+
+def rmsnorm(node: Node) -> list[Launch]:
+    rows = Rows(node, node.input_types[0].ints, _axis(node), ["x", "along"], ["x", "row"])
+    x = rows.input(0)
+    squares = rows.sum(x * x)
+    rows.b.row()
+    scale = rows.let(1 / call("sqrt", squares / float(rows.count) + float_attr(node.attrs, "eps")))
+    rows.store(1, scale)
+    rows.b.element()
+    rows.store(0, x * scale * rows.input(1))
+    return rows.launch()
+
+
+def batchnorm(node: Node) -> list[Launch]:
+    shape, momentum = node.input_types[0].ints, float_attr(node.attrs, "momentum")
+    rows = Rows(node, shape, _channels(node), ["x", *["row"] * 4, "first"], ["x", *["row"] * 4], _and_first(node))
+    x, centre, spread, scale = _moments(rows, float_attr(node.attrs, "eps"))
+    unbiased = spread * (rows.count / max(1, rows.count - 1))
+    rows.store(1, rows.input(3) * (1 - momentum) + centre * momentum)
+    rows.store(2, rows.input(4) * (1 - momentum) + rows.let(unbiased) * momentum)
+    rows.store(3, centre)
+    rows.store(4, scale)
+    factor = rows.let(scale * rows.input(1))
+    rows.b.element()
+    rows.store(0, (x - centre) * factor + rows.input(2))
+    return rows.launch()
+
+
+def batchnorm_grad(node: Node) -> list[Launch]:
+    """The weight is a value per channel, so the channel's sums serve all three gradients."""
+    rows = Rows(node, node.input_types[0].ints, _channels(node), ["x", "row", "row", "row", "x"], ["x", "row", "row"])
+    x, weight, centre, scale, dy = (rows.input(i) for i in range(5))
+    added, sloped = _sums(rows, dy, (x - centre) * scale)
+    rows.b.row()
+    rows.store(1, sloped)
+    rows.store(2, added)
+    shared, slope = rows.let(weight * added / float(rows.count)), rows.let(weight * sloped / float(rows.count))
+    rows.b.element()
+    xhat = rows.let((x - centre) * scale)
+    rows.store(0, (dy * weight - shared - xhat * slope) * scale)
+    return rows.launch()
+
+
+def layernorm_grad(node: Node) -> list[Launch]:
+    """Reduces the gradient of x by rows, and those of weight and bias by columns, in a second launch."""
+    shape, axis = node.input_types[0].ints, _axis(node)
+    kinds = ["x", "along", "row", "row", "x"]
+    rows = Rows(node, shape, axis, kinds, ["x"], outputs=node.outputs[:1])
+    _through_moments(rows)
+    others = [a for a in range(len(shape)) if a not in axis]
+    inputs = (node.inputs[0], *node.inputs[2:])
+    columns = Rows(node, shape, others, ["x", "along", "along", "x"], ["row", "row"], inputs, node.outputs[1:])
+    return [*rows.launch(), *_of_weights(columns)]
+
+
+def _through_moments(rows: Rows) -> None:
+    """Output 0: the gradient of x, from inputs x, weight, mean, 1/std, dy."""
+    x, weight, centre, scale, dy = (rows.input(i) for i in range(5))
+    added, sloped = _sums(rows, dy * weight, (x - centre) * scale)
+    rows.b.row()
+    shared, slope = rows.let(added / float(rows.count)), rows.let(sloped / float(rows.count))
+    rows.b.element()
+    xhat = rows.let((x - centre) * scale)
+    rows.store(0, (rows.let(dy * weight) - shared - xhat * slope) * scale)
+
+
+def _of_weights(columns: Rows) -> list[Launch]:
+    """The gradients of weight and bias, from inputs x, mean, 1/std, dy."""
+    x, centre, scale, dy = (columns.input(i) for i in range(4))
+    added, sloped = _sums(columns, dy, (x - centre) * scale)
+    columns.b.row()
+    columns.store(0, sloped)
+    columns.store(1, added)
+    return columns.launch()
+
+
+def rmsnorm_grad(node: Node) -> list[Launch]:
+    """Like layernorm_grad, without a mean."""
+    shape, axis = node.input_types[0].ints, _axis(node)
+    rows = Rows(node, shape, axis, ["x", "along", "row", "x"], ["x"], outputs=node.outputs[:1])
+    x, weight, scale, dy = (rows.input(i) for i in range(4))
+    _, sloped = _sums(rows, dy * weight, x * scale)
+    rows.b.row()
+    slope = rows.let(sloped / float(rows.count))
+    rows.b.element()
+    xhat = rows.let(x * scale)
+    rows.store(0, (rows.let(dy * weight) - xhat * slope) * scale)
+    others = [a for a in range(len(shape)) if a not in axis]
+    inputs = (node.inputs[0], *node.inputs[2:])
+    columns = Rows(node, shape, others, ["x", "along", "x"], ["row"], inputs, node.outputs[1:])
+    x, scale, dy = (columns.input(i) for i in range(3))
+    _, sloped = _sums(columns, dy, x * scale)
+    columns.b.row()
+    columns.store(0, sloped)
+    return [*rows.launch(), *columns.launch()]
+
+
+def groupnorm(node: Node) -> list[Launch]:
+    """Rows are the groups of an image; inner axes are a group's channels and their elements."""
+    shape, channel, _ = _groups(node, int_attr(node.attrs, "groups"))
+    rows = Rows(node, shape, (2, 3), ["x", channel, channel, "first"], ["x", "row", "row"], _and_first(node))
+    x, centre, _, scale = _moments(rows, float_attr(node.attrs, "eps"))
+    rows.store(1, centre)
+    rows.store(2, scale)
+    rows.b.element()
+    rows.store(0, (x - centre) * scale * rows.input(1) + rows.input(2))
+    return rows.launch()
+
+
+def groupnorm_grad(node: Node) -> list[Launch]:
+    """Reduces the gradient of x by groups, and those of weight and bias by channels, in a second launch."""
+    shape, channel, row = _groups(node, node.input_types[2].ints[1])
+    rows = Rows(node, shape, (2, 3), ["x", channel, "row", "row", "x"], ["x"], outputs=node.outputs[:1])
+    _through_moments(rows)
+    inputs = (node.inputs[0], *node.inputs[2:])
+    columns = Rows(node, shape, (0, 3), ["x", row, row, "x"], ["row", "row"], inputs, node.outputs[1:])
+    return [*rows.launch(), *_of_weights(columns)]
+
+
+def _groups(node: Node, groups: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    """x as [batch, groups, channels per group, elements]; the strides of a channel vector and of a statistic."""
+    batch, channels, *space = node.input_types[0].ints
+    each = channels // groups
+    return (batch, groups, each, math.prod(space)), (0, each, 1, 0), (groups, 1, 0, 0)
+
+
+def _axis(node: Node) -> list[int]:
+    return [int_attr(node.attrs, "axis")]
+
+
+def _channels(node: Node) -> list[int]:
+    """All axes except the channel axis."""
+    rank = node.input_types[0].rank
+    channels = rank - 1 if node.op.name.endswith("_last") else 1
+    return [a for a in range(rank) if a != channels]
+
+
+def _and_first(node: Node) -> tuple[Value, ...]:
+    """The inputs, and x once more for each row's first element."""
+    return (*node.inputs, node.inputs[0])
+
+
+def _moments(rows: Rows, eps: float) -> tuple[Expr, Expr, Expr, Expr]:
+    """x, its mean, variance and 1/std over the inner axes; leaves a row stage open.
+
+    The mean is computed from differences to the row's first element, the last input: with a large common offset these
+    are exact. The variance corrects the rounding error of the mean.
+    """
+    x = rows.input(0)
+    rows.b.row()
+    first = rows.let(rows.input(len(rows.reads) - 1))
+    added = rows.sum(x - first)
+    rows.b.row()
+    shift = rows.let(added / float(rows.count))
+    centre = rows.let(first + shift)
+    lost = rows.let(shift - rows.let(centre - first))
+    rows.b.element()
+    apart = rows.let(x - centre)
+    squares = rows.b.reduce("sum", rows.let(apart * apart))
+    rows.b.row()
+    spread = rows.let(call("max", squares / float(rows.count) - lost * lost, 0.0))
+    return x, centre, spread, rows.let(1 / call("sqrt", spread + eps))
+
+
+def _sums(rows: Rows, g: Expr, xhat: Expr) -> tuple[Expr, Expr]:
+    """The sums of g and of g * xhat, in one element stage."""
+    rows.b.element()
+    first = rows.let(g)
+    second = rows.let(first * rows.let(xhat))
+    return rows.b.reduce("sum", first), rows.b.reduce("sum", second)
+
+
+LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
+    "layernorm": layernorm,
+    "layernorm_grad": layernorm_grad,
+    "rmsnorm": rmsnorm,
+    "rmsnorm_grad": rmsnorm_grad,
+    "groupnorm": groupnorm,
+    "groupnorm_grad": groupnorm_grad,
+    "batchnorm": batchnorm,
+    "batchnorm_grad": batchnorm_grad,
+    "batchnorm_last": batchnorm,
+    "batchnorm_grad_last": batchnorm_grad,
+}

@@ -1,0 +1,35 @@
+"""Regions that write one element of each row: one_hot and the gradient of nll."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.region.reduction import Classes, Rows
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.scalar import select
+from dslc.compiler.ops.attrs import int_attr
+
+
+def one_hot(node: Node) -> list[Launch]:
+    """A row whose class id does not exist is nan, or zeros if the dtype has no nan."""
+    out = node.types[0]
+    rows = Rows(node, out.ints, [out.rank - 1], ["row"], ["x"])
+    classes = Classes(rows, rows.input(0))
+    rows.b.element()
+    one = rows.let(select(classes.hit(), 1.0, 0.0), out.dtype)
+    rows.store(0, classes.checked(one) if out.dtype.is_float else one)
+    return rows.launch()
+
+
+def nll_grad(node: Node) -> list[Launch]:
+    out = node.types[0]
+    rows = Rows(node, out.ints, [int_attr(node.attrs, "axis")], ["row", "row"], ["x"])
+    classes = Classes(rows, rows.input(0))
+    rows.b.element()
+    rows.store(0, classes.checked(rows.let(select(classes.hit(), -rows.input(1), 0.0), out.dtype)))
+    return rows.launch()
+
+
+LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {"one_hot": one_hot, "nll_grad": nll_grad}

@@ -1,0 +1,238 @@
+"""Regions of pointwise ops, constants and copies: one value per element, no reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder, all_strides, broadcast_strides, dense
+from dslc.compiler.ir.graph import Node, Value
+from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.ir.scalar import Expr, argument, as_expr, call, select
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
+from dslc.compiler.ops.fused import PLACES, cut_inputs, expanded, packed_inputs, results_of
+from dslc.compiler.ops.stochastic import ALL, kept_share
+
+_MAX_LITERAL = 64  # most values written into the code
+
+
+def pointwise(node: Node) -> list[Launch]:
+    """A pointwise or ``fused`` node: every step becomes a value rounded to its dtype."""
+    steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
+    shape = node.types[0].ints
+    places = results_of(node.attrs, len(node.inputs) + len(steps))
+    made = [steps[place - len(node.inputs)].op.name if place >= len(node.inputs) else "" for place in places]
+    outputs = [
+        packed(shape) if name == "pack_bits" else Access(t.dtype, dense(shape)) for name, t in zip(made, node.types)
+    ]
+    reads = _reads(node, steps, shape)
+    builder = RegionBuilder(shape, (), [access for _, access in reads.values()], outputs)
+    builder.row()
+    known: dict[Value, Expr] = {value: builder.input(i) for i, value in enumerate(reads)}
+    for step in steps:
+        if step.op.name not in PLACES:
+            known[step.out] = step_value(builder, step, [known[v] for v in step.inputs])
+    values = [*node.inputs, *(step.out for step in steps)]
+    for number, place in enumerate(places):
+        builder.store(number, known[values[place]])
+    return [Launch(builder.region(), tuple(source for source, _ in reads.values()), node.outputs)]
+
+
+def _reads(node: Node, steps: Sequence[Node], shape: Sequence[int]) -> dict[Value, tuple[Value, Access]]:
+    """A value that the steps load from memory -> the input that contains it, and its access."""
+    bits, cut = (packed_inputs(node.attrs), cut_inputs(node.attrs)) if node.op.name == "fused" else ((), ())
+    found = {
+        v: (v, packed(shape) if i in bits else Access(v.type.dtype, broadcast_strides(v.type.ints, shape)))
+        for i, v in enumerate(node.inputs)
+        if i not in cut
+    }
+    for step in steps:
+        if step.op.name == "slice":
+            found[step.out] = (step.inputs[0], _part(step))
+        elif step.op.name == "reshape":
+            source, access = found.pop(step.inputs[0])
+            moving = (s for s, size in zip(access.strides, step.input_types[0].ints) if size != 1)
+            strides = tuple(next(moving) if size != 1 else 0 for size in step.types[0].ints)
+            found[step.out] = (source, replace(access, strides=strides))
+    return found
+
+
+def packed(shape: Sequence[int]) -> Access:
+    """Access to a dense b1 tensor stored as bits."""
+    return Access(DType.B1, dense(shape), bits=True)
+
+
+def step_value(builder: RegionBuilder, step: Node, inputs: Sequence[Expr], axes: Sequence[int] | None = None) -> Expr:
+    """One pointwise op, constant or dropout as the next value of a region, rounded to its dtype. ``axes``: the axes of
+    the step's result in the region's order, outer, then inner; unchanged by default."""
+    if step.op.name == "full":
+        return builder.let(as_expr(_number(step.attrs["value"])), step.types[0].dtype)
+    if step.op.name == "dropout":
+        own = dense(step.types[0].ints)
+        return _dropout(builder, step, own if axes is None else [own[axis] for axis in axes], *inputs)
+    if step.op.name in ("pack_bits", "unpack_bits"):  # the argument's access packs or unpacks
+        return inputs[0]
+    assert isinstance(step.op, Pointwise)
+    return builder.let(step.op.scalar(step.attrs, *inputs), step.types[0].dtype)
+
+
+def _dropout(
+    builder: RegionBuilder, step: Node, strides: Sequence[int], x: Expr, seed: Expr, turn: Expr, row: Expr
+) -> Expr:
+    """The scaled element if its random bits keep it, else 0."""
+    dtype, least, scale = step.types[0].dtype, *kept_share(step)
+    if least in (0, ALL):
+        return builder.let(x if least == 0 else as_expr(0.0), dtype)
+    attrs = step.attrs
+    drawn = builder.bits(int_attr(attrs, "key"), int_attr(attrs, "row_elements"), seed, turn, row, strides)
+    return builder.let(select(drawn >= least, x * scale, 0.0), dtype)
+
+
+def trees(node: Node) -> list[tuple[Expr, list[DType]]]:
+    """The scalar trees of a pointwise or fused node with their argument dtypes, which the target must be able to
+    emit."""
+    steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
+    found = []
+    for step in steps:
+        if step.op.name != "full" and step.op.name not in PLACES:
+            assert isinstance(step.op, Pointwise)
+            args = [argument(i) for i in range(len(step.inputs))]
+            found.append((step.op.scalar(step.attrs, *args), [t.dtype for t in step.input_types]))
+    return found
+
+
+def _number(value: Any) -> float | int | bool:
+    return float(value) if isinstance(value, str) else value
+
+
+def full(node: Node) -> list[Launch]:
+    return filled(node, _number(node.attrs["value"]))
+
+
+def filled(node: Node, value: float | int | bool) -> list[Launch]:
+    """Fills the first output with one value."""
+    shape, dtype = node.types[0].ints, node.types[0].dtype
+    builder = RegionBuilder(shape, (), [], [Access(dtype, dense(shape))])
+    builder.row()
+    builder.store(0, builder.let(as_expr(value), dtype))
+    return [Launch(builder.region(), (), node.outputs)]
+
+
+def copy(shape: Sequence[int], source: Access, target: Access) -> Region:
+    """Copies ``shape`` elements from one view to another."""
+    builder = RegionBuilder(shape, (), [source], [target])
+    builder.row()
+    builder.store(0, builder.let(builder.input(0), source.dtype))
+    return builder.region()
+
+
+def expand(node: Node) -> list[Launch]:
+    [x], shape = node.inputs, node.types[0].ints
+    source = Access(x.type.dtype, broadcast_strides(x.type.ints, shape))
+    return [Launch(copy(shape, source, Access(x.type.dtype, dense(shape))), node.inputs, node.outputs)]
+
+
+def transpose(node: Node) -> list[Launch]:
+    [x], shape = node.inputs, node.types[0].ints
+    strides = dense(x.type.ints)
+    source = Access(x.type.dtype, tuple(strides[p] for p in int_tuple(node.attrs, "perm")))
+    return [Launch(copy(shape, source, Access(x.type.dtype, dense(shape))), node.inputs, node.outputs)]
+
+
+def slice_(node: Node) -> list[Launch]:
+    shape = node.types[0].ints
+    target = Access(node.types[0].dtype, dense(shape))
+    return [Launch(copy(shape, _part(node), target), node.inputs, node.outputs)]
+
+
+def _part(node: Node) -> Access:
+    """The access to a slice's elements in its input."""
+    whole = node.input_types[0]
+    strides = all_strides(whole.ints)
+    starts, steps = int_tuple(node.attrs, "starts"), int_tuple(node.attrs, "steps")
+    offset = sum(s * start for s, start in zip(strides, starts)) if prod(node.types[0].ints) else 0
+    return Access(whole.dtype, tuple(s * step for s, step in zip(strides, steps)), offset)
+
+
+def tri(node: Node) -> list[Launch]:
+    shape = node.types[0].ints
+    builder = RegionBuilder(shape, (), [], [Access(DType.B1, dense(shape))], indices=(0, 1))
+    builder.row()
+    # in i32: for three lanes of i64, LLVM for aarch64 fails an assertion
+    row, column = (builder.let(builder.along(axis), DType.I32) for axis in (0, 1))
+    inside = call("le", column - row, int_attr(node.attrs, "diagonal"))
+    builder.store(0, builder.let(inside, DType.B1))
+    return [Launch(builder.region(), (), node.outputs)]
+
+
+def concat(node: Node) -> list[Launch]:
+    """One copy per input, into its part of the output."""
+    launches, start = [], 0
+    for x in node.inputs:
+        launches.append(beside(x, node.out, start))
+        start += prod(x.type.ints[int_attr(node.attrs, "axis") :])
+    return launches
+
+
+def beside(x: Value, whole: Value, start: int) -> Launch:
+    """Copies a tensor into another one of its rank, starting at element ``start``."""
+    shape, dtype = x.type.ints, x.type.dtype
+    target = Access(dtype, all_strides(whole.type.ints), start)
+    return Launch(copy(shape, Access(dtype, dense(shape)), target), (x,), (whole,))
+
+
+def pad(node: Node) -> list[Launch]:
+    """Fills the output, then copies the input into it."""
+    [x], out = node.inputs, node.types[0]
+    strides = all_strides(out.ints)
+    low, interior = int_tuple(node.attrs, "low"), int_tuple(node.attrs, "interior")
+    places = tuple(s * (gap + 1) for s, gap in zip(strides, interior))
+    target = Access(out.dtype, places, sum(s * start for s, start in zip(strides, low)))
+    region = copy(x.type.ints, Access(out.dtype, dense(x.type.ints)), target)
+    return [*filled(node, float_attr(node.attrs, "value")), Launch(region, node.inputs, node.outputs)]
+
+
+def literal(node: Node) -> list[Launch] | None:
+    """Selects the value by the element's index; None if there are more than ``_MAX_LITERAL`` values."""
+    values, type = node.attrs["values"], node.types[0]
+    assert isinstance(values, tuple)
+    if len(values) > _MAX_LITERAL:
+        return None
+    builder = RegionBuilder((), (len(values),), [], [Access(type.dtype, (1,))])
+    builder.element()
+    expr = as_expr(0.0)
+    for number, value in enumerate(values):
+        assert isinstance(value, float)
+        known = builder.let(as_expr(value), type.dtype)
+        expr = builder.let(select(call("eq", builder.index, number), known, expr), type.dtype)
+    builder.store(0, builder.let(expr, type.dtype))
+    return [Launch(builder.region(), (), node.outputs)]
+
+
+def bits(node: Node) -> list[Launch]:
+    """A separate ``pack_bits`` or ``unpack_bits``: a copy."""
+    packs = node.op.name == "pack_bits"
+    shape = (node.input_types if packs else node.types)[0].ints
+    source, target = Access(DType.B1, dense(shape)), packed(shape)
+    if not packs:
+        source, target = target, source
+    return [Launch(copy(shape, source, target), node.inputs, node.outputs)]
+
+
+#: Ops lowered here, in addition to pointwise ops and ``fused``.
+LOWERED: Mapping[str, Any] = {
+    "full": full,
+    "expand": expand,
+    "transpose": transpose,
+    "slice": slice_,
+    "tri": tri,
+    "concat": concat,
+    "pad": pad,
+    "literal": literal,
+}
+#: Ops lowered here on GPUs only.
+BITS: Mapping[str, Any] = {"pack_bits": bits, "unpack_bits": bits}

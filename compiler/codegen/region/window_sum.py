@@ -1,0 +1,122 @@
+"""Regions in which each result element gathers the source elements that it depends on: pools, interpolation.
+
+Along each spatial axis these form a run whose start follows from the element's own index. All runs have the length of
+the longest; a mask excludes the surplus. So a gradient gathers, too, and no two threads add to one element.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.region.ir import Access, RegionBuilder, dense
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.scalar import Expr, as_expr, call, select
+from dslc.compiler.ir.types import DType, TensorType
+
+
+@dataclass(frozen=True)
+class Run:
+    """The source elements of a result element along one axis.
+
+    ``place(i, t)`` is the source index at step t of ``steps`` for result element i. It counts if it is in 0 to ``size``
+    - 1 and ``inside(i, place)`` is true. ``weight(g, i, place)`` is its weight, if not 1.
+    """
+
+    size: int
+    steps: int
+    place: Callable[[Expr, Expr], Expr]
+    inside: Callable[[Expr, Expr], Expr] | None = None
+    weight: Callable[[Gathered, Expr, Expr], Expr] | None = None
+
+
+class Gathered:
+    """A region over the elements of a result [B, C, *space], with the steps of all runs as inner axes.
+
+    ``inputs``: indices of the node's inputs that it reads, each with the source's shape.
+    """
+
+    def __init__(self, node: Node, runs: Sequence[Run], inputs: Sequence[int] = (0,)) -> None:
+        shape, axes = node.types[0].ints, len(runs)
+        self.node, self.runs, self.dtype = node, runs, node.types[0].dtype
+        source = dense((*shape[:2], *(r.size for r in runs)))
+        planes = (*source[:2], *(0,) * (2 * axes))
+        sources = [Access(node.input_types[n].dtype, planes) for n in inputs]
+        targets = [Access(t.dtype, dense(shape) + (0,) * axes) for t in node.types]
+        self.reads = tuple(node.inputs[n] for n in inputs)
+        self.b = RegionBuilder(shape, [r.steps for r in runs], sources, targets, range(2, 2 + 2 * axes))
+        greatest = max(2 * (r.size + 1) * (n + 1) for r, n in zip(runs, shape[2:]))
+        self.places = DType.I32 if max(greatest, *(math.prod(t.ints) for t in _types(node))) < 1 << 31 else DType.I64
+        self.b.row()
+        self.own = [self.place(self.b.along(2 + n)) for n in range(axes)]
+
+    def place(self, expr: Expr) -> Expr:
+        """An integer in the index type (i32 or i64)."""
+        return self.b.let(expr, self.places)
+
+    def let(self, expr: Expr) -> Expr:
+        """A value of the tensor's dtype."""
+        return self.b.let(expr, self.dtype)
+
+    def holds(self, expr: Expr) -> Expr:
+        return self.b.let(expr, DType.B1)
+
+    def element(self) -> tuple[Expr, Expr, Expr | None]:
+        """Begins an element stage: the source index in its plane, whether it counts, and its weight."""
+        self.b.element()
+        where, mask, weight = as_expr(0), as_expr(True), None
+        for n, run in enumerate(self.runs):
+            step = self.place(self.b.along(2 + len(self.runs) + n))
+            place = self.place(run.place(self.own[n], step))
+            counts = call("and", place >= 0, place < run.size)
+            if run.inside is not None:
+                counts = call("and", counts, run.inside(self.own[n], place))
+            mask = self.holds(call("and", mask, counts))
+            where = self.place(where * run.size + place)
+            if run.weight is not None:
+                share = run.weight(self, self.own[n], place)
+                weight = share if weight is None else self.let(weight * share)
+        return where, mask, weight
+
+    def unravelled(self, where: Expr) -> list[Expr]:
+        """The index along each axis of the source."""
+        found: list[Expr] = []
+        for run in reversed(self.runs):
+            found.append(self.place(call("mod", where, run.size)))
+            where = self.place(call("floordiv", where, run.size))
+        return found[::-1]
+
+    def added(self, value: Expr) -> Expr:
+        """The sum over the steps; leaves a row stage open."""
+        total = self.b.reduce("sum", value)
+        self.b.row()
+        return total
+
+    def store(self, expr: Expr, output: int = 0) -> None:
+        self.b.store(output, self.b.let(expr, self.node.types[output].dtype))
+
+    def launch(self) -> list[Launch]:
+        return [Launch(self.b.region(), self.reads, self.node.outputs)]
+
+
+def _types(node: Node) -> tuple[TensorType, ...]:
+    return (*node.input_types, *node.types)
+
+
+def space(node: Node) -> list[tuple[int, int]]:
+    """Along each spatial axis: the sizes of the input and of the output."""
+    return list(zip(node.input_types[0].ints[2:], node.types[0].ints[2:]))
+
+
+def summed(node: Node, runs: Sequence[Run], divisor: float | None = None) -> list[Launch]:
+    """The weighted sum of the source elements of each result element."""
+    g = Gathered(node, runs)
+    where, mask, weight = g.element()
+    value = g.b.fetch(0, where, mask)
+    if weight is not None:
+        value = g.let(select(mask, value * weight, 0.0))
+    total = g.added(value)
+    g.store(total if divisor is None else total / divisor)
+    return g.launch()

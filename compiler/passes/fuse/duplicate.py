@@ -1,0 +1,111 @@
+"""Recomputes a pointwise node inside each of its consumers if that moves fewer bytes than storing its result.
+
+Before, y and dz are in memory::
+
+    %1 = fused %y, %dz {where(y > 0, dz, 0)} : bf16[8, 14, 14, 64]
+    %2, %3 = fused_sums %1, %x, ... {...} : f32[64], f32[64]
+    %4 = fused %1, %x, ... {...} : bf16[8, 14, 14, 64]
+
+After::
+
+    %2, %3 = fused_sums %y, %dz, %x, ... {where(y > 0, dz, 0), ...} : f32[64], f32[64]
+    %4 = fused %y, %dz, %x, ... {where(y > 0, dz, 0), ...} : bf16[8, 14, 14, 64]
+
+All consumers must be pointwise nodes or reductions, and the value must not be a graph output. The inputs, read once per
+consumer, must have at most as many bytes as making, writing and re-reading the value. So each consumer that needs f32
+casts a 16-bit tensor itself; no f32 copy is stored. Results keep their bits. GPU only; linear in nodes, except for
+chains of such nodes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ops.fused import MAX_STEPS, fused
+from dslc.compiler.passes.fuse.body import body_of, is_pointwise, placed, renumbered
+
+
+def absorb(program: Program, build: Build) -> Program:
+    """The pass."""
+    if build.target == "cpu" or not build.fuse:
+        return program
+    return dataclasses.replace(program, graph=absorb_graph(program.graph))
+
+
+def absorb_graph(graph: Graph) -> Graph:
+    """The graph after absorbing every such node. Idempotent."""
+    while True:
+        readers, roots = graph.readers(), set(graph.roots)
+        chosen = {n for n in graph.nodes if n.outputs[0] not in roots and _goes(n, readers.get(n.outputs[0], []))}
+        # absorb a chain one link at a time, starting with its last node
+        chosen = {n for n in chosen if not any(r in chosen for r in readers[n.outputs[0]])}
+        if not chosen:
+            return graph
+        graph = _without(graph, chosen)
+
+
+def _goes(node: Node, readers: list[Node]) -> bool:
+    if not is_pointwise(node) or len(node.outputs) > 1 or not readers or not node.inputs:
+        return False
+    if len(readers) == 1 and readers[0].op.name != "fused_sums":
+        return False  # the fuse pass has already decided
+    own, read, count = node.types[0].bytes, sum(v.type.bytes for v in dict.fromkeys(node.inputs)), len(readers)
+    if read * count > read + own + own * count:
+        return False
+    return all(_may_take(reader, node) for reader in readers)
+
+
+def _may_take(reader: Node, node: Node) -> bool:
+    one_result = is_pointwise(reader) and len(reader.outputs) == 1
+    if not (one_result or reader.op.name == "fused_sums"):
+        return False
+    wide = reader.inputs if reader.op.name == "fused_sums" else reader.outputs
+    same_shape = any(v.type.shape == node.types[0].shape for v in wide)
+    return same_shape and len(body_of(reader)) + len(body_of(node)) <= MAX_STEPS
+
+
+def _without(graph: Graph, chosen: set[Node]) -> Graph:
+    """The graph in which consumers of the chosen nodes recompute them."""
+    new: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if node in chosen:
+            continue
+        taken = [v.producer for v in dict.fromkeys(node.inputs) if v.producer in chosen]
+        fresh = joined(node, {n.out: n for n in taken if isinstance(n, Node)}, new) if taken else node.reading(new)
+        if fresh is not node:
+            new.update(zip(node.outputs, fresh.outputs))
+    return graph.replace_values(new)
+
+
+def joined(node: Node, inside: dict[Value, Node], new: dict[Value, Value]) -> Node:
+    """Returns ``node`` with the bodies of the producers in ``inside`` placed before its own; inputs are renamed by
+    ``new``."""
+    current = tuple([new.get(v, v) for v in node.inputs])
+    sources = [v for old, v in zip(node.inputs, current) if old not in inside]
+    sources += [new.get(v, v) for producer in inside.values() for v in producer.inputs]
+    inputs = list(dict.fromkeys(sources))
+    number = {v: i for i, v in enumerate(inputs)}
+    body: list[Attr] = []
+    results: dict[Value, int] = {}
+    for old, producer in inside.items():
+        start = [number[new.get(v, v)] for v in producer.inputs]
+        body += renumbered(body_of(producer), start, len(inputs) + len(body))
+        results[old] = len(inputs) + len(body) - 1
+    first = [results[old] if old in inside else number[v] for old, v in zip(node.inputs, current)]
+    offset = len(inputs) + len(body)
+    body += renumbered(body_of(node), first, offset)
+    origins = origins_of((*inside.values(), node))
+    if node.op.name != "fused_sums":
+        return Node(
+            fused, tuple(inputs), node.types, {"body": tuple(body)},
+            name=node.name, span=node.span, phase=node.phase, origins=origins,
+        )  # fmt: skip
+    summed = tuple(placed(i, first, offset) for i in node.attrs["summed"])  # type: ignore[union-attr]
+    kept = tuple(placed(i, first, offset) for i in node.attrs.get("kept", ()))  # type: ignore[union-attr]
+    attrs = {**node.attrs, "body": tuple(body), "summed": summed, **({"kept": kept} if kept else {})}
+    return Node(
+        node.op, tuple(inputs), node.types, attrs, name=node.name, span=node.span, phase=node.phase, origins=origins
+    )

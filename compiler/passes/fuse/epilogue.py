@@ -1,0 +1,91 @@
+"""Fuses the pointwise epilogue of a contraction into the kernel that writes its result.
+
+Before::
+
+    %1 = matmul %x, %w {...} : f32[64, 512]  # f1 forward
+    %2 = fused %1, %bias {relu(%1 + bias)} : f32[64, 512]  # relu forward
+
+After::
+
+    %2 = contraction %x, %w, %bias {product="matmul", ..., body=...} : f32[64, 512]  # relu forward
+
+The pointwise node must be the contraction's only consumer and have its shape and dtype. It may only use ops that C++
+computes exactly: no exp or similar functions. Results keep their bits. Only for dslc's own f32 and f64 kernels on GPUs;
+linear in nodes and reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from math import prod
+from typing import Final
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.contraction import PRODUCTS, joined
+from dslc.compiler.ops.fused import expanded, results_of
+from dslc.compiler.passes.fuse.body import body_of, is_pointwise, renumbered
+
+EXACT: Final = frozenset(
+    {"add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum", "clip", "relu", "leaky_relu", "hardswish",
+     "where", "full", "lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"}
+)  # fmt: skip
+_MOST: Final = 1 << 30  # most elements that the kernels can index
+
+
+def epilogue(program: Program, build: Build) -> Program:
+    """The pass."""
+    if build.target == "cpu" or not build.fuse or build.provider == "vendor":
+        return program
+    return dataclasses.replace(program, graph=epilogue_graph(program.graph))
+
+
+def epilogue_graph(graph: Graph) -> Graph:
+    """The graph with such nodes. Deterministic and idempotent."""
+    readers, roots = graph.readers(), set(graph.roots)
+    new: dict[Value, Value] = {}
+    taken: set[Node] = set()
+    for node in graph.nodes:
+        first = _product(node)
+        if first is None or first.out in roots or set(readers[first.out]) != {node}:
+            fresh = node.reading(new)
+        else:
+            taken.add(first)
+            fresh = _joined(first, node, new)
+        if fresh is not node:
+            new.update(zip(node.outputs, fresh.outputs))
+    return graph.replace_values(new) if taken else graph
+
+
+def _product(node: Node) -> Node | None:
+    """The contraction whose epilogue the node may become."""
+    if not is_pointwise(node) or len(node.outputs) > 1:
+        return None
+    type, inputs = node.types[0], list(dict.fromkeys(node.inputs))
+    if type.dtype not in (DType.F32, DType.F64) or not 0 < prod(type.ints) <= _MOST:
+        return None
+    steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
+    whole = len(node.inputs) + len(steps)
+    if tuple(results_of(node.attrs, whole)) != (whole - 1,) or not EXACT.issuperset(s.op.name for s in steps):
+        return None
+    if any(t.dtype not in (type.dtype, DType.B1) for t in (*node.input_types, *(s.types[0] for s in steps))):
+        return None
+    return next((made for v in inputs if (made := _made_by(v, node)) is not None), None)
+
+
+def _made_by(value: Value, node: Node) -> Node | None:
+    """The contraction that produces ``value`` and whose kernel may also compute ``node``."""
+    made = value.producer
+    if not isinstance(made, Node) or made.op.name not in PRODUCTS or value.type != node.types[0]:
+        return None
+    return made if made.phase is node.phase and all(t.dtype is value.type.dtype for t in made.input_types) else None
+
+
+def _joined(first: Node, last: Node, new: dict[Value, Value]) -> Node:
+    others = [v for v in dict.fromkeys(last.inputs) if v is not first.out]
+    place = {first.out: 0, **{v: n for n, v in enumerate(others, 1)}}
+    body = renumbered(body_of(last), [place[v] for v in last.inputs], 1 + len(others))
+    operands = first.reading(new)
+    return joined(operands, last, [new.get(v, v) for v in others], tuple(body))

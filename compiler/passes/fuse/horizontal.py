@@ -1,0 +1,120 @@
+"""Merges pointwise nodes of small tensors with one shape into one node with several results, to save launches.
+
+Before::
+
+    %3 = fused %1, %2 {...} : f32[64]  # bn forward
+    %4 = mul %3, %w : f32[64]  # bn forward
+    %5 = fused %3, %rm {...} : f32[64]  # bn forward
+
+After::
+
+    %3, %4, %5 = fused %1, %2, %w, %rm {..., results=(...)} : f32[64], f32[64], f32[64]  # bn forward
+
+Nodes are merged if they have the same shape, phase and depth. Depth is the longest path from an input, counting only
+edges that change the shape, the phase or the kind of node. So no path leads from one merged node through a node outside
+to another. Results keep their bits. GPU only; linear in nodes and reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of
+from dslc.compiler.passes.fuse.body import body_of, is_pointwise, placed, renumbered
+
+SMALL: Final = 1 << 16  # most bytes of a result
+MAX_RESULTS: Final = 16
+
+
+def join(program: Program, build: Build) -> Program:
+    """The pass."""
+    if build.target == "cpu" or not build.fuse:
+        return program
+    return dataclasses.replace(program, graph=join_graph(program.graph))
+
+
+def join_graph(graph: Graph) -> Graph:
+    """The graph with such nodes. Deterministic and idempotent."""
+    small = {node for node in graph.nodes if _is_small(node)}
+    depth = _depths(graph, small)
+    groups = _groups(graph, small, depth)
+    if not groups:
+        return graph
+    group_of = {node: number for number, nodes in enumerate(groups) for node in nodes}
+    outside = set(graph.roots)
+    for node in graph.nodes:
+        outside.update(v for v in node.inputs if group_of.get(node, -1) != group_of.get(v.producer, -2))  # type: ignore[arg-type]
+    new: dict[Value, Value] = {}
+    # by depth: every node outside a group that reads its results is deeper
+    for node in sorted(graph.nodes, key=lambda n: depth[n]):
+        number = group_of.get(node)
+        if number is None:
+            fresh = node.reading(new)
+            if fresh is not node:
+                new.update(zip(node.outputs, fresh.outputs))
+        elif node is groups[number][-1]:
+            _join(groups[number], outside, new)
+    return graph.replace_values(new)
+
+
+def _is_small(node: Node) -> bool:
+    shape = node.types[0].shape
+    return all(t.bytes <= SMALL and t.shape == shape for t in node.types) and is_pointwise(node)
+
+
+def _depths(graph: Graph, small: set[Node]) -> dict[Node, int]:
+    """The number of edges between nodes of different kind, shape or phase on the longest path to each node."""
+    depth: dict[Node, int] = {}
+    for node in graph.nodes:
+        deepest = 0
+        for value in node.inputs:
+            made = value.producer
+            if isinstance(made, Node):
+                beside = small.issuperset((made, node)) and _alike(made, node)
+                deepest = max(deepest, depth[made] + (0 if beside else 1))
+        depth[node] = deepest
+    return depth
+
+
+def _alike(made: Node, node: Node) -> bool:
+    return made.phase is node.phase and made.types[0].shape == node.types[0].shape
+
+
+def _groups(graph: Graph, small: set[Node], depth: dict[Node, int]) -> list[list[Node]]:
+    """Groups of two or more nodes to merge, in graph order."""
+    found: dict[tuple[object, ...], list[list[Node]]] = {}
+    for node in graph.nodes:
+        if node not in small or node.op.name == "full":
+            continue
+        lists = found.setdefault((node.types[0].shape, node.phase, depth[node]), [[]])
+        steps = sum(len(body_of(n)) for n in (*lists[-1], node))
+        if steps > MAX_STEPS or sum(len(n.outputs) for n in (*lists[-1], node)) > MAX_RESULTS:
+            lists.append([])
+        lists[-1].append(node)
+    return [nodes for lists in found.values() for nodes in lists if len(nodes) > 1]
+
+
+def _join(nodes: list[Node], outside: set[Value], new: dict[Value, Value]) -> None:
+    """One node for all. Its outputs are the values read outside, which are recorded in ``new``."""
+    own = {v for n in nodes for v in n.outputs}
+    inputs = list(dict.fromkeys(new.get(v, v) for n in nodes for v in n.inputs if v not in own))
+    number = {v: i for i, v in enumerate(inputs)}
+    body: list[Attr] = []
+    for node in nodes:
+        read = [number[v if v in own else new.get(v, v)] for v in node.inputs]
+        start = len(inputs) + len(body)
+        body += renumbered(body_of(node), read, start)
+        for value, place in zip(node.outputs, results_of(node.attrs, len(read) + len(body_of(node)))):
+            number[value] = placed(place, read, start)
+    kept = [v for n in nodes for v in n.outputs if v in outside]
+    attrs = {"body": tuple(body), "results": tuple(number[v] for v in kept)}
+    last = nodes[-1]
+    whole = Node(
+        fused, tuple(inputs), tuple(v.type for v in kept), attrs,
+        name=last.name, span=last.span, phase=last.phase, origins=origins_of(nodes),
+    )  # fmt: skip
+    new.update(zip(kept, whole.outputs))

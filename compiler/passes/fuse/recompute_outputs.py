@@ -1,0 +1,110 @@
+"""Emits a recomputed activation as a second output of a backward kernel that already loads the same tensors.
+
+Before, x and dy are in memory and a convolution's gradient reads r::
+
+    %7 = fused %x, %scale, %bias {relu(x * scale + bias)} : bf16[8, 14, 14, 64]  # a.relu mirror
+    %8 = conv_wgrad_last %7, %dz {...} : bf16[64, 3, 3, 64]  # b.conv backward
+    %9 = fused %dy, %x, ... {...} : bf16[8, 14, 14, 64]  # a.batchnorm backward
+
+After, if no operand of %9 depends on %7::
+
+    %8, %9 = fused %dy, %x, ..., %scale, %bias {..., relu(x * scale + bias)} : bf16[8, 14, 14, 64], bf16[8, 14, 14, 64]
+    %10 = conv_wgrad_last %9, %dz {...} : bf16[64, 3, 3, 64]  # b.conv backward
+
+The activation then costs one write and no launch. Results keep their bits. GPU only; linear in nodes and reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ops.fused import MAX_STEPS, fused
+from dslc.compiler.passes.fuse.body import body_of, is_pointwise, reading, renumbered
+
+SMALL: Final = 1 << 16  # bytes of an input whose load costs next to nothing
+
+
+def beside(program: Program, build: Build) -> Program:
+    """The pass."""
+    if not writes_beside(build):
+        return program
+    return dataclasses.replace(program, graph=beside_graph(program.graph))
+
+
+def writes_beside(build: Build) -> bool:
+    """Whether the build lets backward kernels take recomputed values as extra outputs."""
+    return build.target != "cpu" and build.fuse
+
+
+def beside_graph(graph: Graph) -> Graph:
+    """The graph with such nodes. Deterministic and idempotent."""
+    found = _pairs(graph)
+    if not found:
+        return graph
+    instead: dict[Value, Value] = {}
+    for host, guest in found.items():
+        both = _both(host, guest)
+        instead.update(zip((host.out, guest.out), both.outputs))
+    return reading(graph, instead)
+
+
+def _pairs(graph: Graph) -> dict[Node, Node]:
+    """A backward node -> the recomputed node that becomes its second output."""
+    guests = [n for n in graph.nodes if n.phase is Phase.MIRROR and _is_whole(n)]
+    if not guests:
+        return {}
+    readers = graph.readers()
+    hosts = {n for n in graph.nodes if n.phase is Phase.BACKWARD and _is_whole(n)}
+    # all producers of a host or of a recomputed node: merging one that depends on the guest may create a cycle
+    above: set[Node] = set()
+    for node in reversed(graph.nodes):
+        if (
+            node in hosts
+            or node.phase is Phase.MIRROR
+            or any(r in above for v in node.outputs for r in readers.get(v, ()))
+        ):
+            above.add(node)
+    found: dict[Node, Node] = {}
+    for guest in guests:
+        if any(r in above for r in readers[guest.out]):
+            continue
+        large = [v for v in guest.inputs if v.type.bytes > SMALL]
+        for host in readers.get(large[0], ()) if large else ():
+            if host in hosts and host not in found and _fits(host, guest, large):
+                found[host] = guest
+                break
+    return found
+
+
+def _is_whole(node: Node) -> bool:
+    """Whether a node is one pointwise kernel with a single large result."""
+    return is_pointwise(node) and len(node.outputs) == 1 and node.types[0].bytes > SMALL
+
+
+def _fits(host: Node, guest: Node, large: list[Value]) -> bool:
+    return (
+        host.types[0].shape == guest.types[0].shape
+        and {*large} <= {*host.inputs}
+        and len(body_of(host)) + len(body_of(guest)) <= MAX_STEPS
+    )
+
+
+def _both(host: Node, guest: Node) -> Node:
+    """One node with the results of both."""
+    inputs = list(dict.fromkeys((*host.inputs, *guest.inputs)))
+    number = {v: i for i, v in enumerate(inputs)}
+    body: list[Attr] = []
+    results = []
+    for node in (host, guest):
+        body += renumbered(body_of(node), [number[v] for v in node.inputs], len(inputs) + len(body))
+        results.append(len(inputs) + len(body) - 1)
+    types = (host.types[0], guest.types[0])
+    attrs = {"body": tuple(body), "results": tuple(results)}
+    return Node(
+        fused, tuple(inputs), types, attrs,
+        name=host.name, span=host.span, phase=host.phase, origins=origins_of((host, guest)),
+    )  # fmt: skip

@@ -1,0 +1,124 @@
+"""Fuses the pointwise epilogue of a reduction into the kernel that finishes the reduction, e.g. batch statistics.
+
+Before::
+
+    %2, %3 = fused_sums %x, %rm {...} : f32[64], f32[64]  # bn forward
+    %4, %5, %6 = fused %2, %3, %w, %rm {...} : f32[64], f32[64], f32[64]  # bn forward
+
+After::
+
+    %4, %5, %6 = finished_sums %x, %rm, %w, %rm {..., finish=..., late=2, results=...} : f32[64], f32[64], f32[64]
+
+This saves a launch for a few numbers. The epilogue's other operands must have the reduction's result shape. They must
+be computed before the reduction, or be reshapes of values that are. Results keep their bits. GPU only; linear in nodes
+and reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ops.attrs import int_tuple
+from dslc.compiler.ops.fused import MAX_STEPS, results_of
+from dslc.compiler.ops.fused_sums import MAX_LATE, MAX_RESULTS, finished_sums, fused_sums
+from dslc.compiler.passes.fuse.body import body_of, is_pointwise, placed, renumbered
+
+
+def finish(program: Program, build: Build) -> Program:
+    """The pass."""
+    if build.target == "cpu" or not build.fuse:
+        return program
+    return dataclasses.replace(program, graph=finish_graph(program.graph))
+
+
+def finish_graph(graph: Graph) -> Graph:
+    """The graph with such reductions. Idempotent."""
+    behind = _behind(graph)
+    if not behind:
+        return graph
+    taken = {node: sums for sums, node in behind.items()}
+    wanted = {v for n in graph.nodes for v in n.inputs if v.producer is not taken.get(n)} | {*graph.roots}
+    new: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if node in taken:
+            continue
+        if node in behind:
+            _finish(node, behind[node], wanted, new)
+            continue
+        fresh = node.reading(new)
+        if fresh is not node:
+            new.update(zip(node.outputs, fresh.outputs))
+    return graph.replace_values(new)
+
+
+def _behind(graph: Graph) -> dict[Node, Node]:
+    """A reduction -> the pointwise node that becomes its epilogue."""
+    all_sums = [node for node in graph.nodes if node.op.name == "fused_sums" and "finish" not in node.attrs]
+    if not all_sums:
+        return {}
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    readers = graph.readers()
+    found: dict[Node, Node] = {}
+    taken: set[Node] = set()
+    for sums in all_sums:
+        for node in dict.fromkeys(r for v in _sums_of(sums) for r in readers.get(v, ())):
+            if node not in taken and _fits(sums, node, position):
+                found[sums] = node
+                taken.add(node)
+                break
+    return found
+
+
+def _sums_of(node: Node) -> tuple[Value, ...]:
+    """The reduced outputs, without extra ("kept") ones."""
+    return node.outputs[: len(int_tuple(node.attrs, "summed"))]
+
+
+def _fits(sums: Node, node: Node, position: dict[Node, int]) -> bool:
+    shape = sums.types[0].shape
+    if not is_pointwise(node) or node.phase is not sums.phase or any(t.shape != shape for t in node.types):
+        return False
+    late = [v for v in node.inputs if v not in _sums_of(sums)]
+    there = all(_is_there(v, position, position[sums]) for v in late)
+    few = len(late) <= MAX_LATE and len(node.outputs) + len(sums.outputs) <= MAX_RESULTS
+    return there and few and len(body_of(node)) <= MAX_STEPS and all(v.type.shape in (shape, ()) for v in late)
+
+
+def _is_there(value: Value, position: dict[Node, int], before: int) -> bool:
+    """Whether the value, or the one that it is a reshape of, is computed before the node at that position."""
+    node = value.producer
+    if not isinstance(node, Node) or position[node] < before:
+        return True
+    return node.op.name == "reshape" and _is_there(node.inputs[0], position, before)
+
+
+def _there(value: Value, new: dict[Value, Value]) -> Value:
+    """The value in the new graph; a reshape that comes after the reduction is recreated."""
+    node = value.producer
+    if value in new or not isinstance(node, Node) or node.op.name != "reshape":
+        return new.get(value, value)
+    return node.reading({v: there for v in node.inputs if (there := _there(v, new)) is not v}).out
+
+
+def _finish(sums: Node, node: Node, wanted: set[Value], new: dict[Value, Value]) -> None:
+    """Replaces both by one node and records its results in ``new``. ``wanted``: values that other nodes read."""
+    own = _sums_of(sums)
+    late = list(dict.fromkeys(v for v in node.inputs if v not in own))
+    count = len(own) + len(late)
+    number = {v: i for i, v in enumerate((*own, *late))}
+    read = [number[v] for v in node.inputs]
+    body: tuple[Attr, ...] = tuple(renumbered(body_of(node), read, count))
+    places = results_of(node.attrs, len(node.inputs) + len(body)) if node.op.name == "fused" else (len(node.inputs),)
+    results = {v: placed(place, read, count) for v, place in zip(node.outputs, places, strict=True)}
+    results |= {v: number[v] for v in own if v in wanted}
+    kept = sums.outputs[len(own) :]
+    attrs = {**sums.attrs, "late": len(late), "finish": body, "results": tuple(results.values())}
+    whole = Node(
+        fused_sums if kept else finished_sums, tuple(_there(v, new) for v in (*sums.inputs, *late)),
+        tuple(v.type for v in (*results, *kept)), attrs,
+        name=sums.name, span=sums.span, phase=sums.phase, origins=origins_of((sums, node)),
+    )  # fmt: skip
+    new.update(zip((*results, *kept), whole.outputs))

@@ -1,0 +1,152 @@
+"""Lets a reduction that computes its operand also store it if other nodes need it. Saves one read.
+
+Before::
+
+    %1 = fused %y, %d1, %d2 {where(y <= 0, 0, d1 + d2)} : bf16[8, 14, 14, 64]
+    %2, %3 = fused_sums %1, %x, ... {...} : f32[64], f32[64]
+    %4 = fused %1, %x, %2, %3, ... {...} : bf16[8, 14, 14, 64]
+
+After::
+
+    %2, %3, %1 = fused_sums %y, %d1, %d2, %x, ... {where(y <= 0, 0, d1 + d2), ..., kept=(...)} : f32[64], f32[64], ...
+    %4 = fused %1, %x, %2, %3, ... {...} : bf16[8, 14, 14, 64]
+
+This also holds for a dropout, and for a plain ``sum`` or ``sum_to``, e.g. of a bias's gradient, which becomes a
+``fused_sums``. Values that no other node needs, or that are cheaper to recompute, were already handled by ``absorb``.
+Results keep their bits, up to the order of a sum. GPU only; linear in nodes and reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ops.attrs import int_tuple
+from dslc.compiler.ops.fused import MAX_STEPS
+from dslc.compiler.ops.fused_sums import full_shape, fused_sums
+from dslc.compiler.passes.fuse.body import body_of, has_neighbours, is_pointwise
+from dslc.compiler.passes.fuse.duplicate import joined
+
+SMALL: Final = 1 << 16  # bytes of a value up to which a second read costs next to nothing
+_MUCH: Final = 8  # most nodes to move before the reduction
+
+
+def keep(program: Program, build: Build) -> Program:
+    """The pass."""
+    if build.target == "cpu" or not build.fuse:
+        return program
+    return dataclasses.replace(program, graph=keep_graph(program.graph))
+
+
+def keep_graph(graph: Graph) -> Graph:
+    """The graph with such reductions. Idempotent."""
+    keeps = _keeps(graph)
+    if not keeps:
+        return graph
+    new: dict[Value, Value] = {}
+    done: set[Node] = set()
+    for first in graph.nodes:
+        made = first if first in keeps else None
+        # a reduction moves to the place of the operand that it computes, after the few other nodes that it needs
+        for node in (first,) if made is None else (*keeps[first].late, keeps[first].sums):
+            if node in done:
+                continue
+            done.add(node)
+            if made is not None and node is keeps[made].sums:
+                fresh = _keeping(keeps[made], made, new)
+                if keeps[made].wanted:
+                    new[made.out] = fresh.outputs[-1]
+            else:
+                fresh = node.reading(new)
+            if fresh is not node:
+                new.update(zip(node.outputs, fresh.outputs))
+    return graph.replace_values(new)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Keep:
+    """A reduction that will compute its operand, the nodes after that operand which it needs (in order), and whether
+    other nodes read the operand."""
+
+    sums: Node
+    late: tuple[Node, ...]
+    wanted: bool
+
+
+def _keeps(graph: Graph) -> dict[Node, _Keep]:
+    """The operand's pointwise producer -> the reduction that will compute it."""
+    position = {node: i for i, node in enumerate(graph.nodes)}
+    readers, roots = graph.readers(), set(graph.roots)
+    found: dict[Node, _Keep] = {}
+    for node in graph.nodes:
+        if (node.op.name != "fused_sums" and summed_over(node) is None) or "kept" in node.attrs:
+            continue
+        for value in node.inputs:
+            made = value.producer
+            if isinstance(made, Node) and made not in found and _fits(made, node):
+                late = _late(made, node, position)
+                if late is not None and not any(n in found for n in late):
+                    found[made] = _Keep(node, late, made.out in roots or len(readers[made.out]) > 1)
+                    break
+    return found
+
+
+def _fits(made: Node, sums: Node) -> bool:
+    """Whether the node is pointwise or a dropout, and has the shape of the summed tensor."""
+    elements = is_pointwise(made) or (made.op.name == "dropout" and has_neighbours(made.out))
+    if not elements or len(made.outputs) > 1 or made.types[0].bytes <= SMALL:
+        return False
+    if sums.op.name != "fused_sums":
+        return True
+    steps = len(body_of(made)) + len(body_of(sums))
+    return steps <= MAX_STEPS and made.types[0].ints == full_shape(sums)
+
+
+def summed_over(node: Node) -> tuple[int, ...] | None:
+    """The reduced axes of a plain sum that drops them; None for any other node."""
+    if node.op.name == "sum" and not node.attrs["keep"]:
+        return int_tuple(node.attrs, "over")
+    if node.op.name == "sum_to":
+        wide, small = node.input_types[0].ints, node.types[0].ints
+        lost = len(wide) - len(small)
+        return tuple(range(lost)) if lost and wide[lost:] == small else None
+    return None
+
+
+def _late(made: Node, sums: Node, position: dict[Node, int]) -> tuple[Node, ...] | None:
+    """Nodes after ``made`` that the reduction needs, in order; None if they depend on ``made``, include a reduction or
+    are more than ``_MUCH``."""
+    found: set[Node] = set()
+    stack = [v.producer for v in sums.inputs if v is not made.out]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, Node) or node in found or position[node] < position[made]:
+            continue
+        if node is made or node.op.name == "fused_sums" or len(found) == _MUCH:
+            return None
+        found.add(node)
+        stack += [v.producer for v in node.inputs]
+    return tuple(sorted(found, key=position.__getitem__))
+
+
+def _keeping(keep: _Keep, made: Node, new: dict[Value, Value]) -> Node:
+    sums, over = keep.sums, summed_over(keep.sums)
+    if over is not None:
+        plain: dict[str, Attr] = {"body": (), "summed": (0,), "over": over}
+        sums = Node(
+            fused_sums, sums.inputs, sums.types, plain,
+            name=sums.name, span=sums.span, phase=sums.phase, origins=sums.origins,
+        )  # fmt: skip
+    whole = joined(sums, {made.out: made}, new)
+    if not keep.wanted:
+        return whole
+    number = len(whole.inputs) + len(body_of(made)) - 1  # the producer's steps come first
+    attrs = {**whole.attrs, "kept": (number,)}
+    types = (*whole.types, made.types[0])
+    return Node(
+        whole.op, whole.inputs, types, attrs,
+        name=whole.name, span=whole.span, phase=whole.phase, origins=whole.origins,
+    )  # fmt: skip

@@ -1,0 +1,150 @@
+"""Turns slices into reads: pointwise nodes read a part of a tensor in place, without a copy.
+
+Before::
+
+    %3 = slice %gates {starts=(0, 0), stops=(64, 512), ...} : bf16[64, 512]  # cell forward
+    %4 = slice %gates {starts=(0, 512), stops=(64, 1024), ...} : bf16[64, 512]  # cell forward
+    %5 = fused %3, %4 {sigmoid(%3) * tanh(%4)} : bf16[64, 512]  # cell forward
+
+After::
+
+    %5 = fused %gates {sigmoid(slice(%gates)) * tanh(slice(%gates))} : bf16[64, 512]  # cell forward
+
+A slice is fused, together with reshapes after it that drop or add axes of size 1. All of its readers must be pointwise
+nodes of that shape, and the part must be loadable in vectors. The tensor then lives as long as its parts did. If some
+parts were needed longer than the tensor, these must together be as large as the tensor. GPU only; linear in nodes and
+reads.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Final
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.attrs import int_tuple
+from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of
+from dslc.compiler.passes.fuse.body import body_of, is_pointwise, placed, renumbered
+from dslc.compiler.passes.plan.memory import alike
+
+_VECTOR: Final = 16  # bytes
+
+#: The order in which the nodes of the phases run.
+_ORDER: Final = {Phase.FORWARD: 0, Phase.MIRROR: 1, Phase.BACKWARD: 1, Phase.UPDATE: 2}
+#: A value that is read -> the slice and the reshapes that make it.
+_Parts = dict[Value, list[Node]]
+
+
+def slices(program: Program, build: Build) -> Program:
+    """The pass."""
+    if build.target == "cpu" or not build.fuse:
+        return program
+    return dataclasses.replace(program, graph=slices_graph(program.graph))
+
+
+def slices_graph(graph: Graph) -> Graph:
+    """The graph with such reads. Deterministic and idempotent."""
+    parts = _parts(graph)
+    if not parts:
+        return graph
+    new: dict[Value, Value] = {}
+    for node in graph.nodes:
+        # reshapes on the path are rewritten, too, but no node reads them afterwards
+        reads = is_pointwise(node) and any(v in parts for v in node.inputs)
+        fresh = _reading(node, parts, new) if reads else node.reading(new)
+        if fresh is not node:
+            new.update(zip(node.outputs, fresh.outputs))
+    return graph.replace_values(new)
+
+
+def _parts(graph: Graph) -> _Parts:
+    readers, roots = graph.readers(), set(graph.roots)
+    found: dict[Value, _Parts] = {}
+    for node in graph.nodes:
+        if node.op.name == "slice" and _in_vectors(node):
+            ends: _Parts = {}
+            if _follow([node], readers, roots, ends):
+                found.setdefault(node.inputs[0], {}).update(ends)
+    return {
+        value: way for source, ends in found.items() if _worth(source, ends, readers) for value, way in ends.items()
+    }
+
+
+def _in_vectors(node: Node) -> bool:
+    """Whether the slice has step 1 and is aligned to vectors."""
+    whole, part = node.input_types[0], node.types[0]
+    if whole.dtype is DType.B1 or set(int_tuple(node.attrs, "steps")) != {1} or not part.bytes:
+        return False
+    each, run = _VECTOR // min(_VECTOR, whole.dtype.itemsize), 1
+    for size, start, count in reversed([*zip(whole.ints, int_tuple(node.attrs, "starts"), part.ints)]):
+        if count != size:
+            return start * run % each == 0 and count * run % each == 0 and size * run % each == 0
+        run *= size
+    return False  # the slice is the whole tensor
+
+
+def _follow(way: list[Node], readers: Mapping[Value, list[Node]], roots: set[Value], ends: _Parts) -> bool:
+    """Whether only pointwise nodes read the result of the ``way``; adds that result to ``ends``."""
+    value = way[-1].out
+    own = readers.get(value, [])
+    if value in roots or not own:
+        return False
+    for reader in own:
+        if reader.op.name == "reshape" and alike(reader.input_types[0], reader.types[0]):
+            if not _follow([*way, reader], readers, roots, ends):
+                return False
+        elif not is_pointwise(reader) or reader.types[0].shape != value.type.shape or not _has_room(reader, len(way)):
+            return False
+        else:
+            ends[value] = way
+    return True
+
+
+def _has_room(node: Node, steps: int) -> bool:
+    return len(body_of(node)) + steps * len(node.inputs) <= MAX_STEPS
+
+
+def _worth(source: Value, ends: _Parts, readers: Mapping[Value, list[Node]]) -> bool:
+    """Whether the tensor is kept as long as its parts are needed in any case, or takes no more bytes than they."""
+    if not isinstance(source.producer, Node):
+        return True
+    last = max(_ORDER[reader.phase] for reader in readers[source])
+    longer = {way[0].out for value, way in ends.items() if any(_ORDER[r.phase] > last for r in readers[value])}
+    return not longer or sum(v.type.bytes for v in longer) >= source.type.bytes
+
+
+def _reading(node: Node, parts: _Parts, new: Mapping[Value, Value]) -> Node:
+    """The node as a fused one that reads the whole tensors and contains the slices as steps."""
+    inputs = list(dict.fromkeys(new.get(v, v) for v in (_source(v, parts) for v in node.inputs)))
+    number = {v: i for i, v in enumerate(inputs)}
+    body: list[Attr] = []
+    read = []
+    made: dict[Value, int] = {}
+    for value in node.inputs:
+        at = number[new.get(s, s)] if (s := _source(value, parts)) is value else made.get(value, -1)
+        if at < 0:
+            at = number[new.get(s, s)]
+            for step in parts[value]:
+                body.append((step.op.name, (at,), tuple(sorted(step.attrs.items()))))
+                at = len(inputs) + len(body) - 1
+            made[value] = at
+        read.append(at)
+    before = len(body)
+    body += renumbered(body_of(node), read, len(inputs) + before)
+    attrs: dict[str, Attr] = {"body": tuple(body)}
+    if "results" in node.attrs:
+        results = results_of(node.attrs, len(node.inputs) + len(body) - before)
+        attrs["results"] = tuple(placed(i, read, len(inputs) + before) for i in results)
+    ways = [step for value in made for step in parts[value]]
+    return Node(
+        fused, tuple(inputs), node.types, attrs,
+        name=node.name, span=node.span, phase=node.phase, origins=origins_of([*ways, node]),
+    )  # fmt: skip
+
+
+def _source(value: Value, parts: _Parts) -> Value:
+    return parts[value][0].inputs[0] if value in parts else value

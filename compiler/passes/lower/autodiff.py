@@ -1,0 +1,263 @@
+"""Gradients and optimizer updates: the training step becomes one graph.
+
+Before::
+
+    %3 = mul %0, %1 : [4]  # a m.nn:3:1 forward
+    %4 = mean %3 {keep=false, over=(0,)} : []  # loss m.nn:4:1 forward
+    output loss = %4
+
+After (``%1`` is the parameter ``w``)::
+
+    %5 = full {dtype=float, shape=(), value=1.0} : []  # loss m.nn:4:1 backward
+    ...
+    %9 = mul %8, %0 : [4]  # a m.nn:3:1 backward
+    %10, %11 = sgd_update %1, %9, %2 {...} : [4], b1[]  # w update
+    output nonfinite = %13
+    update w = %10
+
+With a loss scale (``loss_scale.py``), the seed 1.0 becomes the scale, and the step unscales each gradient once it is
+complete. If a gradient is not finite, the step changes nothing but the scale.
+
+Reverse accumulation over the nodes between the parameters and the loss. The gradients that several consumers contribute
+to a value are added in consumer order, last first, so the sum depends only on the graph. If consumers read disjoint
+parts of a value, each once, their gradients are concatenated instead of padded with zeros and added (``parts.py``).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from dslc.base.errors import DslcError
+from dslc.compiler.ir.build import GRAD_SUM, Build, ParamSpec, TrainSpec
+from dslc.compiler.ir.graph import Attr, Graph, Input, Kind, Node, Phase, Value, order
+from dslc.compiler.ir.op import OPS, Builder, NoGradient, Op
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops.clip_norm import clip_by_global_norm, clip_by_value
+from dslc.compiler.passes.lower.loss_scale import Scaling, Verdict
+from dslc.compiler.passes.lower.sum_gradients import total
+
+
+def autodiff(program: Program, build: Build) -> Program:
+    """The pass: adds gradients, clipping, updates and the output ``nonfinite`` to ``train_step``.
+
+    If a step has several micro-batches, ``accumulate_step`` only adds gradients to their sums. ``train_step``, the last
+    one, applies the mean and resets the sums to 0. With averaged weights, each parameter follows its trained weight
+    after the update: ``param + max(1 - ema, 9/(10 + t)) * (raw - param)``, with t the step number from 1. Early steps
+    count more than the decay says, min(ema, (1 + t)/(10 + t)) as in TensorFlow's ExponentialMovingAverage, so the
+    average soon forgets its initial value.
+
+    ``nonfinite``: u8[P], one element per trained parameter in the order of ``build.train.params``, 1 if its gradient
+    has a non-finite element. With a loss scale, the outputs also include ``loss_scale``, the scale of this step, and
+    ``skipped_steps``, i64[], the number of steps skipped so far. ``build.train`` trains the parameters that the loss
+    reaches: the check has already found the others and refused a loss without a gradient.
+    """
+    if program.entry not in ("train_step", "accumulate_step") or build.train is None:
+        return program
+    whole = program.entry == "train_step"
+    return dataclasses.replace(program, graph=_training_graph(program.graph, build.train, whole))
+
+
+class NotDifferentiable(DslcError):
+    """E0507, at the ``span`` of a node."""
+
+    def __init__(self, node: Node, why: NoGradient) -> None:
+        self.span = node.span
+        super().__init__(
+            "E0507",
+            f"`{node.op.name}` has no gradient: {why}",
+            place=str(node.span) if node.span else node.name,
+            help="put `stop_gradient(...)` around what the loss shall not be differentiated through",
+        )
+
+
+def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value | None = None) -> dict[Value, Value]:
+    """The gradient of ``loss`` (a float of rank 0) for each value of ``wrt`` that it depends on, of the same type,
+    times ``seed``.
+
+    Omits values on which the loss does not depend, or only through ``stop_gradient`` or integers. Raises DslcError
+    E0507 if the loss depends on a value through an op without a gradient.
+    """
+    assert loss.type.rank == 0 and loss.type.dtype.is_float, f"the loss is {loss.type}"
+    reached = set(wrt)  # values that depend on one of wrt through floats
+    between: list[Node] = []
+    for node in order([loss]):
+        if any(v in reached for v in node.inputs):
+            between.append(node)
+            reached.update(v for v in node.outputs if v.type.dtype.is_float)
+    if loss not in reached:
+        return {}
+    terms = {loss: [_one(loss) if seed is None else seed]}  # summands of each value's gradient
+    for node in reversed(between):
+        dys = [total(terms[v]) if v in terms else None for v in node.outputs]
+        if all(dy is None for dy in dys):
+            continue
+        builder = Builder(name=node.name, span=node.span, phase=Phase.BACKWARD)
+        try:
+            found = node.op.grad(node, dys, builder)
+        except NoGradient as why:
+            raise NotDifferentiable(node, why) from why
+        assert len(found) == len(node.inputs), f"{node.op.name} gives {len(found)} gradients"
+        for value, gradient in zip(node.inputs, found):
+            if gradient is not None and value in reached and value.type.dtype.is_float:
+                terms.setdefault(value, []).append(_sum_to(builder, gradient, value.type))
+    return {v: total(terms[v]) for v in wrt if v in terms}
+
+
+def _one(loss: Value) -> Value:
+    """The seed: the gradient of the loss with respect to itself."""
+    at = loss.producer
+    b = Builder(name=at.name, span=at.span, phase=Phase.BACKWARD)
+    return b(OPS["full"], value=1.0, dtype=loss.type.dtype, shape=())
+
+
+def _sum_to(b: Builder, gradient: Value, type: TensorType) -> Value:
+    """Sums the gradient over the axes along which the value was broadcast."""
+    if gradient.type.shape == type.shape:
+        return gradient
+    return b(OPS["sum_to"], gradient, shape=type.shape)
+
+
+def _training_graph(graph: Graph, train: TrainSpec, whole: bool) -> Graph:
+    """``whole``: this is the last micro-batch, which updates; otherwise the gradients are only accumulated."""
+    inputs = {i.name: i for i in graph.inputs}
+    trained = [spec for spec in train.params if spec.trained]
+    assert trained, "the check refuses a model without a parameter that is trained"
+    tensors = [inputs[train.iterate(spec)] for spec in trained]
+    scaling = None if train.loss_scale is None else Scaling(train.loss_scale, inputs)
+    gradients = _gradients(graph, tensors, trained, None if scaling is None else scaling.seed)
+    added: list[Input] = []
+    updates = list(graph.updates)
+    outputs = dict(graph.outputs)
+    sums = [inputs[f"{spec.name}.{GRAD_SUM}"] for spec in trained] if train.accumulate > 1 else []
+    if sums:
+        if scaling is not None:
+            gradients = _times(scaling.inverse(), gradients, tensors)
+        gradients = [_builder(state)(OPS["add"], state.value, g) for state, g in zip(sums, gradients)]
+    verdict = None if scaling is None else scaling.judge(gradients, graph.outputs["loss"])
+    if verdict is not None:
+        updates = verdict.kept(updates)
+    updates += zip(sums, map(_zeros, sums) if whole else gradients)
+    if whole:
+        if verdict is not None and not sums:
+            gradients = _times(verdict.inverse(), gradients, tensors)
+        found, flags = _step(train, trained, inputs, added, gradients, verdict)
+        updates += found
+        outputs["nonfinite"] = _flags(flags) if verdict is None else verdict.flags
+        if verdict is not None:
+            updates += verdict.updates()
+            outputs |= verdict.outputs()
+    nodes = order([*outputs.values(), *(v for _, v in updates)])
+    return Graph((*graph.inputs, *added), nodes, outputs, tuple(updates))
+
+
+def _gradients(graph: Graph, of: Sequence[Input], trained: Sequence[ParamSpec], seed: Value | None) -> list[Value]:
+    found = differentiate(graph, graph.outputs["loss"], [i.value for i in of], seed)
+    missed = [spec.name for spec, tensor in zip(trained, of) if tensor.value not in found]
+    assert not missed, f"the check says which parameters the loss does not reach, but not {missed}"
+    return [found[i.value] for i in of]
+
+
+def _step(
+    train: TrainSpec,
+    trained: Sequence[ParamSpec],
+    inputs: dict[str, Input],
+    added: list[Input],
+    gradients: list[Value],
+    verdict: Verdict | None,
+) -> tuple[list[tuple[Input, Value]], list[Value]]:
+    """The updates of all parameters, their slots and averages, and the flag b1[] of each parameter's gradient.
+
+    ``verdict``: with a loss scale, the result of checking the gradients; its updates keep the old value if one is not
+    finite.
+    """
+    if train.accumulate > 1:
+        b = Builder(name="accumulate", phase=Phase.UPDATE)
+        count = b(OPS["full"], value=float(train.accumulate), dtype=DType.FLOAT, shape=())
+        if verdict is not None:
+            count = b(OPS["mul"], count, verdict.sound)
+        gradients = [b(OPS["div"], gradient, count) for gradient in gradients]
+    if train.clip_value is not None:
+        b = Builder(name="clip_value", phase=Phase.UPDATE)
+        gradients = clip_by_value(b, gradients, train.clip_value)
+    if train.clip_norm is not None:
+        b = Builder(name="clip_norm", phase=Phase.UPDATE)
+        gradients = clip_by_global_norm(b, gradients, train.clip_norm)
+    lr = _scalar(inputs, added, "lr", DType.FLOAT)
+    step = _scalar(inputs, added, "step", DType.I64)
+    if verdict is not None:
+        step = verdict.applied(step)
+    pace = None if train.ema is None else _pace(train.ema, step)
+    updates: list[tuple[Input, Value]] = []
+    flags: list[Value] = []
+    for spec, gradient in zip(trained, gradients):
+        new, flag = _update(train, spec, inputs, gradient, lr, step)
+        updates += new
+        flags.append(flag)
+        if pace is not None:
+            average, b = inputs[spec.name], _builder(inputs[spec.name])
+            away = b(OPS["sub"], new[0][1], average.value)
+            moved = (average, b(OPS["add"], average.value, b(OPS["mul"], pace, away)))
+            updates += [moved] if verdict is None else verdict.kept([moved])
+    return updates, flags
+
+
+def _pace(ema: float, step: Value) -> Value:
+    """The fraction of the distance to the new weights by which this step moves the averages."""
+    b = Builder(name="ema", phase=Phase.UPDATE)
+
+    def number(value: float) -> Value:
+        return b(OPS["full"], value=value, dtype=DType.FLOAT, shape=())
+
+    warming = b(OPS["div"], number(9.0), b(OPS["add"], number(11.0), b(OPS["cast"], step, dtype=DType.FLOAT)))
+    return b(OPS["maximum"], number(1 - ema), warming)
+
+
+def _builder(of: Input) -> Builder:
+    return Builder(name=of.name, span=of.span, phase=Phase.UPDATE)
+
+
+def _times(factor: Value, gradients: Sequence[Value], of: Sequence[Input]) -> list[Value]:
+    return [_builder(tensor)(OPS["mul"], gradient, factor) for tensor, gradient in zip(of, gradients)]
+
+
+def _zeros(of: Input) -> Value:
+    return _builder(of)(OPS["full"], value=0.0, dtype=of.value.type.dtype, shape=of.value.type.shape)
+
+
+def _scalar(inputs: dict[str, Input], added: list[Input], name: str, dtype: DType) -> Value:
+    """A run-time scalar of the step block, added to the graph if it does not exist yet."""
+    if name not in inputs:
+        inputs[name] = Input(name, Kind.SCALAR, TensorType(dtype, ()))
+        added.append(inputs[name])
+    return inputs[name].value
+
+
+def _update(
+    train: TrainSpec, spec: ParamSpec, inputs: dict[str, Input], gradient: Value, lr: Value, step: Value
+) -> tuple[list[tuple[Input, Value]], Value]:
+    """The updates of one parameter and its slots, and the flag b1[] of its gradient."""
+    param = inputs[train.iterate(spec)]
+    b = _builder(param)
+
+    def emit(op: Op, *values: Value, **attrs: Attr) -> tuple[Value, ...]:
+        return b.node(op, *values, **attrs).outputs
+
+    if spec.lr_factor != 1.0:
+        factor = b(OPS["full"], value=spec.lr_factor, dtype=lr.type.dtype, shape=())
+        lr = b(OPS["mul"], lr, factor)
+    args: dict[str, Any] = {**train.args, "weight_decay": spec.weight_decay}
+    slots = [inputs[f"{spec.name}.{slot}"] for slot in train.optimizer.slots(args)]
+    outputs = train.optimizer.update(emit, args, param.value, gradient, [s.value for s in slots], lr, step)
+    *new, flag = outputs
+    assert len(new) == 1 + len(slots), f"{train.optimizer.name} gives {len(new)} new tensors"
+    return list(zip([param, *slots], new)), flag
+
+
+def _flags(flags: Sequence[Value]) -> Value:
+    """u8[P] from P values b1[]."""
+    b = Builder(name="nonfinite", phase=Phase.UPDATE)
+    rows = [b(OPS["reshape"], flag, shape=(1,)) for flag in flags]
+    return b(OPS["cast"], rows[0] if len(rows) == 1 else b(OPS["concat"], *rows, axis=0), dtype=DType.U8)

@@ -1,0 +1,178 @@
+"""Recomputes each dropped value: into memory if a reader needs it there, else inside the kernels that read it.
+
+Before, h is kept from the forward to the backward pass::
+
+    %2 = tanh %1 : f32[64, 10]  # h forward
+    %9 = matmul %2, %8 {...} : f32[10, 5]  # head backward
+
+After::
+
+    %2 = tanh %1 : f32[64, 10]  # h forward
+    %9 = tanh %1 : f32[64, 10]  # h mirror
+    %10 = matmul %9, %8 {...} : f32[10, 5]  # head backward
+
+If ``%10`` were a pointwise node, fusion would make one kernel of both. Each value gets its own copies of the nodes
+between it and memory, so they become one kernel with it. ``Phase.MIRROR`` keeps the copies apart from the forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from dslc.compiler.cost import MACHINES, Machine, kernel_seconds, operations, seconds
+from dslc.compiler.ir.graph import Graph, Node, Phase, Value
+from dslc.compiler.ir.op import Pointwise
+from dslc.compiler.passes.mirror.candidates import Choice, Facts, is_inline
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How to recompute a value.
+
+    ``nodes``: the nodes that compute the value, in order. ``sources``: the values in memory that they read.
+    ``in_memory``: later-phase readers that need the value in memory. ``inline``: readers that compute it themselves.
+    ``beside``: a backward kernel that already loads the sources stores it (``beside.py``). ``seconds``: modelled time
+    that recomputing adds to keeping the value.
+    """
+
+    value: Value
+    nodes: tuple[Node, ...]
+    sources: tuple[Value, ...]
+    in_memory: tuple[Node, ...]
+    inline: tuple[Node, ...]
+    beside: bool
+    seconds: float
+
+    @property
+    def only_views(self) -> bool:
+        """Whether the recipe consists of views, so that nothing is computed."""
+        return all(n.op.view for n in self.nodes)
+
+
+def recipes(facts: Facts, choice: Choice, machine: Machine = MACHINES["cpu"]) -> dict[Value, Recipe]:
+    """The recipe of each dropped value that a later phase reads, in forward order."""
+    known: dict[Value, Recipe] = {}
+    for node in facts.forward:
+        for value in node.outputs:
+            if value in choice.dropped and value in facts.wanted:
+                known[value] = recipe_of(facts, choice.dropped.__contains__, known, value, machine)
+                for source in known[value].sources:
+                    if source in known and known[source].beside:
+                        known[source] = recipe_of(
+                            facts, choice.dropped.__contains__, known, source, machine, is_source=True
+                        )
+    return known
+
+
+def recipe_of(
+    facts: Facts,
+    dropped: Callable[[Value], bool],
+    known: Mapping[Value, Recipe],
+    value: Value,
+    machine: Machine,
+    *,
+    is_source: bool = False,
+) -> Recipe:
+    """The cheapest recipe of a dropped value: one copy for all readers; or each pointwise reader computes it itself
+    and, if ``facts.beside``, a backward kernel stores it for the others. ``is_source``: another value is computed from
+    it before such a kernel could run."""
+    nodes, sources = _closure(dropped, known, value)
+    readers = tuple(facts.wanted[value])
+    if all(n.op.view for n in nodes):
+        return Recipe(value, tuple(nodes), tuple(sources), readers, (), False, 0.0)
+    inline = tuple(r for r in readers if is_inline(r, value))
+    light = [n for n in nodes if isinstance(n.op, Pointwise)]
+    others = [n for n in nodes if not isinstance(n.op, Pointwise)]
+    read, size = _large(facts, sources), facts.bytes[value]
+    count = sum(operations(n) for n in light)
+    copy = sum(seconds(n, machine) for n in others)
+    if light:
+        first, wanted = {v for n in light for v in n.inputs}, {value, *(v for n in others for v in n.inputs)}
+        moved = _large(facts, [v for v in sources if v in first])
+        moved += sum(facts.bytes[v] for n in light for v in n.outputs if v in wanted)
+        copy += kernel_seconds("elements", moved, count, machine)
+    one_kernel = len(light) == len(nodes) and read <= 2 * size
+    if one_kernel and inline and (facts.beside or len(inline) == len(readers)):
+        each = 0.0
+        if read > size or not facts.absorbs:
+            arithmetic = count / machine.arithmetic("elements")
+            each = len(inline) * (max(0, read - size) / machine.bandwidth + arithmetic)
+        rest = tuple(r for r in readers if r not in inline)
+        if rest:
+            each += copy if is_source else min(copy, _written_beside(size, max(0, read - size), count, machine))
+        if each < copy:
+            return Recipe(value, tuple(nodes), tuple(sources), rest, inline, bool(rest) and not is_source, each)
+    return Recipe(value, tuple(nodes), tuple(sources), readers, (), False, copy)
+
+
+def _written_beside(size: int, read: int, count: int, machine: Machine) -> float:
+    """Extra seconds if a kernel also writes the recomputed value and reads ``read`` more bytes for it. The kernel reads
+    two tensors of ``size`` bytes and writes one, as the value's gradient does."""
+    alone = kernel_seconds("elements", 3 * size, count, machine)
+    return kernel_seconds("elements", 4 * size + read, 2 * count, machine) - alone
+
+
+def _large(facts: Facts, values: Sequence[Value]) -> int:
+    """Total bytes of the values that are not negligible."""
+    return sum(facts.bytes[v] for v in values if facts.bytes[v] > facts.small)
+
+
+def _closure(
+    dropped: Callable[[Value], bool], known: Mapping[Value, Recipe], value: Value
+) -> tuple[list[Node], list[Value]]:
+    """The nodes between memory and a dropped value, in order, and the values that they read from memory."""
+    nodes: list[Node] = []
+    sources: dict[Value, None] = {}
+    assert isinstance(value.producer, Node)
+    seen = {value.producer}
+    stack = [(value.producer, iter(value.producer.inputs))]
+    while stack:
+        node, inputs = stack[-1]
+        for read in inputs:
+            if not dropped(read) or (read in known and known[read].in_memory):
+                sources[read] = None
+            elif isinstance(read.producer, Node) and read.producer not in seen:
+                seen.add(read.producer)
+                stack.append((read.producer, iter(read.producer.inputs)))
+                break
+        else:
+            nodes.append(node)
+            stack.pop()
+    return nodes, list(sources)
+
+
+def with_copies(graph: Graph, known: Mapping[Value, Recipe]) -> Graph:
+    """The graph in which later phases read the copies. Linear in nodes, including those of the recipes."""
+    copies: dict[Value, Value] = {}  # copies in memory
+    inline: dict[Value, Value] = {}
+    for value, recipe in known.items():
+        if recipe.inline:
+            inline[value] = _made(recipe, copies)
+        if recipe.in_memory:
+            copies[value] = _made(recipe, copies)
+    new: dict[Value, Value] = {}
+    for node in graph.nodes:
+        if node.phase is Phase.FORWARD:
+            continue
+        inputs = []
+        for value in node.inputs:
+            recipe_of = known.get(value)
+            if recipe_of is None:
+                inputs.append(new.get(value, value))
+            else:
+                inputs.append(inline[value] if node in recipe_of.inline else copies[value])
+        fresh = node.with_inputs(tuple(inputs))
+        if fresh is not node:
+            new.update(zip(node.outputs, fresh.outputs))
+    return graph.replace_values(new)
+
+
+def _made(recipe: Recipe, copies: Mapping[Value, Value]) -> Value:
+    """The recipe's value, recomputed by new nodes."""
+    own: dict[Value, Value] = {}
+    for node in recipe.nodes:
+        inputs = tuple(own.get(v) or copies.get(v, v) for v in node.inputs)
+        again = Node(node.op, inputs, node.types, node.attrs, name=node.name, span=node.span, phase=Phase.MIRROR)
+        own.update(zip(node.outputs, again.outputs))
+    return own[recipe.value]

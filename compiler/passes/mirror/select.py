@@ -1,0 +1,159 @@
+"""Selects the values to recompute: most freed bytes per second first, as in a greedy knapsack.
+
+``mirror_rule.py`` says which values may be dropped. Values that share a source which is kept only for them form one
+item, as the x of ``tanh(x + y1), tanh(x + y2), ...``. An item's price is the modelled seconds of recomputing it per
+byte that this frees at the peak. The cheapest item goes first, with its price and lifetimes evaluated again at that
+point. It is taken if it frees bytes at the peak and raises no other level above it. Items not alive at the peak wait
+until the peak moves. At the end, values whose price has risen above the highest price paid, because others are computed
+from them, are kept after all, and others replace them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from dslc.compiler.cost import Machine
+from dslc.compiler.ir.graph import Value
+from dslc.compiler.passes.mirror.candidates import Choice, Facts, propose
+from dslc.compiler.passes.mirror.estimate import Lifetimes
+
+_ROUNDS: Final = 4  # most passes over the waiting items
+_DEARER: Final = 1.25  # price increase above which an item goes back to the queue
+_THOUGHTS: Final = 3  # most refinements of the whole selection
+
+_Item: TypeAlias = "tuple[float, int, tuple[Value, ...]]"  # seconds per byte, a unique number, values
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A selection, its estimated peak in bytes, and its modelled seconds."""
+
+    choice: Choice
+    peak: int
+    seconds: float
+
+
+class Chooser:
+    """A training graph and the values that may be dropped from it."""
+
+    def __init__(self, facts: Facts, machine: Machine) -> None:
+        self.facts = facts
+        self.machine = machine
+        self.most = propose(facts, facts.candidates)
+        self.position = {v: i for i, v in enumerate(facts.wanted)}
+
+    def choose(self, *, seconds: float = math.inf, peak: int = -1) -> Estimate:
+        """Drops values until the estimate is at most ``peak`` bytes, or all that help within ``seconds``. The values
+        that the source asks for are always dropped, and count."""
+        lives = Lifetimes(self.facts, self.machine, self.most)
+        lives.drop(self._in_order(self.facts.always & self.most.dropped))
+        waiting = self._priced(lives)
+        best = None
+        for _ in range(_THOUGHTS):
+            waiting, price = self._filled(lives, waiting, seconds, peak)
+            found = self._estimate(lives)
+            if best is not None and (max(found.peak, peak), found.seconds) >= (max(best.peak, peak), best.seconds):
+                break
+            best = found
+            kept = self._kept(lives, price)
+            if not kept:
+                break
+            waiting += kept
+        assert best is not None
+        return best
+
+    def _estimate(self, lives: Lifetimes) -> Estimate:
+        between = self.most.dropped - self.facts.wanted.keys()
+        return Estimate(Choice(frozenset(lives.known) | between), lives.sky.top, lives.seconds)
+
+    def _filled(self, lives: Lifetimes, waiting: list[_Item], seconds: float, peak: int) -> tuple[list[_Item], float]:
+        """Takes the items that help; returns the others and the highest price paid."""
+        dearest = 0.0
+        for _ in range(_ROUNDS):
+            before = len(waiting)
+            waiting, paid = self._round(lives, waiting, seconds, peak)
+            dearest = max(dearest, paid)
+            if len(waiting) in (0, before) or lives.sky.top <= peak:
+                break
+        return waiting, dearest
+
+    def _kept(self, lives: Lifetimes, price: float) -> list[_Item]:
+        """Keeps values whose price has risen above ``price`` (others are computed from them) and returns them as
+        items."""
+        items: list[_Item] = []
+        for value in self._in_order(v for v in lives.known if v not in self.facts.always):
+            recipe, spent = lives.known[value], lives.seconds
+            if recipe.only_views or not recipe.in_memory or not lives.users.get(value):
+                continue
+            lives.keep(value)
+            saved = (spent - lives.seconds) / self.facts.bytes[value]
+            if saved <= price:
+                lives.undo()
+            else:
+                items.append((saved, len(self.position) + self.position[value], (value,)))
+        return items
+
+    def _in_order(self, values: Iterable[Value]) -> list[Value]:
+        return sorted(values, key=self.position.__getitem__)
+
+    def _round(self, lives: Lifetimes, items: list[_Item], seconds: float, peak: int) -> tuple[list[_Item], float]:
+        """Tries each item once."""
+        waiting: list[_Item] = []
+        dearest = 0.0
+        heapq.heapify(items)
+        while items and lives.sky.top > peak:
+            price, number, values = heapq.heappop(items)
+            at, top, spent = lives.sky.peak(), lives.sky.top, lives.seconds
+            fits = lives.drop(values) and lives.seconds <= seconds
+            freed = top - lives.sky[at]
+            if not fits or freed <= 0 or lives.sky.top > top:
+                lives.undo()
+                waiting.append((price, number, values))
+                continue
+            now = (lives.seconds - spent) / freed
+            if items and now > max(items[0][0], _DEARER * price):
+                lives.undo()
+                heapq.heappush(items, (now, number, values))
+            else:
+                dearest = max(dearest, now)
+        return waiting + items, dearest
+
+    def _priced(self, lives: Lifetimes) -> list[_Item]:
+        """Items with the price of dropping each alone, in seconds per byte, and a unique number."""
+        items = []
+        for number, values in enumerate(self._items(lives)):
+            spent = lives.seconds
+            lives.drop(values)
+            price = (lives.seconds - spent) / sum(self.facts.bytes[v] for v in values)
+            lives.undo()
+            items.append((price, number, values))
+        return items
+
+    def _items(self, lives: Lifetimes) -> list[tuple[Value, ...]]:
+        """The values that may be dropped, grouped if a source would be kept only for several of them."""
+        values = [v for v in self.facts.wanted if v in self.most.dropped and v not in lives.known]
+        for_them: dict[Value, list[Value]] = {}
+        for value in values:
+            lives.drop([value])
+            for source in lives.known[value].sources:
+                if self.facts.is_new(source):
+                    for_them.setdefault(source, []).append(value)
+            lives.undo()
+        group: dict[Value, Value] = {v: v for v in values}
+
+        def first(value: Value) -> Value:
+            while group[value] is not value:
+                group[value] = value = group[group[value]]
+            return value
+
+        for together in for_them.values():
+            for value in together[1:]:
+                group[first(value)] = first(together[0])
+        found: dict[Value, list[Value]] = {}
+        for value in values:
+            found.setdefault(first(value), []).append(value)
+        return [tuple(members) for members in found.values()]

@@ -1,0 +1,248 @@
+"""Assigns offsets: every value gets bytes in the state, io or work region.
+
+Before: a schedule. After: ``program.memory``. For example, in a chain ``a = conv x; b = relu a; y = mul b, b`` with the
+result ``y``::
+
+    x  io+256      a data input: bytes of its own, after the step block
+    y  io+25856    a result: the same
+    a  work+0
+    b  work+0      relu may write in place, and a dies there
+
+- A view shares the bytes of its source. The build gives the places of parameters, buffers and optimizer slots.
+- The new value of a state is computed in place if the last reader of the old value is earlier, or is the computing op
+  itself and allows it. Otherwise a move at the end copies it.
+- All other values share the work region by lifetime (``offsets.py``), and so does the scratch memory of kernels. With
+  several streams, a lifetime ends when all later nodes follow those that access the value.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Final
+
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Input, Kind, Node, Value
+from dslc.compiler.ir.program import ALIGNMENT, STEP_BLOCK, MemoryPlan, Move, Place, Program
+from dslc.compiler.ir.types import TensorType
+from dslc.compiler.passes.plan.allocate import Buffer, assign, lower_bound
+from dslc.compiler.passes.plan.schedule import contents
+from dslc.compiler.passes.plan.stream_timeline import HappensBefore
+
+# The step block: scalars that every entry may have, then lr and the float arguments by name, 8 bytes each.
+_FIXED_SCALARS = {"step": 0, "seed": 8, "row": 16}
+_FIRST_SLOT = 24
+_SLOT = 8
+#: most float arguments of a train section: lr takes the first slot
+MOST_FLOATS: Final = (STEP_BLOCK - _FIRST_SLOT) // _SLOT - 1
+
+
+def memory(program: Program, build: Build) -> Program:
+    """The pass; keeps an existing plan. n log n in nodes."""
+    if program.memory is not None:
+        return program
+    assert program.schedule is not None, "memory is planned on a schedule"
+    planner = _Planner(program, program.schedule, build)
+    return dataclasses.replace(program, memory=planner.plan())
+
+
+def work_bound(program: Program, build: Build) -> int:
+    """The most bytes of work alive at one time if all nodes run one after another: a lower bound of every plan."""
+    assert program.schedule is not None, "memory is planned on a schedule"
+    alone = dataclasses.replace(program, streams={}, waits={})
+    return _Planner(alone, program.schedule, build).bound()
+
+
+def scalar_offsets(names: list[str]) -> dict[str, int]:
+    """Offsets of the scalars of an entry in the step block; the check refuses too many."""
+    others = sorted((n for n in names if n not in _FIXED_SCALARS), key=lambda n: (n != "lr", n))
+    assert len(others) <= MOST_FLOATS + 1, f"{len(others)} numbers of a step"
+    return {**_FIXED_SCALARS, **{name: _FIRST_SLOT + _SLOT * i for i, name in enumerate(others)}}
+
+
+def alike(a: TensorType, b: TensorType) -> bool:
+    """Whether both types have the same shape except for axes of size 1, and the same item size, so that they may share
+    bytes."""
+    shapes = ([size for size in t.shape if size != 1] for t in (a, b))
+    return next(shapes) == next(shapes) and a.dtype.itemsize == b.dtype.itemsize
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(slots=True)
+class _Work:
+    """One range of the work region: values that replace each other in place."""
+
+    size: int
+    start: int
+    end: int
+    values: list[Value]
+    scratch: Node | None = None  # the node whose kernels use it as scratch
+
+
+class _Planner:
+    def __init__(self, program: Program, schedule: tuple[Node, ...], build: Build) -> None:
+        self.graph = graph = program.graph
+        self.scratch = program.scratch
+        self.happens = HappensBefore(schedule, program.streams, program.waits)
+        self.schedule = schedule
+        self.build = build
+        self.content = contents(graph)
+        self.end = len(schedule)  # the time of the moves
+        self.users: dict[Value, list[Node]] = {}
+        self.last: dict[Value, int] = {}  # in use until all later nodes follow the nodes that access it
+        for node in schedule:
+            until = self.happens.until[node] - 1
+            for content in dict.fromkeys(self.content[v] for v in (*node.inputs, *node.outputs)):
+                self.last[content] = max(self.last.get(content, 0), until)
+                if not node.op.view:
+                    self.users.setdefault(content, []).append(node)
+        self.kept = {self.content[value] for value in graph.roots}
+        self.last.update(dict.fromkeys(self.kept, self.end))
+        self.places: dict[Value, Place] = {}  # by content (not by view)
+        self.io_bytes = STEP_BLOCK
+        self.results: dict[str, Place] = {}
+        self.moves: list[Move] = []
+        self.staged: list[tuple[Move, _Work]] = []
+
+    def bound(self) -> int:
+        """Lower bound of the plan: the most bytes alive at one time."""
+        return lower_bound(self._buffers()[2])
+
+    def _buffers(self) -> tuple[list[_Work], list[tuple[Input, Value]], list[Buffer]]:
+        """Places the values with bytes of their own. Returns the ranges of the work region, the updates that need a
+        move, and all buffers that share the work region: the ranges, then copies saved by these moves."""
+        self._inputs()
+        self._results()
+        late = self._updates()
+        work = self._work()
+        saves = [_Work(_aligned(v.type.bytes), self.end, self.end, []) for _, v in late if self._in_state(v)]
+        return work, late, [Buffer(w.size, w.start, w.end) for w in (*work, *saves)]
+
+    def plan(self) -> MemoryPlan:
+        work, late, buffers = self._buffers()
+        offsets, work_bytes, least = assign(buffers)
+        scratch: dict[Node, tuple[Place, ...]] = {}
+        for stretch, offset in zip(work, offsets):
+            if stretch.scratch is not None:
+                scratch[stretch.scratch] = (*scratch.get(stretch.scratch, ()), Place("work", offset))
+            for value in stretch.values:
+                self.places[value] = Place("work", offset)
+        self._late_moves(late, [Place("work", o) for o in offsets[len(work) :]])
+        places = {v: self.places[c] for v, c in self.content.items()}
+        return MemoryPlan(places, self.results, tuple(self.moves), self.io_bytes, work_bytes, least, scratch)
+
+    def _io(self, size: int) -> Place:
+        place = Place("io", self.io_bytes)
+        self.io_bytes += _aligned(size)
+        return place
+
+    def _inputs(self) -> None:
+        scalars = scalar_offsets([i.name for i in self.graph.inputs if i.kind is Kind.SCALAR])
+        for source in self.graph.inputs:
+            if source.kind is Kind.SCALAR:
+                assert source.value.type.rank == 0, f"the scalar {source.name} is {source.value.type}"
+                self.places[source.value] = Place("io", scalars[source.name])
+            elif source.kind is Kind.DATA:
+                self.places[source.value] = self._io(source.value.type.bytes)
+            else:
+                assert source.name in self.build.state, f"{source.name} has no place in the state"
+                self.places[source.value] = Place("state", self.build.state[source.name])
+
+    def _results(self) -> None:
+        for name, value in self.graph.outputs.items():
+            content = self.content[value]
+            if content not in self.places:
+                self.places[content] = self._io(value.type.bytes)
+            place = self.places[content]
+            if place.region == "state":
+                target = self._io(value.type.bytes)
+                self.moves.append(Move(value.type, place, target, name))
+                place = target
+            self.results[name] = place
+
+    def _updates(self) -> list[tuple[Input, Value]]:
+        """Assigns new values the places of their states if possible; returns the updates that need a move."""
+        late: list[tuple[Input, Value]] = []
+        for source, value in self.graph.updates:
+            content = self.content[value]
+            if content is source.value:
+                continue
+            if content not in self.places and self._in_place(source.value, content):
+                self.places[content] = self.places[source.value]
+            else:
+                late.append((source, value))
+        return late
+
+    def _in_place(self, old: Value, new: Value) -> bool:
+        """Whether ``new`` may be computed over the bytes of ``old``, because all its other readers run before."""
+        node = new.producer
+        assert isinstance(node, Node)
+        return self._is_last(node, old) and self._allows(node, old, new)
+
+    def _is_last(self, node: Node, old: Value) -> bool:
+        """Whether ``old`` is not needed after the node, and all other nodes that access it have ended before the node
+        starts."""
+        return old not in self.kept and all(
+            user is node or self.happens.before(user, node) for user in self.users.get(old, ())
+        )
+
+    def _allows(self, node: Node, old: Value, new: Value) -> bool:
+        """Whether the op may write output ``new`` over its input ``old``."""
+        read = [i for i, v in enumerate(node.inputs) if self.content[v] is old]
+        return all((i, new.index) in node.op.inplace and alike(node.inputs[i].type, new.type) for i in read)
+
+    def _in_state(self, value: Value) -> bool:
+        place = self.places.get(self.content[value])
+        return place is not None and place.region == "state"
+
+    def _late_moves(self, late: list[tuple[Input, Value]], saves: list[Place]) -> None:
+        """Moves new values to their states. Values that lie in other states are saved before any state is
+        overwritten."""
+        after: list[Move] = []
+        free = iter(saves)
+        for source, value in late:
+            place = self.places[self.content[value]]
+            target = self.places[source.value]
+            if place.region == "state":
+                saved = next(free)
+                self.moves.append(Move(value.type, place, saved, source.name))
+                place = saved
+            after.append(Move(value.type, place, target, source.name))
+        self.moves += after
+
+    def _work(self) -> list[_Work]:
+        """The ranges of the work region with their lifetimes; in-place successors share a range."""
+        stretches: list[_Work] = []
+        holds: dict[Value, _Work] = {}
+        for time, node in enumerate(self.schedule):
+            if node.op.view:
+                continue
+            taken: set[int] = set()
+            for new in node.outputs:
+                if new in self.places:
+                    continue
+                size = _aligned(new.type.bytes)
+                stretch = self._inherited(node, new, holds, taken) if size else None
+                if stretch is None:
+                    stretch = _Work(size, time, time, [])
+                    stretches.append(stretch)
+                stretch.values.append(new)
+                stretch.end = max(stretch.end, self.last[new])
+                holds[new] = stretch
+            until = self.happens.until[node] - 1
+            stretches += [_Work(_aligned(size), time, until, [], node) for size in self.scratch.get(node, ())]
+        return stretches
+
+    def _inherited(self, node: Node, new: Value, holds: dict[Value, _Work], taken: set[int]) -> _Work | None:
+        """The range of an input that dies here and that this output may overwrite; None if there is none."""
+        for i, value in enumerate(node.inputs):
+            old = self.content[value]
+            if old not in holds or self.users[old][-1] is not node or i in taken:
+                continue
+            if self._allows(node, old, new) and self._is_last(node, old):
+                taken.update(j for j, v in enumerate(node.inputs) if self.content[v] is old)
+                return holds[old]
+        return None

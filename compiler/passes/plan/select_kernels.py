@@ -1,0 +1,61 @@
+"""Decides which nodes run as dslc's own kernels and which through their numpy reference implementation.
+
+Before: a graph. After: ``program.kernels`` holds the nodes that run as kernels, with their launches. The provider
+decides: ``reference`` uses no kernels; ``auto`` uses every kernel that exists; ``own`` refuses a program in which a
+kernel is missing and lists the ops. ``vendor`` is ``auto`` with NVIDIA's libraries for contractions on GPUs. A GPU has
+no reference: there every node must have a kernel.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Sequence
+
+from dslc.base.errors import BuildError
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowering_cache import lowered
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Node
+from dslc.compiler.ir.program import Program
+
+
+def select(program: Program, build: Build) -> Program:
+    """The pass. Raises BuildError E0603 if an op needs a kernel and has none for its types and sizes."""
+    cpu = program.target == "cpu"
+    if cpu and build.provider == "reference":
+        return program
+    vendor = build.provider == "vendor" and not cpu
+    working = [n for n in program.graph.nodes if not n.op.view]
+    launches = {n: found for n in working if (found := lowered(n, program.target, vendor)) is not None}
+    _refuse_missing(program, build, working, launches)
+    scratch = {n: blocks for n, found in launches.items() if (blocks := _blocks(found))}
+    return dataclasses.replace(program, kernels=launches, scratch=scratch, vendor=vendor)
+
+
+def _refuse_missing(program: Program, build: Build, working: Sequence[Node], kernels: Collection[Node]) -> None:
+    """Raises BuildError E0603 if kernels are required and not all working nodes have one."""
+    cpu = program.target == "cpu"
+    if len(kernels) < len(working) and (build.provider == "own" or not cpu):
+        missing = missing_ops(working, kernels)
+        listed = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+        raise BuildError(
+            "E0603",
+            f"{program.entry} needs ops without a kernel for {'the CPU' if cpu else program.target}: {listed}",
+            place="--providers own" if cpu else f"--target {program.target}",
+            help="build with --providers auto, which runs these through numpy"
+            if cpu
+            else "build with --target cpu, or write the model without these ops",
+        )
+
+
+def _blocks(launches: Sequence[Launch]) -> tuple[int, ...]:
+    """The bytes of a node's scratch blocks, by number."""
+    sizes = {x.number: x.bytes for launch in launches for x in launch.scratch}
+    assert sorted(sizes) == list(range(len(sizes))), "scratch blocks must be numbered from 0"
+    return tuple(sizes[i] for i in range(len(sizes)))
+
+
+def missing_ops(working: Iterable[Node], kernels: Container[Node]) -> list[str]:
+    """The names of the ops that have no kernel, most frequent first."""
+    return [name for name, _ in Counter(n.op.name for n in working if n not in kernels).most_common()]

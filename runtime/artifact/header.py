@@ -1,0 +1,322 @@
+"""The header of an artifact: its closed schema as data, and the consistency rules between its fields."""
+
+from __future__ import annotations
+
+import hashlib
+import keyword
+from collections.abc import Mapping
+from math import prod
+from typing import Any, Final, NoReturn
+
+from dslc.base import canonical
+from dslc.base.errors import ArtifactError
+from dslc.base.schema import (
+    Bool,
+    Either,
+    Enum,
+    Float,
+    Int,
+    Json,
+    ListOf,
+    MapOf,
+    Mismatch,
+    Nullable,
+    Record,
+    Row,
+    Text,
+    checker,
+)
+from dslc.base.version import VERSION
+from dslc.runtime.artifact.dtypes import ITEMSIZE, MOST_ELEMENTS, elements_of_axes
+from dslc.runtime.artifact.plan_schema import DOTTED, LAUNCH, MAX_BYTES, MAX_RANK
+from dslc.runtime.extents import key_of
+
+FORMAT: Final = (1, 1)
+#: The first minor version whose header says how many bytes kernels touch.
+WITH_EXTENTS: Final = 1
+#: The features that a reader must support to run an artifact; a newer minor version may name more.
+FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average", "loss_scale"})
+ENTRIES: Final = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
+#: The entries that may write the state.
+WRITERS: Final = ("init", "accumulate_step", "train_step")
+#: ``init`` of an optimizer slot that starts as a copy of its parameter and is set whenever the parameter is set.
+AS_PARAM: Final = "param"
+#: States of kind optimizer without a parameter: the loss scale, the number of updates since its last change, and the
+#: number of steps that were skipped because of it.
+LOSS_SCALE, GOOD_STEPS, SKIPPED_STEPS = SCALING = ("train.loss_scale", "train.good_steps", "train.skipped_steps")
+#: The smallest loss scale: if a step is not finite even there, the scale is not the cause.
+LEAST_SCALE: Final = 1.0
+BLOB_KINDS: Final = ("plan", "constant", "ptx", "cubin", "object")
+KINDS: Final = ("param", "buffer", "optimizer")
+STATE_ALIGNMENT: Final = 64
+MOST_STEPS_PER_LAUNCH: Final = 1024
+
+_NO_KEYWORD: Final = "(?!(?:" + "|".join(sorted(keyword.kwlist)) + r")\Z)"
+#: Names that are valid in Python: not a keyword, no leading double underscore.
+IDENTIFIER: Final = rf"(?!__){_NO_KEYWORD}[A-Za-z_][A-Za-z0-9_]{{0,63}}"
+_IDENTIFIER: Final = Text(64, IDENTIFIER, "an identifier that is no Python keyword")
+_TENSOR: Final = Text(256, DOTTED, "a dotted name")
+_BLOB: Final = Text(64, DOTTED, "a blob's name")
+_SHA: Final = Text(64, r"[0-9a-f]{64}", "a SHA-256 in hex")
+_BYTES: Final = Int()
+_DTYPE: Final = Enum(tuple(ITEMSIZE))
+_SIZE: Final = Either(Int(), Text(400, r"[A-Za-z0-9_+*/() -]+", "a size in dims"))
+_TENSORS: Final = ListOf(Record({"name": _IDENTIFIER, "dtype": _DTYPE, "shape": ListOf(_SIZE, MAX_RANK)}), 1024)
+_RANGES: Final = MapOf(_IDENTIFIER, Row({"low": Int(-(1 << 63)), "end": Int(-(1 << 63))}), 1024)
+
+INTERFACE: Final = Record(
+    {
+        "name": _IDENTIFIER,
+        "model": _IDENTIFIER,
+        "dims": ListOf(
+            Record({"name": _IDENTIFIER, "low": Int(), "high": Int(), "default": Int()}, {"batch": Bool()}),
+            256,
+        ),
+        "inputs": _TENSORS,
+        "results": _TENSORS,
+        "train": Nullable(
+            Record(
+                {
+                    "inputs": _TENSORS,
+                    "scalars": ListOf(Record({"name": _IDENTIFIER, "default": Float()}), 64),
+                    "lr": Float(),
+                    "metrics": ListOf(_IDENTIFIER, 256),
+                },
+                {"ranges": _RANGES, "accumulate": Int(2)},
+            )
+        ),
+    },
+    {"ranges": _RANGES},
+)
+
+HEADER: Final = Record(
+    {
+        "format": Row({"major": Int(0, 65535), "minor": Int(0, 65535)}),
+        "required_features": ListOf(Text(64, r"[a-z][a-z0-9_]*", "a feature's name"), 64),
+        "name": _IDENTIFIER,
+        "model": _IDENTIFIER,
+        "toolchain": MapOf(Text(64, r"[A-Za-z0-9_.-]+", "a tool's name"), Text(64), 64),
+        "source_sha256": _SHA,
+        "options": Json(table=True),
+        "interface": INTERFACE,
+        "interface_sha256": _SHA,
+        "row_independent": Bool(),
+        "state": Record(
+            {
+                "bytes": _BYTES,
+                "tensors": ListOf(
+                    Record(
+                        {
+                            "name": _TENSOR,
+                            "kind": Enum(KINDS),
+                            "dtype": _DTYPE,
+                            "shape": ListOf(Int(), MAX_RANK),
+                            "offset": _BYTES,
+                            "init": Text(400),
+                            "of": Nullable(_TENSOR),
+                            "trained": Bool(),
+                        }
+                    ),
+                    200_000,
+                ),
+                "forward_order": ListOf(_TENSOR, 200_000),
+            }
+        ),
+        "programs": ListOf(
+            Record(
+                {
+                    "entry": Enum(ENTRIES),
+                    "target": Text(64, r"[a-z0-9_.-]+", "a target"),
+                    "provider": Text(64, r"[a-z0-9_.-]+", "a provider"),
+                    "sizes": MapOf(_IDENTIFIER, Int(), 256),
+                    "io_bytes": _BYTES,
+                    "work_bytes": _BYTES,
+                    "context_bytes": _BYTES,
+                    "plan": _BLOB,
+                    "lower_bound": _BYTES,
+                    "planned": _BYTES,
+                }
+            ),
+            1024,
+        ),
+        "blobs": ListOf(
+            Record({"name": _BLOB, "kind": Enum(BLOB_KINDS), "offset": _BYTES, "bytes": _BYTES, "sha256": _SHA}),
+            65536,
+        ),
+    },
+    {"kernels": ListOf(LAUNCH, 65536)},
+)
+_check_schema = checker(HEADER)
+
+
+def interface_sha256(interface: Mapping[str, Any]) -> str:
+    """The digest that an importable module stores: SHA-256 of the interface's canonical text."""
+    return hashlib.sha256(canonical.dumps(interface)).hexdigest()
+
+
+def check_header(header: dict[str, Any], place: str = "artifact") -> None:
+    """Raise ArtifactError R301 with the field and the rule, or R302 for an artifact of an unknown version.
+
+    For a newer minor version, unknown top-level fields are removed from ``header``: fields that a reader must
+    understand are listed as required features.
+    """
+    _version(header, place)
+    try:
+        _check_schema(header)
+        _check_dims(header)
+        _check_names(header["interface"])
+        _check_state(header["state"])
+        _check_programs(header)
+        _check_kernels(header)
+    except Mismatch as mismatch:
+        raise ArtifactError(
+            "R301", mismatch.rule, place=f"{place}: {mismatch.path}", help="build it again"
+        ) from mismatch
+
+
+def _version(header: dict[str, Any], place: str) -> None:
+    form, features = header.get("format"), header.get("required_features")
+    good = (
+        isinstance(form, list)
+        and len(form) == 2
+        and all(type(v) is int and 0 <= v <= 65535 for v in form)
+        and isinstance(features, list)
+        and all(isinstance(f, str) for f in features)
+    )
+    if not good or not isinstance(form, list) or not isinstance(features, list):
+        raise ArtifactError(
+            "R301",
+            "`format` is [major, minor], `required_features` a list of names",
+            place=f"{place}: format",
+            help="build it again",
+        )
+    unknown = sorted(set(features) - FEATURES)
+    if form[0] == FORMAT[0] and not unknown:
+        if form[1] > FORMAT[1]:
+            for name in header.keys() - HEADER.fields.keys() - HEADER.optional.keys():
+                del header[name]
+        return
+
+    toolchain = header.get("toolchain")
+    built = toolchain.get("dslc") if isinstance(toolchain, dict) else None
+    needs = f"; it needs {', '.join(unknown)[:200]}" if unknown else ""
+    raise ArtifactError(
+        "R302",
+        f"built by dslc {str(built)[:40]} in format {form[0]}.{form[1]}, this is dslc {VERSION}, which reads "
+        f"format {FORMAT[0]}.{FORMAT[1]}{needs}",
+        place=place,
+        help=f"build it again with dslc {VERSION} (`dslc build model.nn`), or install the dslc that built it",
+    )
+
+
+def _refuse(path: str, rule: str) -> NoReturn:
+    raise Mismatch(rule).inside(path)
+
+
+def _unique(path: str, names: list[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            _refuse(path, f"{name!r} stands twice")
+        seen.add(name)
+
+
+def _check_dims(header: dict[str, Any]) -> None:
+    interface = header["interface"]
+    if header["name"] != interface["name"] or header["model"] != interface["model"]:
+        _refuse("interface", "name and model are those of the header")
+    if header["interface_sha256"] != interface_sha256(interface):
+        _refuse("interface_sha256", "not the SHA-256 of the interface")
+    _unique("interface.dims", [d["name"] for d in interface["dims"]])
+    for index, dim in enumerate(interface["dims"]):
+        if not dim["low"] <= dim["default"] <= dim["high"]:
+            _refuse(f"interface.dims[{index}]", "low <= default <= high")
+    if sum(bool(d.get("batch")) for d in interface["dims"]) > 1:
+        _refuse("interface.dims", "at most one batch dim")
+
+
+def _check_names(interface: dict[str, Any]) -> None:
+    train = interface["train"] or {"inputs": [], "scalars": [], "metrics": []}
+    inputs = [t["name"] for t in [*interface["inputs"], *train["inputs"], *train["scalars"]]]
+    _unique("interface.inputs", inputs)
+    _unique("interface.results", [t["name"] for t in interface["results"]])
+    _unique("interface.train.metrics", train["metrics"])
+    for holder in (interface, train):
+        for name, (low, end) in holder.get("ranges", {}).items():
+            if name not in inputs or low > end:
+                _refuse("interface.ranges", f"{name!r}: a range [low, end) of an input")
+
+
+def _check_state(state: dict[str, Any]) -> None:
+    tensors = state["tensors"]
+    _unique("state.tensors", [t["name"] for t in tensors])
+    params = {t["name"]: t for t in tensors if t["kind"] == "param"}
+    order, end = (0, ""), 0
+    for index, tensor in enumerate(tensors):
+        path = f"state.tensors[{index}]"
+        if elements_of_axes(tensor["shape"]) > MOST_ELEMENTS:
+            _refuse(path, f"its axes come to more than {MOST_ELEMENTS} elements")
+        key = (KINDS.index(tensor["kind"]), tensor["name"])
+        if key < order:
+            _refuse(path, "params, then buffers, then optimizer, each in the order of names")
+        if tensor["offset"] % STATE_ALIGNMENT or tensor["offset"] < end:
+            _refuse(path, f"offset {tensor['offset']} is a multiple of 64 and not below {end}")
+        order, end = key, tensor["offset"] + ITEMSIZE[tensor["dtype"]] * prod(tensor["shape"])
+        if end > state["bytes"]:
+            _refuse(path, f"ends at {end}, the state has {state['bytes']} bytes")
+        owned = tensor["kind"] == "optimizer" and tensor["name"] not in SCALING
+        if (tensor["of"] is not None) != owned or (owned and tensor["of"] not in params):
+            _refuse(path, "`of` is a parameter's name for optimizer slots, else null")
+        if tensor["trained"] and tensor["kind"] != "param":
+            _refuse(path, "only parameters are trained")
+        if owned and tensor["init"] == AS_PARAM:
+            param = params[tensor["of"]]
+            if (tensor["dtype"], tensor["shape"]) != (param["dtype"], param["shape"]):
+                _refuse(path, f"it starts as {tensor['of']!r}, which has another dtype or shape")
+    trained = sorted(t["name"] for t in tensors if t["trained"])
+    if sorted(state["forward_order"]) != trained:
+        _refuse("state.forward_order", "each trained parameter once")
+
+
+def _check_programs(header: dict[str, Any]) -> None:
+    dims = {d["name"]: d for d in header["interface"]["dims"]}
+    plans = {b["name"]: b["bytes"] for b in header["blobs"] if b["kind"] == "plan"}
+    if sum(plans.values()) > MAX_BYTES:
+        _refuse("blobs", f"plans of more than {MAX_BYTES} bytes together")
+    seen: set[tuple[object, ...]] = set()
+    for index, program in enumerate(header["programs"]):
+        path = f"programs[{index}]"
+        key = (program["entry"], program["target"], *sorted(program["sizes"].items()))
+        if key in seen:
+            _refuse(path, "an entry stands once for each target and sizes")
+        seen.add(key)
+        for name, size in program["sizes"].items():
+            if name not in dims or not dims[name]["low"] <= size <= dims[name]["high"]:
+                _refuse(f"{path}.sizes", f"{name!r} = {size} is not a dim within its bounds")
+        if program["plan"] not in plans:
+            _refuse(f"{path}.plan", f"there is no plan {program['plan']!r}, or it is another program's")
+        del plans[program["plan"]]
+        if header["interface"]["train"] is None and program["entry"] not in ("init", "predict"):
+            _refuse(f"{path}.entry", "a model without a train section has init and predict alone")
+    if plans:
+        _refuse("blobs", f"no program has the plan {min(plans)!r}")
+    several = (header["interface"]["train"] or {}).get("accumulate", 1) > 1
+    if several and not any(d.get("batch") for d in dims.values()):
+        _refuse("interface.train.accumulate", "micro-batches are cut along a batch dim")
+    steps, parts = ({key[1:] for key in seen if key[0] == entry} for entry in ("train_step", "accumulate_step"))
+    if parts != (steps if several else set()):
+        _refuse("programs", "an `accumulate_step` stands beside each `train_step` where a step has micro-batches")
+
+
+def _check_kernels(header: dict[str, Any]) -> None:
+    if "kernels" not in header and header["format"][1] >= WITH_EXTENTS:
+        _refuse("kernels", f"is missing, which format {FORMAT[0]}.{WITH_EXTENTS} has")
+    seen = set()
+    for index, row in enumerate(header.get("kernels", ())):
+        letters, values, touched = row[4:]
+        if len(values) != letters.count("v") or len(values) + len(touched) != len(letters):
+            _refuse(f"kernels[{index}]", "a value for each v among the letters, and bytes for each other")
+        key = key_of(row)
+        if key in seen:
+            _refuse(f"kernels[{index}]", f"a launch of {key[0]} stands twice")
+        seen.add(key)

@@ -1,0 +1,179 @@
+"""The interface between a session and its machine; the CPU backend and the GPU backend implement it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.session.context import Loaded
+
+#: The outputs of a run: (port, kind, array) of each. Reading them waits for the run; the arrays are valid until the
+#: context gets new inputs.
+Outputs: TypeAlias = Iterable[tuple[str, str, "NDArray[Any]"]]
+
+
+class LateOutputs(ABC):
+    """Outputs of a run that may still be executing: reading them waits. They are settled before their memory is
+    reused."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[tuple[str, str, NDArray[Any]]]: ...
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Wait and copy the outputs, so that later reads remain valid."""
+
+
+class OnDevice(ABC):
+    """An array in a device's memory, as a session accepts and returns it."""
+
+    dtype: str
+    shape: tuple[int, ...]
+
+    @abstractmethod
+    def __getitem__(self, rows: slice) -> OnDevice:
+        """Rows of the first axis, sharing memory."""
+
+    @abstractmethod
+    def at(self, index: int) -> OnDevice:
+        """One of the arrays that are stacked along the first axis, sharing memory."""
+
+    @abstractmethod
+    def numpy(self) -> NDArray[Any]:
+        """A copy on the host."""
+
+
+class StateBlock(Protocol):
+    """The bytes of the state region. Offsets are in bytes; arrays are dense."""
+
+    def read(self, offset: int, out: NDArray[Any]) -> None:
+        """Copy into ``out`` after all earlier runs have completed."""
+        ...
+
+    def write(self, offset: int, values: NDArray[Any]) -> None:
+        """Copy ``values`` into the block after all earlier runs have completed."""
+        ...
+
+
+class Measured(NamedTuple):
+    """``times``: seconds of each instruction, run alone, per round, by its index in the plan. ``roof``: bytes per
+    second of a ``copy``, and operations per second of ``matrix16``, ``matrix32``, ``matrix64``, ``f32``, ``f64``, as
+    far as they are known."""
+
+    times: Mapping[int, Sequence[float]]
+    roof: Mapping[str, float]
+
+
+class Change(NamedTuple):
+    """Functions that a run calls around all writes of the state: ``begin`` before, ``end`` right after. Both are C
+    functions: if the write is one call, no interrupt comes between it and them. ``begin`` may be called repeatedly."""
+
+    begin: Callable[[], None]
+    end: Callable[[], None]
+
+
+class Bound(Protocol):
+    """A plan bound to a context's memory. One caller at a time: ``begin``, then scalars and inputs, then ``run``.
+
+    ``steps``: the largest number of steps whose inputs one run takes."""
+
+    @property
+    def steps(self) -> int: ...
+
+    def begin(self, step: int = 0) -> None:
+        """Prepare for the inputs of a run's first step, which invalidates the last run's outputs; or for those of a
+        later step of the same run."""
+        ...
+
+    @property
+    def inputs(self) -> Mapping[str, NDArray[Any]]:
+        """The host arrays into which the inputs are written."""
+        ...
+
+    def set_scalars(self, values: Mapping[str, int | float]) -> None:
+        """Write the step block: a value for each scalar that the plan reads. ``seed`` is u64, stored bit for bit."""
+        ...
+
+    def load_constants(self) -> None:
+        """Copy the constants to their buffers, which another plan may have overwritten."""
+        ...
+
+    def run(self, change: Change | None = None) -> Outputs:
+        """Start the plan. ``change``: required for a plan that writes the state."""
+        ...
+
+    def watch(self, see: Callable[[str, str, Sequence[NDArray[Any]]], None]) -> None:
+        """Run one instruction at a time; after each, ``see`` gets its name, its node and the arrays that it wrote."""
+        ...
+
+    def measure(self, rounds: int) -> Measured:
+        """Run ``rounds`` times and time each instruction. The state advances by as many steps with the same inputs."""
+        ...
+
+
+class DeviceBound(Bound, Protocol):
+    """A plan that accepts and returns arrays of its device."""
+
+    def inputs_of(self, count: int) -> Mapping[str, NDArray[Any]]:
+        """The host arrays for the inputs of the first ``count`` steps of a run; axis 0 is the step."""
+        ...
+
+    def place(self, name: str, array: OnDevice, row: int = 0) -> None:
+        """Set an input, or its rows from ``row`` on, for the run that was begun; its host array is then not read."""
+        ...
+
+    def run_steps(self, count: int, changes: Sequence[Change] = ()) -> Sequence[LateOutputs]:
+        """Start the first ``count`` steps whose inputs were set, one after the other; returns the outputs of each.
+        ``changes``: one per step, if the steps write the state."""
+        ...
+
+    def run_into(self, targets: Mapping[str, OnDevice]) -> None:
+        """Run and wait; copies the outputs with these names to device arrays, first rows first."""
+        ...
+
+
+class Backend(Protocol):
+    """A machine that holds an artifact's code and memory."""
+
+    @property
+    def name(self) -> str:
+        """``cpu`` or ``gpu:0``."""
+        ...
+
+    @property
+    def state(self) -> StateBlock: ...
+
+    @property
+    def contexts(self) -> Sequence[Mapping[Loaded, Bound]]:
+        """The bound plans of each context; plans of one context share memory."""
+        ...
+
+    def check(self) -> None:
+        """Raise DeviceLostError R207 if nothing can run on the machine any more."""
+        ...
+
+    def adopt(self, call: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
+        """The inputs, with those in the device's memory as ``OnDevice``. InputError R105 for one that cannot be read
+        there."""
+        ...
+
+    def new_array(self, dtype: str, shape: Sequence[int]) -> OnDevice:
+        """Device memory for a result; only if inputs may be on the device."""
+        ...
+
+    def counters(self) -> Mapping[str, int]:
+        """Counts of completed work, summed over the contexts; empty on the CPU."""
+        ...
+
+    def keep_choices(self) -> int:
+        """Store the libraries' choices for this machine, so that later loads reuse them; returns the number of
+        choices."""
+        ...
+
+    def close(self) -> None:
+        """Release everything. No run may be active."""
+        ...

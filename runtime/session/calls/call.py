@@ -1,0 +1,149 @@
+"""The common part of a session's calls: checks names and arrays, then finds programs of the right sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dslc.base.errors import ArtifactError, InputError
+from dslc.runtime.artifact.interface import Dim, Interface, Tensor
+from dslc.runtime.session.backend import OnDevice
+from dslc.runtime.session.batches import Cut, cut
+from dslc.runtime.session.inputs import Accepted, check_inputs, check_names, check_ranges, shown
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.session.context import Loaded
+
+Arrays = dict[str, "NDArray[Any] | OnDevice"]
+
+
+class Call:
+    """The base of the calls: checks names and arrays, then finds programs of the right sizes."""
+
+    entry: str  # the entry of the artifact
+    call: str  # the call as users write it
+
+    def __init__(self, interface: Interface, programs: Sequence[Loaded]) -> None:
+        if not programs:
+            raise ArtifactError(
+                "R303",
+                f"the artifact holds no entry `{self.entry}`",
+                place=self.entry,
+                help="add a train section to the model and build it again",
+            )
+        self.interface = interface
+        self.programs = programs
+        self._like: Accepted | None = None  # the last call's accepted arguments: the same ones are checked faster
+        read = {port.name for p in programs for port in p.plan.inputs}
+        self.tensors: tuple[Tensor, ...] = interface.inputs
+        self.optional: frozenset[str] = frozenset()
+        self.defaults: Mapping[str, float] = {}
+        if self.entry != "predict" and interface.train is not None:
+            self.tensors = interface.train_inputs
+            self.optional = frozenset(t.name for t in self.tensors if t.name not in read)
+            self.defaults = interface.train.scalars
+
+    def by_name(self, unnamed: Sequence[object]) -> None:
+        """Raises InputError R105 for inputs without a name: their order in a model's text must not matter."""
+        if unnamed:
+            names = ", ".join(f"{t.name}=..." for t in self.tensors)
+            raise InputError("R105", "inputs are given by name", place=self.call, help=f"write {self.call}({names})")
+
+    def checked(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], dict[str, int]]:
+        """The arrays, the float arguments (with defaults) and the value of each dim."""
+        like = self._like
+        if like is not None and like.fits(given):
+            arrays: Arrays = {name: given[name] for name, *_ in like.arrays}  # type: ignore[misc]
+            check_ranges(self.call, arrays, like.ranged)
+            dims = like.dims
+        else:
+            required = [t.name for t in self.tensors if t.name not in self.optional]
+            check_names(self.call, list(given), required, [*self.optional, *self.defaults])
+            present = [t for t in self.tensors if t.name in given]
+            arrays, dims = check_inputs(self.call, given, present, self.bounds)
+            self._like = Accepted.of(given, present, dims)
+        return arrays, self.arguments(given), dims
+
+    def arguments(self, given: Mapping[str, object]) -> dict[str, float]:
+        """The float arguments, with defaults for missing ones."""
+        return {n: number(self.call, n, given[n]) if n in given else v for n, v in self.defaults.items()}
+
+    @cached_property
+    def bounds(self) -> tuple[Dim, ...]:
+        """The dims with their bounds for this call."""
+        return self.interface.dims
+
+    def matching(self, dims: Mapping[str, int], *, whole: bool) -> list[Loaded]:
+        """The programs built for these dims; the batch dim may differ unless ``whole``."""
+        batch = self.interface.batch
+        fixed = {n: v for n, v in dims.items() if whole or n != batch}
+        found = [p for p in self.programs if all(self.sizes(p).get(n, v) == v for n, v in fixed.items())]
+        if not found:
+            raise self.not_built(fixed)
+        return found
+
+    def sizes(self, program: Loaded) -> Mapping[str, int]:
+        """The dims of a call that this program runs."""
+        return program.sizes
+
+    def shown(self, program: Loaded) -> str:
+        """``sizes`` as text."""
+        return ", ".join(f"{n} = {v}" for n, v in sorted(self.sizes(program).items()))
+
+    def not_built(self, dims: Mapping[str, int]) -> InputError:
+        """The error R105 for sizes that no program of this entry was built for."""
+        asked = ", ".join(f"{n} = {v}" for n, v in sorted(dims.items()))
+        built = "; ".join(sorted(map(self.shown, self.programs)))
+        return InputError(
+            "R105",
+            f"`{self.call}` was not built for {asked}",
+            place=self.call,
+            help=f"give {built}" + "; other sizes are built with --size",
+        )
+
+    def cut(
+        self, dims: Mapping[str, int], tensors: tuple[Tensor, ...], *, pad: bool
+    ) -> list[tuple[Loaded, Cut | None]]:
+        """The runs that make up the call, in the order of their rows. A single run without a cut if rows are not
+        separable."""
+        batch = self.interface.batch
+        if batch is None or batch not in dims or not self.interface.cuttable(tensors):
+            return [(self.matching(dims, whole=True)[0], None)]
+        by_size = {p.sizes[batch]: p for p in self.matching(dims, whole=False)}
+        pieces = cut(dims[batch], list(by_size), pad=pad)
+        if pieces is None:
+            raise self.not_built({batch: dims[batch]})
+        return [(by_size[piece.size], piece) for piece in pieces]
+
+    @cached_property
+    def by_row(self) -> frozenset[str]:
+        """The inputs whose axis 0 is the batch dim."""
+        return frozenset(t.name for t in self.tensors if self.interface.rows_of(t))
+
+
+def unbounded(dim: Dim) -> Dim:
+    return replace(dim, low=0, high=(1 << 63) - 1)
+
+
+def number(call: str, name: str, value: object) -> float:
+    """A finite float argument; InputError R105 for anything else."""
+    if isinstance(value, int | float | np.floating | np.integer) and not isinstance(value, bool):
+        try:
+            result = float(value)
+        except Exception:  # noqa: BLE001  (too large for a float; and a class of the caller's may raise anything)
+            result = math.inf
+        if math.isfinite(result):
+            return result
+    raise InputError(
+        "R105",
+        f"`{name}` is {shown(value)[:60]}, a finite number was expected",
+        place=f"{call}({name}=...)",
+        help="pass a float",
+    )

@@ -1,0 +1,119 @@
+"""``evaluate``: combines the partial sums, maxima, minima and counts of each piece, then finishes them once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dslc.base.errors import ArtifactError, InputError
+from dslc.runtime.artifact.interface import Dim, Interface
+from dslc.runtime.session.calls.call import Arrays, Call, number, unbounded
+from dslc.runtime.session.results import EvalResult
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.session.batches import Cut
+    from dslc.runtime.session.context import Context, Loaded
+
+
+class Evaluate(Call):
+    """``evaluate``: combines the partial sums, maxima, minima and counts of each piece, then finishes them once."""
+
+    entry, call = "eval_step", "evaluate"
+
+    def __init__(self, interface: Interface, programs: Sequence[Loaded], finish: Sequence[Loaded]) -> None:
+        super().__init__(interface, programs)
+        if len(finish) != 1:
+            raise ArtifactError(
+                "R301", "an artifact that evaluates holds one `eval_finish`", place="programs", help="build it again"
+            )
+        self.finish = finish[0]
+
+    @cached_property
+    def bounds(self) -> tuple[Dim, ...]:
+        """The dims; the batch dim has no bounds here, since they apply to one run and not to all rows together."""
+        return tuple(unbounded(d) if d.batch else d for d in self.interface.dims)
+
+    def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], dict[str, int]]:
+        return self.checked(given)
+
+    def pieces(self, dims: Mapping[str, int]) -> list[tuple[Loaded, Cut | None]]:
+        batch = self.interface.batch
+        if batch is not None and dims.get(batch) == 0:
+            raise InputError("R105", "there are no rows to evaluate", place=self.call, help="give at least one")
+        return self.cut(dims, self.tensors, pad=False)
+
+    def run(
+        self,
+        context: Context,
+        arrays: Arrays,
+        pieces: list[tuple[Loaded, Cut | None]],
+        scalars: Mapping[str, int | float],
+    ) -> EvalResult:
+        return self._combine(context, ((program, piece, piece, arrays) for program, piece in pieces), scalars)
+
+    def pieces_of(self, rows: int) -> list[tuple[Loaded, Cut | None]]:
+        """The pieces of ``rows`` rows, for the built sizes of the other dims."""
+        batch = self.interface.batch
+        others = {name: size for name, size in self.programs[0].sizes.items() if name != batch}
+        return self.pieces(others if batch is None else {**others, batch: rows})
+
+    def run_each(
+        self,
+        context: Context,
+        pieces: Sequence[tuple[Loaded, Cut | None]],
+        parts: Iterable[Mapping[str, object]],
+        arguments: Mapping[str, object],
+        scalars: Mapping[str, int | float],
+    ) -> EvalResult:
+        """Like ``run``, with separate inputs for each piece."""
+        values = {n: number(self.call, n, arguments.get(n, v)) for n, v in self.defaults.items()}
+
+        def each() -> Iterator[tuple[Loaded, Cut | None, Cut | None, Arrays]]:
+            for (program, piece), part in zip(pieces, parts, strict=True):
+                yield program, piece, None, self.checked({**part, **arguments})[0]
+
+        return self._combine(context, each(), {**scalars, **values})
+
+    def _combine(
+        self,
+        context: Context,
+        each: Iterable[tuple[Loaded, Cut | None, Cut | None, Arrays]],
+        scalars: Mapping[str, int | float],
+    ) -> EvalResult:
+        """``each`` yields per piece: the program, its rows in the call, its rows in the arrays (None: all), the
+        arrays."""
+        total: dict[str, NDArray[Any]] = {}
+        rows = 0
+        for program, piece, inside, arrays in each:
+            start = 0 if piece is None else piece.start
+            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, inside, self.by_row)
+            rows += program.sizes.get(self.interface.batch or "", 0) if piece is None else piece.rows
+            for name, kind, view in bound.run():
+                total[name] = _combined(kind, total[name], view) if name in total else view.copy()
+        bound = context.feed(self.finish, total, scalars)
+        loss: float | None = None
+        metrics: dict[str, float] = {}
+        for name, kind, view in bound.run():
+            if kind == "loss":
+                loss = float(view)
+            elif kind == "metric":
+                metrics[name.removeprefix("metric.")] = float(view)
+        return EvalResult(loss, metrics, rows)
+
+
+def _combined(kind: str, total: NDArray[Any], value: NDArray[Any]) -> NDArray[Any]:
+    """Combines the partial results of two batches. A NaN in either stays NaN."""
+    with np.errstate(all="ignore"):
+        match kind:
+            case "partial.sum" | "count":
+                return np.asarray(total + value)
+            case "partial.max":
+                return np.asarray(np.maximum(total, value))
+            case "partial.min":
+                return np.asarray(np.minimum(total, value))
+    raise ArtifactError("R301", f"eval_step gives a {kind!r}, which cannot be combined", place="eval_step")

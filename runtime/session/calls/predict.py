@@ -1,0 +1,109 @@
+"""``predict``: returns results row by row if they have rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.artifact.interface import Dim, Interface, Tensor, size_value
+from dslc.runtime.session.calls.call import Arrays, Call, unbounded
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.session.backend import Backend, DeviceBound
+    from dslc.runtime.session.batches import Cut
+    from dslc.runtime.session.context import Context, Loaded
+
+
+class Predict(Call):
+    """``predict``: returns results row by row if they have rows."""
+
+    entry = call = "predict"
+
+    def __init__(self, interface: Interface, programs: Sequence[Loaded], row_independent: bool) -> None:
+        super().__init__(interface, programs)
+        self.row_independent = row_independent
+
+    @cached_property
+    def bounds(self) -> tuple[Dim, ...]:
+        """The dims; the batch dim's bounds apply to one run, so they do not limit the call if rows are independent."""
+        if not self.row_independent:
+            return self.interface.dims
+        return tuple(unbounded(d) if d.batch else d for d in self.interface.dims)
+
+    def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, int]]:
+        arrays, _, dims = self.checked(given)
+        return arrays, dims
+
+    def pieces(self, dims: Mapping[str, int]) -> list[tuple[Loaded, Cut | None]]:
+        tensors = self.interface.inputs + self.interface.results
+        if not self.row_independent and not all(map(self.interface.rows_of, self.interface.results)):
+            # A result without rows may be a sum over all rows, so pieces cannot be combined.
+            return [(self.matching(dims, whole=True)[0], None)]
+        return self.cut(dims, tensors, pad=self.row_independent)
+
+    def run(
+        self,
+        context: Context,
+        arrays: Arrays,
+        dims: Mapping[str, int],
+        pieces: list[tuple[Loaded, Cut | None]],
+        scalars: Mapping[str, int | float],
+    ) -> Any:
+        """An array, or the named tuple of the interface. Owned by the caller."""
+        results: dict[str, NDArray[Any]] = {}
+        for program, piece in pieces:
+            start = 0 if piece is None else piece.start
+            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row)
+            outputs = {name: view for name, _, view in bound.run()}
+            for result in self.interface.results:
+                view = outputs[result.name]
+                if piece is None or not self.interface.rows_of(result):
+                    results.setdefault(result.name, view.copy())
+                    continue
+                if result.name not in results:
+                    rows = dims[self.interface.batch or ""]
+                    results[result.name] = np.empty((rows, *view.shape[1:]), view.dtype)
+                results[result.name][start : start + piece.rows] = view[: piece.rows]
+        if not pieces:
+            results = {r.name: np.zeros(_shape(r, dims), numpy_dtype(r.dtype)) for r in self.interface.results}
+        return self._given(results)
+
+    def run_on_device(
+        self,
+        context: Context,
+        backend: Backend,
+        arrays: Arrays,
+        dims: Mapping[str, int],
+        pieces: list[tuple[Loaded, Cut | None]],
+        scalars: Mapping[str, int | float],
+    ) -> Any:
+        """Like ``run``, with results in the device's memory."""
+        sizes = {**(pieces[0][0].sizes if pieces else {}), **dims}
+        results = {r.name: backend.new_array(r.dtype, _shape(r, sizes)) for r in self.interface.results}
+        for program, piece in pieces:
+            start = 0 if piece is None else piece.start
+            bound = context.feed(program, arrays, {**scalars, "row": scalars["row"] + start}, piece, self.by_row)
+            targets = {
+                r.name: results[r.name]
+                if piece is None or not self.interface.rows_of(r)
+                else results[r.name][start : start + piece.rows]
+                for r in self.interface.results
+            }
+            cast("DeviceBound", bound).run_into(targets)
+        return self._given(results)
+
+    def _given(self, results: Mapping[str, Any]) -> Any:
+        if len(self.interface.results) == 1:
+            return results[self.interface.results[0].name]
+        kind: Any = self.interface.result_type
+        return kind(*(results[r.name] for r in self.interface.results))
+
+
+def _shape(result: Tensor, dims: Mapping[str, int]) -> list[int]:
+    return [size_value(size, dims) for size in result.shape]

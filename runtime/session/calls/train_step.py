@@ -1,0 +1,170 @@
+"""``train_step``: one batch per step, or many steps at once from arrays that hold all their batches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dslc.base.errors import InputError
+from dslc.runtime.artifact.header import LEAST_SCALE
+from dslc.runtime.artifact.interface import Dim, Interface
+from dslc.runtime.session.backend import LateOutputs, OnDevice
+from dslc.runtime.session.batches import Cut
+from dslc.runtime.session.calls.call import Arrays, Call, number, unbounded
+from dslc.runtime.session.calls.stack import Stack
+from dslc.runtime.session.inputs import as_array, check_names, in_range
+from dslc.runtime.session.results import LateStepResult, StepResult
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.session.backend import Bound, Outputs
+    from dslc.runtime.session.context import Context, Loaded
+    from dslc.runtime.session.state import State
+
+
+class TrainStep(Call):
+    """``train_step``: one batch of exactly the built size, or as many micro-batches of it as the train section
+    requires."""
+
+    entry = call = "train_step"
+
+    def __init__(self, interface: Interface, programs: Sequence[Loaded], accumulating: Sequence[Loaded]) -> None:
+        super().__init__(interface, programs)
+        assert interface.train is not None, "an artifact with train_step has a train section"
+        self.train = interface.train
+        self.accumulating = accumulating
+        self._found: tuple[Mapping[str, int], Loaded] | None = None  # the last call's dims and the program for them
+
+    @cached_property
+    def bounds(self) -> tuple[Dim, ...]:
+        """The dims; the batch dim's bounds apply to a micro-batch, so they do not limit a step of several ones."""
+        several = self.train.accumulate > 1
+        return tuple(unbounded(d) if d.batch and several else d for d in self.interface.dims)
+
+    def sizes(self, program: Loaded) -> Mapping[str, int]:
+        batch = self.interface.batch
+        return {n: v * self.train.accumulate if n == batch else v for n, v in program.sizes.items()}
+
+    def shown(self, program: Loaded) -> str:
+        parts, batch = self.train.accumulate, program.sizes.get(self.interface.batch or "")
+        return super().shown(program) + (f" ({parts} micro-batches of {batch})" if parts > 1 else "")
+
+    def check(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], Loaded]:
+        arrays, arguments, dims = self.checked(given)
+        if self._found is None or self._found[0] is not dims:
+            self._found = (dims, self.matching(dims, whole=True)[0])
+        return arrays, arguments, self._found[1]
+
+    def rate(self, lr: float | None) -> float:
+        return self.train.lr if lr is None else number(self.call, "lr", lr)
+
+    def parted(self, given: Mapping[str, object]) -> tuple[Any, Any, dict[str, object]]:
+        """``lr``, ``row`` and the inputs in a step's arguments. InputError R105 if they are not a mapping."""
+        if not isinstance(given, Mapping):
+            raise InputError(
+                "R105", f"a batch is {type(given).__name__}, a mapping was expected", place=f"{self.call}s(batches)",
+                help='give each batch by name, as {"image": ..., "label": ...}',
+            )  # fmt: skip
+        return given.get("lr"), given.get("row"), {n: v for n, v in given.items() if n not in ("lr", "row")}
+
+    def rows(self, program: Loaded) -> int:
+        """Rows of a step; 0 for a model without a batch dim."""
+        return self.sizes(program).get(self.interface.batch or "", 0)
+
+    def feed(
+        self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float]
+    ) -> Iterator[Bound]:
+        """The bound plans of the step with their inputs, one per micro-batch; each must run before the next is
+        requested."""
+        count = self.train.accumulate
+        if count == 1:
+            yield context.feed(program, arrays, scalars)
+            return
+        before = next(p for p in self.accumulating if p.sizes == program.sizes)
+        size = program.sizes[self.interface.batch or ""]
+        for start in range(0, count * size, size):
+            last = start == (count - 1) * size
+            rows = {**scalars, "row": scalars["row"] + start}
+            yield context.feed(program if last else before, arrays, rows, Cut(start, size, size), self.by_row)
+
+    def run(
+        self, context: Context, program: Loaded, arrays: Arrays, scalars: Mapping[str, int | float], state: State
+    ) -> StepResult:
+        """Run the step; loss and metrics are means over its micro-batches. An exception midway leaves ``state``
+        torn."""
+        runs: list[Outputs] = []
+        number, count = state.step, self.train.accumulate
+        for bound in self.feed(context, program, arrays, scalars):
+            outputs = bound.run(state.change(number, last=len(runs) == count - 1))
+            late = isinstance(outputs, LateOutputs)
+            runs.append(outputs if late else [(name, kind, view.copy()) for name, kind, view in outputs])
+        step = int(scalars["step"])
+        return self.late(runs, step, state) if late else _step_result(runs, step, state.forward_order)
+
+    def late(self, runs: Sequence[Outputs], step: int, state: State) -> StepResult:
+        """The result of a step whose runs may still be executing."""
+        return LateStepResult(step, partial(_step_result, runs, step, state.forward_order))
+
+    def stacked(self, given: Mapping[str, object]) -> Stack:
+        """Arrays with the inputs of all steps along axis 0, and numbers, which apply to all steps or are one per step.
+        InputError R105 for arrays of different lengths."""
+        check_names(self.call, list(given), [t.name for t in self.tensors if t.name not in self.optional],
+                    [*self.optional, *self.defaults, "lr", "row"])  # fmt: skip
+        arrays = {t.name: as_array(self.call, t, given[t.name]) for t in self.tensors if t.name in given}
+        for tensor in self.tensors:  # ranges are checked on the host
+            array = arrays.get(tensor.name)
+            if tensor.range is not None and isinstance(array, OnDevice):
+                arrays[tensor.name] = array.numpy()
+        numbers = {n: v for n, v in given.items() if n not in arrays}
+        several = {n: list(v) for n, v in numbers.items() if isinstance(v, Sequence | np.ndarray) and np.ndim(v) == 1}
+        lengths = {n: a.shape[0] if a.shape else 0 for n, a in arrays.items()} | {n: len(v) for n, v in several.items()}
+        steps = next(iter(lengths.values()), 0)
+        for name, length in lengths.items():
+            if length != steps:
+                raise InputError(
+                    "R105", f"`{name}` is for {length} steps, and `{next(iter(lengths))}` for {steps}",
+                    place=f"{self.call}s({name}=...)", help="give as many of each",
+                )  # fmt: skip
+        return Stack(steps, arrays, several, {n: v for n, v in numbers.items() if n not in several})
+
+    def part(self, stack: Stack, first: int, count: int) -> dict[str, NDArray[Any]] | None:
+        """The arrays of ``count`` steps. The first step was checked; the others differ only in their values. None if
+        they cannot be taken together, or if a value is out of range."""
+        arrays = stack.part(first, count)
+        ranged = [t for t in self.tensors if t.range is not None and arrays is not None and t.name in arrays]
+        return arrays if arrays is not None and all(in_range(arrays[t.name], t.range) for t in ranged) else None
+
+
+def _step_result(runs: Sequence[Outputs], step: int, forward_order: Sequence[str]) -> StepResult:
+    losses: list[float] = []
+    metrics: dict[str, list[float]] = {}
+    first, scale, skips = None, None, 0
+    for outputs in runs:
+        if isinstance(outputs, LateOutputs):
+            outputs.settle()
+        for name, kind, view in outputs:
+            if kind == "loss":
+                losses.append(float(view))
+            elif kind == "metric":
+                metrics.setdefault(name.removeprefix("metric."), []).append(float(view))
+            elif kind == "flags" and view.any():
+                first = forward_order[int(view.argmax())]
+            elif kind == "scale":
+                scale = float(view)
+            elif kind == "skipped":
+                skips = int(view)
+    loss, means = _mean(losses), {n: _mean(v) for n, v in metrics.items()}
+    if scale is None:
+        return StepResult(loss, means, step, first)
+    skipped = scale > LEAST_SCALE and (first is not None or not math.isfinite(losses[-1]))
+    return StepResult(loss, means, step, None if skipped else first, scale, skipped, skips)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """The mean; nan if there are no values."""
+    return sum(values) / len(values) if values else math.nan

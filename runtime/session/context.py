@@ -1,0 +1,123 @@
+"""A context: all programs of the session bound to the memory of one caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from dslc.base.errors import InputError
+from dslc.runtime.session.backend import OnDevice
+from dslc.runtime.session.batches import Cut
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.artifact.plan import Plan
+    from dslc.runtime.session.backend import Bound, DeviceBound
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loaded:
+    """A program of the artifact for one entry and one size, with its plan."""
+
+    entry: str
+    sizes: Mapping[str, int]
+    io_bytes: int
+    work_bytes: int
+    plan: Plan
+
+    def __str__(self) -> str:
+        sizes = ",".join(f"{name}={value}" for name, value in sorted(self.sizes.items()))
+        return f"{self.entry}@{sizes}" if sizes else self.entry
+
+
+class Context:
+    """Bound plans that share memory, so one runs at a time. One caller at a time."""
+
+    def __init__(self, bound: Mapping[Loaded, Bound]) -> None:
+        self._bound = bound
+        self._last: Loaded | None = None
+
+    def steps(self, program: Loaded) -> int:
+        """The largest number of steps in one run of the program."""
+        return self._bound[program].steps
+
+    def feed(
+        self,
+        program: Loaded,
+        arrays: Mapping[str, NDArray[Any] | OnDevice],
+        scalars: Mapping[str, int | float],
+        piece: Cut | None = None,
+        by_row: frozenset[str] = frozenset(),
+        step: int = 0,
+    ) -> Bound:
+        """Copy the inputs in and return the bound plan, ready to run; its outputs stay valid until the next ``feed``.
+
+        ``piece`` selects the rows of the inputs named in ``by_row``; missing rows repeat the last one, so that they
+        hold values valid for the ops. ``step``: the step of the run that the inputs belong to. Raises InputError R105
+        for an array without the program's shape.
+        """
+        bound = self._bound[program]
+        bound.begin(step)
+        bound.set_scalars(scalars)
+        for name, view in bound.inputs.items():
+            array = arrays[name]
+            if piece is not None and name in by_row:
+                array = array[piece.start : piece.start + piece.rows]
+                if piece.rows < piece.size and array.shape[1:] == view.shape[1:]:
+                    self._fill_up(bound, name, view, array, piece)
+                    continue
+            _check_shape(program, name, array.shape, view.shape)
+            if isinstance(array, np.ndarray):
+                np.copyto(view, array, casting="no")
+            else:
+                cast("DeviceBound", bound).place(name, array)
+        self._load_constants(program, bound)
+        return bound
+
+    def feed_steps(
+        self, program: Loaded, arrays: Mapping[str, NDArray[Any]], scalars: Sequence[Mapping[str, int | float]]
+    ) -> DeviceBound:
+        """``feed`` for the first steps of a run, one for each item of ``scalars``; ``arrays`` hold the inputs of all
+        steps."""
+        bound = cast("DeviceBound", self._bound[program])
+        for step, values in enumerate(scalars):
+            bound.begin(step)
+            bound.set_scalars(values)
+        for name, view in bound.inputs_of(len(scalars)).items():
+            _check_shape(program, name, arrays[name].shape[1:], view.shape[1:])
+            np.copyto(view, arrays[name], casting="no")
+        self._load_constants(program, bound)
+        return bound
+
+    def _load_constants(self, program: Loaded, bound: Bound) -> None:
+        if self._last is not program:
+            self._last = None  # until all constants are copied
+            bound.load_constants()
+            self._last = program
+
+    @staticmethod
+    def _fill_up(bound: Bound, name: str, view: NDArray[Any], array: NDArray[Any] | OnDevice, piece: Cut) -> None:
+        """Copies the given rows, then repeats the last one."""
+        if isinstance(array, OnDevice):
+            device_bound = cast("DeviceBound", bound)
+            device_bound.place(name, array)
+            for row in range(piece.rows, piece.size):
+                device_bound.place(name, array[piece.rows - 1 : piece.rows], row)
+            return
+        view[: piece.rows] = array
+        view[piece.rows :] = array[-1:]
+
+
+def _check_shape(program: Loaded, name: str, given: tuple[int, ...], built: tuple[int, ...]) -> None:
+    """Raises InputError R105 if an input does not have the program's shape."""
+    if given != built:
+        raise InputError(
+            "R105",
+            f"`{name}` has the shape {list(given)}, {program} was built for {list(built)}",
+            place=f"{program.entry}({name}=...)",
+            help="build the artifact with this size (--size), or give the size that was built",
+        )

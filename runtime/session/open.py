@@ -1,0 +1,241 @@
+"""Decisions before a session allocates memory: options, the device, and the programs for it."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import TYPE_CHECKING, Final
+
+from dslc.base.errors import ArtifactError, DslcWarning, EnvironmentFault, InputError
+from dslc.runtime.artifact.header import MOST_STEPS_PER_LAUNCH
+from dslc.runtime.artifact.targets import Choice, capability_of, choose_target
+from dslc.runtime.cuda.sizes import Regions, foreseen_bytes
+from dslc.runtime.session.context import Loaded
+
+if TYPE_CHECKING:
+    from dslc.runtime.artifact.file import Artifact
+    from dslc.runtime.cuda.device import Device
+    from dslc.runtime.cuda.driver_bytes import Code
+    from dslc.runtime.session.backend import Backend
+    from dslc.runtime.session.session import MeaningsSource
+
+_DEVICE: Final = re.compile(r"auto|cpu|gpu(:(0|[1-9][0-9]{0,2}))?")
+_VERIFY: Final = ("all", "code")
+ALL_AT_ONCE: Final = (1 << 31) - 1  # the largest bulk; exceeds the instructions of any plan
+#: The entries that each call of a session runs; every session also has ``init``.
+CALLS: Final[Mapping[str, tuple[str, ...]]] = {
+    "train_step": ("train_step", "accumulate_step"),
+    "evaluate": ("eval_step", "eval_finish"),
+    "predict": ("predict",),
+}
+#: The uses of a session (``dslc train`` and so on, ``dslc.load``) and the calls that each of them makes.
+USES: Final[Mapping[str, tuple[str, ...]]] = {
+    "train": ("train_step", "evaluate"), "eval": ("evaluate",), "predict": ("predict",), "load": tuple(CALLS),
+}  # fmt: skip
+_LIMITS: Final = {
+    "seed": 1 << 64, "step": 1 << 63, "row": 1 << 63, "contexts": 257, "bulk": ALL_AT_ONCE + 1,
+    "steps_per_launch": MOST_STEPS_PER_LAUNCH + 1,
+}  # fmt: skip
+_LEAST: Final = {"contexts": 1, "steps_per_launch": 1}
+
+
+def check_options(**options: object) -> None:
+    """Raise InputError R105 if an option of ``load`` or of a call is out of range."""
+    for name, value in options.items():
+        if name in _LIMITS:
+            low, high = _LEAST.get(name, 0), _LIMITS[name]
+            good = isinstance(value, Integral) and not isinstance(value, bool) and low <= int(value) < high
+            expected = f"an int from {low} to {high - 1}"
+        elif name == "calls":
+            good = isinstance(value, list | tuple | set | frozenset) and bool(value) and set(value) <= CALLS.keys()
+            expected = "some of " + ", ".join(map(repr, CALLS)) + ", as ('train_step', 'evaluate')"
+        elif name == "device":
+            good = isinstance(value, str) and _DEVICE.fullmatch(value) is not None
+            expected = "one of 'auto', 'cpu', 'gpu', or 'gpu:1' for the second GPU"
+        else:
+            good = isinstance(value, str) and value in _VERIFY
+            expected = "one of " + ", ".join(repr(a) for a in _VERIFY)
+        if not good:
+            raise InputError("R105", f"`{name}` is {repr(value)[:60]}", place=f"{name}=...", help=f"it is {expected}")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The device of a session: a GPU and the target that it runs, or the CPU."""
+
+    gpu: Device | None
+    choice: Choice
+
+
+_CPU: Final = Place(None, Choice("cpu", False))
+
+
+def choose_place(artifact: Artifact, device: str) -> Place:
+    """The device for an artifact.
+
+    ``auto`` is a GPU if the artifact holds code for it, else the CPU; with a warning W006 if the artifact holds code
+    for GPUs but none can be used. Raises EnvironmentFault R201 for a GPU that cannot be used, R202 for an artifact
+    without code for the device; both messages list the artifact's targets.
+    """
+    targets = sorted({p.target for p in artifact.all_programs()})
+    for_gpus = [t for t in targets if capability_of(t) is not None]
+    if device == "cpu" or (device == "auto" and not for_gpus):
+        return _CPU
+    if not for_gpus:
+        raise _not_built(artifact, targets, "a GPU", "sm_90")
+    from dslc.runtime.cuda import device as devices
+
+    try:
+        gpu = devices.device(devices.index_of(device) if device != "auto" else 0)
+        choice = choose_target(for_gpus, gpu.capability)
+        if choice is None:
+            target = f"sm_{gpu.capability[0]}{gpu.capability[1]}"
+            raise _not_built(artifact, targets, f"the {gpu.name}, which is {target}", target)
+    except EnvironmentFault as error:
+        if device != "auto" or "cpu" not in targets or error.code not in ("R201", "R202"):
+            raise
+        said = f"{artifact.header['name']} runs on the CPU: {error.message}"
+        warnings.warn(DslcWarning("W006", said), stacklevel=5)
+        return _CPU
+    return Place(gpu, choice)
+
+
+def _not_built(artifact: Artifact, targets: Sequence[str], machine: str, target: str) -> EnvironmentFault:
+    return EnvironmentFault(
+        "R202",
+        f"the artifact is built for {', '.join(targets) or 'no target'}, not for {machine}",
+        place=artifact.header["name"],
+        help=f"build it for that, too: dslc build --target {','.join(dict.fromkeys([*targets, target]))}",
+    )
+
+
+def loaded_programs(artifact: Artifact, target: str) -> dict[str, list[Loaded]]:
+    """The programs of a target, by entry. R202 for a target without programs."""
+    found: dict[str, list[Loaded]] = {}
+    for program in (p for p in artifact.all_programs() if p.target == target):
+        if program.context_bytes:
+            raise EnvironmentFault(
+                "R202",
+                f"`{program.entry}` keeps state from call to call, which this runtime does not know",
+                place=artifact.header["name"],
+                help="load it with a newer dslc",
+            )
+        found.setdefault(program.entry, []).append(
+            Loaded(program.entry, program.sizes, program.io_bytes, program.work_bytes, artifact.plan(program))
+        )
+    if not found:
+        raise _not_built(artifact, sorted({p.target for p in artifact.all_programs()}), "a CPU", "cpu")
+    if len(found.get("init", [])) != 1:
+        raise ArtifactError(
+            "R301", "an artifact holds one program `init` per target", place="programs", help="build it again"
+        )
+    return found
+
+
+def programs_for(programs: Mapping[str, list[Loaded]], calls: Iterable[str] | None) -> dict[str, list[Loaded]]:
+    """The programs that these calls run, and ``init``; all programs for None."""
+    if calls is None:
+        return dict(programs)
+    wanted = {"init", *(entry for call in calls for entry in CALLS[call])}
+    return {entry: listed for entry, listed in programs.items() if entry in wanted}
+
+
+def open_backend(
+    artifact: Artifact,
+    place: Place,
+    programs: Mapping[str, Sequence[Loaded]],
+    contexts: int,
+    source: MeaningsSource,
+    bulk: int | None,
+    steps_per_launch: int | None,
+) -> Backend:
+    """Allocate memory and load code for the programs on their device. Raises the errors of the backends."""
+    every = [p for listed in programs.values() for p in listed]
+    if place.gpu is None:
+        from dslc.runtime.cpu.backend import HostBackend
+
+        return HostBackend(artifact, every, contexts, source)
+    from dslc.runtime.cuda.backend import CudaBackend
+
+    steps = _recorded_steps(artifact) if steps_per_launch is None else steps_per_launch
+    return CudaBackend(artifact, place.gpu, place.choice, every, contexts, bulk, steps)
+
+
+def session_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, int]]:
+    """For each target of an artifact, the bytes that a session takes for each of ``USES``: state, work and io, with as
+    many steps per launch as the build requested. On a GPU the session takes nothing else from the pool."""
+    programs = [(p.target, Regions(p.entry, p.io_bytes, p.work_bytes)) for p in artifact.all_programs()]
+    return needs_of(int(artifact.header["state"]["bytes"]), programs, _recorded_steps(artifact), contexts)
+
+
+def needs_of(
+    state: int, programs: Iterable[tuple[str, Regions]], steps: int, contexts: int = 1
+) -> dict[str, dict[str, int]]:
+    """``session_needs`` for a list of (target, program regions) and ``state`` bytes of state."""
+    of_target: dict[str, list[Regions]] = {}
+    for target, regions in programs:
+        of_target.setdefault(target, []).append(regions)
+    found: dict[str, dict[str, int]] = {}
+    for target, listed in of_target.items():
+        have = {regions.entry for regions in listed}
+        found[target] = {}
+        for use, calls in USES.items():
+            if use == "load" or all(CALLS[call][0] in have for call in calls):
+                held = {"init", *(entry for call in calls for entry in CALLS[call])}
+                chosen = [regions for regions in listed if regions.entry in held]
+                on_gpu = capability_of(target) is not None
+                found[target][use] = foreseen_bytes(state, chosen, steps, contexts, on_gpu=on_gpu)
+    return found
+
+
+def driver_needs(artifact: Artifact, contexts: int = 1) -> dict[str, dict[str, int]]:
+    """For each GPU target of an artifact, about how many bytes the driver takes next to those of ``session_needs``, for
+    code, graphs and libraries. ArtifactError R301 for an unsound plan or cubin."""
+    from dslc.runtime.cuda.driver_bytes import code_of
+
+    targets = {p.target for p in artifact.all_programs()}
+    capabilities = {t: found for t in sorted(targets) if (found := capability_of(t)) is not None}
+    every = {t: [p for listed in loaded_programs(artifact, t).values() for p in listed] for t in capabilities}
+
+    def code(target: str, held: Sequence[Loaded]) -> Code:
+        return code_of(artifact, held, capabilities[target])
+
+    return driver_needs_of(every, code, _recorded_steps(artifact), contexts)
+
+
+def driver_needs_of(
+    programs: Mapping[str, Sequence[Loaded]],
+    code: Callable[[str, Sequence[Loaded]], Code],
+    steps: int,
+    contexts: int = 1,
+) -> dict[str, dict[str, int]]:
+    """``driver_needs`` for the programs of each GPU target, and the ``code`` that some of a target's programs run."""
+    from dslc.runtime.cuda.driver_bytes import driver_bytes
+    from dslc.runtime.cuda.sizes import lane_sizes
+
+    found: dict[str, dict[str, int]] = {}
+    for target, listed in programs.items():
+        have = {p.entry for p in listed}
+        found[target] = {}
+        for use, calls in USES.items():
+            if use == "load" or all(CALLS[call][0] in have for call in calls):
+                entries = {"init", *(entry for call in calls for entry in CALLS[call])}
+                held = [p for p in listed if p.entry in entries]
+                found[target][use] = driver_bytes(held, code(target, held), lane_sizes(held, steps), contexts)
+    return found
+
+
+def _recorded_steps(artifact: Artifact) -> int:
+    """The number of training steps per launch that the build requested."""
+    recorded = artifact.header["options"].get("steps_per_launch", 1)
+    if type(recorded) is not int or not 1 <= recorded <= MOST_STEPS_PER_LAUNCH:
+        raise ArtifactError(
+            "R301",
+            f"`steps_per_launch` is {repr(recorded)[:60]}",
+            place="options",
+            help=f"build it again, with a number up to {MOST_STEPS_PER_LAUNCH}",
+        )
+    return recorded

@@ -1,0 +1,388 @@
+"""The Session: an artifact in memory, ready to predict, train and evaluate."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+from dslc.base.errors import InputError
+from dslc.runtime.artifact.file import Artifact
+from dslc.runtime.artifact.interface import Interface, Tensor
+from dslc.runtime.cpu.executor import Meanings
+from dslc.runtime.session import find_nonfinite as probe
+from dslc.runtime.session import fork, snapshot
+from dslc.runtime.session.backend import OnDevice
+from dslc.runtime.session.calls.evaluate import Evaluate
+from dslc.runtime.session.calls.predict import Predict
+from dslc.runtime.session.calls.train_step import TrainStep
+from dslc.runtime.session.context import Context, Loaded
+from dslc.runtime.session.context_pool import Pool, closed_error
+from dslc.runtime.session.find_nonfinite import Nonfinite
+from dslc.runtime.session.inputs import as_numpy, check_names
+from dslc.runtime.session.open import CALLS, check_options, choose_place, loaded_programs, open_backend, programs_for
+from dslc.runtime.session.results import EvalResult, StepResult
+from dslc.runtime.session.state import State
+from dslc.runtime.session.step_queue import StepQueue
+from dslc.runtime.weights.mapping import Weights
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MeaningsSource: TypeAlias = Meanings | Callable[[], Meanings] | None
+WeightsSource: TypeAlias = str | os.PathLike[str] | None
+
+
+class Session:
+    """An artifact in memory. May be called from many threads; created by ``load``.
+
+    ``predict`` and ``evaluate`` run concurrently, up to the number of contexts; ``train_step`` and every call that
+    reads or changes the weights run alone. In a forked child every call raises ForkError R204.
+    """
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        *,
+        device: str,
+        seed: int,
+        contexts: int,
+        verify_weights: bool,
+        meanings: MeaningsSource,
+        bulk: int | None = None,
+        steps_per_launch: int | None = None,
+        calls: Iterable[str] | None = None,
+    ) -> None:
+        self._born = fork.generation()
+        place = choose_place(artifact, device)
+        every = loaded_programs(artifact, place.choice.target)
+        self._calls = None if calls is None else frozenset(calls)
+        self._programs = programs_for(every, self._calls)
+        self.artifact = artifact
+        self.interface = Interface.of_header(artifact.header["interface"])
+        self.seed = int(seed)
+        self._row_independent: bool = artifact.header["row_independent"]
+        self._backend = open_backend(artifact, place, self._programs, contexts, meanings, bulk, steps_per_launch)
+        self.device = self._backend.name
+        self._state = State(artifact.header["state"], self._backend.state)
+        self._pool = Pool([Context(bound) for bound in self._backend.contexts])
+        self.weights = Weights(self._state, self._pool, verify=verify_weights, guard=self._alive)
+
+    @property
+    def name(self) -> str:
+        """The artifact's name."""
+        return self.interface.name
+
+    @property
+    def step(self) -> int:
+        """The number of training steps in the state, which is the number of the next one. After an interrupt it tells
+        whether the state includes the interrupted step."""
+        return self._state.step
+
+    @property
+    def steps_per_launch(self) -> int:
+        """How many steps of ``train_steps`` run with one launch: 1 on a CPU, and if gradients accumulate."""
+        call = self._train_step
+        return 1 if call.train.accumulate > 1 else min(map(self._pool.any.steps, call.programs))
+
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """The work of a GPU for this session; empty on the CPU. ``graph_launches`` and ``launches`` (of single
+        instructions), ``synchronisations`` (by the host during runs), ``waits`` (for results, or for an earlier run),
+        ``bytes_in``, ``bytes_out``, ``compilations``."""
+        return self._backend.counters()
+
+    @property
+    def has_weights(self) -> bool:
+        """True if every parameter and buffer has a value."""
+        return not self._state.missing
+
+    def predict(self, /, *unnamed: object, step: int = 0, row: int = 0, **inputs: object) -> Any:
+        """The model's results: an array, or a named tuple of arrays if there are several. The caller owns them.
+
+        The number of rows is free; if rows depend on each other, it must be within the batch dim's bounds. ``step`` and
+        ``row`` select the random draws of a model that draws in ``predict``. Raises InputError R105, WeightsMissing
+        R304.
+        """
+        self._alive("predict")
+        call = self._predict
+        call.by_name(unnamed)
+        given = self._backend.adopt("predict", inputs)
+        arrays, dims = call.check(given)
+        scalars = self._scalars(step=step, row=row)
+        pieces = call.pieces(dims)
+        with self._pool.shared() as scope, scope as context:
+            self._state.ensure_ready("predict")
+            if given and all(isinstance(value, OnDevice) for value in given.values()):
+                return call.run_on_device(context, self._backend, arrays, dims, pieces, scalars)
+            return call.run(context, arrays, dims, pieces, scalars)
+
+    def train_step(
+        self, /, *unnamed: object, lr: float | None = None, row: int | None = None, **inputs: object
+    ) -> StepResult:
+        """One step of the optimizer on one batch of the built size.
+
+        If the train section accumulates gradients over N micro-batches, the batch has N times the built rows; loss and
+        metrics are the means over the micro-batches.
+
+        ``inputs``: the model's inputs, those of the train section, and its float arguments. ``lr``: this step's
+        learning rate, by default the train section's. ``row``: the global number of the batch's first row, by default
+        step x rows. Elements with a non-finite gradient are not updated; this is reported, not raised. Raises
+        InputError R105, WeightsMissing R304.
+        """
+        self._alive("train_step")
+        call = self._train_step
+        call.by_name(unnamed)
+        arrays, arguments, program = call.check(self._backend.adopt("train_step", inputs))
+        rate = call.rate(lr)
+        with self._pool.exclusive() as scope, scope as context:
+            self._ready_to_train(context, "train_step")
+            scalars = self._step_scalars(self._state.step, call.rows(program), row) | {"lr": rate} | arguments
+            return call.run(context, program, arrays, scalars, self._state)
+
+    def train_steps(
+        self, batches: Iterable[Mapping[str, object]] | None = None, /, **stacked: object
+    ) -> list[StepResult]:
+        """``train_step`` for a sequence of batches: the same bits, with less work for the host.
+
+        ``batches``: for each step the named arguments of ``train_step``, including ``lr`` and ``row``; an array may be
+        reused after the next batch is requested. ``batches`` must not call the session. Alternatively ``stacked``:
+        inputs with the steps as an additional first axis; ``lr`` and float arguments are numbers for all steps, or one
+        per step. A GPU gets as many steps with one launch as the artifact says (``--steps-per-launch``), or
+        ``load(steps_per_launch=)``. Raises the errors of ``train_step`` and those of ``batches``, after the earlier
+        steps.
+        """
+        self._alive("train_steps")
+        call = self._train_step
+        stack = call.stacked(self._backend.adopt("train_steps", stacked)) if batches is None else None
+        with self._pool.exclusive() as scope, scope as context:
+            self._ready_to_train(context, "train_steps")
+            adopt = partial(self._backend.adopt, "train_step")
+            queue = StepQueue(call, context, self._state, self.steps_per_launch, adopt, self._step_scalars)
+            try:
+                if stack is None:
+                    for given in batches or ():
+                        queue.add(given)
+                else:
+                    queue.add_all(stack)
+            finally:
+                queue.flush()
+            return queue.results
+
+    def find_nonfinite(
+        self, /, *, lr: float | None = None, row: int | None = None, **inputs: object
+    ) -> Nonfinite | None:
+        """``train_step`` with a check of each result: returns the first that is not finite, or None if all are finite.
+
+        If one is found, the step is incomplete: the state stays partially updated until it is restored.
+        """
+        self._alive("find_nonfinite")
+        call = self._train_step
+        arrays, arguments, program = call.check(inputs)
+        rate = call.rate(lr)
+        with self._pool.exclusive() as scope, scope as context:
+            self._ready_to_train(context, "find_nonfinite")
+            number = self._state.step
+            scalars = self._step_scalars(number, call.rows(program), row) | {"lr": rate} | arguments
+            for bound in call.feed(context, program, arrays, scalars):
+                self._state.tear()
+                found = probe.first_nonfinite(bound, {name: self._state.read(name) for name in self._state.tensors})
+                if found is not None:
+                    return found
+            self._state.settle(number + 1)
+            return None
+
+    def evaluate(self, /, *unnamed: object, step: int = 0, **inputs: object) -> EvalResult:
+        """Loss and metrics over all given rows: split into built sizes, combined as the train section requires.
+
+        ``inputs``: the model's inputs, those of the train section, and its float arguments. Raises InputError R105,
+        WeightsMissing R304.
+        """
+        self._alive("evaluate")
+        call = self._evaluate
+        call.by_name(unnamed)
+        arrays, arguments, dims = call.check(self._backend.adopt("evaluate", inputs))
+        pieces = call.pieces(dims)
+        scalars = self._scalars(step=step, row=0) | arguments
+        with self._pool.shared() as scope, scope as context:
+            self._state.ensure_ready("evaluate")
+            return call.run(context, arrays, pieces, scalars)
+
+    def evaluate_rows(
+        self,
+        rows: int,
+        read: Callable[[Sequence[tuple[int, int]]], Iterable[Mapping[str, object]]],
+        /,
+        *,
+        step: int = 0,
+        **arguments: object,
+    ) -> EvalResult:
+        """``evaluate`` for data that need not fit into memory: the same pieces, one after the other.
+
+        ``read`` receives the pieces as (first row, end row) and yields the inputs of each in turn; without a batch dim
+        there is one piece. ``arguments`` are the float arguments. Raises InputError R105, WeightsMissing R304, and the
+        errors of ``read``.
+        """
+        self._alive("evaluate")
+        call = self._evaluate
+        pieces = call.pieces_of(rows)
+        scalars = self._scalars(step=step, row=0)
+        spans = [(0, rows) if piece is None else (piece.start, piece.start + piece.rows) for _, piece in pieces]
+        with self._pool.shared() as scope, scope as context:
+            self._state.ensure_ready("evaluate")
+            return call.run_each(context, pieces, read(spans), arguments, scalars)
+
+    def initialise(self, seed: int | None = None) -> None:
+        """Set every state tensor to its initial value, drawn from ``seed`` (default: the session's seed); the step is
+        0."""
+        self._alive("initialise")
+        if seed is not None:
+            check_options(seed=seed)
+            self.seed = int(seed)
+        with self._pool.exclusive() as scope, scope as context:
+            self._state.tear()
+            self._run_init(context)
+            self._state.all_set(0)
+
+    def state_tensors(self) -> dict[str, NDArray[Any]]:
+        """Copies of all state tensors, including the optimizer's, taken between two steps."""
+        self._alive("state_tensors")
+        with self._pool.exclusive() as scope, scope as context:
+            return self._copies(context, "state_tensors")
+
+    def restore(self, tensors: Mapping[str, object], step: int) -> None:
+        """Set all state tensors and the step's number, or nothing.
+
+        InputError R105 for a name, shape or dtype that differs.
+        """
+        self._alive("restore")
+        check_options(step=step)
+        table = self._state.tensors
+        check_names("restore", list(tensors), list(table))
+        arrays = {n: as_numpy("restore", Tensor(n, t.dtype, t.shape), tensors[n]) for n, t in table.items()}
+        for name, array in arrays.items():
+            if array.shape != table[name].shape:
+                raise InputError(
+                    "R105",
+                    f"`{name}` has the shape {list(array.shape)}, {table[name]} was expected",
+                    place=f"restore({name}=...)",
+                    help="restore a state of this artifact",
+                )
+        with self._pool.exclusive() as scope, scope:
+            self._state.tear()
+            for name, array in arrays.items():
+                self._state.write(name, array)
+            self._state.all_set(int(step))
+
+    def save_checkpoint(self, path: str | os.PathLike[str], extra: Mapping[str, str] | None = None) -> None:
+        """Write all state tensors, the step and the caller's texts; the file is written atomically."""
+        self._alive("save_checkpoint")
+        with self._pool.exclusive() as scope, scope as context:
+            tensors, step = self._copies(context, "save_checkpoint"), self._state.step
+        snapshot.save(path, self._state.tensors, tensors, step, extra or {})
+
+    def load_checkpoint(self, path: str | os.PathLike[str]) -> dict[str, str]:
+        """Continue from a checkpoint of ``save_checkpoint`` or ``dslc train``; returns the caller's texts.
+
+        Raises ArtifactError R305 for another model's checkpoint and R306 for a damaged one; the state is then
+        unchanged.
+        """
+        self._alive("load_checkpoint")
+        found = snapshot.load(path, self._state.tensors)
+        self.restore(found.tensors, found.step)
+        return dict(found.extra)
+
+    def keep_choices(self) -> int:
+        """Store the choices of cuBLASLt and cuDNN for this artifact and GPU in the private cache, so that later loads
+        reuse them. Returns their number; 0 if no library is called. ResourceError R402."""
+        self._alive("keep_choices")
+        return self._backend.keep_choices()
+
+    def close(self) -> None:
+        """Wait for running calls, then release the memory. May be called again; later calls raise R309."""
+        if fork.is_child(self._born):
+            return
+        with self._pool.closing() as scope, scope:
+            self._backend.close()
+
+    def __enter__(self) -> Self:
+        self._alive("with")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        closed = " closed" if self._pool.closed else ""
+        return f"<dslc.Session {self.name} on {self.device}, step {self.step}{closed}>"
+
+    def _alive(self, call: str) -> None:
+        fork.refuse_child(self._born, self.name)
+        if self._pool.closed:
+            raise closed_error(call)
+        self._backend.check()
+
+    @cached_property
+    def _predict(self) -> Predict:
+        return Predict(self.interface, self._entry("predict"), self._row_independent)
+
+    @cached_property
+    def _train_step(self) -> TrainStep:
+        return TrainStep(self.interface, self._entry("train_step"), self._entry("accumulate_step"))
+
+    @cached_property
+    def _evaluate(self) -> Evaluate:
+        return Evaluate(self.interface, self._entry("eval_step"), self._entry("eval_finish"))
+
+    def _entry(self, entry: str) -> list[Loaded]:
+        call = next((call for call, entries in CALLS.items() if entry in entries), None)
+        if call is not None and self._calls is not None and call not in self._calls:
+            held = ", ".join(repr(each) for each in CALLS if each in (*self._calls, call))
+            raise InputError(
+                "R105",
+                f"this session was loaded for other calls than `{call}`",
+                place=call,
+                help=f"load it with calls=({held},), or without `calls` for all of them",
+            )
+        return self._programs.get(entry, [])
+
+    def _scalars(self, *, step: int, row: int) -> dict[str, int | float]:
+        check_options(step=step, row=row)
+        return {"step": int(step), "row": int(row), "seed": self.seed}
+
+    def _step_scalars(self, step: int, rows: int, row: Any) -> dict[str, int | float]:
+        if row is None:
+            return {"step": step, "row": step * rows, "seed": self.seed}
+        return self._scalars(step=step, row=row)
+
+    def _ready_to_train(self, context: Context, call: str) -> None:
+        self._state.ensure_ready(call)
+        if not self._state.optimizer_ready:
+            self._fill_optimizer(context)
+
+    def _copies(self, context: Context, call: str) -> dict[str, NDArray[Any]]:
+        self._state.ensure_ready(call)
+        if not self._state.optimizer_ready:
+            self._fill_optimizer(context)
+        return {name: self._state.read(name) for name in self._state.tensors}
+
+    def _run_init(self, context: Context) -> None:
+        [program] = self._entry("init")
+        context.feed(program, {}, self._scalars(step=0, row=0)).run()
+
+    def _fill_optimizer(self, context: Context) -> None:
+        """Initial values for the optimizer's slots only: loaded weights stay."""
+        kept = {name: self._state.read(name) for name in self._state.weights}
+        step = self._state.step
+        self._state.tear()
+        try:
+            self._run_init(context)
+        finally:
+            for name, value in kept.items():
+                self._state.put(name, value)
+        self._state.optimizer_ready = True
+        self._state.settle(step)

@@ -1,0 +1,203 @@
+"""The weights of a session as a mapping of copies, and their files."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dslc.base.errors import ArtifactError, DslcWarning, InputError, WeightsMissing
+from dslc.base.publish import publish_bytes
+from dslc.runtime.artifact.interface import Tensor
+from dslc.runtime.session.context_pool import Pool
+from dslc.runtime.session.inputs import as_numpy
+from dslc.runtime.session.state import State, StateTensor
+from dslc.runtime.weights import safetensors_file as tensorfile
+from dslc.runtime.weights.safetensors_file import FileTensor, TensorFile
+from dslc.runtime.weights.safetensors_header import Entry
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dslc.runtime.session.context import Context
+
+_SHOWN = 5  # names of one kind listed in a message
+_COUNTER = "num_batches_tracked"  # PyTorch's batchnorm counts its batches; no op here reads the counter
+
+
+class Weights(Mapping[str, "NDArray[Any]"]):
+    """Parameters and buffers by name. Reading returns a copy; assignment requires the exact shape and dtype.
+
+    With averaged weights (`ema`) these are the averages; training continues from assigned values."""
+
+    def __init__(self, state: State, pool: Pool[Context], *, verify: bool, guard: Callable[[str], None]) -> None:
+        self._state = state
+        self._pool = pool
+        self._verify = verify
+        self._guard = guard  # raises in a forked child and after close
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._state.weights)
+
+    def __len__(self) -> int:
+        return len(self._state.weights)
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """A copy. KeyError for an unknown name, WeightsMissing R304 for a tensor without a value."""
+        if name not in self._state.weights:
+            raise KeyError(name)
+        self._guard("weights")
+        with self._pool.exclusive() as scope, scope:
+            if name in self._state.missing:
+                self._state.ensure_ready(f"weights[{name!r}]")
+            return self._state.read(name)
+
+    def __setitem__(self, name: str, value: object) -> None:
+        """InputError R105 for a value that is not an array of exactly this shape and dtype."""
+        if name not in self._state.weights:
+            raise KeyError(name)
+        self._guard("weights")
+        tensor = self._state.tensors[name]
+        array = as_numpy("weights", Tensor(name, tensor.dtype, tensor.shape), value)
+        if array.shape != tensor.shape:
+            raise InputError(
+                "R105",
+                f"`{name}` has the shape {list(array.shape)}, {tensor} was expected",
+                place=f"weights[{name!r}]",
+                help=f"pass an array of shape {list(tensor.shape)}",
+            )
+        with self._pool.exclusive() as scope, scope:
+            torn = self._state.torn
+            self._state.tear()
+            self._state.put(name, array)
+            self._state.missing.discard(name)
+            if not torn:
+                self._state.settle(self._state.step)
+
+    def load(self, path: str | os.PathLike[str], strict: bool = True) -> None:
+        """Load all weights from a safetensors file, or none.
+
+        Names, shapes and dtypes must be those of the artifact (R305 lists missing, extra and misshaped tensors); with
+        ``strict=False``, missing and extra tensors are ignored. R304 if the file is missing, R306 if it is damaged. The
+        optimizer's slots are reset. A file without digests is accepted with a warning W004, which also names PyTorch's
+        batch counters, if any.
+        """
+        self._guard("weights.load")
+        place = os.fspath(path)
+        self._install(tensorfile.read(path, verify=self._verify, accept=self._fitting(place, strict)), place, strict)
+
+    def load_beside(self, folder: str, name: str) -> bool:
+        """``load`` from ``NAME.safetensors`` in a folder, never through a link; False if the file does not exist."""
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise ArtifactError(
+                "R306", f"the artifact's folder cannot be read: {error}", place=folder, help="check its permissions"
+            ) from error
+        try:
+            base = f"{name}.safetensors"
+            accept = self._fitting(os.path.join(folder, base), True)
+            file = tensorfile.read(base, verify=self._verify, follow=False, dir_fd=handle, accept=accept)
+        except WeightsMissing:
+            return False
+        finally:
+            os.close(handle)
+        self._install(file, os.path.join(folder, base), True)
+        return True
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all weights, each with a SHA-256, atomically. R304 while one has no value."""
+        self._guard("weights.save")
+        with self._pool.exclusive() as scope, scope:
+            self._state.ensure_ready("weights.save")
+            data = tensorfile.encode(
+                {name: self._state.read(name) for name in self._state.weights},
+                dtypes={name: self._state.tensors[name].dtype for name in self._state.weights},
+            )
+        publish_bytes(path, data)
+
+    def _fitting(self, place: str, strict: bool) -> Callable[[Mapping[str, Entry]], object]:
+        """A check that rejects the tensors of another model before their bytes are read."""
+        expected = self._expected()
+        return lambda have: require_fit(place, expected, have, accepted=_counters(have, expected), strict=strict)
+
+    def _expected(self) -> dict[str, StateTensor]:
+        return {name: self._state.tensors[name] for name in self._state.weights}
+
+    def _install(self, file: TensorFile, place: str, strict: bool) -> None:
+        expected = self._expected()
+        counters = _counters(file.tensors, expected)
+        missing = [name for name in expected if name not in file.tensors]
+        _announce(place, file, counters, checked=self._verify)
+        with self._pool.exclusive() as scope, scope:
+            # A file that lacks tensors does not repair a torn state.
+            if self._state.torn and missing:
+                self._state.ensure_ready("weights.load")
+            self._state.tear()
+            for name in expected.keys() & file.tensors.keys():
+                self._state.put(name, file.tensors[name].array())
+                self._state.missing.discard(name)
+            self._state.optimizer_ready = self._state.without_optimizer
+            self._state.settle(self._state.step)
+
+
+def _counters(have: Iterable[str], expected: Mapping[str, StateTensor]) -> list[str]:
+    return [name for name in have if name not in expected and _is_counter(name, expected)]
+
+
+def _is_counter(name: str, expected: Mapping[str, StateTensor]) -> bool:
+    """True if the name is PyTorch's batch counter of a batchnorm of the artifact."""
+    layer, _, last = name.rpartition(".")
+    return last == _COUNTER and f"{layer}.running_mean" in expected
+
+
+def _fits(tensor: StateTensor, have: FileTensor | Entry) -> bool:
+    return have.dtype == tensor.dtype and have.shape == tensor.shape
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+
+def require_fit(
+    place: str,
+    expected: Mapping[str, StateTensor],
+    have: Mapping[str, FileTensor] | Mapping[str, Entry],
+    *,
+    accepted: Collection[str] = (),
+    strict: bool = True,
+) -> list[str]:
+    """Raise ArtifactError R305 unless the file's tensors are those of ``expected``.
+
+    If not strict, returns the names that the file lacks. The file may also contain the tensors in ``accepted``.
+    """
+    missing = [n for n in expected if n not in have]
+    extra = [n for n in have if n not in expected and n not in accepted]
+    other = [n for n in expected if n in have and not _fits(expected[n], have[n])]
+    if not other and not (strict and (missing or extra)):
+        return missing
+    parts = []
+    if missing:
+        parts.append(f"missing: {_listed(missing)}")
+    if extra:
+        parts.append(f"extra: {_listed([ascii(n)[1:-1][:80] for n in extra])}")
+    if other:
+        parts.append("misshaped: " + _listed([f"{n} is {have[n]}, not {expected[n]}" for n in other]))
+    raise ArtifactError(
+        "R305",
+        "the weights do not fit the artifact; " + "; ".join(parts),
+        place=place,
+        help="use the weights of this model, or build the model that they belong to",
+    )
+
+
+def _announce(place: str, file: TensorFile, counters: list[str], *, checked: bool) -> None:
+    said = []
+    if checked and not file.verified:
+        said.append("it carries no digests, so damage to it would not be seen")
+    if counters:
+        said.append(f"PyTorch's batch counters are not used ({_listed(counters)})")
+    if said:
+        warnings.warn(DslcWarning("W004", f"{place}: {'; '.join(said)}"), stacklevel=4)
