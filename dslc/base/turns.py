@@ -23,10 +23,10 @@ T = TypeVar("T")
 _LOOK: Final = 0.5  # seconds after which a waiting thread checks again without a wake-up
 
 
-def unbroken(calls: Iterable[Callable[[], object]]) -> None:
-    """Call one function after the other. If all are C functions, or partials of these, no interrupt comes between them:
-    it is raised after the last one."""
-    deque(map(call, calls), maxlen=0)
+def unbroken(calls: Iterable[Callable[[], Any]]) -> list[Any]:
+    """Call one function after the other and return their results. If all are C functions, or partials of these, no
+    interrupt comes between them: it is raised after the last one."""
+    return list(map(call, calls))
 
 
 class Turns:

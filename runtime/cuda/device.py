@@ -37,6 +37,13 @@ class DeviceInfo:
         return f"sm_{self.capability[0]}{self.capability[1]}"
 
 
+class _OfThread(threading.local):
+    """``pushed``: the pushes of this thread that have not been popped yet."""
+
+    def __init__(self) -> None:
+        self.pushed: list[Any] = []
+
+
 class Device:
     """One GPU. ``with device:`` makes its primary context current on this thread, and restores the previous one.
 
@@ -58,7 +65,7 @@ class Device:
         self._left: deque[Callable[[], None]] = deque()
         self._inbox: Noted = []
         self._turn, self._letting_go = Turn(), Turn()
-        self._threads = threading.local()
+        self._thread = _OfThread()
 
     def __str__(self) -> str:
         return f"gpu:{self.index}"
@@ -66,7 +73,7 @@ class Device:
     def __enter__(self) -> Self:
         if fork.is_child(self._born):
             fork.refuse_child(self._born, f"the GPU {self.index}")
-        self.driver.push(self.context, self._pushed)
+        self.driver.push(self.context, self._thread.pushed)
         if self._left:
             with self._letting_go.hold_now() as scope, scope as mine:
                 while mine and self._left:
@@ -77,19 +84,15 @@ class Device:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._pushed:
-            self.driver.pop(self._pushed)
-
-    @property
-    def _pushed(self) -> list[Any]:
-        """The pushes of this thread that have not been popped yet."""
-        found: list[Any] | None = getattr(self._threads, "pushed", None)
-        return self._threads.__dict__.setdefault("pushed", []) if found is None else found
+        pushed = self._thread.pushed
+        if pushed:
+            self.driver.pop(pushed)
 
     def mend(self) -> None:
         """Pop contexts that an interrupt kept this thread from popping; do not call inside ``with device``."""
-        while self._pushed:
-            self.driver.pop(self._pushed)
+        pushed = self._thread.pushed
+        while pushed:
+            self.driver.pop(pushed)
 
     @property
     def target(self) -> str:

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
-from operator import call
 from typing import Any, Final
 
 from dslc.base.errors import DslcError, EnvironmentFault
@@ -85,20 +83,19 @@ class Driver(CheckedCalls):
         if self.lost is not None:
             raise faults.again(self.lost, "cuCtxPushCurrent")
         pushed.extend(map(self._binding.cuCtxPushCurrent, (context,)))
-        code = int(pushed[-1][0])
+        code = pushed[-1][0]
         if code:
             pushed.pop()
-            raise self._fault("cuCtxPushCurrent", code)
+            raise self._fault("cuCtxPushCurrent", int(code))
 
     def pop(self, pushed: list[Any]) -> None:
         """Undo the last recorded push."""
         if self.lost is not None:
             pushed.clear()
             return
-        answers: list[Any] = []
-        unbroken((pushed.pop, partial(answers.extend, map(call, (self._binding.cuCtxPopCurrent,)))))
-        if answers[0][0]:
-            raise self._fault("cuCtxPopCurrent", int(answers[0][0]))
+        _, answer = unbroken((pushed.pop, self._binding.cuCtxPopCurrent))
+        if answer[0]:
+            raise self._fault("cuCtxPopCurrent", int(answer[0]))
 
     # Memory, on the current context
 

@@ -120,8 +120,7 @@ class DevicePlan:
     def begin(self, step: int = 0) -> None:
         if not step:
             try:
-                with self._lane.device:
-                    self._slot = self._lane.next_slot()
+                self._slot = self._lane.next_slot()
             except DslcError as error:  # an error of the previous run, usually of this program
                 error.place = f"{self.name}: {error.place}"
                 raise
@@ -184,8 +183,7 @@ class DevicePlan:
                     self._lane.device.driver.copy(target.address, source, target.nbytes, self._lane.stream)
 
         self._start(1, fetch, ())
-        with self._lane.device:
-            self._lane.wait_for(self._slot)
+        self._lane.wait_for(self._slot)
         self._slot.placed.clear()
 
     def _start(self, count: int, fetch: Callable[[int, int], None], changes: Sequence[Change]) -> None:
@@ -216,7 +214,7 @@ class DevicePlan:
                 device.driver.record(slot.done, lane.stream)
                 if self._writes_state:
                     self._state.written_by(lane, slot.done)
-                slot.busy = True
+                slot.run += 1
         except BaseException as error:
             lane.recover(slot)
             if isinstance(error, DslcError):
@@ -232,7 +230,7 @@ class DevicePlan:
         if not self._input_bytes:
             return
         stream = lane.copies if self._in_frames else lane.stream
-        for offset, size, rows in from_pinned(self._plan, slot.placed, count, lane.frame):
+        for offset, size, rows in from_pinned(self._plan, self._input_bytes, slot.placed, count, lane.frame):
             if rows == 1:
                 driver.copy_in(io + offset, slot.inputs_at + offset, size, stream)
             else:

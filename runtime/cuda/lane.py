@@ -57,7 +57,8 @@ class DeviceInput(NamedTuple):
 class Slot:
     """``inputs`` and ``outputs``: pinned host memory, u8, and its addresses. ``io``: the frames of training steps on
     the device, 0 if there are none. ``arrived``: the inputs have reached the frames; ``done``: the results have reached
-    ``outputs``."""
+    ``outputs``. ``run``: the number of its last run, whose ``done`` is recorded; ``seen``: that of the last run known
+    to be done."""
 
     inputs: NDArray[np.uint8]
     inputs_at: int
@@ -66,9 +67,14 @@ class Slot:
     io: int
     arrived: Any
     done: Any
-    busy: bool = False
+    run: int = 0
+    seen: int = 0
     pending: weakref.ref[Pending] | None = None
     placed: list[DeviceInput] = field(default_factory=list)
+
+    @property
+    def busy(self) -> bool:
+        return self.seen != self.run
 
 
 @dataclass(slots=True)
@@ -84,7 +90,7 @@ class Counters:
 
 
 class Lane:
-    """One caller at a time. The device's context must be current in every call."""
+    """One caller at a time. The device's context must be current where the lane is made."""
 
     def __init__(self, device: Device, sizes: LaneSizes, owned: Owned) -> None:
         """``owned`` takes what is to be let go of, in the order that the device needs."""
@@ -124,12 +130,9 @@ class Lane:
         """Wait for a slot's run and copy its unread results out of the slot."""
         waiting = slot.pending() if slot.pending is not None else None
         try:
-            if waiting is not None:
-                if not waiting.settled:
-                    self.wait_for(slot)
-                    waiting.settle()
-                slot.busy = False
             self.wait_for(slot)
+            if waiting is not None and not waiting.settled:
+                waiting.settle()
         except DslcError as error:
             if waiting is not None:
                 waiting.fail(error)
@@ -143,7 +146,7 @@ class Lane:
         with suppress(DslcError), self.device:  # report the original error instead
             self.device.driver.synchronise(self.copies)
             self.device.driver.synchronise(self.stream)
-        slot.busy = False
+        slot.seen = slot.run
 
     def drained_by(self, owned: Owned) -> None:
         """Have ``owned`` wait until nothing runs here, before it lets go of what it has taken so far."""
@@ -151,15 +154,15 @@ class Lane:
             owned.on_close(partial(_drain, self.device, stream))
 
     def wait_for(self, slot: Slot) -> None:
-        """Waits for the slot's run; only for the lane's owner."""
-        self.see_done(slot)
-        slot.busy = False
-
-    def see_done(self, slot: Slot) -> None:
-        """Waits for the slot's run; for any thread."""
-        if slot.busy and not self.device.driver.done(slot.done):
-            self.counters.waits += 1
-            self.device.driver.wait_host(slot.done)
+        """Wait for the slot's last run; for any thread, with or without the device's context."""
+        run = slot.run
+        if slot.seen == run:
+            return
+        with self.device as device:
+            if not device.driver.done(slot.done):
+                self.counters.waits += 1
+                device.driver.wait_host(slot.done)
+        slot.seen = run  # of two threads the slower one may write an older number, which costs another query
 
 
 def _block(device: Device, size: int, owned: Owned) -> int:

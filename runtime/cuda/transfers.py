@@ -61,10 +61,11 @@ def has_frames(entry: str) -> bool:
     return entry in ("train_step", "accumulate_step")
 
 
-def from_pinned(plan: Plan, placed: Sequence[DeviceInput], steps: int, frame: int) -> list[tuple[int, int, int]]:
-    """The copies from a slot's pinned memory for ``steps`` steps with frames of ``frame`` bytes: (offset, bytes, number
-    of frames). Inputs in ``placed`` are already on the device."""
-    end = input_bytes(plan)
+def from_pinned(
+    plan: Plan, end: int, placed: Sequence[DeviceInput], steps: int, frame: int
+) -> list[tuple[int, int, int]]:
+    """The copies from a slot's pinned memory for ``steps`` steps with frames of ``frame`` bytes, of which ``end`` bytes
+    are used (``input_bytes``): (offset, bytes, number of frames). Inputs in ``placed`` are already on the device."""
     if not placed:
         return [(0, (steps - 1) * frame + end, 1)]
     there = {(p.frame, p.name) for p in placed}
@@ -107,18 +108,21 @@ class Results:
     def __init__(self, plan: Plan) -> None:
         self.spans, self.bytes = output_spans(plan)
         self.in_io = all(span.region == "io" for span in self.spans)
-        self._ports: list[tuple[str, str, int, Buffer]] = []
+        self._ports: list[tuple[str, str, int, int, np.dtype[Any], tuple[int, ...]]] = []
         for port in plan.outputs:
             buffer = plan.buffers[port.buffer]
             at = next((s.at + buffer.offset - s.offset for s in self.spans if s.holds(buffer)), 0)  # 0: no bytes
-            self._ports.append((port.name, port.kind, at, buffer))
+            kind = numpy_dtype(buffer.dtype)
+            self._ports.append((port.name, port.kind, at, at + buffer.bytes, kind, buffer.shape))
 
     def views(self, block: NDArray[np.uint8], step: int) -> list[tuple[str, str, NDArray[Any]]]:
         """The outputs of a step, as read-only views."""
         first = step * self.bytes
-        found = [(name, kind, view_of(block, first + at, buffer)) for name, kind, at, buffer in self._ports]
-        for _, _, view in found:
+        found = []
+        for name, kind, at, end, dtype, shape in self._ports:
+            view = block[first + at : first + end].view(dtype).reshape(shape)
             view.flags.writeable = False
+            found.append((name, kind, view))
         return found
 
 
@@ -162,8 +166,7 @@ class RunResults:
         if self._error is not None:
             raise self._error
         try:
-            with self._lane.device:
-                self._lane.see_done(self._slot)
+            self._lane.wait_for(self._slot)
         except DslcError as error:
             error.place = f"{self._name}: {error.place}"
             raise

@@ -45,12 +45,10 @@ class CheckedCalls:
         ``before`` again if the call fails."""
         if self.lost is not None:
             raise faults.again(self.lost, name)
-        answers: list[Any] = []
-        made = map(getattr(self._binding, name), *((arg,) for arg in args))
-        unbroken((before, partial(answers.extend, made), after))
-        if answers[0][0]:
+        _, answer, _ = unbroken((before, partial(getattr(self._binding, name), *args), after))
+        if answer[0]:
             before()
-            raise self._fault(name, int(answers[0][0]))
+            raise self._fault(name, int(answer[0]))
 
     def _made(self, noted: Noted, let_go: str, name: str, *args: Any) -> Any:
         """What a call makes, noted in the same step with the name of the call that lets go of it."""
@@ -74,10 +72,9 @@ class CheckedCalls:
 
     def _last_call(self, forget: Callable[[], object], name: str, thing: Any) -> None:
         """``forget``, a C function, and the call that lets go of ``thing``, without an interrupt between them."""
-        answers: list[Any] = []
-        unbroken((forget, partial(answers.extend, map(getattr(self._binding, name), (thing,)))))
-        if answers[0][0]:
-            raise self._fault(name, int(answers[0][0]))
+        _, answer = unbroken((forget, partial(getattr(self._binding, name), thing)))
+        if answer[0]:
+            raise self._fault(name, int(answer[0]))
 
     def _fault(self, name: str, code: int) -> DslcError:
         words = []
@@ -93,11 +90,11 @@ class CheckedCalls:
         if self.lost is not None:
             raise faults.again(self.lost, query)
         code = getattr(self._binding, query)(work)[0]
+        if not code:
+            return True
         if int(code) == faults.NOT_READY:
             return False
-        if code:
-            raise self._fault(query, int(code))
-        return True
+        raise self._fault(query, int(code))
 
     def _await(self, wait: str, query: str, work: Any) -> None:
         """Wait for an event or a stream; the driver's own wait, which has no time limit, is used only if patience is

@@ -141,10 +141,9 @@ class CublasLt:
     def _let_go(self, name: str, out: ctypes.c_void_p) -> None:
         """Destroy what lies there, once."""
         if out.value:
-            answers: list[int] = []
-            destroyed = map(getattr(self._library, f"{name}Destroy"), (out.value,))
-            unbroken((partial(setattr, out, "value", None), partial(answers.extend, destroyed)))
-            _check(f"{name}Destroy", answers[0])
+            destroy = partial(getattr(self._library, f"{name}Destroy"), out.value)
+            _, status = unbroken((partial(setattr, out, "value", None), destroy))
+            _check(f"{name}Destroy", status)
 
     def _set(self, name: str, target: int, attribute: int, value: Any) -> None:
         self._call(name, target, attribute, ctypes.addressof(value), ctypes.sizeof(value))
