@@ -23,7 +23,6 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-import dslc.compiler.codegen.cpu.contraction.lower  # noqa: F401  registers how kernels are printed
 from dslc.compiler.codegen.cpu.contraction.conv import Conv, Window
 from dslc.compiler.codegen.cpu.contraction.matmul import Matmul
 from dslc.compiler.codegen.cpu.contraction.steps import Steps

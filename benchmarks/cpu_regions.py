@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from dslc.compiler.codegen.cpu.lower import lower
-from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of, tasks
+from dslc.compiler.codegen.cpu.object.compile import LEVELS, kernel_of, object_of
 from dslc.compiler.codegen.launch import Scratch
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Value
 from dslc.compiler.ir.op import Builder
@@ -108,7 +108,7 @@ class Runner:
         for node, launch in launches:
             arguments = [(v, False) for v in launch.reads] + [(v, True) for v in launch.writes]
             views = [(self._array(node, v, rng), written) for v, written in arguments]
-            self.commands.add(launch.symbol, views, tasks(launch.spec))
+            self.commands.add(launch.symbol, views, kernel_of(launch.spec).tasks)
 
     def _array(self, node: Node, v: Value | Scratch, rng: np.random.Generator) -> np.ndarray:
         key = (node, v) if isinstance(v, Scratch) else _owner(v)

@@ -17,10 +17,10 @@ from dslc.compiler.ir.described import canonical
 from dslc.compiler.toolchain.source_digest import digest_of
 from dslc.compiler.toolchain.versions import toolchain
 
-#: Kind -> module of the compiler, its function, and modules to import so that it knows all descriptions.
-COMPILERS: Final[dict[str, tuple[str, str, tuple[str, ...]]]] = {
-    "cpu_kernel": ("dslc.compiler.codegen.cpu.object.compile", "kernel_code", ("dslc.compiler.codegen.cpu.lower",)),
-    "cuda_kernel": ("dslc.compiler.codegen.cuda.compile", "kernel_code", ("dslc.compiler.codegen.cuda.lower",)),
+#: Kind -> module of the compiler and its function.
+COMPILERS: Final[dict[str, tuple[str, str]]] = {
+    "cpu_kernel": ("dslc.compiler.codegen.cpu.object.compile", "kernel_code"),
+    "cuda_kernel": ("dslc.compiler.codegen.cuda.compile", "kernel_code"),
 }
 #: Kinds whose compilers need a process per job, and the preparation of their worker: see ``prepare``.
 APART: Final[dict[str, tuple[str, str]]] = {"cuda_kernel": ("dslc.compiler.toolchain.prepare", "prepare")}
@@ -53,8 +53,7 @@ class Job:
 @cache
 def prepared(kind: str) -> str | None:
     """Prepares this process for jobs of a kind in APART. Returns why their code may not be reproducible, or None."""
-    for name in COMPILERS[kind][2]:
-        import_module(name)
+    import_module(COMPILERS[kind][0])
     module, function = APART[kind]
     why = getattr(import_module(module), function)()
     assert why is None or isinstance(why, str)
@@ -63,9 +62,7 @@ def prepared(kind: str) -> str | None:
 
 def run_job(job: Job) -> bytes:
     """Compiles a kernel in this process and returns its code."""
-    module, function, known = COMPILERS[job.kind]
-    for name in known:
-        import_module(name)
+    module, function = COMPILERS[job.kind]
     code = getattr(import_module(module), function)(job.symbol, job.spec, *job.options)
     assert isinstance(code, bytes), f"{function} gave no bytes"
     return code

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import simulator
+from kernel_sources import source_of
 from sample_nodes import OPS
 from test_ptx import compared
 from test_region_texts import simulated
@@ -14,7 +15,7 @@ from test_region_texts import simulated
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.region import kernel as regions
 from dslc.compiler.codegen.cuda.region import schedule
-from dslc.compiler.codegen.cuda.region.kernel import Unreduced, source_of
+from dslc.compiler.codegen.cuda.region.kernel import Unreduced
 from dslc.compiler.codegen.cuda.region.schedule import Flat
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder

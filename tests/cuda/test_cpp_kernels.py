@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from evaluation import apply, values_of
+from kernel_sources import ops_of
 from sample_nodes import OPS, SAMPLES, node_of
 
 from dslc.base.errors import DslcError
@@ -22,18 +23,14 @@ from dslc.compiler.codegen.cuda.attention import lower as attention
 from dslc.compiler.codegen.cuda.contraction import lower as contractions
 from dslc.compiler.codegen.cuda.contraction.kernel import Contract, Mma
 from dslc.compiler.codegen.cuda.contraction.problem import Operand, Problem, Window, seen
+from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.ops import indexing, pooling
 from dslc.compiler.codegen.cuda.ops import random as drawing
+from dslc.compiler.codegen.region import random
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
 
-LOWERED = {
-    **contractions.LOWERED,
-    **pooling.LOWERED,
-    **drawing.LOWERED,
-    **attention.LOWERED,
-    **indexing.LOWERED,
-}
+CPP = ops_of(contractions, pooling, drawing, random, attention, indexing)
 
 
 def cases(names: Any, share: int) -> list[Any]:
@@ -72,7 +69,7 @@ def read(operand: Operand, data: np.ndarray, index: dict[str, np.ndarray]) -> np
 @pytest.mark.parametrize(("name", "number", "dtype"), cases(contractions.PROBLEMS, 4))
 def test_a_description_means_what_the_op_does(name: str, number: int, dtype: str) -> None:
     node, xs = node_of(name, number, dtype)
-    launches = contractions.LOWERED[name](node) if node.types[0].bytes else []
+    launches = contractions.product(node) if node.types[0].bytes else []
     specs = [x.spec for x in launches or [] if isinstance(x.spec, Contract | Mma)]
     if not launches or not specs:
         return  # nothing to add up: filled with zeros, or empty
@@ -162,14 +159,13 @@ def test_quotients_by_magic_numbers() -> None:
             assert (2 * x * (int(magic) % (1 << 32)) >> 32) >> int(shift) == x // size, (x, size)
 
 
-@pytest.mark.parametrize(("name", "number", "dtype"), cases(LOWERED, 12))
+@pytest.mark.parametrize(("name", "number", "dtype"), cases(CPP, 12))
 def test_a_kernel_compiles_for_both_architectures(name: str, number: int, dtype: str) -> None:
     try:
         node, _ = node_of(name, number, dtype)
     except DslcError:
         return
-    launches = LOWERED[name](node) if node.types[0].bytes else []
-    for launch in launches or []:
+    for launch in lower(node) or []:
         if isinstance(launch.code, cpp.CppKernel | cpp.Code):
             for architecture in ("sm_80", "sm_90"):
                 code = units.compiled(launch.code, launch.symbol, architecture)
@@ -179,7 +175,7 @@ def test_a_kernel_compiles_for_both_architectures(name: str, number: int, dtype:
                 in_f64 = name in ("randn", "init_normal", "init_orthogonal")
                 if dtype == "f32" and not in_f64:
                     assert not re.search(r"\b(fma|mul|add)(\.rn)?\.f64", text)
-                if name not in contractions.LOWERED and not name.startswith("sdpa"):
+                if name not in (*contractions.PROBLEMS, "contraction") and not name.startswith("sdpa"):
                     assert "fma.rn.f32" not in text
 
 

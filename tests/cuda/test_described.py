@@ -21,9 +21,11 @@ import pytest
 import symbols
 from sample_nodes import OPS, SAMPLES, node_of
 
-from dslc.compiler.codegen.cpu.object.compile import emit
-from dslc.compiler.codegen.cuda.compile import compiled
+from dslc.compiler.codegen.cpu import kernel_spec as cpu
+from dslc.compiler.codegen.cpu.object.compile import KERNELS
+from dslc.compiler.codegen.cuda import kernel_spec as cuda
 from dslc.compiler.codegen.cuda.contraction.vendor import VendorConv, VendorGemm
+from dslc.compiler.codegen.cuda.region.kernel import RegionKernel
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.codegen.targets import target_of
@@ -117,7 +119,9 @@ def test_texts_tell_descriptions_apart() -> None:
 def test_all_classes_of_descriptions_are_declared() -> None:
     """Those that the targets compile, and all that their fields may hold; one by one, not through what they inherit."""
     target_of("cpu"), target_of("sm_90", True)
-    kinds = {kind for table in (compiled, emit) for kind in table.registry if kind is not object}
+    bases = (cpu.KernelSpec, cuda.KernelCode)
+    kinds = {kind for base in bases for kind in below(base) if is_dataclass(kind)} - {*KERNELS.values(), RegionKernel}
+    kinds |= {*KERNELS}
     found: set[type] = set()
     waiting: list[Any] = [*kinds, VendorGemm, VendorConv]
     while waiting:
@@ -129,6 +133,14 @@ def test_all_classes_of_descriptions_are_declared() -> None:
             waiting += get_type_hints(kind).values() if is_dataclass(kind) else ()
     assert {Region, Expr, DType, *kinds} <= found
     assert found == module._WRITERS.keys() - {bool, int, float, str, type(None)}
+
+
+def below(base: type) -> Iterator[type]:
+    """All classes that inherit from a class."""
+    for kind in base.__subclasses__():
+        if getattr(sys.modules[kind.__module__], kind.__name__) is kind:  # dataclasses with slots replace a class
+            yield kind
+        yield from below(kind)
 
 
 def test_values() -> None:

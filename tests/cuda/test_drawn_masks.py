@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import simulator
+from kernel_sources import source_of
 from test_region_texts import simulated
 
 from dslc.compiler.codegen.cuda import compile as units
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.region.kernel import source_of
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder

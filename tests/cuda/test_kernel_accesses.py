@@ -17,6 +17,7 @@ import pytest
 import simulator
 from accesses import Race
 from evaluation import apply
+from kernel_sources import ops_of
 from on_ptx_machine import on_machine, threads_of
 from sample_nodes import NUMPY, OPS, SAMPLES, node_of, tolerance, wanted
 
@@ -30,7 +31,9 @@ from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.ops import indexing, pooling
 from dslc.compiler.codegen.cuda.ops import random as drawing
 from dslc.compiler.codegen.cuda.ops import topk as ordering
-from dslc.compiler.codegen.cuda.region import row_column_sweep as sweep
+from dslc.compiler.codegen.cuda.region import row_column_sweep
+from dslc.compiler.codegen.cuda.region.sweep import Sweep
+from dslc.compiler.codegen.region import random
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
@@ -38,7 +41,7 @@ from dslc.compiler.ops.orthogonal import orthonormal
 
 SOAK = os.environ.get("DSLC_SOAK") == "1"
 MOST_THREADS = 2000  # of a sample in a normal run; 1,000 take some seconds
-CPP = sorted({name for m in (contractions, pooling, drawing, attention, indexing, ordering) for name in m.LOWERED})
+CPP = ops_of(contractions, pooling, drawing, random, attention, indexing, ordering)
 HEAVY = ("init_trunc_normal",) if not SOAK else ()  # draws until a number fits: a quarter of a minute
 
 
@@ -158,11 +161,11 @@ def test_rows_of_an_id_that_has_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_take_turns_with_shared_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each team of two blocks has several rows: warps that are done with one begin the next."""
-    monkeypatch.setattr(sweep, "_LEAST_BLOCKS", 2)
-    monkeypatch.setattr(sweep, "_RESIDENT", 192)
+    monkeypatch.setattr(row_column_sweep, "MULTIPROCESSORS", 2)
+    monkeypatch.setattr(row_column_sweep, "RESIDENT", 96)
     node, xs = case("layernorm_grad", [(40, 520), (520,), (40,), (40,), (40, 520)], {"axis": 1}, "f32")
     specs = [launch.spec for launch in lower(node) or []]
-    assert any(isinstance(s, sweep.Sweep) and s.steps > 2 and s.geometry.block[0] > 32 for s in specs), specs
+    assert any(isinstance(s, Sweep) and s.steps > 2 and s.geometry.block[0] > 32 for s in specs), specs
     checked(node, xs, "layernorm_grad", "f32")
 
 

@@ -10,7 +10,7 @@ from sample_nodes import OPS
 from test_region_texts import drawn, simulated
 
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.region import row_column_sweep as sweep
+from dslc.compiler.codegen.cuda.region import row_column_sweep
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
@@ -18,8 +18,8 @@ from dslc.compiler.ir.types import DType, TensorType
 
 def test_long_rows_of_16_bits_in_a_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread has 32 elements of a row, in f32 half as many."""
-    monkeypatch.setattr(sweep, "_LEAST_BLOCKS", 2)  # of 20 rows each
-    monkeypatch.setattr(sweep, "_RESIDENT", 192)
+    monkeypatch.setattr(row_column_sweep, "MULTIPROCESSORS", 2)  # of 20 rows each
+    monkeypatch.setattr(row_column_sweep, "RESIDENT", 96)
     shapes = [(40, 3072), (3072,), (40,), (40,), (40, 3072)]
     xs = [simulator.held(x, DType.BF16) if x.ndim == 2 else x for x in drawn(np.random.default_rng(0), *shapes)]
     nodes = []

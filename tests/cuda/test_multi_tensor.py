@@ -14,7 +14,6 @@ from test_region_texts import simulated
 
 from dslc.compiler.codegen.cuda import compile as units
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops import multi_tensor as foreach
 from dslc.compiler.codegen.cuda.ops import pick as picking
 from dslc.compiler.codegen.cuda.ops.multi_tensor import Foreach
 from dslc.compiler.ir.graph import Input, Kind, Node
@@ -120,4 +119,4 @@ def test_the_code_holds_no_table_in_local_memory() -> None:
 
 def test_the_source_is_a_matter_of_the_description_alone() -> None:
     one, other = (launches_of(update("adam_update", SHAPES)[0])[0] for _ in range(2))
-    assert foreach.foreach_source("k", one) == foreach.foreach_source("k", other)
+    assert one.source("k") == other.source("k")

@@ -11,8 +11,9 @@ import pytest
 import simulator
 import test_drawn_masks
 import test_multi_tensor
+from kernel_sources import source_of
 from sample_nodes import OPS
-from test_region_texts import _dtypes, _source
+from test_region_texts import _dtypes
 
 from dslc.compiler.codegen.cuda import compile as units
 from dslc.compiler.codegen.cuda.lower import lower
@@ -40,7 +41,7 @@ def _compared(launch: Launch, known: dict[Any, np.ndarray], threads: int | None)
     values = (*launch.reads, *launch.writes)
     memory = [known[v].view(simulator.numpy_type(d)) for v, d in zip(values, _dtypes(launch), strict=True)]
     copies = [m.copy() for m in memory]
-    source, geometry = _source(launch), units.geometry(launch.spec)
+    source, geometry = source_of(launch.symbol, launch.code), units.geometry(launch.spec)
     simulator.run(source, geometry.grid[0], memory, launch.given)
     ptx = units.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
     threads = geometry.block[0] if threads is None else threads

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kernel_sources import source_of
 from llvmlite import binding
 from llvmlite import ir as llvm
 from sample_nodes import OPS, SAMPLES, node_of
@@ -25,7 +26,7 @@ from dslc.compiler.codegen.cuda.llvm import indexing as groups
 from dslc.compiler.codegen.cuda.llvm.division import magic_of
 from dslc.compiler.codegen.cuda.llvm.lanes import Lanes
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.region.kernel import Unreduced, source_of
+from dslc.compiler.codegen.cuda.region.kernel import Unreduced
 from dslc.compiler.codegen.cuda.region.schedule import Rows, schedule
 from dslc.compiler.codegen.cuda.region.source import Call, Source
 from dslc.compiler.codegen.cuda.region.stage_queries import functions_of

@@ -12,18 +12,17 @@ import numpy as np
 import pytest
 import simulator
 from evaluation import apply, values_of
+from kernel_sources import source_of
 from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, tolerance, wanted
 
 from dslc.compiler.codegen.cuda.compile import compiled, geometry
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops.concat import Beside, beside_source
-from dslc.compiler.codegen.cuda.ops.multi_tensor import Foreach, foreach_source
-from dslc.compiler.codegen.cuda.ops.pick import Picked, picked_source
-from dslc.compiler.codegen.cuda.region import row_column_sweep as sweep
-from dslc.compiler.codegen.cuda.region import schedule
-from dslc.compiler.codegen.cuda.region.kernel import Unreduced, sized, source_of
-from dslc.compiler.codegen.cuda.region.row_column_sweep import Sweep
-from dslc.compiler.codegen.cuda.region.source import Source
+from dslc.compiler.codegen.cuda.ops.concat import Beside
+from dslc.compiler.codegen.cuda.ops.multi_tensor import Foreach
+from dslc.compiler.codegen.cuda.ops.pick import Picked
+from dslc.compiler.codegen.cuda.region import schedule, sweep
+from dslc.compiler.codegen.cuda.region.kernel import Unreduced, sized
+from dslc.compiler.codegen.cuda.region.sweep import Sweep
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder
 from dslc.compiler.ir.graph import Input, Kind, Node, Value
@@ -61,20 +60,10 @@ def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
     for launch in launches:
         memory = [known[v] for v in (*launch.reads, *launch.writes)]
         memory = [m.view(simulator.numpy_type(d)) for m, d in zip(memory, _dtypes(launch), strict=True)]
-        source = _source(launch)
+        source = source_of(launch.symbol, launch.code)
         assert "None" not in source.text
         simulator.run(source, geometry(launch.spec).grid[0], memory, launch.given)
     return [simulator.values(known[v], v.type.dtype).reshape(v.type.ints) for v in node.outputs]
-
-
-def _source(launch: Launch) -> Source:
-    if isinstance(launch.spec, Foreach):
-        return foreach_source(launch.symbol, launch.spec)
-    if isinstance(launch.spec, Picked):
-        return picked_source(launch.symbol, launch.spec)
-    if isinstance(launch.spec, Beside):
-        return beside_source(launch.symbol, launch.spec)
-    return source_of(launch.symbol, launch.code)
 
 
 def _dtypes(launch: Launch) -> list[DType]:
@@ -243,7 +232,7 @@ def test_many_long_rows_are_gone_through_several_times(dtype: DType) -> None:
     attrs = {"axis": 1, "smoothing": 0.1, "dy": 0.5}
     node = Builder(name="here").node(OPS["softmax_cross_entropy_both"], *values, **attrs)
     [launch] = lower(node) or []
-    source = _source(launch)
+    source = source_of(launch.symbol, launch.code)
     assert source.text.count("for ") == 3
     simulator.check_names(source)
     compiled(launch.code, launch.symbol, "sm_90")

@@ -10,6 +10,7 @@ import pytest
 import simulator
 import sixteen_bits
 import test_drawn_masks
+from kernel_sources import source_of
 from sample_nodes import OPS
 from test_multi_tensor import value
 from test_ptx import compared
@@ -17,7 +18,6 @@ from test_region_texts import simulated
 
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.region.fast_math import relaxed, relaxed_exponentials
-from dslc.compiler.codegen.cuda.region.kernel import source_of
 from dslc.compiler.ir.graph import Graph, order
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.scalar import Expr, argument, call, evaluate

@@ -11,7 +11,8 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 
-from dslc.compiler.codegen.cpu.contraction.steps import Kernel, Steps
+from dslc.compiler.codegen.cpu.contraction.steps import Steps
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.writer import Code
 from dslc.compiler.codegen.cpu.object.compile import compiled
 
@@ -33,7 +34,7 @@ def runnable_levels() -> list[str]:
     return ["x86_64_v3", "x86_64_v4"] if llvm.get_host_cpu_features().get("avx512vl") else ["x86_64_v3"]
 
 
-def compile_kernel(kernel: Kernel, level: str, symbol: str = "k_test") -> tuple[bytes, float, set[str]]:
+def compile_kernel(kernel: KernelSpec, level: str, symbol: str = "k_test") -> tuple[bytes, float, set[str]]:
     """The object, the processor's seconds it took, and the symbols that it asks for."""
     begin = time.process_time()
     code = Code(symbol, level)

@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from dslc.compiler.codegen.cpu.lower import lower
-from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of, tasks
+from dslc.compiler.codegen.cpu.object.compile import LEVELS, kernel_of, object_of
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.runtime.artifact.dtypes import numpy_dtype
@@ -52,7 +52,7 @@ class Native:
         arrays = [known[v] for v in (*launch.reads, *launch.writes)]
         pointers = (ctypes.c_void_p * max(1, len(arrays)))(*[a.ctypes.data for a in arrays])
         kernel = KERNEL(self.library[launch.symbol])
-        count = tasks(launch.spec)
+        count = kernel_of(launch.spec).tasks
         for part in reversed(range(splits)):
             kernel(pointers, count * part // splits, count * (part + 1) // splits)
 

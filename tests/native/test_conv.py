@@ -12,7 +12,6 @@ from kernels import ALLOWED, Loaded, compile_kernel, guarded, runnable_levels
 from dslc.compiler.codegen.cpu.contraction.conv import MAX_CLASSES, Conv, Window
 from dslc.compiler.codegen.cpu.contraction.lower import steps_of
 from dslc.compiler.codegen.cpu.contraction.steps import Steps
-from dslc.compiler.codegen.cpu.object.compile import tasks
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
@@ -177,4 +176,3 @@ def test_nodes_become_these_kernels(case: Case) -> None:
         inputs = [Input(f"x{i}", Kind.DATA, TensorType(DType.F32, s)).value for i, s in enumerate(shapes)]
         node = Builder().node(op, *inputs, **attrs)
         assert steps_of(node) == steps
-        assert all(tasks(step.kernel) == step.kernel.tasks for step in steps.steps)

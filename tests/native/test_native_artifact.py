@@ -146,7 +146,7 @@ def symbols(data: bytes) -> tuple[set[str], set[str]]:
 
 
 def test_a_kernel_that_is_missing_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(lower._LOWERED, "maxpool")  # type: ignore[arg-type]
+    monkeypatch.delitem(lower.LOWERINGS, "maxpool")  # type: ignore[arg-type]
     monkeypatch.setattr(alike, "_first", alike._first.__wrapped__)  # this process has lowered the like before
     with pytest.raises(BuildError, match=r"E0603[\s\S]*maxpool") as caught:
         build(check_file(str(folder / "net.nn")), Options(provider="own"))

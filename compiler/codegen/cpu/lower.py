@@ -3,55 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen.cpu.attention import lower as attentions
-from dslc.compiler.codegen.cpu.contraction import conv_image as correlate
-from dslc.compiler.codegen.cpu.contraction import lower as contractions
 from dslc.compiler.codegen.cpu.llvm.scalar_ops import can_print
 from dslc.compiler.codegen.cpu.llvm.writer import SUPPORTED, VECTOR_BYTES
-from dslc.compiler.codegen.cpu.object.compile import tasks
-from dslc.compiler.codegen.cpu.ops import indexing, pooling, random
-from dslc.compiler.codegen.cpu.ops import literal as constants
-from dslc.compiler.codegen.cpu.ops import multi_tensor as foreach
-from dslc.compiler.codegen.cpu.ops import topk as order
+from dslc.compiler.codegen.cpu.object.compile import kernel_of
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region import cross_entropy, interpolation, pointwise
-from dslc.compiler.codegen.region import grad_norm as clipping
-from dslc.compiler.codegen.region import normalization as norms
-from dslc.compiler.codegen.region import one_hot as classes
-from dslc.compiler.codegen.region import optimizer as updates
-from dslc.compiler.codegen.region import pooling as pools
-from dslc.compiler.codegen.region import reduction as rows
-from dslc.compiler.codegen.region import scan as scans
+from dslc.compiler.codegen.lowerings import Lowering, lowerings
+from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.codegen.region.split_rows import can_spread, spread
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ops.fused import has_bits
 
-_LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
-    **pointwise.LOWERED,
-    **rows.LOWERED,
-    **norms.LOWERED,
-    **scans.LOWERED,
-    **pools.LOWERED,
-    **interpolation.LOWERED,
-    **updates.LOWERED,
-    **foreach.LOWERED,
-    **correlate.LOWERED,
-    **pooling.LOWERED,
-    **random.LOWERED,
-    **contractions.LOWERED,
-    **attentions.LOWERED,
-    **classes.LOWERED,
-    **cross_entropy.LOWERED,
-    **clipping.LOWERED,
-    **indexing.LOWERED,
-    **order.LOWERED,
-}
+LOWERINGS: Final[Mapping[str, Lowering]] = lowerings("cpu")
 MAX_ARGUMENTS: Final = 1024  # most arguments of one kernel that the plan can hold
 
 
@@ -68,15 +36,11 @@ def lower(node: Node) -> list[Launch] | None:
             return None
         launches: list[Launch] | None = pointwise.pointwise(node)
     else:
-        found = _LOWERED.get(node.op.name)
+        found = LOWERINGS.get(node.op.name)
         launches = None if found is None else found(node)
-        if launches is None and node.op.name == "literal":
-            launches = constants.literal(node)
-        if launches is None and node.op.name in correlate.LOWERED:  # strides that would take too many kernels
-            launches = correlate.LOWERED[node.op.name](node)
     if launches is None or any(len(x.reads) + len(x.writes) > MAX_ARGUMENTS for x in launches):
         return None
-    return _spread([x for x in map(_placed, launches) if tasks(x.spec)])
+    return _spread([x for x in map(_placed, launches) if kernel_of(x.spec).tasks])
 
 
 def _placed(launch: Launch) -> Launch:
@@ -105,9 +69,9 @@ def _spread(launches: Sequence[Launch]) -> list[Launch]:
 
 def _parts(spec: object) -> int:
     """The number of parts into which to split a kernel's rows; 1 if splitting does not pay."""
-    if not isinstance(spec, Region) or not can_spread(spec) or tasks(spec) >= _FEW:
+    if not isinstance(spec, Region) or not can_spread(spec):
         return 1
-    row = math.prod(spec.inner)
-    if row * spec.rows < _WORTH * tasks(spec):
+    tasks, row = kernel_of(spec).tasks, math.prod(spec.inner)
+    if tasks >= _FEW or row * spec.rows < _WORTH * tasks:
         return 1
-    return min(-(-_WANTED // tasks(spec)), row * min(spec.rows, VECTOR_BYTES // 4) // _LEAST)
+    return min(-(-_WANTED // tasks), row * min(spec.rows, VECTOR_BYTES // 4) // _LEAST)

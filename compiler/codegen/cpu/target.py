@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from dslc.compiler.codegen.cpu import lower as lowering
-from dslc.compiler.codegen.cpu.object.compile import LEVELS, tasks
+from dslc.compiler.codegen.cpu.object.compile import LEVELS, kernel_of
 from dslc.compiler.codegen.cpu.object.elf_merge import merge
 from dslc.compiler.codegen.cpu.object.thread_driver import SYMBOL as DRIVER
 from dslc.compiler.codegen.launch import Launch
@@ -30,7 +30,7 @@ class Cpu:
         return lowering.lower(node)
 
     def geometry(self, spec: Any) -> Geometry:
-        return Geometry((tasks(spec), 1, 1))
+        return Geometry((kernel_of(spec).tasks, 1, 1))
 
     def blob_of(self, symbol: str) -> str:
         return CODE + next(iter(LEVELS))

@@ -7,15 +7,15 @@ one kernel serves many layers.
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
-from dslc.compiler.codegen.cuda.compile import Compiled, compiled, geometry
+from dslc.compiler.codegen.cuda.kernel_spec import Compiled, KernelCode, KernelSpec
 from dslc.compiler.codegen.cuda.llvm.division import magic_of
 from dslc.compiler.codegen.launch import Given
-from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
@@ -33,31 +33,36 @@ C_TYPES: Final = {
 }
 
 
-@runtime_checkable
-class CppKernel(Protocol):
-    """A description that adds text before a file; frozen, its ``canonical`` text is complete."""
-
-    @property
-    def file(self) -> str:
-        """The name of its file in ``kernels/``."""
-
-    @property
-    def geometry(self) -> Geometry: ...
-
-    def head(self) -> str:
-        """The text before the file: sizes and small functions."""
-
-
 @described("Code", "file text")
 @dataclass(frozen=True, slots=True)
-class Code:
-    """The code of kernels that get their sizes as arguments: a file of ``kernels/`` and the text before it."""
+class Code(KernelCode):
+    """A file of ``kernels/`` and the text before it: types, constants, scalar arguments and small functions."""
 
     file: str
     text: str
 
+    def source(self, symbol: str) -> str:
+        """The whole source that NVRTC compiles."""
+        return "\n".join([f"#define KERNEL {symbol}", kernel_text("numbers.cuh"), self.text, kernel_text(self.file)])
+
+    def compile(self, symbol: str, architecture: str) -> Compiled:
+        from dslc.compiler.toolchain.nvrtc import compile_cuda
+
+        return Compiled(*compile_cuda(self.source(symbol), architecture))
+
+
+class CppKernel(KernelSpec):
+    """A kernel with a ``Code``."""
+
+    __slots__ = ()
+    file: str  # the name of its file in ``kernels/``
+
+    @abstractmethod
     def head(self) -> str:
-        return self.text
+        """The text before the file."""
+
+    def compile(self, symbol: str, architecture: str) -> Compiled:
+        return Code(self.file, self.head()).compile(symbol, architecture)
 
 
 class Numbers:
@@ -107,26 +112,6 @@ def kernel_text(name: str) -> str:
     return _INCLUDE.sub(lambda found: kernel_text(found[1]), text)
 
 
-def source_of(spec: CppKernel | Code, symbol: str) -> str:
-    """The whole source that is compiled."""
-    return "\n".join([f"#define KERNEL {symbol}", kernel_text("numbers.cuh"), spec.head(), kernel_text(spec.file)])
-
-
 def constants(**values: int) -> str:
     """A line ``constexpr int NAME = VALUE;`` for each."""
     return "".join(f"constexpr int {name} = {value};\n" for name, value in values.items())
-
-
-def _compiled(spec: CppKernel | Code, symbol: str, architecture: str) -> Compiled:
-    from dslc.compiler.toolchain.nvrtc import compile_cuda
-
-    return Compiled(*compile_cuda(source_of(spec, symbol), architecture))
-
-
-compiled.register(Code)(_compiled)
-
-
-def register(kind: type[CppKernel]) -> None:
-    """Registers a class of descriptions with the target."""
-    geometry.register(kind)(lambda spec: spec.geometry)
-    compiled.register(kind)(_compiled)

@@ -2,59 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen.cuda.attention import lower as attention
-from dslc.compiler.codegen.cuda.contraction import lower as contractions
-from dslc.compiler.codegen.cuda.ops import concat as concats
-from dslc.compiler.codegen.cuda.ops import indexing, pooling
-from dslc.compiler.codegen.cuda.ops import multi_tensor as foreach
-from dslc.compiler.codegen.cuda.ops import pick as picking
-from dslc.compiler.codegen.cuda.ops import random as drawing
-from dslc.compiler.codegen.cuda.ops import topk as ordering
+from dslc.compiler.codegen.cuda.ops.random import Drawn
 from dslc.compiler.codegen.cuda.region.kernel import sized, writes
 from dslc.compiler.codegen.cuda.region.merge_axes import joined
 from dslc.compiler.codegen.cuda.region.promote_f32 import computed_inside
 from dslc.compiler.codegen.cuda.region.row_column_sweep import sweep
 from dslc.compiler.codegen.cuda.region.split_rows import split
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region import cross_entropy, interpolation, pointwise
-from dslc.compiler.codegen.region import grad_norm as clipping
-from dslc.compiler.codegen.region import normalization as norms
-from dslc.compiler.codegen.region import one_hot as classes
-from dslc.compiler.codegen.region import optimizer as updates
-from dslc.compiler.codegen.region import pooling as pools
-from dslc.compiler.codegen.region import reduction as rows
-from dslc.compiler.codegen.region import scan as scans
+from dslc.compiler.codegen.lowerings import Lowering, lowerings
+from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.region.ir import Region
+from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ops.fused_sums import FusedSums
 
-_LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
-    **pointwise.LOWERED,
-    **pointwise.BITS,
-    **rows.LOWERED,
-    **norms.LOWERED,
-    **scans.LOWERED,
-    **pools.LOWERED,
-    **interpolation.LOWERED,
-    **classes.LOWERED,
-    **cross_entropy.LOWERED,
-    **updates.LOWERED,
-    **foreach.LOWERED,
-    **picking.LOWERED,
-    **clipping.LOWERED,
-    **attention.LOWERED,
-    **indexing.LOWERED,
-    **ordering.LOWERED,
-    **drawing.LOWERED,
-    **pooling.LOWERED,
-    **contractions.LOWERED,
-    **concats.LOWERED,
-}
+LOWERINGS: Final[Mapping[str, Lowering]] = lowerings("cuda")
 
 
 def lower(node: Node) -> list[Launch] | None:
@@ -65,11 +32,22 @@ def lower(node: Node) -> list[Launch] | None:
     if chain:
         launches: list[Launch] | None = pointwise.pointwise(node)
     else:
-        found = _LOWERED.get(node.op.name)
+        found = LOWERINGS.get(node.op.name)
         launches = None if found is None else found(node)
     if launches is None:
         return None
-    return [sized(launch) for launch in (launches if chain else _prepared(node, launches))]
+    return [_size_generic(launch) for launch in (launches if chain else _prepared(node, launches))]
+
+
+def _size_generic(launch: Launch) -> Launch:
+    """The launch of a kernel that gets its sizes as arguments, if one exists."""
+    match launch.spec:
+        case Region():
+            return sized(launch)
+        case Draw() as draw:
+            return replace(launch, spec=Drawn(draw))
+        case _:
+            return launch
 
 
 def _prepared(node: Node, launches: list[Launch]) -> list[Launch]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
-
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.reduction import Classes, Rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
@@ -51,6 +49,7 @@ class _Entropy:
         return self.classes.checked(found)  # one tree: 16-bit types compute it without rounding in between
 
 
+@lowers("softmax_cross_entropy")
 def softmax_cross_entropy(node: Node) -> list[Launch]:
     region = _Entropy(node, ["row"], ["row"] * 3)
     loss, top, below = region.loss()
@@ -59,12 +58,14 @@ def softmax_cross_entropy(node: Node) -> list[Launch]:
     return region.rows.launch()
 
 
+@lowers("softmax_cross_entropy_grad")
 def softmax_cross_entropy_grad(node: Node) -> list[Launch]:
     region = _Entropy(node, ["row"] * 4, ["x"])
     region.rows.store(0, region.slope(*(region.rows.input(i) for i in (2, 3, 4))))
     return region.rows.launch()
 
 
+@lowers("softmax_cross_entropy_both")
 def softmax_cross_entropy_both(node: Node) -> list[Launch]:
     region = _Entropy(node, ["row"] * (len(node.inputs) - 1), ["row", "x"])
     loss, top, below = region.loss()
@@ -73,10 +74,3 @@ def softmax_cross_entropy_both(node: Node) -> list[Launch]:
     dy = rows.input(2) if len(node.inputs) > 2 else rows.let(as_expr(float_attr(node.attrs, "dy")), node.types[0].dtype)
     rows.store(1, region.slope(top, below, dy))
     return rows.launch()
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
-    "softmax_cross_entropy": softmax_cross_entropy,
-    "softmax_cross_entropy_grad": softmax_cross_entropy_grad,
-    "softmax_cross_entropy_both": softmax_cross_entropy_both,
-}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from typing import Final
 
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import as_expr, call
@@ -15,6 +15,7 @@ from dslc.compiler.ir.types import DType
 _BLOCK: Final = 4096  # elements of a partial sum: keeps it accurate and gives all threads work
 
 
+@lowers("global_norm")
 def global_norm(node: Node) -> list[Launch]:
     """The partial sums of all inputs are stored consecutively in one scratch block."""
     dtype = node.types[0].dtype
@@ -60,6 +61,3 @@ def _root(dtype: DType, count: int) -> Region:
 
 def _one(dtype: DType, count: int) -> Access:
     return Access(dtype, (0,) if count else ())
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {"global_norm": global_norm}

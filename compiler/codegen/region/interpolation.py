@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
-
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.window_sum import Gathered, Run, space, summed
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, call, select
 from dslc.compiler.ops.attrs import str_attr
 
 
+@lowers("interpolate")
 def interpolate(node: Node) -> list[Launch]:
     make = _nearest if str_attr(node.attrs, "mode") == "nearest" else _linear
     return summed(node, [_whole(n) if n == m else make(n, m) for n, m in space(node)])
 
 
+@lowers("interpolate_grad")
 def interpolate_grad(node: Node) -> list[Launch]:
     make = _nearest_back if str_attr(node.attrs, "mode") == "nearest" else _linear_back
     return summed(node, [_whole(n) if n == m else make(n, m) for m, n in space(node)])
@@ -77,9 +77,3 @@ def _linear_back(n: int, m: int) -> Run:
         return g.let(select(call("eq", first, j), below, select(call("eq", first + 1, j), above, 0.0)))
 
     return Run(m, max(low.count(j - 1) + low.count(j) for j in range(n)), lambda j, t: begin(j) + t, None, weight)
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
-    "interpolate": interpolate,
-    "interpolate_grad": interpolate_grad,
-}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Final
 
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.reduction import Rows
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import Expr, call
 from dslc.compiler.ops.attrs import float_attr, int_attr
 
 
+@lowers("layernorm")
 def layernorm(node: Node) -> list[Launch]:
     reads = ["x", "along", "along", "first"]
     rows = Rows(node, node.input_types[0].ints, _axis(node), reads, ["x", "row", "row"], _and_first(node))
@@ -24,6 +24,7 @@ def layernorm(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("rmsnorm")
 def rmsnorm(node: Node) -> list[Launch]:
     rows = Rows(node, node.input_types[0].ints, _axis(node), ["x", "along"], ["x", "row"])
     x = rows.input(0)
@@ -36,6 +37,7 @@ def rmsnorm(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("batchnorm", "batchnorm_last")
 def batchnorm(node: Node) -> list[Launch]:
     shape, momentum = node.input_types[0].ints, float_attr(node.attrs, "momentum")
     rows = Rows(node, shape, _channels(node), ["x", *["row"] * 4, "first"], ["x", *["row"] * 4], _and_first(node))
@@ -51,6 +53,7 @@ def batchnorm(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("batchnorm_grad", "batchnorm_grad_last")
 def batchnorm_grad(node: Node) -> list[Launch]:
     """The weight is a value per channel, so the channel's sums serve all three gradients."""
     rows = Rows(node, node.input_types[0].ints, _channels(node), ["x", "row", "row", "row", "x"], ["x", "row", "row"])
@@ -66,6 +69,7 @@ def batchnorm_grad(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("layernorm_grad")
 def layernorm_grad(node: Node) -> list[Launch]:
     """Reduces the gradient of x by rows, and those of weight and bias by columns, in a second launch."""
     shape, axis = node.input_types[0].ints, _axis(node)
@@ -99,6 +103,7 @@ def _of_weights(columns: Rows) -> list[Launch]:
     return columns.launch()
 
 
+@lowers("rmsnorm_grad")
 def rmsnorm_grad(node: Node) -> list[Launch]:
     """Like layernorm_grad, without a mean."""
     shape, axis = node.input_types[0].ints, _axis(node)
@@ -120,6 +125,7 @@ def rmsnorm_grad(node: Node) -> list[Launch]:
     return [*rows.launch(), *columns.launch()]
 
 
+@lowers("groupnorm")
 def groupnorm(node: Node) -> list[Launch]:
     """Rows are the groups of an image; inner axes are a group's channels and their elements."""
     shape, channel, _ = _groups(node, int_attr(node.attrs, "groups"))
@@ -132,6 +138,7 @@ def groupnorm(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("groupnorm_grad")
 def groupnorm_grad(node: Node) -> list[Launch]:
     """Reduces the gradient of x by groups, and those of weight and bias by channels, in a second launch."""
     shape, channel, row = _groups(node, node.input_types[2].ints[1])
@@ -193,17 +200,3 @@ def _sums(rows: Rows, g: Expr, xhat: Expr) -> tuple[Expr, Expr]:
     first = rows.let(g)
     second = rows.let(first * rows.let(xhat))
     return rows.b.reduce("sum", first), rows.b.reduce("sum", second)
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
-    "layernorm": layernorm,
-    "layernorm_grad": layernorm_grad,
-    "rmsnorm": rmsnorm,
-    "rmsnorm_grad": rmsnorm_grad,
-    "groupnorm": groupnorm,
-    "groupnorm_grad": groupnorm_grad,
-    "batchnorm": batchnorm,
-    "batchnorm_grad": batchnorm_grad,
-    "batchnorm_last": batchnorm,
-    "batchnorm_grad_last": batchnorm_grad,
-}

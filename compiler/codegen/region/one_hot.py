@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Final
-
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.reduction import Classes, Rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import select
 from dslc.compiler.ops.attrs import int_attr
 
 
+@lowers("one_hot")
 def one_hot(node: Node) -> list[Launch]:
     """A row whose class id does not exist is nan, or zeros if the dtype has no nan."""
     out = node.types[0]
@@ -23,6 +22,7 @@ def one_hot(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("nll_grad")
 def nll_grad(node: Node) -> list[Launch]:
     out = node.types[0]
     rows = Rows(node, out.ints, [int_attr(node.attrs, "axis")], ["row", "row"], ["x"])
@@ -30,6 +30,3 @@ def nll_grad(node: Node) -> list[Launch]:
     rows.b.element()
     rows.store(0, classes.checked(rows.let(select(classes.hit(), -rows.input(1), 0.0), out.dtype)))
     return rows.launch()
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {"one_hot": one_hot, "nll_grad": nll_grad}

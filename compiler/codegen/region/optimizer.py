@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Final
 
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder, dense
 from dslc.compiler.ir.graph import Attrs, Node, Value
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
@@ -159,6 +160,7 @@ _FORMULAS: Final[Mapping[str, Callable[[_Step], list[Expr]]]] = {
 _TRUSTS: Final[Mapping[str, Callable[[_Step], Expr]]] = {"lamb_update": _lamb_trust, "lars_update": _lars_trust}
 
 
+@lowers(*_FORMULAS)
 def update(node: Node) -> list[Launch]:
     """Clears the flag, then computes the number of the whole tensor if the op needs one, then the update. Elements
     whose gradient is not finite stay as they are."""
@@ -175,6 +177,7 @@ def update(node: Node) -> list[Launch]:
     return [_cleared(flag), *before, Launch(step, reads, node.outputs)]
 
 
+@lowers("multi_update")
 def multi(node: Node) -> list[Launch]:
     """Clears the flags, then updates each parameter. A target may merge the updates into one launch."""
     op, each = member(node.attrs)
@@ -221,6 +224,7 @@ def _inputs(dtype: DType, shape: Sequence[int], slots: int) -> list[Access]:
     return [*[own] * (2 + slots), Access(dtype, one), Access(DType.I64, one)]
 
 
+@lowers("nonfinite")
 def nonfinite(node: Node) -> list[Launch]:
     """Clears the flags, then checks each tensor with a launch. A target may merge them into one launch."""
     looks = [
@@ -255,6 +259,3 @@ def _of_tensor(trust: Callable[[_Step], Expr], node: Node) -> Region:
     builder.element()
     builder.store(0, trust(_Step(builder, dtype, len(node.outputs) - 2, node.attrs)))
     return builder.region()
-
-
-LOWERED: Final[Mapping[str, Any]] = {**dict.fromkeys(_FORMULAS, update), "multi_update": multi, "nonfinite": nonfinite}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
 
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder, all_strides, broadcast_strides, dense
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.op import Pointwise
@@ -109,6 +110,7 @@ def _number(value: Any) -> float | int | bool:
     return float(value) if isinstance(value, str) else value
 
 
+@lowers("full")
 def full(node: Node) -> list[Launch]:
     return filled(node, _number(node.attrs["value"]))
 
@@ -130,12 +132,14 @@ def copy(shape: Sequence[int], source: Access, target: Access) -> Region:
     return builder.region()
 
 
+@lowers("expand")
 def expand(node: Node) -> list[Launch]:
     [x], shape = node.inputs, node.types[0].ints
     source = Access(x.type.dtype, broadcast_strides(x.type.ints, shape))
     return [Launch(copy(shape, source, Access(x.type.dtype, dense(shape))), node.inputs, node.outputs)]
 
 
+@lowers("transpose")
 def transpose(node: Node) -> list[Launch]:
     [x], shape = node.inputs, node.types[0].ints
     strides = dense(x.type.ints)
@@ -143,6 +147,7 @@ def transpose(node: Node) -> list[Launch]:
     return [Launch(copy(shape, source, Access(x.type.dtype, dense(shape))), node.inputs, node.outputs)]
 
 
+@lowers("slice")
 def slice_(node: Node) -> list[Launch]:
     shape = node.types[0].ints
     target = Access(node.types[0].dtype, dense(shape))
@@ -158,6 +163,7 @@ def _part(node: Node) -> Access:
     return Access(whole.dtype, tuple(s * step for s, step in zip(strides, steps)), offset)
 
 
+@lowers("tri")
 def tri(node: Node) -> list[Launch]:
     shape = node.types[0].ints
     builder = RegionBuilder(shape, (), [], [Access(DType.B1, dense(shape))], indices=(0, 1))
@@ -169,6 +175,7 @@ def tri(node: Node) -> list[Launch]:
     return [Launch(builder.region(), (), node.outputs)]
 
 
+@lowers("concat")
 def concat(node: Node) -> list[Launch]:
     """One copy per input, into its part of the output."""
     launches, start = [], 0
@@ -185,6 +192,7 @@ def beside(x: Value, whole: Value, start: int) -> Launch:
     return Launch(copy(shape, Access(dtype, dense(shape)), target), (x,), (whole,))
 
 
+@lowers("pad")
 def pad(node: Node) -> list[Launch]:
     """Fills the output, then copies the input into it."""
     [x], out = node.inputs, node.types[0]
@@ -196,6 +204,7 @@ def pad(node: Node) -> list[Launch]:
     return [*filled(node, float_attr(node.attrs, "value")), Launch(region, node.inputs, node.outputs)]
 
 
+@lowers("literal")
 def literal(node: Node) -> list[Launch] | None:
     """Selects the value by the element's index; None if there are more than ``_MAX_LITERAL`` values."""
     values, type = node.attrs["values"], node.types[0]
@@ -213,6 +222,7 @@ def literal(node: Node) -> list[Launch] | None:
     return [Launch(builder.region(), (), node.outputs)]
 
 
+@lowers("pack_bits", "unpack_bits", target="cuda")
 def bits(node: Node) -> list[Launch]:
     """A separate ``pack_bits`` or ``unpack_bits``: a copy."""
     packs = node.op.name == "pack_bits"
@@ -221,18 +231,3 @@ def bits(node: Node) -> list[Launch]:
     if not packs:
         source, target = target, source
     return [Launch(copy(shape, source, target), node.inputs, node.outputs)]
-
-
-#: Ops lowered here, in addition to pointwise ops and ``fused``.
-LOWERED: Mapping[str, Any] = {
-    "full": full,
-    "expand": expand,
-    "transpose": transpose,
-    "slice": slice_,
-    "tri": tri,
-    "concat": concat,
-    "pad": pad,
-    "literal": literal,
-}
-#: Ops lowered here on GPUs only.
-BITS: Mapping[str, Any] = {"pack_bits": bits, "unpack_bits": bits}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.ir import Access, RegionBuilder, dense
 from dslc.compiler.codegen.region.window_sum import Gathered, Run, space, summed
 from dslc.compiler.ir.graph import Node
@@ -48,11 +48,13 @@ def _pools(node: Node, image: Sequence[int], windows: Sequence[int]) -> list[_Po
     return [_Pool(*sizes) for sizes in zip(image, windows, k, stride, pad)]
 
 
+@lowers("avgpool")
 def avgpool(node: Node) -> list[Launch]:
     pools = _pools(node, node.input_types[0].ints[2:], node.types[0].ints[2:])
     return summed(node, [p.forth() for p in pools], float(math.prod(p.k for p in pools)))
 
 
+@lowers("avgpool_grad")
 def avgpool_grad(node: Node) -> list[Launch]:
     """Adjacent windows without overlap repeat each dy. Otherwise each element sums the windows that contain it."""
     pools = _pools(node, node.types[0].ints[2:], node.input_types[0].ints[2:])
@@ -78,11 +80,13 @@ def _repeated(node: Node, k: Sequence[int], divisor: float) -> list[Launch]:
     return [Launch(builder.region(), node.inputs, node.outputs)]
 
 
+@lowers("maxpool")
 def maxpool(node: Node) -> list[Launch]:
     pools = _pools(node, node.input_types[0].ints[2:], node.types[0].ints[2:])
     return _greatest(node, [p.forth() for p in pools], in_image=False)
 
 
+@lowers("adaptive_maxpool")
 def adaptive_maxpool(node: Node) -> list[Launch]:
     return _greatest(node, _adaptive(node), in_image=True)
 
@@ -113,6 +117,7 @@ def _greatest(node: Node, runs: Sequence[Run], in_image: bool) -> list[Launch]:
     return g.launch()
 
 
+@lowers("maxpool_grad")
 def maxpool_grad(node: Node) -> list[Launch]:
     """Each element sums the dy of the windows whose maximum it is."""
     pools = _pools(node, node.types[0].ints[2:], node.input_types[0].ints[2:])
@@ -153,6 +158,7 @@ def _count(g: Gathered, places: Sequence[Expr], sizes: Sequence[tuple[int, int]]
     return g.let(count)
 
 
+@lowers("adaptive_avgpool")
 def adaptive_avgpool(node: Node) -> list[Launch]:
     g = Gathered(node, _adaptive(node))
     count = _count(g, g.own, space(node))
@@ -161,6 +167,7 @@ def adaptive_avgpool(node: Node) -> list[Launch]:
     return g.launch()
 
 
+@lowers("adaptive_avgpool_grad")
 def adaptive_avgpool_grad(node: Node) -> list[Launch]:
     g = Gathered(node, _adaptive(node))
     where, mask, _ = g.element()
@@ -168,14 +175,3 @@ def adaptive_avgpool_grad(node: Node) -> list[Launch]:
     value = g.let(g.b.fetch(0, where, mask) / count)
     g.store(g.added(g.let(select(mask, value, 0.0))))
     return g.launch()
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
-    "avgpool": avgpool,
-    "avgpool_grad": avgpool_grad,
-    "maxpool": maxpool,
-    "maxpool_grad": maxpool_grad,
-    "adaptive_avgpool": adaptive_avgpool,
-    "adaptive_avgpool_grad": adaptive_avgpool_grad,
-    "adaptive_maxpool": adaptive_maxpool,
-}

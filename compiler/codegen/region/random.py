@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.ir import Access, RegionBuilder, dense
 from dslc.compiler.codegen.region.pointwise import copy
 from dslc.compiler.ir.described import described
@@ -46,14 +47,17 @@ def _drawn(node: Node, kind: Literal["uniform", "normal"], low: float, high: flo
     return [Launch(spec, node.inputs if stepped else node.inputs[:1], node.outputs)]
 
 
+@lowers("rand")
 def rand(node: Node) -> list[Launch]:
     return _drawn(node, "uniform", 0.0, 1.0, True)
 
 
+@lowers("randn")
 def randn(node: Node) -> list[Launch]:
     return _drawn(node, "normal", 0.0, 1.0, True)
 
 
+@lowers("init_uniform")
 def init_uniform(node: Node) -> list[Launch]:
     """Rounds the limits to f32, then the width, as the reference implementation does."""
     import numpy as np
@@ -62,10 +66,12 @@ def init_uniform(node: Node) -> list[Launch]:
     return _drawn(node, "uniform", float(low), float(high - low), False)
 
 
+@lowers("init_normal")
 def init_normal(node: Node) -> list[Launch]:
     return _drawn(node, "normal", float_attr(node.attrs, "mean"), float_attr(node.attrs, "std"), False)
 
 
+@lowers("init_trunc_normal")
 def init_trunc_normal(node: Node) -> list[Launch]:
     """Draws uniform numbers, then applies the quantile function by the steps of ``ops/quantile.py``, in f64."""
     mean, std, a, b = (float_attr(node.attrs, name) for name in ("mean", "std", "a", "b"))
@@ -92,6 +98,7 @@ def init_trunc_normal(node: Node) -> list[Launch]:
     return [Launch(spec, node.inputs[:1], (drawn,)), Launch(builder.region(), (drawn,), node.outputs)]
 
 
+@lowers("dropout")
 def dropout(node: Node) -> list[Launch]:
     least, scale = kept_share(node)
     type, attrs = node.types[0], node.attrs
@@ -107,13 +114,3 @@ def dropout(node: Node) -> list[Launch]:
     row, key = int_attr(attrs, "row_elements"), int_attr(attrs, "key")
     spec = Draw("dropout", type.dtype, elements, key, True, row, float(least), scale)
     return [Launch(spec, node.inputs, node.outputs)]
-
-
-LOWERED: Final = {
-    "rand": rand,
-    "randn": randn,
-    "init_uniform": init_uniform,
-    "init_normal": init_normal,
-    "init_trunc_normal": init_trunc_normal,
-    "dropout": dropout,
-}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.region.ir import Access, RegionBuilder, broadcast_strides, dense
 from dslc.compiler.ir.graph import Node, Value
@@ -98,6 +99,7 @@ def _reduction(node: Node) -> Rows:
     return Rows(node, node.input_types[0].ints, _over(node), ["x"], ["row"])
 
 
+@lowers("sum", "prod")
 def total(node: Node) -> list[Launch]:
     """The sum or the product."""
     rows = _reduction(node)
@@ -108,6 +110,7 @@ def total(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("mean")
 def mean(node: Node) -> list[Launch]:
     rows = _reduction(node)
     found = rows.sum(rows.input(0))
@@ -116,6 +119,7 @@ def mean(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("max", "min")
 def extreme(node: Node) -> list[Launch]:
     rows = _reduction(node)
     found = rows.extreme(node.op.name, rows.input(0))
@@ -125,6 +129,7 @@ def extreme(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("sum_to")
 def sum_to(node: Node) -> list[Launch]:
     wide, small = node.input_types[0].ints, node.types[0].ints
     new = len(wide) - len(small)
@@ -136,6 +141,7 @@ def sum_to(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("norm")
 def norm(node: Node) -> list[Launch]:
     rows, p = _reduction(node), float_attr(node.attrs, "p")
     x = rows.input(0)
@@ -146,6 +152,7 @@ def norm(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("argmax", "argmin")
 def arg_extreme(node: Node) -> list[Launch]:
     rows = Rows(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], ["x"], ["row"])
     x = rows.input(0)
@@ -163,6 +170,7 @@ def _along(node: Node, reads: Sequence[Kind], writes: Sequence[Kind]) -> Rows:
     return Rows(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], reads, writes)
 
 
+@lowers("softmax")
 def softmax(node: Node) -> list[Launch]:
     rows = _along(node, ["x"], ["x"])
     x = rows.input(0)
@@ -175,6 +183,7 @@ def softmax(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("softmax_grad")
 def softmax_grad(node: Node) -> list[Launch]:
     rows = _along(node, ["x", "x"], ["x"])
     y, dy = rows.input(0), rows.input(1)
@@ -184,6 +193,7 @@ def softmax_grad(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("log_softmax_grad")
 def log_softmax_grad(node: Node) -> list[Launch]:
     rows = _along(node, ["x", "x"], ["x"])
     y, dy = rows.input(0), rows.input(1)
@@ -193,6 +203,7 @@ def log_softmax_grad(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("log_softmax")
 def log_softmax(node: Node) -> list[Launch]:
     rows = _along(node, ["x"], ["x"])
     x = rows.input(0)
@@ -205,6 +216,7 @@ def log_softmax(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("logsumexp")
 def logsumexp(node: Node) -> list[Launch]:
     rows = _reduction(node)
     x = rows.input(0)
@@ -238,6 +250,7 @@ class Classes:
         return value if self.ignore is None else select(call("eq", self.place, self.ignore), 0.0, value)
 
 
+@lowers("nll")
 def nll(node: Node) -> list[Launch]:
     rows = _along(node, ["x", "row"], ["row"])
     classes = Classes(rows, rows.input(1))
@@ -247,6 +260,7 @@ def nll(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("in_top_k")
 def in_top_k(node: Node) -> list[Launch]:
     rows = _along(node, ["x", "row"], ["row"])
     x, classes = rows.input(0), Classes(rows, rows.input(1))
@@ -260,6 +274,7 @@ def in_top_k(node: Node) -> list[Launch]:
     return rows.launch()
 
 
+@lowers("fused_sums", "finished_sums")
 def fused_sums(node: Node) -> list[Launch]:
     """One element stage: the steps, then all sums; then the epilogue, if the node has one."""
     shape = full_shape(node)
@@ -299,25 +314,3 @@ def _finished(rows: Rows, sums: list[Expr]) -> list[Expr]:
     for step, (_, read, _) in zip(steps, node.attrs["finish"]):  # type: ignore[arg-type]
         known.append(pointwise.step_value(rows.b, step, [known[i] for i in read]))
     return [known[i] for i in int_tuple(node.attrs, "results")]
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
-    "fused_sums": fused_sums,
-    "finished_sums": fused_sums,
-    "sum": total,
-    "prod": total,
-    "norm": norm,
-    "mean": mean,
-    "max": extreme,
-    "min": extreme,
-    "sum_to": sum_to,
-    "argmax": arg_extreme,
-    "argmin": arg_extreme,
-    "softmax": softmax,
-    "softmax_grad": softmax_grad,
-    "log_softmax": log_softmax,
-    "log_softmax_grad": log_softmax_grad,
-    "logsumexp": logsumexp,
-    "nll": nll,
-    "in_top_k": in_top_k,
-}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Final
 
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.ir import Access, RegionBuilder, all_strides
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
@@ -33,6 +33,7 @@ class _Lines:
         return Access(dtype, tuple(strides[a] for a in (*self.kept, *self.over)), offset)
 
 
+@lowers("cumsum")
 def cumsum(node: Node) -> list[Launch]:
     lines = _Lines(node.types[0].ints, [int_attr(node.attrs, "axis")])
     if not prod(lines.shape):
@@ -45,6 +46,7 @@ def cumsum(node: Node) -> list[Launch]:
     return [Launch(builder.region(), node.inputs, node.outputs)]
 
 
+@lowers("prod_grad")
 def prod_grad(node: Node) -> list[Launch]:
     """Stores the product of the elements before each one to scratch; then, backwards, multiplies it by the product of
     the elements after it and dy."""
@@ -63,6 +65,3 @@ def prod_grad(node: Node) -> list[Launch]:
     behind = builder.scan("prod", builder.input(0), exclusive=True)
     builder.store(0, builder.let(builder.let(builder.input(1) * behind, dtype) * builder.input(2), dtype))
     return [forth, Launch(builder.region(), (x, before, dy), (dx,))]
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {"cumsum": cumsum, "prod_grad": prod_grad}

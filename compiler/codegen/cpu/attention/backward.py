@@ -9,6 +9,7 @@ from typing import Any, Final
 from dslc.compiler.codegen.cpu.attention.forward import PANEL, Heads, Scores
 from dslc.compiler.codegen.cpu.contraction.axes import spans
 from dslc.compiler.codegen.cpu.contraction.small_matmul import ROWS, Matrix, product
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.vectors import Vectors
 from dslc.compiler.codegen.cpu.llvm.writer import Code
 from dslc.compiler.ir.described import described
@@ -19,7 +20,7 @@ _PARTS: Final = 16  # units wanted
 
 @described("AttentionGrad", "heads")
 @dataclass(frozen=True)
-class AttentionGrad:
+class AttentionGrad(KernelSpec):
     """``k(q, k, lse, inner, dy, keys, values, [mask,] dq, dk, dv)``: keys and values are packed as for ``Attention``;
     ``inner`` is the sum over each row of dy * y.
 

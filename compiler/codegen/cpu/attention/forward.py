@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import spans
 from dslc.compiler.codegen.cpu.contraction.small_matmul import ROWS, Matrix, product
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.math import Functions
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.vectors import Vectors
@@ -104,7 +105,7 @@ class Scores:
 
 @described("Attention", "heads")
 @dataclass(frozen=True)
-class Attention:
+class Attention(KernelSpec):
     """``k(q, keys, v, [mask,] y, lse)``; ``keys`` is k packed as ``[groups, keys/panel, features, panel]``."""
 
     heads: Heads

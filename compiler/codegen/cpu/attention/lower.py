@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Final
 
 from dslc.compiler.codegen.cpu.attention.backward import AttentionGrad
 from dslc.compiler.codegen.cpu.attention.forward import PANEL, Attention, Heads
 from dslc.compiler.codegen.cpu.contraction.pack import Combine, Fill, Pack, lanes_of
-from dslc.compiler.codegen.cpu.llvm.writer import Code
-from dslc.compiler.codegen.cpu.object.compile import emit, tasks
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.ir import Access, RegionBuilder, broadcast_strides, dense
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, float_attr
-
-
-@emit.register(Attention)
-@emit.register(AttentionGrad)
-def _(spec: Attention | AttentionGrad, code: Code) -> None:
-    spec.emit(code)
-
-
-@tasks.register(Attention)
-@tasks.register(AttentionGrad)
-def _(spec: Attention | AttentionGrad) -> int:
-    return spec.tasks
 
 
 def _heads(node: Node, mask: Value | None) -> Heads | None:
@@ -57,6 +42,7 @@ def _packed(source: Value, number: int) -> tuple[Launch, Scratch]:
     return Launch(spec, (source,), (block,)), block
 
 
+@lowers("sdpa", target="cpu")
 def sdpa(node: Node) -> list[Launch] | None:
     q, k, v, *mask = node.inputs
     heads = _heads(node, mask[0] if mask else None)
@@ -66,6 +52,7 @@ def sdpa(node: Node) -> list[Launch] | None:
     return [pack, Launch(Attention(heads), (q, keys, v, *mask), node.outputs)] if heads.groups else []
 
 
+@lowers("sdpa_grad", target="cpu")
 def sdpa_grad(node: Node) -> list[Launch] | None:
     q, k, v, y, lse, dy, *mask = node.inputs
     heads = _heads(node, mask[0] if mask else None)
@@ -102,6 +89,3 @@ def _row_sums(y: Value, dy: Value) -> object:
     builder.row()
     builder.store(0, total)
     return builder.region()
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {"sdpa": sdpa, "sdpa_grad": sdpa_grad}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, spans
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.vectors import Vectors
 from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code
 from dslc.compiler.ir.described import described
@@ -25,7 +26,7 @@ _TILE: Final = {"x86_64_v4": 16, "x86_64_v3": 4, "armv8_2": 4}
 
 @described("Dot", "dtype batch rows columns depth starts")
 @dataclass(frozen=True)
-class Dot:
+class Dot(KernelSpec):
     """``k(a, b, c)``: ``c[batch, row, column] = sum over k < depth of a[batch, row, k] * b[batch, column, k]``.
 
     k has stride 1 in both; the axes' strides are as in a Contraction; ``starts`` are the operands' first elements.

@@ -22,6 +22,7 @@ from typing import Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, divisor
 from dslc.compiler.codegen.cpu.contraction.kernel_code import Printer
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES, Code
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
@@ -35,7 +36,7 @@ GRAIN: Final = 16384  # fewest vector products per task, if there are as many
 
 @described("Contraction", "dtype batch rows lanes inner starts panel k_block panel_depth")
 @dataclass(frozen=True)
-class Contraction:
+class Contraction(KernelSpec):
     """The kernel ``k(a, b, c)``. Sizes are at least 1; at most two axes of ``lanes``.
 
     Without ``panel``, b's last lane axis has stride 1. With it there is one lane axis and b is packed in panels of

@@ -5,48 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from dslc.compiler.codegen.cpu.contraction import conv_image
 from dslc.compiler.codegen.cpu.contraction.conv import Conv, Window
-from dslc.compiler.codegen.cpu.contraction.dot import Dot
-from dslc.compiler.codegen.cpu.contraction.kernel import Contraction
 from dslc.compiler.codegen.cpu.contraction.matmul import Matmul
-from dslc.compiler.codegen.cpu.contraction.pack import Combine, Fill, Interleave, Pack, Pad
 from dslc.compiler.codegen.cpu.contraction.steps import Steps
-from dslc.compiler.codegen.cpu.llvm.writer import Code
-from dslc.compiler.codegen.cpu.object.compile import emit, tasks
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 
 _DTYPES: Final = (DType.F32, DType.F64)
 
-Spec = Contraction | Dot | Pack | Pad | Interleave | Fill | Combine
 
-
-@emit.register(Contraction)
-@emit.register(Dot)
-@emit.register(Pack)
-@emit.register(Pad)
-@emit.register(Interleave)
-@emit.register(Fill)
-@emit.register(Combine)
-def _(spec: Spec, code: Code) -> None:
-    spec.emit(code)
-
-
-@tasks.register(Contraction)
-@tasks.register(Dot)
-@tasks.register(Pack)
-@tasks.register(Pad)
-@tasks.register(Interleave)
-@tasks.register(Fill)
-@tasks.register(Combine)
-def _(spec: Spec) -> int:
-    return spec.tasks
-
-
-def launches(node: Node) -> list[Launch] | None:
-    """The launches of a node with known sizes, in order; None if ``steps_of`` has none."""
+@lowers("matmul", "conv", "conv_wgrad", target="cpu")
+def contraction(node: Node) -> list[Launch] | None:
+    """The launches of ``steps_of``, if it has any."""
     found = steps_of(node)
     if found is None:
         return None
@@ -58,6 +32,13 @@ def launches(node: Node) -> list[Launch] | None:
         *reads, target = (arguments[name] for name in step.args)  # every kernel writes only its last argument
         made.append(Launch(step.kernel, tuple(reads), (target,)))
     return made
+
+
+@lowers("conv_dgrad", target="cpu")
+def conv_dgrad(node: Node) -> list[Launch] | None:
+    """One contraction for each residue of the stride; one kernel for all if these would be too many."""
+    found = contraction(node)
+    return conv_image.conv_dgrad(node) if found is None else found
 
 
 def steps_of(node: Node) -> Steps | None:
@@ -107,4 +88,3 @@ class _Shapes:
 
 
 _STEPS: Final = {"matmul": _matmul, "conv": _conv, "conv_dgrad": _conv_dgrad, "conv_wgrad": _conv_wgrad}
-LOWERED: Final = {name: launches for name in _STEPS}

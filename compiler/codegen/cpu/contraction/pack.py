@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.vectors import Vectors
 from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES, Code
 from dslc.compiler.ir.described import described
@@ -20,7 +21,7 @@ Strided = tuple[int, int]  # a size and a stride
 
 @described("Pack", "dtype batch lanes inner start panel")
 @dataclass(frozen=True)
-class Pack:
+class Pack(KernelSpec):
     """``k(source, panels)``: panels ``[*batch, lanes/panel, *inner, panel]`` from any strides; zeros after the last
     lane.
 
@@ -150,7 +151,7 @@ class Pack:
 
 @described("Pad", "dtype planes size low high")
 @dataclass(frozen=True)
-class Pad:
+class Pad(KernelSpec):
     """``k(source, target)``: each of ``planes`` blocks of ``size``, with ``low`` and ``high`` zeros around each
     axis."""
 
@@ -205,7 +206,7 @@ class Pad:
 
 @described("Interleave", "dtype planes size stride present")
 @dataclass(frozen=True)
-class Interleave:
+class Interleave(KernelSpec):
     """``k(*parts, target)``: interleaves dense ``parts``, one per residue, into target ``[planes, *size]``.
 
     Element ``residue + stride*i`` along each axis is element i of the part with these residues; ``present`` lists the
@@ -295,7 +296,7 @@ class Interleave:
 
 @described("Fill", "dtype count")
 @dataclass(frozen=True)
-class Fill:
+class Fill(KernelSpec):
     """``k(target)``: stores zeros."""
 
     dtype: DType
@@ -313,7 +314,7 @@ class Fill:
 
 @described("Combine", "dtype parts count")
 @dataclass(frozen=True)
-class Combine:
+class Combine(KernelSpec):
     """``k(parts, target)``: the sum of ``parts`` [parts, count] over its first axis, in order."""
 
     dtype: DType

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
-from dslc.compiler.codegen.cpu.llvm.writer import Code
-
-
-class Kernel(Protocol):
-    """A frozen description with a complete ``canonical`` text: equal text, equal code."""
-
-    @property
-    def tasks(self) -> int:
-        """The number of tasks, which depends only on shapes; each writes elements that no other touches."""
-
-    def emit(self, code: Code) -> None:
-        """Emits the code for tasks ``code.first`` to ``code.last``."""
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """``args`` in the kernel's order: ``in0``, ``in1``, ``out0``, ... of the node; ``tmp0``, ... are scratch."""
 
-    kernel: Kernel
+    kernel: KernelSpec
     args: tuple[str, ...]
 
 

@@ -6,19 +6,22 @@ may only call memcpy and memset.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, singledispatch
+from functools import cache
 from typing import Any, Final
 
 import llvmlite.binding as llvm
 
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.writer import Code
 from dslc.compiler.codegen.cpu.object.elf_merge import merge
 from dslc.compiler.codegen.cpu.object.thread_driver import SYMBOL as DRIVER
 from dslc.compiler.codegen.cpu.object.thread_driver import driver_text
-from dslc.compiler.codegen.cpu.region.kernel import emit_region, tasks_of
+from dslc.compiler.codegen.cpu.ops.random import DrawKernel
+from dslc.compiler.codegen.cpu.region.kernel import RegionKernel
 from dslc.compiler.codegen.region.ir import Region
+from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.toolchain.bundle import bundle
 
 
@@ -39,32 +42,21 @@ LEVELS: Final[Mapping[str, Level]] = {
 }
 
 
-@singledispatch
-def emit(spec: Any, code: Code) -> None:
-    """Emits the body of the kernel that ``spec`` describes."""
-    raise TypeError(f"no code for {type(spec).__name__}")
+#: The kernels of the descriptions that all targets share. All others are kernels themselves.
+KERNELS: Final[Mapping[type, Callable[[Any], KernelSpec]]] = {Region: RegionKernel, Draw: DrawKernel}
 
 
-@singledispatch
-def tasks(spec: Any) -> int:
-    """The kernel's number of tasks; depends only on shapes; 0 if there is nothing to do."""
-    raise TypeError(f"no tasks for {type(spec).__name__}")
-
-
-@emit.register
-def _(spec: Region, code: Code) -> None:
-    emit_region(code, spec)
-
-
-@tasks.register
-def _(spec: Region) -> int:
-    return tasks_of(spec)
+def kernel_of(spec: Any) -> KernelSpec:
+    """The kernel that a launch's description stands for."""
+    kernel = KERNELS[type(spec)](spec) if type(spec) in KERNELS else spec
+    assert isinstance(kernel, KernelSpec), f"{type(spec).__name__} describes no CPU kernel"
+    return kernel
 
 
 def text_of(symbol: str, spec: Any, level: str) -> str:
     """The IR of one kernel."""
     code = Code(symbol, level)
-    emit(spec, code)
+    kernel_of(spec).emit(code)
     return code.finish()
 
 
@@ -72,7 +64,7 @@ def texts_of(symbol: str, spec: Any) -> dict[str, str]:
     """The IR of one kernel for each level. Most kernels do not read the level while they are emitted: they share one
     text."""
     code = Code(symbol, next(iter(LEVELS)))
-    emit(spec, code)
+    kernel_of(spec).emit(code)
     first = code.finish()
     if not code.asked_level:
         return dict.fromkeys(LEVELS, first)

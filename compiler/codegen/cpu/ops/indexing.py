@@ -8,15 +8,15 @@ would add to. Dtypes without nan get zeros, and nothing is added.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import spans
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I1, I64, VECTOR_BYTES, VOID, Code, memory_type
-from dslc.compiler.codegen.cpu.object.compile import emit, tasks
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.pointwise import filled
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
@@ -59,7 +59,7 @@ class Table:
 
 @described("Gather", "table")
 @dataclass(frozen=True)
-class Gather:
+class Gather(KernelSpec):
     """``k(table, ids, out)``."""
 
     table: Table
@@ -98,7 +98,7 @@ class Gather:
 
 @described("ScatterAdd", "table")
 @dataclass(frozen=True)
-class ScatterAdd:
+class ScatterAdd(KernelSpec):
     """``k(source, ids, table)``: adds each source element to the table at its index, in order; the table starts as
     zeros.
 
@@ -168,18 +168,7 @@ def _copy(code: Code, target: Any, source: Any, count: int) -> None:
     code.intrinsic("llvm.memcpy.p0.p0.i64", VOID, target, source, I64(count), I1(0))
 
 
-@emit.register(Gather)
-@emit.register(ScatterAdd)
-def _(spec: Gather | ScatterAdd, code: Code) -> None:
-    spec.emit(code)
-
-
-@tasks.register(Gather)
-@tasks.register(ScatterAdd)
-def _(spec: Gather | ScatterAdd) -> int:
-    return spec.tasks
-
-
+@lowers("gather_rows", target="cpu")
 def gather_rows(node: Node) -> list[Launch]:
     table, ids = node.input_types
     length, inner = math.prod(ids.ints), math.prod(table.ints[1:])
@@ -187,6 +176,7 @@ def gather_rows(node: Node) -> list[Launch]:
                    node.inputs, node.outputs)]  # fmt: skip
 
 
+@lowers("scatter_rows_add", target="cpu")
 def scatter_rows_add(node: Node) -> list[Launch]:
     (rows, ids), [out] = node.input_types, node.types
     length, inner = math.prod(ids.ints), math.prod(out.ints[1:])
@@ -194,11 +184,13 @@ def scatter_rows_add(node: Node) -> list[Launch]:
     return [*filled(node, 0), Launch(spec, node.inputs, node.outputs)]
 
 
+@lowers("gather", target="cpu")
 def gather(node: Node) -> list[Launch]:
     spec = Gather(_along(node, node.input_types[0].ints, node.types[0].ints))
     return [Launch(spec, node.inputs, node.outputs)]
 
 
+@lowers("scatter_add", target="cpu")
 def scatter_add(node: Node) -> list[Launch]:
     spec = ScatterAdd(_along(node, node.types[0].ints, node.input_types[0].ints))
     return [*filled(node, 0), Launch(spec, node.inputs, node.outputs)]
@@ -208,11 +200,3 @@ def _along(node: Node, table: tuple[int, ...], picked: tuple[int, ...]) -> Table
     axis = int_attr(node.attrs, "axis")
     outer, inner = math.prod(table[:axis]), math.prod(table[axis + 1 :])
     return Table(node.types[0].dtype, node.input_types[1].dtype, outer, picked[axis], table[axis], inner, False)
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
-    "gather_rows": gather_rows,
-    "scatter_rows_add": scatter_rows_add,
-    "gather": gather,
-    "scatter_add": scatter_add,
-}

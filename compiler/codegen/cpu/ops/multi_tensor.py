@@ -7,16 +7,16 @@ multi-tensor apply of PyTorch and Apex).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Final
 
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.writer import I64, POINTER, Code, memory_type
-from dslc.compiler.codegen.cpu.object.compile import emit, tasks
 from dslc.compiler.codegen.cpu.region.kernel import Printer
 from dslc.compiler.codegen.cpu.region.row import Row
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.ir import Access, Region
 from dslc.compiler.codegen.region.optimizer import multi, region
 from dslc.compiler.ir.described import described
@@ -28,7 +28,7 @@ _CHUNK: Final = 8192  # most elements per task
 
 @described("Foreach", "region sizes")
 @dataclass(frozen=True)
-class Foreach:
+class Foreach(KernelSpec):
     """Runs ``region``, of one outer axis and no inner one, for each of ``sizes`` as the length of that axis.
 
     The region's inputs along the axis come before those without a stride; the same holds for outputs. Arguments: the
@@ -92,16 +92,7 @@ def _along(access: Access) -> bool:
     return any(access.strides)
 
 
-@emit.register
-def _(spec: Foreach, code: Code) -> None:
-    spec.emit(code)
-
-
-@tasks.register
-def _(spec: Foreach) -> int:
-    return spec.tasks
-
-
+@lowers("multi_update", target="cpu")
 def together(node: Node) -> list[Launch]:
     """Lowers a ``multi_update``: clears the flags, then runs all updates in one launch."""
     clear, *steps = multi(node)
@@ -113,6 +104,3 @@ def together(node: Node) -> list[Launch]:
     reads = [v for step in steps for v in step.reads[:-2]]
     writes = [v for step in steps for v in step.writes[:-1]]
     return [clear, Launch(Foreach(template, sizes), (*reads, *scalars), (*writes, node.outputs[-1]))]
-
-
-LOWERED: Final[Mapping[str, Any]] = {"multi_update": together}

@@ -15,10 +15,11 @@ from llvmlite import ir
 from dslc.compiler.codegen.cpu.contraction.conv_image import paired
 from dslc.compiler.codegen.cpu.contraction.conv_windows import Fetcher, Window
 from dslc.compiler.codegen.cpu.contraction.microkernel import lanes_of
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I1, I8, I64, POINTER, VOID, Code, Reg, lane_type
-from dslc.compiler.codegen.cpu.object.compile import emit, tasks
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pooling as pools
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
@@ -31,7 +32,7 @@ _MAX_TAPS: Final = 25  # most kernel positions that are unrolled
 
 @described("Pool", "kind dtype place planes window divisor")
 @dataclass(frozen=True, slots=True)
-class Pool:
+class Pool(KernelSpec):
     """``max``: the maximum of each window and its index (of dtype ``place``); ``mean``: the sum over the window divided
     by ``divisor``."""
 
@@ -47,10 +48,39 @@ class Pool:
         """Planes per task."""
         return max(1, _GRAIN // max(1, self.window.pixels * self.window.taps))
 
+    @property
+    def tasks(self) -> int:
+        return -(-self.planes // self.block)
+
+    def emit(self, code: Code) -> None:
+        image, *outputs = (code.argument(i) for i in range(3 if self.kind == "max" else 2))
+        lanes, pixels = lanes_of(self.dtype), self.window.pixels
+        with code.loop(code.last, code.first) as task:
+            first = code.mul(task, self.block)
+            stop = code.least(code.add(first, self.block), self.planes)
+
+            def vector(start: Any, count: int) -> None:
+                fetchers = [Fetcher(code, self.dtype, self.window, start, tap) for tap in range(self.window.taps)]
+                places = _first_elements(code, self, fetchers) if self.kind == "max" else None
+                with code.loop(stop, first) as plane:
+                    base = code.mul(plane, self.window.plane)
+                    found = [f.fetch(image, base) for f in fetchers]
+                    target = code.add(code.mul(plane, pixels), start)
+                    results = _greatest(code, self, fetchers, found, places) if places else _mean(code, self, found)
+                    for reg, pointer in zip(results, outputs):
+                        value = Values(code, lanes).first(reg.value, count)
+                        Values(code, count).store_value(value, reg.dtype, pointer, target, 1)
+
+            if pixels >= lanes:
+                with code.loop(pixels - pixels % lanes, 0, lanes) as start:
+                    vector(start, lanes)
+            if pixels % lanes:
+                vector(pixels - pixels % lanes, pixels % lanes)
+
 
 @described("Scatter", "dtype place planes window")
 @dataclass(frozen=True, slots=True)
-class Scatter:
+class Scatter(KernelSpec):
     """dx = 0; then adds dy of each window to the element of dx that was its maximum. ``window`` is the pool's; its
     image is dx."""
 
@@ -63,38 +93,36 @@ class Scatter:
     def block(self) -> int:
         return max(1, _GRAIN // max(1, self.window.plane))
 
+    @property
+    def tasks(self) -> int:
+        return -(-self.planes // self.block)
 
-@tasks.register(Pool)
-@tasks.register(Scatter)
-def _(spec: Pool | Scatter) -> int:
-    return -(-spec.planes // spec.block)
-
-
-@emit.register
-def _(spec: Pool, code: Code) -> None:
-    image, *outputs = (code.argument(i) for i in range(3 if spec.kind == "max" else 2))
-    lanes, pixels = lanes_of(spec.dtype), spec.window.pixels
-    with code.loop(code.last, code.first) as task:
-        first = code.mul(task, spec.block)
-        stop = code.least(code.add(first, spec.block), spec.planes)
-
-        def vector(start: Any, count: int) -> None:
-            fetchers = [Fetcher(code, spec.dtype, spec.window, start, tap) for tap in range(spec.window.taps)]
-            places = _first_elements(code, spec, fetchers) if spec.kind == "max" else None
-            with code.loop(stop, first) as plane:
-                base = code.mul(plane, spec.window.plane)
-                found = [f.fetch(image, base) for f in fetchers]
-                target = code.add(code.mul(plane, pixels), start)
-                results = _greatest(code, spec, fetchers, found, places) if places else _mean(code, spec, found)
-                for reg, pointer in zip(results, outputs):
-                    value = Values(code, lanes).first(reg.value, count)
-                    Values(code, count).store_value(value, reg.dtype, pointer, target, 1)
-
-        if pixels >= lanes:
-            with code.loop(pixels - pixels % lanes, 0, lanes) as start:
-                vector(start, lanes)
-        if pixels % lanes:
-            vector(pixels - pixels % lanes, pixels % lanes)
+    def emit(self, code: Code) -> None:
+        b, w = code.b, self.window
+        dy, place, dx = (code.argument(i) for i in range(3))
+        element, one = lane_type(self.dtype), Values(code, 1)
+        with code.loop(code.last, code.first) as task:
+            first = code.mul(task, self.block)
+            stop = code.least(code.add(first, self.block), self.planes)
+            begin = code.at(dx, code.mul(first, w.plane), element)
+            count = code.mul(b.sub(stop, code.int(first)), w.plane * self.dtype.itemsize)
+            _clear(code, begin, count)
+            with code.loop(stop, first) as plane, code.loop(w.out[0]) as y, code.loop(w.out[1]) as x:
+                source = code.add(code.add(code.mul(plane, w.pixels), code.mul(y, w.out[1])), x)
+                taken = one.convert(one.load(place, source, 0, self.place), DType.I64).value
+                i, j = code.divmod(taken, w.kernel[1])
+                row = code.add(code.add(code.mul(y, w.scale[0]), w.shift[0]), i)
+                column = code.add(code.add(code.mul(x, w.scale[1]), w.shift[1]), j)
+                target = code.add(code.mul(plane, w.plane), code.add(code.mul(row, w.image[1]), column))
+                # an index in the padding belongs to no element
+                inside = b.and_(
+                    b.icmp_unsigned("<", code.int(row), code.int(w.image[0])),
+                    b.icmp_unsigned("<", code.int(column), code.int(w.image[1])),
+                )
+                with b.if_then(inside, likely=True):
+                    old = one.load(dx, target, 0, self.dtype).value
+                    new = b.fadd(old, one.load(dy, source, 0, self.dtype).value)
+                    one.store_value(new, self.dtype, dx, target, 1)
 
 
 def _mean(code: Code, spec: Pool, found: list[Any]) -> list[Reg]:
@@ -132,35 +160,6 @@ def _greatest(code: Code, spec: Pool, fetchers: list[Fetcher], found: list[Any],
     return [Reg(best, spec.dtype), Reg(place, spec.place)]
 
 
-@emit.register
-def _(spec: Scatter, code: Code) -> None:
-    b, w = code.b, spec.window
-    dy, place, dx = (code.argument(i) for i in range(3))
-    element, one = lane_type(spec.dtype), Values(code, 1)
-    with code.loop(code.last, code.first) as task:
-        first = code.mul(task, spec.block)
-        stop = code.least(code.add(first, spec.block), spec.planes)
-        begin = code.at(dx, code.mul(first, w.plane), element)
-        count = code.mul(b.sub(stop, code.int(first)), w.plane * spec.dtype.itemsize)
-        _clear(code, begin, count)
-        with code.loop(stop, first) as plane, code.loop(w.out[0]) as y, code.loop(w.out[1]) as x:
-            source = code.add(code.add(code.mul(plane, w.pixels), code.mul(y, w.out[1])), x)
-            taken = one.convert(one.load(place, source, 0, spec.place), DType.I64).value
-            i, j = code.divmod(taken, w.kernel[1])
-            row = code.add(code.add(code.mul(y, w.scale[0]), w.shift[0]), i)
-            column = code.add(code.add(code.mul(x, w.scale[1]), w.shift[1]), j)
-            target = code.add(code.mul(plane, w.plane), code.add(code.mul(row, w.image[1]), column))
-            # an index in the padding belongs to no element
-            inside = b.and_(
-                b.icmp_unsigned("<", code.int(row), code.int(w.image[0])),
-                b.icmp_unsigned("<", code.int(column), code.int(w.image[1])),
-            )
-            with b.if_then(inside, likely=True):
-                old = one.load(dx, target, 0, spec.dtype).value
-                new = b.fadd(old, one.load(dy, source, 0, spec.dtype).value)
-                one.store_value(new, spec.dtype, dx, target, 1)
-
-
 def _clear(code: Code, pointer: Any, count: Any) -> None:
     name = "llvm.memset.p0.i64"
     function = code.module.globals.get(name) or ir.Function(
@@ -184,6 +183,7 @@ def _planes(node: Node) -> int:
     return shape[0] * shape[1]
 
 
+@lowers("maxpool", target="cpu")
 def maxpool(node: Node) -> list[Launch]:
     window = _pool_window(node, node.input_types[0].ints[2:], node.types[0].ints[2:]) if _images(node) else None
     if window is None or window.taps > _MAX_TAPS:
@@ -192,6 +192,7 @@ def maxpool(node: Node) -> list[Launch]:
     return [Launch(spec, node.inputs, node.outputs)]
 
 
+@lowers("avgpool", target="cpu")
 def avgpool(node: Node) -> list[Launch]:
     window = _pool_window(node, node.input_types[0].ints[2:], node.types[0].ints[2:]) if _images(node) else None
     if window is None or window.taps > _MAX_TAPS:
@@ -200,12 +201,10 @@ def avgpool(node: Node) -> list[Launch]:
     return [Launch(spec, node.inputs, node.outputs)]
 
 
+@lowers("maxpool_grad", target="cpu")
 def maxpool_grad(node: Node) -> list[Launch]:
     if not _images(node):
         return pools.maxpool_grad(node)
     window = _pool_window(node, node.types[0].ints[2:], node.input_types[0].ints[2:])
     dy, place = node.input_types
     return [Launch(Scatter(dy.dtype, place.dtype, _planes(node), window), node.inputs, node.outputs)]
-
-
-LOWERED: Final = {"maxpool": maxpool, "maxpool_grad": maxpool_grad, "avgpool": avgpool}

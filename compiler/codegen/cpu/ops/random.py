@@ -9,48 +9,52 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.math import Functions
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I32, I64, Code, Reg, wide
-from dslc.compiler.codegen.cpu.object.compile import emit, tasks
-from dslc.compiler.codegen.region.random import LOWERED, Draw
+from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.philox import KEY_STEPS, MULTIPLIERS, ROUNDS
 from dslc.compiler.ops.stochastic import ALL
-
-__all__ = ["LOWERED"]
 
 _LANES: Final = 16
 _GRAIN: Final = 4096  # elements per task
 _WORD: Final = (1 << 32) - 1
 
 
-@tasks.register
-def _(spec: Draw) -> int:
-    return -(-spec.elements // _GRAIN)
+@dataclass(frozen=True, slots=True)
+class DrawKernel(KernelSpec):
+    """The kernel of a ``Draw``."""
 
+    draw: Draw
 
-@emit.register
-def _(spec: Draw, code: Code) -> None:
-    first = 1 if spec.kind == "dropout" else 0
-    count = 3 if spec.stepped else 1
-    pointers = [code.argument(i) for i in range(first + count + 1)]
-    one = Values(code, 1)
-    numbers = [one.load(p, 0, 0, DType.I64).value for p in pointers[first : first + count]]
-    seed, step, row = numbers if spec.stepped else (numbers[0], I64(0), I64(0))
-    start = code.b.mul(row, I64(spec.row_elements))
-    key = code.b.xor(seed, I64(spec.key if spec.key < 1 << 63 else spec.key - (1 << 64)))
-    with code.loop(code.last, code.first) as task:
-        begin = code.mul(task, _GRAIN)
-        tail = spec.elements % _LANES
-        stop = code.least(code.add(begin, _GRAIN), spec.elements - tail)
-        with code.loop(stop, begin, _LANES) as at:
-            _vector(code, spec, pointers, at, _LANES, start, key, step)
-        if tail:
-            with code.b.if_then(code.b.icmp_signed(">=", code.add(begin, _GRAIN), I64(spec.elements))):
-                _vector(code, spec, pointers, spec.elements - tail, tail, start, key, step)
+    @property
+    def tasks(self) -> int:
+        return -(-self.draw.elements // _GRAIN)
+
+    def emit(self, code: Code) -> None:
+        spec = self.draw
+        first = 1 if spec.kind == "dropout" else 0
+        count = 3 if spec.stepped else 1
+        pointers = [code.argument(i) for i in range(first + count + 1)]
+        one = Values(code, 1)
+        numbers = [one.load(p, 0, 0, DType.I64).value for p in pointers[first : first + count]]
+        seed, step, row = numbers if spec.stepped else (numbers[0], I64(0), I64(0))
+        start = code.b.mul(row, I64(spec.row_elements))
+        key = code.b.xor(seed, I64(spec.key if spec.key < 1 << 63 else spec.key - (1 << 64)))
+        with code.loop(code.last, code.first) as task:
+            begin = code.mul(task, _GRAIN)
+            tail = spec.elements % _LANES
+            stop = code.least(code.add(begin, _GRAIN), spec.elements - tail)
+            with code.loop(stop, begin, _LANES) as at:
+                _vector(code, spec, pointers, at, _LANES, start, key, step)
+            if tail:
+                with code.b.if_then(code.b.icmp_signed(">=", code.add(begin, _GRAIN), I64(spec.elements))):
+                    _vector(code, spec, pointers, spec.elements - tail, tail, start, key, step)
 
 
 def _vector(code: Code, spec: Draw, pointers: list[Any], at: Any, lanes: int, start: Any, key: Any, step: Any) -> None:

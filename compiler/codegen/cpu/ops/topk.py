@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I32, I64, Code, Reg
-from dslc.compiler.codegen.cpu.object.compile import emit, tasks
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
@@ -24,7 +25,7 @@ _GRAIN: Final = 8192  # elements per task, about
 
 @described("TopK", "dtype before count after k largest")
 @dataclass(frozen=True, slots=True)
-class TopK:
+class TopK(KernelSpec):
     """The first ``k`` along the middle axis of x [before, count, after]: values and i32 indices, [before, k, after]."""
 
     dtype: DType
@@ -43,22 +44,19 @@ class TopK:
         """Lines per task."""
         return max(1, _GRAIN // max(1, self.count))
 
+    @property
+    def tasks(self) -> int:
+        return -(-self.lines // self.block)
 
-@tasks.register
-def _(spec: TopK) -> int:
-    return -(-spec.lines // spec.block)
-
-
-@emit.register
-def _(spec: TopK, code: Code) -> None:
-    x, values, places = (code.argument(i) for i in range(3))
-    with code.loop(code.last, code.first) as task:
-        start = code.mul(task, spec.block)
-        with code.loop(code.least(code.add(start, spec.block), spec.lines), start) as line:
-            before, after = code.divmod(line, spec.after)
-            source = code.add(code.mul(before, spec.count * spec.after), after)
-            target = code.add(code.mul(before, spec.k * spec.after), after)
-            _Line(spec, code, (x, source), (values, places, target)).run()
+    def emit(self, code: Code) -> None:
+        x, values, places = (code.argument(i) for i in range(3))
+        with code.loop(code.last, code.first) as task:
+            start = code.mul(task, self.block)
+            with code.loop(code.least(code.add(start, self.block), self.lines), start) as line:
+                before, after = code.divmod(line, self.after)
+                source = code.add(code.mul(before, self.count * self.after), after)
+                target = code.add(code.mul(before, self.k * self.after), after)
+                _Line(self, code, (x, source), (values, places, target)).run()
 
 
 @dataclass(frozen=True)
@@ -174,12 +172,10 @@ class _Loop:
         self.b.position_at_end(self.done)
 
 
+@lowers("topk", target="cpu")
 def topk(node: Node) -> list[Launch]:
     shape, axis = node.input_types[0].ints, int_attr(node.attrs, "axis")
     before, after = prod(shape[:axis]), prod(shape[axis + 1 :])
     k, largest = int_attr(node.attrs, "k"), bool_attr(node.attrs, "largest")
     spec = TopK(node.types[0].dtype, before, shape[axis], after, k, largest)
     return [Launch(spec, node.inputs, node.outputs)]
-
-
-LOWERED: Final = {"topk": topk}

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_type
 from dslc.compiler.codegen.cpu.region.accumulate import identity
@@ -84,14 +85,18 @@ def _dense(region: Region, axis: int) -> int:
     return sum(math.prod(n for n, stride in zip(sizes, a.strides) if stride) for a in dense)
 
 
-def tasks_of(region: Region) -> int:
-    """The number of tasks; 0 if there is nothing to write."""
-    return cut(region).tasks if region.rows else 0
+@dataclass(frozen=True, slots=True)
+class RegionKernel(KernelSpec):
+    """The kernel of a region. Its arguments are the inputs, then the outputs."""
 
+    region: Region
 
-def emit_region(code: Code, region: Region) -> None:
-    """Emits the kernel; its arguments are the inputs, then the outputs."""
-    Printer(code, region).run()
+    @property
+    def tasks(self) -> int:
+        return cut(self.region).tasks if self.region.rows else 0
+
+    def emit(self, code: Code) -> None:
+        Printer(code, self.region).run()
 
 
 class Printer:

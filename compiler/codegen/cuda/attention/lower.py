@@ -7,14 +7,14 @@ dtype.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from math import prod
-from typing import Final
 
 from dslc.compiler.codegen.cuda.attention import tiled as tiled_attention
 from dslc.compiler.codegen.cuda.contraction.lower import Argument, launched
 from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Operand, problem
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.ir import Access, RegionBuilder, broadcast_strides, dense
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, call, select
@@ -90,6 +90,7 @@ class _Attention:
         return x if masked is None else b.let(select(b.input(masked), x, -math.inf), self.wide)
 
 
+@lowers("sdpa", target="cuda")
 def sdpa(node: Node) -> list[Launch]:
     """Scores, a softmax of their rows, and the weighted sum of the values."""
     if tiled_attention.fits(node):
@@ -117,6 +118,7 @@ def sdpa(node: Node) -> list[Launch]:
     ]
 
 
+@lowers("sdpa_grad", target="cuda")
 def sdpa_grad(node: Node) -> list[Launch]:
     """Recomputes the scores; computes their gradient from dy, v and the row's sum of dy * y; then the three
     products."""
@@ -152,6 +154,3 @@ def sdpa_grad(node: Node) -> list[Launch]:
         *a.product((turned[0], a.features, turned[1]), (scaled, "km", a.dtype), (q, "kn", a.dtype), (dk, a.dtype)),
         *a.product((turned[0], a.values, turned[1]), (weights, "km", a.dtype), (dy, "kn", a.dtype), (dv, a.dtype)),
     ]
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {"sdpa": sdpa, "sdpa_grad": sdpa_grad}

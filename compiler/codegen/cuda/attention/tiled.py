@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Final, Literal
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, constants, register
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Access, RegionBuilder, dense
 from dslc.compiler.codegen.target import Geometry
@@ -61,7 +61,7 @@ TILES: Final[dict[tuple[Mode, int], Tile]] = {
 
 @described("Tiled", "mode dtype stack own other features causal scale tile file")
 @dataclass(frozen=True)
-class Tiled:
+class Tiled(CppKernel):
     """One kernel: processes ``own`` rows (queries, or keys for dk and dv) against ``other`` rows, for each of
     ``stack``."""
 
@@ -92,9 +92,6 @@ class Tiled:
             D=self.features, OWN_COUNT=self.own, OTHER_COUNT=self.other, CAUSAL=int(self.causal),
             WARPS=t.warps, TALL=t.tall, OTHERS=t.others, STAGES=t.stages, HELD=int(t.held),
         )  # fmt: skip
-
-
-register(Tiled)
 
 
 def fits(node: Node) -> bool:

@@ -11,6 +11,7 @@ from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue
 from dslc.compiler.codegen.cuda.contraction.kernel import Parts, contract
 from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Operand, Problem, Window, problem
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.types import TensorType
@@ -197,10 +198,12 @@ PROBLEMS: Final[Mapping[str, Callable[[Node], list[Problem]]]] = {
 }
 
 
+@lowers(*PROBLEMS, target="cuda")
 def product(node: Node) -> list[Launch]:
     return _product(node, node.outputs[0], 0)
 
 
+@lowers("contraction", target="cuda")
 def contraction(node: Node) -> list[Launch]:
     """Fuses the epilogue into the kernel that stores the sums. A launch of its own computes it if C++ does not support
     its ops exactly, or if nothing is summed."""
@@ -241,9 +244,3 @@ def launched(
     parts = Scratch(block, split * elements * kept.itemsize)
     whole = Launch(Parts(out, elements, split, epilogue), (parts, *others), (c,))
     return [*(Launch(spec, reads, (parts,)) for spec in specs), whole]
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {
-    **dict.fromkeys(PROBLEMS, product),
-    "contraction": contraction,
-}

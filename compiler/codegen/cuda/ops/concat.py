@@ -7,10 +7,10 @@ from itertools import groupby
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.compile import Compiled, compiled, geometry, printed
-from dslc.compiler.codegen.cuda.region.source import Source
+from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.writer import Text, power_of_two
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
@@ -26,7 +26,7 @@ _LARGE: Final = 1 << 22  # bytes from which on a tensor gets its own launch
 
 @described("Beside", "dtype count rows run pitch start")
 @dataclass(frozen=True)
-class Beside:
+class Beside(SourceKernel):
     """``count`` arguments of ``rows`` rows of ``run`` elements. Row r of the result has ``pitch`` elements and holds
     row r of argument i from its element ``start + i * run`` on."""
 
@@ -51,31 +51,21 @@ class Beside:
     def geometry(self) -> Geometry:
         return Geometry((self.blocks * self.count, 1, 1), (_THREADS, 1, 1))
 
-
-def beside_source(name: str, spec: Beside) -> Source:
-    """The source of the kernel."""
-    text = Text(name, spec.count + 1, wide=False)
-    number, block = text.divmod(text.here("block"), spec.blocks)
-    element = text.times(text.plus(text.times(block, _THREADS), text.here("thread")), spec.vector)
-    mask = text.below(element, spec.rows * spec.run)
-    row, along = text.divmod(element, spec.run)
-    place = text.dot(text.plus(along, spec.start), (row, number), (spec.pitch, spec.run))
-    pointer = text.set(text.call("pointer", (0, 1, spec.count, text.arguments), number))
-    value = text.set(text.call("load_if", (spec.dtype, spec.vector), pointer, text.known(element), mask))
-    text.write(text.call("store_if", (spec.dtype, spec.vector), f"p{spec.count}", text.known(place), value, mask))
-    return text.source(_THREADS)
-
-
-@geometry.register
-def _(spec: Beside) -> Geometry:
-    return spec.geometry
+    def source(self, name: str) -> Source:
+        """The source of the kernel."""
+        text = Text(name, self.count + 1, wide=False)
+        number, block = text.divmod(text.here("block"), self.blocks)
+        element = text.times(text.plus(text.times(block, _THREADS), text.here("thread")), self.vector)
+        mask = text.below(element, self.rows * self.run)
+        row, along = text.divmod(element, self.run)
+        place = text.dot(text.plus(along, self.start), (row, number), (self.pitch, self.run))
+        pointer = text.set(text.call("pointer", (0, 1, self.count, text.arguments), number))
+        value = text.set(text.call("load_if", (self.dtype, self.vector), pointer, text.known(element), mask))
+        text.write(text.call("store_if", (self.dtype, self.vector), f"p{self.count}", text.known(place), value, mask))
+        return text.source(_THREADS)
 
 
-@compiled.register
-def _(spec: Beside, symbol: str, architecture: str) -> Compiled:
-    return printed(beside_source(symbol, spec), architecture)
-
-
+@lowers("concat", target="cuda")
 def concat(node: Node) -> list[Launch]:
     """One launch for adjacent inputs of one size; separate ones for large inputs and if indices need i64."""
     out, axis = node.types[0], int_attr(node.attrs, "axis")
@@ -95,6 +85,3 @@ def concat(node: Node) -> list[Launch]:
             )
             start += run * len(some)
     return launches
-
-
-LOWERED: Final = {"concat": concat}

@@ -8,13 +8,13 @@ without nan get 0, and nothing is added.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
 from dslc.compiler.codegen.launch import Given, Launch, Scratch, Shared
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.region.ir import Access, RegionBuilder, dense
 from dslc.compiler.codegen.target import Geometry
@@ -101,6 +101,7 @@ class ScatterAdd(Shared):
         return Code("scatter.cu", text + f"__device__ __forceinline__ void put_nan(T *to) {{ {nan}; }}\n")
 
 
+@lowers("gather_rows", target="cuda")
 def gather_rows(node: Node) -> list[Launch]:
     """An id that does not exist reads nothing and gives nan, or 0 if the dtype has no nan."""
     table, ids = node.input_types
@@ -115,6 +116,7 @@ def gather_rows(node: Node) -> list[Launch]:
     return [Launch(b.region(), node.inputs, node.outputs)]
 
 
+@lowers("scatter_rows_add", target="cuda")
 def scatter_rows_add(node: Node) -> list[Launch] | None:
     (rows, ids), [out] = node.input_types, node.types
     if rows.dtype.computed not in (DType.F32, DType.F64, DType.I32, DType.I64):
@@ -132,6 +134,7 @@ def scatter_rows_add(node: Node) -> list[Launch] | None:
     ]
 
 
+@lowers("gather", target="cuda")
 def gather(node: Node) -> list[Launch]:
     (x, ids), [out], axis = node.input_types, node.types, int_attr(node.attrs, "axis")
     outer, count, length, inner = prod(x.ints[:axis]), x.ints[axis], out.ints[axis], prod(x.ints[axis + 1 :])
@@ -146,6 +149,7 @@ def gather(node: Node) -> list[Launch]:
     return [Launch(b.region(), node.inputs, node.outputs)]
 
 
+@lowers("scatter_add", target="cuda")
 def scatter_add(node: Node) -> list[Launch]:
     """Each element of the result scans all indices of its line, which are usually few compared with the line."""
     (source, ids), [out], axis = node.input_types, node.types, int_attr(node.attrs, "axis")
@@ -167,6 +171,7 @@ def scatter_add(node: Node) -> list[Launch]:
     return [Launch(b.region(), node.inputs, node.outputs)]
 
 
+@lowers("pad", target="cuda")
 def pad(node: Node) -> list[Launch]:
     """Pads in one launch if the last axis is padded, e.g. channels up to a vector: every result element is an input
     element or the filler. Other pads fill the result and then copy whole vectors."""
@@ -188,12 +193,3 @@ def pad(node: Node) -> list[Launch]:
     found = b.fetch(0, b.let(place, DType.I64), there)
     b.store(0, b.let(select(there, found, float_attr(node.attrs, "value")), x.dtype))
     return [Launch(b.region(), node.inputs, node.outputs)]
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
-    "gather_rows": gather_rows,
-    "scatter_rows_add": scatter_rows_add,
-    "gather": gather,
-    "scatter_add": scatter_add,
-    "pad": pad,
-}

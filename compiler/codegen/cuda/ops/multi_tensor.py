@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from dslc.compiler.codegen.cuda.compile import Compiled, compiled, geometry, printed
 from dslc.compiler.codegen.cuda.region.promote_f32 import computed_inside
 from dslc.compiler.codegen.cuda.region.schedule import vector_of
-from dslc.compiler.codegen.cuda.region.source import Source
+from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.stage_queries import register_dtype, used_values
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
 from dslc.compiler.codegen.cuda.region.writer import Index, Text
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.ir import Access, Let, Region, RegionBuilder
 from dslc.compiler.codegen.region.optimizer import look, multi, nonfinite, region
 from dslc.compiler.codegen.target import Geometry
@@ -36,7 +36,7 @@ _ARGUMENTS: Final = 500  # most arguments of one kernel: all devices accept 4 KB
 
 @described("Foreach", "region sizes first")
 @dataclass(frozen=True)
-class Foreach:
+class Foreach(SourceKernel):
     """Runs ``region``, of one outer axis and no inner one, for each of ``sizes`` as the length of that axis.
 
     The region's inputs along the axis come before those without a stride; the same holds for outputs. Arguments: the
@@ -68,14 +68,13 @@ class Foreach:
         own, shared = sum(self.own), len(self.region.inputs) + len(self.region.outputs) - sum(self.own)
         return own * len(self.sizes) + shared
 
+    def source(self, name: str) -> Source:
+        """The source of the kernel: whole vectors first, then the rest of each size, element by element."""
+        return _Printer(name, self).source()
+
 
 def _along(access: Access) -> bool:
     return any(access.strides)
-
-
-def foreach_source(name: str, spec: Foreach) -> Source:
-    """The source of the kernel: whole vectors first, then the rest of each size, element by element."""
-    return _Printer(name, spec).source()
 
 
 class _Printer:
@@ -148,16 +147,6 @@ class _Printer:
             text.write(text.call("raise_flag", (), outputs[flag.output], text.known(self.flag), raised))
 
 
-@geometry.register
-def _(spec: Foreach) -> Geometry:
-    return spec.geometry
-
-
-@compiled.register
-def _(spec: Foreach, symbol: str, architecture: str) -> Compiled:
-    return printed(foreach_source(symbol, spec), architecture)
-
-
 @dataclass(frozen=True)
 class _Group:
     """A size with its own reads and writes."""
@@ -187,6 +176,7 @@ def _launches(
     return found
 
 
+@lowers("multi_update", target="cuda")
 def together(node: Node) -> list[Launch]:
     """Lowers a ``multi_update``: clears the flags, then runs all updates in one launch if ``together`` is set."""
     clear, *steps = multi(node)
@@ -201,6 +191,7 @@ def together(node: Node) -> list[Launch]:
     return [clear, *_launches(template, groups, scalars, node.outputs[-1:])]
 
 
+@lowers("casts", target="cuda")
 def casts(node: Node) -> list[Launch]:
     """Lowers ``casts`` to one launch."""
     sizes = [math.prod(t.ints) for t in node.types]
@@ -212,6 +203,7 @@ def casts(node: Node) -> list[Launch]:
     return _launches(builder.region(), groups)
 
 
+@lowers("nonfinite", target="cuda")
 def looks(node: Node) -> list[Launch]:
     """Lowers a ``nonfinite``: clears the flags, then checks runs of adjacent non-empty tensors with one dtype in one
     launch each."""
@@ -225,6 +217,3 @@ def looks(node: Node) -> list[Launch]:
             found += _launches(template, groups, writes=node.outputs, first=first)
         first += len(values)
     return found
-
-
-LOWERED: Final = {"multi_update": together, "casts": casts, "nonfinite": looks}

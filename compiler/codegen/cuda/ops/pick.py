@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dslc.compiler.codegen.cuda.compile import Compiled, compiled, geometry, printed
-from dslc.compiler.codegen.cuda.region.source import Source
+from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.writer import Text
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
@@ -20,7 +20,7 @@ _THREADS: Final = 128
 
 @described("Picked", "dtype count sources places")
 @dataclass(frozen=True)
-class Picked:
+class Picked(SourceKernel):
     """Element i of the result is element ``places[i]`` of argument ``sources[i]``, of ``count`` arguments."""
 
     dtype: DType
@@ -32,34 +32,23 @@ class Picked:
     def geometry(self) -> Geometry:
         return Geometry((-(-len(self.sources) // _THREADS), 1, 1), (_THREADS, 1, 1))
 
-
-def picked_source(name: str, spec: Picked) -> Source:
-    """The source of the kernel. Threads past the end load element 0 and store nothing."""
-    text = Text(name, spec.count + 1, wide=False)
-    number = text.plus(text.times(text.here("block"), _THREADS), text.here("thread"))
-    mask = text.below(number, len(spec.sources))
-    behind = (0,) * (spec.geometry.grid[0] * _THREADS - len(spec.sources))
-    source, place = (text.set(text.call("chosen", (*table, *behind), number)) for table in (spec.sources, spec.places))
-    pointer = text.set(text.call("pointer", (0, 1, spec.count, text.arguments), source))
-    value = text.set(text.call("load", (spec.dtype, 1), pointer, place))
-    text.write(text.call("store_if", (spec.dtype, 1), f"p{spec.count}", text.known(number), value, mask))
-    return text.source(_THREADS)
-
-
-@geometry.register
-def _(spec: Picked) -> Geometry:
-    return spec.geometry
+    def source(self, name: str) -> Source:
+        """The source of the kernel. Threads past the end load element 0 and store nothing."""
+        text = Text(name, self.count + 1, wide=False)
+        number = text.plus(text.times(text.here("block"), _THREADS), text.here("thread"))
+        mask = text.below(number, len(self.sources))
+        behind = (0,) * (self.geometry.grid[0] * _THREADS - len(self.sources))
+        source, place = (
+            text.set(text.call("chosen", (*table, *behind), number)) for table in (self.sources, self.places)
+        )
+        pointer = text.set(text.call("pointer", (0, 1, self.count, text.arguments), source))
+        value = text.set(text.call("load", (self.dtype, 1), pointer, place))
+        text.write(text.call("store_if", (self.dtype, 1), f"p{self.count}", text.known(number), value, mask))
+        return text.source(_THREADS)
 
 
-@compiled.register
-def _(spec: Picked, symbol: str, architecture: str) -> Compiled:
-    return printed(picked_source(symbol, spec), architecture)
-
-
+@lowers("pick", target="cuda")
 def pick(node: Node) -> list[Launch]:
     sources, places = int_tuple(node.attrs, "source"), int_tuple(node.attrs, "place")
     spec = Picked(node.types[0].dtype, len(node.inputs), sources, places)
     return [Launch(spec, node.inputs, node.outputs)]
-
-
-LOWERED: Final = {"pick": pick}

@@ -9,6 +9,7 @@ from typing import Final, Literal
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.launch import Given, Launch, Shared
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType, TensorType
@@ -117,22 +118,22 @@ def _lower(node: Node, mode: Mode, image: TensorType, out: TensorType, place: DT
     return [Launch(spec, node.inputs, node.outputs)]
 
 
+@lowers("maxpool", "maxpool_last", target="cuda")
 def maxpool(node: Node) -> list[Launch] | None:
     return _lower(node, "max", node.input_types[0], node.types[0], node.types[1].dtype)
 
 
+@lowers("maxpool_grad", "maxpool_grad_last", target="cuda")
 def maxpool_grad(node: Node) -> list[Launch] | None:
     dy, place = node.input_types
     return _lower(node, "max_grad", node.types[0], dy, place.dtype)
 
 
+@lowers("avgpool", "avgpool_last", target="cuda")
 def avgpool(node: Node) -> list[Launch] | None:
     return _lower(node, "mean", node.input_types[0], node.types[0], DType.U8)
 
 
+@lowers("avgpool_grad", "avgpool_grad_last", target="cuda")
 def avgpool_grad(node: Node) -> list[Launch] | None:
     return _lower(node, "mean_grad", node.types[0], node.input_types[0], DType.U8)
-
-
-_FIRST: Final = {"maxpool": maxpool, "maxpool_grad": maxpool_grad, "avgpool": avgpool, "avgpool_grad": avgpool_grad}
-LOWERED: Final = {**_FIRST, **{f"{name}_last": function for name, function in _FIRST.items()}}

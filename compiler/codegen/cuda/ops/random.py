@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants, register
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, CppKernel, Numbers, constants
 from dslc.compiler.codegen.launch import Given, Launch, Scratch, Shared
-from dslc.compiler.codegen.region import random
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
@@ -62,16 +60,9 @@ class Drawn(Shared):
         return Code("draw.cu", text + self._numbers.text())
 
 
-def _lower(function: Callable[[Node], list[Launch] | None], node: Node) -> list[Launch] | None:
-    launches = function(node)
-    if launches is None:
-        return None
-    return [replace(x, spec=Drawn(x.spec)) if isinstance(x.spec, Draw) else x for x in launches]
-
-
 @described("Orthogonal", "dtype rows columns gain file")
 @dataclass(frozen=True)
-class Orthogonal:
+class Orthogonal(CppKernel):
     """``k(x, y, vectors)``: orthonormalises the rows of an f32 matrix ``[rows, columns]``, or its columns if there are
     fewer, and multiplies by ``gain``. One block: a matrix is made once, when training starts."""
 
@@ -92,9 +83,7 @@ class Orthogonal:
         return text + constants(THREADS=_ORTHOGONAL_THREADS, N=short, M=long, WIDE=int(self.rows < self.columns))
 
 
-register(Orthogonal)
-
-
+@lowers("init_orthogonal", target="cuda")
 def init_orthogonal(node: Node) -> list[Launch]:
     """Standard normal numbers, then one block that orthonormalises them in f64."""
     [type] = node.types
@@ -103,12 +92,6 @@ def init_orthogonal(node: Node) -> list[Launch]:
     draw = Draw("normal", DType.F32, elements, int_attr(node.attrs, "key"), False, 0, 0.0, 1.0)
     spec = Orthogonal(type.dtype, rows, elements // rows, float_attr(node.attrs, "gain"))
     return [
-        Launch(Drawn(draw), node.inputs[:1], (drawn,)),
+        Launch(draw, node.inputs[:1], (drawn,)),
         Launch(spec, (drawn,), (node.out, vectors)),
     ]
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch] | None]]] = {
-    **{name: partial(_lower, function) for name, function in random.LOWERED.items()},
-    "init_orthogonal": init_orthogonal,
-}

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Final
 
-from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, constants, register
+from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, CppKernel, constants
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
@@ -20,7 +20,7 @@ _FEW: Final = 256  # most elements of a line that one warp handles
 
 @described("TopK", "dtype before count after k largest file")
 @dataclass(frozen=True)
-class TopK:
+class TopK(CppKernel):
     """``k(x, values, places)``: the first ``k`` along the middle axis of x [before, count, after], with one block per
     line.
 
@@ -53,9 +53,7 @@ class TopK:
         )
 
 
-register(TopK)
-
-
+@lowers("topk", target="cuda")
 def topk(node: Node) -> list[Launch]:
     [x], axis = node.input_types, int_attr(node.attrs, "axis")
     spec = TopK(
@@ -63,6 +61,3 @@ def topk(node: Node) -> list[Launch]:
         bool_attr(node.attrs, "largest"),
     )  # fmt: skip
     return [Launch(spec, node.inputs, node.outputs)]
-
-
-LOWERED: Final[Mapping[str, Callable[[Node], list[Launch]]]] = {"topk": topk}

@@ -6,13 +6,11 @@ import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from dslc.compiler.codegen.cuda.compile import Compiled, compiled, geometry, printed
 from dslc.compiler.codegen.cuda.region.column_reduction import columns_source
 from dslc.compiler.codegen.cuda.region.pointwise import flat_source
-from dslc.compiler.codegen.cuda.region.row_column_sweep import Sweep
-from dslc.compiler.codegen.cuda.region.row_reduction import rows_source, sweep_source
+from dslc.compiler.codegen.cuda.region.row_reduction import rows_source
 from dslc.compiler.codegen.cuda.region.schedule import Columns, Flat, Rows, Tiles, schedule
-from dslc.compiler.codegen.cuda.region.source import Source
+from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.transpose import tiles_source
 from dslc.compiler.codegen.launch import Given, Launch, Shared
 from dslc.compiler.codegen.region.ir import Region
@@ -51,21 +49,26 @@ def sized(launch: Launch) -> Launch:
     return replace(launch, spec=Unreduced(launch.spec)) if flat else launch
 
 
-def source_of(symbol: str, spec: Region | Sweep | Source) -> Source:
-    """The source of the kernel."""
-    if isinstance(spec, Source):
-        return replace(spec, name=symbol, text=spec.text.replace(f"def {spec.name}(", f"def {symbol}(", 1))
-    if isinstance(spec, Sweep):
-        return sweep_source(symbol, spec)
-    match schedule(spec):
-        case Flat() as cut:
-            return flat_source(symbol, spec, cut)[0]
-        case Tiles() as cut:
-            return tiles_source(symbol, spec, cut)
-        case Columns() as cut:
-            return columns_source(symbol, spec, cut)
-        case Rows() as cut:
-            return rows_source(symbol, spec, cut)
+@dataclass(frozen=True, slots=True)
+class RegionKernel(SourceKernel):
+    """The kernel of a region whose code contains all sizes."""
+
+    region: Region
+
+    @property
+    def geometry(self) -> Geometry:
+        return schedule(self.region).geometry
+
+    def source(self, name: str) -> Source:
+        match schedule(self.region):
+            case Flat() as cut:
+                return flat_source(name, self.region, cut)[0]
+            case Tiles() as cut:
+                return tiles_source(name, self.region, cut)
+            case Columns() as cut:
+                return columns_source(name, self.region, cut)
+            case Rows() as cut:
+                return rows_source(name, self.region, cut)
 
 
 def writes(region: Region) -> bool:
@@ -73,20 +76,3 @@ def writes(region: Region) -> bool:
     if not region.rows:
         return False
     return bool(math.prod(region.inner)) or any((s.stores or s.raises) and not s.element for s in region.stages)
-
-
-@geometry.register
-def _(spec: Region) -> Geometry:
-    return schedule(spec).geometry
-
-
-@geometry.register
-def _(spec: Sweep) -> Geometry:
-    return spec.geometry
-
-
-@compiled.register(Region)
-@compiled.register(Source)
-@compiled.register(Sweep)
-def _(spec: Region | Sweep | Source, symbol: str, architecture: str) -> Compiled:
-    return printed(source_of(symbol, spec), architecture)

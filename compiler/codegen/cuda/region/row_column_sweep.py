@@ -11,75 +11,17 @@ finally stores them as one row of partial sums::
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen.cuda.region.schedule import HELD, Columns, Rows, Schedule, rows_of, schedule
-from dslc.compiler.codegen.cuda.region.stage_queries import dtypes_of, register_dtype, substituted, used_values
+from dslc.compiler.codegen.cuda.region.schedule import Columns, Rows, schedule
+from dslc.compiler.codegen.cuda.region.stage_queries import substituted, used_values
+from dslc.compiler.codegen.cuda.region.sweep import MULTIPROCESSORS, RESIDENT, Sweep, schedule_of
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Access, Let, Region, Stage, dense
-from dslc.compiler.codegen.target import Geometry
-from dslc.compiler.ir.described import described
 from dslc.compiler.ir.scalar import argument
-from dslc.compiler.ir.types import DType
 
-_RESIDENT: Final = 132 * 512  # threads that a large GPU runs at once
-_LEAST_BLOCKS: Final = 132
-_REGISTERS: Final = 1 << 16  # per multiprocessor
-ROOM: Final = _RESIDENT // _LEAST_BLOCKS  # threads per multiprocessor, with 128 registers each
-_OTHER: Final = 24  # registers per thread for addresses and intermediate values
-_SHARED: Final = 160 << 10  # bytes of shared memory that every multiprocessor has
-_MOST: Final = {True: 128, False: 512}  # most threads per row, for 16 bits and for wider dtypes
-_LEAST: Final = 8  # rows per team below which the partial sums cost too much
-
-
-@described("Sweep", "region steps")
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """``region``, whose last stage reduces over rows instead of elements, with ``steps`` rows per team (thread group).
-
-    The kernel's outputs are those of the region, then the partial results [teams of the grid, elements of a row] of
-    each reduction of the last stage.
-    """
-
-    region: Region
-    steps: int
-
-    @property
-    def cut(self) -> Rows:
-        """The schedule of the region's rows."""
-        found = _cut(self.region)
-        assert isinstance(found, Rows)
-        return found
-
-    @property
-    def geometry(self) -> Geometry:
-        cut = self.cut
-        blocks = -(-cut.rows // (cut.teams * self.steps))
-        return Geometry((blocks, 1, 1), (cut.team * cut.teams, 1, 1), self.kept_bytes)
-
-    @property
-    def teams(self) -> int:
-        """Teams of the whole grid: rows of the partial results."""
-        return self.geometry.grid[0] * self.cut.teams
-
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes of shared memory for a block's sums if its registers cannot hold them in addition to a row; else 0."""
-        cut, region = self.cut, self.region
-        threads = cut.team * cut.teams
-        sums = sum(d.itemsize for d in self.partial) * cut.held * cut.vector
-        row = sum(register_dtype(a.dtype).itemsize for a in region.inputs if any(a.strides[1:])) * cut.held * cut.vector
-        registers = (sums + row) // 4 + _OTHER
-        crowded = registers * max(threads, ROOM) > _REGISTERS
-        return sums * threads if crowded and sums * threads <= _SHARED else 0
-
-    @property
-    def partial(self) -> tuple[DType, ...]:
-        """The dtypes of the partial results."""
-        dtypes = dtypes_of(self.region)
-        return tuple(register_dtype(dtypes[r.value]) for r in self.region.stages[-1].reduces)
+_MIN_ROWS: Final = 8  # rows per team below which the partial sums cost too much
 
 
 def sweep(rows: Launch, columns: Launch, scratch: int) -> list[Launch] | None:
@@ -90,12 +32,12 @@ def sweep(rows: Launch, columns: Launch, scratch: int) -> list[Launch] | None:
     merged = _merged(rows, columns)
     if merged is None:
         return None
-    cut = _cut(merged)
+    cut = schedule_of(merged)
     if not isinstance(cut, Rows) or cut.chunks != 1:
         return None
-    teams = cut.teams * max(_LEAST_BLOCKS, _RESIDENT // (cut.team * cut.teams))
+    teams = cut.teams * max(MULTIPROCESSORS, MULTIPROCESSORS * RESIDENT // (cut.team * cut.teams))
     least = -(-cut.rows // teams)
-    if least < _LEAST:
+    if least < _MIN_ROWS:
         return None
     even = (n for n in range(least, 2 * least) if cut.rows % (n * cut.teams) == 0)
     steps = next(even, least)
@@ -103,18 +45,6 @@ def sweep(rows: Launch, columns: Launch, scratch: int) -> list[Launch] | None:
     length = math.prod(merged.inner)
     partial = [Scratch(scratch + i, spec.teams * length * d.itemsize) for i, d in enumerate(spec.partial)]
     return [Launch(spec, rows.reads, (*rows.writes, *partial)), _finished(columns, partial, spec)]
-
-
-@lru_cache(256)
-def _cut(region: Region) -> Schedule:
-    """Like ``schedule``, but with as many elements per thread as possible if instructions limit the speed rather than
-    registers: for 16 bits, and if a row takes most threads of a multiprocessor. On an H200 that saves 5 to 14 % of the
-    time; shorter rows of 32 bits would take as much longer."""
-    found = schedule(region)
-    if not isinstance(found, Rows) or found.chunks != 1:
-        return found
-    sizes = [a.dtype.itemsize for a in region.inputs if a.moves(0, 1) and a.moves(1)]
-    return rows_of(region, HELD) if found.team > _MOST[max(sizes) <= 2] else found
 
 
 def _merged(rows: Launch, columns: Launch) -> Region | None:

@@ -1,34 +1,25 @@
-"""Kernels of rows reduced by teams (thread groups), and of sweeps down many rows."""
+"""Kernels of rows reduced by teams (thread groups)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.reduction import Teams
-from dslc.compiler.codegen.cuda.region.row_column_sweep import ROOM, Sweep
 from dslc.compiler.codegen.cuda.region.schedule import WARP, Rows
 from dslc.compiler.codegen.cuda.region.source import Source
-from dslc.compiler.codegen.cuda.region.stage_queries import STEP, identity, used_values
-from dslc.compiler.codegen.cuda.region.values import Reg
+from dslc.compiler.codegen.cuda.region.stage_queries import used_values
 from dslc.compiler.codegen.cuda.region.writer import Index, power_of_two
 from dslc.compiler.codegen.region.ir import Access, Region, Scan
-from dslc.compiler.ir.types import DType
 
 _LOADED: Final = 64  # elements loaded at once that fit the usual registers
 
 
 def rows_source(name: str, region: Region, schedule: Rows) -> Source:
     """The source of a kernel of rows."""
-    return _Rows(name, region, schedule).source()
+    return RowReduction(name, region, schedule).source()
 
 
-def sweep_source(name: str, sweep: Sweep) -> Source:
-    """The source of a kernel of rows with sums down their columns."""
-    return _Sweep(name, sweep).source()
-
-
-class _Rows(Teams):
+class RowReduction(Teams):
     def __init__(self, name: str, region: Region, schedule: Rows) -> None:
         super().__init__(name, region, schedule.vector, schedule.held, schedule.chunks)
         self.schedule, self.lanes = schedule, 1
@@ -101,123 +92,3 @@ class _Rows(Teams):
 
     def _over_warps(self, combine: str, count: int, text: str) -> str:
         return self.text.call("warps", (combine, count, self.slots, 1), text)
-
-
-class _Sweep(_Rows):
-    """Processes rows one after the other, with the last stage's reductions down the columns in registers or shared
-    memory."""
-
-    def __init__(self, name: str, sweep: Sweep) -> None:
-        partial = tuple(Access(d, (sweep.region.inner[0], 1)) for d in sweep.partial)
-        super().__init__(name, replace(sweep.region, outputs=(*sweep.region.outputs, *partial)), sweep.cut)
-        self.sweep, self.own = sweep, len(sweep.region.outputs)
-        self.step: Index = 0
-
-    def resident(self) -> int:
-        return self._blocks if self.sweep.kept_bytes else 1
-
-    @property
-    def _blocks(self) -> int:
-        """Blocks per multiprocessor if the sums are in shared memory."""
-        return max(1, ROOM // self.threads())
-
-    def source(self) -> Source:
-        text, cut, [*stages, last] = self.text, self.schedule, self.region.stages
-        team = self.team()
-        sums = [self._zero(i, reduce.combine) for i, reduce in enumerate(last.reduces)]
-        with text.loop(self.sweep.steps) as step:
-            self.step = step
-            row = text.plus(team, text.times(step, self.sweep.teams))
-            if self._waits:
-                self._announced(text.plus(row, self.sweep.teams))
-            self.guard = text.below(row, cut.rows) if self.sweep.teams * self.sweep.steps > cut.rows else None
-            self.outer = text.unravel(row, self.region.outer)
-            for stage in stages:
-                self._load_rows(stage)
-                if stage.element:
-                    self._element_stage(stage)
-                else:
-                    self._row_stage(stage)
-                self._let_go()
-            self._load_rows(last)
-            known = self._elements(last, 0)
-            for i, reduce in enumerate(last.reduces):
-                reg = known[reduce.value]
-                assert reg is not None
-                value = self._only(reg, reduce.combine)
-                if self.guard is not None:
-                    zero = text.constant(identity(reduce.combine, reg.held), reg.held)
-                    value = text.set(text.call("select", (), self.guard, value, zero))
-                self._add(i, sums[i], text.call(STEP[reduce.combine], (), self._sum(i, sums[i]), value))
-        self._partial(team, [text.set(self._sum(i, own)) for i, own in enumerate(sums)])
-        return text.source(self.threads(), self.resident())
-
-    def _over_warps(self, combine: str, count: int, text: str) -> str:
-        """Alternates between two buffers of shared memory, so that warps that have finished a row can start the
-        next."""
-        turn = self.text.known(self.text.divmod(self.step, 2)[1])
-        return self.text.call("warps", (combine, count, self.slots, 2), text, turn)
-
-    def _zero(self, number: int, combine: str) -> str | None:
-        """Initialises a sum; returns the name of its register, or None if it is in shared memory."""
-        dtype = self.sweep.partial[number]
-        zero = self._start(combine, dtype, self.held * self.vector)
-        if not self.sweep.kept_bytes:
-            return zero
-        self._add(number, None, zero)
-        return None
-
-    def _sum(self, number: int, own: str | None) -> str:
-        return own or self.text.call("kept", self._place_of(number))
-
-    def _add(self, number: int, own: str | None, value: str) -> None:
-        """Overwrites the sum."""
-        if own is None:
-            self.text.write(self.text.call("keep", self._place_of(number), value))
-        else:
-            self.text.set(value, own)
-
-    def _place_of(self, number: int) -> tuple[DType, int, int, int]:
-        lanes = self.held * self.vector
-        before = sum(d.itemsize for d in self.sweep.partial[:number])
-        return self.sweep.partial[number], lanes, self.threads(), before * lanes * self.threads()
-
-    @property
-    def _waits(self) -> bool:
-        """Whether to prefetch the next row. On an H200 that gains 5 to 8 % in 16 bits, where a row is short for its
-        computation. It loses as much in 32 bits, and 6 % if several other blocks load meanwhile."""
-        return (not self.sweep.kept_bytes or self._blocks <= 2) and all(
-            a.dtype.itemsize <= 2 for a in self._streamed().values()
-        )
-
-    def _streamed(self) -> dict[int, Access]:
-        """The inputs that differ from row to row, by index."""
-        inputs = enumerate(self.region.inputs)
-        return {n: a for n, a in inputs if self.along(a) == 1 and any(a.strides[: self.split])}
-
-    def _announced(self, row: Index) -> None:
-        """Prefetches a row that the stages will read next."""
-        there = self.text.below(row, self.schedule.rows)
-        self.outer, self.only, self.guard, self.bases = self.text.unravel(row, self.region.outer), None, None, {}
-        numbers, reached = self._reached(0)
-        there = self.text.both(there, reached) or there
-        for number, access in self._streamed().items():
-            vector, at, _ = self._element_place(number, numbers, there)
-            if vector * access.dtype.itemsize >= 16:
-                self.text.write(self.text.call("prefetch", (access.dtype,), f"p{number}", at, there))
-        self.only, self.bases, self.places = None, {}, {}
-
-    def _let_go(self) -> None:
-        """Drops values shared by all rows if registers are scarce: each stage loads them again from a cache."""
-        if self.sweep.kept_bytes:
-            for number, access in enumerate(self.region.inputs):
-                if not any(access.strides[: self.split]):
-                    self.loaded.pop(number, None)
-
-    def _partial(self, team: Index, sums: list[str]) -> None:
-        """Stores the team's partial sums."""
-        self.only, self.guard, self.bases, self.outer = None, None, {}, [team]
-        numbers, reached = self._reached(0)
-        for i, own in enumerate(sums):
-            vector, at, mask = self._element_place(len(self.region.inputs) + self.own + i, numbers, reached)
-            self._store(self.own + i, vector, at, Reg(own, self.sweep.partial[i]), mask)

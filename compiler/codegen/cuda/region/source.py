@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import abstractmethod
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
+from dslc.compiler.codegen.cuda.kernel_spec import Compiled, KernelCode, KernelSpec
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
@@ -29,7 +31,7 @@ class Call:
 
 @described("Source", "name text arguments threads calls resident numbers")
 @dataclass(frozen=True, slots=True)
-class Source:
+class Source(KernelCode):
     """``text`` defines constants and the function ``name``. Its arguments are ``arguments`` pointers, then ``numbers``
     of these dtypes; its blocks have ``threads`` threads.
 
@@ -43,3 +45,27 @@ class Source:
     calls: tuple[Call, ...]
     resident: int = 1
     numbers: tuple[DType, ...] = ()
+
+    def named(self, symbol: str) -> Source:
+        """The source of a function with another name."""
+        return replace(self, name=symbol, text=self.text.replace(f"def {self.name}(", f"def {symbol}(", 1))
+
+    def compile(self, symbol: str, architecture: str) -> Compiled:
+        from dslc.compiler.toolchain.numba_cuda import ptx_of
+        from dslc.compiler.toolchain.nvjitlink import cubin_of
+
+        ptx = ptx_of(self.named(symbol), architecture)
+        return Compiled(ptx, cubin_of(ptx, architecture))
+
+
+class SourceKernel(KernelSpec):
+    """A kernel with a ``Source``."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def source(self, name: str) -> Source:
+        """The source of the kernel, as a function of that name."""
+
+    def compile(self, symbol: str, architecture: str) -> Compiled:
+        return self.source(symbol).compile(symbol, architecture)

@@ -1,0 +1,13 @@
+"""Folders of modules that register what they define: they are listed, not named one by one."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+
+def import_modules(package: str) -> None:
+    """Imports the modules of a package, without its sub-packages, in the order of their names."""
+    names = sorted(found.name for found in iter_modules(import_module(package).__path__) if not found.ispkg)
+    for name in names:
+        import_module(f"{package}.{name}")
