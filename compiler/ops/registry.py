@@ -2,79 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from dslc.base.folders import import_modules
 from dslc.compiler.ir.function import FUNCTIONS, OPTIMIZERS, Function, Optimizer
 from dslc.compiler.ir.op import OPS, Op
 
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-# One file a family. A new file must stand here, and a test compares this with the folder.
-FAMILIES: Final = (
-    "activation",
-    "adaptive_pool",
-    "attention",
-    "batchnorm",
-    "bits",
-    "broadcast",
-    "channels_last",
-    "class_losses",
-    "clip_norm",
-    "constant",
-    "contraction",
-    "conv",
-    "conv_layers",
-    "convert",
-    "cross_entropy",
-    "cumulative",
-    "distance",
-    "division",
-    "einsum",
-    "elementwise",
-    "embedding",
-    "fused",
-    "fused_sums",
-    "gelu",
-    "groupnorm",
-    "indexing",
-    "interpolate",
-    "layernorm",
-    "layerwise",
-    "linear",
-    "literal",
-    "logic",
-    "losses",
-    "many",
-    "masks",
-    "multi_update",
-    "nonfinite",
-    "normalize",
-    "optim",
-    "optimizers",
-    "ordering",
-    "orthogonal",
-    "pool",
-    "powers",
-    "rearrange",
-    "reduce",
-    "rmsprop",
-    "selection",
-    "slicing",
-    "softmax",
-    "stochastic",
-    "transcendental",
-    "variance",
-    "views",
-)
-
 
 def load_all() -> None:
-    """Imports every family, which registers its ops and functions. Costs nothing the second time; numpy stays out."""
-    for family in FAMILIES:
-        importlib.import_module(f"dslc.compiler.ops.{family}")
+    """Imports every file of this folder, which registers its ops and functions. Costs nothing the second time; numpy
+    stays out."""
+    import_modules("dslc.compiler.ops")
 
 
 def ops() -> Mapping[str, Op]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
 
 
+@cache
 def import_modules(package: str) -> None:
-    """Imports the modules of a package, without its sub-packages, in the order of their names."""
+    """Imports the modules of a package, without its sub-packages, in the order of their names; once."""
     names = sorted(found.name for found in iter_modules(import_module(package).__path__) if not found.ispkg)
     for name in names:
         import_module(f"{package}.{name}")
