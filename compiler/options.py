@@ -8,15 +8,11 @@ from typing import Any, Final, Literal
 
 from dslc.base.errors import BuildError
 from dslc.compiler.check.model import Checked
-from dslc.compiler.codegen.targets import TARGETS
+from dslc.compiler.codegen.targets import DEFAULT, TARGETS, traits_of
 from dslc.compiler.ir.build import LossScale, Precision
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.types import DType
 
-#: The dtypes for computation and for parameters of each kind of target.
-_CPU_DTYPES: Final = ("f32", "f64")
-_GPU_DTYPES: Final = ("f32", "f64", "bf16")
-_GPU_COMPUTES: Final = (*_GPU_DTYPES, "tf32", "f16")
 PROVIDERS: Final = ("reference", "auto", "own", "vendor")
 
 Sizes = Mapping[str, int]
@@ -34,7 +30,7 @@ class Options:
     budget requires it), ``never``, or bytes: a budget that replaces the file's.
     """
 
-    target: str = "cpu"
+    target: str = DEFAULT
     provider: str = "auto"
     precision: str | None = None
     sizes: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
@@ -47,8 +43,8 @@ class Options:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """Each target once, in the order of ``TARGETS``; ``auto`` means the CPU."""
-        asked = {"cpu" if name == "auto" else name for name in self.target.split(",")}
+        """Each target once, in the order of ``TARGETS``; ``auto`` means the default one, the CPU."""
+        asked = {DEFAULT if name == "auto" else name for name in self.target.split(",")}
         return tuple(t for t in TARGETS if t in asked)
 
     def check(self) -> None:
@@ -60,9 +56,10 @@ class Options:
         if self.provider not in PROVIDERS:
             raise BuildError("E0603", f"the provider `{self.provider}` is not known", place="--providers",
                              help=f"use {', '.join(PROVIDERS)}")  # fmt: skip
-        if self.provider == "vendor" and self.targets == ("cpu",):
+        with_libraries = [name for name, row in TARGETS.items() if row.traits.has_libraries]
+        if self.provider == "vendor" and not {*self.targets} & {*with_libraries}:
             raise BuildError("E0603", "the provider `vendor` is of libraries for GPUs", place="--providers",
-                             help="add a GPU, as --target sm_90, or use auto")  # fmt: skip
+                             help=f"add one of --target {', '.join(with_libraries)}, or use auto")  # fmt: skip
 
 
 def precision_of(checked: Checked, options: Options) -> Precision:
@@ -73,8 +70,11 @@ def precision_of(checked: Checked, options: Options) -> Precision:
     if options.precision in ("bf16", "f16", "tf32"):
         params = "f32"
     for target in options.targets:
-        computes, keeps = (_CPU_DTYPES, _CPU_DTYPES) if target == "cpu" else (_GPU_COMPUTES, _GPU_DTYPES)
-        for does, name, dtypes in (("compute", compute, computes), ("keep parameters", params, keeps)):
+        traits = traits_of(target)
+        for does, name, dtypes in (
+            ("compute", compute, traits.compute_dtypes),
+            ("keep parameters", params, traits.param_dtypes),
+        ):
             if name not in dtypes:
                 raise BuildError(
                     "E0602",

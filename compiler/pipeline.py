@@ -16,27 +16,37 @@ from dslc.compiler.artifact.naming import artifact_name
 from dslc.compiler.artifact.state_layout import StateLayout, layout_state
 from dslc.compiler.check import entries
 from dslc.compiler.check.model import Checked
+from dslc.compiler.codegen.targets import DEFAULT
 from dslc.compiler.ir.build import Build, LossScale, Pass, Precision
 from dslc.compiler.ir.program import Mirrored, Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.options import Options, Sizes, budget_of, entry_sizes, precision_of, recorded_options
-from dslc.compiler.passes.fuse.bitmask import bitmasks
-from dslc.compiler.passes.fuse.cross_entropy import slope
-from dslc.compiler.passes.fuse.dropout import dropped
-from dslc.compiler.passes.fuse.duplicate import absorb
+from dslc.compiler.passes.conditions import (
+    batches_launches,
+    fuses_into_contractions,
+    fuses_reductions,
+    reductions_with_bodies,
+    rounds_to_tf32,
+    tensor_cores,
+    when,
+)
+from dslc.compiler.passes.fuse.bitmask import bitmask
+from dslc.compiler.passes.fuse.cross_entropy import cross_entropy
+from dslc.compiler.passes.fuse.dropout import dropout
+from dslc.compiler.passes.fuse.duplicate import duplicate
 from dslc.compiler.passes.fuse.epilogue import epilogue
-from dslc.compiler.passes.fuse.horizontal import join
-from dslc.compiler.passes.fuse.horizontal_reductions import join_sums
+from dslc.compiler.passes.fuse.horizontal import horizontal
+from dslc.compiler.passes.fuse.horizontal_reductions import horizontal_reductions
 from dslc.compiler.passes.fuse.pointwise import fuse
-from dslc.compiler.passes.fuse.recompute_inputs import again
-from dslc.compiler.passes.fuse.recompute_outputs import beside
-from dslc.compiler.passes.fuse.reduction_epilogue import finish
-from dslc.compiler.passes.fuse.reduction_outputs import keep
-from dslc.compiler.passes.fuse.slice_reads import slices
-from dslc.compiler.passes.fuse.small_tensors import gather
+from dslc.compiler.passes.fuse.recompute_inputs import recompute_inputs
+from dslc.compiler.passes.fuse.recompute_outputs import recompute_outputs
+from dslc.compiler.passes.fuse.reduction_epilogue import reduction_epilogue
+from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
+from dslc.compiler.passes.fuse.slice_reads import slice_reads
+from dslc.compiler.passes.fuse.small_tensors import small_tensors
 from dslc.compiler.passes.fuse.tf32 import tf32
 from dslc.compiler.passes.lower.autodiff import autodiff
-from dslc.compiler.passes.lower.channels_last import layout
+from dslc.compiler.passes.lower.channels_last import channels_last
 from dslc.compiler.passes.lower.decompose import decompose
 from dslc.compiler.passes.lower.precision import precision
 from dslc.compiler.passes.lower.simplify import simplify
@@ -48,9 +58,22 @@ from dslc.compiler.passes.plan.streams import streams
 from dslc.compiler.passes.runner import Keep, PassReport, no_collection, pass_name, run_passes
 
 _FUSING: Final[tuple[Pass, ...]] = (
-    fuse, epilogue, slope, gather, join, absorb, again, keep, bitmasks, dropped, finish, join_sums,
-    beside, slices, tf32
-)  # fmt: skip
+    fuse,
+    when(fuses_into_contractions, epilogue),
+    when(fuses_reductions, cross_entropy),
+    when(batches_launches, small_tensors),
+    when(batches_launches, horizontal),
+    when(fuses_reductions, duplicate),
+    when(fuses_reductions, recompute_inputs),
+    when(fuses_reductions, reduction_outputs),
+    when(fuses_reductions, bitmask),
+    when(fuses_reductions, dropout),
+    when(fuses_reductions, reduction_epilogue),
+    when(fuses_reductions, horizontal_reductions),
+    when(fuses_reductions, recompute_outputs),
+    when(fuses_reductions, slice_reads),
+    when(rounds_to_tf32, tf32),
+)
 _PLANNING: Final[tuple[Pass, ...]] = (select, schedule, streams, memory)
 
 
@@ -59,7 +82,13 @@ def mirror(program: Program, build: Build) -> Program:
     return mirror_against(program, build, _FUSING, _PLANNING)
 
 
-_LOWERING: Final[tuple[Pass, ...]] = (autodiff, precision, layout, decompose, simplify)
+_LOWERING: Final[tuple[Pass, ...]] = (
+    autodiff,
+    precision,
+    when(tensor_cores, channels_last),
+    when(reductions_with_bodies, decompose),
+    simplify,
+)
 PIPELINE: Final[tuple[Pass, ...]] = (*_LOWERING, mirror, *_FUSING, *_PLANNING)
 
 Progress = Callable[[str, int, int], None]
@@ -112,7 +141,7 @@ def cut(checked: Checked, entry: str, sizes: Sizes, scale: LossScale | None = No
     }[entry](checked, sizes)
 
 
-def build_options(checked: Checked, options: Options, layout: StateLayout, target: str = "cpu") -> Build:
+def build_options(checked: Checked, options: Options, layout: StateLayout, target: str = DEFAULT) -> Build:
     """The frozen Build that the passes read."""
     asked = precision_of(checked, options)
     return Build(

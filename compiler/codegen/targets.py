@@ -1,24 +1,84 @@
-"""The targets that the compiler makes code for, by the names of ``--target``: the one place that knows them all."""
+"""The registry of targets, by the names of ``--target``: the one place that knows these names.
+
+A new target is a folder next to ``cpu`` and ``cuda``, a folder in ``runtime``, and a row here.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
-if TYPE_CHECKING:
-    from dslc.compiler.codegen.target import Target
+from dslc.compiler.codegen.device_model import (
+    A100,
+    ALL_OF_PEAK,
+    B200,
+    GPU_KERNELS,
+    GPU_LIBRARIES,
+    H200,
+    ZEN4,
+    DeviceModel,
+    Fractions,
+)
+from dslc.compiler.codegen.target import Target, Traits
 
-#: The supported NVIDIA architectures, oldest first: Ampere, Hopper, Blackwell.
-ARCHITECTURES: Final = ("sm_80", "sm_90", "sm_100")
-TARGETS: Final = ("cpu", *ARCHITECTURES)
+
+def _cpu(name: str, vendor: bool) -> Target:
+    from dslc.compiler.codegen.cpu.target import Cpu
+
+    return Cpu()
 
 
-def target_of(name: str, vendor: bool = False) -> Target:
-    """The target of that name, one of ``TARGETS``; with ``vendor``, a GPU's contractions may be library calls."""
-    if name == "cpu":
-        from dslc.compiler.codegen.cpu.target import Cpu
-
-        return Cpu()
-    assert name in ARCHITECTURES, f"no target {name}"
+def _cuda(name: str, vendor: bool) -> Target:
     from dslc.compiler.codegen.cuda.target import Cuda
 
     return Cuda(name, vendor)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the compiler knows about a target. ``libraries``, ``kernels``: the fractions of the device's rates that the
+    vendor's libraries and the compiler's own kernels reach. ``make``: from the target's name, and whether contractions
+    may be library calls, to its code generation (imported only then)."""
+
+    traits: Traits
+    device: DeviceModel
+    libraries: Fractions
+    kernels: Fractions
+    make: Callable[[str, bool], Target]
+
+
+_CPU: Final = Traits(compute_dtypes=("f32", "f64"), param_dtypes=("f32", "f64"), has_reference=True)
+_GPU: Final = Traits(
+    compute_dtypes=("f32", "f64", "bf16", "tf32", "f16"),
+    param_dtypes=("f32", "f64", "bf16"),
+    has_device_memory=True,
+    has_libraries=True,
+    has_streams=True,
+    has_tensor_cores=True,
+    fuses_reductions=True,
+    launches_are_costly=True,
+)
+
+#: In the order in which an artifact holds their programs; the NVIDIA architectures oldest first.
+TARGETS: Final[Mapping[str, Row]] = MappingProxyType({
+    "cpu": Row(_CPU, ZEN4, ALL_OF_PEAK, ALL_OF_PEAK, _cpu),
+    "sm_80": Row(_GPU, A100, GPU_LIBRARIES, GPU_KERNELS, _cuda),
+    "sm_90": Row(_GPU, H200, GPU_LIBRARIES, GPU_KERNELS, _cuda),
+    "sm_100": Row(_GPU, B200, GPU_LIBRARIES, GPU_KERNELS, _cuda),
+})  # fmt: skip
+#: The target of a build that asks for none (``auto``).
+DEFAULT: Final = "cpu"
+#: The targets that are GPUs.
+ARCHITECTURES: Final = tuple(name for name, row in TARGETS.items() if row.traits.has_device_memory)
+
+
+def target_of(name: str, vendor: bool = False) -> Target:
+    """The code generation of a target; with ``vendor``, its contractions may be library calls if it has libraries."""
+    return TARGETS[name].make(name, vendor)
+
+
+def traits_of(name: str) -> Traits:
+    """The properties of a target."""
+    return TARGETS[name].traits

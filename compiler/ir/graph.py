@@ -18,7 +18,7 @@ from dslc.dsl.span import Span
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Op
 
-# Attributes are plain data; sizes may be symbolic until an entry is cut. ``Inner`` is a fused region's body.
+# Attributes are plain data; sizes may be symbolic until an entry is cut.
 Attr: TypeAlias = "int | float | bool | str | Poly | DType | tuple[Attr, ...]"
 Attrs: TypeAlias = Mapping[str, Attr]
 NO_ATTRS: Attrs = MappingProxyType({})
@@ -112,12 +112,29 @@ class Node:
 
     def with_inputs(self, inputs: tuple[Value, ...]) -> Node:
         """This node with other input values of the same types; the same object if nothing changes."""
-        if inputs == self.inputs:
-            return self
+        return self if inputs == self.inputs else self.replaced(inputs=inputs)
+
+    def replaced(
+        self,
+        *,
+        op: Op | None = None,
+        inputs: tuple[Value, ...] | None = None,
+        types: tuple[TensorType, ...] | None = None,
+        attrs: Attrs | None = None,
+        phase: Phase | None = None,
+        origins: tuple[Origin, ...] | None = None,
+    ) -> Node:
+        """A new node with this one's name and span, and with its other parts unless they are given."""
         return Node(
-            self.op, inputs, self.types, self.attrs,
-            name=self.name, span=self.span, phase=self.phase, origins=self.origins,
-        )  # fmt: skip
+            self.op if op is None else op,
+            self.inputs if inputs is None else inputs,
+            self.types if types is None else types,
+            self.attrs if attrs is None else attrs,
+            name=self.name,
+            span=self.span,
+            phase=self.phase if phase is None else phase,
+            origins=self.origins if origins is None else origins,
+        )
 
     def reading(self, new: Mapping[Value, Value]) -> Node:
         """This node with its inputs replaced by ``new``, of the same types; the same object if it reads none of

@@ -90,11 +90,9 @@ class Program:
     graph: Graph
     kernels: Mapping[Node, Sequence[Any]] = field(default_factory=lambda: MappingProxyType({}))
     scratch: Mapping[Node, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    choices: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     schedule: tuple[Node, ...] | None = None
     streams: Mapping[Node, int] = field(default_factory=lambda: MappingProxyType({}))
     waits: Mapping[Node, tuple[Node, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    bulks: tuple[tuple[int, int], ...] | None = None
     memory: MemoryPlan | None = None
     target: str = "cpu"
     vendor: bool = False

@@ -128,7 +128,7 @@ class Facts:
             moving, arithmetic = roof(node, machine)
             seconds = modelled(node, machine)
             cost = node.op.cost(node)
-            bound = max((machine.launch, "launch"), (moving, "memory"), (arithmetic, "arithmetic"))[1]
+            bound = max((machine.device.launch, "launch"), (moving, "memory"), (arithmetic, "arithmetic"))[1]
             found.append(
                 Work(self.step_of[time], program.streams.get(node, 0), what(node), node.name or node.op.name,
                      self.line(node), node.phase.value, self._runs(node, native), cost.flops, cost.bytes, seconds,

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from dslc.base.errors import BuildError
-from dslc.compiler.cost import MACHINES
+from dslc.compiler.cost import machine_of
 from dslc.compiler.ir.graph import Graph, Node, Origin, Phase
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
@@ -209,7 +209,7 @@ def _not_mirrored(programs: Mapping[str, Program], chosen: Wanted, said: Sequenc
     before = _before(programs, "mirror")
     if before is None or not any(n.phase is Phase.BACKWARD for n in before.graph.nodes):
         return
-    facts, after = MirrorFacts(before.graph, machine=MACHINES[before.target]), programs["mirror"]
+    facts, after = MirrorFacts(before.graph, machine=machine_of(before.target)), programs["mirror"]
     again = {(n.name, n.op.name) for n in after.graph.nodes if n.phase is Phase.MIRROR}
     for node in _part(before.graph, chosen):
         kept = [v for v in node.outputs if v in facts.wanted]

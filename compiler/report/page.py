@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dslc.base.words import rate_text, size_text, time_text
 from dslc.compiler.artifact.plan import plan_of
-from dslc.compiler.cost import MACHINES
+from dslc.compiler.codegen.targets import traits_of
+from dslc.compiler.cost import machine_of
 from dslc.compiler.report.facts import Facts, Line, LineRow, Work, ranked
 from dslc.compiler.report.graph_svg import svg
 from dslc.compiler.report.markup import cell, number, plain, share, table, tag, tiles
@@ -112,7 +113,7 @@ def _on_gpus(facts: Sequence[Facts]) -> dict[str, list[Loaded]]:
     """The programs of each target for GPUs, with their plans."""
     found: dict[str, list[Loaded]] = {}
     for program, memory in ((f.program, f.memory) for f in facts):
-        if program.target != "cpu":
+        if traits_of(program.target).has_device_memory:
             each = Loaded(program.entry, program.sizes, memory.io_bytes, memory.work_bytes, plan_of(program))
             found.setdefault(program.target, []).append(each)
     return found
@@ -328,6 +329,6 @@ def _footer(result: BuildResult, facts: Sequence[Facts]) -> str:
     machines = "; ".join(
         f"{target}: {rate_text(m.bandwidth, 'B/s')}, {rate_text(m.matrix32, 'FLOP/s')} for products of f32, "
         f"{time_text(m.launch)} a launch"
-        for target, m in ((t, MACHINES[t]) for t in dict.fromkeys(f.program.target for f in facts))
+        for target, m in ((t, machine_of(t).device) for t in dict.fromkeys(f.program.target for f in facts))
     )
     return plain(f"The model's machines: {machines}. Written by dslc build for {result.name}.dslc.")

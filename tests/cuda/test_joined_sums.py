@@ -14,7 +14,7 @@ from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Graph, Input, Kind, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
-from dslc.compiler.passes.fuse.horizontal_reductions import join_sums_graph
+from dslc.compiler.passes.fuse.horizontal_reductions import horizontal_reductions
 
 
 def joined(shape: tuple[int, ...], over: tuple[int, ...], dtype: DType, ops: tuple[str, ...]) -> tuple[Graph, Graph]:
@@ -23,7 +23,7 @@ def joined(shape: tuple[int, ...], over: tuple[int, ...], dtype: DType, ops: tup
     b = Builder(name="here")
     found = [b(OPS[op], x.value, over=over, keep=False) for op, x in zip(ops, inputs)]
     graph = Graph(tuple(inputs), order(found), {f"y{i}": v for i, v in enumerate(found)})
-    return graph, join_sums_graph(graph)
+    return graph, horizontal_reductions(graph)
 
 
 def run(graph: Graph) -> list[np.ndarray]:

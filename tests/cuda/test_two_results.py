@@ -11,7 +11,7 @@ from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
-from dslc.compiler.passes.fuse.recompute_outputs import beside_graph
+from dslc.compiler.passes.fuse.recompute_outputs import recompute_outputs
 
 
 def _step(shape: tuple[int, ...], dtype: DType) -> tuple[Graph, list[Input]]:
@@ -44,7 +44,7 @@ def _step(shape: tuple[int, ...], dtype: DType) -> tuple[Graph, list[Input]]:
 def test_two_results_are_those_of_two_kernels(shape: tuple[int, ...], dtype: DType) -> None:
     graph, inputs = _step(shape, dtype)
     apart = fuse_graph(graph)
-    together = beside_graph(apart)
+    together = recompute_outputs(apart)
     [both] = [n for n in together.nodes if len(n.outputs) == 2]
     assert both.op.name == "fused"
     rng = np.random.default_rng(1)

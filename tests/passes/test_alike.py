@@ -29,7 +29,7 @@ def test_launches_are_those_of_each_node_by_itself(name: str, target: str, provi
     checked = check_file(f"{MODELS / name}.nn")
     sizes = {d.name: d.default for d in checked.dims}
     options = Options(target=target, provider=provider)
-    program, _ = compile_entry(checked, "train_step", sizes, options, after="beside")
+    program, _ = compile_entry(checked, "train_step", sizes, options, after="recompute_outputs")
     nodes = [n for n in program.graph.nodes if not n.op.view]
     assert len({node.op for node in nodes}) < len(nodes)
     for node in nodes:
@@ -58,7 +58,7 @@ def test_a_missing_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     checked = check_file(f"{MODELS / 'lenet'}.nn")
     options = Options(target="sm_90")
     sizes = {d.name: d.default for d in checked.dims}
-    program, _ = compile_entry(checked, "train_step", sizes, options, after="beside")
+    program, _ = compile_entry(checked, "train_step", sizes, options, after="recompute_outputs")
     build = build_options(checked, options, layout_state(checked, precision_of(checked, options).params), "sm_90")
     monkeypatch.setattr("dslc.compiler.passes.plan.select_kernels.lowered", lambda node, *_: None)
     with pytest.raises(BuildError, match="E0603"):

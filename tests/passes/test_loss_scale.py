@@ -7,6 +7,7 @@ through the ops' numpy meanings.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from random_graphs import graph_of, input_of
 from dslc.base.errors import BuildError
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
+from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.build import Build, LossScale, ParamSpec, Precision, TrainSpec
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import OPS, Builder
@@ -70,7 +72,8 @@ def session(
 ) -> Session:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "precision_of", lambda *_: Precision(compute, DType.F32, scale))
-        patch.setattr(precision_pass, "_CPU", (DType.F32, DType.F64, DType.F16))
+        traits = replace(traits_of("cpu"), compute_dtypes=("f32", "f64", "f16"))
+        patch.setattr(precision_pass, "traits_of", lambda _: traits)
         made = pipeline.build(model, Options(provider=provider))
     return start(
         Artifact.of_bytes(made.artifact), ".", device="cpu", weights="init", seed=3, contexts=1, verify="all",

@@ -14,7 +14,7 @@ import pytest
 from random_graphs import UNARY, assert_same_bits, build_for, evaluate, feeds_of, graph_of, input_of
 from test_pass_memory import executed
 
-from dslc.compiler.cost import MACHINES
+from dslc.compiler.cost import machine_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
@@ -30,7 +30,7 @@ from dslc.compiler.passes.mirror.candidates import Choice, Facts, propose
 from dslc.compiler.passes.mirror.estimate import Lifetimes
 from dslc.compiler.passes.mirror.mirror import mirror_against
 from dslc.compiler.passes.mirror.rewrite import recipes, with_copies
-from dslc.compiler.passes.mirror.select import Chooser
+from dslc.compiler.passes.mirror.select import Knapsack
 from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.runner import run_passes
@@ -61,7 +61,7 @@ def _training(inputs: list[Input], result: Value, wrt: Sequence[Input]) -> Graph
 
 def _mirrored(graph: Graph) -> Graph:
     facts = Facts(graph)
-    return with_copies(graph, recipes(facts, propose(facts, facts.candidates)))
+    return with_copies(graph, recipes(facts, propose(facts, facts.candidates), machine_of("cpu")))
 
 
 def _copied(graph: Graph) -> Counter[str]:
@@ -193,7 +193,7 @@ def test_any_choice_keeps_every_bit(fuzz_count: Callable[[int], int], fuzz_seed:
         graph = simplify_graph(_random_training(rng, rng.randint(1, 25)))
         facts = Facts(graph)
         allowed = frozenset(v for v in sorted(facts.candidates, key=lambda v: v.producer.name) if rng.random() < 0.8)
-        after = with_copies(graph, recipes(facts, propose(facts, allowed)))
+        after = with_copies(graph, recipes(facts, propose(facts, allowed), machine_of("cpu")))
         verify_graph(after)
         copied += _copied(after)
         assert _working(simplify_graph(after)) == _working(after), "copies are merged back"
@@ -207,12 +207,13 @@ def test_products_that_are_cheap_are_computed_again_with_the_same_bits(
     fuzz_count: Callable[[int], int], fuzz_seed: int
 ) -> None:
     rng = random.Random(fuzz_seed)
-    machine = replace(MACHINES["cpu"], matrix32=1e30, launch=0.0)
+    machine = machine_of("cpu")
+    machine = replace(machine, device=replace(machine.device, matrix32=1e30, launch=0.0))
     copied: Counter[str] = Counter()
     for case in range(fuzz_count(300)):
         graph = simplify_graph(_random_training(rng, rng.randint(5, 25)))
         facts = Facts(graph, machine=machine)
-        after = with_copies(graph, recipes(facts, Chooser(facts, machine).choose().choice, machine))
+        after = with_copies(graph, recipes(facts, Knapsack(facts, machine).choose().choice, machine))
         verify_graph(after)
         copied += _copied(after)
         feeds = _feeds(graph, case)
@@ -224,7 +225,7 @@ def test_a_product_is_computed_again_where_it_makes_much_of_little() -> None:
     x, w = input_of("x", Kind.DATA, 1 << 18, 64), _params((64, 512), (512, 64), (64, 512))
     wide = B(OPS["tanh"], _linear(x.value, w[0]))
     out = B(OPS["tanh"], _linear(B(OPS["tanh"], _linear(wide, w[1])), w[2]))
-    facts = Facts(_training([x, *w], out, w), machine=MACHINES["sm_90"])
+    facts = Facts(_training([x, *w], out, w), machine=machine_of("sm_90"))
     products = [n for n in facts.forward if n.op.name == "matmul"]
     # f32: by the model 64 products an element take less than two reads, 512 do not
     assert [facts.may(n) for n in products] == [True, False, True]
@@ -294,9 +295,9 @@ def test_what_takes_longer_than_allowed_does_not_stand_in_the_way() -> None:
     for param in w[1:]:
         value = _linear(B(OPS["gelu"], value, approximate=True), param)
     graph = _training([x, *w], B(OPS["tanh"], value), w)  # most is alive at the wide result
-    machine = MACHINES["sm_90"]
+    machine = machine_of("sm_90")
     facts = Facts(graph)
-    chooser = Chooser(facts, machine)
+    chooser = Knapsack(facts, machine)
     cost = sorted(_costs(facts, chooser.choose().choice))
     assert len(cost) == 3 and cost[-1] > 1.5 * (cost[0] + cost[1])
     cheap = _costs(facts, chooser.choose(seconds=1.01 * (cost[0] + cost[1])).choice)
@@ -313,16 +314,16 @@ def test_what_has_become_dear_is_kept_after_all(monkeypatch: pytest.MonkeyPatch)
         value = B(OPS["relu"], B(OPS["mul"], _linear(value, w[-5]), w[-4].value))
         value = B(OPS["relu"], B(OPS["mul"], _linear(value, w[-3]), w[-2].value))
         value = _linear(value, w[-1])
-    machine = MACHINES["sm_90"]
-    facts = Facts(_training([x, *w], value, w), machine=machine, beside=True, absorbs=True)
-    chooser = Chooser(facts, machine)
+    machine = machine_of("sm_90")
+    facts = Facts(_training([x, *w], value, w), machine=machine, extra_outputs=True, recomputes_inputs=True)
+    chooser = Knapsack(facts, machine)
     most, least = chooser.choose(peak=1 << 60).peak, chooser.choose().peak
     better = 0
     for part in range(1, 10):
         peak = most - (most - least) * part // 10
         found = chooser.choose(peak=peak)
         with monkeypatch.context() as patch:
-            patch.setattr(mirror_choice, "_THOUGHTS", 1)
+            patch.setattr(mirror_choice, "_MAX_REFINEMENTS", 1)
             once = chooser.choose(peak=peak)
         assert found.peak <= max(peak, once.peak) and found.seconds <= once.seconds
         better += found.seconds < 0.96 * once.seconds
@@ -330,15 +331,15 @@ def test_what_has_become_dear_is_kept_after_all(monkeypatch: pytest.MonkeyPatch)
 
 
 def _costs(facts: Facts, choice: Choice) -> list[float]:
-    return [recipe.seconds for recipe in recipes(facts, choice, MACHINES["sm_90"]).values() if recipe.seconds]
+    return [recipe.seconds for recipe in recipes(facts, choice, machine_of("sm_90")).values() if recipe.seconds]
 
 
 def test_lifetimes_follow_each_value_that_is_dropped_and_taken_back(fuzz_count: Callable[[int], int]) -> None:
     rng, kept = random.Random(1), 0
     for _ in range(fuzz_count(300)):
         graph = simplify_graph(_random_training(rng, rng.randint(1, 30)))
-        facts = Facts(graph, beside=rng.random() < 0.5)
-        machine, most = MACHINES["sm_90"], propose(facts, facts.candidates)
+        facts = Facts(graph, extra_outputs=rng.random() < 0.5)
+        machine, most = machine_of("sm_90"), propose(facts, facts.candidates)
         lives = Lifetimes(facts, machine, most)
         may = [v for v in facts.wanted if v in most.dropped]
         for value in rng.sample(may, k=len(may)):
@@ -361,19 +362,19 @@ def test_lifetimes_follow_each_value_that_is_dropped_and_taken_back(fuzz_count: 
         again = recipes(facts, Choice(frozenset(lives.known) | between), machine)
         assert {v: r.nodes for v, r in again.items()} == {v: r.nodes for v, r in lives.known.items()}
         assert lives.seconds == pytest.approx(sum(r.seconds for r in again.values()))
-        assert [lives.sky[i] for i in range(lives.sky.leaves)] == _summed(lives)
+        assert [lives.memory[i] for i in range(lives.memory.leaves)] == _summed(lives)
     assert kept > 20
 
 
 def _seen(lives: Lifetimes) -> object:
-    known = {v: (r.nodes, r.sources, r.beside) for v, r in lives.known.items()}
-    return known, [lives.sky[i] for i in range(lives.sky.leaves)], lives.sky.top
+    known = {v: (r.nodes, r.sources, r.extra_output) for v, r in lives.known.items()}
+    return known, [lives.memory[i] for i in range(lives.memory.leaves)], lives.memory.top
 
 
 def _summed(lives: Lifetimes) -> list[int]:
     """The bytes at each level, added up anew."""
-    found = [0] * lives.sky.leaves
-    for value, stay in lives.stays.items():
+    found = [0] * lives.memory.leaves
+    for value, stay in lives.intervals.items():
         size = lives.facts.bytes[value]
         for level in range(stay.start, stay.end + 1):
             found[level] += size

@@ -20,7 +20,7 @@ def test_a_little_more_is_computed_again_where_streams_then_fit(monkeypatch: pyt
     options, machine = Options(target="sm_90", provider="vendor", precision="bf16"), machine_of("sm_90", "vendor")
     budget = 1_300_000_000
     [found] = foresee(checked, "train_step", {"B": 32}, options, (budget,))
-    monkeypatch.setattr(mirror._Judge, "_on_streams", lambda self, best, peak, budget: best)
+    monkeypatch.setattr(mirror._Search, "_on_streams", lambda self, best, peak, budget: best)
     [before] = foresee(checked, "train_step", {"B": 32}, options, (budget,))
     assert not before.streams, "the test wants a budget that streams miss by a little"
     assert found.streams and found.memory is not None

@@ -14,16 +14,14 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.constant import constant
-from dslc.compiler.passes.fuse import bitmask as bitmasks
-from dslc.compiler.passes.fuse import recompute_inputs as again
-from dslc.compiler.passes.fuse import reduction_outputs as keep
-from dslc.compiler.passes.fuse.bitmask import bitmasks_graph
-from dslc.compiler.passes.fuse.duplicate import absorb_graph
+from dslc.compiler.passes.fuse import body as bodies
+from dslc.compiler.passes.fuse.bitmask import bitmask
+from dslc.compiler.passes.fuse.duplicate import duplicate
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
-from dslc.compiler.passes.fuse.recompute_inputs import again_graph
-from dslc.compiler.passes.fuse.reduction_outputs import keep_graph
-from dslc.compiler.passes.lower.channels_last import layout_graph
-from dslc.compiler.passes.lower.decompose import decompose_graph
+from dslc.compiler.passes.fuse.recompute_inputs import recompute_inputs
+from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
+from dslc.compiler.passes.lower.channels_last import channels_last
+from dslc.compiler.passes.lower.decompose import decompose
 from dslc.compiler.passes.lower.simplify import simplify_graph
 
 
@@ -34,13 +32,12 @@ def names(node: Node) -> list[str]:
 @pytest.mark.parametrize("last", [False, True])
 def test_gradients_of_a_block_read_bits(last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The end of a block is compared with zero by sums that also write what they add up."""
-    for module in (again, bitmasks, keep):
-        monkeypatch.setattr(module, "SMALL", 128)
-    graph = simplify_graph(decompose_graph(layout_graph(_graph(tmp_path, "f32"), lambda node: last)))
-    before = keep_graph(again_graph(absorb_graph(fuse_graph(graph))))
-    found = bitmasks_graph(before)
+    monkeypatch.setattr(bodies, "SMALL_BYTES", 128)
+    graph = simplify_graph(decompose(channels_last(_graph(tmp_path, "f32"), lambda node: last)))
+    before = reduction_outputs(recompute_inputs(duplicate(fuse_graph(graph))))
+    found = bitmask(before)
     verify_graph(found)
-    assert bitmasks_graph(found) is found
+    assert bitmask(found) is found
     asking = [n for n in found.nodes if "unpack_bits" in names(n)]
     packing = [n for n in found.nodes if "pack_bits" in names(n)]
     # sums along rows of f32 would have another order
@@ -59,7 +56,7 @@ def test_only_what_is_compared_and_nothing_more(
     shape: tuple[int, ...], also: bool, asked: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not where the node reads the value for something else, too, nor where bytes would not be whole."""
-    monkeypatch.setattr(bitmasks, "SMALL", 0)
+    monkeypatch.setattr(bodies, "SMALL_BYTES", 0)
     b = Builder(name="layer")
     x, dy = (Input(n, Kind.DATA, TensorType(DType.F32, shape)) for n in ("x", "dy"))
     y = b(OPS["relu"], b(OPS["add"], x.value, x.value))
@@ -69,7 +66,7 @@ def test_only_what_is_compared_and_nothing_more(
     between = b(OPS["sum"], y, over=(0, 1, 2), keep=False)
     results = {"dx": b(OPS["mul"], dx, between), "y": y}
     graph = fuse_graph(Graph((x, dy), order([*results.values()]), results))
-    found = bitmasks_graph(graph)
+    found = bitmask(graph)
     verify_graph(found)
     assert any("unpack_bits" in names(n) for n in found.nodes) == asked
     feeds = {"x": np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)}
@@ -80,7 +77,7 @@ def test_only_what_is_compared_and_nothing_more(
 
 def test_one_op_may_give_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     """An op that nothing is fused with becomes the first step of a node of two results."""
-    monkeypatch.setattr(bitmasks, "SMALL", 0)
+    monkeypatch.setattr(bodies, "SMALL_BYTES", 0)
     b, shape = Builder(name="layer"), (4, 16)
     x, dy = (Input(n, Kind.DATA, TensorType(DType.F32, shape)) for n in ("x", "dy"))
     y = b(OPS["relu"], x.value)
@@ -91,7 +88,7 @@ def test_one_op_may_give_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     dx = b(OPS["fused"], y, dy.value, body=body)
     graph = Graph((x, dy), order([y, dx]), {"y": y, "dx": dx})
-    found = bitmasks_graph(graph)
+    found = bitmask(graph)
     verify_graph(found)
     assert any("pack_bits" in names(n) for n in found.nodes)
     feeds = {"x": np.linspace(-1, 1, 64, dtype=np.float32).reshape(shape), "dy": np.ones(shape, np.float32)}
@@ -100,14 +97,14 @@ def test_one_op_may_give_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_mask_put_together_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(again, "SMALL", 16)
+    monkeypatch.setattr(bodies, "SMALL_BYTES", 16)
     x, b = Input("x", Kind.DATA, TensorType(DType.F32, (8, 4))), Builder(name="a")
     body = (("gt", (0, 1), ()), ("lt", (0, 2), ()), ("logical_and", (3, 4), ()), ("logical_not", (5,), ()))
     low, high, zero = (constant(b, value, x.value) for value in (0.25, 0.75, 0.0))
     mask = b(OPS["fused"], x.value, low, high, body=body)
     kept = b(OPS["where"], mask, x.value, zero)
     graph = Graph((x,), order([mask, kept]), {"result.mask": mask, "result.kept": kept})
-    found = again_graph(graph)
+    found = recompute_inputs(graph)
     verify_graph(found)
     assert mask not in found.outputs["result.kept"].producer.inputs  # type: ignore[union-attr]
     feeds = {"x": np.random.default_rng(0).random((8, 4), np.float32)}

@@ -15,15 +15,14 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.options import Options
-from dslc.compiler.passes.fuse import recompute_inputs as again
-from dslc.compiler.passes.fuse import reduction_outputs as keep
-from dslc.compiler.passes.fuse.duplicate import absorb_graph
-from dslc.compiler.passes.fuse.horizontal import join_graph
+from dslc.compiler.passes.fuse import body as bodies
+from dslc.compiler.passes.fuse.duplicate import duplicate
+from dslc.compiler.passes.fuse.horizontal import horizontal
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
-from dslc.compiler.passes.fuse.recompute_inputs import again_graph
-from dslc.compiler.passes.fuse.reduction_outputs import keep_graph
-from dslc.compiler.passes.lower.channels_last import layout_graph
-from dslc.compiler.passes.lower.decompose import decompose_graph
+from dslc.compiler.passes.fuse.recompute_inputs import recompute_inputs
+from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
+from dslc.compiler.passes.lower.channels_last import channels_last
+from dslc.compiler.passes.lower.decompose import decompose
 from dslc.compiler.passes.lower.simplify import simplify_graph
 
 _NET = """nn 1
@@ -66,8 +65,8 @@ def _feeds(graph: Graph) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("last", [False, True])
 def test_the_parts_compute_the_norm(last: bool, tmp_path: Path) -> None:
     graph = _graph(tmp_path, "f64")
-    turned = layout_graph(graph, lambda node: last)
-    parts = simplify_graph(decompose_graph(turned))
+    turned = channels_last(graph, lambda node: last)
+    parts = simplify_graph(decompose(turned))
     verify_graph(parts)
     assert not any(n.op.name.startswith("batchnorm") for n in parts.nodes)
     feeds = _feeds(graph)
@@ -107,11 +106,11 @@ def _images(graph: Graph) -> int:
 
 
 def test_sums_take_their_inputs_in_with_the_same_bits(tmp_path: Path) -> None:
-    graph = simplify_graph(decompose_graph(layout_graph(_graph(tmp_path, "f32"), lambda node: True)))
+    graph = simplify_graph(decompose(channels_last(_graph(tmp_path, "f32"), lambda node: True)))
     fused = fuse_graph(graph)
-    absorbed = absorb_graph(fused)
+    absorbed = duplicate(fused)
     verify_graph(absorbed)
-    assert absorb_graph(absorbed) is absorbed
+    assert duplicate(absorbed) is absorbed
     feeds = _feeds(graph)
     assert_same_bits(evaluate(fused, feeds), evaluate(absorbed, feeds))
     assert _images(absorbed) < _images(fused)
@@ -121,12 +120,12 @@ def test_what_is_read_anyhow_is_computed_again_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The masks of relu in the backward pass come of what batchnorm reads."""
-    monkeypatch.setattr(again, "SMALL", 128)  # bytes; the images here are small
-    graph = simplify_graph(decompose_graph(layout_graph(_graph(tmp_path, "f32"), lambda node: True)))
-    absorbed = absorb_graph(fuse_graph(graph))
-    found = again_graph(absorbed)
+    monkeypatch.setattr(bodies, "SMALL_BYTES", 128)  # bytes; the images here are small
+    graph = simplify_graph(decompose(channels_last(_graph(tmp_path, "f32"), lambda node: True)))
+    absorbed = duplicate(fuse_graph(graph))
+    found = recompute_inputs(absorbed)
     verify_graph(found)
-    assert again_graph(found) is found
+    assert recompute_inputs(found) is found
     feeds = _feeds(graph)
     assert_same_bits(evaluate(graph, feeds), evaluate(found, feeds))
     # of three norms before a relu of their own, sums and gradient each read one image less
@@ -135,12 +134,12 @@ def test_what_is_read_anyhow_is_computed_again_with_the_same_bits(
 
 def test_sums_write_what_they_add_up_where_others_want_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind the sum of a block and its relu the gradient goes two ways, and through a norm."""
-    monkeypatch.setattr(keep, "SMALL", 128)
-    graph = simplify_graph(decompose_graph(layout_graph(_graph(tmp_path, "f32"), lambda node: True)))
-    absorbed = absorb_graph(fuse_graph(graph))
-    found = keep_graph(absorbed)
+    monkeypatch.setattr(bodies, "SMALL_BYTES", 128)
+    graph = simplify_graph(decompose(channels_last(_graph(tmp_path, "f32"), lambda node: True)))
+    absorbed = duplicate(fuse_graph(graph))
+    found = reduction_outputs(absorbed)
     verify_graph(found)
-    assert keep_graph(found) is found
+    assert reduction_outputs(found) is found
     feeds = _feeds(graph)
     assert_same_bits(evaluate(graph, feeds), evaluate(found, feeds))
     keeping = [n for n in found.nodes if "kept" in n.attrs]
@@ -155,9 +154,9 @@ def test_a_bias_gradient_comes_with_what_it_is_the_sum_of(name: str, attrs: dict
     doubled = b(OPS["add"], x.value, x.value)
     results = {"y": doubled, "total": b(OPS[name], doubled, **attrs), "other": b(OPS["neg"], doubled)}  # type: ignore[arg-type]
     graph = Graph((x,), order([*results.values()]), results)
-    found = keep_graph(graph)
+    found = reduction_outputs(graph)
     verify_graph(found)
-    assert sorted(n.op.name for n in found.nodes) == ["fused_sums", "neg"] and keep_graph(found) is found
+    assert sorted(n.op.name for n in found.nodes) == ["fused_sums", "neg"] and reduction_outputs(found) is found
     feeds = feeds_of(graph, 3)
     assert_same_bits(evaluate(graph, feeds), evaluate(found, feeds))
 
@@ -166,7 +165,7 @@ def test_what_nobody_else_wants_is_not_written() -> None:
     x = Input("x", Kind.DATA, TensorType(DType.F32, (40, 600)))
     b = Builder(name="norm")
     results = {"total": b(OPS["sum"], b(OPS["mul"], x.value, x.value), over=(0, 1), keep=False)}
-    found = keep_graph(Graph((x,), order([*results.values()]), results))
+    found = reduction_outputs(Graph((x,), order([*results.values()]), results))
     verify_graph(found)
     [node] = found.nodes
     assert node.op.name == "fused_sums" and "kept" not in node.attrs and len(node.outputs) == 1
@@ -178,14 +177,14 @@ def test_sums_that_hold_places_of_axes_stay() -> None:
     doubled = b(OPS["add"], x.value, x.value)
     results = {"y": doubled, "total": b(OPS["sum_to"], doubled, shape=(1, 600))}
     graph = Graph((x,), order([*results.values()]), results)
-    assert keep_graph(graph) is graph
+    assert reduction_outputs(graph) is graph
 
 
 def test_small_nodes_join_with_the_same_bits(tmp_path: Path) -> None:
-    graph = fuse_graph(simplify_graph(decompose_graph(layout_graph(_graph(tmp_path, "f32"), lambda node: True))))
-    joined = join_graph(graph)
+    graph = fuse_graph(simplify_graph(decompose(channels_last(_graph(tmp_path, "f32"), lambda node: True))))
+    joined = horizontal(graph)
     verify_graph(joined)
-    assert join_graph(joined) is joined
+    assert horizontal(joined) is joined
     feeds = _feeds(graph)
     assert_same_bits(evaluate(graph, feeds), evaluate(joined, feeds))
     # forward, one node a norm for the new statistics; backward, one for the two means and the scale

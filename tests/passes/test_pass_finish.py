@@ -16,22 +16,22 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.fused_sums import fused_sums
 from dslc.compiler.options import Options
-from dslc.compiler.passes.fuse.duplicate import absorb_graph
-from dslc.compiler.passes.fuse.horizontal import join_graph
+from dslc.compiler.passes.fuse.duplicate import duplicate
+from dslc.compiler.passes.fuse.horizontal import horizontal
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
-from dslc.compiler.passes.fuse.reduction_epilogue import finish_graph
-from dslc.compiler.passes.lower.channels_last import layout_graph
-from dslc.compiler.passes.lower.decompose import decompose_graph
+from dslc.compiler.passes.fuse.reduction_epilogue import reduction_epilogue
+from dslc.compiler.passes.lower.channels_last import channels_last
+from dslc.compiler.passes.lower.decompose import decompose
 from dslc.compiler.passes.lower.simplify import simplify_graph
 
 
 @pytest.mark.parametrize("last", [False, True])
 def test_statistics_come_with_the_sums(last: bool, tmp_path: Path) -> None:
-    graph = simplify_graph(decompose_graph(layout_graph(_graph(tmp_path, "f32"), lambda node: last)))
-    before = absorb_graph(join_graph(fuse_graph(graph)))
-    found = finish_graph(before)
+    graph = simplify_graph(decompose(channels_last(_graph(tmp_path, "f32"), lambda node: last)))
+    before = duplicate(horizontal(fuse_graph(graph)))
+    found = reduction_epilogue(before)
     verify_graph(found)
-    assert finish_graph(found) is found
+    assert reduction_epilogue(found) is found
     finished = [n for n in found.nodes if n.op.name == "finished_sums"]
     assert finished and len(found.nodes) == len(before.nodes) - len(finished)
     feeds = _feeds(graph)
@@ -48,7 +48,7 @@ def test_not_where_something_comes_later(early: bool) -> None:
     second = b.node(fused_sums, b(OPS["neg"], x.value), **attrs).outputs[0]
     results = {"y": b(OPS["add"], first, second), "z": b(OPS["neg"], first if early else second)}
     graph = Graph((x,), order([*results.values()]), results)
-    found = finish_graph(graph)
+    found = reduction_epilogue(graph)
     verify_graph(found)
     assert [n.op.name for n in found.nodes].count("finished_sums") == (2 if early else 1)
     feeds = feeds_of(graph, 0)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from random_graphs import assert_same_bits, evaluate, feeds_of, graph_of
 
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.passes.fuse import small_tensors as gather
-from dslc.compiler.passes.fuse.small_tensors import gather_graph
+from dslc.compiler.passes.fuse.small_tensors import small_tensors
 
 F32, F16 = DType.F32, DType.F16
 
@@ -39,11 +35,11 @@ def names(graph: Graph) -> list[str]:
 
 
 def checked(graph: Graph) -> Graph:
-    found = gather_graph(graph)
+    found = small_tensors(graph)
     verify_graph(found)
     feeds = feeds_of(graph, 3)
     assert_same_bits(evaluate(graph, feeds), evaluate(found, feeds))
-    assert gather_graph(found) is found
+    assert small_tensors(found) is found
     return found
 
 
@@ -55,13 +51,13 @@ def test_casts_of_parameters_are_one_node() -> None:
 
 def test_where_nothing_goes_backward_each_is_cast_when_it_is_wanted() -> None:
     graph = cast_all(parameters((3, 4), (5,)), Phase.FORWARD)
-    assert gather_graph(graph) is graph
+    assert small_tensors(graph) is graph
 
 
 def test_what_is_no_parameter_or_large_stays_alone() -> None:
     data = cast_all(parameters((3, 4), (5,), kind=Kind.DATA))
-    assert gather_graph(data) is data
-    graph = checked(cast_all(parameters((gather.LARGE // 2 + 1,), (5,), (6,))))
+    assert small_tensors(data) is data
+    graph = checked(cast_all(parameters((gather.MAX_CAST_BYTES // 2 + 1,), (5,), (6,))))
     assert sorted(names(graph)).count("cast") == 1 and names(graph).count("casts") == 1
 
 
@@ -87,20 +83,11 @@ def test_few_or_long_pieces_are_copied() -> None:
     for sizes in ((3, 4), (600, 500, 1)):
         inputs = flags(*sizes)
         graph = graph_of(inputs, {"y": Builder()(OPS["concat"], *(i.value for i in inputs), axis=0)})
-        assert gather_graph(graph) is graph
+        assert small_tensors(graph) is graph
 
 
 def test_matrices_are_no_vectors() -> None:
     inputs = [Input(f"x{i}", Kind.DATA, TensorType(F32, (2, 2))) for i in range(4)]
     graph = graph_of(inputs, {"y": Builder()(OPS["concat"], *(i.value for i in inputs), axis=0)})
-    assert gather_graph(graph) is graph
+    assert small_tensors(graph) is graph
     assert np.array_equal(evaluate(graph, feeds_of(graph, 1))["y"].shape, (8, 2))
-
-
-def test_it_is_for_gpus() -> None:
-    graph = cast_all(parameters((3, 4), (5,)))
-    program = Program("train_step", {}, graph, target="sm_90")
-    build = Build(target="sm_90", provider="own")
-    assert names(gather.gather(program, build).graph).count("casts") == 1
-    assert gather.gather(program, replace(build, fuse=False)) is program
-    assert gather.gather(replace(program, target="cpu"), replace(build, target="cpu")).graph is graph

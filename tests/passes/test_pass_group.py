@@ -12,7 +12,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.multi_update import MAX_PARAMS
-from dslc.compiler.passes.fuse.optimizer import FEW, SMALL, group_updates
+from dslc.compiler.passes.fuse.optimizer import MAX_BYTES, MAX_BYTES_OF_ALL, group_updates
 
 F32 = DType.F32
 PLAIN = {"momentum": 0.9, "nesterov": False, "weight_decay": 0.0}
@@ -105,8 +105,8 @@ def test_other_attributes_or_another_rate_make_another_group() -> None:
 def test_large_parameters_and_single_ones_stay_alone() -> None:
     steps = Steps()
     steps.add(4)
-    steps.add(SMALL // 4 + 1)
-    steps.add(SMALL // 4)
+    steps.add(MAX_BYTES // 4 + 1)
+    steps.add(MAX_BYTES // 4)
     graph = checked(steps.graph())
     assert names(graph).count("multi_update") == 1 and names(graph).count("sgd_momentum_update") == 1
     alone = Steps()
@@ -116,16 +116,17 @@ def test_large_parameters_and_single_ones_stay_alone() -> None:
     assert group_updates(graph) is graph
 
 
-@pytest.mark.parametrize("most", [FEW, SMALL])
+@pytest.mark.parametrize("most", [MAX_BYTES_OF_ALL, MAX_BYTES])
 def test_on_a_gpu_large_ones_join_where_all_are_few_bytes(most: int) -> None:
     steps = Steps()
-    sizes = [4, SMALL // 4 + 1, most // 4 - 2 * (SMALL // 4 + 1) - 8, SMALL // 4 + 1, 4]
-    sizes = sizes if most == FEW else [*sizes[:2], FEW // 4, *sizes[3:]]
+    sizes = [4, MAX_BYTES // 4 + 1, most // 4 - 2 * (MAX_BYTES // 4 + 1) - 8, MAX_BYTES // 4 + 1, 4]
+    sizes = sizes if most == MAX_BYTES_OF_ALL else [*sizes[:2], MAX_BYTES_OF_ALL // 4, *sizes[3:]]
     for size in sizes:
         steps.add(size)
     found = names(checked(steps.graph(), on_gpu=True))
-    assert found.count("multi_update") == 1 and found.count("sgd_momentum_update") == (0 if most == FEW else 3)
-    assert "concat" not in found if most == FEW else "concat" in found
+    rest = 0 if most == MAX_BYTES_OF_ALL else 3
+    assert found.count("multi_update") == 1 and found.count("sgd_momentum_update") == rest
+    assert "concat" not in found if most == MAX_BYTES_OF_ALL else "concat" in found
 
 
 def test_a_step_that_needs_another_ones_result_does_not_join_it() -> None:
@@ -150,7 +151,7 @@ def test_many_are_cut_into_nodes_of_a_bounded_number() -> None:
 def test_a_gradient_of_16_bits_is_read_as_it_is() -> None:
     """Large parameters too: the cast is a part of their step."""
     steps, halves = Steps(), []
-    for shape in [(3, 4), (5,), (FEW // 4 + 1,)]:
+    for shape in [(3, 4), (5,), (MAX_BYTES_OF_ALL // 4 + 1,)]:
         halves.append(Input(f"half{len(halves)}", Kind.DATA, TensorType(DType.F16, shape[::-1])))
         b = Builder(phase=Phase.UPDATE)
         wide = b(OPS["cast"], halves[-1].value, dtype=F32)

@@ -18,7 +18,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.options import Options
 from dslc.compiler.passes.fuse import horizontal_reductions as module
-from dslc.compiler.passes.fuse.horizontal_reductions import join_sums_graph
+from dslc.compiler.passes.fuse.horizontal_reductions import horizontal_reductions
 
 BACK = Builder(name="layer", phase=Phase.BACKWARD)
 UPDATE = Builder(name="layer", phase=Phase.UPDATE)
@@ -38,9 +38,9 @@ def _sums(graph: Graph) -> list[Node]:
 
 
 def _checked(graph: Graph, seed: int = 0) -> Graph:
-    after = join_sums_graph(graph)
+    after = horizontal_reductions(graph)
     verify_graph(after)
-    assert join_sums_graph(after) is after, "a second run changes something"
+    assert horizontal_reductions(after) is after, "a second run changes something"
     feeds = feeds_of(graph, seed)
     assert_same_bits(evaluate(graph, feeds), evaluate(after, feeds))
     return after
@@ -54,7 +54,7 @@ def test_gradients_of_two_biases(golden: Callable[[str, str], None]) -> None:
     after = _checked(graph)
     [both] = _sums(after)
     assert len(both.outputs) == 2 and both.phase is Phase.BACKWARD
-    golden("passes/join_sums.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(after)}")
+    golden("passes/horizontal_reductions.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(after)}")
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
@@ -88,13 +88,13 @@ def test_a_tensor_that_is_summed_twice() -> None:
 )
 def test_what_stays_apart(results: Any) -> None:
     graph = graph_of([X, Y], {f"result.{n}": v for n, v in enumerate(results())})
-    assert join_sums_graph(graph) is graph
+    assert horizontal_reductions(graph) is graph
 
 
 def test_large_sums_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SMALL", 6 * 4 * 4 - 1)
+    monkeypatch.setattr(module, "MAX_SUMMED_BYTES", 6 * 4 * 4 - 1)
     graph = graph_of([X, Y], {"result.a": _sum(X.value), "result.b": _sum(Y.value)})
-    assert join_sums_graph(graph) is graph
+    assert horizontal_reductions(graph) is graph
 
 
 def test_a_node_has_a_few_sums() -> None:

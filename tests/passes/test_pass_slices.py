@@ -8,17 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from random_graphs import assert_same_bits, build_for, evaluate, feeds_of, graph_of, input_of
+from random_graphs import assert_same_bits, evaluate, feeds_of, graph_of, input_of
 
 from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.cost import moved, operations
 from dslc.compiler.ir.graph import Graph, Kind, Node, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.passes.fuse.slice_reads import slices, slices_graph
+from dslc.compiler.passes.fuse.slice_reads import slice_reads
 
 PLAIN = {"transpose_a": False, "transpose_b": False}
 FORE, BACK = Builder(name="cell"), Builder(name="cell", phase=Phase.BACKWARD)
@@ -38,9 +37,9 @@ def gates(count: int = 4) -> tuple[Value, list[Value]]:
 
 
 def checked(graph: Graph) -> Graph:
-    after = slices_graph(graph)
+    after = slice_reads(graph)
     verify_graph(after)
-    assert slices_graph(after) is after, "a second run changes something"
+    assert slice_reads(after) is after, "a second run changes something"
     feeds = feeds_of(graph, 0)
     assert_same_bits(evaluate(graph, feeds), evaluate(after, feeds))
     return after
@@ -59,7 +58,7 @@ def test_gates_of_a_cell(golden: Callable[[str, str], None]) -> None:
     graph = graph_of([X, W], {"result.c": new, "result.h": b(OPS["mul"], line, b(OPS["tanh"], new))})
     after = checked(graph)
     assert not named(after, "slice") and not named(after, "reshape")
-    golden("passes/slices.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(after)}")
+    golden("passes/slice_reads.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(after)}")
 
 
 def test_a_node_with_several_results() -> None:
@@ -87,7 +86,7 @@ KEPT: dict[str, Callable[[], Value]] = {
 @pytest.mark.parametrize("why", KEPT)
 def test_what_stays_a_copy(why: str) -> None:
     graph = graph_of([X, W], {"result.y": KEPT[why]()})
-    assert slices_graph(graph) is graph
+    assert slice_reads(graph) is graph
 
 
 @pytest.mark.parametrize(("wanted", "goes"), [(4, True), (3, False)])
@@ -109,15 +108,10 @@ def test_a_part_costs_its_own_bytes() -> None:
 
 def test_kernels_read_parts_where_they_lie() -> None:
     _, (i, f) = gates(2)
-    [node] = named(slices_graph(graph_of([X, W], {"result.y": FORE(OPS["sub"], i, f)})), "fused")
+    [node] = named(slice_reads(graph_of([X, W], {"result.y": FORE(OPS["sub"], i, f)})), "fused")
     [launch] = lowered(node, "sm_90", False) or []
     assert launch.reads == (node.inputs[0],) * 2
     assert [(a.offset, a.strides) for a in launch.spec.region.inputs] == [(0, (64, 1)), (32, (64, 1))]
-
-
-def test_the_cpu_keeps_its_copies() -> None:
-    graph = graph_of([X, W], {"result.y": FORE(OPS["sub"], *gates(2)[1])})
-    assert slices(Program("predict", {}, graph), build_for(graph)).graph is graph
 
 
 def test_random_parts(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:

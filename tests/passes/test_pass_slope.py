@@ -9,7 +9,7 @@ from dslc.compiler.ir.graph import Graph, Kind, Phase, Value
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_graph
-from dslc.compiler.passes.fuse.cross_entropy import slope_graph
+from dslc.compiler.passes.fuse.cross_entropy import cross_entropy
 
 B, BACK = Builder(name="loss"), Builder(name="loss", phase=Phase.BACKWARD)
 X, OTHER, SCALE = input_of("x", Kind.DATA, 8, 5), input_of("z", Kind.DATA, 8, 5), input_of("scale", Kind.DATA)
@@ -33,11 +33,11 @@ def share() -> Value:
 
 def checked(**outputs: Value) -> Graph:
     graph = graph_of([X, OTHER, SCALE], outputs)
-    found = slope_graph(graph)
+    found = cross_entropy(graph)
     verify_graph(found)
     feeds = feeds_of(graph, 2)
     assert_same_bits(evaluate(graph, feeds), evaluate(found, feeds))
-    assert slope_graph(found) is found
+    assert cross_entropy(found) is found
     return found
 
 
@@ -84,4 +84,4 @@ def test_what_stays_two(why: str) -> None:
         case "twice":
             outputs |= {"dx": grad(statistics, share()), "z": grad(statistics, BACK(OPS["neg"], share()))}
     graph = graph_of([X, OTHER, SCALE], outputs)
-    assert slope_graph(graph) is graph
+    assert cross_entropy(graph) is graph

@@ -14,13 +14,13 @@ from dslc.cli.commands.verify import options_again
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.contraction.kernel import Contract
 from dslc.compiler.codegen.cuda.contraction.vendor import VendorConv, VendorGemm
-from dslc.compiler.cost import MACHINES, roof
+from dslc.compiler.cost import machine_of, roof
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.types import DType
 from dslc.compiler.options import Options, precision_of, recorded_options
-from dslc.compiler.passes.fuse.tf32 import tf32_graph
+from dslc.compiler.passes.fuse.tf32 import tf32
 from dslc.compiler.pipeline import build, compile_entry
 
 LENET = Path(__file__).parents[1] / "models" / "lenet.nn"
@@ -38,8 +38,8 @@ def test_a_product_of_f32_and_one_of_16_bits(golden: Callable[[str, str], None])
             "result.h": b(OPS["matmul"], half.value, half.value, **PLAIN),
         },
     )
-    after = tf32_graph(graph)
-    assert tf32_graph(after) is after, "a second run changes something"
+    after = tf32(graph)
+    assert tf32(after) is after, "a second run changes something"
     golden("passes/tf32.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(after)}")
 
 
@@ -65,7 +65,7 @@ def test_f32_stays_f32() -> None:
 def test_the_model_of_time_knows_it() -> None:
     b, (x, w) = Builder(name="fc"), (input_of(n, Kind.PARAM, 512, 512).value for n in "xw")
     plain, fast = (b.node(OPS["matmul"], x, w, **PLAIN, **more) for more in ({}, {"tf32": True}))
-    assert roof(fast, MACHINES["sm_90"])[1] < roof(plain, MACHINES["sm_90"])[1] / 4
+    assert roof(fast, machine_of("sm_90"))[1] < roof(plain, machine_of("sm_90"))[1] / 4
 
 
 def test_an_artifact_says_so_and_is_built_again_so() -> None:

@@ -15,36 +15,25 @@ So the gradient of a relu on bf16 reads 1/16 of the bytes. Results keep their bi
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from math import prod
 from typing import Final, TypeAlias
 
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.bits import BYTE
 from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of, steps
 from dslc.compiler.ops.fused_sums import full_shape
-from dslc.compiler.passes.fuse.body import body_of, is_pointwise
+from dslc.compiler.passes.fuse.body import body_of, is_pointwise, is_small
 
-SMALL: Final = 1 << 16  # bytes below which a value is not worth a bitmask
 _COMPARISONS: Final = frozenset({"lt", "le", "gt", "ge", "eq", "ne"})
 
 #: A comparison with a constant: its op, and the constant, a step without inputs.
 _Test: TypeAlias = "tuple[str, Attr]"
 
 
-def bitmasks(program: Program, build: Build) -> Program:
-    """The pass."""
-    if build.target == "cpu" or not build.fuse:
-        return program
-    return dataclasses.replace(program, graph=bitmasks_graph(program.graph))
-
-
-def bitmasks_graph(graph: Graph) -> Graph:
+def bitmask(graph: Graph) -> Graph:
     """The graph with bitmasks. Deterministic and idempotent."""
     tests: dict[Value, _Test] = {}
     asking: dict[Node, list[int]] = {}
@@ -72,7 +61,7 @@ def bitmasks_graph(graph: Graph) -> Graph:
 def _may_be_asked(value: Value, node: Node) -> bool:
     """Whether a pointwise node or a reduction reads a large pointwise result of its own (full) shape."""
     made = value.producer
-    if not isinstance(made, Node) or not is_pointwise(made) or value.type.bytes <= SMALL:
+    if not isinstance(made, Node) or not is_pointwise(made) or is_small(value):
         return False
     if is_pointwise(node):
         shape: tuple[int, ...] = node.types[0].ints
@@ -125,10 +114,7 @@ def _packing(node: Node, output: int, test: _Test) -> Node:
     more: tuple[Attr, ...] = (constant, (name, (results[output], end), ()), ("pack_bits", (end + 1,), ()))
     type = TensorType(DType.U8, (prod(node.types[output].ints) // BYTE,))
     attrs = {"body": (*body, *more), "results": (*results, end + 2)}
-    return Node(
-        fused, node.inputs, (*node.types, type), attrs,
-        name=node.name, span=node.span, phase=node.phase, origins=node.origins,
-    )  # fmt: skip
+    return node.replaced(op=fused, types=(*node.types, type), attrs=attrs)
 
 
 def _asking(node: Node, bits: dict[int, Value]) -> Node:
@@ -140,7 +126,4 @@ def _asking(node: Node, bits: dict[int, Value]) -> Node:
         step = ("unpack_bits", (read[0],), (("shape", shapes[read[0]]),)) if asks else (name, read, (*given.items(),))
         body.append(step)  # type: ignore[arg-type]
     inputs = tuple(bits.get(n, v) for n, v in enumerate(node.inputs))
-    return Node(
-        node.op, inputs, node.types, {**node.attrs, "body": tuple(body)},
-        name=node.name, span=node.span, phase=node.phase, origins=node.origins,
-    )  # fmt: skip
+    return node.replaced(inputs=inputs, attrs={**node.attrs, "body": tuple(body)})

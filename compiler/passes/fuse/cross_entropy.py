@@ -20,35 +20,26 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.cross_entropy import softmax_cross_entropy_both as both
 
-_FAR: Final = 64  # most nodes after the loss that its gradient may depend on
+_MAX_MOVED: Final = 64  # nodes after the loss that its gradient may depend on, which move before it
 
 
-def slope(program: Program, build: Build) -> Program:
-    """The pass."""
-    if build.target == "cpu" or not build.fuse:
-        return program
-    return dataclasses.replace(program, graph=slope_graph(program.graph))
-
-
-def slope_graph(graph: Graph) -> Graph:
+def cross_entropy(graph: Graph) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
     pairs = _pairs(graph)
     if not pairs:
         return graph
     new: dict[Value, Value] = {}
-    done = {pair.slope for pair in pairs.values()}
+    done = {pair.gradient for pair in pairs.values()}
     for first in graph.nodes:
         for node in (*pairs[first].late, first) if first in pairs else (first,):
             if node in done:
                 continue
             done.add(node)
             if node in pairs:
-                grad = pairs[node].slope
+                grad = pairs[node].gradient
                 dy = new.get(grad.inputs[4], grad.inputs[4])
                 new.update(zip((node.outputs[0], grad.out), _joined(node.reading(new), grad, dy).outputs))
                 continue
@@ -62,7 +53,7 @@ def slope_graph(graph: Graph) -> Graph:
 class _Pair:
     """The gradient node of a loss, and the nodes after the loss that it needs, in order."""
 
-    slope: Node
+    gradient: Node
     late: tuple[Node, ...]
 
 
@@ -90,14 +81,14 @@ def _pairs(graph: Graph) -> dict[Node, _Pair]:
 
 def _late(dy: Value, loss: Node, position: dict[Node, int]) -> tuple[Node, ...] | None:
     """Nodes after the loss that its gradient depends on; None if they depend on the loss or there are more than
-    ``_FAR``."""
+    ``_MAX_MOVED``."""
     found: set[Node] = set()
     stack = [dy.producer]
     while stack:
         node = stack.pop()
         if not isinstance(node, Node) or node in found or position[node] < position[loss]:
             continue
-        if node is loss or len(found) == _FAR:
+        if node is loss or len(found) == _MAX_MOVED:
             return None
         found.add(node)
         stack += [v.producer for v in node.inputs]
@@ -112,7 +103,4 @@ def _joined(loss: Node, grad: Node, dy: Value) -> Node:
     else:
         inputs = (*inputs, dy)
     types = (loss.types[0], grad.types[0])
-    return Node(
-        both, inputs, types, attrs,
-        name=grad.name, span=grad.span, phase=grad.phase, origins=origins_of((loss, grad)),
-    )  # fmt: skip
+    return grad.replaced(op=both, inputs=inputs, types=types, attrs=attrs, origins=origins_of((loss, grad)))

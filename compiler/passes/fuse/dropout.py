@@ -24,25 +24,14 @@ nodes and reads.
 
 from __future__ import annotations
 
-import dataclasses
-
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.ops.fused_sums import full_shape
 from dslc.compiler.passes.fuse.body import body_of, draws, has_neighbours, is_pointwise
 from dslc.compiler.passes.fuse.duplicate import joined
 
 
-def dropped(program: Program, build: Build) -> Program:
-    """The pass."""
-    if build.target == "cpu" or not build.fuse:
-        return program
-    return dataclasses.replace(program, graph=dropped_graph(program.graph))
-
-
-def dropped_graph(graph: Graph) -> Graph:
+def dropout(graph: Graph) -> Graph:
     """The graph in which no dropout is left that can be fused. Idempotent."""
     if not any(draws(n) for n in graph.nodes):
         return graph

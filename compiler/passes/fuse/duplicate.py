@@ -19,23 +19,12 @@ chains of such nodes.
 
 from __future__ import annotations
 
-import dataclasses
-
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
 from dslc.compiler.passes.fuse.body import body_of, is_pointwise, placed, renumbered
 
 
-def absorb(program: Program, build: Build) -> Program:
-    """The pass."""
-    if build.target == "cpu" or not build.fuse:
-        return program
-    return dataclasses.replace(program, graph=absorb_graph(program.graph))
-
-
-def absorb_graph(graph: Graph) -> Graph:
+def duplicate(graph: Graph) -> Graph:
     """The graph after absorbing every such node. Idempotent."""
     while True:
         readers, roots = graph.readers(), set(graph.roots)
@@ -99,13 +88,8 @@ def joined(node: Node, inside: dict[Value, Node], new: dict[Value, Value]) -> No
     body += renumbered(body_of(node), first, offset)
     origins = origins_of((*inside.values(), node))
     if node.op.name != "fused_sums":
-        return Node(
-            fused, tuple(inputs), node.types, {"body": tuple(body)},
-            name=node.name, span=node.span, phase=node.phase, origins=origins,
-        )  # fmt: skip
+        return node.replaced(op=fused, inputs=tuple(inputs), attrs={"body": tuple(body)}, origins=origins)
     summed = tuple(placed(i, first, offset) for i in node.attrs["summed"])  # type: ignore[union-attr]
     kept = tuple(placed(i, first, offset) for i in node.attrs.get("kept", ()))  # type: ignore[union-attr]
     attrs = {**node.attrs, "body": tuple(body), "summed": summed, **({"kept": kept} if kept else {})}
-    return Node(
-        node.op, tuple(inputs), node.types, attrs, name=node.name, span=node.span, phase=node.phase, origins=origins
-    )
+    return node.replaced(inputs=tuple(inputs), attrs=attrs, origins=origins)

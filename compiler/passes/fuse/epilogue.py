@@ -16,13 +16,10 @@ linear in nodes and reads.
 
 from __future__ import annotations
 
-import dataclasses
 from math import prod
 from typing import Final
 
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.contraction import PRODUCTS, joined
 from dslc.compiler.ops.fused import expanded, results_of
@@ -32,17 +29,10 @@ EXACT: Final = frozenset(
     {"add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum", "clip", "relu", "leaky_relu", "hardswish",
      "where", "full", "lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"}
 )  # fmt: skip
-_MOST: Final = 1 << 30  # most elements that the kernels can index
+_MAX_ELEMENTS: Final = 1 << 30  # that the kernels can index
 
 
-def epilogue(program: Program, build: Build) -> Program:
-    """The pass."""
-    if build.target == "cpu" or not build.fuse or build.provider == "vendor":
-        return program
-    return dataclasses.replace(program, graph=epilogue_graph(program.graph))
-
-
-def epilogue_graph(graph: Graph) -> Graph:
+def epilogue(graph: Graph) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
     readers, roots = graph.readers(), set(graph.roots)
     new: dict[Value, Value] = {}
@@ -64,7 +54,7 @@ def _product(node: Node) -> Node | None:
     if not is_pointwise(node) or len(node.outputs) > 1:
         return None
     type, inputs = node.types[0], list(dict.fromkeys(node.inputs))
-    if type.dtype not in (DType.F32, DType.F64) or not 0 < prod(type.ints) <= _MOST:
+    if type.dtype not in (DType.F32, DType.F64) or not 0 < prod(type.ints) <= _MAX_ELEMENTS:
         return None
     steps = expanded(node.inputs, node.attrs) if node.op.name == "fused" else [node]
     whole = len(node.inputs) + len(steps)

@@ -17,27 +17,16 @@ to another. Results keep their bits. GPU only; linear in nodes and reads.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Final
 
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of
-from dslc.compiler.passes.fuse.body import body_of, is_pointwise, placed, renumbered
+from dslc.compiler.passes.fuse.body import body_of, is_pointwise, is_small, placed, renumbered
 
-SMALL: Final = 1 << 16  # most bytes of a result
 MAX_RESULTS: Final = 16
 
 
-def join(program: Program, build: Build) -> Program:
-    """The pass."""
-    if build.target == "cpu" or not build.fuse:
-        return program
-    return dataclasses.replace(program, graph=join_graph(program.graph))
-
-
-def join_graph(graph: Graph) -> Graph:
+def horizontal(graph: Graph) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
     small = {node for node in graph.nodes if _is_small(node)}
     depth = _depths(graph, small)
@@ -63,7 +52,7 @@ def join_graph(graph: Graph) -> Graph:
 
 def _is_small(node: Node) -> bool:
     shape = node.types[0].shape
-    return all(t.bytes <= SMALL and t.shape == shape for t in node.types) and is_pointwise(node)
+    return all(is_small(v) and v.type.shape == shape for v in node.outputs) and is_pointwise(node)
 
 
 def _depths(graph: Graph, small: set[Node]) -> dict[Node, int]:
@@ -74,8 +63,8 @@ def _depths(graph: Graph, small: set[Node]) -> dict[Node, int]:
         for value in node.inputs:
             made = value.producer
             if isinstance(made, Node):
-                beside = small.issuperset((made, node)) and _alike(made, node)
-                deepest = max(deepest, depth[made] + (0 if beside else 1))
+                together = small.issuperset((made, node)) and _alike(made, node)
+                deepest = max(deepest, depth[made] + (0 if together else 1))
         depth[node] = deepest
     return depth
 
@@ -113,8 +102,7 @@ def _join(nodes: list[Node], outside: set[Value], new: dict[Value, Value]) -> No
     kept = [v for n in nodes for v in n.outputs if v in outside]
     attrs = {"body": tuple(body), "results": tuple(number[v] for v in kept)}
     last = nodes[-1]
-    whole = Node(
-        fused, tuple(inputs), tuple(v.type for v in kept), attrs,
-        name=last.name, span=last.span, phase=last.phase, origins=origins_of(nodes),
-    )  # fmt: skip
+    whole = last.replaced(
+        op=fused, inputs=tuple(inputs), types=tuple(v.type for v in kept), attrs=attrs, origins=origins_of(nodes)
+    )
     new.update(zip(kept, whole.outputs))

@@ -16,31 +16,21 @@ on shape and dtype, so results keep their bits. GPU only; linear in nodes and re
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Hashable
 from math import prod
 from typing import Final
 
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused_sums import finished_sums, fused_sums
 from dslc.compiler.passes.fuse.body import reading
 from dslc.compiler.passes.fuse.reduction_outputs import summed_over
 
-SMALL: Final = 1 << 20  # most bytes of a summed tensor
-_MOST: Final = 4  # most sums per node that fit a thread's registers
+MAX_SUMMED_BYTES: Final = 1 << 20  # of a summed tensor
+_MAX_SUMS: Final = 4  # per node: they fit a thread's registers
 
 
-def join_sums(program: Program, build: Build) -> Program:
-    """The pass."""
-    if build.target == "cpu" or not build.fuse:
-        return program
-    return dataclasses.replace(program, graph=join_sums_graph(program.graph))
-
-
-def join_sums_graph(graph: Graph) -> Graph:
+def horizontal_reductions(graph: Graph) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
     groups = _groups(graph)
     if not groups:
@@ -61,11 +51,11 @@ def _groups(graph: Graph) -> list[list[Node]]:
             updates.add(node)
             continue
         over = _over(node)
-        if over is None or node.input_types[0].bytes > SMALL:
+        if over is None or node.input_types[0].bytes > MAX_SUMMED_BYTES:
             continue
         if all(reader.phase is Phase.UPDATE for reader in readers.get(node.out, ())):
             found.setdefault((node.input_types[0], over, node.phase), []).append(node)
-    cut = [nodes[i : i + _MOST] for nodes in found.values() for i in range(0, len(nodes), _MOST)]
+    cut = [nodes[i : i + _MAX_SUMS] for nodes in found.values() for i in range(0, len(nodes), _MAX_SUMS)]
     return [nodes for nodes in cut if len(nodes) > 1]
 
 
@@ -96,7 +86,10 @@ def _joined(nodes: list[Node]) -> Node:
                 places[number] = len(inputs) + len(finish) - 1
     if finish or len(inputs) < len(nodes):
         attrs |= {"late": 0, "finish": tuple(finish), "results": tuple(places)}
-    return Node(
-        finished_sums if finish else fused_sums, tuple(inputs), tuple(node.types[0] for node in nodes), attrs,
-        name=last.name, span=last.span, phase=last.phase, origins=origins_of(nodes),
-    )  # fmt: skip
+    return last.replaced(
+        op=finished_sums if finish else fused_sums,
+        inputs=tuple(inputs),
+        types=tuple(node.types[0] for node in nodes),
+        attrs=attrs,
+        origins=origins_of(nodes),
+    )

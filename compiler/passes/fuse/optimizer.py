@@ -33,8 +33,9 @@ from dslc.compiler.ops.optim import Update
 
 _HALF: Final = (DType.BF16, DType.F16)
 _MOVES: Final = ("reshape", "transpose")  # ops whose results have the elements of their input
-SMALL: Final = 1 << 20  # most bytes of a parameter that is merged
-FEW: Final = 1 << 24  # most bytes of all parameters for merging them on a GPU, however large one of them is
+MAX_BYTES: Final = 1 << 20  # of a parameter that is merged
+#: Most bytes of all parameters for merging them if launches are costly, however large one of them is.
+MAX_BYTES_OF_ALL: Final = 1 << 24
 
 
 def group_updates(graph: Graph, on_gpu: bool = False) -> Graph:
@@ -47,7 +48,7 @@ def group_updates(graph: Graph, on_gpu: bool = False) -> Graph:
         states = iter(whole.outputs)
         for number, node in enumerate(nodes):
             new.update(zip(node.outputs[:-1], states))
-            b = Builder(name=node.name, span=node.span, phase=node.phase)
+            b = Builder().at(node, node.phase)
             flag = b(OPS["slice"], whole.outputs[-1], starts=(number,), stops=(number + 1,), steps=(1,))
             new[node.outputs[-1]] = b(OPS["reshape"], flag, shape=())
     return _renamed(graph, new) if new else graph
@@ -57,7 +58,7 @@ def _groups(graph: Graph, on_gpu: bool) -> list[list[tuple[Node, Value]]]:
     """Groups of nodes to merge with the gradients they read: two or more each, or one with a 16-bit gradient."""
     groups: dict[Hashable, list[tuple[Node, Value]]] = {}
     behind: set[Value] = set()  # values that depend on an update
-    most = FEW if on_gpu and _bytes_of_all(graph) <= FEW else SMALL
+    most = MAX_BYTES_OF_ALL if on_gpu and _bytes_of_all(graph) <= MAX_BYTES_OF_ALL else MAX_BYTES
     for node in graph.nodes:
         if any(v in behind for v in node.inputs):
             behind.update(node.outputs)
@@ -117,7 +118,7 @@ def _joined_slices(concat: Node) -> Value:
         if pieces and pieces[-1][0] is source and pieces[-1][2] == start:
             start = pieces.pop()[1]
         pieces.append((source, start, stop))
-    b = Builder(name=concat.name, span=concat.span, phase=concat.phase)
+    b = Builder().at(concat, concat.phase)
     whole = [_part(b, *piece) for piece in pieces]
     return whole[0] if len(whole) == 1 else b(OPS["concat"], *whole, axis=0)
 

@@ -13,8 +13,8 @@ After::
 A pointwise node joins the region of its consumers if all of them are in one region of the same phase and shape, and
 nothing outside needs its value. Nodes recomputed for the backward pass may join backward regions. So a region has one
 result, no path leaves and re-enters it, and nothing is computed twice except constants of rank 0, which each region
-copies. Inner values are rounded to their dtypes, so results keep their bits. Linear in nodes and reads. ``group.py``
-merges the updates of small parameters.
+copies. Inner values are rounded to their dtypes, so results keep their bits. Linear in nodes and reads.
+``optimizer.py`` merges the updates of small parameters.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
+from dslc.compiler.passes.conditions import batches_launches
 from dslc.compiler.passes.fuse.optimizer import group_updates
 
 
@@ -33,7 +34,7 @@ def fuse(program: Program, build: Build) -> Program:
     """The pass; does nothing if ``build.fuse`` is off. Deterministic and idempotent."""
     if not build.fuse:
         return program
-    return dataclasses.replace(program, graph=group_updates(fuse_graph(program.graph), build.target != "cpu"))
+    return dataclasses.replace(program, graph=group_updates(fuse_graph(program.graph), batches_launches(build)))
 
 
 def fuse_graph(graph: Graph) -> Graph:
@@ -158,7 +159,4 @@ def _fused(members: list[Node], new: dict[Value, Value]) -> Value:
     last = members[-1]
     attrs = {"body": tuple(body)}
     # The type is the last member's. Inferring it would walk the body again; verify does that in any case.
-    return Node(
-        fused, tuple(inputs), last.types, attrs,
-        name=last.name, span=last.span, phase=last.phase, origins=origins_of(members),
-    ).out  # fmt: skip
+    return last.replaced(op=fused, inputs=tuple(inputs), attrs=attrs, origins=origins_of(members)).out

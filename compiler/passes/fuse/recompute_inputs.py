@@ -15,32 +15,21 @@ memory hides a few of them, but not a tanh. Results keep their bits. GPU only; l
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Final
 
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS
-from dslc.compiler.passes.fuse.body import body_of, is_pointwise, names_of
+from dslc.compiler.passes.fuse.body import body_of, is_pointwise, is_small, names_of
 from dslc.compiler.passes.fuse.duplicate import joined
 
-SMALL: Final = 1 << 16  # bytes of an input whose load costs next to nothing
-_MOST: Final = 12  # most steps recomputed per input
+_MAX_RECOMPUTED_STEPS: Final = 12  # per input
 _CHEAP: Final = frozenset(
     {"cast", "add", "sub", "mul", "neg", "abs", "maximum", "minimum", "relu", "where", "full",
      "lt", "le", "gt", "ge", "eq", "ne", "logical_and", "logical_or", "logical_not"}
 )  # fmt: skip
 
 
-def again(program: Program, build: Build) -> Program:
-    """The pass."""
-    if build.target == "cpu" or not build.fuse:
-        return program
-    return dataclasses.replace(program, graph=again_graph(program.graph))
-
-
-def again_graph(graph: Graph) -> Graph:
+def recompute_inputs(graph: Graph) -> Graph:
     """The graph in which no node loads an input that it may recompute. Idempotent."""
     new: dict[Value, Value] = {}
     for node in graph.nodes:
@@ -59,10 +48,10 @@ def _spared(node: Node) -> dict[Value, Node]:
     found: dict[Value, Node] = {}
     for value in dict.fromkeys(node.inputs):
         made = value.producer
-        if not isinstance(made, Node) or not _is_cheap(made) or value.type.bytes <= SMALL:
+        if not isinstance(made, Node) or not _is_cheap(made) or is_small(value):
             continue
         more = len(body_of(made))
-        if steps + more <= MAX_STEPS and all(v in read or v.type.bytes <= SMALL for v in made.inputs):
+        if steps + more <= MAX_STEPS and all(v in read or is_small(v) for v in made.inputs):
             found[value] = made
             steps += more
     return found
@@ -74,4 +63,4 @@ def _is_cheap(made: Node) -> bool:
         return False
     names = names_of(made)
     large = any(v.type.shape == made.types[0].shape for v in made.inputs)
-    return large and len(names) <= _MOST and _CHEAP.issuperset(names)
+    return large and len(names) <= _MAX_RECOMPUTED_STEPS and _CHEAP.issuperset(names)

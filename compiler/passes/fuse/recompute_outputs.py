@@ -16,31 +16,12 @@ The activation then costs one write and no launch. Results keep their bits. GPU 
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Final
-
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.fused import MAX_STEPS, fused
-from dslc.compiler.passes.fuse.body import body_of, is_pointwise, reading, renumbered
-
-SMALL: Final = 1 << 16  # bytes of an input whose load costs next to nothing
+from dslc.compiler.passes.fuse.body import body_of, is_pointwise, is_small, reading, renumbered
 
 
-def beside(program: Program, build: Build) -> Program:
-    """The pass."""
-    if not writes_beside(build):
-        return program
-    return dataclasses.replace(program, graph=beside_graph(program.graph))
-
-
-def writes_beside(build: Build) -> bool:
-    """Whether the build lets backward kernels take recomputed values as extra outputs."""
-    return build.target != "cpu" and build.fuse
-
-
-def beside_graph(graph: Graph) -> Graph:
+def recompute_outputs(graph: Graph) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
     found = _pairs(graph)
     if not found:
@@ -72,7 +53,7 @@ def _pairs(graph: Graph) -> dict[Node, Node]:
     for guest in guests:
         if any(r in above for r in readers[guest.out]):
             continue
-        large = [v for v in guest.inputs if v.type.bytes > SMALL]
+        large = [v for v in guest.inputs if not is_small(v)]
         for host in readers.get(large[0], ()) if large else ():
             if host in hosts and host not in found and _fits(host, guest, large):
                 found[host] = guest
@@ -82,7 +63,7 @@ def _pairs(graph: Graph) -> dict[Node, Node]:
 
 def _is_whole(node: Node) -> bool:
     """Whether a node is one pointwise kernel with a single large result."""
-    return is_pointwise(node) and len(node.outputs) == 1 and node.types[0].bytes > SMALL
+    return is_pointwise(node) and len(node.outputs) == 1 and not is_small(node.out)
 
 
 def _fits(host: Node, guest: Node, large: list[Value]) -> bool:
@@ -104,7 +85,4 @@ def _both(host: Node, guest: Node) -> Node:
         results.append(len(inputs) + len(body) - 1)
     types = (host.types[0], guest.types[0])
     attrs = {"body": tuple(body), "results": tuple(results)}
-    return Node(
-        fused, tuple(inputs), types, attrs,
-        name=host.name, span=host.span, phase=host.phase, origins=origins_of((host, guest)),
-    )  # fmt: skip
+    return host.replaced(op=fused, inputs=tuple(inputs), types=types, attrs=attrs, origins=origins_of((host, guest)))

@@ -16,25 +16,14 @@ and reads.
 
 from __future__ import annotations
 
-import dataclasses
-
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused import MAX_STEPS, results_of
 from dslc.compiler.ops.fused_sums import MAX_LATE, MAX_RESULTS, finished_sums, fused_sums
 from dslc.compiler.passes.fuse.body import body_of, is_pointwise, placed, renumbered
 
 
-def finish(program: Program, build: Build) -> Program:
-    """The pass."""
-    if build.target == "cpu" or not build.fuse:
-        return program
-    return dataclasses.replace(program, graph=finish_graph(program.graph))
-
-
-def finish_graph(graph: Graph) -> Graph:
+def reduction_epilogue(graph: Graph) -> Graph:
     """The graph with such reductions. Idempotent."""
     behind = _behind(graph)
     if not behind:
@@ -116,9 +105,11 @@ def _finish(sums: Node, node: Node, wanted: set[Value], new: dict[Value, Value])
     results |= {v: number[v] for v in own if v in wanted}
     kept = sums.outputs[len(own) :]
     attrs = {**sums.attrs, "late": len(late), "finish": body, "results": tuple(results.values())}
-    whole = Node(
-        fused_sums if kept else finished_sums, tuple(_there(v, new) for v in (*sums.inputs, *late)),
-        tuple(v.type for v in (*results, *kept)), attrs,
-        name=sums.name, span=sums.span, phase=sums.phase, origins=origins_of((sums, node)),
-    )  # fmt: skip
+    whole = sums.replaced(
+        op=fused_sums if kept else finished_sums,
+        inputs=tuple(_there(v, new) for v in (*sums.inputs, *late)),
+        types=tuple(v.type for v in (*results, *kept)),
+        attrs=attrs,
+        origins=origins_of((sums, node)),
+    )
     new.update(zip((*results, *kept), whole.outputs))

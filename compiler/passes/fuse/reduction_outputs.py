@@ -12,8 +12,8 @@ After::
     %4 = fused %1, %x, %2, %3, ... {...} : bf16[8, 14, 14, 64]
 
 This also holds for a dropout, and for a plain ``sum`` or ``sum_to``, e.g. of a bias's gradient, which becomes a
-``fused_sums``. Values that no other node needs, or that are cheaper to recompute, were already handled by ``absorb``.
-Results keep their bits, up to the order of a sum. GPU only; linear in nodes and reads.
+``fused_sums``. Values that no other node needs, or that are cheaper to recompute, were already handled by
+``duplicate``. Results keep their bits, up to the order of a sum. GPU only; linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -21,27 +21,17 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.ops.fused_sums import full_shape, fused_sums
-from dslc.compiler.passes.fuse.body import body_of, has_neighbours, is_pointwise
+from dslc.compiler.passes.fuse.body import body_of, has_neighbours, is_pointwise, is_small
 from dslc.compiler.passes.fuse.duplicate import joined
 
-SMALL: Final = 1 << 16  # bytes of a value up to which a second read costs next to nothing
-_MUCH: Final = 8  # most nodes to move before the reduction
+_MAX_MOVED: Final = 8  # nodes that move before the reduction with it
 
 
-def keep(program: Program, build: Build) -> Program:
-    """The pass."""
-    if build.target == "cpu" or not build.fuse:
-        return program
-    return dataclasses.replace(program, graph=keep_graph(program.graph))
-
-
-def keep_graph(graph: Graph) -> Graph:
+def reduction_outputs(graph: Graph) -> Graph:
     """The graph with such reductions. Idempotent."""
     keeps = _keeps(graph)
     if not keeps:
@@ -97,7 +87,7 @@ def _keeps(graph: Graph) -> dict[Node, _Keep]:
 def _fits(made: Node, sums: Node) -> bool:
     """Whether the node is pointwise or a dropout, and has the shape of the summed tensor."""
     elements = is_pointwise(made) or (made.op.name == "dropout" and has_neighbours(made.out))
-    if not elements or len(made.outputs) > 1 or made.types[0].bytes <= SMALL:
+    if not elements or len(made.outputs) > 1 or is_small(made.out):
         return False
     if sums.op.name != "fused_sums":
         return True
@@ -118,14 +108,14 @@ def summed_over(node: Node) -> tuple[int, ...] | None:
 
 def _late(made: Node, sums: Node, position: dict[Node, int]) -> tuple[Node, ...] | None:
     """Nodes after ``made`` that the reduction needs, in order; None if they depend on ``made``, include a reduction or
-    are more than ``_MUCH``."""
+    are more than ``_MAX_MOVED``."""
     found: set[Node] = set()
     stack = [v.producer for v in sums.inputs if v is not made.out]
     while stack:
         node = stack.pop()
         if not isinstance(node, Node) or node in found or position[node] < position[made]:
             continue
-        if node is made or node.op.name == "fused_sums" or len(found) == _MUCH:
+        if node is made or node.op.name == "fused_sums" or len(found) == _MAX_MOVED:
             return None
         found.add(node)
         stack += [v.producer for v in node.inputs]
@@ -136,17 +126,11 @@ def _keeping(keep: _Keep, made: Node, new: dict[Value, Value]) -> Node:
     sums, over = keep.sums, summed_over(keep.sums)
     if over is not None:
         plain: dict[str, Attr] = {"body": (), "summed": (0,), "over": over}
-        sums = Node(
-            fused_sums, sums.inputs, sums.types, plain,
-            name=sums.name, span=sums.span, phase=sums.phase, origins=sums.origins,
-        )  # fmt: skip
+        sums = sums.replaced(op=fused_sums, attrs=plain)
     whole = joined(sums, {made.out: made}, new)
     if not keep.wanted:
         return whole
     number = len(whole.inputs) + len(body_of(made)) - 1  # the producer's steps come first
     attrs = {**whole.attrs, "kept": (number,)}
     types = (*whole.types, made.types[0])
-    return Node(
-        whole.op, whole.inputs, types, attrs,
-        name=whole.name, span=whole.span, phase=whole.phase, origins=whole.origins,
-    )  # fmt: skip
+    return whole.replaced(types=types, attrs=attrs)

@@ -18,13 +18,10 @@ reads.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Final
 
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of
@@ -39,14 +36,7 @@ _ORDER: Final = {Phase.FORWARD: 0, Phase.MIRROR: 1, Phase.BACKWARD: 1, Phase.UPD
 _Parts = dict[Value, list[Node]]
 
 
-def slices(program: Program, build: Build) -> Program:
-    """The pass."""
-    if build.target == "cpu" or not build.fuse:
-        return program
-    return dataclasses.replace(program, graph=slices_graph(program.graph))
-
-
-def slices_graph(graph: Graph) -> Graph:
+def slice_reads(graph: Graph) -> Graph:
     """The graph with such reads. Deterministic and idempotent."""
     parts = _parts(graph)
     if not parts:
@@ -140,10 +130,7 @@ def _reading(node: Node, parts: _Parts, new: Mapping[Value, Value]) -> Node:
         results = results_of(node.attrs, len(node.inputs) + len(body) - before)
         attrs["results"] = tuple(placed(i, read, len(inputs) + before) for i in results)
     ways = [step for value in made for step in parts[value]]
-    return Node(
-        fused, tuple(inputs), node.types, attrs,
-        name=node.name, span=node.span, phase=node.phase, origins=origins_of([*ways, node]),
-    )  # fmt: skip
+    return node.replaced(op=fused, inputs=tuple(inputs), attrs=attrs, origins=origins_of([*ways, node]))
 
 
 def _source(value: Value, parts: _Parts) -> Value:

@@ -12,36 +12,26 @@ After::
     %1, %2 = casts %w1, %w2 {dtype=bf16} : bf16[64, 64, 1, 1], bf16[64, 256, 1, 1]  # "a.conv and 1 more" forward
     %9 = pick %6, %7 {place=(0, 2, 3), source=(0, 1, 1)} : b1[3]  # nonfinite update
 
-Updates merged by ``group.py`` become one launch. Flags (b1) are not cast to u8, since the bytes are the same. Casts are
-batched only if the graph has a backward pass, which keeps most of their results alive in any case; large casts stay
+Updates merged by ``optimizer.py`` become one launch. Flags (b1) are not cast to u8, since the bytes are the same. Casts
+are batched only if the graph has a backward pass, which keeps most of their results alive in any case; large casts stay
 separate. GPU only, where a launch costs more than such a tensor. Results keep their bits. Linear in nodes and reads.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Final
 
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, origins_of
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, int_tuple
 from dslc.compiler.ops.many import MAX_CASTS, casts, pick
 
-LARGE: Final = 1 << 25  # bytes of a result above which a cast stays separate
-_FEW: Final = 2  # pieces up to which a concat stays a copy
-_MOST: Final = 1024  # most elements of a pick
+MAX_CAST_BYTES: Final = 1 << 25  # of the result of a cast that is batched
+_MAX_COPIED_PIECES: Final = 2  # of a concat that stays a copy
+_MAX_PICKED: Final = 1024  # elements of a pick
 
 
-def gather(program: Program, build: Build) -> Program:
-    """The pass."""
-    if build.target == "cpu" or not build.fuse:
-        return program
-    return dataclasses.replace(program, graph=gather_graph(program.graph))
-
-
-def gather_graph(graph: Graph) -> Graph:
+def small_tensors(graph: Graph) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
     new: dict[Value, Value] = {}
     for nodes in _groups(graph):
@@ -58,10 +48,7 @@ def gather_graph(graph: Graph) -> Graph:
             fresh = _picked(fresh) or fresh
         elif fresh.op.name == "multi_update" and "together" not in fresh.attrs:
             attrs = {**fresh.attrs, "together": True}
-            fresh = Node(
-                fresh.op, fresh.inputs, fresh.types, attrs, name=fresh.name, span=fresh.span, phase=fresh.phase,
-                origins=fresh.origins,
-            )  # fmt: skip
+            fresh = fresh.replaced(attrs=attrs)
         if fresh is not node and node.outputs[0] not in new:
             new.update(zip(node.outputs, fresh.outputs))
     flags = graph.outputs.get("nonfinite")
@@ -77,7 +64,7 @@ def _groups(graph: Graph) -> list[list[Node]]:
         return []
     groups: dict[tuple[DType, DType], list[Node]] = {}
     for node in graph.nodes:
-        if node.op.name != "cast" or node.types[0].bytes > LARGE or not node.types[0].bytes:
+        if node.op.name != "cast" or node.types[0].bytes > MAX_CAST_BYTES or not node.types[0].bytes:
             continue
         source = node.inputs[0].producer
         if isinstance(source, Input) and source.kind is Kind.PARAM:
@@ -89,7 +76,7 @@ def _groups(graph: Graph) -> list[list[Node]]:
 def _picked(concat: Node) -> Node | None:
     """A ``pick`` that replaces a concat of several short vectors; it reads slices from their source."""
     type = concat.types[0]
-    if type.rank != 1 or len(concat.inputs) <= _FEW or type.ints[0] > _MOST:
+    if type.rank != 1 or len(concat.inputs) <= _MAX_COPIED_PIECES or type.ints[0] > _MAX_PICKED:
         return None
     vectors: dict[Value, int] = {}
     sources: list[int] = []
@@ -101,10 +88,7 @@ def _picked(concat: Node) -> Node | None:
         places += range(first, first + value.type.ints[0])
     attrs = {"source": tuple(sources), "place": tuple(places)}
     types = (TensorType(type.dtype, type.shape),)
-    return Node(
-        pick, tuple(vectors), types, attrs,
-        name=concat.name, span=concat.span, phase=concat.phase, origins=concat.origins,
-    )  # fmt: skip
+    return concat.replaced(op=pick, inputs=tuple(vectors), types=types, attrs=attrs)
 
 
 def _slice_of(value: Value) -> tuple[Value, int]:

@@ -14,32 +14,18 @@ without an epilogue. Attention stays f32. Linear in nodes.
 
 from __future__ import annotations
 
-import dataclasses
-
 from dslc.compiler.cost import PRODUCTS
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import flag_attr
 
 
-def tf32(program: Program, build: Build) -> Program:
-    """The pass."""
-    if not build.precision.tf32:
-        return program
-    return dataclasses.replace(program, graph=tf32_graph(program.graph))
-
-
-def tf32_graph(graph: Graph) -> Graph:
+def tf32(graph: Graph) -> Graph:
     """The graph with f32 contractions marked as tf32. Idempotent."""
 
     def rule(node: Node) -> Node | None:
         if node.op.name not in PRODUCTS or flag_attr(node.attrs, "tf32") or node.input_types[0].dtype is not DType.F32:
             return None
-        return Node(
-            node.op, node.inputs, node.types, {**node.attrs, "tf32": True},
-            name=node.name, span=node.span, phase=node.phase, origins=node.origins,
-        )  # fmt: skip
+        return node.replaced(attrs={**node.attrs, "tf32": True})
 
     return graph.rewrite(rule)

@@ -20,7 +20,8 @@ complete. If a gradient is not finite, the step changes nothing but the scale.
 
 Reverse accumulation over the nodes between the parameters and the loss. The gradients that several consumers contribute
 to a value are added in consumer order, last first, so the sum depends only on the graph. If consumers read disjoint
-parts of a value, each once, their gradients are concatenated instead of padded with zeros and added (``parts.py``).
+parts of a value, each once, their gradients are concatenated instead of padded with zeros and added
+(``sum_gradients.py``).
 """
 
 from __future__ import annotations

@@ -23,14 +23,11 @@ kernels read any strides. Results keep their bits up to the order of sums in con
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value, order
 from dslc.compiler.ir.op import OPS, Builder, Op, Pointwise
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import bool_attr, int_attr, int_tuple
 from dslc.compiler.ops.channels_last import LAST, last_type, to_first, to_last
@@ -40,18 +37,11 @@ RUN: Final = 8  # channels that tensor cores read at once
 _REDUCTIONS: Final = ("sum", "mean", "max", "min")
 
 
-def layout(program: Program, build: Build) -> Program:
-    """The pass; linear in nodes."""
-    if build.target == "cpu":
-        return program
-    return dataclasses.replace(program, graph=layout_graph(program.graph, _fits_tensor_cores))
-
-
 def _fits_tensor_cores(node: Node) -> bool:
     return node.types[0].dtype in (DType.BF16, DType.F16)
 
 
-def layout_graph(graph: Graph, wanted: Callable[[Node], bool]) -> Graph:
+def channels_last(graph: Graph, wanted: Callable[[Node], bool] = _fits_tensor_cores) -> Graph:
     """The graph with channels last after every ``wanted`` convolution; the same object if it has none."""
     if not any(n.op.name in _CONVOLUTIONS and n.types[0].rank > 2 and wanted(n) for n in graph.nodes):
         return graph

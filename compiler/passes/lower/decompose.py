@@ -20,15 +20,12 @@ offset would cancel all digits. GPU only, because these steps are bound by memor
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from math import prod
 from typing import Final
 
-from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value
 from dslc.compiler.ir.op import OPS, Builder
-from dslc.compiler.ir.program import Program
 from dslc.compiler.ops.attrs import float_attr
 from dslc.compiler.ops.constant import constant
 from dslc.compiler.ops.fused_sums import fused_sums
@@ -37,14 +34,7 @@ _FORWARD: Final = ("batchnorm", "batchnorm_last")
 _BACKWARD: Final = ("batchnorm_grad", "batchnorm_grad_last")
 
 
-def decompose(program: Program, build: Build) -> Program:
-    """The pass; linear in nodes."""
-    if build.target == "cpu":
-        return program
-    return dataclasses.replace(program, graph=decompose_graph(program.graph))
-
-
-def decompose_graph(graph: Graph) -> Graph:
+def decompose(graph: Graph) -> Graph:
     """The graph without such normalisations; the same object if it has none."""
 
     def rule(node: Node) -> Sequence[Value] | None:

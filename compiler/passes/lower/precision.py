@@ -26,24 +26,27 @@ from __future__ import annotations
 import dataclasses
 
 from dslc.base.errors import BuildError
+from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.ir.build import Build, Precision
 from dslc.compiler.ir.graph import Attr, Attrs, Graph, Input, Kind, Node, Phase, Value, order
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
 from dslc.compiler.ir.types import DType, TensorType
 
-_CPU = (DType.F32, DType.F64)
 _HALF = (DType.BF16, DType.F16)
 
 
 def precision(program: Program, build: Build) -> Program:
     """The pass. Raises BuildError E0602 for a dtype in which the target does not compute."""
-    asked = build.precision
-    for what, dtype in (("compute", asked.compute), ("params", asked.params)):
-        if build.target == "cpu" and dtype not in _CPU:
+    asked, traits = build.precision, traits_of(build.target)
+    for what, dtype, known in (
+        ("compute", asked.compute, traits.compute_dtypes),
+        ("params", asked.params, traits.param_dtypes),
+    ):
+        if dtype.value not in known:
             raise BuildError(
                 "E0602",
-                f"the target cpu has no {what} in {dtype}, only in {' and '.join(map(str, _CPU))}",
+                f"the target {build.target} has no {what} in {dtype}, only in {' and '.join(known)}",
                 place="precision",
                 help="--precision f32",
             )
@@ -90,9 +93,9 @@ class _Typing:
         if dtype in _HALF and _in_train_section(node):
             dtype = DType.F32
         b = Builder().at(node, node.phase)
-        beside = DType.F32 if dtype in _HALF else dtype
+        statistic = DType.F32 if dtype in _HALF else dtype
         statistics = node.op.statistics
-        inputs = tuple(self._as(v, beside if i in statistics else dtype, b) for i, v in enumerate(node.inputs))
+        inputs = tuple(self._as(v, statistic if i in statistics else dtype, b) for i, v in enumerate(node.inputs))
         attrs = _concrete(node.attrs, dtype)
         if attrs is node.attrs and DType.FLOAT not in {t.dtype for t in (*node.types, *node.input_types)}:
             fresh = node.with_inputs(inputs)

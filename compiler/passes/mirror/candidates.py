@@ -11,7 +11,7 @@ kept::
 Nodes that read the same tensor are also considered together. An input that the backward pass reads in any case counts
 on neither side.
 
-The result is the largest set that may be dropped; ``mirror_choice.py`` selects from it the values that are worth their
+The result is the largest set that may be dropped; ``select.py`` selects from it the values that are worth their
 time. A contraction may be recomputed, too, if it takes no longer than a pointwise op on two tensors of its size, e.g. a
 1x1 convolution to many channels. So Echo's "never a convolution" is replaced here by the time model.
 """
@@ -46,17 +46,18 @@ class Facts:
         graph: Graph,
         words: Mapping[Origin, str] | None = None,
         *,
-        beside: bool = False,
-        absorbs: bool = False,
+        extra_outputs: bool = False,
+        recomputes_inputs: bool = False,
         machine: Machine | None = None,
     ) -> None:
-        """``words``: ``always`` or ``never`` for nodes that the source marks. ``beside``: backward kernels may store
-        recomputed values. ``absorbs``: later fusion passes may recompute inputs on their own, independently of this
-        choice. ``machine``: time model that decides which contractions are cheap; without it none is."""
+        """``words``: ``always`` or ``never`` for nodes that the source marks. ``extra_outputs``: backward kernels may
+        store recomputed values. ``recomputes_inputs``: later fusion passes may recompute inputs on their own,
+        independently of this choice. ``machine``: time model that decides which contractions are cheap; without it none
+        is."""
         self.graph = graph
-        self.absorbs = absorbs
+        self.recomputes_inputs = recomputes_inputs
         self.machine = machine
-        self.beside = beside
+        self.extra_outputs = extra_outputs
         self.words = words or {}
         self.readers = graph.readers()
         self.kept_anyway = {i.value for i in graph.inputs} | set(graph.roots)
@@ -115,7 +116,7 @@ class Facts:
         """Values that depend only on parameters, e.g. casts of them, which a GPU computes in one launch for all
         readers."""
         found: set[Value] = set()
-        if self.absorbs:
+        if self.recomputes_inputs:
             found.update(i.value for i in self.graph.inputs if i.kind is Kind.PARAM)
             for node in self.forward:
                 if node.inputs and found.issuperset(node.inputs):
@@ -125,10 +126,10 @@ class Facts:
 
 def propose(facts: Facts, allowed: frozenset[Value]) -> Choice:
     """Echo's rule applied to the values that are allowed to be dropped. Linear in nodes and reads."""
-    return _Peel(facts, allowed).run()
+    return _Frontier(facts, allowed).run()
 
 
-class _Peel:
+class _Frontier:
     """The walk. ``left``: how many nodes still need a value for recomputation."""
 
     def __init__(self, facts: Facts, allowed: frozenset[Value]) -> None:

@@ -25,7 +25,7 @@ from dslc.compiler.passes.plan.schedule import contents, levels
 _LONGEST: Final = 64
 
 
-class Skyline:
+class RangeMaxTree:
     """A segment tree with range add and maximum. Adding and finding the maximum take log n."""
 
     def __init__(self, count: int) -> None:
@@ -77,7 +77,7 @@ class Skyline:
 
 
 @dataclass(slots=True)
-class _Stay:
+class _LiveInterval:
     """The levels at which a value is in memory: from ``start`` to ``end`` and, if recomputed, from ``back`` to
     ``last``. The second stay takes memory of its own if it is a ``copy``. If a first level is greater than its last
     one, the stay is empty."""
@@ -101,11 +101,11 @@ class Lifetimes:
         self.level = self._when()
         self.content = contents(graph)
         self.until = self._until()
-        self.sky = Skyline(max(self.level.values(), default=0) + 2)
+        self.memory = RangeMaxTree(max(self.level.values(), default=0) + 2)
         self.known: dict[Value, Recipe] = {}
         self.seconds = 0.0
         self.users: dict[Value, dict[Value, None]] = {}  # source -> the dropped values that are computed from it
-        self.stays: dict[Value, _Stay] = {}
+        self.intervals: dict[Value, _LiveInterval] = {}
         self.forward_end: dict[Value, int] = {}
         self.end: dict[Value, int] = {}  # last level read, without the needs of recipes
         views = [v for v in facts.wanted if v in most.dropped and self.content[v] is not v]
@@ -122,11 +122,11 @@ class Lifetimes:
         for node in graph.nodes:
             for value in () if node.op.view else node.outputs:
                 if self._in_memory(node, value):
-                    stay = _Stay(self.level[node], max(self.level[node], self.end.get(value, 0)))
-                    self.stays[value] = stay
-                    self.sky.add(stay.start, stay.end, facts.bytes[value])
+                    stay = _LiveInterval(self.level[node], max(self.level[node], self.end.get(value, 0)))
+                    self.intervals[value] = stay
+                    self.memory.add(stay.start, stay.end, facts.bytes[value])
         self._changed: list[tuple[Value, Recipe | None]] = []
-        self._moved: list[tuple[Value, _Stay]] = []
+        self._moved: list[tuple[Value, _LiveInterval]] = []
         self.drop(views)
         self.drop([v for v in facts.wanted if v in most.dropped and v not in self.known and self._absorbed(v)])
 
@@ -170,16 +170,16 @@ class Lifetimes:
         users = dict.fromkeys(u for v in fresh for u in self.users.get(v, ()) if u not in fresh)
         for user in users:  # these may now be computed from the dropped values' sources
             self._renew(user)
-        beside = [
-            s for v in (*fresh, *users) for s in self.known[v].sources if s in self.known and self.known[s].beside
+        stored = [
+            s for v in (*fresh, *users) for s in self.known[v].sources if s in self.known and self.known[s].extra_output
         ]
-        for source in dict.fromkeys(beside):
+        for source in dict.fromkeys(stored):
             self._renew(source)
-        return self._settle([*fresh, *users, *beside])
+        return self._settle([*fresh, *users, *stored])
 
     def _absorbed(self, value: Value) -> bool:
         """Whether fusion alone removes the value from memory."""
-        if not self.facts.absorbs or any(not is_inline(r, value) for r in self.facts.wanted[value]):
+        if not self.facts.recomputes_inputs or any(not is_inline(r, value) for r in self.facts.wanted[value]):
             return False
         recipe = recipe_of(self.facts, self._dropped, self.known, value, self.machine)
         return not recipe.in_memory and recipe.seconds == 0.0
@@ -210,7 +210,7 @@ class Lifetimes:
             self.users[self.content[source]].pop(value, None)
 
     def _settle(self, values: list[Value]) -> bool:
-        """Updates the stays of the values and of everything that they are computed from."""
+        """Updates the intervals of the values and of everything that they are computed from."""
         steps = 0
         todo = list(reversed(values))
         for value in values:
@@ -218,11 +218,11 @@ class Lifetimes:
         while todo:
             value = todo.pop()
             value = value if value in self.known else self.content[value]
-            old = self.stays.get(value)
+            old = self.intervals.get(value)
             if old is None:
                 if value not in self.known:
                     continue  # an input
-                old = _Stay(0, -1)
+                old = _LiveInterval(0, -1)
             new = self._stay(value, old)
             if new == old:
                 continue
@@ -235,22 +235,22 @@ class Lifetimes:
                 return False
         return True
 
-    def _stay(self, value: Value, old: _Stay) -> _Stay:
+    def _stay(self, value: Value, old: _LiveInterval) -> _LiveInterval:
         needs = [self._need(user, value) for user in self.users.get(value, ())]
         recipe = self.known.get(value)
         if recipe is None:
-            return _Stay(old.start, max(old.start, self.end.get(value, 0), *(last for _, last in needs), 0))
+            return _LiveInterval(old.start, max(old.start, self.end.get(value, 0), *(last for _, last in needs), 0))
         end = max(old.start, self.forward_end.get(value, 0)) if old.end >= old.start else old.end
         needs += [(self.level[r], self.until[r]) for r in recipe.in_memory]
         if not needs:
-            return _Stay(old.start, end)
-        return _Stay(
+            return _LiveInterval(old.start, end)
+        return _LiveInterval(
             old.start, end, min(first for first, _ in needs), max(last for _, last in needs), not recipe.only_views
         )
 
     def _need(self, user: Value, source: Value) -> tuple[int, int]:
         """The first and last level at which a dropped value's recipe needs a source."""
-        recipe, stay = self.known[user], self.stays.get(user)
+        recipe, stay = self.known[user], self.intervals.get(user)
         at = [self.level[r] for r in recipe.inline]
         if stay is not None and stay.back <= stay.last:
             at.append(stay.back)
@@ -258,9 +258,9 @@ class Lifetimes:
                 at.append(stay.last)
         return (min(at), max(at)) if at else (self.level[recipe.in_memory[0]], 0)
 
-    def _shift(self, value: Value, old: _Stay, new: _Stay) -> None:
+    def _shift(self, value: Value, old: _LiveInterval, new: _LiveInterval) -> None:
         size = self.facts.bytes[value]
-        self.stays[value] = new
+        self.intervals[value] = new
         if (old.start, old.end) != (new.start, new.end):
             self._add(old.start, old.end, -size)
             self._add(new.start, new.end, size)
@@ -271,7 +271,7 @@ class Lifetimes:
 
     def _add(self, first: int, last: int, size: int) -> None:
         if first <= last:
-            self.sky.add(first, last, size)
+            self.memory.add(first, last, size)
 
     def keep(self, value: Value) -> None:
         """Reverts the drop of a value that returns to memory; values computed from it stay dropped."""
@@ -286,7 +286,7 @@ class Lifetimes:
     def undo(self) -> None:
         """Reverts the last ``drop`` or ``keep``."""
         for value, old in reversed(self._moved):
-            self._shift(value, self.stays[value], old)
+            self._shift(value, self.intervals[value], old)
         for value, recipe in reversed(self._changed):
             if value in self.known:
                 self._leave(value)

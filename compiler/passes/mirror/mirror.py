@@ -15,8 +15,8 @@ After::
     %9 = relu %2 : bf16[8, 14, 14, 64]  # a mirror
     %10 = conv_wgrad_last %9, %8 {...} : bf16[64, 3, 3, 64]  # b backward
 
-``mirror_rule.py`` decides which values may be recomputed. ``mirror_choice.py`` selects from them by freed bytes per
-second, using estimated lifetimes and times (``mirror_estimate.py``). The following passes then build and evaluate the
+``candidates.py`` decides which values may be recomputed. ``select.py`` selects from them by freed bytes per
+second, using estimated lifetimes and times (``estimate.py``). The following passes then build and evaluate the
 selection. It is accepted only if the fused and scheduled program needs fewer bytes within the allowed time. Without a
 budget, recomputation may add 3 % to the modelled time: of the kernels run one after another, and of the multi-stream
 step, in which recomputed nodes overlap less with other work. With a budget (``build.budget``), it adds as little time
@@ -34,10 +34,10 @@ from dslc.compiler.cost import machine_of, total_seconds
 from dslc.compiler.ir.build import Build, Pass
 from dslc.compiler.ir.graph import Graph, Node, Phase
 from dslc.compiler.ir.program import Mirrored, Program
-from dslc.compiler.passes.fuse.recompute_outputs import writes_beside
+from dslc.compiler.passes.conditions import fuses_reductions
 from dslc.compiler.passes.mirror.candidates import Choice, Facts
 from dslc.compiler.passes.mirror.rewrite import recipes, with_copies
-from dslc.compiler.passes.mirror.select import Chooser
+from dslc.compiler.passes.mirror.select import Knapsack
 from dslc.compiler.passes.plan.schedule import scheduled
 from dslc.compiler.passes.plan.stream_timeline import finish
 
@@ -57,7 +57,7 @@ _BUDGET_NEAR: Final = 0.03  # of the budget: an unused rest small enough to stop
 
 def mirror_against(program: Program, build: Build, fusing: Sequence[Pass], planning: Sequence[Pass]) -> Program:
     """The pass; ``fusing`` and ``planning`` are the passes after it; the last one plans memory. Linear in nodes."""
-    plain = Trial(program, build, fusing, planning)
+    plain = CandidatePlan(program, build, fusing, planning)
     found = _best(plain, build)
     return program if found is plain else _taken(plain, found)
 
@@ -65,7 +65,7 @@ def mirror_against(program: Program, build: Build, fusing: Sequence[Pass], plann
 def plans(program: Program, builds: Sequence[Build], fusing: Sequence[Pass], planning: Sequence[Pass]) -> list[Program]:
     """For each build, the program after this pass and the following ones. The builds may differ only in their mirror
     options; shared work is done once."""
-    first = Trial(program, builds[0], fusing, planning)
+    first = CandidatePlan(program, builds[0], fusing, planning)
     planned: list[Program] = []
     for build in builds:
         plain = first.under(build)
@@ -75,8 +75,8 @@ def plans(program: Program, builds: Sequence[Build], fusing: Sequence[Pass], pla
     return planned
 
 
-def _best(plain: Trial, build: Build) -> Trial:
-    """The trial that suits the build; the plain one if nothing is worth recomputing."""
+def _best(plain: CandidatePlan, build: Build) -> CandidatePlan:
+    """The candidate that suits the build; the plain one if nothing is worth recomputing."""
     graph = plain.program.graph
     if (
         build.mirror == "never"
@@ -84,25 +84,25 @@ def _best(plain: Trial, build: Build) -> Trial:
         or not any(n.phase is Phase.BACKWARD for n in graph.nodes)
     ):
         return plain
-    absorbs = build.fuse and build.target != "cpu"
-    facts = Facts(graph, build.mirror_words, beside=writes_beside(build), absorbs=absorbs, machine=plain.machine)
+    fuses = fuses_reductions(build)
+    facts = Facts(graph, build.mirror_words, extra_outputs=fuses, recomputes_inputs=fuses, machine=plain.machine)
     if sum(facts.bytes[v] for v in facts.candidates) <= (
         AUTO_BYTES if build.budget is None and not facts.always else 0
     ):
         return plain
-    judge = _Judge(plain, facts)
-    return judge.automatic() if build.budget is None else judge.within(build.budget)
+    search = _Search(plain, facts)
+    return search.automatic() if build.budget is None else search.within(build.budget)
 
 
-def _taken(plain: Trial, found: Trial) -> Program:
-    """The plain program with the graph of a trial."""
+def _taken(plain: CandidatePlan, found: CandidatePlan) -> Program:
+    """The plain program with the graph of a candidate."""
     graph = found.program.graph
     count = sum(n.phase is Phase.MIRROR for n in graph.nodes)
     report = Mirrored(count, plain.peak, found.peak, plain.seconds, found.seconds)
     return dataclasses.replace(plain.program, graph=graph, mirrored=report)
 
 
-class Trial:
+class CandidatePlan:
     """A candidate program and, computed on demand, the results of the passes after mirroring."""
 
     def __init__(
@@ -121,15 +121,15 @@ class Trial:
         self.planning = planning
         self.machine = machine_of(build.target, build.provider)
 
-    def of(self, graph: Graph) -> Trial:
-        """A trial of another graph."""
-        return Trial(dataclasses.replace(self.program, graph=graph), self.build, self.fusing, self.planning)
+    def of(self, graph: Graph) -> CandidatePlan:
+        """A candidate with another graph."""
+        return CandidatePlan(dataclasses.replace(self.program, graph=graph), self.build, self.fusing, self.planning)
 
-    def under(self, build: Build) -> Trial:
-        """A trial for a build that differs only in its budget, which only planning uses."""
+    def under(self, build: Build) -> CandidatePlan:
+        """A candidate for a build that differs only in its budget, which only planning uses."""
         if build.budget == self.build.budget:
             return self
-        return Trial(self.program, build, self.fusing, self.planning, self.fused)
+        return CandidatePlan(self.program, build, self.fusing, self.planning, self.fused)
 
     @cached_property
     def fused(self) -> Program:
@@ -175,26 +175,26 @@ class Trial:
         return memory.io_bytes + memory.work_bytes
 
 
-class _Judge:
-    def __init__(self, plain: Trial, facts: Facts) -> None:
+class _Search:
+    def __init__(self, plain: CandidatePlan, facts: Facts) -> None:
         self.plain = plain
         self.facts = facts
-        self.chooser = Chooser(facts, plain.machine)
+        self.knapsack = Knapsack(facts, plain.machine)
 
-    def trial(self, choice: Choice) -> Trial:
+    def candidate(self, choice: Choice) -> CandidatePlan:
         return self.plain.of(with_copies(self.facts.graph, recipes(self.facts, choice, self.plain.machine)))
 
-    def asked(self) -> Trial:
+    def asked(self) -> CandidatePlan:
         """Recomputes only the values that the source asks for."""
-        return self.trial(self.chooser.choose(seconds=0.0).choice) if self.facts.always else self.plain
+        return self.candidate(self.knapsack.choose(seconds=0.0).choice) if self.facts.always else self.plain
 
-    def automatic(self) -> Trial:
+    def automatic(self) -> CandidatePlan:
         """The fewest bytes in the time that ``auto`` allows, if the reduction is worth it."""
         plain, allowed = self.plain, AUTO_SHARE * self.plain.seconds
         best, allowance = plain, allowed
         for _ in range(_TRIES):
-            found = self.chooser.choose(seconds=allowance)
-            made = self.trial(found.choice)
+            found = self.knapsack.choose(seconds=allowance)
+            made = self.candidate(found.choice)
             over = made.seconds - plain.seconds - allowed
             if over <= 0 and made.peak < best.peak:
                 best = made
@@ -204,31 +204,31 @@ class _Judge:
         best = self._on_time(best)
         return best if plain.peak - best.peak > max(AUTO_BYTES, AUTO_PART * plain.peak) else self.asked()
 
-    def _on_time(self, best: Trial) -> Trial:
+    def _on_time(self, best: CandidatePlan) -> CandidatePlan:
         """``best``, or a smaller selection with which the multi-stream step is within the limit, too."""
         plain, limit = self.plain, (1 + AUTO_SHARE) * self.plain.lasts
         for _ in range(_TRIES):
             if best is plain or best.lasts <= limit:
                 return best
             part = (limit - plain.lasts) / (best.lasts - plain.lasts) - _SLACK
-            best = self.trial(self.chooser.choose(seconds=part * (best.seconds - plain.seconds)).choice)
+            best = self.candidate(self.knapsack.choose(seconds=part * (best.seconds - plain.seconds)).choice)
         return best if best.lasts <= limit else plain
 
-    def within(self, budget: int) -> Trial:
-        """The fastest trial that fits the budget, else the one with the fewest bytes."""
+    def within(self, budget: int) -> CandidatePlan:
+        """The fastest candidate that fits the budget, else the one with the fewest bytes."""
         plain = self.plain
         if plain.bytes <= budget:
             return self.asked()
-        beside = plain.bytes - plain.peak
-        peak = high = budget - beside  # the estimated peak that does not fit
-        fewest, fitting, left = plain, list[tuple[Trial, int]](), _BUDGET_TRIES
+        rest = plain.bytes - plain.peak
+        peak = high = budget - rest  # the estimated peak that does not fit
+        fewest, fitting, left = plain, list[tuple[CandidatePlan, int]](), _BUDGET_TRIES
         while left:
             left -= 1
-            found = self.chooser.choose(peak=peak)
-            made = self.trial(found.choice)
-            over, all_of_it = made.peak + beside - budget, found.peak > peak
+            found = self.knapsack.choose(peak=peak)
+            made = self.candidate(found.choice)
+            over, all_of_it = made.peak + rest - budget, found.peak > peak
             if over <= 0 or (all_of_it and not fitting):  # only then make a memory plan
-                fewest = min(fewest, made, key=lambda trial: trial.bytes)
+                fewest = min(fewest, made, key=lambda each: each.bytes)
                 over = made.bytes - budget
             if over <= 0:
                 left = left if fitting else _BUDGET_MORE
@@ -248,11 +248,11 @@ class _Judge:
             return self._on_streams(*min(fitting, key=lambda each: each[0].lasts), budget)
         return self.asked() if fewest is plain else fewest
 
-    def _on_streams(self, best: Trial, peak: int, budget: int) -> Trial:
+    def _on_streams(self, best: CandidatePlan, peak: int, budget: int) -> CandidatePlan:
         """Returns ``best``, which fits and was chosen for ``peak``, or a larger selection if streams then fit the
         budget, too, and the step ends earlier."""
         wider = best.under(dataclasses.replace(best.build, budget=None))
         if best.build.streams == 1 or best.planned.streams or not wider.planned.streams:
             return best
-        less = self.trial(self.chooser.choose(peak=peak - (wider.bytes - budget)).choice)
+        less = self.candidate(self.knapsack.choose(peak=peak - (wider.bytes - budget)).choice)
         return less if less.bytes <= budget and less.lasts < best.lasts else best

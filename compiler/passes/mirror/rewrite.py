@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dslc.compiler.cost import MACHINES, Machine, kernel_seconds, operations, seconds
+from dslc.compiler.cost import Machine, kernel_seconds, operations, seconds
 from dslc.compiler.ir.graph import Graph, Node, Phase, Value
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.passes.mirror.candidates import Choice, Facts, is_inline
@@ -32,8 +32,8 @@ class Recipe:
 
     ``nodes``: the nodes that compute the value, in order. ``sources``: the values in memory that they read.
     ``in_memory``: later-phase readers that need the value in memory. ``inline``: readers that compute it themselves.
-    ``beside``: a backward kernel that already loads the sources stores it (``beside.py``). ``seconds``: modelled time
-    that recomputing adds to keeping the value.
+    ``extra_output``: a backward kernel that already loads the sources stores it (``recompute_outputs.py``).
+    ``seconds``: modelled time that recomputing adds to keeping the value.
     """
 
     value: Value
@@ -41,7 +41,7 @@ class Recipe:
     sources: tuple[Value, ...]
     in_memory: tuple[Node, ...]
     inline: tuple[Node, ...]
-    beside: bool
+    extra_output: bool
     seconds: float
 
     @property
@@ -50,7 +50,7 @@ class Recipe:
         return all(n.op.view for n in self.nodes)
 
 
-def recipes(facts: Facts, choice: Choice, machine: Machine = MACHINES["cpu"]) -> dict[Value, Recipe]:
+def recipes(facts: Facts, choice: Choice, machine: Machine) -> dict[Value, Recipe]:
     """The recipe of each dropped value that a later phase reads, in forward order."""
     known: dict[Value, Recipe] = {}
     for node in facts.forward:
@@ -58,7 +58,7 @@ def recipes(facts: Facts, choice: Choice, machine: Machine = MACHINES["cpu"]) ->
             if value in choice.dropped and value in facts.wanted:
                 known[value] = recipe_of(facts, choice.dropped.__contains__, known, value, machine)
                 for source in known[value].sources:
-                    if source in known and known[source].beside:
+                    if source in known and known[source].extra_output:
                         known[source] = recipe_of(
                             facts, choice.dropped.__contains__, known, source, machine, is_source=True
                         )
@@ -75,8 +75,8 @@ def recipe_of(
     is_source: bool = False,
 ) -> Recipe:
     """The cheapest recipe of a dropped value: one copy for all readers; or each pointwise reader computes it itself
-    and, if ``facts.beside``, a backward kernel stores it for the others. ``is_source``: another value is computed from
-    it before such a kernel could run."""
+    and, if ``facts.extra_outputs``, a backward kernel stores it for the others. ``is_source``: another value is
+    computed from it before such a kernel could run."""
     nodes, sources = _closure(dropped, known, value)
     readers = tuple(facts.wanted[value])
     if all(n.op.view for n in nodes):
@@ -93,20 +93,20 @@ def recipe_of(
         moved += sum(facts.bytes[v] for n in light for v in n.outputs if v in wanted)
         copy += kernel_seconds("elements", moved, count, machine)
     one_kernel = len(light) == len(nodes) and read <= 2 * size
-    if one_kernel and inline and (facts.beside or len(inline) == len(readers)):
+    if one_kernel and inline and (facts.extra_outputs or len(inline) == len(readers)):
         each = 0.0
-        if read > size or not facts.absorbs:
+        if read > size or not facts.recomputes_inputs:
             arithmetic = count / machine.arithmetic("elements")
-            each = len(inline) * (max(0, read - size) / machine.bandwidth + arithmetic)
+            each = len(inline) * (max(0, read - size) / machine.device.bandwidth + arithmetic)
         rest = tuple(r for r in readers if r not in inline)
         if rest:
-            each += copy if is_source else min(copy, _written_beside(size, max(0, read - size), count, machine))
+            each += copy if is_source else min(copy, _extra_output_seconds(size, max(0, read - size), count, machine))
         if each < copy:
             return Recipe(value, tuple(nodes), tuple(sources), rest, inline, bool(rest) and not is_source, each)
     return Recipe(value, tuple(nodes), tuple(sources), readers, (), False, copy)
 
 
-def _written_beside(size: int, read: int, count: int, machine: Machine) -> float:
+def _extra_output_seconds(size: int, read: int, count: int, machine: Machine) -> float:
     """Extra seconds if a kernel also writes the recomputed value and reads ``read`` more bytes for it. The kernel reads
     two tensors of ``size`` bytes and writes one, as the value's gradient does."""
     alone = kernel_seconds("elements", 3 * size, count, machine)
@@ -173,6 +173,6 @@ def _made(recipe: Recipe, copies: Mapping[Value, Value]) -> Value:
     own: dict[Value, Value] = {}
     for node in recipe.nodes:
         inputs = tuple(own.get(v) or copies.get(v, v) for v in node.inputs)
-        again = Node(node.op, inputs, node.types, node.attrs, name=node.name, span=node.span, phase=Phase.MIRROR)
-        own.update(zip(node.outputs, again.outputs))
+        copy = node.replaced(inputs=inputs, phase=Phase.MIRROR, origins=())
+        own.update(zip(node.outputs, copy.outputs))
     return own[recipe.value]

@@ -1,6 +1,6 @@
 """Selects the values to recompute: most freed bytes per second first, as in a greedy knapsack.
 
-``mirror_rule.py`` says which values may be dropped. Values that share a source which is kept only for them form one
+``candidates.py`` says which values may be dropped. Values that share a source which is kept only for them form one
 item, as the x of ``tanh(x + y1), tanh(x + y2), ...``. An item's price is the modelled seconds of recomputing it per
 byte that this frees at the peak. The cheapest item goes first, with its price and lifetimes evaluated again at that
 point. It is taken if it frees bytes at the peak and raises no other level above it. Items not alive at the peak wait
@@ -23,7 +23,7 @@ from dslc.compiler.passes.mirror.estimate import Lifetimes
 
 _ROUNDS: Final = 4  # most passes over the waiting items
 _DEARER: Final = 1.25  # price increase above which an item goes back to the queue
-_THOUGHTS: Final = 3  # most refinements of the whole selection
+_MAX_REFINEMENTS: Final = 3  # most refinements of the whole selection
 
 _Item: TypeAlias = "tuple[float, int, tuple[Value, ...]]"  # seconds per byte, a unique number, values
 
@@ -37,7 +37,7 @@ class Estimate:
     seconds: float
 
 
-class Chooser:
+class Knapsack:
     """A training graph and the values that may be dropped from it."""
 
     def __init__(self, facts: Facts, machine: Machine) -> None:
@@ -53,7 +53,7 @@ class Chooser:
         lives.drop(self._in_order(self.facts.always & self.most.dropped))
         waiting = self._priced(lives)
         best = None
-        for _ in range(_THOUGHTS):
+        for _ in range(_MAX_REFINEMENTS):
             waiting, price = self._filled(lives, waiting, seconds, peak)
             found = self._estimate(lives)
             if best is not None and (max(found.peak, peak), found.seconds) >= (max(best.peak, peak), best.seconds):
@@ -68,7 +68,7 @@ class Chooser:
 
     def _estimate(self, lives: Lifetimes) -> Estimate:
         between = self.most.dropped - self.facts.wanted.keys()
-        return Estimate(Choice(frozenset(lives.known) | between), lives.sky.top, lives.seconds)
+        return Estimate(Choice(frozenset(lives.known) | between), lives.memory.top, lives.seconds)
 
     def _filled(self, lives: Lifetimes, waiting: list[_Item], seconds: float, peak: int) -> tuple[list[_Item], float]:
         """Takes the items that help; returns the others and the highest price paid."""
@@ -77,7 +77,7 @@ class Chooser:
             before = len(waiting)
             waiting, paid = self._round(lives, waiting, seconds, peak)
             dearest = max(dearest, paid)
-            if len(waiting) in (0, before) or lives.sky.top <= peak:
+            if len(waiting) in (0, before) or lives.memory.top <= peak:
                 break
         return waiting, dearest
 
@@ -105,12 +105,12 @@ class Chooser:
         waiting: list[_Item] = []
         dearest = 0.0
         heapq.heapify(items)
-        while items and lives.sky.top > peak:
+        while items and lives.memory.top > peak:
             price, number, values = heapq.heappop(items)
-            at, top, spent = lives.sky.peak(), lives.sky.top, lives.seconds
+            at, top, spent = lives.memory.peak(), lives.memory.top, lives.seconds
             fits = lives.drop(values) and lives.seconds <= seconds
-            freed = top - lives.sky[at]
-            if not fits or freed <= 0 or lives.sky.top > top:
+            freed = top - lives.memory[at]
+            if not fits or freed <= 0 or lives.memory.top > top:
                 lives.undo()
                 waiting.append((price, number, values))
                 continue

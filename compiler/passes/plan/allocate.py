@@ -216,9 +216,9 @@ class _Wheels:
         self.buffers = buffers
         self.cap = int((1 + _AIM) * bound)
         self.large = [i for i, b in enumerate(buffers) if b.size >= share * bound]
-        self.beside = self._beside()
+        self.neighbours = self._neighbours()
 
-    def _beside(self) -> dict[int, list[int]]:
+    def _neighbours(self) -> dict[int, list[int]]:
         """For each large buffer, the others alive at the same time."""
         import numpy as np
 
@@ -233,17 +233,17 @@ class _Wheels:
 
     def order(self, order: Sequence[int], moves: tuple[float, float, float], random: Random) -> list[int]:
         """The improved order of all buffers, starting from this one."""
-        placed = self._best([i for i in order if i in self.beside], moves, random)
-        small = (i for i in range(len(self.buffers)) if i not in self.beside)
+        placed = self._best([i for i in order if i in self.neighbours], moves, random)
+        small = (i for i in range(len(self.buffers)) if i not in self.neighbours)
         by_size = sorted(small, key=lambda i: (-self.buffers[i].size, i))
         return [*sorted(self.large, key=lambda i: (placed[i], i)), *by_size]
 
     def _best(self, order: list[int], moves: tuple[float, float, float], random: Random) -> dict[int, int]:
         """The best placement among those of this order and the orders derived from it."""
-        blamed, beside, shaken = moves
+        blamed, near, shaken = moves
         best: dict[int, int] = {}
         least = -1
-        for _ in range(1 + _PAIRS // (1 + sum(map(len, self.beside.values())))):
+        for _ in range(1 + _PAIRS // (1 + sum(map(len, self.neighbours.values())))):
             placed = self._placed(order)
             high = [i for i in order if placed[i] + self.buffers[i].size > self.cap]
             need = max((placed[i] + self.buffers[i].size for i in order), default=0)
@@ -251,7 +251,7 @@ class _Wheels:
                 best, least = placed, need
             if not high:
                 break
-            ahead = dict.fromkeys((k for i in high for k in self.beside[i]), beside)
+            ahead = dict.fromkeys((k for i in high for k in self.neighbours[i]), near)
             ahead.update(dict.fromkeys(high, blamed))
             key = {
                 i: place + len(order) * (shaken * random.random() - ahead.get(i, 0.0) * random.random())
@@ -275,6 +275,6 @@ class _Wheels:
                     offset = high
             placed[i] = offset = best if gap >= 0 else offset
             stretch = (offset, offset + size)
-            for k in self.beside[i]:
+            for k in self.neighbours[i]:
                 taken[k].append(stretch)
         return placed

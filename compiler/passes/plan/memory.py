@@ -11,7 +11,7 @@ result ``y``::
 - A view shares the bytes of its source. The build gives the places of parameters, buffers and optimizer slots.
 - The new value of a state is computed in place if the last reader of the old value is earlier, or is the computing op
   itself and allows it. Otherwise a move at the end copies it.
-- All other values share the work region by lifetime (``offsets.py``), and so does the scratch memory of kernels. With
+- All other values share the work region by lifetime (``allocate.py``), and so does the scratch memory of kernels. With
   several streams, a lifetime ends when all later nodes follow those that access the value.
 """
 
@@ -105,7 +105,6 @@ class _Planner:
         self.io_bytes = STEP_BLOCK
         self.results: dict[str, Place] = {}
         self.moves: list[Move] = []
-        self.staged: list[tuple[Move, _Work]] = []
 
     def bound(self) -> int:
         """Lower bound of the plan: the most bytes alive at one time."""

@@ -15,6 +15,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from dslc.base.errors import BuildError
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowering_cache import lowered
+from dslc.compiler.codegen.targets import DEFAULT, traits_of
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
@@ -22,10 +23,10 @@ from dslc.compiler.ir.program import Program
 
 def select(program: Program, build: Build) -> Program:
     """The pass. Raises BuildError E0603 if an op needs a kernel and has none for its types and sizes."""
-    cpu = program.target == "cpu"
-    if cpu and build.provider == "reference":
+    traits = traits_of(program.target)
+    if traits.has_reference and build.provider == "reference":
         return program
-    vendor = build.provider == "vendor" and not cpu
+    vendor = build.provider == "vendor" and traits.has_libraries
     working = [n for n in program.graph.nodes if not n.op.view]
     launches = {n: found for n in working if (found := lowered(n, program.target, vendor)) is not None}
     _refuse_missing(program, build, working, launches)
@@ -35,17 +36,17 @@ def select(program: Program, build: Build) -> Program:
 
 def _refuse_missing(program: Program, build: Build, working: Sequence[Node], kernels: Collection[Node]) -> None:
     """Raises BuildError E0603 if kernels are required and not all working nodes have one."""
-    cpu = program.target == "cpu"
-    if len(kernels) < len(working) and (build.provider == "own" or not cpu):
+    has_reference = traits_of(program.target).has_reference
+    if len(kernels) < len(working) and (build.provider == "own" or not has_reference):
         missing = missing_ops(working, kernels)
         listed = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
         raise BuildError(
             "E0603",
-            f"{program.entry} needs ops without a kernel for {'the CPU' if cpu else program.target}: {listed}",
-            place="--providers own" if cpu else f"--target {program.target}",
+            f"{program.entry} needs ops without a kernel for the target {program.target}: {listed}",
+            place="--providers own" if has_reference else f"--target {program.target}",
             help="build with --providers auto, which runs these through numpy"
-            if cpu
-            else "build with --target cpu, or write the model without these ops",
+            if has_reference
+            else f"build with --target {DEFAULT}, or write the model without these ops",
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from dslc.compiler.cost import Machine, Reached, kind, work
+from dslc.compiler.cost import Machine, kind, work
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
 
@@ -54,8 +54,8 @@ class Busy:
 def halves(node: Node, machine: Machine) -> tuple[float, float]:
     """Latency, during which the machine is free for other nodes, and busy time, in seconds; their sum is the node's
     time."""
-    starting = machine.reached.get(kind(node), Reached()).start
-    return machine.launch + starting, work(node, machine) - starting
+    starting = machine.of_kind(kind(node)).start
+    return machine.device.launch + starting, work(node, machine) - starting
 
 
 def timeline(

@@ -10,9 +10,9 @@ After, ``program.streams`` and ``program.waits``, for instance::
     stream 1   conv_dgrad c2, relu_grad b1         |  conv_dgrad c1, ...
 
 A list schedule (Graham 1969): takes the nodes in order and puts each on the stream where it ends first by the roofline
-model (``overlap.py``), with a wait counted as half a launch. If equal, it takes the stream with the fewest waits. A
-node waits for its operands and, if it writes a state, for the other readers of the old value, unless other waits imply
-that. So weight gradients, branches and updates run concurrently with other nodes if that hides a launch.
+model (``stream_timeline.py``), with a wait counted as half a launch. If equal, it takes the stream with the fewest
+waits. A node waits for its operands and, if it writes a state, for the other readers of the old value, unless other
+waits imply that. So weight gradients, branches and updates run concurrently with other nodes if that hides a launch.
 
 In the model, a node may start after nodes on other streams have ended without waiting for them. If a wait then frees
 enough bytes, it is added: it costs no modelled time. If the plan would hold more bytes than allowed, the node waits at
@@ -31,6 +31,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dslc.compiler.codegen.targets import traits_of
 from dslc.compiler.cost import Machine, machine_of, total_seconds
 from dslc.compiler.ir.build import Build
 from dslc.compiler.ir.graph import Graph, Node, Value
@@ -62,7 +63,7 @@ _MOST_EVENTS: Final = 60_000  # of a plan
 def streams(program: Program, build: Build) -> Program:
     """The pass. Linear in nodes."""
     assert program.schedule is not None, "streams are assigned on a schedule"
-    if build.target == "cpu" or build.streams == 1:
+    if not traits_of(build.target).has_streams or build.streams == 1:
         return program
     machine = machine_of(build.target, build.provider)
     counts = AUTO if build.streams == "auto" else (int(build.streams),)
@@ -141,7 +142,7 @@ class _Tables:
         kept = {content[value] for value in program.graph.roots}
         self.follows = followed(program.graph, order)
         self.halves = {node: halves(node, machine) for node in self.follows}
-        self.wait = _WAIT * machine.launch
+        self.wait = _WAIT * machine.device.launch
         last = {content[value]: node for node in self.follows for value in node.inputs}
         self.freed = {node: sum(program.scratch.get(node, ())) for node in self.follows}
         for value, node in last.items():

@@ -1,0 +1,57 @@
+"""The conditions under which a pass runs: the options of the build, and the properties of its target."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from functools import wraps
+from typing import TypeAlias
+
+from dslc.compiler.codegen.targets import traits_of
+from dslc.compiler.ir.build import Build, Pass
+from dslc.compiler.ir.graph import Graph
+from dslc.compiler.ir.program import Program
+
+Condition: TypeAlias = Callable[[Build], bool]
+
+
+def when(condition: Condition, rewrite: Callable[[Graph], Graph]) -> Pass:
+    """The pass, named as ``rewrite``, that rewrites the graph of a program if the condition holds for the build."""
+
+    @wraps(rewrite)
+    def step(program: Program, build: Build) -> Program:
+        if not condition(build):
+            return program
+        return dataclasses.replace(program, graph=rewrite(program.graph))
+
+    return step
+
+
+def tensor_cores(build: Build) -> bool:
+    """Whether contractions run on tensor cores."""
+    return traits_of(build.target).has_tensor_cores
+
+
+def reductions_with_bodies(build: Build) -> bool:
+    """Whether a reduction's kernel may compute its operands, with or without the option ``fuse``."""
+    return traits_of(build.target).fuses_reductions
+
+
+def fuses_reductions(build: Build) -> bool:
+    """Whether the build fuses, and kernels may combine reductions and several results with pointwise ops."""
+    return build.fuse and traits_of(build.target).fuses_reductions
+
+
+def fuses_into_contractions(build: Build) -> bool:
+    """Whether contractions are computed by the compiler's own kernels, which take an epilogue."""
+    return fuses_reductions(build) and build.provider != "vendor"
+
+
+def batches_launches(build: Build) -> bool:
+    """Whether the build fuses, and a launch takes longer than the work on a small tensor."""
+    return build.fuse and traits_of(build.target).launches_are_costly
+
+
+def rounds_to_tf32(build: Build) -> bool:
+    """Whether the factors of f32 contractions are rounded to TF32."""
+    return build.precision.tf32
