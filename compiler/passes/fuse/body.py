@@ -1,11 +1,11 @@
-"""Bodies of fused nodes: their steps, renumbering when nodes are merged, and graphs rebuilt on other values."""
+"""Bodies of fused nodes: their steps, and their numbers when nodes are merged."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value
+from dslc.compiler.ir.graph import Attr, Node, Value
 from dslc.compiler.ir.op import Pointwise
 
 _NEIGHBOURS: Final = 4  # elements of an f32 vector
@@ -62,23 +62,3 @@ def renumbered(body: tuple[Attr, ...], inputs: Sequence[int], offset: int) -> li
 def placed(number: Attr, inputs: Sequence[int], offset: int) -> int:
     assert isinstance(number, int)
     return inputs[number] if number < len(inputs) else offset + number - len(inputs)
-
-
-def reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
-    """The graph that reads the new values; their producers may come after consumers of the old ones."""
-    new: dict[Value, Value] = {}
-    for root in graph.roots:
-        stack = [instead.get(root, root).producer]
-        while stack:
-            node = stack[-1]
-            if not isinstance(node, Node) or all(v in new for v in node.outputs):
-                stack.pop()
-                continue
-            inputs = [instead.get(v, v) for v in node.inputs]
-            missing = [v.producer for v in inputs if isinstance(v.producer, Node) and v not in new]
-            if missing:
-                stack += reversed(missing)
-                continue
-            new.update(zip(node.outputs, node.with_inputs(tuple(new.get(v, v) for v in inputs)).outputs))
-            stack.pop()
-    return graph.replace_values({v: new.get(instead.get(v, v), instead.get(v, v)) for v in graph.roots})

@@ -22,6 +22,7 @@ from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value, origins_of
 from dslc.compiler.ops.cross_entropy import softmax_cross_entropy_both as both
+from dslc.compiler.passes.fuse.rebuild import needed_after
 
 _MAX_MOVED: Final = 64  # nodes after the loss that its gradient may depend on, which move before it
 
@@ -73,26 +74,10 @@ def _pairs(graph: Graph) -> dict[Node, _Pair]:
             continue
         if any(v in roots or readers[v] != [grad] for v in loss.outputs[1:]):
             continue
-        late = _late(grad.inputs[4], loss, position)
+        late = needed_after(loss, [grad.inputs[4]], position, _MAX_MOVED)
         if dict(loss.attrs) == dict(grad.attrs) and late is not None:
             found[loss] = _Pair(grad, late)
     return found
-
-
-def _late(dy: Value, loss: Node, position: dict[Node, int]) -> tuple[Node, ...] | None:
-    """Nodes after the loss that its gradient depends on; None if they depend on the loss or there are more than
-    ``_MAX_MOVED``."""
-    found: set[Node] = set()
-    stack = [dy.producer]
-    while stack:
-        node = stack.pop()
-        if not isinstance(node, Node) or node in found or position[node] < position[loss]:
-            continue
-        if node is loss or len(found) == _MAX_MOVED:
-            return None
-        found.add(node)
-        stack += [v.producer for v in node.inputs]
-    return tuple(sorted(found, key=position.__getitem__))
 
 
 def _joined(loss: Node, grad: Node, dy: Value) -> Node:

@@ -24,11 +24,13 @@ nodes and reads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.ops.fused_sums import full_shape
 from dslc.compiler.passes.fuse.body import body_of, draws, has_neighbours, is_pointwise
-from dslc.compiler.passes.fuse.duplicate import joined
+from dslc.compiler.passes.fuse.rebuild import inlined
 
 
 def dropout(graph: Graph) -> Graph:
@@ -36,22 +38,18 @@ def dropout(graph: Graph) -> Graph:
     if not any(draws(n) for n in graph.nodes):
         return graph
     readers, roots = graph.readers(), set(graph.roots)
-    new: dict[Value, Value] = {}
-    now: dict[Node, Node] = {}  # old node -> new node
-    for node in graph.nodes:
+
+    def chosen(node: Node, new: Mapping[Value, Value]) -> dict[Value, Node]:
         taken: dict[Value, Node] = {}
         for value in dict.fromkeys(node.inputs):
-            made = value.producer
+            made = new.get(value, value).producer  # it may have taken its own inputs
             if isinstance(made, Node) and value not in roots and readers[value] == [node]:
-                made = now.get(made, made)
                 steps = sum(len(body_of(n)) for n in (node, made, *taken.values()))
                 if _joins(made, node, value) and steps <= MAX_STEPS:
                     taken[value] = made
-        fresh = joined(node, taken, new) if taken else node.reading(new)
-        now[node] = fresh
-        if fresh is not node:
-            new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new) if new else graph
+        return taken
+
+    return inlined(graph, chosen)
 
 
 def _has_body(node: Node) -> bool:

@@ -19,9 +19,13 @@ chains of such nodes.
 
 from __future__ import annotations
 
-from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
-from dslc.compiler.ops.fused import MAX_STEPS, fused
-from dslc.compiler.passes.fuse.body import body_of, is_pointwise, placed, renumbered
+from collections.abc import Mapping
+from functools import partial
+
+from dslc.compiler.ir.graph import Graph, Node, Value
+from dslc.compiler.ops.fused import MAX_STEPS
+from dslc.compiler.passes.fuse.body import body_of, is_pointwise
+from dslc.compiler.passes.fuse.rebuild import inlined
 
 
 def duplicate(graph: Graph) -> Graph:
@@ -33,7 +37,8 @@ def duplicate(graph: Graph) -> Graph:
         chosen = {n for n in chosen if not any(r in chosen for r in readers[n.outputs[0]])}
         if not chosen:
             return graph
-        graph = _without(graph, chosen)
+        producers = {n.out: n for n in chosen}
+        graph = inlined(graph, partial(_read, producers))
 
 
 def _goes(node: Node, readers: list[Node]) -> bool:
@@ -56,40 +61,6 @@ def _may_take(reader: Node, node: Node) -> bool:
     return same_shape and len(body_of(reader)) + len(body_of(node)) <= MAX_STEPS
 
 
-def _without(graph: Graph, chosen: set[Node]) -> Graph:
-    """The graph in which consumers of the chosen nodes recompute them."""
-    new: dict[Value, Value] = {}
-    for node in graph.nodes:
-        if node in chosen:
-            continue
-        taken = [v.producer for v in dict.fromkeys(node.inputs) if v.producer in chosen]
-        fresh = joined(node, {n.out: n for n in taken if isinstance(n, Node)}, new) if taken else node.reading(new)
-        if fresh is not node:
-            new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new)
-
-
-def joined(node: Node, inside: dict[Value, Node], new: dict[Value, Value]) -> Node:
-    """Returns ``node`` with the bodies of the producers in ``inside`` placed before its own; inputs are renamed by
-    ``new``."""
-    current = tuple([new.get(v, v) for v in node.inputs])
-    sources = [v for old, v in zip(node.inputs, current) if old not in inside]
-    sources += [new.get(v, v) for producer in inside.values() for v in producer.inputs]
-    inputs = list(dict.fromkeys(sources))
-    number = {v: i for i, v in enumerate(inputs)}
-    body: list[Attr] = []
-    results: dict[Value, int] = {}
-    for old, producer in inside.items():
-        start = [number[new.get(v, v)] for v in producer.inputs]
-        body += renumbered(body_of(producer), start, len(inputs) + len(body))
-        results[old] = len(inputs) + len(body) - 1
-    first = [results[old] if old in inside else number[v] for old, v in zip(node.inputs, current)]
-    offset = len(inputs) + len(body)
-    body += renumbered(body_of(node), first, offset)
-    origins = origins_of((*inside.values(), node))
-    if node.op.name != "fused_sums":
-        return node.replaced(op=fused, inputs=tuple(inputs), attrs={"body": tuple(body)}, origins=origins)
-    summed = tuple(placed(i, first, offset) for i in node.attrs["summed"])  # type: ignore[union-attr]
-    kept = tuple(placed(i, first, offset) for i in node.attrs.get("kept", ()))  # type: ignore[union-attr]
-    attrs = {**node.attrs, "body": tuple(body), "summed": summed, **({"kept": kept} if kept else {})}
-    return node.replaced(inputs=tuple(inputs), attrs=attrs, origins=origins)
+def _read(producers: Mapping[Value, Node], node: Node, _: Mapping[Value, Value]) -> dict[Value, Node]:
+    """The inputs of a node that have one of these producers."""
+    return {v: producers[v] for v in dict.fromkeys(node.inputs) if v in producers}

@@ -16,6 +16,7 @@ linear in nodes and reads.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import prod
 from typing import Final
 
@@ -24,6 +25,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.contraction import PRODUCTS, joined
 from dslc.compiler.ops.fused import expanded, results_of
 from dslc.compiler.passes.fuse.body import body_of, is_pointwise, renumbered
+from dslc.compiler.passes.fuse.rebuild import rebuilt
 
 EXACT: Final = frozenset(
     {"add", "sub", "mul", "div", "neg", "abs", "maximum", "minimum", "clip", "relu", "leaky_relu", "hardswish",
@@ -35,18 +37,13 @@ _MAX_ELEMENTS: Final = 1 << 30  # that the kernels can index
 def epilogue(graph: Graph) -> Graph:
     """The graph with such nodes. Deterministic and idempotent."""
     readers, roots = graph.readers(), set(graph.roots)
-    new: dict[Value, Value] = {}
-    taken: set[Node] = set()
-    for node in graph.nodes:
+
+    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
         first = _product(node)
-        if first is None or first.out in roots or set(readers[first.out]) != {node}:
-            fresh = node.reading(new)
-        else:
-            taken.add(first)
-            fresh = _joined(first, node, new)
-        if fresh is not node:
-            new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new) if taken else graph
+        alone = first is not None and first.out not in roots and readers[first.out] == [node]
+        return _joined(first, node, new) if first is not None and alone else node.reading(new)
+
+    return rebuilt(graph, rule)
 
 
 def _product(node: Node) -> Node | None:
@@ -73,7 +70,7 @@ def _made_by(value: Value, node: Node) -> Node | None:
     return made if made.phase is node.phase and all(t.dtype is value.type.dtype for t in made.input_types) else None
 
 
-def _joined(first: Node, last: Node, new: dict[Value, Value]) -> Node:
+def _joined(first: Node, last: Node, new: Mapping[Value, Value]) -> Node:
     others = [v for v in dict.fromkeys(last.inputs) if v is not first.out]
     place = {first.out: 0, **{v: n for n, v in enumerate(others, 1)}}
     body = renumbered(body_of(last), [place[v] for v in last.inputs], 1 + len(others))

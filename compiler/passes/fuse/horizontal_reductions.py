@@ -23,7 +23,7 @@ from typing import Final
 from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused_sums import finished_sums, fused_sums
-from dslc.compiler.passes.fuse.body import reading
+from dslc.compiler.passes.fuse.rebuild import reading
 from dslc.compiler.passes.fuse.reduction_outputs import summed_over
 
 MAX_SUMMED_BYTES: Final = 1 << 20  # of a summed tensor

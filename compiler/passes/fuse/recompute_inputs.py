@@ -20,7 +20,7 @@ from typing import Final
 from dslc.compiler.ir.graph import Graph, Node, Value
 from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.passes.fuse.body import body_of, is_pointwise, is_small, names_of
-from dslc.compiler.passes.fuse.duplicate import joined
+from dslc.compiler.passes.fuse.rebuild import inlined
 
 _MAX_RECOMPUTED_STEPS: Final = 12  # per input
 _CHEAP: Final = frozenset(
@@ -31,13 +31,7 @@ _CHEAP: Final = frozenset(
 
 def recompute_inputs(graph: Graph) -> Graph:
     """The graph in which no node loads an input that it may recompute. Idempotent."""
-    new: dict[Value, Value] = {}
-    for node in graph.nodes:
-        taken = _spared(node)
-        fresh = joined(node, taken, new) if taken else node.reading(new)
-        if fresh is not node:
-            new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new) if new else graph
+    return inlined(graph, lambda node, _: _spared(node))
 
 
 def _spared(node: Node) -> dict[Value, Node]:

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ops.fused import MAX_STEPS, fused
-from dslc.compiler.passes.fuse.body import body_of, is_pointwise, is_small, reading, renumbered
+from dslc.compiler.passes.fuse.body import body_of, is_pointwise, is_small, renumbered
+from dslc.compiler.passes.fuse.rebuild import reading
 
 
 def recompute_outputs(graph: Graph) -> Graph:

@@ -26,7 +26,7 @@ from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.ops.fused_sums import full_shape, fused_sums
 from dslc.compiler.passes.fuse.body import body_of, has_neighbours, is_pointwise, is_small
-from dslc.compiler.passes.fuse.duplicate import joined
+from dslc.compiler.passes.fuse.rebuild import joined, needed_after
 
 _MAX_MOVED: Final = 8  # nodes that move before the reduction with it
 
@@ -77,7 +77,8 @@ def _keeps(graph: Graph) -> dict[Node, _Keep]:
         for value in node.inputs:
             made = value.producer
             if isinstance(made, Node) and made not in found and _fits(made, node):
-                late = _late(made, node, position)
+                others = [v for v in node.inputs if v is not value]
+                late = needed_after(made, others, position, _MAX_MOVED, refused="fused_sums")
                 if late is not None and not any(n in found for n in late):
                     found[made] = _Keep(node, late, made.out in roots or len(readers[made.out]) > 1)
                     break
@@ -104,22 +105,6 @@ def summed_over(node: Node) -> tuple[int, ...] | None:
         lost = len(wide) - len(small)
         return tuple(range(lost)) if lost and wide[lost:] == small else None
     return None
-
-
-def _late(made: Node, sums: Node, position: dict[Node, int]) -> tuple[Node, ...] | None:
-    """Nodes after ``made`` that the reduction needs, in order; None if they depend on ``made``, include a reduction or
-    are more than ``_MAX_MOVED``."""
-    found: set[Node] = set()
-    stack = [v.producer for v in sums.inputs if v is not made.out]
-    while stack:
-        node = stack.pop()
-        if not isinstance(node, Node) or node in found or position[node] < position[made]:
-            continue
-        if node is made or node.op.name == "fused_sums" or len(found) == _MAX_MOVED:
-            return None
-        found.add(node)
-        stack += [v.producer for v in node.inputs]
-    return tuple(sorted(found, key=position.__getitem__))
 
 
 def _keeping(keep: _Keep, made: Node, new: dict[Value, Value]) -> Node:

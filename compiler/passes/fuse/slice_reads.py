@@ -26,6 +26,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused import MAX_STEPS, fused, results_of
 from dslc.compiler.passes.fuse.body import body_of, is_pointwise, placed, renumbered
+from dslc.compiler.passes.fuse.rebuild import rebuilt
 from dslc.compiler.passes.plan.memory import alike
 
 _VECTOR: Final = 16  # bytes
@@ -41,14 +42,13 @@ def slice_reads(graph: Graph) -> Graph:
     parts = _parts(graph)
     if not parts:
         return graph
-    new: dict[Value, Value] = {}
-    for node in graph.nodes:
+
+    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
         # reshapes on the path are rewritten, too, but no node reads them afterwards
         reads = is_pointwise(node) and any(v in parts for v in node.inputs)
-        fresh = _reading(node, parts, new) if reads else node.reading(new)
-        if fresh is not node:
-            new.update(zip(node.outputs, fresh.outputs))
-    return graph.replace_values(new)
+        return _reading(node, parts, new) if reads else node.reading(new)
+
+    return rebuilt(graph, rule)
 
 
 def _parts(graph: Graph) -> _Parts:

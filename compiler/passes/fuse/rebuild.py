@@ -1,0 +1,97 @@
+"""Graphs rebuilt after fusion: producers inside their readers, values replaced, nodes that have to move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
+from dslc.compiler.ops.fused import fused
+from dslc.compiler.passes.fuse.body import body_of, placed, renumbered
+
+
+def rebuilt(graph: Graph, rule: Callable[[Node, Mapping[Value, Value]], Node]) -> Graph:
+    """The graph with each node replaced by ``rule(node, new)``, whose inputs are those of the rebuilt graph. ``new``:
+    the values so far that replace others. The same graph if no node changes."""
+    new: dict[Value, Value] = {}
+    for node in graph.nodes:
+        fresh = rule(node, new)
+        if fresh is not node:
+            new.update(zip(node.outputs, fresh.outputs))
+    return graph.replace_values(new) if new else graph
+
+
+def inlined(graph: Graph, chosen: Callable[[Node, Mapping[Value, Value]], Mapping[Value, Node]]) -> Graph:
+    """The graph in which nodes compute some of their inputs themselves.
+
+    ``chosen(node, new)``: these inputs of a node, and the nodes whose steps compute them; ``new`` as in ``rebuilt``.
+    """
+
+    def rule(node: Node, new: Mapping[Value, Value]) -> Node:
+        inside = chosen(node, new)
+        return joined(node, inside, new) if inside else node.reading(new)
+
+    return rebuilt(graph, rule)
+
+
+def joined(node: Node, inside: Mapping[Value, Node], new: Mapping[Value, Value]) -> Node:
+    """Returns ``node`` with the bodies of the producers in ``inside`` placed before its own; inputs are renamed by
+    ``new``."""
+    current = tuple([new.get(v, v) for v in node.inputs])
+    sources = [v for old, v in zip(node.inputs, current) if old not in inside]
+    sources += [new.get(v, v) for producer in inside.values() for v in producer.inputs]
+    inputs = list(dict.fromkeys(sources))
+    number = {v: i for i, v in enumerate(inputs)}
+    body: list[Attr] = []
+    results: dict[Value, int] = {}
+    for old, producer in inside.items():
+        start = [number[new.get(v, v)] for v in producer.inputs]
+        body += renumbered(body_of(producer), start, len(inputs) + len(body))
+        results[old] = len(inputs) + len(body) - 1
+    first = [results[old] if old in inside else number[v] for old, v in zip(node.inputs, current)]
+    offset = len(inputs) + len(body)
+    body += renumbered(body_of(node), first, offset)
+    origins = origins_of((*inside.values(), node))
+    if node.op.name != "fused_sums":
+        return node.replaced(op=fused, inputs=tuple(inputs), attrs={"body": tuple(body)}, origins=origins)
+    summed = tuple(placed(i, first, offset) for i in node.attrs["summed"])  # type: ignore[union-attr]
+    kept = tuple(placed(i, first, offset) for i in node.attrs.get("kept", ()))  # type: ignore[union-attr]
+    attrs = {**node.attrs, "body": tuple(body), "summed": summed, **({"kept": kept} if kept else {})}
+    return node.replaced(inputs=tuple(inputs), attrs=attrs, origins=origins)
+
+
+def reading(graph: Graph, instead: Mapping[Value, Value]) -> Graph:
+    """The graph that reads the new values; their producers may come after consumers of the old ones."""
+    new: dict[Value, Value] = {}
+    for root in graph.roots:
+        stack = [instead.get(root, root).producer]
+        while stack:
+            node = stack[-1]
+            if not isinstance(node, Node) or all(v in new for v in node.outputs):
+                stack.pop()
+                continue
+            inputs = [instead.get(v, v) for v in node.inputs]
+            missing = [v.producer for v in inputs if isinstance(v.producer, Node) and v not in new]
+            if missing:
+                stack += reversed(missing)
+                continue
+            new.update(zip(node.outputs, node.with_inputs(tuple(new.get(v, v) for v in inputs)).outputs))
+            stack.pop()
+    return graph.replace_values({v: new.get(instead.get(v, v), instead.get(v, v)) for v in graph.roots})
+
+
+def needed_after(
+    first: Node, values: Iterable[Value], position: Mapping[Node, int], most: int, refused: str = ""
+) -> tuple[Node, ...] | None:
+    """The nodes after ``first`` that the values depend on, in order; None if they depend on ``first``, are more than
+    ``most`` or include an op of the name ``refused``."""
+    found: set[Node] = set()
+    stack = [v.producer for v in values]
+    while stack:
+        node = stack.pop()
+        if not isinstance(node, Node) or node in found or position[node] < position[first]:
+            continue
+        if node is first or node.op.name == refused or len(found) == most:
+            return None
+        found.add(node)
+        stack += [v.producer for v in node.inputs]
+    return tuple(sorted(found, key=position.__getitem__))
