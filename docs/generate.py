@@ -1,8 +1,8 @@
-"""Make the pages of docs/ that come from tables in the code: ``make docs``.
+"""Generates the pages of docs/ that come from tables in the code: ``make docs``.
 
     python docs/generate.py [--check]
 
-``--check`` writes nothing and exits 1 if a page is not what it would be.
+``--check`` writes nothing and exits with 1 if a page is out of date.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ from dslc.cli.manual import Argument
 
 HERE: Final = Path(__file__).resolve().parent
 
-#: Variables that commands and Python read; those of fields stand in config.md.
+#: Variables that commands and Python read. Those of configuration fields are in config.md.
 ENVIRONMENT: Final = (
     (
         "DSLC_CACHE_DIR",
-        "The folder of compiled kernels and builds, else $XDG_CACHE_HOME/dslc, else ~/.cache/dslc; off: none.",
+        "Folder of the cache; default: $XDG_CACHE_HOME/dslc, else ~/.cache/dslc; `off`: no cache.",
     ),
-    ("DSLC_CACHE_MIB", "How large that may become; 1024."),
-    ("DSLC_THREADS", "Threads of a CPU; by default as many as there are processors. The bits are the same."),
-    ("DSLC_GPU_TIMEOUT", "Seconds after which a GPU counts as hung; 600, or off."),
-    ("NO_COLOR", "No colour on a terminal, if it is set."),
+    ("DSLC_CACHE_MIB", "Maximum size of the cache in MiB; default: 1024."),
+    ("DSLC_THREADS", "Number of CPU threads; default: one per processor. The bits do not depend on it."),
+    ("DSLC_GPU_TIMEOUT", "Seconds after which a wait for a GPU fails (R208); default: 600; `off`: no limit."),
+    ("NO_COLOR", "If set, no colours on a terminal."),
 )
 
 
 def commands_page() -> str:
-    """docs/commands.md from the commands' own help."""
+    """docs/commands.md, from the commands' help."""
     from dslc.cli.app import app
     from dslc.cli.table import COMMANDS, SECTIONS
 
     lines = ["# Commands", ""]
-    lines += ["Options of every command, before or behind its name:", "", *_options(app), ""]
-    lines += ["Variables of the environment:", "", "| variable | |", "|---|---|"]
+    lines += ["Options of every command, before or after its name:", "", *_options(app), ""]
+    lines += ["Environment variables:", "", "| variable | |", "|---|---|"]
     lines += [*(f"| `{name}` | {text} |" for name, text in ENVIRONMENT), ""]
     for section in SECTIONS:
         names = [name for name, entry in COMMANDS.items() if entry.section == section]
@@ -74,11 +74,11 @@ def _options(command: click.Command) -> list[str]:
 
 
 def errors_page() -> str:
-    """docs/errors.md from the pages of ``dslc explain``."""
+    """docs/errors.md, from the pages of ``dslc explain``."""
     from dslc.base.errors import CODES, exit_code
     from dslc.base.explain import page
 
-    lines = ["# Errors", "", "What `dslc explain CODE` prints, and the exit code of each.", ""]
+    lines = ["# Errors", "", "The pages that `dslc explain CODE` prints, with the exit code of each error.", ""]
     for code in CODES:
         text = page(code).rstrip("\n")
         status = "a warning" if code.startswith("W") else f"exit code {exit_code(code)}"
@@ -86,9 +86,9 @@ def errors_page() -> str:
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-#: What a table of fields does not say. A test reads every block as a configuration.
+#: The part of config.md that the table of fields does not contain. A test loads every block as a configuration.
 _CONFIG_FORMS: Final = """
-## A whole file
+## Example
 ```yaml
 model: lenet.nn:LeNet
 args:  {classes: 10}
@@ -100,16 +100,18 @@ train: {epochs: 25, seed: 0, lr: {cosine: {warmup: 1 epoch, end: 0.01}}}
 save:  {every: 1 epoch, keep: 2, best: highest accuracy}
 ```
 The keys under `data.train` are the inputs of the model and of its train section. A source is `file.npz:key`,
-`file.npy`, `file.csv:columns`, `file.bin:u16`, an idx file, or `folder/:image`, relative to the configuration.
+`file.npy`, `file.csv:columns`, `file.bin:u16`, an idx file, or `folder/:image`, relative to the configuration; see
+[data.md](data.md).
 
-`build` may say `target` (one name, or several, as `[cpu, sm_90]`), `precision`, `sizes`, `name`, `fuse`, `providers`,
-`bulk`, `mirror`, `steps_per_launch` and `streams`. Durations are `N steps` or `N epochs`; a step is an update of the
-weights, however many micro-batches it takes.
+`build` accepts `target` (one name, or a list such as `[cpu, sm_90]`), `precision`, `sizes`, `name`, `fuse`,
+`providers`, `bulk`, `mirror`, `steps_per_launch` and `streams`. A duration is `N steps` or `N epochs`. A step is one
+update of the weights, whatever its number of micro-batches.
 
 ## Schedules
-The base learning rate is the model's, or `train.base_lr`; `train.lr` is the factor on it in each step. `warmup` rises
-linearly to 1. `cosine` and `linear` then go to `end` (default 0) over `over` (default: the rest of the run). `step`
-multiplies by `factor` (default 0.1) after each `every`, or at each of `at`.
+The learning rate of a step is the base rate (`train.base_lr`, else the model's) times the factor of `train.lr`.
+`warmup` raises the factor linearly to 1. Then `cosine` and `linear` lower it to `end` (default 0) during `over`
+(default: the rest of the run). `step` multiplies it by `factor` (default 0.1) after each `every`, or at each time in
+`at`.
 ```yaml
 model: lenet.nn
 train: {epochs: 90, lr: {step: {at: [30 epochs, 60 epochs], factor: 0.1}}}
@@ -122,20 +124,20 @@ train: {epochs: 30, base_lr: 0.05, lr: {linear: {warmup: 500 steps, end: 0.1, ov
 model: vae.nn
 train: {epochs: 30, lr: constant, schedules: {beta: {constant: {base: 0.5, warmup: 5 epochs}}}}
 ```
-The last raises `beta`, a `float` argument of the train section, in five epochs from 0 to 0.5.
+The last example raises `beta`, a `float` argument of the train section, from 0 to 0.5 within five epochs.
 """
 
 
 def config_page() -> str:
-    """docs/config.md from the schema of ``dslc.yaml``."""
+    """docs/config.md, from the schema of ``dslc.yaml``."""
     from dslc.runtime.train.fields import FIELDS
 
     lines = [
         "# dslc.yaml",
         "",
-        "Flags win over variables, which win over the file, which wins over the defaults; `dslc config` prints each "
-        "value with its origin. Only `args` and `build` enter the build. The file is plain data: no tags, anchors or "
-        "aliases, and every unknown key is an error.",
+        "Command-line options override environment variables, which override the file, which overrides the defaults. "
+        "`dslc config` prints each value with its origin. Only `args` and `build` affect the build. The file is plain "
+        "data without tags, anchors or aliases. An unknown key is an error.",
         "",
         "| field | default | variable | meaning |",
         "|---|---|---|---|",
@@ -155,11 +157,11 @@ def _default(value: object) -> str:
 
 
 def ops_page() -> str:
-    """docs/ops.md from the tables of functions, optimizers and initialisers."""
+    """docs/ops.md, from the tables of functions, optimizers and initialisers."""
     from dslc.cli.manual import every_page
 
     pages = every_page().values()
-    lines = ["# Functions, optimizers, initialisers", "", "What `dslc ops NAME` prints. `x |> f(a)` is `f(x, a)`.", ""]
+    lines = ["# Functions, optimizers, initialisers", "", "The pages that `dslc ops NAME` prints. `x |> f(a)` means `f(x, a)`.", ""]
     for kind, title in (("function", "Functions"), ("optimizer", "Optimizers"), ("initialiser", "Initialisers")):
         lines += [f"## {title}", ""]
         for page in pages:
