@@ -58,8 +58,8 @@ class Options:
                              help=f"use {', '.join(PROVIDERS)}")  # fmt: skip
         with_libraries = [name for name, row in TARGETS.items() if row.traits.has_libraries]
         if self.provider == "vendor" and not {*self.targets} & {*with_libraries}:
-            raise BuildError("E0603", "the provider `vendor` is of libraries for GPUs", place="--providers",
-                             help=f"add one of --target {', '.join(with_libraries)}, or use auto")  # fmt: skip
+            help = f"add one of --target {', '.join(with_libraries)}, or use --providers auto"
+            raise BuildError("E0603", "the provider `vendor` needs a GPU target", place="--providers", help=help)
 
 
 def precision_of(checked: Checked, options: Options) -> Precision:
@@ -89,7 +89,7 @@ def precision_of(checked: Checked, options: Options) -> Precision:
                     "E0602",
                     f"everything is computed in {compute}, not `{where}` in {name}",
                     place="precision",
-                    help=f"build with --precision {compute}, which decides for all",
+                    help=f"build with --precision {compute}, which applies to the whole model",
                 )
     tf32 = compute == "tf32"
     dtype = DType.F32 if tf32 else DType(compute)

@@ -161,7 +161,12 @@ def ops_page() -> str:
     from dslc.cli.manual import every_page
 
     pages = every_page().values()
-    lines = ["# Functions, optimizers, initialisers", "", "The pages that `dslc ops NAME` prints. `x |> f(a)` means `f(x, a)`.", ""]
+    lines = [
+        "# Functions, optimizers, initialisers",
+        "",
+        "The pages that `dslc ops NAME` prints. `x |> f(a)` means `f(x, a)`.",
+        "",
+    ]
     for kind, title in (("function", "Functions"), ("optimizer", "Optimizers"), ("initialiser", "Initialisers")):
         lines += [f"## {title}", ""]
         for page in pages:

@@ -40,7 +40,7 @@ class Brackets:
         kind = token.kind
         if not self.stack:
             if kind in (")", "]", "}"):
-                self._report(token, f"this `{kind}` closes nothing", "", "delete it, or open it before")
+                self._report(token, f"this `{kind}` closes nothing", "", "delete it, or add the opening bracket")
             return False
         depth = len(self.stack)
         if kind in ("}", "{") or (fresh and kind in _STATEMENT_WORDS):
@@ -51,7 +51,7 @@ class Brackets:
         elif kind in (")", "]") and _CLOSING[self.stack[-1][0].kind] != kind:
             self._mismatch(token)
         elif kind == "}" and not self.stack:
-            self._report(token, "this `}` closes nothing", "", "delete it, or open it before")
+            self._report(token, "this `}` closes nothing", "", "delete it, or add the opening bracket")
         return len(self.stack) < depth
 
     def after(self, token: Token, index: int) -> None:
@@ -59,7 +59,7 @@ class Brackets:
         if token.kind in _CLOSING:
             if len(self.stack) == MAX_NESTING:
                 label = Label(self.tokens.span(index), "one level too many")
-                help = "give inner parts a name of their own, or move them to a block"
+                help = "give inner parts names, or move them to a block"
                 title = f"brackets nest more than {MAX_NESTING} levels deep"
                 raise CompileError([Diagnostic("E0004", title, label, help=help)])
             if token.kind == "{" and not self.stack:
@@ -111,7 +111,7 @@ class Brackets:
         """Reports a `)` or `]` that does not match the open bracket."""
         opener = self.stack[-1][0]
         if opener.kind == "{":
-            self._report(token, f"this `{token.kind}` closes nothing", "", "delete it, or open it before")
+            self._report(token, f"this `{token.kind}` closes nothing", "", "delete it, or add the opening bracket")
             return
         wanted = _CLOSING[opener.kind]
         label = Label(self._span(token), f"closed by `{token.kind}`")

@@ -87,7 +87,7 @@ class TreeBuilder:
         if len(c) > 1 and c[-1].text == "nn":
             path = "/".join(name.text for name in c[:-1])
             help = f'write `use {".".join(n.text for n in c[:-1])}`, or `use "{path}.nn"`'
-            self._error("E0106", "`use` names a file without its ending", Label(self._at(c[-1]), ""), help)
+            self._error("E0106", "`use` names a file without its extension", Label(self._at(c[-1]), ""), help)
         return ".".join(name.text for name in c)
 
     def _const(self, c: list[Any], first: int, last: int) -> t.Const:
@@ -127,7 +127,9 @@ class TreeBuilder:
             if near is None and (dtype is not None or is_float_name(name)):
                 help = f"a tensor's type has a shape: `{dtype or ''}[B]`; a scalar is int, float, bool or str"
             else:
-                help = f"did you mean `{near}`?" if near else "write int, float, bool or str, or a shape as [B, 10]"
+                help = (
+                    f"did you mean `{near}`?" if near else "write int, float, bool or str, or a shape such as [B, 10]"
+                )
             self._error("E0202", f"`{name}` is not a type", Label(span, ""), help)
             name = "float"
         return t.ScalarTypeExpr(name, span=self._span(first, last))
@@ -142,8 +144,8 @@ class TreeBuilder:
     def _as_tensor(self, type: t.TypeExpr, what: str) -> t.TensorTypeExpr:
         if isinstance(type, t.TensorTypeExpr):
             return type
-        help = "write its shape, as [B, 10]; [] is a single number"
-        self._error("E0202", f"the type of {what} is a tensor's", Label(type.span, "not a shape"), help)
+        help = "write its shape, such as [B, 10]; [] is a single number"
+        self._error("E0202", f"the type of {what} must be a tensor type", Label(type.span, "not a shape"), help)
         return t.TensorTypeExpr(None, (), span=type.span)
 
     def _section(self, c: list[Any], first: int, last: int) -> t.Section:
@@ -223,9 +225,9 @@ class TreeBuilder:
         call, label = c
         if isinstance(call, t.Call) and call.label is None:
             return replace(call, label=label.text, label_span=self._at(label), span=self._span(first, last))
-        help = "put the call and its label in parentheses, as (f(x) as a)"
+        help = "put the call and its label in parentheses: `(f(x) as a)`"
         if isinstance(call, t.Name):
-            help = f"give `{call.name}` its label where it is computed, as `{call.name} = f(x) as {label.text}`"
+            help = f"give `{call.name}` its label at its definition: `{call.name} = f(x) as {label.text}`"
         self._error("E0210", "only a call can carry a label", Label(self._at(label), ""), help)
         expr: t.Expr = call
         return expr
@@ -296,7 +298,7 @@ class TreeBuilder:
             value = int(digits)
             if value > MAX_INTEGER:
                 label = Label(self._at(c[0]), f"the limit is {MAX_INTEGER}, 2^63 - 1")
-                self._error("E0005", "an integer that is too large", label, "write a float, as 1e30, if one is meant")
+                self._error("E0005", "an integer that is too large", label, "if you mean a float, write 1e30")
                 value = 0
         else:
             value = float(digits)
@@ -324,7 +326,7 @@ class TreeBuilder:
             if escaped not in _ESCAPES:
                 place = Span(self.tokens.source, token.start + at, token.start + at + 2)
                 help = r"the escapes are \n, \t, \" and \\"
-                self._error("E0001", f"`\\{escaped}` is no escape", Label(place, ""), help)
+                self._error("E0001", f"`\\{escaped}` is not an escape sequence", Label(place, ""), help)
             parts.append(_ESCAPES.get(escaped, ""))
         return "".join(parts)
 

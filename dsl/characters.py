@@ -35,8 +35,8 @@ def _diagnostic(source: Source, place: int) -> Diagnostic:
     if char == "\r":
         title, help = "a carriage return without a newline", "save the file with line ends LF or CR LF"
     elif char == "\x00":
-        title, help = "a NUL character", "this is no text file, or it was damaged: save it as UTF-8"
+        title, help = "a NUL character", "this is not a text file, or it is damaged: save it as UTF-8"
     else:
         name = unicodedata.name(char, "a control character").lower()
-        title, help = f"U+{ord(char):04X} ({name}) cannot be seen and is not allowed", "delete it"
+        title, help = f"U+{ord(char):04X} ({name}) is invisible and not allowed", "delete it"
     return Diagnostic("E0003", title, Label(span, ""), help=help)

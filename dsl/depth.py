@@ -22,7 +22,7 @@ def too_deep(file: File) -> list[Diagnostic]:
         if depth > MAX_NESTING:
             what = "this expression" if isinstance(tree, Expr) else "this statement"
             label = Label(tree.span, f"level {depth}")
-            help = "give inner parts a name of their own, or repeat with `for`"
+            help = "give inner parts names, or repeat with `for`"
             return [Diagnostic("E0004", f"{what} nests more than {MAX_NESTING} levels deep", label, help=help)]
         below: list[Tree] = []
         kind = type(tree)

@@ -64,7 +64,7 @@ def float_for(name: str) -> str | None:
 def instead_of(name: str) -> str:
     """The help for a tensor declared with an invalid dtype."""
     if is_float_name(name):
-        return f"a float tensor carries no dtype: leave `{name}` away, `precision` decides"
+        return f"a float tensor is declared without a dtype: remove `{name}`; `precision` sets it"
     meant, near = _meant(name), integer_for(name)
     if near is None:
         return f"the dtypes are {', '.join(INTEGERS)}; a float tensor needs none"

@@ -16,12 +16,12 @@ def read_edition(tokens: Tokens, found: list[Diagnostic]) -> None:
     if items[0].kind == "nn" and items[1].kind == "NUMBER":
         text = items[1].text
         if not text.isdigit() or int(text) not in EDITIONS:
-            title = f"edition {text} of the language is not known here"
+            title = f"edition {text} of the language is unknown"
             label = Label(tokens.span(1), f"this build reads edition {reads}")
             raise CompileError([Diagnostic("E0008", title, label, help=f"{help}, or use a newer dslc")])
         if items[2].kind not in ("_NL", "$END"):
             label = Label(tokens.span(2), "begin a new line here")
-            title = "the edition stands on a line of its own"
+            title = "the edition needs its own line"
             found.append(Diagnostic("E0007", title, label, help=help))
             _insert(tokens, 2, [items[2]._replace(kind="_NL", text="", end=items[2].start)])
         return

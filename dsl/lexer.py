@@ -31,7 +31,7 @@ _DROPPED_BEFORE = frozenset({"|>", "->", "else", "{"})
 
 # Operators of other languages, and what to write here instead.
 _FOREIGN: Final = {
-    "**": "the power of a number is written `a^b`",
+    "**": "a power is written `a^b`",
     "&&": "write `and`",
     "||": "write `or`",
     "!": "write `not`",
@@ -51,8 +51,8 @@ _FOREIGN: Final = {
     "/=": "write `a = a / b`",
     "/*": "comments begin with `#` and end with the line",
     "'": 'write "..."',
-    "\\": "a line goes on by itself inside ( ) and [ ], after an operator, and before `|>`",
-    "?": "a choice is written `a if condition else b`",
+    "\\": "a line continues by itself inside ( ) and [ ], after an operator, and before `|>`",
+    "?": "a conditional is written `a if condition else b`",
 }
 
 
@@ -72,7 +72,7 @@ def lex(source: Source, tables: Tables) -> Tokens:
 def too_long(source: Source, size: int) -> CompileError:
     """The error for a source of more than 96 KiB; ``size`` is the number of bytes read so far."""
     label = Label(Span(source, 0, 0), f"at least {size} bytes, the limit is {MAX_SOURCE_BYTES}")
-    help = "repeat parts with `for` and `block`; weights and data never stand in the source"
+    help = "repeat parts with `for` and `block`; weights and data do not belong in the source"
     return CompileError([Diagnostic("E0002", "the source is too long", label, help=help)])
 
 
@@ -144,13 +144,17 @@ class _Lexer:
         elif group == "STRING":
             self._place(Token("STRING", text, start, end))
             if len(text) > MAX_STRING_LENGTH:
-                self._bad("E0001", f"a text of {len(text)} characters", f"the limit is {MAX_STRING_LENGTH}", None)
+                self._bad("E0001", f"a string of {len(text)} characters", f"the limit is {MAX_STRING_LENGTH}", None)
         elif group == "open":
             self._place(Token("BAD", text, start, end))
-            self._bad("E0001", "this text is never closed", "begins here", 'close it with `"` on the same line')
+            self._bad("E0001", "this string is never closed", "begins here", 'close it with `"` on the same line')
         elif group == "mark":
             self._place(Token("BAD", text, start, end))
-            title = "a text stands in double quotes" if text == "'" else f"`{text}` is not an operator of the language"
+            title = (
+                "strings are written in double quotes"
+                if text == "'"
+                else f"`{text}` is not an operator of the language"
+            )
             self._bad("E0001", title, "", _FOREIGN[text])
         else:
             self._place(Token("BAD", text, start, end))
@@ -222,7 +226,7 @@ class _Lexer:
     def _semicolon(self, token: Token) -> None:
         if self.brackets.inside_round():
             self._place(token._replace(kind="BAD"))
-            self._bad("E0001", "`;` ends a statement, but a bracket is still open", "", "part the items with `,`")
+            self._bad("E0001", "`;` ends a statement, but a bracket is still open", "", "separate the items with `,`")
         else:
             self._end_of_line(token)
 

@@ -109,7 +109,7 @@ class _Loader:
             used = MAX_SOURCE_BYTES - self.bytes_left
             title = f"with {shown}, all files together are longer than {MAX_SOURCE_BYTES} bytes"
             note = f"{used} bytes were read before"
-            self._error("E0002", title, use, note, "repeat parts with `for` and `block`; take files away")
+            self._error("E0002", title, use, note, "repeat parts with `for` and `block`; use fewer files")
             raise CompileError(self.found) from None
         self.bytes_left -= len(data)
         try:
@@ -140,7 +140,7 @@ class _Loader:
             target = os.path.realpath(os.path.join(folder, relative))
             # Reported before checking that the file exists: a program learns nothing about files outside.
             if os.path.commonpath([self.root, target]) != self.root:
-                help = f"all files of a program lie below {self.root}: copy it there"
+                help = f"all files of a program must be below {self.root}: copy it there"
                 self._error("E0108", f"{relative} leads out of the project", use, "", help)
                 return None
             if not os.path.lexists(os.path.join(folder, relative)):
@@ -150,7 +150,7 @@ class _Loader:
                 at = [before for before, _ in chain].index(target)
                 circle = " -> ".join([*(name for _, name in chain[at:]), target_shown])
                 help = "move what both need to a file of its own"
-                self._error("E0107", f"files use each other in a circle: {circle}", use, "closes the circle", help)
+                self._error("E0107", f"files use each other in a cycle: {circle}", use, "closes the cycle", help)
                 return None
             if len(chain) > MAX_USE_DEPTH:
                 help = "use a file of the deeper levels directly"

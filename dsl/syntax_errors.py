@@ -37,11 +37,11 @@ _FOREIGN_WORDS: Final = {
     "var": "write `name = value`",
     "assert": 'write `check condition, "text"`',
     "raise": 'write `check condition, "text"`',
-    "input": "inputs stand in the model's parentheses: `model Name(x: [B, D]) -> [B, 10] { ... }`",
+    "input": "inputs belong in the model's parentheses: `model Name(x: [B, D]) -> [B, 10] { ... }`",
     "end": "a body ends with `}`",
     "pass": "an empty body is `{ }`",
-    "with": "options stand in attributes, as `@precision(f32)`",
-    "print": "nothing is printed from a model; `dslc show` prints its graph",
+    "with": "options are attributes, such as `@precision(f32)`",
+    "print": "a model cannot print; `dslc show` prints its graph",
 }
 
 
@@ -120,7 +120,7 @@ def _foreign_word_(p: _Place) -> Diagnostic | None:
     help = _FOREIGN_WORDS.get(p.start.text)
     if help is None or p.start.kind != "NAME" or (p.unit != "item" and p.index > p.first + 2):
         return None
-    return p.error(f"`{p.start.text}` is not a word of the language", "", help, at=p.first)
+    return p.error(f"`{p.start.text}` is not a keyword", "", help, at=p.first)
 
 
 def _misspelt_word_(p: _Place) -> Diagnostic | None:
@@ -131,7 +131,7 @@ def _misspelt_word_(p: _Place) -> Diagnostic | None:
     near = did_you_mean(p.start.text, words)
     if near is None:
         return None
-    return p.error(f"`{p.start.text}` is not a word of the language", "", f"did you mean `{near}`?", at=p.first)
+    return p.error(f"`{p.start.text}` is not a keyword", "", f"did you mean `{near}`?", at=p.first)
 
 
 def _colon_(p: _Place) -> Diagnostic | None:
@@ -139,14 +139,14 @@ def _colon_(p: _Place) -> Diagnostic | None:
         return None
     following = p.tokens.items[p.index + 1].kind
     if following == "_NL" or p.start.kind in ("for", "if", "scan", "block", "model", "else"):
-        return p.error("a body stands in braces", "", "write `{` in place of `:`, and `}` behind the body")
+        return p.error("a body is written in braces", "", "write `{` in place of `:`, and `}` after the body")
     if p.index != p.first + 1:
         return None
     name = p.start.text
     if p.unit == "entry":
         return p.error("an entry is written with `=`", "", f"write `{name} = value`")
     help = f"write `{name} = value`; a trained tensor is `param {name}: [D] = value`"
-    return p.error("a variable carries no type", "", help)
+    return p.error("a variable has no type annotation", "", help)
 
 
 def _equals_(p: _Place) -> Diagnostic | None:
@@ -154,7 +154,7 @@ def _equals_(p: _Place) -> Diagnostic | None:
         return None
     if p.unit == "item" and p.index == p.first + 1 and p.start.kind == "NAME":
         help = f"write `const {p.start.text} = value`, or move the statement into a block or model"
-        return p.error("a file has no statements of its own", "", help)
+        return p.error("a statement is not allowed at the top level of a file", "", help)
     words = [token.kind for token in p.tokens.items[p.first : p.index]]
     if p.start.kind in ("if", "check") or "=" in words or "if" in words:
         return p.error("`=` assigns, it does not compare", "", "write `==` to compare")
@@ -193,7 +193,7 @@ def _behind_a_pipe_(p: _Place) -> Diagnostic | None:
     pipe = " ".join(p.tokens.span(begin, p.index - 1).text.split())
     pipe = pipe if len(pipe) <= _SHOWN else f"{pipe[: _SHOWN // 2].rstrip()} ... {pipe[-_SHOWN // 2 :].lstrip()}"
     operator = "[...]" if p.token.kind == "[" else f" {p.token.text} ..."
-    label = "binds more than the pipe before it"
+    label = "binds more tightly than the pipe before it"
     return p.error(f"`{p.token.text}` cannot follow a stage of `|>`", label, f"add parentheses: `({pipe}){operator}`")
 
 
@@ -201,16 +201,16 @@ def _ends_early_(p: _Place) -> Diagnostic | None:
     if p.token.kind not in _ENDS or p.before is None:
         return None
     if "else" in p.accepted and "if" in [t.kind for t in p.tokens.items[p.first : p.index]] and p.start.kind != "if":
-        return p.error("a choice needs an `else`", "", "write `a if condition else b`")
+        return p.error("a conditional needs an `else`", "", "write `a if condition else b`")
     what = {"item": "declaration", "stmt": "statement", "entry": "entry"}[p.unit]
     title = f"this {what} ends too early"
     help = None
     if "{" in p.accepted:
         help = "add its body in braces: `{ ... }`"
     elif p.before.kind == "return":
-        help = "a block always gives a value: `return x`"
+        help = "a block always returns a value: `return x`"
     wanted = _list(_expected(p.accepted, ends=False))
-    return p.error(title, f"expected {wanted} behind this", help, at=p.index - 1)
+    return p.error(title, f"expected {wanted} after this", help, at=p.index - 1)
 
 
 def _word_as_name_(p: _Place) -> Diagnostic | None:
@@ -224,7 +224,7 @@ def _word_as_name_(p: _Place) -> Diagnostic | None:
     if "NAME" not in p.accepted and not (p.before is not None and p.before.kind == word):
         return None
     help = f"choose another name, such as `{word}_1`"
-    return p.error(f"`{word}` is a word of the language and cannot be a name", "", help)
+    return p.error(f"`{word}` is a keyword and cannot be a name", "", help)
 
 
 def _declared_name_(p: _Place) -> Diagnostic | None:
@@ -235,7 +235,7 @@ def _declared_name_(p: _Place) -> Diagnostic | None:
     if word in ("return", "yield", "check", "if", "for"):
         return None
     help = f"choose another name, such as `{word}_1`"
-    return p.error(f"`{word}` is a word of the language and cannot be a name", "", help, at=p.first)
+    return p.error(f"`{word}` is a keyword and cannot be a name", "", help, at=p.first)
 
 
 def _nothing_follows_(p: _Place) -> Diagnostic | None:
@@ -250,7 +250,7 @@ def _nothing_follows_(p: _Place) -> Diagnostic | None:
         return None
     if following.kind not in _ENDS and "\n" not in p.tokens.source.text[last.end : following.start]:
         return None
-    help = f"write what follows `{last.text}`, or take it away"
+    help = f"complete the expression after `{last.text}`, or remove it"
     return p.error(f"nothing follows this `{last.text}`", "", help, at=index - 1)
 
 
@@ -295,7 +295,7 @@ def _second_statement_(p: _Place) -> Diagnostic | None:
         return None
     if p.before.kind == "NUMBER":
         return p.error(f"`{p.token.text}` is not a unit", "", "put an operator between them, or begin a new line")
-    return p.error("the line goes on behind the end of a statement", "", "begin a new line here, or write `;`")
+    return p.error("the line continues after the end of a statement", "", "begin a new line here, or write `;`")
 
 
 def _chained_comparison_(p: _Place) -> Diagnostic | None:
@@ -308,7 +308,7 @@ def _sign_or_dot_(p: _Place) -> Diagnostic | None:
     if "NUMBER" not in p.accepted:
         return None
     if p.token.kind == "+":
-        return p.error("a value carries no `+` sign", "", "take the `+` away")
+        return p.error("there is no unary `+`", "", "remove the `+`")
     if p.token.kind == ".":
         digits = p.tokens.items[p.index + 1]
         wanted = f"0.{digits.text}" if digits.kind == "NUMBER" else "0.5"
@@ -345,7 +345,7 @@ def _expected(accepted: frozenset[str], ends: bool) -> list[str]:
         if ends:
             words.append("the end of the statement")
         rest -= set(_ENDS)
-    names = {"NUMBER": "a number", "STRING": "a text in quotes", "an operator": "an operator", "UNIT": "a unit"}
+    names = {"NUMBER": "a number", "STRING": "a string in quotes", "an operator": "an operator", "UNIT": "a unit"}
     words += [names.get(kind, f"`{kind}`") for kind in sorted(rest - {"NAME"}, key=lambda k: (k.isalpha(), k))]
     return words or ["more"]
 

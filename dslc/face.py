@@ -112,7 +112,7 @@ class Importable:
         if artifact.header["interface_sha256"] != self._digest:
             raise ArtifactError(
                 "R308",
-                f"`import {self._name}` was written for another interface than that of {self._name}.dslc",
+                f"`import {self._name}` was generated for another interface than that of {self._name}.dslc",
                 place=self._folder,
                 help=f"build both again: dslc build {self._name}.nn",
             )

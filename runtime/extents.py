@@ -73,7 +73,7 @@ def extent_fault(kernel: Kernel, plan: Plan, sizes: Sequence[int], extents: Exte
     """The field of a launch whose buffers are fewer, other or smaller than its kernel needs, and the rule; or None."""
     needed = extents.get(launch_key(kernel))
     if needed is None:
-        return "", f"no such launch of {kernel.symbol} is among the header's kernels: grid, block, memory, arguments"
+        return "", f"the header's kernels contain no such launch of {kernel.symbol}: grid, block, memory, arguments"
     given = given_bytes(kernel, plan, sizes)
     if not any(map(gt, needed, given)):
         return None
@@ -81,7 +81,7 @@ def extent_fault(kernel: Kernel, plan: Plan, sizes: Sequence[int], extents: Exte
     index, (kind, value) = [(i, a) for i, a in enumerate(kernel.args) if a[0] in _POINTERS][number]
     what = f"scalar {value}" if kind == "scalar" else str(plan.buffers[int(value)])
     who = f"{kernel.symbol} ({plan.names[kernel.where]})"
-    return f".args[{index}]", f"{who} touches {needed[number]} bytes of it, {what} has {given[number]}"
+    return f".args[{index}]", f"{who} touches {needed[number]} bytes of {what}, which has {given[number]}"
 
 
 def _listed(part: object) -> object:

@@ -72,7 +72,7 @@ def emit_artifact(
         )
     too_large = plans_too_large([bytes(blob.data) for blob in blobs])
     if too_large is not None:
-        raise BuildError("E0606", f"this artifact cannot be read again: {too_large}", help="build for fewer sizes")
+        raise BuildError("E0606", f"a reader would refuse this artifact: {too_large}", help="build for fewer sizes")
     for target, described in kernels.items():
         if described:
             blobs += target_of(target).blobs(described, compiler)

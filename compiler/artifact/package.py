@@ -165,5 +165,5 @@ def _bad_name(name: str, what: str) -> BuildError:
         if what[0] in "aio"
         else f"{name[:80]!r} cannot be the name of a {what}",
         place=what,
-        help="use letters, digits and `_`, no word of Python, and none of " + ", ".join(sorted(_TAKEN)),
+        help="use letters, digits and `_`, no Python keyword, and none of " + ", ".join(sorted(_TAKEN)),
     )

@@ -215,7 +215,8 @@ def _axes(want: str, arg: Given, given: list[Given], frame: Frame, callee: str) 
             if not isinstance(value, int) or isinstance(value, bool):
                 raise Problem(
                     "E0202",
-                    f"an axis is an int, or a dim that the signature has once on that tensor; this is {kind_of(value)}",
+                    "an axis is an int, or a dim that occurs once in the signature of that tensor; this is "
+                    f"{kind_of(value)}",
                     expr.span,
                     "not an axis",
                 )
@@ -228,7 +229,7 @@ def _axes(want: str, arg: Given, given: list[Given], frame: Frame, callee: str) 
             raise Problem("E0202", f"`{callee}` takes one axis", arg.span, f"these are {len(found)}")
         return found[0]
     if len(set(found)) != len(found):
-        raise Problem("E0209", "an axis stands here twice", arg.span, "twice")
+        raise Problem("E0209", "the same axis is given twice", arg.span, "twice")
     return tuple(sorted(found))
 
 

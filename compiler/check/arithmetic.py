@@ -83,7 +83,7 @@ def _of_numbers(op: str, a: int | float, b: int | float, span: Span) -> int | fl
             if isinstance(a, int) and isinstance(b, int) and b >= 0:
                 return _int_power(a, b, span)
             if a < 0 and not float(b).is_integer():
-                raise Problem("E0209", "a negative number to a broken power", span, "not a real number")
+                raise Problem("E0209", "a negative number to a fractional power", span, "not a real number")
             power: float = float(a) ** float(b)
             return power
     raise Problem("E0202", f"`{op}` is for tensors", span, "both sides are numbers")
@@ -104,7 +104,10 @@ def _int_power(a: int, b: int, span: Span) -> int:
 def _of_sizes(op: str, a: Static, b: Static, span: Span) -> Static:
     if isinstance(a, float) or isinstance(b, float):
         raise Problem(
-            "E0205", f"`{op}` of a float needs a number that is known now", span, "a dim's value is known when building"
+            "E0205",
+            f"`{op}` of a float needs a number that is known at compile time",
+            span,
+            "a dim gets its value when you build",
         )
     assert isinstance(a, (int, Poly)) and isinstance(b, (int, Poly))
     match op:
@@ -128,7 +131,7 @@ def divide(a: Size, b: Size, span: Span) -> Size:
     quotient = exact_div(a, b)
     if quotient is None:
         raise Problem(
-            "E0303", f"{a} does not divide by {b}", span, "`/` of sizes must be exact", help="`//` rounds down"
+            "E0303", f"{a} is not divisible by {b}", span, "`/` of sizes must be exact", help="`//` rounds down"
         )
     return quotient
 
@@ -137,7 +140,7 @@ def compare(op: str, left: Static, right: Static, span: Span) -> bool:
     """The result of a comparison; E0205 if it depends on a dim's value."""
     if isinstance(left, Poly) or isinstance(right, Poly):
         if not (isinstance(left, (int, Poly)) and isinstance(right, (int, Poly))):
-            raise Problem("E0202", f"`{op}` does not compare these", span, f"{kind_of(left)} and {kind_of(right)}")
+            raise Problem("E0202", f"`{op}` cannot compare these", span, f"{kind_of(left)} and {kind_of(right)}")
         if left == right:
             return op in ("==", "<=", ">=")
         low, high = bounds(left - right)
@@ -147,14 +150,17 @@ def compare(op: str, left: Static, right: Static, span: Span) -> bool:
         if len(answers) == 1:
             return answers.pop()
         raise Problem(
-            "E0205", f"whether {left} {op} {right} depends on the size that is built", span, "not known when checking"
+            "E0205",
+            f"whether {left} {op} {right} depends on the size that you build",
+            span,
+            "not known at compile time",
         )
     both = (left, right)
     if all(_is_number(v) for v in both) or all(isinstance(v, str) for v in both):
         return _COMPARE[op](left, right)  # type: ignore[arg-type]
     if op in ("==", "!=") and all(isinstance(v, (bool, list, tuple)) for v in both):
         return _same(left, right, span) == (op == "==")
-    raise Problem("E0202", f"`{op}` does not compare these", span, f"{kind_of(left)} and {kind_of(right)}")
+    raise Problem("E0202", f"`{op}` cannot compare these", span, f"{kind_of(left)} and {kind_of(right)}")
 
 
 def _same(left: Static, right: Static, span: Span) -> bool:
@@ -168,7 +174,9 @@ def _same(left: Static, right: Static, span: Span) -> bool:
                 return False
             seen += len(a)
             if seen > MAX_COMPARED:
-                raise Problem("E0006", f"lists of more than {MAX_COMPARED:,} elements in all are not compared", span)
+                raise Problem(
+                    "E0006", f"lists of more than {MAX_COMPARED:,} elements in total cannot be compared", span
+                )
             stack.extend(zip(a, b))
         elif a != b:
             return False

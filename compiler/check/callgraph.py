@@ -33,10 +33,10 @@ def check_calls(root: BlockRef) -> None:
                 circle = [*names[[p.block for p in path].index(ref.block) :], ref.block.name]
                 raise Problem(
                     "E0105",
-                    "blocks call each other in a circle: " + " -> ".join(circle),
+                    "blocks call each other in a cycle: " + " -> ".join(circle),
                     path[-1].block.span,
-                    "this block is part of it",
-                    help="repetition is written with `for`",
+                    "this block is part of the cycle",
+                    help="use `for` for repetition",
                 )
             path.append(ref)
             stack.append(iter(_callees(ref)))
@@ -64,7 +64,7 @@ def check_calls(root: BlockRef) -> None:
             f"this expands to {_amount(total)} operations or more; the limit is {MAX_OPS:,}",
             root.block.span,
             " -> ".join(chain),
-            help="`for` is unrolled when compiling: fewer rounds, or fewer calls in the inner blocks",
+            help="`for` is unrolled: use fewer iterations, or fewer calls in the inner blocks",
         )
 
 

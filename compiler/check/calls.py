@@ -62,7 +62,9 @@ class CallSite:
                 found.append(x)
                 continue
             if isinstance(x, float) and not dtype.is_float:
-                raise Mismatch(f"the number {x:g} meets {dtype} tensors", "write an int, or `cast` the tensor", "E0204")
+                raise Mismatch(
+                    f"the number {x:g} is combined with {dtype} tensors", "write an int, or `cast` the tensor", "E0204"
+                )
             found.append(self.full(x, dtype))
         return tuple(found)
 
@@ -132,7 +134,7 @@ class Calls:
         callee = self._callee(name, function.span, frame)
         if isinstance(callee, Layer):
             if label is not None:
-                raise Problem("E0207", f"the layer `{name}` has its name already", label_span or span, "a second label")
+                raise Problem("E0207", f"the layer `{name}` already has a name", label_span or span, "a second label")
             return self._call_layer(callee, given, span, frame)
         base = frame.names.base(site, label or name, label_span or span, label=label is not None)
         param_path = frame.names.path(base, frame.suffix)

@@ -55,7 +55,7 @@ class Expander:
     def warn_unlabelled(self, base: str, name: str, span: Span) -> None:
         self.reports.warn(
             "W001",
-            f"`{base}` is named by its place: inserting another `{name}` before it renames its parameters",
+            f"`{base}` is named by its position: inserting another `{name}` before it renames its parameters",
             span,
             "has no label",
             help=f"add a label, `{name}(...) as NAME`",
@@ -110,7 +110,7 @@ class Expander:
         """One instance of a block: its result, or a tuple of its results."""
         block = ref.block
         if block.kind == "model":
-            raise Problem("E0207", f"the model `{block.name}` cannot be called", span, "only blocks are called")
+            raise Problem("E0207", f"the model `{block.name}` cannot be called", span, "only blocks can be called")
         frame = Frame(ref.scope, Names(param_path), node_path)
         frame.groups = self.with_attrs(groups, block.attrs, frame)
         signatures.bind_block(block, given, span, frame, self)
@@ -152,7 +152,7 @@ class Expander:
                 "this layer has no parameters before its first call",
                 expr.span,
                 "read before the call",
-                help="call the layer first: its shapes bind there",
+                help="call the layer first: the call determines its shapes",
             )
         raise Problem(
             "E0102",

@@ -72,9 +72,9 @@ class Evaluator:
         """Counts work on static values, which creates no operations and so meets no other limit; E0006."""
         self.steps += steps
         if self.steps > MAX_STEPS + STEPS_OF_AN_OP * self.expander.count:
-            title = f"more than {MAX_STEPS:,} steps of evaluation that make no operation"
-            help = "`for` is unrolled when compiling: fewer rounds, shorter lists"
-            raise Problem("E0006", title, span, "given up here", help=help, final=True)
+            title = f"more than {MAX_STEPS:,} evaluation steps that produce no operation"
+            help = "`for` is unrolled: use fewer iterations or shorter lists"
+            raise Problem("E0006", title, span, "the limit is reached here", help=help, final=True)
 
     def size(self, expr: syntax.Expr, frame: Frame) -> Size:
         """The value of an expression that must be a size."""
@@ -102,7 +102,7 @@ class Evaluator:
         value = self(expr, frame)
         if isinstance(value, bool):
             return value
-        help = "tensors are chosen by `where(condition, a, b)`" if isinstance(value, Value) else None
+        help = "to choose between tensors, use `where(condition, a, b)`" if isinstance(value, Value) else None
         raise Problem("E0202", f"a condition is a bool, this is {kind_of(value)}", expr.span, "not a bool", help=help)
 
     # --- one rule per kind of expression -------------------------------------------------------------------
@@ -154,7 +154,7 @@ class Evaluator:
 
     def _number(self, expr: syntax.Number, frame: Frame) -> Static:
         if expr.unit is not None:
-            raise Problem("E0202", f"a number with the unit `{expr.unit}` has no place here", expr.span, "has a unit")
+            raise Problem("E0202", f"a number with the unit `{expr.unit}` is not allowed here", expr.span, "has a unit")
         return expr.value
 
     def _field(self, expr: syntax.Field, frame: Frame) -> Static:
@@ -243,7 +243,7 @@ class Evaluator:
         return at
 
     def _slice(self, expr: syntax.Slice, frame: Frame) -> Static:
-        raise Problem("E0207", "a slice stands inside `[]`", expr.span, "not an index")
+        raise Problem("E0207", "a slice is only allowed inside `[ ]`", expr.span, "not an index")
 
     def _unary(self, expr: syntax.Unary, frame: Frame) -> Static:
         if expr.op == "not":
@@ -319,10 +319,14 @@ class Evaluator:
         for side, value in ((expr.low, low), (expr.high, high)):
             if type(value) is not int:
                 code = "E0205" if isinstance(value, Poly) else "E0202"
-                raise Problem(code, f"a range ends in ints, this is {kind_of(value)}", side.span, "not an int")
+                raise Problem(
+                    code, f"the bounds of a range are ints, this is {kind_of(value)}", side.span, "not an int"
+                )
         assert isinstance(low, int) and isinstance(high, int)
         if high - low > 1_000_000:
-            raise Problem("E0006", f"{high - low:,} rounds; the limit is 1,000,000 operations", expr.span, "too many")
+            raise Problem(
+                "E0006", f"{high - low:,} iterations; the limit is 1,000,000 operations", expr.span, "too many"
+            )
         self.spend(max(0, high - low) // 4, expr.span)
         return list(range(low, high))
 

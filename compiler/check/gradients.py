@@ -23,7 +23,11 @@ def unreached(train: TrainSection, tensors: Tensors, dims: tuple[Dim, ...], repo
     wanted = {n: p for n, p in tensors.stored.items() if p.input.kind is Kind.PARAM and not p.groups.freeze}
     if not wanted:
         why = "all are frozen" if any(p.groups.freeze for p in tensors.stored.values()) else "the model has none"
-        help = "take `@freeze` off one of them" if why.startswith("all") else "a layer, as `linear(10)`, has parameters"
+        help = (
+            "remove `@freeze` from one of them"
+            if why.startswith("all")
+            else "a layer such as `linear(10)` has parameters"
+        )
         reports.add(Problem("E0505", f"no parameter is trained: {why}", train.span, "nothing to train", help=help))
         return frozenset()
     graph = Graph(tensors.inputs, order([train.loss]), {"loss": train.loss})
@@ -32,12 +36,12 @@ def unreached(train: TrainSection, tensors: Tensors, dims: tuple[Dim, ...], repo
     try:
         reached = differentiate(graph, graph.outputs["loss"], list(tensor_of.values()))
     except NotDifferentiable as wrong:
-        reports.add(Problem("E0507", wrong.message, wrong.span or train.loss_span, "on the way to the loss",
+        reports.add(Problem("E0507", wrong.message, wrong.span or train.loss_span, "on the path to the loss",
                             help=wrong.help))  # fmt: skip
         return frozenset()
     missed = {name: info for name, info in wanted.items() if tensor_of[name] not in reached}
     if len(missed) == len(wanted):
-        title = "the loss depends on no parameter that is trained"
+        title = "the loss depends on no trained parameter"
         help = "comparisons, `argmax`, `accuracy` and `stop_gradient` let no gradient through"
         reports.add(Problem("E0506", title, train.loss_span, "nothing to learn from", help=help))
         return frozenset()
@@ -57,6 +61,6 @@ def _warn(missed: dict[str, ParamInfo], train: TrainSection, reports: Reports) -
             f"the loss does not depend on {shown}: training leaves {'it' if len(names) == 1 else 'them'} alone",
             missed[names[0]].span,
             "makes no difference to the loss",
-            help="use its result in the loss, take it out, or say so with `@freeze`",
+            help="use its result in the loss, remove it, or mark it with `@freeze`",
             also=(Label(train.loss_span, "the loss"),),
         )  # fmt: skip

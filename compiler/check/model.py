@@ -161,7 +161,7 @@ def _choose(scope: ModuleScope, module: Module, wanted: str | None) -> BlockRef:
             f"this file has {len(models)} models: {', '.join(models)}",
             top,
             "which one is meant?",
-            help=f"name it behind the file: {module.source.path}:{first}",
+            help=f"name it after the file: {module.source.path}:{first}",
         )
     return next(iter(models.values()))
 

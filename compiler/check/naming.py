@@ -33,7 +33,7 @@ class Names:
                 span,
                 "again here",
                 also=(Label(self._taken[name], "first here"),),
-                help="labels name parameters: give each its own",
+                help="labels become parameter names: give each call its own",
             )
         count = 1
         while name in self._taken:

@@ -52,13 +52,13 @@ def read_precision(scope: ModuleScope, expander: Expander) -> Precision:
         with expander.report():
             name = entry.targets[0]
             if entry.entries is not None or len(entry.targets) != 1:
-                raise Problem("E0113", "`precision` holds `NAME = DTYPE`", entry.span)
+                raise Problem("E0113", "an entry of `precision` is `NAME = DTYPE`", entry.span)
             if name not in ("compute", "params") and name not in FUNCTIONS:
                 near = did_you_mean(name, ["compute", "params", *FUNCTIONS])
                 help = f"did you mean `{near}`?" if near else "compute, params, or a function such as softmax"
-                raise Problem("E0113", f"`precision` knows no `{name}`", entry.span, help=help)
+                raise Problem("E0113", f"`precision` has no entry `{name}`", entry.span, help=help)
             if name in values:
-                raise Problem("E0103", f"`{name}` stands twice in `precision`", entry.span)
+                raise Problem("E0103", f"`{name}` occurs twice in `precision`", entry.span)
             if not isinstance(entry.value, syntax.Name) or entry.value.name not in FLOAT_TYPES:
                 place = entry.value.span if entry.value else entry.span
                 meant = float_for(entry.value.name) if isinstance(entry.value, syntax.Name) else None
@@ -79,11 +79,11 @@ def read_budget(scope: ModuleScope, expander: Expander) -> int | None:
     for entry in section.entries if section else ():
         value = entry.value
         if entry.targets != ("memory",):
-            raise Problem("E0113", f"`budget` knows no `{entry.targets[0]}`", entry.span, help="memory = 20 GiB")
+            raise Problem("E0113", f"`budget` has no entry `{entry.targets[0]}`", entry.span, help="memory = 20 GiB")
         if not isinstance(value, syntax.Number) or value.unit not in BYTE_UNITS or value.value <= 0:
             raise Problem("E0401", "a budget is an amount of memory", entry.span, help="memory = 20 GiB")
         if memory is not None:
-            raise Problem("E0103", "`memory` stands twice in `budget`", entry.span, "again here")
+            raise Problem("E0103", "`memory` occurs twice in `budget`", entry.span, "again here")
         memory = int(value.value * BYTE_UNITS[value.unit])
     return memory
 

@@ -29,10 +29,10 @@ def declared_dtype(type: syntax.TensorTypeExpr) -> DType:
     if type.dtype in _FLOATS:
         raise Problem(
             "E0202",
-            "a float tensor carries no dtype",
+            "a float tensor is declared without a dtype",
             type.span,
             f"declared {type.dtype}",
-            help="drop it: `precision { compute = ... }` decides for all, `@precision(...)` for one block",
+            help="remove it: `precision { compute = ... }` sets it for the file, `@precision(...)` for one block",
         )
     return DType(type.dtype)
 
@@ -68,7 +68,7 @@ def check_input_name(name: str, span: Span) -> None:
 def check_public_name(name: str, what: str, span: Span) -> None:
     """E0112 if ``what`` (a model, a dim, ...) has a name that Python code cannot use: it is part of the interface."""
     if keyword.iskeyword(name) or name.startswith("__"):
-        why = "is a word of Python" if keyword.iskeyword(name) else "begins with two underscores"
+        why = "is a Python keyword" if keyword.iskeyword(name) else "begins with two underscores"
         raise Problem("E0112", f"{what} cannot be named `{name}`", span, why, help="choose another name")
 
 
@@ -251,7 +251,7 @@ def _check_result(
         if isinstance(expr, syntax.Name) and _is_dim(expr.name, frame) and expr.name not in frame.dims:
             if frame.file_dims and expr.name in frame.scope.dims:
                 continue
-            raise Problem("E0307", f"dim `{expr.name}` of the result is bound by no argument", expr.span, "not known",
+            raise Problem("E0307", f"dim `{expr.name}` of the result occurs in no argument", expr.span, "not known",
                           help="write the size, or a dim that an argument has")  # fmt: skip
     shape = tuple(expander.evaluate.shape_size(s, frame) for s in result.type.shape)
     declared = TensorType(declared_dtype(result.type), shape)

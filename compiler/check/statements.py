@@ -229,7 +229,7 @@ class Statements:
             for name, item in zip(stmt.names, items):
                 self.bind(name, item, stmt.span, inner)
             if self.run(stmt.body, inner) is not None:
-                raise Problem("E0207", "`return` inside `for`", stmt.span, "a loop runs to its end")
+                raise Problem("E0207", "`return` inside `for`", stmt.span, "a loop always runs to its end")
 
 
 def targets_of(stmt: syntax.Stmt) -> list[str]:

@@ -51,7 +51,7 @@ def _check_attrs(attrs: tuple[syntax.Attr, ...], tree: syntax.Tree, reports: Rep
     what = _NAMED.get(type(tree))
     if attrs and what is not None:
         title = f"`@{attrs[0].name}` has no effect on {what}"
-        help = "attributes stand before a block, a model, a statement that calls or declares, or a stage of a pipe"
+        help = "attributes belong before a block, a model, a statement that calls or declares, or a stage of a pipe"
         reports.add(Problem("E0210", title, attrs[0].span, "does not belong here", help=help))
 
 
@@ -75,7 +75,7 @@ def _check_reached(body: tuple[syntax.Stmt, ...], reports: Reports) -> None:
             also = (
                 Label(stmt.span, "returns here" if isinstance(stmt, syntax.Return) else "returns in both branches"),
             )
-            title = "nothing behind a `return` is reached"
+            title = "statements after a `return` are never reached"
             reports.add(Problem("E0207", title, behind.span, "never reached", also=also, help="remove it"))
             return
 

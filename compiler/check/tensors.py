@@ -84,7 +84,7 @@ class Tensors:
                     f"the shape of parameter `{name}` depends on dim {dims}",
                     span,
                     f"one of its sizes is {size}",
-                    help="parameters must fit every size that is built: use a constant or an argument",
+                    help="a parameter has the same shape for every built size: use a constant or an argument",
                 )
             assert isinstance(size, int)
             if size < 1:

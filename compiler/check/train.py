@@ -68,7 +68,7 @@ def check_train(section: syntax.Section, frame: Frame, given: dict[str, Static],
             try:
                 if entry.entries is not None:
                     if entry.targets != ("metrics",):
-                        raise Problem("E0113", f"`{entry.targets[0]}` is no group of `train`", entry.span,
+                        raise Problem("E0113", f"`{entry.targets[0]}` is not a group of `train`", entry.span,
                                       help="the only group is `metrics { ... }`")  # fmt: skip
                     _metrics(entry.entries, frame, found, expander)
                 elif len(entry.targets) == 1 and entry.targets[0] in _RESERVED:
@@ -108,7 +108,7 @@ def _check_spelling(entry: syntax.Entry, section: syntax.Section) -> None:
         and not more
         and name not in {n.name for n in callgraph.walk(section.entries) if isinstance(n, syntax.Name)}
     ):
-        raise Problem("E0113", f"`train` gives `{name}` no meaning, and nothing reads it", name_span(entry, name),
+        raise Problem("E0113", f"`train` has no entry `{name}`, and nothing reads this name", name_span(entry, name),
                       help=f"did you mean `{near}`?")  # fmt: skip
 
 
@@ -152,7 +152,7 @@ def _loss(entry: syntax.Entry, frame: Frame, found: TrainSection, expander: Expa
     if value.type.rank != 0:
         raise Problem(
             "E0502",
-            f"the loss is a scalar or one value a row of the batch, this is {value.type}",
+            f"the loss is a scalar or one value per row of the batch, this is {value.type}",
             entry.value.span,
             str(value.type),
             help="average it with `mean(...)`",
@@ -263,17 +263,17 @@ def _check_cuttable(entry: syntax.Entry, expander: Expander) -> None:
     """E0509 unless the rows of a step can be split into micro-batches."""
     batch = expander.batch
     if not isinstance(batch, Poly):
-        raise Problem("E0509", "a step without a batch dim cannot be cut into micro-batches", entry.span,
+        raise Problem("E0509", "a step without a batch dim cannot be divided into micro-batches", entry.span,
                       "accumulates over rows", help="let the first axis of the model's first input be a dim: "
                       "`dim B in 1..512 = 64`")  # fmt: skip
     for given in expander.tensors.data.values():
         shape = given.value.type.shape
         inner = shape[1:] if shape and shape[0] == batch else shape
         if any(isinstance(size, Poly) and size.dims & batch.dims for size in inner):
-            raise Problem("E0509", f"`{given.name}` {given.value.type} cannot be cut into micro-batches", entry.span,
-                          f"needs each input to have {batch} as its first axis alone, or not at all",
+            raise Problem("E0509", f"`{given.name}` {given.value.type} cannot be divided into micro-batches",
+                          entry.span, f"needs {batch} as the first axis of each input, or not at all",
                           also=(Label(given.span, "this input"),) if given.span else (),
-                          help="take `accumulate` out, or change the input")  # fmt: skip
+                          help="remove `accumulate`, or change the input")  # fmt: skip
 
 
 #: names that `train` reserves; others are variables

@@ -142,7 +142,7 @@ def function(f: F) -> F:
     name = _checked_name(f, FUNCTIONS)
     page = inspect.getdoc(f) or ""
     if not callable(getattr(f, "build", None)) or ">>>" not in page:
-        raise TypeError(f"{type(f).__name__} needs `build` and an example behind `>>>`")
+        raise TypeError(f"{type(f).__name__} needs `build` and an example after `>>>`")
     FUNCTIONS[name] = f
     return f
 

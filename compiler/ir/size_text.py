@@ -54,7 +54,7 @@ class _Frame:
     def end_item(self, may_be_empty: bool = False) -> None:
         self.end_term()
         if self.total is not None and self.other is not None:
-            raise MalformedText("a size beside something else")
+            raise MalformedText("a size next to something else")
         item = self.other if self.other is not None else self.total
         if item is not None:
             self.items.append(item)

@@ -183,7 +183,7 @@ class _Replay:
 
     def _inside(self, place: Place, type: TensorType, what: str, node: Node | None = None) -> None:
         if place.region not in self.sizes:
-            raise _fault(self.graph, node, f"{what} is in no region of ours: {place.region}")
+            raise _fault(self.graph, node, f"{what} is in an unknown region: {place.region}")
         if place.offset < 0 or place.offset + type.bytes > self.sizes[place.region]:
             size = self.sizes[place.region]
             raise _fault(
@@ -302,7 +302,7 @@ class _Replay:
                 raise VerifyError(f"output {name} has no place")
             self._inside(place, value.type, f"output {name}")
             if place.region != "io" or not self._owns(place, value):
-                raise VerifyError(f"output {name} is not at {place.region} + {place.offset} when all is done")
+                raise VerifyError(f"output {name} is not at {place.region} + {place.offset} at the end")
         new = dict(self.graph.updates)
         for source in self.graph.inputs:
             if source.kind is Kind.SCALAR or (source.kind is Kind.DATA and source not in new):
@@ -310,7 +310,7 @@ class _Replay:
             value = new.get(source, source.value)
             if not self._owns(self.plan.places[source.value], value):
                 what = "its new value" if source in new else "its old value, although nothing updates it"
-                raise VerifyError(f"state {source.name} does not hold {what} when all is done")
+                raise VerifyError(f"state {source.name} does not hold {what} at the end")
 
 
 def _overlap(a: Place, a_size: int, b: Place, b_size: int) -> bool:

@@ -50,14 +50,14 @@ def verify_streams(program: Program, refuse: Callable[[Node, str], Exception]) -
         before = ended[stream]
         for other in program.waits.get(node, ()):
             if other not in clocks:
-                raise refuse(node, f"waits for {other.op.name} {other.name}, which does not stand before it")
+                raise refuse(node, f"waits for {other.op.name} {other.name}, which is not scheduled before it")
             before = tuple(map(max, before, clocks[other]))
         reads, writes = _spans(node, program.memory, program.scratch)
         now = time[node]
         for (region, low, high), write in [*((span, False) for span in reads), *((span, True) for span in writes)]:
             for race in touched[region].touch(low, high, stream, now, before, write):
                 other = order[race]
-                raise refuse(node, f"shares bytes with {other.op.name} {other.name}, which may run beside it")
+                raise refuse(node, f"shares bytes with {other.op.name} {other.name}, which may run concurrently")
         ended[stream] = clocks[node] = (*before[:stream], now, *before[stream + 1 :])
 
 

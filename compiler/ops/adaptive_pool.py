@@ -129,7 +129,7 @@ class AdaptiveMaxPool(Op):
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         if dys[0] is None:
-            raise NoGradient("no gradient flows through the places of `adaptive_maxpool`")
+            raise NoGradient("no gradient flows through the indices of `adaptive_maxpool`")
         shape, after = node.inputs[0].type.ints, node.types[0].ints
         lines = (*after[:2], prod(after[2:]))
         dy, place = b(reshape, dys[0], shape=lines), b(reshape, node.outputs[1], shape=lines)

@@ -34,13 +34,13 @@ def _check(q: TensorType, k: TensorType, v: TensorType, causal: bool) -> None:
     if q.shape[-1] != k.shape[-1]:
         raise Mismatch(f"q has {q.shape[-1]} features, k has {k.shape[-1]}", None, "E0302")
     if k.shape[-2] != v.shape[-2]:
-        raise Mismatch(f"k has {k.shape[-2]} places, v has {v.shape[-2]}", None, "E0302")
+        raise Mismatch(f"k has {k.shape[-2]} positions, v has {v.shape[-2]}", None, "E0302")
     if 0 in (q.shape[-1], k.shape[-2]):
-        raise Mismatch(f"`sdpa` over no features or no places: q {q}, k {k}", "sizes of at least 1", "E0308")
+        raise Mismatch(f"`sdpa` over no features or no positions: q {q}, k {k}", "sizes of at least 1", "E0308")
     if causal and q.shape[-2] != k.shape[-2]:
         raise Mismatch(
             f"causal `sdpa` needs as many queries as keys, got {q.shape[-2]} and {k.shape[-2]}",
-            "cut both to one length, or give `mask`",
+            "slice both to one length, or pass `mask`",
             "E0302",
         )
 
@@ -157,7 +157,7 @@ class SdpaGrad(Op):
         return q, k, v
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("the gradient of `sdpa` has no gradient of its own")
+        raise NoGradient("the gradient of `sdpa` has no gradient itself")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         q, k, v, y, lse, dy, *mask = xs

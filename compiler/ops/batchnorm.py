@@ -125,7 +125,7 @@ class BatchNormGrad(Op):
         return x, weight, weight
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("the gradient of `batchnorm` has no gradient of its own")
+        raise NoGradient("the gradient of `batchnorm` has no gradient itself")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, weight, mean, invstd, dy = xs
@@ -163,7 +163,7 @@ class BatchNormFunction(Function):
             raise Mismatch(f"`batchnorm` needs [batch, channels, ...], got {x.type}", "`reshape` to rank 2 or more")
         check_eps("batchnorm", eps, above_zero=True)
         if not 0 <= momentum <= 1:
-            raise Mismatch(f"`momentum` of `batchnorm` is {momentum:g}", "between 0 and 1, as 0.1", "E0209")
+            raise Mismatch(f"`momentum` of `batchnorm` is {momentum:g}", "between 0 and 1, such as 0.1", "E0209")
         shape = (x.type.shape[1],)
         weight, bias = call.param("weight", shape, constant(1)), call.param("bias", shape, constant(0))
         mean = call.buffer("running_mean", shape, constant(0))

@@ -96,7 +96,7 @@ class CrossEntropy(Function):
         # with weights the smoothing is made here, as its classes have weights too
         inside = float(smoothing) if weight is None else 0.0
         if not 0 <= smoothing <= 1:
-            raise Mismatch(f"`smoothing` is {smoothing:g}", "between 0 and 1, as 0.1", "E0209")
+            raise Mismatch(f"`smoothing` is {smoothing:g}", "between 0 and 1, such as 0.1", "E0209")
         loss = call.emit_all(softmax_cross_entropy, logits, target, smoothing=inside, **attrs)[0]
         if weight is None:
             return _over_counted(call, loss, target, ignore_index, reduce)

@@ -36,7 +36,7 @@ class GlobalNorm(Op):
         return (TensorType(widest, ()),)
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("clipping by the norm of gradients has no gradient of its own")
+        raise NoGradient("clipping by the norm of gradients has no gradient itself")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         inner = np.result_type(np.float32, *(x.dtype for x in xs))
@@ -72,7 +72,7 @@ class ClipCoefficient(Elementwise):
         return np.where(xs[0] < np.inf, scaled, inner(0))
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        raise NoGradient("clipping by the norm of gradients has no gradient of its own")
+        raise NoGradient("clipping by the norm of gradients has no gradient itself")
 
 
 class ClipGradient(Elementwise):
@@ -96,7 +96,7 @@ class ClipGradient(Elementwise):
         return np.where(np.isfinite(xs[0]), np.clip(xs[0], -limit, limit), xs[0])
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        raise NoGradient("clipping of gradients has no gradient of its own")
+        raise NoGradient("clipping of gradients has no gradient itself")
 
 
 global_norm = register(GlobalNorm())
@@ -107,7 +107,7 @@ clip_coefficient = register(ClipCoefficient())
 def check_limit(name: str, limit: float) -> None:
     """Raises Mismatch E0209 unless ``limit``, of ``clip_norm`` or ``clip_value``, is a finite number above 0."""
     if not 0 < limit < float("inf"):
-        raise Mismatch(f"`{name}` is {limit:g}", f"a number above 0, as `{name}=1.0`", "E0209")
+        raise Mismatch(f"`{name}` is {limit:g}", f"a number above 0, such as `{name}=1.0`", "E0209")
 
 
 def clip_by_global_norm(b: Builder, grads: Sequence[Value], max_norm: float) -> list[Value]:

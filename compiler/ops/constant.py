@@ -38,12 +38,14 @@ def as_attr(value: float) -> Attr:
 
 def _check(value: Attr, dtype: DType) -> None:
     assert isinstance(value, bool | int | float | Poly) or value in NOT_FINITE, f"not a constant: {value!r}"
-    assert not isinstance(value, float) or math.isfinite(value), "write a value that is not finite as text"
+    assert not isinstance(value, float) or math.isfinite(value), "write a value that is not finite as a string"
     if isinstance(value, bool) is not (dtype is DType.B1):
-        raise Mismatch(f"{value} is no value of {dtype}", "use `true` or `false` for b1, a number else", "E0204")
+        raise Mismatch(
+            f"{value} is not a value of {dtype}", "use `true` or `false` for b1, a number for other dtypes", "E0204"
+        )
     if dtype.is_int:
         if not isinstance(value, int | Poly):
-            raise Mismatch(f"{value} is no value of {dtype}", "write an integer or use `cast`", "E0204")
+            raise Mismatch(f"{value} is not a value of {dtype}", "write an integer or use `cast`", "E0204")
         low, high = int_range(dtype)
         least, most = bounds(value)
         if least < low or most > high:

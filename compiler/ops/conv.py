@@ -79,16 +79,18 @@ class Conv(Op):
         if groups < 1:
             raise Mismatch(f"`groups` is {groups}", "`groups=1` for a plain convolution", "E0209")
         if x.shape[1] == 0 or w.shape[0] == 0:
-            raise Mismatch("`conv` from or to zero channels has no meaning", "give it at least one channel", "E0308")
+            raise Mismatch(
+                "`conv` needs at least one input and one output channel", "give it at least one channel", "E0308"
+            )
         share = exact_div(x.shape[1], groups)
         if share is None or exact_div(w.shape[0], groups) is None:
             raise Mismatch(
-                f"{x.shape[1]} channels in and {w.shape[0]} out do not divide into {groups} groups",
+                f"{x.shape[1]} channels in and {w.shape[0]} out are not divisible by {groups} groups",
                 "make both multiples of `groups`",
                 "E0303",
             )
         if share != w.shape[1]:
-            raise Mismatch(f"the input has {share} channels a group, the weight {w.shape[1]}", None, "E0302")
+            raise Mismatch(f"the input has {share} channels per group, the weight {w.shape[1]}", None, "E0302")
         k = TensorType(dtype, w.shape[2:]).ints
         stride, pad, dilation = (int_tuple(attrs, n) for n in ("stride", "pad", "dilation"))
         space = tuple(

@@ -22,7 +22,9 @@ def _divided(what: str, size: Size, groups: int) -> Size:
     if groups < 1:
         raise Mismatch(f"`groups` is {groups}", "`groups=1` for a plain convolution", "E0209")
     if share is None:
-        raise Mismatch(f"{size} channels {what} do not divide into {groups} groups", f"a multiple of {groups}", "E0303")
+        raise Mismatch(
+            f"{size} channels {what} are not divisible by {groups} groups", f"a multiple of {groups}", "E0303"
+        )
     return share
 
 

@@ -105,8 +105,8 @@ class CastFunction(Function):
         near = integer_for(dtype)
         help = f'write "{near}"' if near else "write one of " + ", ".join(f'"{d}"' for d in _WRITTEN)
         if is_float_name(dtype):
-            help = 'write "float"; `precision { compute = ... }` decides which float it is'
-        raise Mismatch(f"`cast` knows no dtype {dtype!r}", help, "E0209")
+            help = 'write "float"; `precision { compute = ... }` selects the float dtype'
+        raise Mismatch(f"`cast` has no dtype {dtype!r}", help, "E0209")
 
 
 function(CastFunction())

@@ -34,7 +34,7 @@ def check_classes(op: str, x: TensorType, target: TensorType, axis: int) -> Tens
     if target.shape != rest:
         shown = ", ".join(map(str, rest))
         others = [i for i in range(x.rank) if x.shape[:i] + x.shape[i + 1 :] == target.shape]
-        help = f"`axis={others[0]}` when the classes lie there" if others else f"a target of [{shown}]"
+        help = f"`axis={others[0]}` if that is the axis of the classes" if others else f"a target of [{shown}]"
         raise Mismatch(f"with {x} and classes on axis {axis}, the target is {target}, not [{shown}]", help, "E0302")
     if x.shape[axis] == 0:
         raise Mismatch(f"`{op}` over no classes: {x}", "at least one class", "E0308")
@@ -87,7 +87,7 @@ class SoftmaxCrossEntropy(Op):
         logits, target = types
         rest = check_classes("cross_entropy", logits, target, int_attr(attrs, "axis"))
         if not 0 <= float_attr(attrs, "smoothing") <= 1:
-            raise Mismatch(f"`smoothing` is {attrs['smoothing']}", "between 0 and 1, as 0.1", "E0209")
+            raise Mismatch(f"`smoothing` is {attrs['smoothing']}", "between 0 and 1, such as 0.1", "E0209")
         return rest, rest, rest
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
@@ -139,7 +139,7 @@ class SoftmaxCrossEntropyGrad(Op):
         return (logits,)
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("the gradient of `cross_entropy` has no gradient of its own")
+        raise NoGradient("the gradient of `cross_entropy` has no gradient itself")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         logits, target, top, below, dy = xs

@@ -57,7 +57,7 @@ class ProdGrad(Op):
         return (x,)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        raise NoGradient("the gradient of `prod` has no gradient of its own")
+        raise NoGradient("the gradient of `prod` has no gradient itself")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, dy = xs

@@ -39,7 +39,9 @@ class Norm(Reduction):
     def infer(self, types: Sequence[TensorType], attrs: Attrs) -> tuple[TensorType, ...]:
         p = float_attr(attrs, "p")
         if not 1 <= p < math.inf:
-            raise Mismatch(f"`norm` with p = {p:g}", "p is at least 1; the greatest size is `max(abs(x))`", "E0209")
+            raise Mismatch(
+                f"`norm` with p = {p:g}", "p is at least 1; for the maximum norm write `max(abs(x))`", "E0209"
+            )
         return super().infer(types, attrs)
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
@@ -111,7 +113,7 @@ class CosineSimilarity(Function):
         at = from_zero(self.name, x.type, axis)
         if x.type.rank != y.type.rank or x.type.shape[at] != y.type.shape[at]:
             why = f"vectors along axis {at} of {x.type} and {y.type}"
-            raise Mismatch(why, "both have one rank and that axis has one size", "E0302")
+            raise Mismatch(why, "both need the same rank and the same size on that axis", "E0302")
         check_eps(self.name, eps)
 
         def length(v: Value) -> Value:

@@ -22,15 +22,15 @@ def parse(pattern: str) -> tuple[str, str, str]:
     """The letters of the two operands and of the result; raises Mismatch."""
     match = _PATTERN.fullmatch(pattern)
     if match is None:
-        raise Mismatch(f"{pattern!r} is no pattern of two operands and a result", _HELP)
+        raise Mismatch(f"{pattern!r} is not a pattern of two operands and a result", _HELP)
     a, b, out = ("".join(side.split()) for side in match.groups())
     for side in (a, b, out):
         twice = sorted({c for c in side if side.count(c) > 1})
         if twice:
-            raise Mismatch(f"`{twice[0]}` stands twice in {side!r}", "each axis of a side has a letter of its own")
+            raise Mismatch(f"`{twice[0]}` occurs twice in {side!r}", "each axis of one side needs a different letter")
     lost = [c for c in out if c not in a and c not in b]
     if lost:
-        raise Mismatch(f"`{lost[0]}` of the result is no axis of an operand", _HELP)
+        raise Mismatch(f"`{lost[0]}` of the result is not an axis of an operand", _HELP)
     return a, b, out
 
 
@@ -40,7 +40,7 @@ def _sizes(letters: str, x: Value, known: dict[str, Size]) -> None:
         raise Mismatch(f"{letters!r} names {len(letters)} axes, {x.type} has {x.type.rank}", _HELP, "E0302")
     for letter, size in zip(letters, x.type.shape):
         if known.setdefault(letter, size) != size:
-            raise Mismatch(f"`{letter}` is {known[letter]} and {size}", "one letter, one size", "E0302")
+            raise Mismatch(f"`{letter}` is {known[letter]} and {size}", "a letter has one size", "E0302")
 
 
 def _without(call: Call, x: Value, letters: str, wanted: str) -> tuple[Value, str]:

@@ -175,7 +175,7 @@ class Div(Elementwise):
 
     def result(self, dtypes: Sequence[DType], attrs: Attrs) -> DType:
         if all(d.is_int for d in dtypes):
-            raise Mismatch("`/` divides float tensors alone", 'use `floordiv`, or `cast(x, "float")` first')
+            raise Mismatch("`/` needs float tensors", 'use `floordiv`, or `cast(x, "float")` first')
         return super().result(dtypes, attrs)
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:

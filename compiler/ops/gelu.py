@@ -79,7 +79,7 @@ class GeluGrad(Elementwise):
         return dy * (below + x * np.exp(x * x * -0.5) * _DENSITY)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        raise NoGradient("`gelu_grad` is itself a gradient; second derivatives of `gelu` are not built")
+        raise NoGradient("`gelu_grad` is itself a gradient; second derivatives of `gelu` are not supported")
 
 
 gelu = register(Gelu())

@@ -50,7 +50,7 @@ class GroupNorm(Op):
             raise Mismatch(f"`groupnorm` needs [batch, channels, ...], got {x}", "`reshape` to rank 2 or more")
         if groups < 1 or exact_div(x.shape[1], groups) is None:
             raise Mismatch(
-                f"{x.shape[1]} channels do not divide into {groups} groups", "a divisor of the channels", "E0303"
+                f"{x.shape[1]} channels are not divisible by {groups} groups", "a divisor of the channels", "E0303"
             )
         dtype = statistics_dtype("groupnorm", x, vectors)
         require_vectors("groupnorm", x.shape[1], vectors)
@@ -98,7 +98,7 @@ class GroupNormGrad(Op):
         return x, weight, weight
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("the gradient of `groupnorm` has no gradient of its own")
+        raise NoGradient("the gradient of `groupnorm` has no gradient itself")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, weight, mean, invstd, dy = xs

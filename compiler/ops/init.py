@@ -33,45 +33,45 @@ INITIALISERS: Final[dict[str, Initialiser]] = {
     for i in (
         Initialiser("zeros", ((),), {}, "zeros: every element 0."),
         Initialiser("ones", ((),), {}, "ones: every element 1."),
-        Initialiser("constant", (("value",),), {}, "constant(value): every element this value, as a plain number."),
+        Initialiser("constant", (("value",),), {}, "constant(value): every element this value, like a plain number."),
         Initialiser(
-            "uniform", (("a",), ("low", "high")), {}, "uniform(a): even between -a and a. uniform(low, high)."
+            "uniform", (("a",), ("low", "high")), {}, "uniform(a): uniform between -a and a. uniform(low, high)."
         ),
         Initialiser(
-            "normal", (("std",), ("mean", "std")), {}, "normal(std): Gauss, mean 0. normal(mean, std)."
+            "normal", (("std",), ("mean", "std")), {}, "normal(std): Gaussian with mean 0. normal(mean, std)."
         ),
         Initialiser(
             "trunc_normal",
             (("std",), ("mean", "std"), ("mean", "std", "a", "b")),
             {},
-            "trunc_normal(std): Gauss, mean 0, cut at 2 std on both sides. trunc_normal(mean, std). "
-            "trunc_normal(mean, std, a, b): cut at a and b.",
+            "trunc_normal(std): Gaussian with mean 0, truncated at 2 std on both sides. trunc_normal(mean, std). "
+            "trunc_normal(mean, std, a, b): truncated at a and b.",
         ),
-        Initialiser("lecun_uniform", ((),), {}, "lecun_uniform: even between -a and a, a = sqrt(3 / fan_in)."),
-        Initialiser("lecun_normal", ((),), {}, "lecun_normal: Gauss, std = sqrt(1 / fan_in)."),
+        Initialiser("lecun_uniform", ((),), {}, "lecun_uniform: uniform between -a and a, a = sqrt(3 / fan_in)."),
+        Initialiser("lecun_normal", ((),), {}, "lecun_normal: Gaussian with std = sqrt(1 / fan_in)."),
         Initialiser(
             "xavier_uniform",
             (("gain",),),
             {"gain": 1.0},
-            "xavier_uniform(gain=1): even between -a and a, a = gain * sqrt(6 / (fan_in + fan_out)).",
+            "xavier_uniform(gain=1): uniform between -a and a, a = gain * sqrt(6 / (fan_in + fan_out)).",
         ),
         Initialiser(
             "xavier_normal",
             (("gain",),),
             {"gain": 1.0},
-            "xavier_normal(gain=1): Gauss, std = gain * sqrt(2 / (fan_in + fan_out)).",
+            "xavier_normal(gain=1): Gaussian with std = gain * sqrt(2 / (fan_in + fan_out)).",
         ),
         Initialiser(
             "kaiming_uniform",
             (("a",),),
             {"a": 0.0},
-            "kaiming_uniform(a=0): even between -b and b, b = sqrt(6 / ((1 + a^2) * fan_in)), a: a leaky slope.",
+            "kaiming_uniform(a=0): uniform between -b and b, b = sqrt(6 / ((1 + a^2) * fan_in)); a: the leaky slope.",
         ),
         Initialiser(
             "kaiming_normal",
             (("a",),),
             {"a": 0.0},
-            "kaiming_normal(a=0): Gauss, std = sqrt(2 / ((1 + a^2) * fan_in)), a: a leaky slope.",
+            "kaiming_normal(a=0): Gaussian with std = sqrt(2 / ((1 + a^2) * fan_in)); a: the leaky slope.",
         ),
         Initialiser(
             "orthogonal",
@@ -94,7 +94,7 @@ def initialiser(name: str, positional: Sequence[float] = (), named: Mapping[str,
     Raises Mismatch: E0101 for an unknown name, E0201 for arguments that no form takes, E0209 for one out of range.
     """
     if name not in INITIALISERS:
-        raise Mismatch(f"`{name}` is no initialiser", "one of " + ", ".join(sorted(INITIALISERS)), "E0101")
+        raise Mismatch(f"`{name}` is not an initialiser", "one of " + ", ".join(sorted(INITIALISERS)), "E0101")
     known, named = INITIALISERS[name], dict(named or {})
     args = _bound(known, positional, named)
     if args is None:
@@ -121,7 +121,7 @@ def initialiser(name: str, positional: Sequence[float] = (), named: Mapping[str,
             return Init(name, tuple(args.values()))
 
 
-#: the least share of the normal distribution that a cut may leave
+#: the least share of the Gaussian that a cut may leave
 _LEAST_SHARE: Final = 1e-3
 
 
@@ -129,11 +129,13 @@ def _truncated(args: Mapping[str, float]) -> Init:
     mean, std = args.get("mean", 0.0), args["std"]
     a, b = args.get("a", mean - 2 * std), args.get("b", mean + 2 * std)
     if a > b or (std == 0 and not a <= mean <= b):
-        raise Mismatch(f"`trunc_normal` cut at {a:g} and {b:g}", "the lower bound first, the mean inside", "E0209")
+        raise Mismatch(
+            f"`trunc_normal` truncated at {a:g} and {b:g}", "the lower bound first, the mean inside", "E0209"
+        )
     if std:
         low, high = (normal_probability((bound - mean) / std) for bound in (a, b))
         if high - low < _LEAST_SHARE:
-            why = f"`trunc_normal` keeps next to nothing of mean {mean:g}, std {std:g} between {a:g} and {b:g}"
+            why = f"`trunc_normal` with mean {mean:g}, std {std:g} has almost no values between {a:g} and {b:g}"
             raise Mismatch(why, f"bounds around the mean, or uniform({a:g}, {b:g})", "E0209")
     return Init("trunc_normal", (mean, std, a, b))
 
@@ -159,7 +161,7 @@ def fan_in_uniform(fan_in: Size) -> Init:
     Raises Mismatch E0307 when the fan holds a dim: parameters have fixed shapes.
     """
     if not isinstance(fan_in, int):
-        raise Mismatch(f"the weight's shape would hold the dim in {fan_in}", "give that axis a fixed size", "E0307")
+        raise Mismatch(f"the weight's shape would contain the dim in {fan_in}", "give that axis a fixed size", "E0307")
     bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
     return Init("uniform", (-bound, bound))
 

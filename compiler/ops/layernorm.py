@@ -107,7 +107,7 @@ class LayerNormGrad(Op):
         return x, weight, weight
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("the gradient of `layernorm` has no gradient of its own")
+        raise NoGradient("the gradient of `layernorm` has no gradient itself")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, weight, mean, invstd, dy = xs
@@ -178,7 +178,7 @@ class RmsNormGrad(Op):
         return x, weight
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("the gradient of `rmsnorm` has no gradient of its own")
+        raise NoGradient("the gradient of `rmsnorm` has no gradient itself")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, weight, invrms, dy = xs

@@ -148,7 +148,7 @@ class Linear(Function):
         features = x.type.shape[-1]
         if isinstance(features, Poly) or isinstance(out, Poly):
             why = f"the weight of `linear` would be [{out}, {features}], which depends on a dim"
-            raise Mismatch(why, "parameters must fit every size that is built: reshape or reduce first", "E0307")
+            raise Mismatch(why, "a parameter has the same shape for every built size: reshape or reduce first", "E0307")
         if features < 1 or out < 1:
             raise Mismatch(f"`linear` from {features} to {out} features", "both must be at least 1", "E0308")
         limit = 1.0 / math.sqrt(features)

@@ -30,8 +30,8 @@ class Normalize(Function):
         for name, values in (("mean", mean), ("std", std)):
             if len(values) not in (1, x.type.shape[axis]):
                 raise Mismatch(
-                    f"`{name}` has {len(values)} numbers, axis {axis} of {x.type} has size {x.type.shape[axis]}",
-                    "one number for each place along `axis`",
+                    f"`{name}` has {len(values)} numbers; axis {axis} of {x.type} has size {x.type.shape[axis]}",
+                    "one number for each position along `axis`",
                     "E0302",
                 )
             if not all(math.isfinite(v) for v in values):

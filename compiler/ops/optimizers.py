@@ -96,7 +96,7 @@ class Adam(CheckedOptimizer):
     def check(self, args: dict[str, Any]) -> None:
         betas = args["betas"]
         if not isinstance(betas, tuple | list) or len(betas) != 2:
-            raise Mismatch(f"`betas` is {betas}", "two numbers, as (0.9, 0.999)", "E0209")
+            raise Mismatch(f"`betas` is {betas}", "two numbers, such as (0.9, 0.999)", "E0209")
         for beta in betas:
             _number({"betas": beta}, "betas", 1)
         _number(args, "eps")

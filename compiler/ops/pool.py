@@ -129,7 +129,7 @@ class MaxPoolGrad(Op):
         return (_infer_back("maxpool", dy, attrs),)
 
     def grad(self, node: Node, dys: Sequence[Value | None], b: Builder) -> Sequence[Value | None]:
-        raise NoGradient("the gradient of `maxpool` has no gradient of its own")
+        raise NoGradient("the gradient of `maxpool` has no gradient itself")
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         dy, place = xs

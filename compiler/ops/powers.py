@@ -67,7 +67,7 @@ class Powi(Elementwise):
         dtype = super().result(dtypes, attrs)
         exponent = int_attr(attrs, "exponent")
         if dtype.is_int and exponent < 0:
-            raise Mismatch(f"{dtype} to the power {exponent} is no integer", 'use `cast(x, "float")` first')
+            raise Mismatch(f"{dtype} to the power {exponent} is not an integer", 'use `cast(x, "float")` first')
         return dtype
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:

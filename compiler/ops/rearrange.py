@@ -25,10 +25,10 @@ def parse_side(text: str) -> Groups:
     for match in _TOKEN.finditer(text.rstrip()):
         name, opening, closing, wrong = match.groups()
         if wrong:
-            raise Mismatch(f"{wrong!r} does not belong into a pattern", _HELP)
+            raise Mismatch(f"{wrong!r} is not allowed in a pattern", _HELP)
         if opening or closing:
             if bool(opening) is (inside is not None):
-                raise Mismatch(f"a parenthesis too many in {text.strip()!r}", _HELP)
+                raise Mismatch(f"an extra parenthesis in {text.strip()!r}", _HELP)
             if closing and inside is not None:
                 groups.append(inside)
             inside = [] if opening else None
@@ -51,11 +51,11 @@ def parse(pattern: str) -> tuple[Groups, Groups]:
     for side in names:
         twice = sorted({n for n in side if side.count(n) > 1})
         if twice:
-            raise Mismatch(f"`{twice[0]}` stands twice on one side of {pattern!r}", _HELP)
+            raise Mismatch(f"`{twice[0]}` occurs twice on one side of {pattern!r}", _HELP)
     lone = sorted(set(names[0]) ^ set(names[1]))
     if lone:
         raise Mismatch(
-            f"`{lone[0]}` stands on one side of {pattern!r} only", "reduce with `mean`, repeat by broadcasting"
+            f"`{lone[0]}` occurs on one side of {pattern!r} only", "reduce with `mean`, repeat by broadcasting"
         )
     return left, right
 
@@ -68,12 +68,14 @@ def solve(left: Groups, shape: tuple[Size, ...], given: Mapping[str, Size]) -> d
     known = {n for group in left for n in group}
     for name in given:
         if name not in known:
-            raise Mismatch(f"`{name}` does not stand in the pattern", None, "E0201")
+            raise Mismatch(f"`{name}` does not occur in the pattern", None, "E0201")
     for group, size in zip(left, shape):
         unknown = [n for n in group if n not in sizes]
         have = product(tuple(sizes[n] for n in group if n in sizes))
         if len(unknown) > 1:
-            raise Mismatch(f"the sizes of `{unknown[0]}` and `{unknown[1]}` are open", f"give one: `{unknown[0]}=...`")
+            raise Mismatch(
+                f"the sizes of `{unknown[0]}` and `{unknown[1]}` are unknown", f"give one: `{unknown[0]}=...`"
+            )
         rest = exact_div(size, have)
         if rest is None or (not unknown and rest != 1):
             inner = " ".join(group) or "1"

@@ -32,7 +32,7 @@ def require_elements(op: str, sizes: Sequence[Size]) -> None:
     """Raises Mismatch E0308 unless there is at least one element to reduce, for every value of the dims."""
     for size in sizes:
         if bounds(size)[0] < 1:
-            raise Mismatch(f"`{op}` over {size} elements", "every axis it runs over needs at least one", "E0308")
+            raise Mismatch(f"`{op}` over {size} elements", "each reduced axis needs at least one", "E0308")
 
 
 def kept_shape(shape: Sequence[Size], over: Sequence[int]) -> tuple[Size, ...]:

@@ -114,7 +114,7 @@ class Clip(Elementwise):
             if dtype.is_int and isinstance(limit, float):
                 raise Mismatch(f"`clip` of {dtype} with the limit {limit}", "write the limit as an integer", "E0204")
         if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
-            raise Mismatch(f"`clip` from {low} to {high}", "the lower limit comes first", "E0209")
+            raise Mismatch(f"`clip` from {low} to {high}", "put the lower limit first", "E0209")
         return dtype
 
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:

@@ -45,12 +45,12 @@ class Slice(Op):
         result: list[Size] = []
         for axis, (start, stop, step, size) in enumerate(zip(starts, stops, steps, shape)):
             if step == 0:
-                raise Mismatch("a step of 0", "a step goes forward by 1 or more, or back by -1 or less", "E0209")
+                raise Mismatch("a step of 0", "a step is at least 1 or at most -1", "E0209")
             low, span, room = (
                 (start, stop - start, size - stop) if step > 0 else (stop + 1, start - stop, size - 1 - start)
             )
             if min(bounds(low)[0], bounds(span)[0], bounds(room)[0]) < 0:
-                why = f"{start}:{stop} is not inside axis {axis} of {written(shape)} for every size it may have"
+                why = f"{start}:{stop} is not inside axis {axis} of {written(shape)} for every possible size"
                 raise Mismatch(why, "limit the range or the dim", "E0304")
             result.append(floor_div(span + (abs(step) - 1), abs(step)))
         return (TensorType(types[0].dtype, tuple(result)),)
@@ -95,13 +95,15 @@ class Pad(Op):
         shape = types[0].shape
         assert len(low) == len(high) == len(interior) == len(shape), "pad needs low, high and interior for each axis"
         if min((*low, *high, *interior), default=0) < 0:
-            raise Mismatch("padding cannot be negative", "take a part with `x[a:b]` instead", "E0209")
+            raise Mismatch("padding cannot be negative", "use a slice, `x[a:b]`, instead", "E0209")
         if types[0].dtype.is_int and not float_attr(attrs, "value").is_integer():
             raise Mismatch(f"{attrs['value']} is no {types[0].dtype}", "pad with an integer", "E0204")
         sizes: list[Size] = []
         for size, a, z, gap in zip(shape, low, high, interior):
             if gap and bounds(size)[0] == 0 and bounds(size)[1] > 0:
-                raise Mismatch(f"an axis of {size} may be empty: its gaps are not known", "let it start at 1", "E0308")
+                raise Mismatch(
+                    f"an axis of {size} may be empty, so its number of gaps is unknown", "let it start at 1", "E0308"
+                )
             gaps = (size - 1) * gap if size != 0 else 0
             sizes.append(size + gaps + a + z)
         return (TensorType(types[0].dtype, tuple(sizes)),)
@@ -222,7 +224,7 @@ class Split(Function):
             raise Mismatch(f"{x.type} in {n} parts", "split an axis in 1 or more parts", "E0209")
         part = exact_div(x.type.shape[axis], n)
         if part is None:
-            raise Mismatch(f"axis {axis} of {x.type} does not divide by {n}", None, "E0303")
+            raise Mismatch(f"axis {axis} of {x.type} is not divisible by {n}", None, "E0303")
         return tuple(piece(call, x, axis, part * i, part * (i + 1)) for i in range(n))
 
 
@@ -239,7 +241,7 @@ class ConcatFunction(Function):
         if not xs:
             raise Mismatch("`concat` of no tensors", "give at least one")
         if not xs[0].type.rank:
-            raise Mismatch("a tensor without axes cannot be put behind another", "use `stack`", "E0306")
+            raise Mismatch("a tensor without axes cannot be concatenated", "use `stack`", "E0306")
         return xs[0] if len(xs) == 1 else call.emit(concat, *xs, axis=axis % xs[0].type.rank)
 
 
@@ -258,7 +260,9 @@ class Stack(Function):
         axis %= xs[0].type.rank + 1
         for x in xs:
             if x.type.shape != xs[0].type.shape:
-                raise Mismatch(f"{xs[0].type} and {x.type} have two shapes", "`stack` needs one shape", "E0302")
+                raise Mismatch(
+                    f"{xs[0].type} and {x.type} have two shapes", "`stack` needs tensors of one shape", "E0302"
+                )
         widened = [call.emit(reshape, x, shape=(*x.type.shape[:axis], 1, *x.type.shape[axis:])) for x in xs]
         return widened[0] if len(xs) == 1 else call.emit(concat, *widened, axis=axis)
 

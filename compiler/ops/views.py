@@ -32,7 +32,7 @@ class Reshape(Op):
         have, want = types[0].elements, product(shape)
         if have != want:
             why = f"{written(types[0].shape)} has {have} elements, {written(shape)} has {want}"
-            raise Mismatch(why, "one size may be -1: it takes what is left", "E0302")
+            raise Mismatch(why, "one size may be -1: it is derived from the others", "E0302")
         return (TensorType(types[0].dtype, shape),)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
@@ -72,7 +72,7 @@ class Transpose(Op):
         perm, shape = ints_attr(attrs, "perm"), types[0].shape
         if sorted(perm) != list(range(len(shape))):
             help = f"name each of 0 to {len(shape) - 1} once" if shape else "it has no axes"
-            raise Mismatch(f"{list(perm)} is no order of the axes of {written(shape)}", help, "E0306")
+            raise Mismatch(f"{list(perm)} is not a permutation of the axes of {written(shape)}", help, "E0306")
         return (TensorType(types[0].dtype, tuple(shape[p] for p in perm)),)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
@@ -104,7 +104,7 @@ def filled(shape: Shape, elements: Size) -> Shape:
     known = product(tuple(s for s in shape if s != -1))
     left = exact_div(elements, known)
     if shape.count(-1) > 1 or left is None:
-        why = "two sizes are -1" if shape.count(-1) > 1 else f"{elements} elements do not divide by {known}"
+        why = "two sizes are -1" if shape.count(-1) > 1 else f"{elements} elements are not divisible by {known}"
         raise Mismatch(why, "write the sizes", "E0303")
     return tuple(left if s == -1 else s for s in shape)
 

@@ -87,7 +87,7 @@ def wanted(text: str, programs: Iterable[Program]) -> Wanted:
 
     if not any(map(below, origins)):
         names = {name.rsplit(".", i)[0] for name, _ in origins for i in range(name.count(".") + 1)}
-        raise BuildError("E0102", f"nothing in the model is called `{text}`", place=text, help=_near(text, names))
+        raise BuildError("E0102", f"the model has no node `{text}`", place=text, help=_near(text, names))
     return below
 
 
@@ -115,8 +115,8 @@ def _on_line(text: str, file: str, number: int, origins: Iterable[Origin]) -> Wa
         lines = {(os.path.basename(s.source.path), s.line) for s in spans}
         own = {line for line in lines if line[0] == os.path.basename(file)} or lines
         nearest = min(own, key=lambda line: (abs(line[1] - number), line))
-        help = f"the nearest line of it is {nearest[0]}:{nearest[1]}"
-        raise BuildError("E0102", f"nothing of the model stands at {text}", place=text, help=help)
+        help = f"the nearest line of the model is {nearest[0]}:{nearest[1]}"
+        raise BuildError("E0102", f"no node of the model comes from {text}", place=text, help=help)
     return stands
 
 
@@ -196,7 +196,7 @@ def _not_fused(programs: Mapping[str, Program], chosen: Wanted) -> Iterable[str]
     if before is None:
         return
     if programs["fuse"].graph is before.graph:
-        yield "fuse: nothing is put together (fuse: false)"
+        yield "fuse: fusion is off (fuse: false)"
         return
     told = apart(before.graph)
     for node in _part(before.graph, chosen):
@@ -216,13 +216,13 @@ def _not_mirrored(programs: Mapping[str, Program], chosen: Wanted, said: Sequenc
         if not kept or (node.name, node.op.name) in again:
             continue
         if not facts.may(node):
-            why = f"`{node.op.name}` is not computed again, it costs too much"
+            why = f"`{node.op.name}` is never recomputed, because it is expensive"
         elif said:
             why = said[0]
         elif after.mirrored is None:
-            why = "computing values again is not worth its time in this program"
+            why = "recomputation does not pay off in this program"
         else:
-            why = "to compute it again would not bring the peak down, or take too long for what it brings"
+            why = "recomputing it would not lower the peak, or would take too much time for the bytes it saves"
         yield f"mirror: {node.op.name} {node.name} is kept for the backward pass: {why}"
 
 

@@ -175,7 +175,9 @@ class _Section:
     def _memory(self) -> str:
         facts = self.facts
         if not facts.blocks:
-            return tag("h3", "Memory") + tag("p", "Nothing lies in the work region: all is computed where it stays.")
+            return tag("h3", "Memory") + tag(
+                "p", "The work region is empty: every result is computed in its final buffer."
+            )
         peak = f"peak {size_text(max(facts.alive))} at step {facts.peak}"
         at_peak = [w for w in facts.work if w.step == facts.peak]
         if at_peak:

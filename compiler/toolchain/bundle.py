@@ -30,5 +30,5 @@ def unbundle(data: bytes) -> dict[str, bytes]:
         at += name_bytes
         pieces[name] = data[at : at + piece_bytes]
         at += piece_bytes
-    assert at == len(data), "a bundle has no end of its own"
+    assert at == len(data), "a bundle does not end by itself"
     return pieces

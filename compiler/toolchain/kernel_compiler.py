@@ -97,5 +97,5 @@ class KernelCompiler:
     def _tell(self, loose: str | None) -> None:
         if loose is not None and not self.loose:
             self.loose = True
-            what = f"kernels of this artifact may have other bytes when it is built again: {loose}"
+            what = f"another build of this artifact may give its kernels other bytes: {loose}"
             warnings.warn(DslcWarning("W009", what), stacklevel=4)

@@ -79,7 +79,7 @@ class Alone:
         return not self._done
 
     def give(self, job: Job) -> None:
-        loose = "no process could be started for their compilers" if job.apart else None
+        loose = "no process for their compilers could be started" if job.apart else None
         self._done.append(Done(job, run_job(job), loose))
 
     def finished(self, seconds: float) -> list[Done]:

@@ -27,7 +27,7 @@ def encode(value: Any) -> Any:
         return [encode(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
         return {"data": _name(type(value)), "is": [encode(getattr(value, f.name)) for f in fields(value)]}
-    raise TypeError(f"a description holds no {type(value).__name__}")
+    raise TypeError(f"a description cannot contain {type(value).__name__}")
 
 
 def decode(data: Any) -> Any:
@@ -40,20 +40,20 @@ def decode(data: Any) -> Any:
         return float.fromhex(data["float"])
     if "enum" in data:
         found = _class(data["enum"])
-        assert issubclass(found, Enum), f"{found} is no enum"
+        assert issubclass(found, Enum), f"{found} is not an enum"
         return found[data["is"]]
     found = _class(data["data"])
-    assert is_dataclass(found), f"{found} is no dataclass"
+    assert is_dataclass(found), f"{found} is not a dataclass"
     return found(*[decode(item) for item in data["is"]])
 
 
 def _name(found: type) -> str:
-    assert found.__module__.startswith(_HOME), f"{found} is none of the compiler's classes"
+    assert found.__module__.startswith(_HOME), f"{found} is not one of the compiler's classes"
     return f"{found.__module__.removeprefix(_HOME)}:{found.__qualname__}"
 
 
 def _class(name: str) -> type:
     module, _, attribute = name.partition(":")
     found = getattr(import_module(_HOME + module), attribute)
-    assert isinstance(found, type), f"{name} is no class"
+    assert isinstance(found, type), f"{name} is not a class"
     return found

@@ -52,7 +52,7 @@ class _Worker:
         with self._reported():
             data = json.loads(line)
             job = Job(data["kind"], data["symbol"], decode(data["spec"]), tuple(data["options"]))
-            assert canonical(job.spec) == data["text"], f"a description has changed on its way: {data['text']}"
+            assert canonical(job.spec) == data["text"], f"a description was changed in transit: {data['text']}"
             if job.apart:
                 self._apart(job, prepared(job.kind))
             else:

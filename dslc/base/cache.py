@@ -186,7 +186,7 @@ class Cache:
         except OSError as error:
             if error.errno != errno.ENOLCK:  # an entry without a lock may be compiled twice, but can still be stored
                 self._writable = False
-                self._fault(f"the cache {self.folder} takes no locks: {_reason(error)}")
+                self._fault(f"the cache {self.folder} does not support locks: {_reason(error)}")
             return Claim(None)
 
     def fetch(self, kind: str, fields: Sequence[Field], make: Callable[[], bytes], timeout: float = PATIENCE) -> bytes:
@@ -246,7 +246,7 @@ class Cache:
             fail("cache.unlink")
             if leads_to(str(path), fd) and not stat.S_ISDIR(status.st_mode):  # else it was written again
                 os.unlink(path)
-        self._fault(f"an entry of the cache was damaged and is made again: {path}")
+        self._fault(f"a damaged cache entry was rebuilt: {path}")
         return None
 
     def _this_run(self, folder: Path) -> int:

@@ -42,13 +42,13 @@ def _check_value(value: object) -> None:
         if isinstance(item, dict):
             for key in item:
                 if type(key) is not str:
-                    raise ValueError(f"a key that is no string: {key!r}")
+                    raise ValueError(f"a key that is not a string: {key!r}")
             inner = list(item.values())
         elif isinstance(item, list | tuple):
             inner = list(item)
         else:
             if isinstance(item, float) and (item != item or item in (float("inf"), float("-inf"))):
-                raise ValueError("NaN and Inf have no place in canonical JSON")
+                raise ValueError("canonical JSON cannot contain NaN or Inf")
             continue
         if depth >= MAX_DEPTH:
             raise ValueError(f"nesting is deeper than {MAX_DEPTH}")
@@ -65,7 +65,7 @@ def loads(data: bytes | bytearray | memoryview, *, place: str, offset: int = 0, 
     raw = bytes(data)
     if not raw.isascii():
         at = next(i for i, byte in enumerate(raw) if byte > 127)
-        raise _broken(place, offset + at, "JSON here is ASCII")
+        raise _broken(place, offset + at, "this JSON must be ASCII")
     rule = too_large(raw, values=max_values, depth=MAX_DEPTH)
     if rule is not None:
         raise _broken(place, offset + (_deepest(raw) if rule.startswith("nesting") else 0), rule)
@@ -83,7 +83,7 @@ def loads(data: bytes | bytearray | memoryview, *, place: str, offset: int = 0, 
         raise _broken(
             place,
             offset + at,
-            "not canonical JSON: keys sorted, each once, no spaces, finite numbers in their shortest form",
+            "not canonical JSON: sorted unique keys, no spaces, finite numbers in their shortest form",
         )
     return value
 

@@ -215,11 +215,11 @@ class FileLock:
         if owner.stopped(pid):
             return ResourceError(
                 "R404", f"{self.what} by pid {pid} running, and stopped", place=str(self.path.parent),
-                help=f"let it go on (kill -CONT {pid}) or end it (kill -KILL {pid}), or give another output folder",
+                help=f"continue it (kill -CONT {pid}) or end it (kill -KILL {pid}), or give another output folder",
             )  # fmt: skip
         help = "wait until it is done, or give another output folder"
         if _named(self._owned) is not None and not owner.runs(pid):
-            help += f"; if nothing of the kind runs on any machine, remove {self._owned}"
+            help += f"; if no such process runs on any machine, remove {self._owned}"
         return ResourceError("R404", f"{self.what} by pid {pid} running", place=str(self.path.parent), help=help)
 
     def __exit__(

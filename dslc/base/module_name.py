@@ -32,9 +32,9 @@ def module_name_problem(name: str) -> str | None:
     """The problem with a module name, as the end of a sentence that begins with the name; None if the name is
     allowed."""
     if not IDENTIFIER.fullmatch(name) or name.startswith("__"):
-        return "is no identifier of at most 64 letters, digits and underscores"
+        return "is not an identifier of at most 64 letters, digits and underscores"
     if keyword.iskeyword(name):
-        return "is a word of Python"
+        return "is a Python keyword"
     if name in sys.stdlib_module_names or name in _OURS:
         return "is the name of a Python module, which `import` would hide"
     return None

@@ -211,7 +211,7 @@ def _publish(
                 "R405",
                 f"written, but perhaps not durable: {error.strerror}",
                 place=str(root / commit),
-                help="the file is whole; check the disk, and run it again to be sure",
+                help="the file is complete; check the disk, and run the command again to be sure",
             ) from error
     finally:
         for temp in temps.values():
@@ -235,7 +235,7 @@ def _rename(temps: Mapping[str, _Temp], commit: Path) -> None:
                 "R402",
                 f"not committed: {error.strerror}; {', '.join(done)} next to it are new, {name} is as it was",
                 place=str(commit),
-                help="run it again once the cause is mended",
+                help="run it again after you have fixed the cause",
             ) from error
         done.append(name)
 
@@ -267,12 +267,12 @@ def _not_committed(error: OSError, target: Path) -> ResourceError:
     else:
         help = "check the disk, or give another output folder"
     what = error.strerror or str(error)
-    return ResourceError("R402", f"not written: {what}; what was there is unchanged", place=str(target), help=help)
+    return ResourceError("R402", f"not written: {what}; the existing files are unchanged", place=str(target), help=help)
 
 
 def _check_name(name: str) -> None:
     if name in ("", ".", "..") or "/" in name or "\0" in name or TEMP.fullmatch(name) or name == LOCK_NAME:
-        raise OSError(errno.EINVAL, f"{name!r} cannot name a file here")
+        raise OSError(errno.EINVAL, f"{name!r} cannot be a file name here")
 
 
 def _ensure_space(dir_fd: int, need: int) -> None:

@@ -97,7 +97,7 @@ class Commands(click.Group):
 app = Commands(
     name="dslc",
     help="Neural networks as text, compiled ahead of time.",
-    epilog="`dslc COMMAND --help` says more. `dslc new NAME` makes a project that trains at once.",
+    epilog="`dslc COMMAND --help` shows its options. `dslc new NAME` makes a project that trains at once.",
     context_settings={"help_option_names": ["-h", "--help"]},
     params=[
         *_global_options(),

@@ -140,7 +140,7 @@ def session_lines(needs: Mapping[str, Mapping[str, int]], driver: Mapping[str, M
             where = "host memory" if target == "cpu" else f"a GPU ({target})"
             lines.append(f"session  {size_text(count)} of {where} {_FOR[use]}")
             if target in driver:
-                lines.append(f"driver   about {size_text(driver[target][use])} next to that, for code and graphs")
+                lines.append(f"driver   about {size_text(driver[target][use])} in addition, for code and graphs")
     return lines
 
 

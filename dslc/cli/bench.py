@@ -150,9 +150,9 @@ def read_earlier(path: str, now: Mapping[str, Any]) -> dict[str, Any]:
     except OSError as error:
         raise refuse(f"the earlier measurement cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise refuse("this is no JSON") from error
+        raise refuse("this is not JSON") from error
     if not isinstance(found, dict) or not _is_measurement(found):
-        raise refuse("this is no measurement of `dslc bench`")
+        raise refuse("this is not a measurement of `dslc bench`")
     for field in ("name", "entry", "sizes", "device", "precision"):
         if found.get(field) != now[field]:
             raise refuse(f"it measured {field} {str(found.get(field))[:80]}, this is {now[field]}")

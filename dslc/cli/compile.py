@@ -53,9 +53,9 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
             from dslc.dsl.diagnostics import did_you_mean
 
             if key in TARGETS:  # from `{target: cpu,sm_90}`, which YAML reads as two entries
-                _refuse(f"`{key}` is no build option", key, f"write target: [{build.get('target', 'cpu')}, {key}]")
+                _refuse(f"`{key}` is not a build option", key, f"write target: [{build.get('target', 'cpu')}, {key}]")
             close = did_you_mean(key, known)
-            _refuse(f"`{key}` is no build option", key, f"did you mean `{close}`?" if close else ", ".join(known))
+            _refuse(f"`{key}` is not a build option", key, f"did you mean `{close}`?" if close else ", ".join(known))
         if key == "fuse" and not isinstance(value, bool):
             _refuse(f"`{key}` is true or false, not `{value}`", key, f"write {key}: true")
         if key in ("precision", "providers", "name") and not isinstance(value, str):
@@ -187,7 +187,7 @@ def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) 
             foreign = None if trust else _foreign(there, cache)
             if foreign is None:
                 if stale is not None:
-                    note(one_line(f"{path} is taken as it is, {stale.why}; `dslc build` makes it again"))
+                    note(one_line(f"{path} is used although {stale.why}; `dslc build` rebuilds it"))
                 return there
             stale = _Stale(foreign, foreign=True)
         assert stale is not None
@@ -196,9 +196,11 @@ def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) 
                 path, built = publish(checked, options, path.parent.parent, root=root, progress=progress, cache=cache)
         except DslcError as error:
             if stale.foreign and error.help is not None:
-                error.help += "; or run the artifact that is there with --trust, if you trust who made it"
+                error.help += "; or run the existing artifact with --trust, if you trust its author"
             raise
-    note(one_line(f"built {path} in {built.seconds:.2f} s{stale.why and f', since the one there was {stale.why}'}"))
+    note(
+        one_line(f"built {path} in {built.seconds:.2f} s{stale.why and f', because the existing one was {stale.why}'}")
+    )
     return Artifact.of_bytes(built.files[path.name], place=str(path), path=path)
 
 
@@ -239,8 +241,8 @@ def _foreign(artifact: Artifact, cache: Cache) -> str | None:
     if known(cache, artifact.id):
         return None
     if cache.folder is None:
-        return "not known to be yours, since there is no cache (--trust runs it all the same)"
-    return "made by no build of yours (--trust runs it all the same)"
+        return "not known to be yours, because there is no cache (--trust runs it anyway)"
+    return "not made by one of your builds (--trust runs it anyway)"
 
 
 def _stale(there: Artifact | None, path: Path, checked: Checked, options: Options) -> _Stale | None:
@@ -344,7 +346,7 @@ def _check_owner(folder: Path, name: str, model: str) -> None:
         foreign = [f for f in there if f not in ours and not _begins(folder / f, beginnings.get(f))]
         if foreign:
             raise ResourceError(
-                "R403", f"the folder holds `{foreign[0]}`, which is of no build", place=str(folder), help=help
+                "R403", f"the folder holds `{foreign[0]}`, which no build has made", place=str(folder), help=help
             )
         return
     try:
@@ -352,7 +354,7 @@ def _check_owner(folder: Path, name: str, model: str) -> None:
     except ArtifactError as error:
         if error.code == "R302":
             return  # built by an earlier version
-        raise ResourceError("R403", f"`{path.name}` is no sound artifact", place=str(path), help=help) from error
+        raise ResourceError("R403", f"`{path.name}` is not a valid artifact", place=str(path), help=help) from error
     if found != model:
         raise ResourceError("R403", f"`{path.name}` is a build of the model {found}", place=str(path), help=help)
 

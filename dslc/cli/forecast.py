@@ -59,7 +59,7 @@ def budget_bytes(text: str | None) -> int | None:
         return None
     found = {name.lower(): size for name, size in GPUS.items()}.get(text.lower()) or byte_count(text)
     if not found:
-        raise BuildError("E0401", f"the budget `{text}` is no amount of memory", place="--budget",
+        raise BuildError("E0401", f"the budget `{text}` is not an amount of memory", place="--budget",
                          help=f"write 20GiB, or a GPU: {', '.join(GPUS)}")  # fmt: skip
     return found
 

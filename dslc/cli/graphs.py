@@ -28,7 +28,7 @@ def difference(before: str, after: str) -> str:
             else:
                 lines += [f"- {line}" for line in old[i:j]]
                 lines += [f"+ {line}" for line in new[k:m]]
-    return "\n".join(lines[1:]) + "\n" if lines else "nothing changed in the graph\n"
+    return "\n".join(lines[1:]) + "\n" if lines else "the graph did not change\n"
 
 
 def memory_text(program: Program) -> str:

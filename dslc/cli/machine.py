@@ -21,7 +21,7 @@ _COMPILERS: Final = (
 )  # fmt: skip
 _INSTALL_COMPILERS: Final = "pip install 'dslc[cuda]'"
 _INSTALL_LIBRARIES: Final = "pip install 'dslc[vendor]'"
-_NO_DRIVER: Final = "install NVIDIA's driver, 580 or newer, and look at `nvidia-smi`; in a container: --gpus all"
+_NO_DRIVER: Final = "install NVIDIA's driver, 580 or newer, and check `nvidia-smi`; in a container: --gpus all"
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def ask(name: str, timeout: float = _PATIENCE) -> dict[str, Any]:
     try:
         ran = subprocess.run(command, capture_output=True, text=True, timeout=timeout)
     except subprocess.TimeoutExpired:
-        return {"error": f"the library did not come back within {timeout:g} s", "help": None}
+        return {"error": f"the library did not return within {timeout:g} s", "help": None}
     try:
         found = json.loads(ran.stdout.splitlines()[-1])
     except (IndexError, ValueError):

@@ -38,7 +38,7 @@ def require(need: int, what: str) -> None:
     if left is not None and left < need:
         raise OutOfMemory(
             "R401",
-            f"{what} needs {need // _MIB} MiB, and the process may take {max(0, left) // _MIB} MiB more",
+            f"{what} needs {need // _MIB} MiB, and the process limit leaves {max(0, left) // _MIB} MiB more",
             help="raise its limit: `ulimit -v unlimited`",
         )
 

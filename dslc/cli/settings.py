@@ -30,11 +30,11 @@ def eval_options(f: F) -> F:
 def _with(f: F, training: bool) -> F:
     only_training = (
         click.option("--epochs", metavar="N", help="Passes over the training data."),
-        click.option("--lr", metavar="X", help="Base learning rate, in place of the model's."),
+        click.option("--lr", metavar="X", help="Base learning rate, instead of the model's."),
     )
     for option in reversed(
         (
-            click.option("--config", "path", metavar="FILE", help="Read this file in place of ./dslc.yaml."),
+            click.option("--config", "path", metavar="FILE", help="Read this file instead of ./dslc.yaml."),
             click.option("--model", metavar="FILE[:MODEL]", help="The model to use."),
             *(only_training if training else ()),
             click.option("--seed", metavar="N", help="Seed of weights, order and random draws."),
@@ -47,7 +47,7 @@ def _with(f: F, training: bool) -> F:
                 "fields",
                 multiple=True,
                 metavar="FIELD=VALUE",
-                help="Set any field of the configuration, as `save.keep=3`. Repeatable.",
+                help="Set any field of the configuration, such as `save.keep=3`. Repeatable.",
             ),
         )
     ):

@@ -93,12 +93,12 @@ def fault(error: BaseException) -> DslcError | None:
     """
     chain = list(_chain(error))
     if any(_is_of_memory(link) for link in chain):
-        return OutOfMemory("R401", "the memory that this process may take is used up", help=_LIMITS)
+        return OutOfMemory("R401", "this process has reached its memory limit", help=_LIMITS)
     for link in chain:
         if isinstance(link, OSError):
             return _refused(link)
         if isinstance(link, RuntimeError) and "can't start new thread" in str(link):
-            return EnvironmentFault("R209", "the system refuses one more thread", help=_LIMITS)
+            return EnvironmentFault("R209", "the system refuses to start another thread", help=_LIMITS)
     if isinstance(error, ImportError):
         cause = f"a package cannot be loaded: {_first_line(error)}"
         return EnvironmentFault("R209", cause, help="`dslc doctor` shows what is installed; install dslc again")
@@ -129,16 +129,16 @@ def _refused(error: OSError) -> DslcError:
     output = _output()
     if output is not None and error is output.lost:
         cause = f"the output of the command cannot be written: {why}"
-        return ResourceError("R402", cause, place="stdout", help="make room, or send the output elsewhere")
+        return ResourceError("R402", cause, place="stdout", help="free some space, or redirect the output")
     try:
         os.getcwd()
     except OSError:
         cause = "the working folder is gone, or cannot be read"
-        return EnvironmentFault("R209", cause, help="change to a folder that is there")
+        return EnvironmentFault("R209", cause, help="change to an existing folder")
     place = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else None
     if error.errno in _NOT_WRITTEN:
         return ResourceError(
-            "R402", f"a file cannot be written: {why}", place=place, help="make room, or raise `ulimit -f`"
+            "R402", f"a file cannot be written: {why}", place=place, help="free some space, or raise `ulimit -f`"
         )
     return EnvironmentFault("R209", f"the system refuses: {why}", place=place, help=f"check the path; {_LIMITS}")
 

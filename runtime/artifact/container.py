@@ -27,7 +27,7 @@ END: Final = b"DSLC-END"
 ALIGNMENT: Final = 64
 MAX_HEADER: Final = 16 << 20
 MAX_FILE: Final = 256 << 20
-_REBUILD: Final = "build it again, or copy it again from where it came"
+_REBUILD: Final = "build it again, or copy it again from its origin"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class _Reader:
     def take(self, start: int, count: int) -> memoryview:
         got = self._take(start, count)
         if len(got) != count:
-            self.refuse(start + len(got), "the file ends here, it was longer when it was opened")
+            self.refuse(start + len(got), "the file ends here; it was longer when it was opened")
         return got
 
     def zeros(self, start: int, end: int) -> None:
@@ -131,7 +131,7 @@ class _Reader:
             self.refuse(size, f"the file ends within the preamble of {PREAMBLE.size} bytes")
         magic, version, length, digest = PREAMBLE.unpack(self.take(0, PREAMBLE.size))
         if magic != MAGIC:
-            self.refuse(0, "this is no dslc artifact: another magic number")
+            self.refuse(0, "this is not a dslc artifact: its magic number differs")
         if version != CONTAINER_VERSION:
             raise ArtifactError(
                 "R302",
@@ -165,7 +165,7 @@ class _Reader:
             self.zeros(at + entry["bytes"], aligned(at + entry["bytes"]))
             blobs[entry["name"]] = Blob(entry["name"], entry["kind"], found)
         if bytes(self.take(end, len(END))) != END:
-            self.refuse(end, "there is no end marker")
+            self.refuse(end, "the end marker is missing")
         return Container(header, f"sha256:{digest.hex()}", start, blobs)
 
     def layout(self, start: int, table: list[dict[str, Any]]) -> int:
@@ -173,10 +173,10 @@ class _Reader:
         at, names = 0, set()
         for index, entry in enumerate(table):
             if entry["name"] in names:
-                self.refuse(PREAMBLE.size, f"blobs[{index}]: {entry['name']!r} stands twice")
+                self.refuse(PREAMBLE.size, f"blobs[{index}]: {entry['name']!r} occurs twice")
             names.add(entry["name"])
             if entry["offset"] != at:
-                self.refuse(PREAMBLE.size, f"blobs[{index}] lies at {entry['offset']}, the next free place is {at}")
+                self.refuse(PREAMBLE.size, f"blobs[{index}] lies at {entry['offset']}, the next free offset is {at}")
             at = aligned(at + entry["bytes"])
             if start + at + len(END) > self.size:
                 self.refuse(PREAMBLE.size, f"blobs[{index}] of {entry['bytes']} bytes in a file of {self.size}")
@@ -209,7 +209,7 @@ def _opened(path: Path) -> Iterator[tuple[int, int]]:
 
 def _unreadable(path: Path, error: OSError) -> ArtifactError:
     if error.errno == errno.ELOOP:
-        return ArtifactError("R301", "a symbolic link", place=str(path), help="give the file that it leads to")
+        return ArtifactError("R301", "a symbolic link", place=str(path), help="give the file that it points to")
     what = (error.strerror or str(error)).lower()
     return ArtifactError("R311", f"cannot be read: {what}", place=str(path), help="check the path and its permissions")
 

@@ -168,9 +168,9 @@ def read_artifact(path: str | os.PathLike[str], digest: str | None = None) -> Ar
     if digest is not None and artifact.id != digest:
         raise ArtifactError(
             "R303",
-            f"this is {artifact.id}, asked for was {digest}",
+            f"this is {artifact.id}, not {digest}",
             place=str(place),
-            help="give the digest of this artifact (`dslc info`), or the artifact of this digest",
+            help="pass the digest of this artifact (`dslc info`), or the artifact with this digest",
         )
     return artifact
 

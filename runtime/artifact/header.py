@@ -54,7 +54,7 @@ MOST_STEPS_PER_LAUNCH: Final = 1024
 _NO_KEYWORD: Final = "(?!(?:" + "|".join(sorted(keyword.kwlist)) + r")\Z)"
 #: Names that are valid in Python: not a keyword, no leading double underscore.
 IDENTIFIER: Final = rf"(?!__){_NO_KEYWORD}[A-Za-z_][A-Za-z0-9_]{{0,63}}"
-_IDENTIFIER: Final = Text(64, IDENTIFIER, "an identifier that is no Python keyword")
+_IDENTIFIER: Final = Text(64, IDENTIFIER, "an identifier that is not a Python keyword")
 _TENSOR: Final = Text(256, DOTTED, "a dotted name")
 _BLOB: Final = Text(64, DOTTED, "a blob's name")
 _SHA: Final = Text(64, r"[0-9a-f]{64}", "a SHA-256 in hex")
@@ -217,14 +217,14 @@ def _unique(path: str, names: list[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            _refuse(path, f"{name!r} stands twice")
+            _refuse(path, f"{name!r} occurs twice")
         seen.add(name)
 
 
 def _check_dims(header: dict[str, Any]) -> None:
     interface = header["interface"]
     if header["name"] != interface["name"] or header["model"] != interface["model"]:
-        _refuse("interface", "name and model are those of the header")
+        _refuse("interface", "name and model must equal those of the header")
     if header["interface_sha256"] != interface_sha256(interface):
         _refuse("interface_sha256", "not the SHA-256 of the interface")
     _unique("interface.dims", [d["name"] for d in interface["dims"]])
@@ -255,12 +255,12 @@ def _check_state(state: dict[str, Any]) -> None:
     for index, tensor in enumerate(tensors):
         path = f"state.tensors[{index}]"
         if elements_of_axes(tensor["shape"]) > MOST_ELEMENTS:
-            _refuse(path, f"its axes come to more than {MOST_ELEMENTS} elements")
+            _refuse(path, f"the product of its axes is more than {MOST_ELEMENTS} elements")
         key = (KINDS.index(tensor["kind"]), tensor["name"])
         if key < order:
-            _refuse(path, "params, then buffers, then optimizer, each in the order of names")
+            _refuse(path, "params, then buffers, then optimizer, each sorted by name")
         if tensor["offset"] % STATE_ALIGNMENT or tensor["offset"] < end:
-            _refuse(path, f"offset {tensor['offset']} is a multiple of 64 and not below {end}")
+            _refuse(path, f"offset {tensor['offset']} must be a multiple of 64 and at least {end}")
         order, end = key, tensor["offset"] + ITEMSIZE[tensor["dtype"]] * prod(tensor["shape"])
         if end > state["bytes"]:
             _refuse(path, f"ends at {end}, the state has {state['bytes']} bytes")
@@ -268,7 +268,7 @@ def _check_state(state: dict[str, Any]) -> None:
         if (tensor["of"] is not None) != owned or (owned and tensor["of"] not in params):
             _refuse(path, "`of` is a parameter's name for optimizer slots, else null")
         if tensor["trained"] and tensor["kind"] != "param":
-            _refuse(path, "only parameters are trained")
+            _refuse(path, "only parameters can be trained")
         if owned and tensor["init"] == AS_PARAM:
             param = params[tensor["of"]]
             if (tensor["dtype"], tensor["shape"]) != (param["dtype"], param["shape"]):
@@ -288,29 +288,29 @@ def _check_programs(header: dict[str, Any]) -> None:
         path = f"programs[{index}]"
         key = (program["entry"], program["target"], *sorted(program["sizes"].items()))
         if key in seen:
-            _refuse(path, "an entry stands once for each target and sizes")
+            _refuse(path, "each combination of entry, target and sizes may occur only once")
         seen.add(key)
         for name, size in program["sizes"].items():
             if name not in dims or not dims[name]["low"] <= size <= dims[name]["high"]:
                 _refuse(f"{path}.sizes", f"{name!r} = {size} is not a dim within its bounds")
         if program["plan"] not in plans:
-            _refuse(f"{path}.plan", f"there is no plan {program['plan']!r}, or it is another program's")
+            _refuse(f"{path}.plan", f"the plan {program['plan']!r} does not exist, or belongs to another program")
         del plans[program["plan"]]
         if header["interface"]["train"] is None and program["entry"] not in ("init", "predict"):
-            _refuse(f"{path}.entry", "a model without a train section has init and predict alone")
+            _refuse(f"{path}.entry", "a model without a train section has only init and predict")
     if plans:
         _refuse("blobs", f"no program has the plan {min(plans)!r}")
     several = (header["interface"]["train"] or {}).get("accumulate", 1) > 1
     if several and not any(d.get("batch") for d in dims.values()):
-        _refuse("interface.train.accumulate", "micro-batches are cut along a batch dim")
+        _refuse("interface.train.accumulate", "micro-batches need a batch dim")
     steps, parts = ({key[1:] for key in seen if key[0] == entry} for entry in ("train_step", "accumulate_step"))
     if parts != (steps if several else set()):
-        _refuse("programs", "an `accumulate_step` stands beside each `train_step` where a step has micro-batches")
+        _refuse("programs", "each `train_step` with micro-batches needs an `accumulate_step`")
 
 
 def _check_kernels(header: dict[str, Any]) -> None:
     if "kernels" not in header and header["format"][1] >= WITH_EXTENTS:
-        _refuse("kernels", f"is missing, which format {FORMAT[0]}.{WITH_EXTENTS} has")
+        _refuse("kernels", f"is missing; format {FORMAT[0]}.{WITH_EXTENTS} requires it")
     seen = set()
     for index, row in enumerate(header.get("kernels", ())):
         letters, values, touched = row[4:]
@@ -318,5 +318,5 @@ def _check_kernels(header: dict[str, Any]) -> None:
             _refuse(f"kernels[{index}]", "a value for each v among the letters, and bytes for each other")
         key = key_of(row)
         if key in seen:
-            _refuse(f"kernels[{index}]", f"a launch of {key[0]} stands twice")
+            _refuse(f"kernels[{index}]", f"a launch of {key[0]} occurs twice")
         seen.add(key)

@@ -44,12 +44,12 @@ def graph_fault(graph: GraphOp, buffers: Sequence[Buffer]) -> str | None:
     if graph.provider != "cudnn":
         return f"{graph.provider} has no operation graphs"
     if graph.kind not in ("conv", "conv_dgrad", "conv_wgrad"):
-        return f"cuDNN is not asked for `{graph.kind}`"
+        return f"cuDNN has no operation `{graph.kind}`"
     if len(graph.inputs) != 2 or len(graph.outputs) != 1:
         return f"`{graph.kind}` has two inputs and one output"
     operands = [buffers[i] for i in (*graph.inputs, *graph.outputs)]
     if len({b.dtype for b in operands}) != 1 or operands[0].dtype not in ("f16", "bf16", "f32"):
-        return f"`{graph.kind}` is of one dtype, f16, bf16 or f32"
+        return f"`{graph.kind}` has one dtype: f16, bf16 or f32"
     if any(b.offset % _ALIGNMENT for b in operands):
         return f"an operand does not begin at a multiple of {_ALIGNMENT} bytes"
     return _conv_fault(graph, operands) or _shared(graph.outputs[0], graph.workspace, graph.inputs, buffers)

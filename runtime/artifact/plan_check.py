@@ -100,7 +100,7 @@ class _Checker:
         last = -1
         for index, work in enumerate(self.plan.work):
             if not last < work.first < len(self.plan.instructions):
-                self._refuse(f"work[{index}]", f"instruction {work.first} is not behind {last} and in the plan")
+                self._refuse(f"work[{index}]", f"instruction {work.first} is not after {last}, or not in the plan")
             last = work.first
 
     def _refuse(self, field: str, rule: str) -> NoReturn:
@@ -116,7 +116,7 @@ class _Checker:
             size = self.regions[buffer.region]
             self._refuse(field, f"{buffer} ends at {buffer.end}, the region has {size} bytes")
         if not taken and elements_of_axes(buffer.shape) > MOST_ELEMENTS:
-            self._refuse(field, f"the axes of {buffer} come to more than {MOST_ELEMENTS} elements")
+            self._refuse(field, f"the axes of {buffer} multiply to more than {MOST_ELEMENTS} elements")
         if buffer.offset % ITEMSIZE[buffer.dtype]:
             self._refuse(field, f"{buffer} is not aligned to its elements")
 
@@ -128,7 +128,7 @@ class _Checker:
         for index, scalar in enumerate(self.plan.scalars):
             field, size = f"scalars[{index}]", ITEMSIZE[scalar.dtype]
             if scalar.name in names:
-                self._refuse(field, f"{scalar.name!r} stands twice")
+                self._refuse(field, f"{scalar.name!r} occurs twice")
             if scalar.offset % size or scalar.offset + size > STEP_BLOCK:
                 self._refuse(field, f"{scalar.name!r} is not aligned, or not within the {STEP_BLOCK} bytes")
             if scalar.name in ("step", "seed", "row") and scalar.dtype != "i64":
@@ -146,7 +146,7 @@ class _Checker:
             field = f"inputs[{index}]"
             buffer = self._at(field, port.buffer)
             if port.name in names:
-                self._refuse(field, f"{port.name!r} stands twice")
+                self._refuse(field, f"{port.name!r} occurs twice")
             if buffer.region != "io" or buffer.offset < STEP_BLOCK:
                 self._refuse(field, f"{port.name!r} lies at {buffer}, not in io after the step block")
             names.add(port.name)
@@ -157,7 +157,7 @@ class _Checker:
         for index, port in enumerate(self.plan.outputs):
             self._at(f"outputs[{index}]", port.buffer)
             if (port.name, port.kind) in seen:
-                self._refuse(f"outputs[{index}]", f"{port.kind} {port.name!r} stands twice")
+                self._refuse(f"outputs[{index}]", f"{port.kind} {port.name!r} occurs twice")
             seen.add((port.name, port.kind))
 
     def _disjoint(self, field: str, spans: list[tuple[int, int, str]]) -> None:
@@ -174,7 +174,7 @@ class _Checker:
             buffer = self._at(field, constant.buffer)
             blob = self.blobs.get(constant.blob)
             if blob is None or blob.kind != "constant":
-                self._refuse(field, f"there is no blob of kind constant called {constant.blob!r}")
+                self._refuse(field, f"the artifact has no blob of kind constant named {constant.blob!r}")
             if constant.offset + buffer.bytes > blob.bytes:
                 self._refuse(field, f"{buffer} from offset {constant.offset} of a blob of {blob.bytes} bytes")
             if buffer.region != "work":
@@ -217,11 +217,11 @@ class _Checker:
                     self._refuse(field, f"event {event} is waited for before it is recorded")
             case BulkBegin(index=index):
                 if self.bulk_open or index != self.bulks:
-                    self._refuse(field, f"bulk {index} begins where bulk {self.bulks} is next or still open")
+                    self._refuse(field, f"bulk {index} begins, but bulk {self.bulks} is next or still open")
                 self.bulk_open = True
             case BulkEnd(index=index):
                 if not self.bulk_open or index != self.bulks:
-                    self._refuse(field, f"bulk {index} ends where it is not open")
+                    self._refuse(field, f"bulk {index} ends, but is not open")
                 self.bulk_open, self.bulks = False, self.bulks + 1
 
     def _written(self, field: str, buffer: Buffer, taken: int, held: list[tuple[int, int, str]]) -> None:
@@ -248,7 +248,7 @@ class _Checker:
     def _kernel(self, field: str, kernel: Kernel) -> None:
         blob = self.blobs.get(kernel.blob)
         if blob is None or blob.kind not in CODE_KINDS:
-            self._refuse(f"{field}.blob", f"there is no blob of code called {kernel.blob!r}")
+            self._refuse(f"{field}.blob", f"the artifact has no blob of code named {kernel.blob!r}")
         if prod(kernel.block) > THREADS:
             self._refuse(f"{field}.block", f"more than {THREADS} threads")
         for kind, value in kernel.args:

@@ -55,7 +55,7 @@ class _Ports:
         known = {*_STEP_SCALARS, *(s["name"] for s in self.train["scalars"])}
         for index, scalar in enumerate(self.plan.scalars):
             if scalar.name not in known:
-                self._refuse("scalars", index, f"{scalar.name!r} is no scalar of the interface")
+                self._refuse("scalars", index, f"{scalar.name!r} is not a scalar of the interface")
 
     def _inputs(self) -> None:
         if self.entry == "eval_finish":
@@ -69,7 +69,7 @@ class _Ports:
             tensors |= {t["name"]: t for t in self.train["inputs"]}
         for index, port in enumerate(self.plan.inputs):
             if port.name not in tensors:
-                self._refuse("inputs", index, f"{port.name!r} is no input of {self.entry}")
+                self._refuse("inputs", index, f"{port.name!r} is not an input of {self.entry}")
             self._tensor("inputs", index, port, tensors[port.name])
 
     def _output(self, index: int, port: Port) -> None:
@@ -77,7 +77,7 @@ class _Ports:
             case "result":
                 results = {t["name"]: t for t in self.interface["results"]}
                 if port.name not in results:
-                    self._refuse("outputs", index, f"{port.name!r} is no result")
+                    self._refuse("outputs", index, f"{port.name!r} is not a result")
                 self._tensor("outputs", index, port, results[port.name])
             case "flags":
                 buffer, count = self.plan.buffers[port.buffer], len(self.header["state"]["forward_order"])
@@ -86,11 +86,11 @@ class _Ports:
                     self._refuse("outputs", index, f"the flags are `nonfinite`, {wanted}, not {port.name!r} {buffer}")
             case "metric":
                 if port.name.removeprefix("metric.") not in self.train["metrics"]:
-                    self._refuse("outputs", index, f"{port.name!r} is no metric")
+                    self._refuse("outputs", index, f"{port.name!r} is not a metric")
                 self._one("outputs", index, port, ("f64", "f32"))
             case "loss":
                 if port.name != "loss":
-                    self._refuse("outputs", index, f"the loss is called `loss`, not {port.name!r}")
+                    self._refuse("outputs", index, f"the loss must be named `loss`, not {port.name!r}")
                 self._one("outputs", index, port, ("f64", "f32"))
             case "scale":
                 self._one("outputs", index, port, ("f64", "f32"))

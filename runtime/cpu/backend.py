@@ -82,7 +82,7 @@ class HostBackend:
         return inputs
 
     def new_array(self, dtype: str, shape: Sequence[int]) -> OnDevice:
-        raise AssertionError("nothing lies on a device here")
+        raise AssertionError("the CPU backend has no device arrays")
 
     def counters(self) -> Mapping[str, int]:
         return {}
@@ -102,7 +102,7 @@ def _meanings_of(programs: Sequence[Loaded], source: MeaningsSource) -> Meanings
     if source is None:
         raise EnvironmentFault(
             "R203",
-            "the artifact is built with the reference provider, whose ops are not part of the runtime",
+            "the artifact is built with the reference provider, whose ops are not in the runtime",
             help="load it through `dslc.load` with the compiler installed, or build it with another provider",
         )
     return source if isinstance(source, Mapping) else source()

@@ -95,7 +95,7 @@ class _ReferenceStep:
             got = ", ".join(_described(r) for r in results)
             raise EnvironmentFault(
                 "R203",
-                f"{self._op} gave {got or 'nothing'} where the plan says {planned or 'nothing'}",
+                f"{self._op} returned {got or 'nothing'}; the plan says {planned or 'nothing'}",
                 place=self._where,
                 help="build the artifact again with the dslc that runs it",
             )
@@ -271,7 +271,7 @@ class BoundPlan:
         if self._meanings is None:
             raise EnvironmentFault(
                 "R203",
-                f"{self.name} runs through numpy meanings, which the runtime alone does not hold",
+                f"{self.name} runs numpy reference implementations, which the runtime alone does not contain",
                 place=where,
                 help="load it through `dslc.load` with the compiler installed",
             )

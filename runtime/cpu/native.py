@@ -195,7 +195,10 @@ def thread_count() -> int:
         return min(MOST_THREADS, len(os.sched_getaffinity(0)))
     if not asked.isascii() or not asked.isdigit() or not 1 <= int(asked) <= MOST_THREADS:
         raise InputError(
-            "R105", f"DSLC_THREADS is {asked[:40]!r}", place="DSLC_THREADS", help=f"a number from 1 to {MOST_THREADS}"
+            "R105",
+            f"DSLC_THREADS is {asked[:40]!r}",
+            place="DSLC_THREADS",
+            help=f"set it to a number from 1 to {MOST_THREADS}",
         )
     return int(asked)
 

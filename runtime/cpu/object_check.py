@@ -53,9 +53,9 @@ class _Checker:
         kinds = [section.type for section in sections]
         code = [n for n, s in enumerate(sections) if s.flags & _ALLOC]
         if len(code) != 1 or sections[code[0]].type != _PROGBITS or sections[code[0]].flags != _CODE:
-            self.refuse("an object has one section in memory, which holds code and cannot be written")
+            self.refuse("an object has exactly one loaded section: read-only code")
         if kinds.count(_SYMTAB) != 1:
-            self.refuse("an object has one table of symbols")
+            self.refuse("an object has exactly one symbol table")
         for number, section in enumerate(sections):
             self._section(machine, number, section, code[0])
         text, symbols = sections[code[0]], sections[kinds.index(_SYMTAB)]
@@ -66,27 +66,27 @@ class _Checker:
 
     def _header(self) -> tuple[int, list[_Section]]:
         if len(self.data) < _HEADER.size:
-            self.refuse("this is no object: it is shorter than an ELF header")
+            self.refuse("this is not an object file: it is shorter than an ELF header")
         ident, type, machine, _, _, _, table, _, _, _, _, size, count, _ = _HEADER.unpack_from(self.data)
         if not ident.startswith(_IDENT) or type != _RELOCATABLE or machine not in (_X86_64, _AARCH64):
-            self.refuse("this is no ELF object for x86-64 or AArch64")
+            self.refuse("this is not an ELF object for x86-64 or AArch64")
         if size != _SECTION.size or not count or table + count * size > len(self.data):
-            self.refuse("the object's table of sections does not lie in it")
+            self.refuse("the object's section table is outside the file")
         return machine, [_Section(*_SECTION.unpack_from(self.data, table + n * size)) for n in range(count)]
 
     def _section(self, machine: int, number: int, section: _Section, code: int) -> None:
         if section.type != _NULL and section.offset + section.size > len(self.data):
-            self.refuse(f"section {number} of the object does not lie in it")
+            self.refuse(f"section {number} of the object is outside the file")
         if section.type not in (_NULL, _PROGBITS, _SYMTAB, _STRTAB, _RELOCATIONS):
-            self.refuse(f"section {number} of the object is of type {section.type}, which none may have")
+            self.refuse(f"section {number} of the object is of type {section.type}, which is not allowed")
         if section.type == _PROGBITS and number != code and section.size:
-            self.refuse(f"section {number} of the object holds bytes, and is not its code")
+            self.refuse(f"section {number} of the object has bytes, but is not the code")
         if section.type == _RELOCATIONS and (machine == _X86_64 or section.info != code):
-            self.refuse("code for x86-64 has no relocations, other code none but its own")
+            self.refuse("code for x86-64 must have no relocations, other code only its own")
 
     def _symbols(self, table: _Section, code: int, size: int) -> None:
         if table.size % _SYMBOL.size:
-            self.refuse("the object's table of symbols ends within one")
+            self.refuse("the object's symbol table ends within an entry")
         symbols = _SYMBOL.iter_unpack(self.data[table.offset : table.offset + table.size])
         for number, (_, _, _, section, value, bytes) in enumerate(symbols):
             if number and section != code:
@@ -96,7 +96,7 @@ class _Checker:
 
     def _relocations(self, table: _Section, size: int, symbols: int) -> None:
         if table.size % _RELA.size:
-            self.refuse("the object's relocations end within one")
+            self.refuse("the object's relocations end within an entry")
         for offset, info, _ in _RELA.iter_unpack(self.data[table.offset : table.offset + table.size]):
             if offset >= size or info >> 32 >= symbols:
                 self.refuse("a relocation of the object is not in its code, or names no symbol")

@@ -61,7 +61,7 @@ class Binder:
         if buffer.region not in self._bases:
             raise EnvironmentFault(
                 "R202",
-                f"{self._name} keeps state from call to call, which this runtime does not know",
+                f"{self._name} keeps state between calls, which this runtime does not support",
                 place=self._name,
                 help="load it with a newer dslc",
             )

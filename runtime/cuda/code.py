@@ -26,7 +26,7 @@ def check_cubin(data: bytes | memoryview, capability: tuple[int, int], place: st
     """Raise ArtifactError R301 unless ``data`` is an ELF file for NVIDIA GPUs and this architecture, with all its
     sections inside the file. The driver gets only checked files."""
     if len(data) < 64 or bytes(data[:7]) != b"\x7fELF\x02\x01\x01":
-        raise _refuse("that is no ELF file of 64 bits", place)
+        raise _refuse("that is not a 64-bit ELF file", place)
     _, machine, _, _, _, sections, flags, size, _, _, entry, count, _ = struct.unpack_from("<HHIQQQIHHHHHH", data, 16)
     if machine != _CUDA_MACHINE or size != 64:
         raise _refuse("that is not for NVIDIA GPUs", place)
@@ -35,7 +35,7 @@ def check_cubin(data: bytes | memoryview, capability: tuple[int, int], place: st
     architecture = flags >> 8 & 0xFF if data[8] >= 8 else flags & 0xFF
     if architecture != 10 * capability[0] + capability[1]:
         wanted = f"sm_{capability[0]}{capability[1]}"
-        raise _refuse(f"for sm_{architecture}, where one for {wanted} was expected", place)
+        raise _refuse(f"for sm_{architecture}, not for {wanted}", place)
     if count and (entry != _SECTION_HEADER or sections + entry * count > len(data)):
         raise _refuse("whose table of sections extends past the end of the file", place)
     for index in range(count):
@@ -48,7 +48,7 @@ def check_ptx(data: bytes | memoryview, place: str) -> None:
     """Raise ArtifactError R301 unless ``data`` is ASCII without NUL."""
     text = bytes(data)
     if not text.isascii() or b"\0" in text:
-        raise ArtifactError("R301", "PTX that is no plain text", place=place, help="build the artifact again")
+        raise ArtifactError("R301", "PTX that is not plain text", place=place, help="build the artifact again")
 
 
 def _refuse(why: str, place: str) -> ArtifactError:

@@ -197,7 +197,7 @@ def index_of(name: str) -> int:
     """The index in ``gpu:1``; 0 for ``gpu``. InputError R105 for anything else."""
     found = _NAME.fullmatch(name)
     if found is None:
-        raise InputError("R105", f"{name[:40]!r} is no GPU", place="device", help="it is 'gpu' or 'gpu:1'")
+        raise InputError("R105", f"{name[:40]!r} is not a GPU", place="device", help="it is 'gpu' or 'gpu:1'")
     return int(found[1] or 0)
 
 

@@ -32,19 +32,19 @@ STICKY: Final = frozenset(
 _NO_GPU: Final = {
     3: "the driver could not be initialised",  # NOT_INITIALIZED
     34: "libcuda is a stub, no driver is installed",  # STUB_LIBRARY
-    46: "the GPU is busy or taken by another process alone",  # DEVICE_UNAVAILABLE
+    46: "the GPU is busy, or another process uses it exclusively",  # DEVICE_UNAVAILABLE
     100: "there is no GPU, or CUDA_VISIBLE_DEVICES hides it",  # NO_DEVICE
-    101: "there is no GPU of this number",  # INVALID_DEVICE
-    803: "the driver's libraries do not fit its kernel module",  # SYSTEM_DRIVER_MISMATCH
+    101: "no GPU has this index",  # INVALID_DEVICE
+    803: "the driver's libraries do not match its kernel module",  # SYSTEM_DRIVER_MISMATCH
     804: "the driver does not know this GPU",  # COMPAT_NOT_SUPPORTED_ON_DEVICE
 }
 _WRONG_CODE: Final = {
     200: "the driver refuses the code",  # INVALID_IMAGE
     209: "the code is for another GPU",  # NO_BINARY_FOR_GPU
     218: "the driver cannot read the PTX",  # INVALID_PTX
-    221: "the driver has no compiler for PTX",  # JIT_COMPILER_NOT_FOUND
+    221: "the driver has no PTX compiler",  # JIT_COMPILER_NOT_FOUND
     222: "the driver is older than the PTX",  # UNSUPPORTED_PTX_VERSION
-    223: "the driver may not compile PTX",  # JIT_COMPILATION_DISABLED
+    223: "compiling PTX is disabled in the driver",  # JIT_COMPILATION_DISABLED
     300: "the driver refuses the code",  # INVALID_SOURCE
 }
 
@@ -58,13 +58,13 @@ def fault(call: str, code: int, name: str, text: str) -> DslcError:
     said = f"{call} gave {name} ({code}): {text}"
     if code == OUT_OF_MEMORY:
         where = "the host" if call == "cuMemHostAlloc" else "the GPU"
-        return OutOfMemory("R401", said, place=call, help=f"free memory of {where}, or take a smaller batch (--size)")
+        return OutOfMemory("R401", said, place=call, help=f"free memory of {where}, or use a smaller batch (--size)")
     if code in STICKY:
         return DeviceLostError(
             "R207",
             f"the GPU is lost to this process; {said}",
             place=call,
-            help="start the process again: nothing more can run on this GPU in it",
+            help="restart the process: it can no longer use this GPU",
         )
     if code in _NO_GPU:
         return EnvironmentFault(
@@ -90,10 +90,10 @@ def hung(call: str, seconds: float) -> DeviceLostError:
         "R208",
         f"the GPU has not finished after {seconds:g} s",
         place=call,
-        help="start the process again: load(bulk=0) would name the kernel, DSLC_GPU_TIMEOUT=SECONDS wait longer",
+        help="restart the process; load(bulk=0) names the kernel, DSLC_GPU_TIMEOUT=SECONDS waits longer",
     )
 
 
 def again(first: DslcError, call: str) -> DeviceLostError:
     """The error of every call after the GPU was lost: repeats the first error."""
-    return DeviceLostError("R207", first.message, place=f"{call}, after {first.place}", help="start the process again")
+    return DeviceLostError("R207", first.message, place=f"{call}, after {first.place}", help="restart the process")

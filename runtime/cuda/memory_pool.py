@@ -115,16 +115,16 @@ class MemoryPool:
         free, total = self._driver.memory()
         return OutOfMemory(
             "R401",
-            f"{size_text(size)} of GPU memory were asked for; {size_text(free)} of {size_text(total)} are free, and "
+            f"{size_text(size)} of GPU memory are needed; {size_text(free)} of {size_text(total)} are free, and "
             f"this process holds {size_text(self._used)}",
             place=self._name,
-            help="free memory of the GPU (`nvidia-smi` shows who holds it), or take a smaller batch (--size)",
+            help="free memory of the GPU (`nvidia-smi` shows which processes use it), or use a smaller batch (--size)",
         )
 
     def free(self, block: Block) -> None:
         """Back into the pool; nothing on the device may use it any more."""
         if not self._give_back(block):
-            raise AssertionError(f"a block at {block.address:#x} is freed that does not live")
+            raise AssertionError(f"a block at {block.address:#x} is freed, but not allocated")
 
     def _give_back(self, block: Block) -> bool:
         """Whether it lived; nothing is done where it did not."""

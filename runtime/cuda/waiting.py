@@ -27,7 +27,7 @@ def patience() -> float:
             "R105",
             f"DSLC_GPU_TIMEOUT is {asked[:40]!r}",
             place="DSLC_GPU_TIMEOUT",
-            help="a number of seconds, from 1 on, or off",
+            help="set it to a number of seconds, at least 1, or to off",
         )
     return float(asked)
 

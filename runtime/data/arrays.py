@@ -96,7 +96,7 @@ def open_file(path: Path) -> IO[bytes]:
         raise DataError("R101", cause, place=str(path), help=help) from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise DataError("R101", "this is no regular file", place=str(path), help=help)
+        raise DataError("R101", "this is not a regular file", place=str(path), help=help)
     return os.fdopen(handle, "rb")
 
 
@@ -180,7 +180,7 @@ def _header(file: IO[bytes], size: int, source: Source) -> _Header:
     if not _NUMBERS.match(found["descr"]):
         raise DataError(
             "R102",
-            f"its values are {found['descr'][:40]!a}, which are no numbers that a tensor holds",
+            f"its values are {found['descr'][:40]!a}, which no tensor can hold",
             place=f"{source.path} ({source.name})",
             help="save it as integers, bool, float32 or float64",
         )
@@ -189,9 +189,9 @@ def _header(file: IO[bytes], size: int, source: Source) -> _Header:
     header = _Header(shape, fortran, dtype, 8 + width + length)
     there = size - header.length
     if elements_of_axes(shape) > MOST_ELEMENTS:
-        _damaged(source, f"the axes of its shape {shape} come to more than {MOST_ELEMENTS} elements")
+        _damaged(source, f"the product of the axes of its shape {shape} is more than {MOST_ELEMENTS} elements")
     if header.bytes != there:
-        _damaged(source, f"its shape {shape} of {dtype} needs {header.bytes} bytes, {there} are there")
+        _damaged(source, f"its shape {shape} of {dtype} needs {header.bytes} bytes, the file has {there}")
     return header
 
 
@@ -208,14 +208,14 @@ def _items(text: str, source: Source) -> dict[str, str]:
         found[key] = value
         at = item.end()
     if not whole or at < len(body) or len(found) != 3:
-        _damaged(source, "its header is not that of a plain array")
+        _damaged(source, "its header does not describe a plain array")
     return found
 
 
 def _damaged(source: Source, why: str) -> NoReturn:
     raise DataError(
         "R101",
-        f"it is damaged or no array file: {why}",
+        f"it is damaged, or not an array file: {why}",
         place=f"{source.path} ({source.name})",
         help="write it again with numpy.savez or numpy.save",
     )

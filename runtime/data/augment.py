@@ -71,7 +71,7 @@ def axes(shape: tuple[int, ...]) -> tuple[int, int, int | None]:
         return 1, 2, 0
     if len(shape) == 3 and shape[2] in _CHANNELS:
         return 0, 1, 2
-    raise ValueError(f"a row of shape {list(shape)} is no image: [C, H, W], [H, W, C] or [H, W]")
+    raise ValueError(f"a row of shape {list(shape)} is not an image: [C, H, W], [H, W, C] or [H, W]")
 
 
 def check(steps: Sequence[Step], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
@@ -80,7 +80,7 @@ def check(steps: Sequence[Step], shape: tuple[int, ...], dtype: np.dtype[Any]) -
     for step in steps:
         if isinstance(step, Normalize):
             if dtype.kind != "f":
-                raise ValueError(f"`normalize` makes fractions, and the input is {dtype.name}")
+                raise ValueError(f"`normalize` gives floats, but the input is {dtype.name}")
             count = _channel_count(shape)
             for name, values in (("mean", step.mean), ("std", step.std)):
                 if len(values) not in (1, count):

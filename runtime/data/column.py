@@ -111,7 +111,7 @@ def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
     if rows.in_memory:
         _check_all(column)
     elif not wanted.by_image:
-        notice(f"{wanted.field}: {wanted.files[0].name} is large; its values are checked as they are read")
+        notice(f"{wanted.field}: {wanted.files[0].name} is large; its values are checked while they are read")
     return column
 
 

@@ -45,7 +45,7 @@ class Fit:
         self.target = target = numpy_dtype(tensor.dtype)
         self.narrows = target.kind == "f" and dtype.kind == "f" and dtype.itemsize > target.itemsize
         if tensor.dtype == "bf16":
-            self.refuse("R102", "files hold no bf16", "declare the input as a float")
+            self.refuse("R102", "files cannot hold bf16", "declare the input as a float")
         if target.kind == "f":
             if dtype.kind == "b":
                 self.refuse("R102", f"its values are bool, expected {target.name}", "save it as numbers")
@@ -116,7 +116,7 @@ class Fit:
             # Python's bounds are clipped to the dtype's, so that the comparison is one of integers.
             least, most = _bounds(chunk.dtype)
             bad = (chunk < max(low, least)) | (chunk > min(high, most))
-            self._value(chunk, bad, records, f"is out of range: {rule}", "fix the data, or the model")
+            self._value(chunk, bad, records, f"is out of range: {rule}", "fix the data or the model")
 
     def _value(
         self, chunk: NDArray[Any], bad: NDArray[np.bool_], records: int | NDArray[np.int64], why: str, help: str

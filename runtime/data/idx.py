@@ -45,7 +45,7 @@ def read_idx(source: Source, accept: Accept | None = None) -> NDArray[Any]:
         except (ValueError, EOFError, OSError, zlib.error) as error:
             raise DataError(
                 "R101",
-                f"it is damaged or no idx file: {str(error)[:200] or type(error).__name__}",
+                f"it is damaged, or not an idx file: {str(error)[:200] or type(error).__name__}",
                 place=f"{source.path} ({source.name})",
                 help="fetch the file again",
             ) from error
@@ -59,7 +59,7 @@ def _packed(file: Readable, source: Source, accept: Accept | None) -> NDArray[An
     ensure_free(need, [(source.name, need)])
     data = read_exactly(file, need)
     if file.read(1):
-        raise ValueError(f"there are more than the {need} bytes that its shape {list(shape)} needs")
+        raise ValueError(f"it has more than the {need} bytes that its shape {list(shape)} needs")
     array: NDArray[Any] = data.view(dtype).reshape(shape)
     array.flags.writeable = False
     return array
@@ -79,10 +79,10 @@ def _header(file: Readable) -> tuple[np.dtype[Any], tuple[int, ...], int]:
         raise ValueError("it ends inside its header")
     shape = tuple(int.from_bytes(sizes[at : at + 4], "big") for at in range(0, len(sizes), 4))
     if elements_of_axes(shape) > MOST_ELEMENTS:
-        raise ValueError(f"the axes of its shape {list(shape)} come to more than {MOST_ELEMENTS} elements")
+        raise ValueError(f"the axes of its shape {list(shape)} multiply to more than {MOST_ELEMENTS} elements")
     return np.dtype(_DTYPES[start[2]]), shape, 4 + len(sizes)
 
 
 def _compare(need: int, there: int, shape: tuple[int, ...]) -> None:
     if need != there:
-        raise ValueError(f"its shape {list(shape)} needs {need} bytes, {there} are there")
+        raise ValueError(f"its shape {list(shape)} needs {need} bytes, the file has {there}")

@@ -134,7 +134,7 @@ def _bytes_of(path: Path) -> bytes:
     with os.fdopen(handle, "rb") as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
-            raise OSError("this is no regular file")
+            raise OSError("this is not a regular file")
         if status.st_size > _LARGEST_FILE:
             raise OSError(f"it has {status.st_size} bytes, more than {_LARGEST_FILE}")
         return file.read(_LARGEST_FILE)
@@ -150,7 +150,7 @@ def _layout(shape: tuple[int, ...], source: Source) -> tuple[int, int, int, bool
         return shape[2], shape[0], shape[1], False
     raise DataError(
         "R102",
-        f"a row of this input is {list(shape)}, which is no image",
+        f"a row of this input is {list(shape)}, which is not an image",
         place=f"{source.path} ({source.name})",
-        help="declare it as [B, 3, H, W] or [B, H, W, 3]; 1 and 4 channels can be had too",
+        help="declare it as [B, 3, H, W] or [B, H, W, 3]; 1 and 4 channels work as well",
     )

@@ -76,9 +76,9 @@ def split(text: str) -> tuple[str, str | None]:
         tokens(key)
         return path, key
     if kind is None and not colon and _kind(text) is None:
-        raise ValueError("this names no data")
+        raise ValueError("this does not name any data")
     raise ValueError(
-        "the name of the array inside the file is missing" if not key else "such a file has nothing inside"
+        "the name of the array inside the file is missing" if not key else "such a file has no names inside"
     )
 
 
@@ -86,7 +86,7 @@ def tokens(key: str) -> Tokens:
     """Parses ``u16``, ``u32+1``, ``u16/64+1``. ValueError for anything else."""
     found = _TOKENS.match(key)
     if found is None:
-        raise ValueError("tokens are `u16` or `u32`, then `/STRIDE` and `+SHIFT` if need be")
+        raise ValueError("tokens are `u16` or `u32`, optionally followed by `/STRIDE` and `+SHIFT`")
     return Tokens(found[1], None if found[2] is None else int(found[2]), int(found[3] or 0))
 
 

@@ -71,7 +71,7 @@ class TableRows:
         self.shape = shape
         if len(self._columns) != prod(shape):
             cause = f"it gives {len(self._columns)} columns, a row of the input has {prod(shape)} values: {list(shape)}"
-            raise DataError("R102", cause, place=self._place, help="name as many columns: `table.csv:first..last`")
+            raise DataError("R102", cause, place=self._place, help="name that many columns: `table.csv:first..last`")
         self.bad: dict[int, tuple[str, str]] = {}
         self._values: NDArray[Any] | None = None
         self.in_memory = max(size, self.count * len(self._columns) * self.dtype.itemsize) <= AT_ONCE
@@ -97,7 +97,9 @@ class TableRows:
         return f"{self._source.path} ({self._source.name[:100]})"
 
     def _refuse(self, why: str) -> NoReturn:
-        raise DataError("R101", f"it is no table: {why}", place=self._place, help="write it as CSV with one line a row")
+        raise DataError(
+            "R101", f"it is not a table: {why}", place=self._place, help="write it as CSV with one row per line"
+        )
 
     def _all(self) -> NDArray[Any]:
         found = np.zeros((self.count, len(self._columns)), self.dtype)
@@ -113,7 +115,7 @@ class TableRows:
                 except BadSample as bad:
                     self.bad[row] = (bad.place, bad.why)
                     if len(self.bad) > _MOST_BAD:
-                        self._refuse(f"more than {_MOST_BAD} lines are no records, as {bad.place}: {bad.why}")
+                        self._refuse(f"more than {_MOST_BAD} lines are not records, such as {bad.place}: {bad.why}")
         return found
 
     def _line(self, number: int) -> bytes:
@@ -137,10 +139,10 @@ class TableRows:
         if len(fields) != self._width:
             self._bad(row, f"it has {len(fields)} fields, not {self._width}")
         chosen = [fields[column] for column in self._columns]
-        kind, pattern = ("number", _FLOAT) if self.dtype.kind == "f" else ("integer", _INTEGER)
+        kind, pattern = ("a number", _FLOAT) if self.dtype.kind == "f" else ("an integer", _INTEGER)
         for field in chosen:
             if not pattern.match(field):
-                self._bad(row, f"{field[:40]!a} is no {kind}")
+                self._bad(row, f"{field[:40]!a} is not {kind}")
         if self.dtype.kind != "f":
             integers = [int(field) for field in chosen]
             if not all(-(2**63) <= value < 2**63 for value in integers):

@@ -29,13 +29,13 @@ class TokenRows:
         place = f"{source.path} ({source.name})"
         key = tokens(source.key)
         if len(shape) != 1 or shape[0] < 1:
-            cause = f"a row of this input is {list(shape)}, and tokens come in windows [T]"
+            cause = f"a row of this input is {list(shape)}, but tokens come in windows [T]"
             raise DataError("R102", cause, place=place, help="declare the input as `i32[B, T]`")
         item = np.dtype("<u2" if key.dtype == "u16" else "<u4")
         with open_file(source.path) as file:
             size = os.fstat(file.fileno()).st_size
             if size % item.itemsize:
-                cause = f"its {size} bytes are no whole number of {key.dtype}"
+                cause = f"its {size} bytes are not a multiple of the size of {key.dtype}"
                 raise DataError("R101", cause, place=place, help="write it again with numpy's tofile")
             self._tokens = np.memmap(file, item, "r") if size else np.empty(0, item)
         self._shift = key.shift
@@ -45,7 +45,7 @@ class TokenRows:
         self.count = max(0, (len(self._tokens) - key.shift - shape[0]) // self._stride + 1)
         if self.count == 0:
             cause = f"its {len(self._tokens)} tokens do not fill one window of {shape[0]}"
-            raise DataError("R106", cause, place=place, help="take a longer text, or a shorter window")
+            raise DataError("R106", cause, place=place, help="use a longer text or a shorter window")
         self.in_memory = size <= AT_ONCE
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:

@@ -49,7 +49,7 @@ class _Worker:
             self._start()
         except OSError as error:
             os.close(handle)
-            help = "set data.workers lower"
+            help = "set data.workers to a smaller number"
             raise ResourceError("R401", f"no worker process: {error}", place="data.workers", help=help) from error
 
     def _start(self) -> None:
@@ -119,9 +119,9 @@ class _Worker:
             memory = self._mourner.for_memory
             raise ResourceError(
                 "R401" if memory else "R406",
-                f"{why}, before it had read a row",
+                f"{why}, before it read a row",
                 place="data.workers",
-                help="set data.workers lower" if memory else "read what it wrote, above",
+                help="set data.workers to a smaller number" if memory else "read what it wrote, above",
             )
         del self.pending[slot]
         self.answers[slot] = {"slot": slot, "bad": [row, "", why]}

@@ -119,5 +119,5 @@ def _check_shape(program: Loaded, name: str, given: tuple[int, ...], built: tupl
             "R105",
             f"`{name}` has the shape {list(given)}, {program} was built for {list(built)}",
             place=f"{program.entry}({name}=...)",
-            help="build the artifact with this size (--size), or give the size that was built",
+            help="build the artifact with this size (--size), or pass an input of the built size",
         )

@@ -104,6 +104,6 @@ class Pool(Generic[T]):
 
 def _own_call() -> InputError:
     return InputError(
-        "R105", "the session is called from within one of its own calls, as `batches` may not while it takes training"
-        " steps", place="session", help="make the batches without the session, or take the steps with train_step",
+        "R105", "a call of the session called the session again; `batches` must not use it during training steps",
+        place="session", help="make the batches without the session, or run the steps with train_step",
     )  # fmt: skip

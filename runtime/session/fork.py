@@ -35,6 +35,6 @@ def refuse_child(born: int, what: str) -> None:
     if is_child(born):
         raise ForkError(
             "R204",
-            f"{what} was loaded before this process was forked",
+            f"{what} was loaded before the process was forked",
             help='load it in the child, or start workers with multiprocessing.get_context("spawn")',
         )

@@ -120,7 +120,7 @@ def as_array(call: str, tensor: Tensor, value: object) -> NDArray[Any] | OnDevic
     if value.dtype != tensor.dtype:
         raise InputError(
             "R105",
-            f"`{tensor.name}` has the dtype {value.dtype}, {tensor} was expected",
+            f"`{tensor.name}` has the dtype {value.dtype}, expected {tensor}",
             place=f"{call}({tensor.name}=...)",
             help="nothing is converted silently; convert it on its device",
         )
@@ -158,13 +158,13 @@ def shown(value: object, text: Callable[[object], str] = repr) -> str:
 
 
 def _as_numpy(place: str, tensor: Tensor, value: object) -> NDArray[Any]:
-    expected = f"{tensor} was expected"
+    expected = f"expected {tensor}"
     if isinstance(value, np.ma.MaskedArray):
         raise InputError(
             "R105",
             f"`{tensor.name}` is a masked array, {expected}",
             place=place,
-            help="pass x.filled(...): a mask has no meaning here",
+            help="pass x.filled(...): masks are not supported",
         )
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
@@ -209,15 +209,14 @@ def _of_dlpack(place: str, tensor: Tensor, value: Any) -> NDArray[Any]:
     except (AttributeError, TypeError, ValueError, RuntimeError, BufferError) as error:
         raise InputError(
             "R105",
-            f"`{tensor.name}` does not say on which device it is: {str(error)[:200]}",
+            f"`{tensor.name}` does not report its device: {str(error)[:200]}",
             place=place,
             help="pass a numpy array",
         ) from error
     if int(device) != _DLPACK_CPU:
         raise InputError(
             "R105",
-            f"`{tensor.name}` is on another device (DLPack device type {int(device)}), {tensor} on the CPU was"
-            " expected",
+            f"`{tensor.name}` is on another device (DLPack device type {int(device)}), expected {tensor} on the CPU",
             place=place,
             help="copy it to the CPU first, for instance x.cpu()",
         )
@@ -236,7 +235,7 @@ def _of_dlpack(place: str, tensor: Tensor, value: Any) -> NDArray[Any]:
 def _shape_error(call: str, tensor: Tensor, shape: Sequence[int], why: str, help: str | None) -> InputError:
     return InputError(
         "R105",
-        f"`{tensor.name}` has the shape [{', '.join(map(str, shape))}], {tensor} was expected: {why}",
+        f"`{tensor.name}` has the shape [{', '.join(map(str, shape))}], expected {tensor}: {why}",
         place=f"{call}({tensor.name}=...)",
         help=help or f"pass an array of shape [{', '.join(map(str, tensor.shape))}]",
     )
@@ -262,7 +261,7 @@ def _solve(
                     tensor,
                     shape,
                     f"{dim.name} would be {value} (axis {axis})",
-                    f"{dim.name} lies in {dim.low}..{dim.high}, as `dim {dim.name}` in the source says",
+                    f"{dim.name} must be in {dim.low}..{dim.high}, by `dim {dim.name}` in the source",
                 )
             have = found.setdefault(dim.name, (value, tensor.name))
             if have[0] != value:

@@ -50,7 +50,7 @@ def program_of(session: Session, entry: str, sizes: Mapping[str, int]) -> Loaded
             "R312",
             f"no program {entry} for {', '.join(f'{n}={v}' for n, v in sizes.items()) or 'any size'}; built: {built}",
             place=session.name,
-            help="build it with --size, or choose among what is built",
+            help="build this size with --size, or choose a built one",
         )
     return max(found, key=lambda p: tuple(p.sizes.values()))
 

@@ -51,7 +51,7 @@ def check_options(**options: object) -> None:
             expected = f"an int from {low} to {high - 1}"
         elif name == "calls":
             good = isinstance(value, list | tuple | set | frozenset) and bool(value) and set(value) <= CALLS.keys()
-            expected = "some of " + ", ".join(map(repr, CALLS)) + ", as ('train_step', 'evaluate')"
+            expected = "some of " + ", ".join(map(repr, CALLS)) + ", such as ('train_step', 'evaluate')"
         elif name == "device":
             good = isinstance(value, str) and _DEVICE.fullmatch(value) is not None
             expected = "one of 'auto', 'cpu', 'gpu', or 'gpu:1' for the second GPU"
@@ -108,7 +108,7 @@ def _not_built(artifact: Artifact, targets: Sequence[str], machine: str, target:
         "R202",
         f"the artifact is built for {', '.join(targets) or 'no target'}, not for {machine}",
         place=artifact.header["name"],
-        help=f"build it for that, too: dslc build --target {','.join(dict.fromkeys([*targets, target]))}",
+        help=f"build it for this target, too: dslc build --target {','.join(dict.fromkeys([*targets, target]))}",
     )
 
 
@@ -119,7 +119,7 @@ def loaded_programs(artifact: Artifact, target: str) -> dict[str, list[Loaded]]:
         if program.context_bytes:
             raise EnvironmentFault(
                 "R202",
-                f"`{program.entry}` keeps state from call to call, which this runtime does not know",
+                f"`{program.entry}` keeps state between calls, which this runtime does not support",
                 place=artifact.header["name"],
                 help="load it with a newer dslc",
             )

@@ -266,7 +266,7 @@ class Session:
             if array.shape != table[name].shape:
                 raise InputError(
                     "R105",
-                    f"`{name}` has the shape {list(array.shape)}, {table[name]} was expected",
+                    f"`{name}` has the shape {list(array.shape)}, expected {table[name]}",
                     place=f"restore({name}=...)",
                     help="restore a state of this artifact",
                 )

@@ -46,7 +46,9 @@ def save(
     """Write a checkpoint, atomically (R402, R405). InputError R105 if ``extra`` has a key or value that is not a
     text."""
     if not all(isinstance(k, str) and isinstance(v, str) for k, v in extra.items()):
-        raise InputError("R105", "`extra` holds something that is no text", place="extra=...", help="give texts")
+        raise InputError(
+            "R105", "`extra` contains something that is not a string", place="extra=...", help="give texts"
+        )
     text = json.dumps({"step": step, "extra": dict(extra)}, sort_keys=True, ensure_ascii=True)
     metadata = {_KEY: text, _DIGEST: hashlib.sha256(text.encode("ascii")).hexdigest()}
     dtypes = {name: tensor.dtype for name, tensor in table.items()}

@@ -124,8 +124,7 @@ class State:
         if self.torn:
             raise ArtifactError(
                 "R310",
-                "a training step stopped in the middle, or a change of the weights did, so old and new values lie side"
-                " by side",
+                "a training step or a change of the weights was interrupted: the state mixes old and new values",
                 place=place,
                 help="load weights or a checkpoint again",
             )

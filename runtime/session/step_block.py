@@ -48,7 +48,9 @@ class StepBlock:
         try:
             given = [values[name] for name in self._names]
         except KeyError as missing:
-            raise ArtifactError("R301", f"nothing gives the scalar `{missing.args[0]}`", place=self._place) from missing
+            raise ArtifactError(
+                "R301", f"no argument sets the scalar `{missing.args[0]}`", place=self._place
+            ) from missing
         if "seed" in values and values["seed"] >= 1 << 63:
             given = [v - (1 << 64) if n == "seed" else v for n, v in zip(self._names, given)]
         try:
@@ -63,4 +65,4 @@ class StepBlock:
             except (OverflowError, struct.error):
                 said = f"`{scalar.name}` = {value} does not fit {scalar.dtype}[]"
                 return InputError("R105", said, place=self._place, help="pass less")
-        raise AssertionError("each value fits, and all of them do not")
+        raise AssertionError("each value fits, but not all of them together")

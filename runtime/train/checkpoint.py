@@ -76,16 +76,16 @@ class Position:
         numbers = ("step", "epoch", "batch", "seed", "rows", "batch_size", "skipped", "stop_stale")
         counts = [data[name] for name in numbers] + ([] if data["best_step"] is None else [data["best_step"]])
         if any(type(count) is not int or not 0 <= count < 2**63 for count in counts):
-            raise ValueError("a number of it is out of range")
+            raise ValueError("one of its numbers is out of range")
         if not isinstance(data["interface"], str) or not isinstance(data["dslc"], str):
-            raise ValueError("a text of it is missing")
+            raise ValueError("one of its strings is missing")
         if (data["best_step"] is None) != (data["best_value"] is None):
             raise ValueError("its best step and value do not belong together")
         for name in ("best_value", "stop_value"):
             if data[name] is not None:
                 _hex_float(data[name])
         if not isinstance(data["config"], dict) or not isinstance(data["means"], dict):
-            raise ValueError("a table of it is missing")
+            raise ValueError("one of its tables is missing")
         for entry in data["means"].values():
             if not isinstance(entry, list) or len(entry) != 2 or type(entry[1]) is not int:
                 raise ValueError("its running means are malformed")
@@ -95,7 +95,7 @@ class Position:
 
 def _hex_float(text: object) -> float:
     if not isinstance(text, str):
-        raise ValueError("a float of it is no text")
+        raise ValueError("one of its floats is not a string")
     return float.fromhex(text)
 
 
@@ -127,7 +127,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     file = tensorfile.read(path)
     text = file.metadata.get(_KEY)
     if text is None or (not file.verified and file.tensors):
-        raise _damaged(path, "it carries no position or no digests")
+        raise _damaged(path, "it has no position or no digests")
     if hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest() != file.metadata.get(_KEY_DIGEST):
         raise _damaged(path, "its position does not match its digest")
     try:
@@ -210,7 +210,7 @@ class CheckpointStore:
                 if refused is None:
                     return found
                 why = f"{path.name}: {refused}"
-            warn(f"passed over a checkpoint: {why}")
+            warn(f"skipped a checkpoint: {why}")
         raise ArtifactError(
             "R307",
             f"no checkpoint can be used: {why}",

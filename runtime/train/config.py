@@ -123,7 +123,7 @@ def load_config(
     else:
         raise DataError(
             "R101",
-            "there is no configuration here",
+            "no configuration found here",
             place=DEFAULT_FILE,
             help="`dslc new NAME` makes a project; or name a file with --config",
         )
@@ -196,7 +196,7 @@ def _model(values: Values, root: Path, file: Path | None) -> tuple[Path, str | N
     if found is None:
         value = values.find("model")
         assert value is not None
-        refuse(value[0], f"`{text[:60]}` is no model", "write `FILE.nn` or `FILE.nn:Model`")
+        refuse(value[0], f"`{text[:60]}` is not a model", "write `FILE.nn` or `FILE.nn:Model`")
     return values.path(found[1], "model", root), found[2]
 
 

@@ -52,7 +52,7 @@ class Tolerance:
         if len(self.rows) > self.skip:
             help = "fix or remove it; `data.on_bad: skip 10` tolerates ten such samples"
             raise DataError("R101", f"record {bad.row} cannot be read: {bad.why}", place=place, help=help)
-        self._warn(f"{place}: record {bad.row} is left out: {bad.why} ({len(self.rows)} of {self.skip} such samples)")
+        self._warn(f"{place}: record {bad.row} is skipped: {bad.why} ({len(self.rows)} of {self.skip} such samples)")
 
     def good(self, rows: NDArray[np.int64], section: str) -> NDArray[np.int64]:
         """The rows, with each bad row replaced by the first good row among them. DataError R106 if none is good."""
@@ -63,7 +63,7 @@ class Tolerance:
             return rows
         if wrong.all():
             raise DataError(
-                "R106", f"none of the {len(rows)} rows of a batch can be read", place=section, help="mend them"
+                "R106", f"none of the {len(rows)} rows of a batch can be read", place=section, help="fix or remove them"
             )
         return np.where(wrong, rows[np.argmin(wrong)], rows)
 
@@ -182,7 +182,7 @@ class Dataset:
         count = round(fraction * self.rows)
         if not 0 < count < self.rows or not self.columns:
             cause = f"{fraction:g} of {self.rows} rows leaves one part empty"
-            raise DataError("R106", cause, place="data.split", help="take another fraction, or more data")
+            raise DataError("R106", cause, place="data.split", help="use another fraction or more data")
         order = shuffled(self.seed, _SPLIT_EPOCH, self.rows)
         held, kept = np.sort(order[:count]), np.sort(order[count:])
         return (
@@ -226,13 +226,13 @@ def open_dataset(
             raise DataError("R102", f"there is no data for the input `{name}`: {tensor}", place=section, help=help)
         rows = interface.rows_of(tensor)
         if not rows and any(interface.batch in dims_of(size) for size in tensor.shape):
-            cause = f"the input `{name}`: {tensor} cannot be cut into batches along {interface.batch}"
+            cause = f"the input `{name}`: {tensor} cannot be divided into batches along {interface.batch}"
             raise DataError("R102", cause, place=f"{section}.{name}", help=f"make {interface.batch} its first axis")
         shape = tuple(size_value(size, sizes) for size in tensor.shape)
         field = f"{section}.{name}"
         steps = tuple((augment or {}).get(name, ()))
         if not rows and steps:
-            help = "take it out of data.augment"
+            help = "remove it from data.augment"
             raise DataError(
                 "R104", f"the input `{name}` has no rows to augment", place=f"data.augment.{name}", help=help
             )

@@ -107,7 +107,7 @@ def find_nan(config: Config, session: Watched, console: TextIO | None = None) ->
             result = session.train_step(lr=plan.lr_at(done), **batch)
             if result.skipped or (result.nonfinite is None and math.isfinite(result.loss)):
                 continue
-            report.line(f"step {done} is not finite; looking into it")
+            report.line(f"step {done} is not finite; searching for the first node")
             session.restore(before, done)
             return NonfiniteStep(done, start, session.find_nonfinite(lr=plan.lr_at(done), **batch))
     return None

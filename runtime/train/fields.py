@@ -91,7 +91,7 @@ def on_nan(value: Value, name: str) -> NanPolicy:
         return NanPolicy()
     found = _NAN_SKIP.match(value.data) if isinstance(value.data, str) else None
     if found is None or int(found[1]) == 0:
-        refuse(value, f"`{name}` cannot be {shown(value)}", "write `stop`, or `skip 10` to go on past ten such steps")
+        refuse(value, f"`{name}` cannot be {shown(value)}", "write `stop`, or `skip 10` to tolerate ten such steps")
     return NanPolicy(int(found[1]))
 
 
@@ -111,7 +111,7 @@ def data_source(value: Value, name: str) -> str:
     try:
         split(source)
     except ValueError as error:
-        refuse(value, f"`{name}` is no array in a file: {shown(value)}: {error}", FORMS)
+        refuse(value, f"`{name}` is not an array in a file: {shown(value)}: {error}", FORMS)
     return source
 
 
@@ -120,7 +120,7 @@ def on_bad(value: Value, name: str) -> BadPolicy:
         return BadPolicy()
     found = _NAN_SKIP.match(value.data) if isinstance(value.data, str) else None
     if found is None or int(found[1]) == 0:
-        refuse(value, f"`{name}` cannot be {shown(value)}", "write `error`, or `skip 10` to go on past ten bad samples")
+        refuse(value, f"`{name}` cannot be {shown(value)}", "write `error`, or `skip 10` to tolerate ten bad samples")
     return BadPolicy(int(found[1]))
 
 
@@ -247,7 +247,7 @@ def schedule(value: Value, name: str) -> Schedule:
     else:
         refuse(
             value,
-            f"`{name}` is no schedule: {shown(value)}",
+            f"`{name}` is not a schedule: {shown(value)}",
             "write a number, `cosine`, or `{cosine: {warmup: 2 epochs}}`",
         )
     options = {} if inner.data is None else mapping(inner, f"{name}.{kind}")
@@ -267,28 +267,30 @@ FIELDS: Final[tuple[Field, ...]] = (
     Field("build", anything, {}, "build options, by name", open=True),
     Field("data.train", data_source, {}, "file of each input of the model and of train", text=True, open=True),
     Field("data.eval", data_source, {}, "the same for evaluation", text=True, open=True),
-    Field("data.split", fraction, None, "fraction of the training rows to evaluate on, in place of data.eval"),
-    Field("data.augment", augmentation, {}, "steps of an input's rows: flip, crop, normalize", open=True),
-    Field("data.workers", integer(0, 256), 0, "processes that read large files ahead; images take at least one"),
-    Field("data.on_bad", on_bad, BadPolicy(), "`error`, or `skip N` to go on past N unreadable images or lines"),
+    Field("data.split", fraction, None, "fraction of the training rows reserved for evaluation, instead of data.eval"),
+    Field("data.augment", augmentation, {}, "augmentation steps of an input: flip, crop, normalize", open=True),
+    Field(
+        "data.workers", integer(0, 256), 0, "number of processes that read large files ahead; images need at least one"
+    ),
+    Field("data.on_bad", on_bad, BadPolicy(), "`error`, or `skip N` to tolerate N unreadable images or lines"),
     Field("data.shuffle", boolean, True, "a new order of the training rows each epoch"),
     Field("data.check_finite", boolean, True, "refuse NaN and Inf in the data when it is opened"),
     Field("train.epochs", integer(1, 10**9), 1, "passes over the training data"),
-    Field("train.seed", integer(0, 2**63 - 1), 0, "of initial weights, order and random draws"),
-    Field("train.base_lr", number(0.0, 1e30), None, "learning rate in place of the model's"),
-    Field("train.lr", schedule, Schedule(), "schedule: a factor on the base learning rate"),
+    Field("train.seed", integer(0, 2**63 - 1), 0, "seed of initial weights, row order and random draws"),
+    Field("train.base_lr", number(0.0, 1e30), None, "base learning rate, instead of the model's"),
+    Field("train.lr", schedule, Schedule(), "schedule of the learning rate: a factor on the base rate"),
     Field("train.schedules", schedule, {}, "schedules of train's float arguments, by name", open=True),
-    Field("train.on_nan", on_nan, NanPolicy(), "`stop`, or `skip N` to go on past N such steps"),
+    Field("train.on_nan", on_nan, NanPolicy(), "`stop`, or `skip N` to tolerate N steps that are not finite"),
     Field("train.stop", early_stop, None, "early stop: `{metric: loss, patience: 5}`, counted in evaluations"),
-    Field("train.log_every", duration(), Duration(50, "steps"), "how often a line goes to the log"),
-    Field("train.eval_every", duration(), Duration(1, "epochs"), "how often the evaluation data is run"),
+    Field("train.log_every", duration(), Duration(50, "steps"), "how often a line is logged"),
+    Field("train.eval_every", duration(), Duration(1, "epochs"), "how often to evaluate"),
     Field("save.dir", text, None, "folder of the run; default runs/NAME next to the configuration", text=True),
     Field("save.every", duration(), Duration(1, "epochs"), "how often a checkpoint is written"),
-    Field("save.keep", integer(2, 10**6), 2, "how many of the newest checkpoints stay (at least 2)"),
-    Field("save.best", best, None, "the metric whose best checkpoint stays and is published"),
+    Field("save.keep", integer(2, 10**6), 2, "number of newest checkpoints to keep (at least 2)"),
+    Field("save.best", best, None, "the metric that selects the best checkpoint, which is kept and published"),
     Field("save.plot", boolean, True, "draw loss and metrics into plot.svg of the run's folder, each epoch"),
     Field("save.tensorboard", boolean, False, "write events for TensorBoard into the run's folder (extra `logs`)"),
-    Field("start.weights", text, None, "a safetensors file to start from, in place of initial weights", text=True),
+    Field("start.weights", text, None, "a safetensors file to start from, instead of initial weights", text=True),
     Field("start.map", renaming, {}, "names in that file -> names here; also prefixes up to a dot"),
     Field(
         "start.partial",

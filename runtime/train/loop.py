@@ -56,14 +56,14 @@ def train(
         _prepare(config, session, resume, report.line)  # if it raises, no folder has been created
         folder = choose_run(config.save.dir, root=config.save.root, resume=resume)
         if folder != config.save.dir and not resume:
-            report.line(f"{config.save.dir} holds an earlier run; this one goes to {folder} (--resume goes on with it)")
+            report.line(f"{config.save.dir} holds an earlier run; this one goes to {folder} (--resume continues it)")
         with run_lock(folder).scope() as scope, scope:
             run = Run(config, session, plan, folder, report)
             run.begin(resume)
             try:
                 code = run.loop(stop)
             except StopNow as now:
-                report.warn("stopped at once; nothing was saved since the last checkpoint")
+                report.warn("stopped immediately; nothing was saved since the last checkpoint")
                 return TrainResult(now.exit_code, run.done, folder, run.saver.last)
             finally:
                 report.stop()

@@ -89,7 +89,7 @@ def read_log(path: Path) -> Iterator[dict[str, Any]]:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     with open(handle, "rb") as file:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(errno.EINVAL, "this is no regular file", str(path))
+            raise OSError(errno.EINVAL, "this is not a regular file", str(path))
         while (line := file.readline(_LONGEST_LINE)).endswith(b"\n"):
             try:
                 entry = json.loads(line.decode("ascii", "replace"))

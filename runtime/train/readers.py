@@ -95,7 +95,7 @@ def boolean(value: Value, name: str) -> bool:
 
 def text(value: Value, name: str) -> str:
     if not isinstance(value.data, str) or not value.data:
-        refuse(value, f"`{name}` is a text, not {shown(value)}", "put it in quotes")
+        refuse(value, f"`{name}` is a string, not {shown(value)}", "put it in quotes")
     return value.data
 
 
@@ -107,7 +107,7 @@ def anything(value: Value, name: str) -> Any:
 def argument(value: Value, name: str) -> bool | int | float | str:
     data = value.data
     if not isinstance(data, bool | int | float | str):
-        refuse(value, f"`{name}` is a single value, not {shown(value)}", "write a number, true, false or a text")
+        refuse(value, f"`{name}` is a single value, not {shown(value)}", "write a number, true, false or a string")
     return data
 
 

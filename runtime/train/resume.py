@@ -19,7 +19,7 @@ def refusal(config: Config, plan: Plan, interface: str, found: Checkpoint) -> st
         ("the batch size", there.batch_size, plan.batch),
     ):
         if old != new:
-            return f"{name} was {old} and is now {new}, so the order of the data would be another"
+            return f"{name} was {old} and is now {new}, so the order of the data would change"
     if (there.epoch, there.batch) != divmod(there.step, plan.batches):
         return f"{there.step} steps are not epoch {there.epoch}, batch {there.batch}"
     return None
@@ -32,7 +32,7 @@ def install(session: Trainable, found: Checkpoint) -> None:
     except InputError as error:
         raise ArtifactError(
             "R307",
-            f"the checkpoint is of another model or optimizer: {error.message}",
+            f"the checkpoint belongs to another model or optimizer: {error.message}",
             place=str(found.path),
             help="build the model of that run, or train from scratch without --resume",
         ) from error

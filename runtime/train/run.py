@@ -85,7 +85,7 @@ class Run:
         self.saver.found(found)
         if there.best_step is not None and there.best_value is not None:
             self.best = (there.best_step, float.fromhex(there.best_value))
-        self.report.line(f"going on from {found.path}: {there.step} of {self.plan.total} steps")
+        self.report.line(f"resuming from {found.path}: {there.step} of {self.plan.total} steps")
 
     # Stepping
 
@@ -277,7 +277,7 @@ class Run:
             install(self.session, chosen)
             step = chosen.position.step
         path, previous = self.saver.publish(out_dir)
-        kept = f"; those of before are in {previous.name}" if previous is not None else ""
+        kept = f"; the previous ones are in {previous.name}" if previous is not None else ""
         self.report.line(f"published the {which} weights: {path}{kept}")
         if self.plan.eval is None or (step == self.done and self.evaluated):
             return path, self.evaluated

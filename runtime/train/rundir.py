@@ -44,7 +44,7 @@ def _chosen(base: Path, resume: bool) -> Path:
     if resume:
         if not used:
             raise ArtifactError(
-                "R307", "there is no checkpoint to go on from", place=str(base), help="train without --resume first"
+                "R307", "there is no checkpoint to resume from", place=str(base), help="train without --resume first"
             )
         return used[max(used)]
     number = max(used, default=0) + 1

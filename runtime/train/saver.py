@@ -63,7 +63,7 @@ class Saver:
         if self._on_nan.skip:
             self._report.warn(cause)
             return
-        raise NumericError("R501", cause, place=name, help="go on from the last checkpoint with a lower learning rate")
+        raise NumericError("R501", cause, place=name, help="resume from the last checkpoint with a lower learning rate")
 
     def _failed(self, error: DslcError | OSError, step: int, must: bool) -> None:
         self._failures += 1
@@ -74,7 +74,7 @@ class Saver:
                 "R402",
                 f"the checkpoint after {step} steps cannot be written: {why}",
                 place=str(self.store.folder),
-                help="free some space, then go on with --resume",
+                help="free some space, then continue with --resume",
             ) from error
 
     def best(self, step: int) -> Checkpoint | None:
@@ -110,7 +110,7 @@ class Saver:
         try:
             publish_bytes(previous, former)
         except DslcError as error:
-            self._report.warn(f"the weights of before are not kept: {error.message}")
+            self._report.warn(f"the previous weights are not kept: {error.message}")
             return path, None
         return path, previous
 

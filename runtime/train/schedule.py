@@ -40,7 +40,7 @@ def parse_duration(text: str) -> Duration:
         raise ValueError(f"`{text[:40]}` is not a number with a unit")
     amount, unit = float(found[1]), found[2].rstrip("s")
     if unit == "step" and amount != int(amount):
-        raise ValueError("a fraction of a step cannot be done")
+        raise ValueError("a fraction of a step is not possible")
     return Duration(amount, "epochs" if unit == "epoch" else "steps")
 
 

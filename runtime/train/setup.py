@@ -133,7 +133,7 @@ def plan_run(config: Config, session: Trainable, notice: Callable[[str], None]) 
 def _too_few_rows(rows: int, batch: int, section: Train, dim: str | None) -> DataError:
     parts, smaller = section.accumulate, rows // section.accumulate
     of = f", {parts} micro-batches of {batch // parts}" if parts > 1 else ""
-    help = f"build for a smaller batch: --size {dim}={smaller}" if smaller else "take a smaller `accumulate`"
+    help = f"build for a smaller batch: --size {dim}={smaller}" if smaller else "use a smaller `accumulate`"
     return DataError("R106", f"{rows} rows do not fill one batch of {batch}{of}", place="data.train", help=help)
 
 
@@ -146,7 +146,7 @@ def _datasets(
         return whole, open_eval(config, session, notice) if config.data.eval else None
     if config.data.eval:
         cause = "`data.split` and `data.eval` exclude each other"
-        raise DataError("R104", cause, place="data.split", help="take one of them out")
+        raise DataError("R104", cause, place="data.split", help="remove one of them")
     _sizes(session, "eval_step")
     return whole.parted(config.data.split)
 

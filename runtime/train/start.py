@@ -49,7 +49,7 @@ def start_from(start: StartConfig, session: Trainable, notice: Callable[[str], N
             "the weights to start from do not fit the model; " + "; ".join(parts),
             place=place,
             help="give the names with --map FILE_NAME=NAME"
-            + ("" if start.partial else ", or take what fits: --partial"),
+            + ("" if start.partial else ", or load only matching tensors: --partial"),
         )
     for name, array in taken.items():
         session.weights[name] = array
@@ -58,7 +58,7 @@ def start_from(start: StartConfig, session: Trainable, notice: Callable[[str], N
         line += f"; initial values: {_listed(left)}"
     if extra:
         line += f"; not used: {_listed([ascii(name)[1:-1][:80] for name in extra])}"
-    notice(line + ("" if file.verified else "; it carries no digests, so damage to it would not be seen"))
+    notice(line + ("" if file.verified else "; it has no digests, so damage cannot be detected"))
 
 
 def _listed(names: list[str]) -> str:

@@ -28,7 +28,7 @@ class Patience:
     def why(self) -> str:
         assert self._rule is not None
         best = "a finite value" if self._best is None else f"{self._best:.6g}"
-        return f"{self._rule.metric} has not got better than {best} for {self.stale} evaluations"
+        return f"{self._rule.metric} has not improved on {best} for {self.stale} evaluations"
 
     def restore(self, value: str | None, stale: int) -> None:
         """Continue from a checkpoint."""

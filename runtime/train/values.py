@@ -165,7 +165,9 @@ class Values:
         try:
             return (base / text).absolute()
         except ValueError as error:
-            raise DataError("R104", f"`{name}` is no path: {error}", place=name, help="write a plain path") from error
+            raise DataError(
+                "R104", f"`{name}` is not a path: {error}", place=name, help="write a plain path"
+            ) from error
 
 
 def _as_plain(default: Any) -> Plain:

@@ -79,7 +79,7 @@ def read_yaml(path: Path) -> Value:
         ) from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise DataError("R101", "this is no regular file", place=str(path), help="give its path with --config")
+        raise DataError("R101", "this is not a regular file", place=str(path), help="give its path with --config")
     with open(handle, "rb") as file:
         return parse_yaml(file.read(MAX_BYTES + 1), str(path))
 
@@ -97,7 +97,7 @@ def parse_yaml(data: bytes, name: str) -> Value:
     if bad := _DECEPTIVE.search(text):
         line = text.count("\n", 0, bad.start()) + 1
         column = bad.start() - text.rfind("\n", 0, bad.start())
-        cause = f"U+{ord(bad[0]):04X} is invisible or turns the text around"
+        cause = f"U+{ord(bad[0]):04X} is invisible or changes the text direction"
         raise _wrong(Mark(name, line, column), cause, "remove the character")
     try:
         root = _Builder(name).build(text)
@@ -115,7 +115,7 @@ def parse_yaml(data: bytes, name: str) -> Value:
     if root is None or root.data is None:
         return Value({}, start)
     if not isinstance(root.data, dict):
-        raise _wrong(root.mark, "the file holds no mapping", "write `key: value` lines")
+        raise _wrong(root.mark, "the file is not a mapping", "write `key: value` lines")
     return root
 
 
@@ -135,7 +135,9 @@ def scalar(text: str, mark: Mark) -> bool | int | float | str | None:
     if _INT.match(text):
         digits = text.lstrip("+-")
         if len(digits) > 1 and digits[0] == "0":
-            raise _wrong(mark, f"`{text[:30]}` starts with a zero", "write it without, or in quotes if it is a text")
+            raise _wrong(
+                mark, f"`{text[:30]}` starts with a zero", "write it without the zero, or in quotes if it is a string"
+            )
         return _integer(text, 10, mark)
     if _BASED.match(text):
         return _integer(text[2:], 8 if text[1] == "o" else 16, mark)
@@ -153,7 +155,9 @@ def _integer(digits: str, base: int, mark: Mark) -> int:
         number = int(digits, base)
         if -(2**63) <= number < 2**63:
             return number
-    raise _wrong(mark, "this integer needs more than 64 bits", "write a smaller one, or quotes if it is a text")
+    raise _wrong(
+        mark, "this integer needs more than 64 bits", "write a smaller one, or put it in quotes if it is a string"
+    )
 
 
 def _wrong(mark: Mark, cause: str, help: str) -> DataError:
@@ -178,7 +182,7 @@ class _Builder:
             if isinstance(event, yaml.DocumentStartEvent):
                 documents += 1
                 if documents > 1:
-                    raise _wrong(mark, "a second document starts here", "keep one document a file")
+                    raise _wrong(mark, "a second document starts here", "keep one document per file")
                 if event.version is not None or event.tags:
                     raise _wrong(mark, "directives are not allowed", "remove the lines that start with %")
             elif isinstance(event, yaml.NodeEvent):
@@ -199,7 +203,7 @@ class _Builder:
             raise _wrong(mark, f"the tag `{str(tag)[:40]}` is not allowed", "remove it: values are plain data")
         if isinstance(event, yaml.ScalarEvent):
             if _UNPRINTABLE.search(event.value):
-                raise _wrong(mark, "this text holds a control character or half a character", "remove the escape")
+                raise _wrong(mark, "this string contains a control character or a lone surrogate", "remove the escape")
             if self._wants_key():
                 self._key(event, mark)
             else:
@@ -208,7 +212,7 @@ class _Builder:
         if self._wants_key():
             raise _wrong(mark, "a key must be a name", "write `name: value`")
         if len(self.open) >= MAX_DEPTH:
-            raise _wrong(mark, f"nesting is deeper than {MAX_DEPTH}", "write it flatter")
+            raise _wrong(mark, f"nesting is deeper than {MAX_DEPTH}", "use fewer levels")
         container = Value({} if isinstance(event, yaml.MappingStartEvent) else [], mark, self._at())
         self._add(container)
         self.open.append(container)

@@ -36,7 +36,7 @@ def renamed(tensors: Mapping[str, FileTensor], names: Mapping[str, str], place: 
         new = name if key is None else names[key] + name[len(key) :]
         used |= set() if key is None else {key}
         if new in found:
-            cause = f"two tensors would be called `{new[:80]}`"
+            cause = f"two tensors would be named `{new[:80]}`"
             raise ArtifactError("R305", cause, place=place, help="change the map of names")
         found[new] = tensor
     for key in names:
@@ -74,7 +74,9 @@ def converted(tensor: FileTensor, dtype: str, place: str) -> NDArray[Any]:
     ArtifactError R305 for a finite value that would become infinite, or an unsupported dtype.
     """
     if tensor.dtype not in (*_FLOATS, "i64", "i32", "i16", "i8", "u8", "b1"):
-        raise ArtifactError("R305", f"a tensor of {tensor.dtype}", place=place, help="convert it where it came from")
+        raise ArtifactError(
+            "R305", f"a tensor of {tensor.dtype}", place=place, help="convert it with the program that wrote it"
+        )
     if tensor.dtype not in _FLOATS:
         return tensor.array()
     old = values(tensor)
@@ -90,7 +92,7 @@ def converted(tensor: FileTensor, dtype: str, place: str) -> NDArray[Any]:
         overflow = np.isfinite(old) & ~np.isfinite(new)
     if overflow.any():
         cause = f"{old[overflow][0]} does not fit {dtype}"
-        raise ArtifactError("R305", cause, place=place, help="take a wider dtype")
+        raise ArtifactError("R305", cause, place=place, help="use a wider dtype")
     return new
 
 

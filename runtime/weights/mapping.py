@@ -63,7 +63,7 @@ class Weights(Mapping[str, "NDArray[Any]"]):
         if array.shape != tensor.shape:
             raise InputError(
                 "R105",
-                f"`{name}` has the shape {list(array.shape)}, {tensor} was expected",
+                f"`{name}` has the shape {list(array.shape)}, expected {tensor}",
                 place=f"weights[{name!r}]",
                 help=f"pass an array of shape {list(tensor.shape)}",
             )
@@ -189,14 +189,14 @@ def require_fit(
         "R305",
         "the weights do not fit the artifact; " + "; ".join(parts),
         place=place,
-        help="use the weights of this model, or build the model that they belong to",
+        help="use weights of this model, or build the model of these weights",
     )
 
 
 def _announce(place: str, file: TensorFile, counters: list[str], *, checked: bool) -> None:
     said = []
     if checked and not file.verified:
-        said.append("it carries no digests, so damage to it would not be seen")
+        said.append("it has no digests, so damage cannot be detected")
     if counters:
         said.append(f"PyTorch's batch counters are not used ({_listed(counters)})")
     if said:

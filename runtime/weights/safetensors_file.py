@@ -82,7 +82,7 @@ def encode(
     for name in sorted(tensors, key=lambda n: (-tensors[n].dtype.itemsize, n)):
         dtype = named[name]
         if dtype is None:
-            raise TypeError(f"{name}: {tensors[name].dtype} has no name in a tensor file")
+            raise TypeError(f"{name}: {tensors[name].dtype} cannot be stored in a tensor file")
         raw = np.ascontiguousarray(tensors[name]).tobytes()
         parts.append(raw)
         texts[DIGEST + name] = hashlib.sha256(raw).hexdigest()
@@ -213,7 +213,7 @@ def _fill(file: FileIO, view: memoryview, place: str) -> None:
     while done < len(view):
         count = file.readinto(view[done:])
         if not count:
-            raise ArtifactError("R306", "it ends sooner than when it was opened", place=place, help="read it again")
+            raise ArtifactError("R306", "it is shorter than when it was opened", place=place, help="read it again")
         done += count
 
 

@@ -69,7 +69,7 @@ class Head:
 
 def damaged(place: str, why: str) -> NoReturn:
     """Raise ArtifactError R306 for a damaged file."""
-    raise ArtifactError("R306", why, place=place, help="copy the file again from where it came, or train again")
+    raise ArtifactError("R306", why, place=place, help="copy the file again from its origin, or train again")
 
 
 def header_length(start: bytes, size: int, place: str) -> int:
@@ -82,7 +82,7 @@ def header_length(start: bytes, size: int, place: str) -> int:
             help="write the weights with safetensors: safetensors.torch.save_file(model.state_dict(), PATH)",
         )
     if len(start) < 8:
-        damaged(place, f"a tensor file has at least 8 bytes, this one {len(start)}")
+        damaged(place, f"a tensor file has at least 8 bytes, this one has {len(start)}")
     length = int.from_bytes(start[:8], "little")
     if length > LONGEST_HEADER or 8 + length > size:
         damaged(place, f"its header would be {length} bytes long")
@@ -116,7 +116,7 @@ def _check_texts(text: bytes, header: Mapping[str, Any], metadata: Mapping[str, 
         try:
             "".join((*header, *metadata, *metadata.values())).encode()
         except UnicodeEncodeError:
-            damaged(place, "a name or a text in it holds half a character, a surrogate without its other half")
+            damaged(place, "a name or a string in it contains a lone surrogate")
 
 
 def _entry(name: str, entry: Any, body_bytes: int, place: str) -> Entry:
@@ -131,9 +131,9 @@ def _entry(name: str, entry: Any, body_bytes: int, place: str) -> Entry:
     if itemsize is None:
         damaged(place, f"tensor {name[:80]!r} has the dtype {dtype[:16]!r}, which is not known")
     if not start <= end <= body_bytes or end - start != prod(shape) * itemsize:
-        damaged(place, f"tensor {name[:80]!r} lies at {start}..{end}, which does not fit its shape or the file")
+        damaged(place, f"tensor {name[:80]!r} is at {start}..{end}, which does not fit its shape or the file")
     if end == start and elements_of_axes(shape) > MOST_ELEMENTS:  # else the file's size bounds it
-        damaged(place, f"the axes of tensor {name[:80]!r} come to more than {MOST_ELEMENTS} elements")
+        damaged(place, f"the axes of tensor {name[:80]!r} multiply to more than {MOST_ELEMENTS} elements")
     return Entry(ours or dtype, tuple(shape), start, end)
 
 
@@ -147,15 +147,15 @@ def _json_object(text: bytes, place: str) -> dict[str, Any]:
     def pairs(listed: list[tuple[str, Any]]) -> dict[str, Any]:
         table = dict(listed)
         if len(table) != len(listed):
-            raise ValueError("a name stands twice")
+            raise ValueError("a name occurs twice")
         return table
 
     def constant(word: str) -> NoReturn:
-        raise ValueError(f"{word} is no number of JSON")
+        raise ValueError(f"{word} is not a JSON number")
 
     rule = too_large(text, values=_MOST_VALUES, depth=_DEPTH)
     if rule is not None:
-        damaged(place, f"its header is none of a tensor file: {rule}")
+        damaged(place, f"its header is not that of a tensor file: {rule}")
     try:
         value = json.loads(text.decode("utf-8"), object_pairs_hook=pairs, parse_constant=constant)
     except (ValueError, RecursionError) as error:

@@ -129,10 +129,10 @@ def test_blobs_swapped_extended_with_holes_or_twice() -> None:
     hole = table_of(pieces)
     for entry in hole[2:]:
         entry["offset"] += 64
-    assert "next free place" in str(refused(assembled(head, pieces, blobs=hole)))
+    assert "next free offset" in str(refused(assembled(head, pieces, blobs=hole)))
     overlap = table_of(pieces)
     overlap[1]["offset"] = 0
-    assert "next free place" in str(refused(assembled(head, pieces, blobs=overlap)))
+    assert "next free offset" in str(refused(assembled(head, pieces, blobs=overlap)))
     long = table_of(pieces)
     long[-1]["bytes"] = 1 << 62
     assert "in a file of" in str(refused(assembled(head, pieces, blobs=long)))

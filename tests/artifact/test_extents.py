@@ -181,7 +181,7 @@ def test_what_the_header_must_say(minor: int) -> None:
             check_header(header)
     else:
         check_header(header)
-    with pytest.raises(ArtifactError, match="stands twice"):
+    with pytest.raises(ArtifactError, match="occurs twice"):
         check_header({**header, "kernels": [*rows, *rows]})
 
 

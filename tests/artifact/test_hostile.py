@@ -33,7 +33,7 @@ VALUES: tuple[Any, ...] = (
 ITEMSIZES = {"f64": 8, "f32": 4, "f16": 2, "bf16": 2, "i64": 8, "i32": 4, "i16": 2, "i8": 1, "u8": 1, "b1": 1}
 Piece = tuple[str, str, bytes]
 #: Rules of the interface that are asked after its digest.
-LATER_RULES = ("low <= default <= high", "stands twice", "a range [low, end) of an input")
+LATER_RULES = ("low <= default <= high", "occurs twice", "a range [low, end) of an input")
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:

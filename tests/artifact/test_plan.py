@@ -156,10 +156,10 @@ BAD: list[tuple[str, Plan, str, str]] = [
                 ({"outputs": ()}, "one output"),
                 ({"inputs": (11, 10)}, "do not give"),
                 ({"inputs": (13, 11)}, "a multiple of 16"),
-                ({"inputs": (10, 14)}, "of one dtype"),
+                ({"inputs": (10, 14)}, "has one dtype"),
                 ({"inputs": (0, 1)}, "four axes"),
                 ({"kind": "conv_wgrad"}, "do not give"),
-                ({"kind": "sdpa"}, "not asked for `sdpa`"),
+                ({"kind": "sdpa"}, "has no operation `sdpa`"),
                 ({"provider": "cublaslt"}, "no operation graphs"),
                 ({"workspace": 15}, "shares bytes"),
                 ({"outputs": (16,)}, "the result f32[1, 2, 3, 2] at work+576 shares bytes"),
@@ -177,8 +177,8 @@ BAD: list[tuple[str, Plan, str, str]] = [
     ("bulk nested", plan(BulkBegin(0), BulkBegin(1)), "instructions[1]", "still open"),
     ("bulk end", plan(BulkEnd(0)), "instructions[0]", "not open"),
     ("bulk open", plan(BulkBegin(0)), "instructions", "has no end"),
-    ("work behind the end", plan(work=(Work(0, "relu", 0, 0),)), "work[0]", "in the plan"),
-    ("work twice", plan(BulkBegin(0), BulkEnd(0), work=(Work(1, "relu", 0, 0),) * 2), "work[1]", "not behind 1"),
+    ("work after the end", plan(work=(Work(0, "relu", 0, 0),)), "work[0]", "not in the plan"),
+    ("work twice", plan(BulkBegin(0), BulkEnd(0), work=(Work(1, "relu", 0, 0),) * 2), "work[1]", "not after 1"),
 ]  # fmt: skip
 
 

@@ -76,14 +76,14 @@ def test_an_entry_has_outputs_of_its_kinds_alone(entry: str, kind: str) -> None:
 
 
 WRONG = [
-    ("result", Port("other", "result", 0), None, "is no result"),
+    ("result", Port("other", "result", 0), None, "is not a result"),
     ("result", None, Buffer("io", 256, "f32", (3, 2)), "f32[4, 2]"),
     ("result", None, Buffer("io", 256, "f32", (4, 2, 1)), "f32[4, 2]"),
     ("result", None, Buffer("io", 256, "f16", (4, 2)), "f32[4, 2]"),
-    ("loss", Port("lost", "loss", 0), None, "called `loss`"),
+    ("loss", Port("lost", "loss", 0), None, "named `loss`"),
     ("loss", None, replace(ONE, dtype="i64"), "one f64 or f32"),
     ("loss", None, replace(ONE, shape=(1,)), "one f64 or f32"),
-    ("metric", Port("metric.other", "metric", 0), None, "is no metric"),
+    ("metric", Port("metric.other", "metric", 0), None, "is not a metric"),
     ("metric", None, replace(ONE, dtype="i32"), "one f64 or f32"),
     ("metric", None, replace(ONE, shape=(2,)), "one f64 or f32"),
     ("flags", Port("finite", "flags", 0), None, "`nonfinite`"),
@@ -131,7 +131,7 @@ def test_an_entry_takes_its_inputs_alone(entry: str) -> None:
         elif entry in takes:
             assert found is None
         else:
-            assert found is not None and f"here: inputs[0]: {name!r} is no input of {entry}" in found
+            assert found is not None and f"here: inputs[0]: {name!r} is not an input of {entry}" in found
 
 
 def test_the_end_of_an_evaluation_takes_partial_values_of_any_shape() -> None:
@@ -178,6 +178,6 @@ def test_the_ports_of_an_artifact_are_checked_when_it_is_verified_and_when_a_pla
     header["blobs"] = table_of(pieces)
     artifact = Artifact.of_bytes(put_together(canonical_text(header), [p[2] for p in pieces]))
     for call in (artifact.verify, lambda: artifact.plan(artifact.program("predict", {"B": 1}))):
-        with pytest.raises(ArtifactError, match="is no result"):
+        with pytest.raises(ArtifactError, match="is not a result"):
             call()
     assert artifact.plan(artifact.program("predict", {"B": 4}))

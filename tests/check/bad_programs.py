@@ -27,7 +27,7 @@ block bottleneck(x: [B, C, H, W], mid: int, s: int = 1) -> [B, 4*mid, H/s, W/s] 
 BAD: dict[str, tuple[str, list[str]]] = {
     "step_of_zero": (net("  return (x |> linear(8))[:, 7:0:0]"), ["E0209"]),
     "slice_forwards": (net("  return (x |> linear(8))[:, 0:4:-1]"), ["E0304"]),
-    "slice_behind_the_end": (net("  return (x |> linear(8))[:, 8:4:-1]"), ["E0304"]),
+    "slice_past_the_end": (net("  return (x |> linear(8))[:, 8:4:-1]"), ["E0304"]),
     "residual_shapes": (
         net(
             "  x = x |> conv(256, 1) as stem\n"
@@ -241,8 +241,8 @@ BAD: dict[str, tuple[str, list[str]]] = {
         net("  return x |> linear(4)", after="@lr(0.1)\nprecision { compute = f32 }\n"),
         ["E0210"],
     ),
-    "behind_return": (net("  return x |> linear(4)\n  y = x + 1\n  return y"), ["E0207"]),
-    "behind_both_returns": (
+    "after_return": (net("  return x |> linear(4)\n  y = x + 1\n  return y"), ["E0207"]),
+    "after_both_returns": (
         net("  if true { return x |> linear(4) } else { return x |> linear(4) }\n  y = x + 1"),
         ["E0207"],
     ),

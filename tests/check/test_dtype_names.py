@@ -93,7 +93,7 @@ def test_a_declared_dtype_works_or_the_help_does(name: str) -> None:
         assert name in INTEGERS
         return
     assert found.code == "E0202" and found.help
-    if "float tensor carries no dtype" in f"{found.title} {found.help}":
+    if "float tensor is declared without a dtype" in f"{found.title} {found.help}":
         assert re.search("f|real|double|half|single", name) and refused(declared("")) is None
         return
     named = re.findall("`(.+?)`", found.help)

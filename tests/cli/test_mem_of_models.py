@@ -82,7 +82,7 @@ def test_the_largest_batch_fits_and_the_next_does_not(deep_net: Path, dslc: Call
         (("net.nn", "--size", "C=4"), 2, "E0603"),
         (("net.nn", "--size", "B=5000"), 2, "E0304"),
         (("net.nn", "--size", "train:B=4"), 2, "a size of the step"),
-        (("--budget", "1GiB"), 2, "go with a FILE.nn"),
+        (("--budget", "1GiB"), 2, "need a FILE.nn"),
     ],
 )
 def test_what_is_refused(args: tuple[str, ...], code: int, says: str, deep_net: Path, dslc: Callable[..., Any]) -> None:

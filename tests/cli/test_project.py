@@ -36,7 +36,7 @@ def test_new_makes_a_project(dslc: Callable, tmp_path: Path, monkeypatch: pytest
 def test_new_refuses_names_that_cannot_be_imported(name: str, dslc: Callable, tmp_path: Path) -> None:
     ran = dslc("new", tmp_path / name)
     assert ran.code == 2 and "error[E0604]" in ran.err and not list(tmp_path.iterdir())
-    assert ("take another" in ran.err) == (name in ("json", "class", "numpy"))
+    assert ("choose another" in ran.err) == (name in ("json", "class", "numpy"))
 
 
 @pytest.mark.parametrize("where", ["examples/mlp", "dslc/cli/scaffold"])

@@ -76,9 +76,9 @@ def test_a_change_of_the_source_is_built_again(dslc: Callable, project: Path) ->
     assert dslc("train", "--epochs", "1").code == 0
     (project / "net.nn").write_text(MODEL.replace("linear(16)", "linear(17)"))
     ran = dslc("train", "--epochs", "1")
-    assert ran.code == 0 and "s, since the one there was built before the model was changed" in ran.err
+    assert ran.code == 0 and "s, because the existing one was built before the model was changed" in ran.err
     ran = dslc("train", "--epochs", "1", "--size", "B=16")
-    assert ran.code == 0 and "s, since the one there was built with other options (sizes)" in ran.err
+    assert ran.code == 0 and "s, because the existing one was built with other options (sizes)" in ran.err
     (project / "net.nn").write_text(MODEL)
     ran = dslc("eval")  # the weights that are there belong to the other model
     assert ran.code == 5 and "error[R305]" in ran.err and "fc.weight" in ran.err
@@ -91,13 +91,13 @@ def test_what_was_built_with_other_options_stays(dslc: Callable, project: Path) 
     assert dslc("build", "--providers", "reference").code == 0
     for command in (["info"], ["mem"], ["predict", "data.npz:x", "-o", "y.npy"], ["bench", "--seconds", "0.1"]):
         ran = dslc(*command)
-        said = "taken as it is, built with other options (providers)" in ran.err
+        said = "used although built with other options (providers)" in ran.err
         assert ran.code == 0 and said == (command[0] in ("predict", "bench")), ran.err
         assert {p["provider"] for p in dslc("info", "--json").json["programs"]} == {"reference"}
     (project / "net.nn").write_text(MODEL.replace("linear(16)", "linear(17)"))
     assert dslc("info").err == ""
     ran = dslc("bench", "--seconds", "0.1")
-    assert ran.code == 0 and "since the one there was built before the model was changed" in ran.err
+    assert ran.code == 0 and "because the existing one was built before the model was changed" in ran.err
     assert {p["provider"] for p in dslc("info", "--json").json["programs"]} == {"auto"}
 
 

@@ -75,7 +75,7 @@ def test_workers_and_kills_change_no_bit(tmp_path: Path) -> None:
         if fault:
             assert ran.returncode == -9, ran.stderr
             ran = train(folder, "--resume", "--set", "data.workers=3")
-            assert "going on from" in ran.stdout and "8 of 15 steps" in ran.stdout
+            assert "resuming from" in ran.stdout and "8 of 15 steps" in ran.stdout
         assert ran.returncode == 0, ran.stderr
         assert ran.stdout.count("04.png: record 2 is left out") == 1, ran.stdout
         weights[name] = (folder / "build/net/net.safetensors").read_bytes()

@@ -157,7 +157,7 @@ def test_no_command_runs_foreign_code_unasked(
     ran = dslc(*CALLS[command])
     assert ran.code == 0, ran.err
     assert not planted_ran
-    told = "since the one there was made by no build of yours (--trust runs it all the same)" in ran.err
+    told = "because the existing one was not made by one of your builds (--trust runs it anyway)" in ran.err
     assert told == (command in RUN)
     again = dslc(*CALLS[command])
     assert "built" not in again.err, "what was built is known now"
@@ -189,7 +189,7 @@ def test_what_another_option_built_is_not_taken_as_it_is(
     (foreign / "dslc.yaml").write_text(CONFIG + "build: {fuse: false}\n")
     plant(foreign / "build/net/net.dslc", marked)
     ran = dslc("predict", "data.npz:x", "-o", "y.npy")
-    assert ran.code == 0 and "no build of yours" in ran.err and not planted_ran
+    assert ran.code == 0 and "not made by one of your builds" in ran.err and not planted_ran
 
 
 def test_without_a_cache_nothing_is_known(
@@ -199,7 +199,7 @@ def test_without_a_cache_nothing_is_known(
     monkeypatch.setenv("DSLC_CACHE_DIR", "off")
     for _ in range(2):
         ran = dslc("eval")
-        assert ran.code == 0 and ran.err.count("not known to be yours, since there is no cache") == 1
+        assert ran.code == 0 and ran.err.count("not known to be yours, because there is no cache") == 1
     assert not planted_ran
 
 
@@ -210,7 +210,7 @@ def test_a_cache_that_others_can_write_vouches_for_nothing(
     (tmp_path / "mine").chmod(0o777)
     ran = dslc("eval")
     assert ran.code == 0 and not planted_ran
-    assert ran.err.count("warning[W002]") == 1 and "since there is no cache" in ran.err
+    assert ran.err.count("warning[W002]") == 1 and "because there is no cache" in ran.err
 
 
 def test_a_register_that_was_forged_by_its_name_alone_is_not_believed(
@@ -228,10 +228,10 @@ def test_a_register_that_was_forged_by_its_name_alone_is_not_believed(
 
 
 def test_a_build_is_known_until_the_cache_is_cleared(dslc: Callable, foreign: Path) -> None:
-    assert "no build of yours" in dslc("eval").err
+    assert "not made by one of your builds" in dslc("eval").err
     assert dslc("eval").err == ""
     assert dslc("cache", "clear").code == 0
-    assert "no build of yours" in dslc("eval").err
+    assert "not made by one of your builds" in dslc("eval").err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes everywhere")
@@ -250,7 +250,7 @@ def test_where_the_build_fails_the_way_out_is_named(
 
     monkeypatch.setattr("dslc.base.publish.publish_files", sealed)
     ran = dslc("eval")
-    assert ran.code == 6 and "; or run the artifact that is there with --trust" in ran.err
+    assert ran.code == 6 and "; or run the existing artifact with --trust" in ran.err
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the planted instruction is of x86-64")

@@ -133,11 +133,11 @@ def test_the_gate(dslc: Any, project: Path) -> None:
     code, out, _ = dslc(*call, "--against", "base.json", "--json")
     assert code == 1 and json.loads(out)["against"]["slower"] and json.loads(out)["against"]["ratio"] > 11
     for text, said in (
-        ("{", "no JSON"),
-        ("[]", "no measurement"),
-        ('{"step": {"median": -1}, "lines": []}', "no measurement"),
-        (json.dumps({**base, "lines": [{"line": 3}]}), "no measurement"),
-        ("[" * 100_000, "no JSON"),
+        ("{", "not JSON"),
+        ("[]", "not a measurement"),
+        ('{"step": {"median": -1}, "lines": []}', "not a measurement"),
+        (json.dumps({**base, "lines": [{"line": 3}]}), "not a measurement"),
+        ("[" * 100_000, "not JSON"),
         (json.dumps({**base, "sizes": {"B": 9}}), "it measured sizes"),
         (json.dumps({**base, "device": "gpu:0"}), "it measured device gpu:0"),
     ):

@@ -144,7 +144,7 @@ def test_what_is_refused(both: Any) -> None:
     x = ByDlpack(values(4), "f32")
     with pytest.raises(InputError, match="is on another device"):
         cpu.predict(x=x)
-    with pytest.raises(InputError, match="has the dtype f64, f32"):
+    with pytest.raises(InputError, match="has the dtype f64, expected f32"):
         gpu.predict(x=ByDlpack(values(4).astype(np.float64), "f64"))
     with pytest.raises(InputError, match=r"has the shape \[4, 2\]"):
         gpu.predict(x=ByDlpack(values(4)[:, :2].copy(), "f32"))

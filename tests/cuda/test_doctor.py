@@ -120,7 +120,7 @@ def test_the_probes_read_driver_and_libraries(
     [
         ("import os; os.abort()", "killed by SIGABRT"),
         ("import sys; sys.exit('libcublasLt.so.13: cannot open')", "code 1: libcublasLt.so.13: cannot open"),
-        ("import time; time.sleep(60)", "did not come back within 1 s"),
+        ("import time; time.sleep(60)", "did not return within 1 s"),
         ("print('a banner'); print('{\"version\": \"1\"}')", None),
     ],
 )

@@ -65,7 +65,7 @@ def test_after_a_sticky_error_every_call_says_what_came_first(gpu: tuple[FakeDri
         for call in (device.driver.memory, lambda: device.driver.stream([]), lambda: device.driver.done(event)):
             with pytest.raises(DeviceLostError, match=r"ILLEGAL_ADDRESS \(700\)") as caught:
                 call()
-            assert "after cuStreamQuery" in str(caught.value) and "start the process again" in str(caught.value)
+            assert "after cuStreamQuery" in str(caught.value) and "restart the process" in str(caught.value)
         owned.close()  # nothing to let go of any more, and no error over the error
         device.pool.free(block)
     assert len(fake.log) == made

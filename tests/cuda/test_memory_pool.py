@@ -45,7 +45,7 @@ def test_a_freed_block_serves_its_class_again(gpu: tuple[FakeDriver, Device]) ->
         assert device.pool.info().cached == fake.used and device.pool.available() == GIB
         device.pool.release_cached()
         assert fake.leaks() == {}
-        with pytest.raises(AssertionError, match="does not live"):
+        with pytest.raises(AssertionError, match="but not allocated"):
             device.pool.free(third)
 
 
@@ -73,7 +73,7 @@ def test_a_refusal_is_tried_once_more_without_the_cache(gpu: tuple[FakeDriver, D
         with pytest.raises(OutOfMemory) as caught:
             pool.allocate(GIB // 2)
         assert caught.value.code == "R401"
-        assert "512.0 MiB of GPU memory were asked for; 256.0 MiB of 1.0 GiB are free" in caught.value.message
+        assert "512.0 MiB of GPU memory are needed; 256.0 MiB of 1.0 GiB are free" in caught.value.message
         assert "this process holds 512.0 MiB" in caught.value.message
         pool.free(big)  # and the pool works on
         pool.free(pool.allocate(GIB // 2))

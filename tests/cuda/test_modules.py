@@ -28,14 +28,14 @@ def with_sections(count: int, offset: int, size: int, kind: int = 1) -> bytes:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (b"", "no ELF"),
-        (fake_cubin(90, "k")[:63], "no ELF"),
-        (b"\x7fELF\x01" + fake_cubin(90, "k")[5:], "no ELF"),
+        (b"", "not a 64-bit ELF"),
+        (fake_cubin(90, "k")[:63], "not a 64-bit ELF"),
+        (b"\x7fELF\x01" + fake_cubin(90, "k")[5:], "not a 64-bit ELF"),
         (fake_cubin(90, "k")[:18] + b"\x3e\0" + fake_cubin(90, "k")[20:], "not for NVIDIA"),
-        (fake_cubin(80, "k"), "for sm_80, where one for sm_90"),
+        (fake_cubin(80, "k"), "for sm_80, not for sm_90"),
         (with_sections(3, 0, 64)[:-1], "table of sections"),
-        (with_sections(1, 0, 1 << 40), "section 0 ends after"),
-        (with_sections(2, (1 << 64) - 1, 2), "section 0 ends after"),
+        (with_sections(1, 0, 1 << 40), "section 0 extends past"),
+        (with_sections(2, (1 << 64) - 1, 2), "section 0 extends past"),
     ],
 )
 def test_a_bad_cubin(data: bytes, words: str) -> None:
@@ -57,7 +57,7 @@ def test_good_cubins() -> None:
 def test_ptx_is_text() -> None:
     check_ptx(b".version 9.0\n", "k.ptx")
     for bad in (b".version\0", b"\xff"):
-        with pytest.raises(ArtifactError, match="no plain text"):
+        with pytest.raises(ArtifactError, match="not plain text"):
             check_ptx(bad, "k.ptx")
 
 

@@ -381,16 +381,16 @@ def test_choices_of_a_plan(bench: Any) -> None:
     assert np.array_equal(on.run(chosen, result, False), np.ones((1, 1, 4, 4)))
     assert on.libraries.choices[next(p for p in on.libraries.choices if isinstance(p, cudnn.Problem))] == "eng1"
     for wrong, word in [
-        (replace(asked, algorithm=b"unknown".ljust(64, b".")), "the algorithm that the plan names"),
+        (replace(asked, algorithm=b"unknown".ljust(64, b".")), "the plan's algorithm"),
         (replace(asked, epilogue="relu"), "epilogue relu"),
         (replace(asked, bias=a), "more operands"),
         (replace(asked, provider="blas"), "a product by blas"),
-        (replace(chosen, engine=9, knobs=((2, 1),)), "no plan is called eng9_k2=1"),
-        (replace(chosen, engine=20, knobs=((2, 1),)), "no plan is called eng20_k2=1"),
+        (replace(chosen, engine=9, knobs=((2, 1),)), "it has no plan eng9_k2=1"),
+        (replace(chosen, engine=20, knobs=((2, 1),)), "it has no plan eng20_k2=1"),
     ]:
         with pytest.raises(EnvironmentFault) as caught:
             on.run(wrong, out, False)
         assert caught.value.code == "R202" and word in caught.value.message
     dnn.plans = dnn.plans[:3]
-    with pytest.raises(EnvironmentFault, match="of 3 plans none keeps to the rules"):
+    with pytest.raises(EnvironmentFault, match="none of its 3 plans satisfies the rules"):
         on.run(replace(chosen, engine=-1, workspace=None), result, False)

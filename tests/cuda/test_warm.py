@@ -65,7 +65,7 @@ def test_a_later_load_takes_what_was_kept(place: Place) -> None:
 
 def test_what_took_time_is_told_as_it_was(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dslc.runtime.cuda.libraries.libraries._WORTH_TELLING", 0.0)
-    with pytest.warns(DslcWarning, match=r"s to load and to choose \d+ algorithms; `dslc warm` keeps them"):
+    with pytest.warns(DslcWarning, match=r"s to load and to choose \d+ algorithms; `dslc warm` stores them"):
         place.load(keep=True)
     with pytest.warns(DslcWarning, match=r"cuBLASLt and cuDNN took \d+\.\d s to load$"):
         place.load()
@@ -114,7 +114,7 @@ def test_a_choice_that_the_library_no_longer_takes_is_made_anew_with_one_warning
         fakes[1].plans = [("eng9", 0, set())]
         fakes[0].known.clear()
 
-    with pytest.warns(DslcWarning, match="is not used, and is made again") as told:
+    with pytest.warns(DslcWarning, match="is ignored, and chosen again") as told:
         assert place.load(change=other_plans, keep=True) == (losses, products, convolutions)
     assert [w.message.code for w in told] == ["W002"]  # type: ignore[union-attr]
 

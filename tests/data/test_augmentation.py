@@ -107,10 +107,10 @@ def test_steps_travel_as_data() -> None:
 @pytest.mark.parametrize(
     ("steps", "shape", "dtype", "says"),
     [
-        ((Flip(0.5),), (7,), "f4", "is no image"),
-        ((Crop(1),), (9, 9, 9), "f4", "is no image"),
+        ((Flip(0.5),), (7,), "f4", "is not an image"),
+        ((Crop(1),), (9, 9, 9), "f4", "is not an image"),
         ((Crop(9),), (1, 8, 8), "f4", "pads by 9"),
-        ((Normalize((0.0,), (1.0,)),), (1, 8, 8), "u1", "makes fractions"),
+        ((Normalize((0.0,), (1.0,)),), (1, 8, 8), "u1", "gives floats"),
         ((Normalize((0.0, 1.0), (1.0,)),), (3, 8, 8), "f4", "2 values for `mean`"),
     ],
 )

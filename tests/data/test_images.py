@@ -88,7 +88,7 @@ def test_what_is_no_folder_of_images(tmp_path: Path, folder: Path, opened: Any, 
     assert refused(image(tmp_path / "missing")).code == "R101"
     assert refused(image(tmp_path / "file")).code == "R101"
     assert refused(image(tmp_path / "empty")).code == "R106"
-    assert "no image" in refused(image(folder, ("B", 7, 5, 5))).message
+    assert "not an image" in refused(image(folder, ("B", 7, 5, 5))).message
     assert opened(image=(f"{tmp_path}/flat/:image", "u8", ("B", 6, 5, 3))).rows == 1
     error = refused(lambda: opened(label=(f"{tmp_path}/flat/:label", "i32", ("B",))))
     assert error.code == "R102" and "no class folders" in error.message

@@ -52,7 +52,7 @@ def test_a_large_file_is_checked_as_it_is_read(
     monkeypatch.setattr("dslc.runtime.data.tokens.AT_ONCE", 8)
     notes: list[str] = []
     data = opened(tokens=(f"{corpus}:u16", "i32", ("B", 4), (0, 18)), notes=notes)
-    assert "checked as they are read" in notes[0]
+    assert "checked while they are read" in notes[0]
     assert data.take(np.array([0]))["tokens"].tolist() == [[0, 1, 2, 3]]
     error = refused(lambda: data.take(np.array([1, 4])))
     assert error.code == "R103" and "record 4: the value 18" in error.message and "18 classes" in error.message
@@ -61,7 +61,7 @@ def test_a_large_file_is_checked_as_it_is_read(
 @pytest.mark.parametrize(
     ("data", "key", "shape", "code", "says"),
     [
-        (bytes(7), "u16", ("B", 2), "R101", "7 bytes are no whole number of u16"),
+        (bytes(7), "u16", ("B", 2), "R101", "7 bytes are not a multiple of the size of u16"),
         (b"", "u16", ("B", 2), "R106", "0 tokens do not fill"),
         (bytes(8), "u32", ("B", 4), "R106", "2 tokens do not fill one window of 4"),
         (bytes(8), "u16+3", ("B", 2), "R106", "do not fill"),

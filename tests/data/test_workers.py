@@ -113,7 +113,7 @@ def test_a_decoder_that_dies_names_its_image_and_others_go_on(data: Any) -> None
         work.ask(np.array([0, 2, 1]), 0)
         with pytest.raises(BadSample) as caught:
             work.oldest(3)
-        assert caught.value.row == 2 and "no regular file" in caught.value.why
+        assert caught.value.row == 2 and "not a regular file" in caught.value.why
         path.unlink()
         path.write_bytes(good)
         os.kill(worker._process.pid, signal.SIGSTOP)

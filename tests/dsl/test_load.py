@@ -59,7 +59,7 @@ def test_circle_is_named_in_full(tmp_path: Path) -> None:
         load(str(tmp_path / "main.nn"))
     assert codes(error) == ["E0107"]
     names = error.value.message.replace(f"{tmp_path}/", "")
-    assert names == "files use each other in a circle: a.nn -> b.nn -> c.nn -> a.nn"
+    assert names == "files use each other in a cycle: a.nn -> b.nn -> c.nn -> a.nn"
 
 
 @pytest.mark.parametrize(

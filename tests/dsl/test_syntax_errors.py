@@ -55,7 +55,7 @@ CASES: dict[str, str | bytes] = {
     "number_too_long": model(f"  y = {'9' * 5000} * x\n  return y\n"),
     "text_not_closed": model('  check B == 2, "two rows\n  return x\n'),
     "text_escape": model('  check B == 2, "two\\qrows"\n  return x\n'),
-    "operator_behind_a_pipe": model(
+    "operator_after_a_pipe": model(
         "  y = x |> relu() * x\n  z = relu(y |> linear(4) as fc @ x)\n  w = x |> conv(3, [3, 3]) |> relu[:, 0]\n"
         "  v = [1, x |> sum(over=1) / 2, x |> relu == 3]\n  return x |> softplus\n    |> linear(8, bias=false) as one"
         "\n    |> linear(4) as two - 1\n"

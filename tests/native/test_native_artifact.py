@@ -262,7 +262,7 @@ def test_a_thread_that_is_held_up_holds_up_its_own_task_alone(driver: objects.Ob
 
 
 def test_a_run_does_not_need_its_helpers(driver: objects.Objects, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Helpers that never wake, or wake when all is done, change nothing."""
+    """Helpers that never wake, or wake at the end, change nothing."""
     counted: Counted = []
     kernel = counting(counted)
     table = table_of(kernel, [70, 3], [True, True])

@@ -20,7 +20,7 @@ from dslc.runtime.artifact.file import Artifact
 from dslc.runtime.cpu.object_check import check_object
 from dslc.runtime.cpu.objects import DRIVER, Objects, machine_level
 
-REFUSED = r"R301.*(calls nothing outside itself|one section|is not its code|no relocations)"
+REFUSED = r"R301.*(calls nothing outside itself|one loaded section|is not the code|no relocations)"
 CALLS = """
 target triple = "{triple}"
 declare i32 @{name}()

@@ -192,9 +192,9 @@ def test_whether_predict_keeps_rows_apart(expression: str, result: str, apart: b
 
 
 REFUSED = [
-    (XS, 'einsum("ij,jk", x, x)', "E0203", "no pattern of two"),
-    (XS, 'einsum("ij->ji", x, x)', "E0203", "no pattern of two"),
-    (XS, 'einsum("ii,ij->i", x, x)', "E0203", "stands twice"),
+    (XS, 'einsum("ij,jk", x, x)', "E0203", "not a pattern of two"),
+    (XS, 'einsum("ij->ji", x, x)', "E0203", "not a pattern of two"),
+    (XS, 'einsum("ii,ij->i", x, x)', "E0203", "occurs twice"),
     (XS, 'einsum("ij,jk->iz", x, x)', "E0203", "`z` of the result"),
     (XS, 'einsum("ij,jk->ik", x, x)', "E0302", "`j` is 8 and B"),
     (XS, 'einsum("ijk,jk->ik", x, x)', "E0302", "names 3 axes"),

@@ -281,7 +281,7 @@ def test_the_help_names_the_axis_of_the_classes() -> None:
     call = Recorder()
     with pytest.raises(Mismatch) as caught:
         call.build("cross_entropy", call.tensor(B, 3, 4, 4), call.tensor(B, 4, 4, dtype=DType.I32))
-    assert caught.value.help == "`axis=1` when the classes lie there"
+    assert caught.value.help == "`axis=1` if that is the axis of the classes"
 
 
 @pytest.mark.parametrize("pad", range(4))

@@ -69,7 +69,7 @@ class _Judge:
         if place is None:
             raise Unsound("no place")
         block = place.region == "io" and place.offset < STEP_BLOCK
-        need(place.region in self.held, "no region of ours")
+        need(place.region in self.held, "in an unknown region")
         need(place.offset >= 0 and place.offset + size <= len(self.held[place.region]), "outside")
         need(place.offset % (8 if block else ALIGNMENT) == 0, "not aligned")
         return place.region, place.offset, place.offset + size

@@ -252,7 +252,7 @@ def test_batches_that_call_the_session_itself_are_refused(open_line: Open) -> No
             call()
             yield {"x": data(BATCH), "target": target}
 
-        with pytest.raises(InputError, match="while it takes training steps") as caught:
+        with pytest.raises(InputError, match="during training steps") as caught:
             session.train_steps(batches())
         assert caught.value.code == "R105"
         session.predict(x=data(1))

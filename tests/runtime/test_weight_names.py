@@ -30,9 +30,9 @@ def test_beginnings_up_to_a_dot(names: dict[str, str], found: dict[str, str]) ->
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        ({"c": "a.w"}, "two tensors would be called `a.w`"),
-        ({"a": "ab"}, "two tensors would be called `ab.w`"),
-        ({"a.b": "a"}, "two tensors would be called `a.w`"),
+        ({"c": "a.w"}, "two tensors would be named `a.w`"),
+        ({"a": "ab"}, "two tensors would be named `ab.w`"),
+        ({"a.b": "a"}, "two tensors would be named `a.w`"),
         ({"d": "x"}, "no tensor's name is or begins with `d`"),
         ({"a.": "x"}, "no tensor's name"),
     ],

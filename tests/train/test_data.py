@@ -175,7 +175,7 @@ def test_an_input_without_rows_goes_to_every_step_and_a_batch_inside_is_refused(
     error = refused(
         lambda: open_dataset({"a": sources["a"]}, face, {"B": 4, "T": 3}, "data.train", check_finite=True, notice=print)
     )
-    assert "cannot be cut into batches along B" in error.message
+    assert "cannot be divided into batches along B" in error.message
 
 
 # The order

@@ -124,13 +124,13 @@ def test_the_best_weights_are_published_and_the_last_without_best(project: Path)
 
 def test_the_weights_of_an_earlier_run_are_kept_beside_the_new_ones(project: Path) -> None:
     first, _, text = run(project)
-    assert first.weights is not None and "of before" not in text
+    assert first.weights is not None and "the previous ones" not in text
     former = first.weights.read_bytes()
     previous = project / "build" / "toy.previous.safetensors"
     _, _, text = run(project, resume=True)
     assert first.weights.read_bytes() == former and not previous.exists(), "the same weights are nobody's earlier ones"
     _, _, text = run(project, train__epochs=1)
-    assert "those of before are in toy.previous.safetensors" in text
+    assert "the previous ones are in toy.previous.safetensors" in text
     assert previous.read_bytes() == former and tensorfile.read(previous).verified
     assert first.weights.read_bytes() != former
 
@@ -139,7 +139,7 @@ def test_earlier_weights_that_cannot_be_kept_stop_nothing(project: Path) -> None
     run(project)
     (project / "build" / "toy.previous.safetensors").mkdir()
     result, _, text = run(project, train__epochs=1)
-    assert result.exit_code == 0 and "warning: the weights of before are not kept" in text
+    assert result.exit_code == 0 and "warning: the previous weights are not kept" in text
     assert result.weights is not None and tensorfile.read(result.weights).verified
 
 
@@ -184,7 +184,7 @@ def test_a_resumed_run_equals_the_unbroken_one(project: Path, at: int) -> None:
         project, resume=True, session=other, out="b", save__dir=str(project / "b"), train__log_every="1 step"
     )
     assert resumed.run_dir == project / "b" and resumed.metrics == whole.metrics
-    assert "going on from" in text
+    assert "resuming from" in text
     a, b = (tensorfile.read(r.weights).tensors for r in (whole, resumed) if r.weights)
     assert all(a[name].raw.tobytes() == b[name].raw.tobytes() for name in a)
     assert values(project / "a") == values(project / "b")
@@ -238,7 +238,7 @@ def test_resume_falls_back_to_an_older_checkpoint_that_verifies(project: Path) -
     data[-3] ^= 1
     newest.write_bytes(data)
     result, session, text = run(project, resume=True)
-    assert "warning: passed over a checkpoint" in text and newest.name in text
+    assert "warning: skipped a checkpoint" in text and newest.name in text
     assert f"{store.path(6)}" in text or f"{store.path(4)}" in text
     assert result.exit_code == 0 and session.seen
 

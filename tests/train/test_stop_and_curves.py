@@ -67,7 +67,7 @@ def test_a_run_stops_early_saves_and_publishes(project: Path) -> None:
     assert result.exit_code == 0 and result.steps == 3 * BATCHES == len(session.rates)
     assert result.weights is not None and result.weights.exists()
     assert CheckpointStore(project / "runs/toy", 2).steps()[0] == 3 * BATCHES
-    assert f"stopped after 18 of {50 * BATCHES} steps: lowest loss has not got better" in text
+    assert f"stopped after 18 of {50 * BATCHES} steps: lowest loss has not improved" in text
 
 
 def test_a_stopped_run_that_is_resumed_stays_stopped_and_one_before_stops_at_the_same_step(project: Path) -> None:
@@ -261,7 +261,7 @@ def test_names_are_mapped_and_a_new_head_keeps_its_initial_values(project: Path)
     [
         ({"other": np.ones(3, "f4")}, {}, "R305", "not in it: w (f32[4, 3]; the file has none), b"),
         ({"w": np.ones((4, 3), "f4"), "b": np.ones(3, "f8")}, {}, "R305", "the file has f64[3]"),
-        ({"a": np.ones(3, "f4"), "b": np.ones(3, "f4")}, {"a": "b"}, "R305", "two tensors would be called `b`"),
+        ({"a": np.ones(3, "f4"), "b": np.ones(3, "f4")}, {"a": "b"}, "R305", "two tensors would be named `b`"),
         ({"w": np.ones((4, 3), "f4"), "b": np.ones(3, "f4"), "c": np.ones(1)}, {}, "R305", "only in it: c"),
         (None, {}, "R304", "no such file"),
     ],

@@ -80,12 +80,12 @@ def _apart(node: Node, readers: list[Node], is_root: bool, last_of: dict[Node, N
             return f"`{reader.op.name}` reads it, which is not pointwise"
     regions = {last_of[reader]: None for reader in readers}
     if len(regions) > 1:
-        return f"{len(regions)} nodes that are not in one region read it"
+        return f"{len(regions)} nodes in different regions read it"
     [last] = regions
     if not _together(node.phase, last.phase):
-        return f"it is {node.phase.value}, what reads it is {last.phase.value}"
+        return f"it runs in {node.phase.value}, its reader in {last.phase.value}"
     if last.out.type.shape != node.out.type.shape:
-        return f"it is {node.out.type}, what reads it makes {last.out.type}"
+        return f"it is {node.out.type}, the result of its reader is {last.out.type}"
     return f"the region would have more than {MAX_STEPS} steps"
 
 

@@ -70,7 +70,7 @@ class NotDifferentiable(DslcError):
             "E0507",
             f"`{node.op.name}` has no gradient: {why}",
             place=str(node.span) if node.span else node.name,
-            help="put `stop_gradient(...)` around what the loss shall not be differentiated through",
+            help="put `stop_gradient(...)` around the part that needs no gradient",
         )
 
 

@@ -147,7 +147,7 @@ class _Planner:
             elif source.kind is Kind.DATA:
                 self.places[source.value] = self._io(source.value.type.bytes)
             else:
-                assert source.name in self.build.state, f"{source.name} has no place in the state"
+                assert source.name in self.build.state, f"{source.name} is not part of the state"
                 self.places[source.value] = Place("state", self.build.state[source.name])
 
     def _results(self) -> None:

@@ -46,7 +46,7 @@ def _refuse_missing(program: Program, build: Build, working: Sequence[Node], ker
             place="--providers own" if has_reference else f"--target {program.target}",
             help="build with --providers auto, which runs these through numpy"
             if has_reference
-            else f"build with --target {DEFAULT}, or write the model without these ops",
+            else f"build with --target {DEFAULT}, or avoid these ops in the model",
         )
 
 

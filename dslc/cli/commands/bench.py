@@ -24,13 +24,19 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 20
 
 @click.command(cls=Command)
 @click.argument("model", metavar="[ARTIFACT|FILE[:MODEL]]", required=False)
-@click.option("--entry", type=click.Choice(ENTRIES), help="What to time; default: train_step, else predict.")
+@click.option("--entry", type=click.Choice(ENTRIES), help="The entry to time; default: train_step, else predict.")
 @click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto: a GPU, if there is one.")
-@click.option("--seconds", type=click.FloatRange(0.1, 600), default=3.0, metavar="N", help="Time steps so long; 3.")
-@click.option("--top", type=click.IntRange(0, 10000), default=12, metavar="N", help="Show the N longest rows; 12.")
-@click.option("--against", metavar="FILE", help="Compare with an earlier output of --json; exit 1 when slower.")
-@click.option("--tolerance", type=click.FloatRange(0, 10), default=0.05, metavar="X", help="Allow so much more; 0.05.")
-@source_options("build for this target; default: that of the device", "A size of a dim, as B=64.")
+@click.option(
+    "--seconds", type=click.FloatRange(0.1, 600), default=3.0, metavar="N", help="Seconds of timed steps; default: 3."
+)
+@click.option(
+    "--top", type=click.IntRange(0, 10000), default=12, metavar="N", help="Show the N longest rows; default: 12."
+)
+@click.option("--against", metavar="FILE", help="Compare with an earlier output of --json; exit 1 if slower.")
+@click.option(
+    "--tolerance", type=click.FloatRange(0, 10), default=0.05, metavar="X", help="Tolerated slowdown; default: 0.05."
+)
+@source_options("build for this target; default: that of the device", "A size of a dim, such as B=64.")
 @trust_option
 def command(
     model: str | None,
@@ -47,7 +53,7 @@ def command(
     size: tuple[str, ...],
     trust: bool,
 ) -> int:
-    """Time a model's steps, and each of its kernels against the roof.
+    """Time a model's steps, and each kernel against the roofline.
 
     Weights and inputs are random. FILE is compiled first, and not published; for an ARTIFACT, --size selects one of the
     built sizes. Kernels are timed one by one: their sum differs from the step's time if the step has gaps or runs
@@ -206,7 +212,7 @@ def _text(data: dict[str, Any], nodes: list[Any], top: int) -> str:
         f"a step   {', '.join(f'{count:,} {name}' for name, count in data['instructions'].items() if count)}",
         *([f"         {', '.join([*counted, *moved])}"] if counted else []),
         f"roof     copy {rate_text(data['roof']['copy'], 'B/s')}, {', '.join(peaks)}",
-        f"kernels  {time_text(total)} when each runs by itself, {total / step['median']:.0%} of the step",
+        f"kernels  {time_text(total)} when each runs alone, {total / step['median']:.0%} of the step",
         "",
         rows_table(line_rows(nodes), total, top, "line"),
         "",

@@ -29,33 +29,33 @@ _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
 @click.option(
     "--providers",
     metavar="NAME",
-    help="Run ops by kernels (own), through numpy (reference), or both (auto); vendor: contractions of a GPU through "
-    "cuBLASLt and cuDNN, which must be installed where it runs.",
+    help="own: dslc's kernels; reference: numpy; auto (the default): both; vendor: contractions on a GPU use "
+    "cuBLASLt and cuDNN, which must be installed on the machine that runs them.",
 )
 @click.option(
     "--bulk",
     metavar="0|N|all",
-    help="How many kernels a GPU is given with one launch: all of a step (the default), N, or 0: each by itself.",
+    help="Kernels per GPU launch: all of a step (the default), N, or 0: one launch and wait per kernel.",
 )
 @click.option(
     "--steps-per-launch",
     metavar="N",
-    help="How many training steps a GPU is given with one launch, for small models; 1 by default.",
+    help="Training steps per GPU launch, for small models; default: 1.",
 )
 @click.option(
     "--streams",
     metavar="N|auto",
-    help="On how many streams of a GPU kernels may run, 1 to 8; auto (the default): the number of least modelled time.",
+    help="GPU streams, 1 to 8; auto (the default): the number with the least modelled time.",
 )
 @click.option(
     "--mirror",
     metavar="auto|never|SIZE",
-    help="Compute values again in the backward pass: where it costs next to nothing (auto, the default), never, or so "
-    "that the program fits into SIZE, as 20GiB.",
+    help="Recompute values in the backward pass to save memory: if it costs little time (auto, the default), never, or "
+    "until the program fits into SIZE, such as 20GiB.",
 )
 @define_option
 @size_option
-@click.option("--report", metavar="FILE", help="Write the report there, too, with the seconds that each pass took.")
+@click.option("--report", metavar="FILE", help="Also write the report to FILE, with the seconds of each pass.")
 @click.option("--force", is_flag=True, help="Replace the existing files, whatever they are.")
 def command(
     model: str | None,
@@ -120,7 +120,7 @@ def _text(path: Path, made: Finished) -> str:
         )
         for program in facts["programs"]
     ]
-    whole = "" if made.result is not None else ", the same as a build before, from the cache"
+    whole = "" if made.result is not None else ", taken from the cache: an equal build exists"
     return "\n".join(
         [
             table(("entry", "sizes", "nodes", "io", "work"), rows, (2, 3, 4)),

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@click.option("--target", metavar="NAME", help="Demand that builds for this target work here.")
-@click.option("--providers", metavar="NAME", help="vendor: demand that cuBLASLt and cuDNN run here.")
-@click.option("--device", metavar="NAME", help="Demand that this runs here: cpu, gpu or gpu:1.")
+@click.option("--target", metavar="NAME", help="Require that builds for this target work here.")
+@click.option("--providers", metavar="NAME", help="vendor: require that cuBLASLt and cuDNN run here.")
+@click.option("--device", metavar="NAME", help="Require that this device works here: cpu, gpu or gpu:1.")
 def command(target: str | None, providers: str | None, device: str | None) -> int:
     """Show what is installed here, and what dslc can do with it.
 

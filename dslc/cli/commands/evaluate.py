@@ -18,7 +18,7 @@ from dslc.cli.settings import eval_options, read_config
 
 @click.command(cls=Command, name="eval")
 @eval_options
-@click.option("--weights", metavar="FILE", help="Evaluate these weights, not the published ones.")
+@click.option("--weights", metavar="FILE", help="Evaluate these weights instead of the published ones.")
 @click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto.")
 @trust_option
 def command(weights: str | None, device: str, trust: bool, **flags: Any) -> None:

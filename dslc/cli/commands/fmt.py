@@ -102,7 +102,7 @@ def _write(file: str, before: str, after: str) -> None:
         mode = stat.S_IMODE(os.stat(target).st_mode)
     except OSError as error:
         raise ResourceError(
-            "R402", f"the file is gone: {error.strerror}", place=file, help="look for who removed it"
+            "R402", f"the file is gone: {error.strerror}", place=file, help="find out what removed it"
         ) from error
     publish_bytes(target, after.encode(), verify=lambda temp: _set_mode(temp, mode))
 

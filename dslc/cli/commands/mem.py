@@ -24,9 +24,13 @@ from dslc.cli.output import emit, size_text, table
 
 @click.command(cls=Command)
 @click.argument("artifact", metavar="[ARTIFACT|FILE[:MODEL]]", required=False)
-@click.option("--top", type=click.IntRange(0, 1000), default=5, metavar="N", help="Show the N largest buffers; 5.")
-@click.option("--budget", metavar="SIZE|GPU", help="FILE: the largest batch that fits into 20GiB, or an H100.")
-@source_options("plan for this target", "FILE: sizes of a dim, as B=64,128.")
+@click.option(
+    "--top", type=click.IntRange(0, 1000), default=5, metavar="N", help="Show the N largest buffers; default: 5."
+)
+@click.option(
+    "--budget", metavar="SIZE|GPU", help="FILE: find the largest batch that fits, for example into 20GiB or an H100."
+)
+@source_options("plan for this target", "FILE: sizes of a dim, such as B=64,128.")
 def command(
     artifact: str | None,
     top: int,
@@ -49,7 +53,7 @@ def command(
     if names_source(artifact):
         _foreseen(artifact, {key: value for key, value in building.items() if value is not None}, budget, defines, size)
     elif budget is not None or defines or size or any(building.values()):
-        raise click.UsageError("an artifact is built: --budget, --size and the like go with a FILE.nn")
+        raise click.UsageError("an artifact is already built: --budget, --size and similar options need a FILE.nn")
     else:
         _planned(artifact, top)
 
@@ -63,7 +67,7 @@ def _foreseen(
 
     wanted = sizes(size)
     if any(wanted):  # a size for one named entry
-        raise click.BadParameter("a size of the step, as B=64,128", param_hint="--size")
+        raise click.BadParameter("a size of the step, such as B=64,128", param_hint="--size")
     checked, options, limit = check_file(model, args=pairs(defines, "-D")), options_of(building), budget_bytes(budget)
     found, most = [], None
     for each in forecast.all_sizes(checked, wanted.get("", {})):
@@ -73,7 +77,7 @@ def _foreseen(
         most = forecast.largest(checked, options, dict(found[0].sizes), limit)
         plain, mirrored = (("none" if n is None else f"{n:,}") for n in most.values())
         name = checked.batch.name
-        lines += ["", f"largest {name} within {size_text(limit)}: {plain}; with values computed again: {mirrored}"]
+        lines += ["", f"largest {name} within {size_text(limit)}: {plain}; with recomputation:  {mirrored}"]
         if most["mirrored"] is None:
             *_, least = forecast.both(checked, options, {**found[0].sizes, name: checked.batch.low}, limit)
             lines.append(

@@ -52,14 +52,18 @@ def _check_name(name: str) -> None:
         return
     other = f"{name}_net"
     good = module_name_problem(other) is None
-    help = f"take another, as `{other}`" if good else "use letters of ASCII, digits and `_`, no leading digit"
+    help = (
+        f"choose another name, such as `{other}`" if good else "use letters of ASCII, digits and `_`, no leading digit"
+    )
     raise BuildError("E0604", f"`{name[:80]}` {problem}", place=name, help=help)
 
 
 def _write(folder: Path, name: str) -> list[str]:
     """Writes the files into a new or empty folder; removes all of them if that fails."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ResourceError("R403", "the place is taken", place=str(folder), help="take another name, or remove it")
+        raise ResourceError(
+            "R403", "the folder exists already", place=str(folder), help="choose another name, or remove it"
+        )
     from dslc.base.publish import publish_bytes
 
     made = not folder.exists()
@@ -81,6 +85,6 @@ def _write(folder: Path, name: str) -> list[str]:
         if isinstance(error, ResourceError):
             raise
         raise ResourceError(
-            "R402", f"the project cannot be written: {error.strerror}", place=str(folder), help="take another place"
+            "R402", f"the project cannot be written: {error.strerror}", place=str(folder), help="choose another folder"
         ) from error
     return written

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("inputs", nargs=-1, required=True, metavar="[NAME=]FILE...")
-@click.option("-o", "out", required=True, metavar="FILE", help="Write here: .npy for one result, .npz for all.")
-@click.option("--artifact", metavar="PATH", help="A .dslc file or its folder; default: that of ./dslc.yaml.")
-@click.option("--weights", metavar="FILE", help="Use these weights, not the published ones.")
+@click.option("-o", "out", required=True, metavar="FILE", help="Output file: .npy for one result, .npz for all.")
+@click.option("--artifact", metavar="PATH", help="A .dslc file or its folder; default: the artifact of ./dslc.yaml.")
+@click.option("--weights", metavar="FILE", help="Use these weights instead of the published ones.")
 @click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto.")
 @trust_option
 def command(
@@ -80,7 +80,7 @@ def _sources(texts: tuple[str, ...], names: list[str]) -> dict[str, Any]:
                     "R105",
                     f"the model has the inputs {', '.join(names)}",
                     place=text,
-                    help=f"write NAME=FILE, as {names[0]}={text}",
+                    help=f"write NAME=FILE, such as {names[0]}={text}",
                 )
             name, file = names[0], text
         if name not in names or name in found:
@@ -88,7 +88,9 @@ def _sources(texts: tuple[str, ...], names: list[str]) -> dict[str, Any]:
             raise InputError("R105", cause, place=text, help=f"its inputs are {', '.join(names)}")
         path, inside, key = file.partition(".npz:")
         if not (inside and key) and not file.endswith(".npy"):
-            raise DataError("R101", "this names no array", place=file, help="write `file.npy` or `file.npz:array`")
+            raise DataError(
+                "R101", "this does not name an array", place=file, help="write `file.npy` or `file.npz:array`"
+            )
         found[name] = Source(Path(f"{path}.npz") if inside else Path(file), key if inside else None, file)
     return found
 

@@ -23,9 +23,9 @@ ENTRIES = ("init", "train_step", "eval_step", "eval_finish", "predict")
 
 @click.command(cls=Command)
 @click.argument("model", metavar="[FILE[:MODEL]]", required=False)
-@click.option("--entry", type=click.Choice(ENTRIES), help="Of this entry; default: train_step, else predict.")
-@click.option("--after", metavar="PASS", help="After this pass.")
-@click.option("--diff", metavar="PASS", help="What this pass changes.")
+@click.option("--entry", type=click.Choice(ENTRIES), help="The entry; default: train_step, else predict.")
+@click.option("--after", metavar="PASS", help="Show the graph after this pass.")
+@click.option("--diff", metavar="PASS", help="Show what this pass changes.")
 @click.option("--svg", metavar="FILE", help="Write a picture of the graph.")
 @click.option("--precision", metavar="NAME", help=PRECISION_HELP)
 @define_option
@@ -40,7 +40,7 @@ def command(
     defines: tuple[str, ...],
     size: tuple[str, ...],
 ) -> None:
-    """Print a model's graph, as it was checked or after a pass.
+    """Print a model's graph, as checked or after a pass.
 
     Without FILE, the model of ./dslc.yaml.
     """

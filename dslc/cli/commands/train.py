@@ -22,14 +22,25 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @config_options
-@click.option("--weights", metavar="FILE", help="Start from these weights, not from initial ones.")
-@click.option("--map", "renames", multiple=True, metavar="OLD=NEW", help="A name in that file and its name here.")
+@click.option("--weights", metavar="FILE", help="Start from these weights instead of initial ones.")
+@click.option(
+    "--map",
+    "renames",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="Rename a tensor, or a prefix of names, of the weights file.",
+)
 @click.option(
     "--partial", is_flag=True, help="Tensors that the file lacks, or has in another shape, keep their initial values."
 )
-@click.option("--resume", is_flag=True, help="Go on from the newest sound checkpoint of the run.")
-@click.option("--overfit-one-batch", "overfit", is_flag=True, help="Learn one batch by heart, as a check of the model.")
-@click.option("--steps", metavar="N", type=click.IntRange(2, 10**6), help="Steps of that check; 200 by default.")
+@click.option("--resume", is_flag=True, help="Continue from the newest valid checkpoint of the run.")
+@click.option(
+    "--overfit-one-batch",
+    "overfit",
+    is_flag=True,
+    help="Train on one batch only, to check that the model can learn it.",
+)
+@click.option("--steps", metavar="N", type=click.IntRange(2, 10**6), help="Steps of --overfit-one-batch; default: 200.")
 @click.option("--find-nan", is_flag=True, help="Replay the run and name the first node that is not finite.")
 @click.option("--device", default="auto", metavar="NAME", help="cpu, gpu, gpu:1 or auto.")
 @trust_option
@@ -45,7 +56,7 @@ def command(
     trust: bool,
     **flags: Any,
 ) -> int:
-    """Train the model of ./dslc.yaml, building it where stale.
+    """Train the model of ./dslc.yaml; build it first if needed.
 
     Ctrl-C finishes the step, saves a checkpoint and exits with 130; `dslc train --resume` continues. The weights are
     published as build/NAME/NAME.safetensors; those of the previous run become NAME.previous.safetensors. For --weights
@@ -93,7 +104,7 @@ def _check_flags(*, overfit: bool, find_nan: bool, resume: bool, steps: int | No
     if overfit + find_nan + resume > 1:
         raise click.UsageError("--overfit-one-batch, --find-nan and --resume exclude each other")
     if steps is not None and not overfit:
-        raise click.UsageError("--steps belongs to --overfit-one-batch; --epochs says how long to train")
+        raise click.UsageError("--steps needs --overfit-one-batch; --epochs sets the length of a training")
 
 
 def _report_overfit(found: Overfit) -> int:
@@ -102,7 +113,7 @@ def _report_overfit(found: Overfit) -> int:
     verdict = (
         "the model can learn it"
         if found.learned
-        else "the batch was not learned: look at the learning rate (--lr), the labels, the loss, or give more --steps"
+        else "the batch was not learned: check the learning rate (--lr), the labels and the loss, or try more --steps"
     )
     data = {"first": found.first, "last": found.last, "steps": found.steps, "learned": found.learned}
     emit(data, f"{said}: {verdict}")
@@ -113,7 +124,7 @@ def _report_nonfinite(found: NonfiniteStep | None) -> int:
     if found is None:
         emit({"step": None}, "every step up to the end of the run is finite")
         return EXIT_OK
-    what = found.what if found.what is not None else "a gradient, while every result is finite"
+    what = found.what if found.what is not None else "a gradient; all results are finite"
     raise NumericError(
         "R501",
         f"in step {found.step}, replayed from step {found.start}: {what}",
@@ -124,7 +135,7 @@ def _report_nonfinite(found: NonfiniteStep | None) -> int:
 
 def _text(result: TrainResult) -> str:
     if result.weights is None:
-        return f"stopped after {result.steps} steps; `dslc train --resume` goes on from {result.checkpoint}"
+        return f"stopped after {result.steps} steps; `dslc train --resume` continues from {result.checkpoint}"
     from dslc.runtime.train.progress import numbers
 
     return f"{result.steps} steps; {numbers(result.metrics) or 'not evaluated'}; weights in {result.weights}"

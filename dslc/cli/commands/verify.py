@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Command)
 @click.argument("artifact")
-@click.option("--digest", metavar="sha256:HEX", help="Also demand that the artifact is this one.")
+@click.option("--digest", metavar="sha256:HEX", help="Also require this digest.")
 @click.option(
     "--rebuild", metavar="FILE[:MODEL]", help="Build this source with the same options and compare the bytes."
 )
@@ -45,13 +45,11 @@ def command(artifact: str, digest: str | None, rebuild: str | None) -> int:
     differences = _rebuilt(found, path, rebuild)
     data |= {"rebuilt": not differences, "differences": differences}
     if not differences:
-        emit(data, f"{text}\nbuilt again from {one_line(rebuild)}: the same bytes")
+        emit(data, f"{text}\nrebuilt from {one_line(rebuild)}: the same bytes")
         return EXIT_OK
     emit(
         data,
-        "\n".join(
-            [text, f"built again from {one_line(rebuild)}: other bytes", *(f"  {one_line(d)}" for d in differences)]
-        ),
+        "\n".join([text, f"rebuilt from {one_line(rebuild)}: other bytes", *(f"  {one_line(d)}" for d in differences)]),
     )
     return EXIT_DIFFERENCE
 

@@ -31,7 +31,7 @@ def command(artifact: str | None, device: str, trust: bool) -> None:
         kept, name, on = session.keep_choices(), session.name, session.device
     data = {"path": str(found.path), "device": on, "kept": kept, "load_seconds": first}
     if not kept:
-        emit(data, one_line(f"{name} calls no library on {on}: there is nothing to choose"))
+        emit(data, one_line(f"{name} uses no library on {on}: nothing to choose"))
         return
     begun = time.monotonic()
     session_of(found, device=device, weights="init").close()

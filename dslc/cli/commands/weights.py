@@ -23,11 +23,11 @@ _FILES = {"list": 1, "diff": 2, "convert": 2}
 @click.argument("action", metavar="list|diff|convert", type=click.Choice(list(_FILES)))
 @click.argument("files", nargs=-1, required=True, metavar="FILE [FILE]")
 @click.option(
-    "--map", "renames", multiple=True, metavar="OLD=NEW", help="Convert: another name, or beginning of names."
+    "--map", "renames", multiple=True, metavar="OLD=NEW", help="Convert: rename a tensor, or a prefix of names."
 )
 @click.option("--dtype", type=click.Choice(["f16", "bf16", "f32", "f64"]), help="Convert: the dtype of float tensors.")
 @click.option(
-    "--tolerance", type=click.FloatRange(0), default=0.0, metavar="X", help="Diff: how far values may be apart."
+    "--tolerance", type=click.FloatRange(0), default=0.0, metavar="X", help="Diff: tolerated difference of values."
 )
 def command(action: str, files: tuple[str, ...], renames: tuple[str, ...], dtype: str | None, tolerance: float) -> int:
     """List, compare or convert files of weights.

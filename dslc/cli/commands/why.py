@@ -27,8 +27,8 @@ _SHOWN: Final = 16  # identical lines of each kind; --json has all
 @click.command(cls=Command)
 @click.argument("node", metavar="NODE|FILE:LINE")
 @click.argument("model", metavar="[FILE[:MODEL]]", required=False)
-@click.option("--entry", type=click.Choice(ENTRIES), help="In this entry; default: train_step, else predict.")
-@click.option("--target", metavar="NAME", help="As it is built for this target.")
+@click.option("--entry", type=click.Choice(ENTRIES), help="The entry; default: train_step, else predict.")
+@click.option("--target", metavar="NAME", help="The target of the build.")
 @click.option("--precision", metavar="NAME", help=PRECISION_HELP)
 @define_option
 @size_option
@@ -41,7 +41,7 @@ def command(
     defines: tuple[str, ...],
     size: tuple[str, ...],
 ) -> None:
-    """Tell what became of a node or a line: passes, memory, kernels.
+    """Explain what the compiler did with a node or a line.
 
     NODE is a name in the model, e.g. `c1`, or `stage.1` with everything below it; FILE:LINE is a line, e.g.
     `lenet.nn:7`. Without FILE, the model of ./dslc.yaml is used. Shows the nodes after each pass that changed them,
@@ -59,7 +59,7 @@ def command(
     with placed(request.config):
         compile_entry(request.checked, entry, sizes, options, keep=programs.__setitem__)
     chosen = wanted(node, programs.values())
-    found = history(programs, chosen, mirror=["it was asked for (mirror: never)"] if options.mirror == "never" else [])
+    found = history(programs, chosen, mirror=["requested (mirror: never)"] if options.mirror == "never" else [])
     head = f"{entry} {' '.join(f'{n}={v}' for n, v in sizes.items())} for {options.targets[0]}".replace("  ", " ")
     data = {"node": node, "entry": entry, "sizes": dict(sizes), "target": options.targets[0], **found.as_json()}
     emit(data, "\n".join([one_line(f"{node} in {head}"), *_text(found)]))
@@ -82,7 +82,7 @@ def _text(found: History) -> Iterable[str]:
         if len(found.endings) > _SHOWN:
             yield f"and {len(found.endings) - _SHOWN} more nodes"
     else:
-        yield "in the end nothing is left of it: no result needs it, or an equal node stands for it"
+        yield "no node of the finished program comes from it: no result needs it, or an equal node replaces it"
     if found.reasons:
         yield ""
         yield from _alike(found.reasons, "")

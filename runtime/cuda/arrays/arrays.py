@@ -48,7 +48,7 @@ class DeviceArray(OnDevice):
         """Rows of the first axis, sharing memory."""
         start, stop, stride = rows.indices(self.shape[0])
         if stride != 1:
-            raise IndexError("only rows that follow each other share memory")
+            raise IndexError("only consecutive rows share memory")
         step = ITEMSIZE[self.dtype] * prod(self.shape[1:])
         address = self.address + start * step
         return DeviceArray(self.device, address, self.dtype, (max(0, stop - start), *self.shape[1:]), self, self.ready)
@@ -146,10 +146,10 @@ def foreign_array(device: Device, value: Any, name: str, place: str) -> DeviceAr
     strided = any(a != b for a, b, n in zip(described.strides, dense, described.shape) if n > 1)
     if strided and 0 not in described.shape:
         raise InputError(
-            "R105", f"`{name}` is not contiguous", place=place, help="pass x.contiguous(): no copy is made in silence"
+            "R105", f"`{name}` is not contiguous", place=place, help="pass x.contiguous(): nothing is copied silently"
         )
     if described.dtype is None:
-        raise InputError("R105", f"`{name}` has a dtype that no model has", place=place, help="convert it first")
+        raise InputError("R105", f"`{name}` has a dtype that no model supports", place=place, help="convert it first")
     event = ready.event if isinstance(ready, _Ready) else ready
     return DeviceArray(device, described.address, described.dtype, described.shape, (described.owner, ready), event)
 

@@ -90,7 +90,7 @@ class _Owner:
 def take(capsule: Any) -> Description:
     """Imports and consumes the tensor of a capsule. ValueError for anything else."""
     if not _capsule_is_valid(capsule, _UNUSED):
-        raise ValueError("no DLPack capsule, or one that was used before")
+        raise ValueError("not a DLPack capsule, or it was used before")
     managed = _Managed.from_address(_capsule_pointer(capsule, _UNUSED))
     _capsule_rename(capsule, _USED)
     tensor = managed.tensor

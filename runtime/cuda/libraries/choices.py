@@ -62,7 +62,7 @@ class Prepared:
                 "R402",
                 "the libraries' choices cannot be stored",
                 place=str(cache.folder or "the cache"),
-                help="name a folder that you alone can write to: DSLC_CACHE_DIR=/path",
+                help="name a folder that only you can write to: DSLC_CACHE_DIR=/path",
             )
         return len(self._choices)
 

@@ -216,7 +216,7 @@ class Product:
         )
         need = int.from_bytes(result.raw[_ALGORITHM : _ALGORITHM + 8], "little")
         if status or need > self._problem.workspace:
-            raise self._unknown("does not take the algorithm that the plan names")
+            raise self._unknown("does not accept the plan's algorithm")
 
     def _unknown(self, what: str) -> EnvironmentFault:
         return EnvironmentFault(

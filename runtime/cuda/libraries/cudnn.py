@@ -146,7 +146,7 @@ class Convolution:
         graph = self._library.graph()
         self._library.read(graph, kept.data)
         if graph.get_workspace_size() > self._problem.workspace:
-            raise RuntimeError("the plan that was kept needs more memory to work in")
+            raise RuntimeError("the stored plan needs a larger workspace")
         return graph
 
     def _described(self) -> Any:
@@ -188,7 +188,7 @@ class Convolution:
                 continue  # forbidden, or unsupported on this GPU
             if graph.get_workspace_size() <= p.workspace:
                 return str(name)
-        known = f"of {len(names)} plans none keeps to the rules" if p.engine < 0 else f"no plan is called {wanted}"
+        known = f"none of its {len(names)} plans satisfies the rules" if p.engine < 0 else f"it has no plan {wanted}"
         raise RuntimeError(known)
 
     def run(self, first: int, second: int, out: int, workspace: int, stream: Any) -> None:

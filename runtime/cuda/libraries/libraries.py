@@ -63,7 +63,7 @@ class Libraries:
             return None
         used = " and ".join(n for n, on in (("cuBLASLt", self._lt), ("cuDNN", self._dnn)) if on is not None)
         chosen = len(self.choices) - self.used
-        more = f" and to choose {chosen} algorithms; `dslc warm` keeps them for the next time" if chosen else ""
+        more = f" and to choose {chosen} algorithms; `dslc warm` stores them for later loads" if chosen else ""
         return f"{name}: {used} took {self.seconds:.1f} s to load{more}"
 
     def keep(self) -> int:
@@ -90,7 +90,7 @@ class Libraries:
         self._prepared[library].drop(problem)
         if not self._told:
             self._told = True
-            said = f"a choice stored by `dslc warm` is not used, and is made again: {error.message}"
+            said = f"a choice stored by `dslc warm` is ignored, and chosen again: {error.message}"
             warnings.warn(DslcWarning("W002", said), stacklevel=2)
 
     @property
@@ -186,7 +186,7 @@ def _workspace(index: int | None, buffers: Sequence[Buffer], address: Callable[[
 def _unknown(what: str) -> EnvironmentFault:
     return EnvironmentFault(
         "R202",
-        f"the plan holds {what}, which this runtime does not know",
+        f"the plan holds {what}, which this runtime does not support",
         place="libraries",
         help="build it with --providers own",
     )

@@ -54,7 +54,9 @@ class Call:
         """Raises InputError R105 for inputs without a name: their order in a model's text must not matter."""
         if unnamed:
             names = ", ".join(f"{t.name}=..." for t in self.tensors)
-            raise InputError("R105", "inputs are given by name", place=self.call, help=f"write {self.call}({names})")
+            raise InputError(
+                "R105", "inputs must be passed by name", place=self.call, help=f"write {self.call}({names})"
+            )
 
     def checked(self, given: Mapping[str, object]) -> tuple[Arrays, dict[str, float], dict[str, int]]:
         """The arrays, the float arguments (with defaults) and the value of each dim."""
@@ -143,7 +145,7 @@ def number(call: str, name: str, value: object) -> float:
             return result
     raise InputError(
         "R105",
-        f"`{name}` is {shown(value)[:60]}, a finite number was expected",
+        f"`{name}` is {shown(value)[:60]}, expected a finite number",
         place=f"{call}({name}=...)",
         help="pass a float",
     )

@@ -67,8 +67,8 @@ class TrainStep(Call):
         """``lr``, ``row`` and the inputs in a step's arguments. InputError R105 if they are not a mapping."""
         if not isinstance(given, Mapping):
             raise InputError(
-                "R105", f"a batch is {type(given).__name__}, a mapping was expected", place=f"{self.call}s(batches)",
-                help='give each batch by name, as {"image": ..., "label": ...}',
+                "R105", f"a batch is {type(given).__name__}, expected a mapping", place=f"{self.call}s(batches)",
+                help='pass each batch by name, such as {"image": ..., "label": ...}',
             )  # fmt: skip
         return given.get("lr"), given.get("row"), {n: v for n, v in given.items() if n not in ("lr", "row")}
 
@@ -128,7 +128,7 @@ class TrainStep(Call):
             if length != steps:
                 raise InputError(
                     "R105", f"`{name}` is for {length} steps, and `{next(iter(lengths))}` for {steps}",
-                    place=f"{self.call}s({name}=...)", help="give as many of each",
+                    place=f"{self.call}s({name}=...)", help="pass the same number of each",
                 )  # fmt: skip
         return Stack(steps, arrays, several, {n: v for n, v in numbers.items() if n not in several})
 
