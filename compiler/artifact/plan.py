@@ -130,7 +130,7 @@ class _PlanMaker:
             self.kernels[launch.symbol] = launch.code
             args: list[tuple[str, int | float]] = [("in", self._argument(node, v)) for v in launch.reads]
             args += [("out", self._argument(node, v)) for v in launch.writes]
-            args += launch.given
+            args += launch.scalar_args
             geometry = self.target.geometry(launch.spec)
             found.append(
                 Kernel(

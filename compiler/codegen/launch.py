@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dslc.compiler.codegen.target import Geometry
 
 #: Arguments by value, after the buffers: ("i32" | "i64" | "f32" | "f64", value) each.
-Given: TypeAlias = tuple[tuple[str, int | float], ...]
+ScalarArgs: TypeAlias = tuple[tuple[str, int | float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Scratch:
     bytes: int
 
 
-class Shared(ABC):
+class SizeGeneric(ABC):
     """A size-generic launch description: its code also serves launches of other sizes."""
 
     @property
@@ -37,7 +37,7 @@ class Shared(ABC):
 
     @property
     @abstractmethod
-    def given(self) -> Given:
+    def scalar_args(self) -> ScalarArgs:
         """The scalar arguments of this launch."""
 
     @property
@@ -50,21 +50,21 @@ class Shared(ABC):
 class Launch:
     """A kernel and its arguments. The ``canonical`` text of ``spec`` is complete: equal text, equal code.
 
-    ``reads`` and ``writes`` are in the order of the kernel's arguments, reads first. ``first``: a launch with the same
-    ``spec`` whose code is reused.
+    ``reads`` and ``writes`` are in the order of the kernel's arguments, reads first. ``prototype``: a launch with the
+    same ``spec`` whose code is reused.
     """
 
     spec: Any
     reads: tuple[Value | Scratch, ...]
     writes: tuple[Value | Scratch, ...]
-    first: Launch | None = field(default=None, compare=False, repr=False)
+    prototype: Launch | None = field(default=None, compare=False, repr=False)
 
     def on(self, place: Mapping[Value, Value]) -> Launch:
         """The launch of the same kernel on other values."""
         reads, writes = (
             tuple([x if isinstance(x, Scratch) else place[x] for x in xs]) for xs in (self.reads, self.writes)
         )
-        return Launch(self.spec, reads, writes, self.first or self)
+        return Launch(self.spec, reads, writes, self.prototype or self)
 
     @property
     def scratch(self) -> tuple[Scratch, ...]:
@@ -74,18 +74,18 @@ class Launch:
     @cached_property
     def code(self) -> Any:
         """The description of the kernel's code."""
-        if self.first is not None:
-            return self.first.code
-        return self.spec.code if isinstance(self.spec, Shared) else self.spec
+        if self.prototype is not None:
+            return self.prototype.code
+        return self.spec.code if isinstance(self.spec, SizeGeneric) else self.spec
 
     @property
-    def given(self) -> Given:
+    def scalar_args(self) -> ScalarArgs:
         """The arguments by value, after the buffers."""
-        return self.spec.given if isinstance(self.spec, Shared) else ()
+        return self.spec.scalar_args if isinstance(self.spec, SizeGeneric) else ()
 
     @cached_property
     def symbol(self) -> str:
         """``k_`` and a digest of the code's description."""
-        if self.first is not None:
-            return self.first.symbol
+        if self.prototype is not None:
+            return self.prototype.symbol
         return "k_" + hashlib.sha256(canonical(self.code).encode()).hexdigest()[:24]

@@ -40,5 +40,5 @@ def on_machine(node: Node, xs: list[np.ndarray], architecture: str = "sm_90") ->
         assert geometry.block[1:] == (1, 1)
         ptx = units.compiled(launch.code, launch.symbol, architecture).ptx.decode("ascii")
         arguments = [known[v] for v in (*launch.reads, *launch.writes)]
-        ptx_machine.run(ptx, geometry.grid, geometry.block[0], arguments, launch.given, geometry.shared_bytes)
+        ptx_machine.run(ptx, geometry.grid, geometry.block[0], arguments, launch.scalar_args, geometry.shared_bytes)
     return [simulator.values(known[v], v.type.dtype).reshape(v.type.ints) for v in node.outputs]

@@ -18,7 +18,7 @@ import simulator
 from accesses import WARP, Accesses
 from ptx_arithmetic import as_float, bits_of, computed, pair, signed, width, word
 
-from dslc.compiler.codegen.launch import Given
+from dslc.compiler.codegen.launch import ScalarArgs
 
 #: Gives the number of its statement and what the other threads are to see; gets what each of its warp has given.
 _Running: TypeAlias = Generator[tuple[int, Any], list[Any], None]
@@ -37,7 +37,7 @@ def run(
     grid: int | tuple[int, int, int],
     threads: int,
     arguments: Sequence[np.ndarray],
-    given: Given = (),
+    given: ScalarArgs = (),
     shared: int = 0,
 ) -> list[int]:
     """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments; then ``given``.
@@ -93,7 +93,7 @@ def _run_warp(program: _Program, number: int, threads: list[_Running], started: 
 class _Program:
     """Statements, labels, and memory: array number n lies from n << 40 on, one that a block shares from n << 24."""
 
-    def __init__(self, ptx: str, arguments: Sequence[np.ndarray], given: Given, shared: int) -> None:
+    def __init__(self, ptx: str, arguments: Sequence[np.ndarray], given: ScalarArgs, shared: int) -> None:
         self.memory = [np.zeros(0, np.uint8)]
         self.symbols: dict[str, int] = {}
         self.shared: list[np.ndarray] = []

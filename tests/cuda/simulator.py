@@ -16,7 +16,7 @@ import numpy as np
 
 from dslc.compiler.codegen.cuda.region.source import Call, Source
 from dslc.compiler.codegen.cuda.region.stage_queries import identity
-from dslc.compiler.codegen.launch import Given
+from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.ir import scalar
 from dslc.compiler.ir.special import erf, larger, lesser
 from dslc.compiler.ir.types import DType
@@ -73,7 +73,7 @@ def held(x: np.ndarray, dtype: DType) -> np.ndarray:
     return np.asarray(values(memory(x, dtype), dtype)).reshape(np.shape(x))
 
 
-def run(source: Source, grid: int, arguments: Sequence[np.ndarray], given: Given = ()) -> None:
+def run(source: Source, grid: int, arguments: Sequence[np.ndarray], given: ScalarArgs = ()) -> None:
     """Launches ``grid`` blocks on arrays: of one dimension, in the order of the arguments; ``given``: by value."""
     assert len(arguments) == source.arguments and [kind for kind, _ in given] == [d.value for d in source.numbers]
     machine = _Machine(source, arguments)

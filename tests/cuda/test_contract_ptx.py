@@ -37,7 +37,7 @@ def launched(node: Node, xs: list[np.ndarray], tile: Tile, split: int = 1) -> np
     arguments = [np.ascontiguousarray(a).reshape(-1) for a in (*(xs[i] for i in order), got)]
     geometry = spec.geometry
     assert geometry.shared_bytes == 0
-    ptx_machine.run(code.ptx.decode("ascii"), geometry.grid, geometry.block[0], arguments, spec.given)
+    ptx_machine.run(code.ptx.decode("ascii"), geometry.grid, geometry.block[0], arguments, spec.scalar_args)
     return arguments[-1].reshape(got.shape).sum(0)
 
 
@@ -183,7 +183,7 @@ def multiplied(kind: DType, shapes: list[tuple[int, int]], turned: tuple[bool, b
     arguments = [a.reshape(-1) for a in (*(xs[list(node.inputs).index(v)] for v in launch.reads), got)]
     code, geometry = units.compiled(spec.code, "k", "sm_90"), spec.geometry
     ptx_machine.run(
-        code.ptx.decode("ascii"), geometry.grid, geometry.block[0], arguments, spec.given,
+        code.ptx.decode("ascii"), geometry.grid, geometry.block[0], arguments, spec.scalar_args,
         geometry.shared_bytes,
     )  # fmt: skip
     a, b, c = ((simulator.bf16_values(x) if x.dtype == np.uint16 else x).astype(np.float64) for x in (*xs, got))

@@ -152,7 +152,7 @@ def test_quotients_by_magic_numbers() -> None:
     for size in (1, 2, 3, 5, 7, *near, *map(int, rng.integers(1, 1 << 31, 200))):
         numbers = cpp.Numbers()
         assert numbers.divisor("n", size) == ("s.n", "s.n_magic", "s.n_shift")
-        (_, same), (_, magic), (_, shift) = numbers.given
+        (_, same), (_, magic), (_, shift) = numbers.scalar_args
         assert same == size and -(1 << 31) <= magic < 1 << 31
         some = [0, 1, size - 1, size, (1 << 31) - 1, *map(int, rng.integers(0, 1 << 31, 20))]
         for x in {*some, *(n // size * size for n in some), *(max(0, n // size * size - 1) for n in some)}:

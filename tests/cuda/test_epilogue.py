@@ -63,7 +63,7 @@ def test_parts_are_added_and_go_through_the_steps(number: int) -> None:
     ptx = units.compiled(last.code, "k", "sm_90").ptx.decode("ascii")
     arguments = [a.reshape(-1) for a in (parts, *xs[2:], got)]
     with np.errstate(all="ignore"):
-        ptx_machine.run(ptx, 1, 18 // last.spec.lanes, arguments, last.given)
+        ptx_machine.run(ptx, 1, 18 // last.spec.lanes, arguments, last.scalar_args)
     np.testing.assert_array_equal(got, wanted)
     assert np.array_equal(np.signbit(got), np.signbit(wanted)) or np.isnan(wanted).any()
 

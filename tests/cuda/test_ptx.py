@@ -42,11 +42,11 @@ def _compared(launch: Launch, known: dict[Any, np.ndarray], threads: int | None)
     memory = [known[v].view(simulator.numpy_type(d)) for v, d in zip(values, _dtypes(launch), strict=True)]
     copies = [m.copy() for m in memory]
     source, geometry = source_of(launch.symbol, launch.code), units.geometry(launch.spec)
-    simulator.run(source, geometry.grid[0], memory, launch.given)
+    simulator.run(source, geometry.grid[0], memory, launch.scalar_args)
     ptx = units.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
     threads = geometry.block[0] if threads is None else threads
     with np.errstate(all="ignore"):
-        ptx_machine.run(ptx, geometry.grid[0], threads, copies, launch.given)
+        ptx_machine.run(ptx, geometry.grid[0], threads, copies, launch.scalar_args)
     for one, other in zip(memory, copies, strict=True):
         assert one.tobytes() == other.tobytes()
 
@@ -132,7 +132,7 @@ def test_sizes_that_a_kernel_is_called_with(
     rng = np.random.default_rng(3)
     xs = [simulator.held(rng.normal(size=s), dtype) for s in shapes]
     node = Builder(name="here").node(OPS[name], *(test_multi_tensor.value(dtype, s) for s in shapes), **attrs)
-    assert any(launch.given for launch in lower(node) or [])
+    assert any(launch.scalar_args for launch in lower(node) or [])
     compared(node, xs, threads=256)
 
 

@@ -64,7 +64,7 @@ def ptx_of(launch: Launch, architecture: str) -> str:
 
 def assert_clean(where: str, launch: Launch, ptx: str) -> None:
     functions = functions_of(launch.spec.region if isinstance(launch.spec, Unreduced) else launch.spec)
-    arguments = len(launch.reads) + len(launch.writes) + sum(kind == "i64" for kind, _ in launch.given)
+    arguments = len(launch.reads) + len(launch.writes) + sum(kind == "i64" for kind, _ in launch.scalar_args)
     assert ptx.startswith(".version") and f".visible .entry {launch.symbol}(" in ptx, where
     assert "NumbaEnv" not in ptx and not re.search(r"\.loc\b", ptx) and ".file" not in ptx and "/" not in ptx, where
     assert len(re.findall(r"\.param \.u64", ptx)) == arguments, where
@@ -182,10 +182,10 @@ def test_sizes_are_numbers_that_a_kernel_without_reductions_is_called_with() -> 
 
     one, other, odd = (added((rows, columns), (columns,)) for rows, columns in ((512, 64), (96, 2048), (512, 63)))
     assert one.symbol == other.symbol != odd.symbol
-    assert one.given != other.given and len(one.given) == len(other.given)
+    assert one.scalar_args != other.scalar_args and len(one.scalar_args) == len(other.scalar_args)
     assert units.geometry(one.spec) != units.geometry(other.spec)
     wide = [added((rows, 1 << 20), (1 << 20,)) for rows in (1 << 12, 1 << 13)]  # i64 is divided by constants
-    assert wide[0].symbol == wide[1].symbol != one.symbol and all(kind == "i64" for kind, _ in wide[0].given)
+    assert wide[0].symbol == wide[1].symbol != one.symbol and all(kind == "i64" for kind, _ in wide[0].scalar_args)
 
 
 def test_indices_are_divided_by_sizes_that_are_not_known() -> None:

@@ -62,7 +62,7 @@ def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
         memory = [m.view(simulator.numpy_type(d)) for m, d in zip(memory, _dtypes(launch), strict=True)]
         source = source_of(launch.symbol, launch.code)
         assert "None" not in source.text
-        simulator.run(source, geometry(launch.spec).grid[0], memory, launch.given)
+        simulator.run(source, geometry(launch.spec).grid[0], memory, launch.scalar_args)
     return [simulator.values(known[v], v.type.dtype).reshape(v.type.ints) for v in node.outputs]
 
 
@@ -284,7 +284,7 @@ def test_a_chain_has_the_bits_of_its_ops_one_by_one(dtype: DType) -> None:
             known.append(builder.let(op.scalar(attrs, *taken), dtype))
         builder.store(0, known[-1])
         launch = sized(Launch(builder.region(), (), ()))
-        simulator.run(source_of("k", launch.code), geometry(launch.spec).grid[0], [*given, out], launch.given)
+        simulator.run(source_of("k", launch.code), geometry(launch.spec).grid[0], [*given, out], launch.scalar_args)
         return out
 
     known = list(first)

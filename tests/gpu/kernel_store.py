@@ -55,7 +55,7 @@ class Writer:
                     "block": geometry.block,
                     "shared": geometry.shared_bytes,
                     "arguments": [places[v] for v in (*launch.reads, *launch.writes)],
-                    "given": [int.from_bytes(struct.pack(_PACK[kind], v), "little") for kind, v in launch.given],
+                    "given": [int.from_bytes(struct.pack(_PACK[kind], v), "little") for kind, v in launch.scalar_args],
                 }
             )
         return found

@@ -6,7 +6,7 @@ from typing import Any
 
 from dslc.compiler.codegen.cuda.kernel_spec import Compiled, KernelCode, KernelSpec
 from dslc.compiler.codegen.cuda.region.kernel import RegionKernel
-from dslc.compiler.codegen.launch import Shared
+from dslc.compiler.codegen.launch import SizeGeneric
 from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.toolchain.bundle import bundle
@@ -21,7 +21,7 @@ def kernel_of(spec: Any) -> Any:
 def geometry(spec: Any) -> Geometry:
     """The launch geometry of the kernel that a launch's ``spec`` describes."""
     kernel = kernel_of(spec)
-    assert isinstance(kernel, KernelSpec | Shared), f"{type(spec).__name__} describes no GPU kernel"
+    assert isinstance(kernel, KernelSpec | SizeGeneric), f"{type(spec).__name__} describes no GPU kernel"
     return kernel.geometry
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.kernel_spec import Compiled, KernelCode, KernelSpec
 from dslc.compiler.codegen.cuda.llvm.division import magic_of
-from dslc.compiler.codegen.launch import Given
+from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
@@ -91,7 +91,7 @@ class Numbers:
         return self.add(name, size), self.add(f"{name}_magic", magic), self.add(f"{name}_shift", shift)
 
     @property
-    def given(self) -> Given:
+    def scalar_args(self) -> ScalarArgs:
         """Kinds and values, in order."""
         return tuple(zip(self._kinds.values(), self._values, strict=True))
 

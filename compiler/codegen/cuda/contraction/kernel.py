@@ -13,7 +13,7 @@ from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, Epilogue
 from dslc.compiler.codegen.cuda.contraction.problem import Group, Problem
 from dslc.compiler.codegen.cuda.contraction.tiles import Tile, stages, tile_of, tiles_of, up, wholes
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
-from dslc.compiler.codegen.launch import Given, Shared
+from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
 
@@ -24,19 +24,19 @@ _MOST_DOWN: Final = 32  # most threads that share the parts of an element
 _MANY: Final = 1 << 15  # threads that keep a device busy
 
 
-class _Printed(Shared):
+class _Printed(SizeGeneric):
     """Kernels whose code and scalar arguments are derived together from the problem."""
 
     @cached_property
     @abstractmethod
-    def _printed(self) -> tuple[Code, Given]: ...
+    def _printed(self) -> tuple[Code, ScalarArgs]: ...
 
     @property
     def code(self) -> Code:
         return self._printed[0]
 
     @property
-    def given(self) -> Given:
+    def scalar_args(self) -> ScalarArgs:
         return self._printed[1]
 
 
@@ -57,7 +57,7 @@ class Contract(_Printed):
         return Geometry((tiles_of(p, t), p.split, p.count("z")), (t.parts * (_WARP if self.tf32 else 1), 1, 1))
 
     @cached_property
-    def _printed(self) -> tuple[Code, Given]:
+    def _printed(self) -> tuple[Code, ScalarArgs]:
         kept = self.problem.a.dtype.computed
         finished = partial(_finished, self.epilogue, dtype=self.problem.c.dtype)
         text, numbers = self.problem.text(self.tile.depth, finished)
@@ -65,7 +65,7 @@ class Contract(_Printed):
         tile = replace(self.tile, stages=stages(self.tile, kept))
         whole = wholes(self.problem, self.tile, self.tf32)
         how = constants(SLICES=tile.slices, TF32=int(self.tf32), WHOLE_A=int(whole[0]), WHOLE_B=int(whole[1]))
-        return Code("contract.cu", head + text + tile.text() + how), numbers.given
+        return Code("contract.cu", head + text + tile.text() + how), numbers.scalar_args
 
 
 @dataclass(frozen=True)
@@ -84,13 +84,13 @@ class Mma(_Printed):
         return Geometry((tiles_of(p, t), p.split, p.count("z")), (_WARP * t.parts, 1, 1), max(stages, lines))
 
     @cached_property
-    def _printed(self) -> tuple[Code, Given]:
+    def _printed(self) -> tuple[Code, ScalarArgs]:
         p, kind = self.problem, "bf16" if self.problem.a.dtype is DType.BF16 else "f16"
         each = 16 // p.c.dtype.itemsize
         whole = int(p.runs("c", "n", each) and p.c.elements % each == 0)
         text, numbers = p.text(self.tile.depth)
         head = f'#define MMA_TYPE "{kind}"\n' + text + self.tile.text() + constants(WHOLE_LINES=whole)
-        return Code("mma.cu", head), numbers.given
+        return Code("mma.cu", head), numbers.scalar_args
 
 
 @dataclass(frozen=True)
@@ -126,13 +126,13 @@ class Parts(_Printed):
         return Geometry((up(self.elements // self.lanes * self.down, _THREADS), 1, 1), (_THREADS, 1, 1))
 
     @cached_property
-    def _printed(self) -> tuple[Code, Given]:
+    def _printed(self) -> tuple[Code, ScalarArgs]:
         numbers = Numbers(PARTS=self.count)
         numbers.add("ELEMENTS", self.elements, "i64")
         finished = _finished(self.epilogue, numbers, self.dtype)
         text = f"using SUM = {C_TYPES[self.dtype.computed]};\nusing C = {C_TYPES[self.dtype]};\n"
         text += constants(THREADS=_THREADS, LANES=self.lanes, DOWN=self.down, TOGETHER=self.together)
-        return Code("parts.cu", text + numbers.text() + finished), numbers.given
+        return Code("parts.cu", text + numbers.text() + finished), numbers.scalar_args
 
 
 def _finished(epilogue: Epilogue | None, numbers: Numbers, dtype: DType) -> str:

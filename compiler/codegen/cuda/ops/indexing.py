@@ -13,7 +13,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
-from dslc.compiler.codegen.launch import Given, Launch, Scratch, Shared
+from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.region.ir import Access, RegionBuilder, dense
@@ -37,7 +37,7 @@ __device__ __forceinline__ Places places_of(int *work, int count, int length) {
 
 
 @dataclass(frozen=True)
-class ScatterPlaces(Shared):
+class ScatterPlaces(SizeGeneric):
     """``k(ids, work, numbers)``: step 0 to 3 of finding the rows of each id, for ``length`` ids below ``count``."""
 
     ids: DType
@@ -59,8 +59,8 @@ class ScatterPlaces(Shared):
         return Numbers(LENGTH=self.length, COUNT=self.count)
 
     @property
-    def given(self) -> Given:
-        return self._numbers.given
+    def scalar_args(self) -> ScalarArgs:
+        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:
@@ -69,7 +69,7 @@ class ScatterPlaces(Shared):
 
 
 @dataclass(frozen=True)
-class ScatterAdd(Shared):
+class ScatterAdd(SizeGeneric):
     """``k(rows, ids, work, table, numbers)``: adds ``length`` rows to a table of ``count`` lines of ``inner`` elements;
     ``work``: the result of ``ScatterPlaces``."""
 
@@ -88,8 +88,8 @@ class ScatterAdd(Shared):
         return Numbers(LENGTH=self.length, COUNT=self.count, INNER=self.inner)
 
     @property
-    def given(self) -> Given:
-        return self._numbers.given
+    def scalar_args(self) -> ScalarArgs:
+        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
-from dslc.compiler.codegen.launch import Given, Launch, Shared
+from dslc.compiler.codegen.launch import Launch, ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
@@ -26,7 +26,7 @@ Three = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Pool(Shared):
+class Pool(SizeGeneric):
     """``image`` and ``count``: sizes of the spatial axes of the larger and the smaller side, with ``planes`` planes
     each.
 
@@ -83,8 +83,8 @@ class Pool(Shared):
         return numbers
 
     @property
-    def given(self) -> Given:
-        return self._numbers.given
+    def scalar_args(self) -> ScalarArgs:
+        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:

@@ -7,7 +7,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, CppKernel, Numbers, constants
-from dslc.compiler.codegen.launch import Given, Launch, Scratch, Shared
+from dslc.compiler.codegen.launch import Launch, ScalarArgs, Scratch, SizeGeneric
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region.random import Draw
 from dslc.compiler.codegen.target import Geometry
@@ -23,7 +23,7 @@ _MODES: Final = ("uniform", "normal", "dropout")
 
 
 @dataclass(frozen=True)
-class Drawn(Shared):
+class Drawn(SizeGeneric):
     """The kernel of a ``Draw``, with its numbers as scalar arguments."""
 
     draw: Draw
@@ -49,8 +49,8 @@ class Drawn(Shared):
         return numbers
 
     @property
-    def given(self) -> Given:
-        return self._numbers.given
+    def scalar_args(self) -> ScalarArgs:
+        return self._numbers.scalar_args
 
     @property
     def code(self) -> Code:

@@ -12,13 +12,13 @@ from dslc.compiler.codegen.cuda.region.row_reduction import rows_source
 from dslc.compiler.codegen.cuda.region.schedule import Columns, Flat, Rows, Tiles, schedule
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.transpose import tiles_source
-from dslc.compiler.codegen.launch import Given, Launch, Shared
+from dslc.compiler.codegen.launch import Launch, ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.codegen.target import Geometry
 
 
 @dataclass(frozen=True)
-class Unreduced(Shared):
+class Unreduced(SizeGeneric):
     """A region with the schedule ``Flat``, whose kernel gets its sizes as arguments."""
 
     region: Region
@@ -32,12 +32,12 @@ class Unreduced(Shared):
         return _printed(self.region)[0]
 
     @property
-    def given(self) -> Given:
+    def scalar_args(self) -> ScalarArgs:
         return _printed(self.region)[1]
 
 
 @lru_cache(4096)  # an artifact's programs share most regions
-def _printed(region: Region) -> tuple[Source, Given]:
+def _printed(region: Region) -> tuple[Source, ScalarArgs]:
     cut = schedule(region)
     assert isinstance(cut, Flat)
     return flat_source("k", region, cut)

@@ -14,15 +14,15 @@ from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.cuda.region.stage_queries import register_dtype, used_values
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
 from dslc.compiler.codegen.cuda.region.writer import Index, Text, power_of_two
-from dslc.compiler.codegen.launch import Given
+from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, dense
 from dslc.compiler.ir.types import DType
 
 
-def flat_source(name: str, region: Region, schedule: Flat) -> tuple[Source, Given]:
+def flat_source(name: str, region: Region, schedule: Flat) -> tuple[Source, ScalarArgs]:
     """The kernel's source, and its scalar arguments after the pointers."""
     printer = _Printer(name, region, schedule)
-    return printer.source(), printer.text.given
+    return printer.source(), printer.text.scalar_args
 
 
 class _Printer:

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from dslc.compiler.codegen.cuda.llvm.division import magic_of
 from dslc.compiler.codegen.cuda.region.source import Call, Parameter, Source
-from dslc.compiler.codegen.launch import Given
+from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.region.ir import Access
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.bits import BYTE
@@ -50,7 +50,7 @@ class Text:
         return Source(self.name, "\n".join(lines), self.arguments, threads, tuple(self._calls), resident, numbers)
 
     @property
-    def given(self) -> Given:
+    def scalar_args(self) -> ScalarArgs:
         """The scalar arguments of the kernel after its pointers."""
         return tuple((self.index_dtype.value, value) for _, value in self._given)
 
