@@ -37,10 +37,10 @@ from dslc.compiler.toolchain.spec_json import encode
 
 #: Classes and fields, and names that they may get.
 RENAMES = {
-    "Region": "LoopNest", "Access": "Strided", "Stage": "Part", "Let": "Define", "Raise": "SetFlag", "Bits": "Philox",
+    "Region": "LoopNest", "Access": "Strided", "Stage": "Part", "Let": "Define", "SetFlag": "Raises", "Bits": "Philox",
     "Expr": "Tree", "DType": "Storage", "Contraction": "SumOfProducts", "Source": "Script", "Foreach": "ForEach",
     "AttentionGrad": "AttentionBack", "VendorGemm": "LibraryProduct",
-    "whole": "canonical_strides", "unravelled": "mixed_radix", "lets": "values_", "reduces": "reductions",
+    "canonical_strides": "strides_of_all", "mixed_radix": "unravelled_axes", "lets": "values_", "reduces": "reductions",
     "row_tile": "rows_of_a_tile", "panel_depth": "depth_of_a_panel", "resident": "blocks_together", "BF16": "BRAIN",
 }  # fmt: skip
 

@@ -44,9 +44,10 @@ def lower(node: Node) -> list[Launch] | None:
 
 
 def _placed(launch: Launch) -> Launch:
-    """The launch without ``whole``, so that it is identified by its merged axes only."""
-    whole = isinstance(launch.spec, Region) and launch.spec.whole
-    return replace(launch, spec=replace(launch.spec, whole=())) if whole else launch
+    """The launch without ``canonical_strides``, so that it is identified by its merged axes only."""
+    if not isinstance(launch.spec, Region) or not launch.spec.canonical_strides:
+        return launch
+    return replace(launch, spec=replace(launch.spec, canonical_strides=()))
 
 
 _FEW: Final = 16  # a kernel with fewer tasks leaves threads idle

@@ -36,7 +36,7 @@ Combine: TypeAlias = Literal["sum", "prod", "max", "min"]
 
 @described("Unravelled", "strides sizes steps offset")
 @dataclass(frozen=True, slots=True)
-class Unravelled:
+class MixedRadix:
     """Several axes of an argument that are one axis of the region. ``offset`` plus index times stride over outer, then
     inner axes gives a row-major index into axes of ``sizes``; each of these moves the argument by its entry in
     ``steps``."""
@@ -56,8 +56,8 @@ class Access:
     A stride of 0 repeats; strides and offset express any other view (transposed, sliced, reversed). Along the last
     outer axis ``repeat`` neighbours share an element: its index is divided by ``repeat``, rounded down; this is for
     inputs of regions without inner axes. ``bits``: of b1, element i is bit ``i % 8`` of byte ``i // 8``; strides other
-    than 0 and 1 are multiples of 8, and so is the size of an axis with stride 1. ``unravelled``: additional mixed-radix
-    terms of an input's address, in regions with inner axes. Both are for GPUs.
+    than 0 and 1 are multiples of 8, and so is the size of an axis with stride 1. ``mixed_radix``: more terms
+    of an input's address, in regions with inner axes. Both are for GPUs.
     """
 
     dtype: DType
@@ -65,11 +65,11 @@ class Access:
     offset: int = 0
     repeat: int = 1
     bits: bool = False
-    unravelled: tuple[Unravelled, ...] = ()
+    mixed_radix: tuple[MixedRadix, ...] = ()
 
     def moves(self, first: int = 0, end: int | None = None) -> bool:
         """Whether elements differ along axes from ``first`` up to ``end``."""
-        return any(self.strides[first:end]) or any(any(u.strides[first:end]) for u in self.unravelled)
+        return any(self.strides[first:end]) or any(any(u.strides[first:end]) for u in self.mixed_radix)
 
 
 @described("Let", "expr dtype")
@@ -138,7 +138,7 @@ class Store:
 
 @described("Raise", "output value")
 @dataclass(frozen=True, slots=True)
-class Raise:
+class SetFlag:
     """Sets output ``output``, one b1 that an earlier launch has cleared, if ``value`` is true for any element."""
 
     output: int
@@ -154,7 +154,7 @@ class Stage:
     lets: tuple[Let | Fetch | Scan | Bits, ...] = ()
     reduces: tuple[Reduce, ...] = ()
     stores: tuple[Store, ...] = ()
-    raises: tuple[Raise, ...] = ()
+    flags: tuple[SetFlag, ...] = ()
 
     @property
     def computed(self) -> tuple[Let | Fetch | Scan, ...]:
@@ -167,8 +167,8 @@ class Stage:
 @dataclass(frozen=True, slots=True)
 class Region:
     """Sizes of the axes, accesses of the arguments (over outer + inner axes), the stages, and the axes (of outer +
-    inner) whose indices are values. ``whole``: row-major strides of the reduced tensor (if known). They define
-    adjacency independently of the arguments' layouts."""
+    inner) whose indices are values. ``canonical_strides``: row-major strides of the reduced tensor (if known). They
+    define adjacency independently of the arguments' layouts."""
 
     outer: tuple[int, ...]
     inner: tuple[int, ...]
@@ -176,7 +176,7 @@ class Region:
     outputs: tuple[Access, ...]
     stages: tuple[Stage, ...]
     indices: tuple[int, ...] = ()
-    whole: tuple[int, ...] = ()
+    canonical_strides: tuple[int, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -203,17 +203,18 @@ class RegionBuilder:
         inputs: Sequence[Access],
         outputs: Sequence[Access],
         indices: Sequence[int] = (),
-        whole: Sequence[int] = (),
+        canonical_strides: Sequence[int] = (),
     ) -> None:
         named = tuple(axis for axis in indices if (*outer, *inner)[axis] != 1)
-        self._region = Region(tuple(outer), tuple(inner), tuple(inputs), tuple(outputs), (), named, tuple(whole))
+        accesses = tuple(inputs), tuple(outputs)
+        self._region = Region(tuple(outer), tuple(inner), *accesses, (), named, tuple(canonical_strides))
         self._stages: list[Stage] = []
         self._count = self._region.first
         self._open: bool | None = None
         self._lets: list[Let | Fetch | Scan | Bits] = []
         self._reduces: list[Reduce] = []
         self._stores: list[Store] = []
-        self._raises: list[Raise] = []
+        self._flags: list[SetFlag] = []
 
     @property
     def index(self) -> Expr:
@@ -269,9 +270,9 @@ class RegionBuilder:
         assert value.function == "arg"
         self._stores.append(Store(output, value.index))
 
-    def raise_flag(self, output: int, value: Expr) -> None:
+    def set_flag(self, output: int, value: Expr) -> None:
         assert value.function == "arg"
-        self._raises.append(Raise(output, value.index))
+        self._flags.append(SetFlag(output, value.index))
 
     def region(self) -> Region:
         """The region, with axes merged if possible."""
@@ -285,8 +286,8 @@ class RegionBuilder:
     def _begin(self, element: bool | None) -> None:
         if self._open is not None:
             lets, reduces = tuple(self._lets), tuple(self._reduces)
-            self._stages.append(Stage(self._open, lets, reduces, tuple(self._stores), tuple(self._raises)))
-        self._open, self._lets, self._reduces, self._stores, self._raises = element, [], [], [], []
+            self._stages.append(Stage(self._open, lets, reduces, tuple(self._stores), tuple(self._flags)))
+        self._open, self._lets, self._reduces, self._stores, self._flags = element, [], [], [], []
 
 
 def dense(shape: Sequence[int]) -> tuple[int, ...]:
@@ -310,12 +311,12 @@ def broadcast_strides(shape: Sequence[int], wide: Sequence[int]) -> tuple[int, .
 
 
 def collapsed(region: Region) -> Region:
-    """The same region without axes of size 1 and with neighbouring axes merged if all arguments and ``whole`` allow it.
-    Axes whose index is a value are not merged."""
+    """The same region without axes of size 1 and with neighbouring axes merged if all arguments and the canonical
+    strides allow it. Axes whose index is a value are not merged."""
     drawn = [let.place for stage in region.stages for let in stage.lets if isinstance(let, Bits)]
     arguments = [*region.inputs, *region.outputs, *drawn]
-    each = [a.strides for a in arguments] + [u.strides for a in arguments for u in a.unravelled]
-    each += [region.whole] if region.whole else []
+    each = [a.strides for a in arguments] + [u.strides for a in arguments for u in a.mixed_radix]
+    each += [region.canonical_strides] if region.canonical_strides else []
     repeats = [a.repeat for a in arguments] + [1] * (len(each) - len(arguments))
     split = len(region.outer)
     alone = set(region.indices)
@@ -324,7 +325,7 @@ def collapsed(region: Region) -> Region:
     strides = iter([o + i for o, i in zip(outer.strides, inner.strides)])
     merged = [a if a.strides == (new := next(strides)) else replace(a, strides=new) for a in arguments]
     merged = [
-        replace(a, unravelled=tuple(replace(u, strides=next(strides)) for u in a.unravelled)) if a.unravelled else a
+        replace(a, mixed_radix=tuple(replace(u, strides=next(strides)) for u in a.mixed_radix)) if a.mixed_radix else a
         for a in merged
     ]
     count, behind = len(region.inputs), len(region.inputs) + len(region.outputs)
@@ -336,13 +337,13 @@ def collapsed(region: Region) -> Region:
         inner=inner.sizes,
         inputs=tuple(merged[:count]),
         outputs=tuple(merged[count:behind]),
-        stages=tuple(drawn_at(stage, places) for stage in region.stages) if drawn else region.stages,
+        stages=tuple(with_random_places(stage, places) for stage in region.stages) if drawn else region.stages,
         indices=tuple(placed[axis] for axis in region.indices),
-        whole=next(strides, ()),
+        canonical_strides=next(strides, ()),
     )
 
 
-def drawn_at(stage: Stage, places: Mapping[Access, Access]) -> Stage:
+def with_random_places(stage: Stage, places: Mapping[Access, Access]) -> Stage:
     """The stage with other places for its random bits."""
     return replace(
         stage, lets=tuple(replace(x, place=places[x.place]) if isinstance(x, Bits) else x for x in stage.lets)

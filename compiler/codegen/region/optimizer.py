@@ -215,7 +215,7 @@ def region(
     finite = builder.let(call("abs", step.g) < math.inf, DType.B1)
     for number, (value, old) in enumerate(zip(new, (step.p, *step.slots))):
         builder.store(number, step.let(select(finite, value, old)))
-    builder.raise_flag(1 + slots, builder.let(call("not", finite), DType.B1))
+    builder.set_flag(1 + slots, builder.let(call("not", finite), DType.B1))
     return builder.region()
 
 
@@ -240,7 +240,7 @@ def look(dtype: DType, shape: Sequence[int], flag: int = 0) -> Region:
     builder = RegionBuilder(shape, (), [Access(dtype, dense(shape))], outputs)
     builder.row()
     finite = builder.let(call("abs", builder.input(0)) < math.inf, DType.B1)
-    builder.raise_flag(0, builder.let(call("not", finite), DType.B1))
+    builder.set_flag(0, builder.let(call("not", finite), DType.B1))
     return builder.region()
 
 

@@ -52,7 +52,7 @@ class Rows:
             [shape[a] for a in self.over],
             sources,
             self.outputs,
-            whole=[whole[a] for a in (*self.kept, *self.over)],
+            canonical_strides=[whole[a] for a in (*self.kept, *self.over)],
         )
 
     def _access(self, type: TensorType, kind: Kind) -> Access:

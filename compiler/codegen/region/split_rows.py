@@ -103,7 +103,7 @@ class _Spreader:
 
         plain = [n for n in range(len(region.inputs)) if n in used]
         values = [v for v in self.saved if v in used]
-        stored = sorted({s.output for s in stage.stores} | {r.output for r in stage.raises})
+        stored = sorted({s.output for s in stage.stores} | {r.output for r in stage.flags})
         inputs = [moved(region.inputs[n]) for n in plain] + [of_row(self.saved[v]) for v in values]
         outputs = [moved(region.outputs[n]) for n in stored] + [of_row(saved) for _, _, saved in self.partial]
         indices = (0,) if ahead and region.index in used else ()
@@ -117,8 +117,8 @@ class _Spreader:
         self._compute(b, number, stage, known)
         for store in stage.stores:
             b.store(stored.index(store.output), known[store.value])
-        for flag in stage.raises:
-            b.raise_flag(stored.index(flag.output), known[flag.value])
+        for flag in stage.flags:
+            b.set_flag(stored.index(flag.output), known[flag.value])
         parts = [b.reduce(reduce.combine, known[reduce.value]) for _, reduce, _ in self.partial]
         if parts:
             b.row()
@@ -136,14 +136,14 @@ class _Spreader:
         kept = sorted(made & later)
         used = {v for _, s in stages for v in _read(s)}
         stored = sorted({s.output for _, stage in stages for s in stage.stores})
-        if not kept and not stored and not any(stage.raises for _, stage in stages):
+        if not kept and not stored and not any(stage.flags for _, stage in stages):
             self.partial = []
             return
         inner = (self.slots,) if self.partial else ()
         rows, zero = dense(region.outer), (0,) * len(inner)
         plain = [n for n in range(len(region.inputs)) if n in used]
         values = [v for v in self.saved if v in used]
-        flags = sorted({f.output for _, stage in stages for f in stage.raises} - set(stored))
+        flags = sorted({f.output for _, stage in stages for f in stage.flags} - set(stored))
         new = {v: self._block(dtypes[v]) for v in kept}
 
         def narrowed(access: Access) -> Access:
@@ -167,8 +167,8 @@ class _Spreader:
             self._compute(b, number, stage, known)
             for store in stage.stores:
                 b.store(places[store.output], known[store.value])
-            for flag in stage.raises:
-                b.raise_flag(places[flag.output], known[flag.value])
+            for flag in stage.flags:
+                b.set_flag(places[flag.output], known[flag.value])
         for at, v in enumerate(new, len(places)):
             b.store(at, known[v])
         reads = (*(self.reads[n] for n in plain), *(self.saved[v].block for v in values))
@@ -209,7 +209,7 @@ def _widest_first(region: Region) -> Region:
 
 def _read(stage: Stage) -> set[int]:
     """The indices of all values that a stage reads."""
-    found = {r.value for r in stage.reduces} | {s.value for s in stage.stores} | {r.value for r in stage.raises}
+    found = {r.value for r in stage.reduces} | {s.value for s in stage.stores} | {r.value for r in stage.flags}
     stack = [let.expr for let in stage.lets if isinstance(let, Let)]
     while stack:
         expr = stack.pop()

@@ -73,7 +73,7 @@ def cut(region: Region) -> Shape:
 def _swept(region: Region, lanes: int) -> bool:
     """Whether each column is reduced in one stage, only row stages follow, and both axes are long."""
     first, *others = region.stages
-    plain = first.element and first.reduces and not (first.stores or first.raises or region.indices)
+    plain = first.element and first.reduces and not (first.stores or first.flags or region.indices)
     plain = plain and not any(isinstance(let, Scan) for let in first.lets) and not any(s.element for s in others)
     return bool(plain and region.outer and region.outer[-1] >= 4 * lanes and math.prod(region.inner) >= _LONG)
 

@@ -97,7 +97,7 @@ def _parts(expr: Expr) -> list[Expr]:
 
 def used(stage: Stage) -> set[int]:
     """The indices of all values that a stage reads."""
-    found = {r.value for r in stage.reduces} | {s.value for s in stage.stores} | {r.value for r in stage.raises}
+    found = {r.value for r in stage.reduces} | {s.value for s in stage.stores} | {r.value for r in stage.flags}
     for let in stage.computed:
         if isinstance(let, Let):
             found |= {e.index for e in _parts(let.expr) if e.function == "arg"}
@@ -206,7 +206,7 @@ class Row:
             reg = known[store.value]
             assert reg is not None and reg.dtype is self.outs[store.output].dtype
             values.store(reg, self.p.outputs[store.output], bases[store.output], strides[store.output])
-        for flag in stage.raises:
+        for flag in stage.flags:
             reg = known[flag.value]
             assert reg is not None
             mask = reg.value
@@ -303,7 +303,7 @@ class _Elements:
                 known[n] = values.counting(at) if last else Reg(values.splat(self.code.int(at)), DType.I64)
         for at, let in enumerate(stage.computed):
             known.append(self._value(at, let, known, values, bases, stride, number, along))
-        if stage.stores or stage.raises:
+        if stage.stores or stage.flags:
             outs = [self._inside(b, a, index) for b, a in zip(row.out_bases, row.outs)]
             row.stores(stage, known, values, outs, [stride(a) for a in row.outs])
         for reduce, total in zip(stage.reduces, self.totals):

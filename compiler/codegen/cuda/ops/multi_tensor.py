@@ -139,7 +139,7 @@ class _Printer:
             assert reg is not None and register_dtype(access.dtype) is reg.held
             arguments = (outputs[store.output], text.known(numbers), reg.text, mask)
             text.write(text.call("store_if", (access.dtype, vector), *arguments))
-        for flag in stage.raises:
+        for flag in stage.flags:
             reg = known[flag.value]
             assert reg is not None
             there = text.call("each", (vector,), mask) if vector > 1 else mask

@@ -126,7 +126,7 @@ class Addresses(ABC):
             indices = text.unravel(numbers, self.region.inner)
             self.indices = indices if whole else self.indices
         first = text.dot(base, indices, inside)
-        for own in access.unravelled:
+        for own in access.mixed_radix:
             place = text.dot(own.offset, [*self.outer, *indices], own.strides)
             first = text.dot(first, text.unravel(place, own.sizes), own.steps)
         return first

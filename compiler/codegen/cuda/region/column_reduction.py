@@ -64,7 +64,7 @@ class _Columns(Teams):
         return access.strides[self.split - 1]
 
     def _others(self, access: Access) -> tuple[int, ...]:
-        steps = [step for own in access.unravelled for step in own.steps]
+        steps = [step for own in access.mixed_radix for step in own.steps]
         return (*access.strides[: self.split - 1], *access.strides[self.split :], *steps)
 
     def running(self, scan: Scan, value: str) -> str:

@@ -75,4 +75,4 @@ def writes(region: Region) -> bool:
     """Whether a region writes anything: false without rows, or if it has no inner elements and no row stage stores."""
     if not region.rows:
         return False
-    return bool(math.prod(region.inner)) or any((s.stores or s.raises) and not s.element for s in region.stages)
+    return bool(math.prod(region.inner)) or any((s.stores or s.flags) and not s.element for s in region.stages)

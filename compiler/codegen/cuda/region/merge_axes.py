@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from dslc.compiler.codegen.region.ir import Access, Bits, Region, Unravelled, drawn_at
+from dslc.compiler.codegen.region.ir import Access, Bits, MixedRadix, Region, with_random_places
 
 
 def joined(region: Region) -> Region:
     """The region with inner axes merged if they are adjacent in its reduced tensor (``whole``)."""
     split, groups = len(region.outer), list[list[int]]()
-    beside = region.whole[split:]
+    beside = region.canonical_strides[split:]
     for axis, size in enumerate(region.inner):
         if groups and beside and beside[axis - 1] == size * beside[axis]:
             groups[-1].append(axis)
@@ -31,27 +31,27 @@ def joined(region: Region) -> Region:
     assert all(axis < split for axis in region.indices), "inner axes with an index value cannot be merged"
 
     def with_groups(access: Access) -> Access:
-        strides, unravelled = [*access.strides[:split]], [*access.unravelled]
+        strides, mixed_radix = [*access.strides[:split]], [*access.mixed_radix]
         for number, group in enumerate(groups):
             sizes, steps = _merged([region.inner[a] for a in group], [access.strides[split + a] for a in group])
             strides.append(steps[0] if len(steps) == 1 else 0)
             if len(steps) > 1:
                 place = [0] * (split + len(groups))
                 place[split + number] = 1
-                unravelled.append(Unravelled(tuple(place), sizes, steps))
-        return replace(access, strides=tuple(strides), unravelled=tuple(unravelled))
+                mixed_radix.append(MixedRadix(tuple(place), sizes, steps))
+        return replace(access, strides=tuple(strides), mixed_radix=tuple(mixed_radix))
 
     drawn = [let.place for stage in region.stages for let in stage.lets if isinstance(let, Bits)]
     places = {place: with_groups(place) for place in drawn}
     outputs = tuple(map(with_groups, region.outputs))
-    assert not any(a.unravelled for a in (*outputs, *places.values())), "only inputs may be unravelled"
+    assert not any(a.mixed_radix for a in (*outputs, *places.values())), "only inputs may be mixed-radix"
     return replace(
         region,
         inner=tuple(prod(region.inner[a] for a in group) for group in groups),
         inputs=tuple(map(with_groups, region.inputs)),
         outputs=outputs,
-        stages=tuple(drawn_at(stage, places) for stage in region.stages) if drawn else region.stages,
-        whole=(*region.whole[:split], *(beside[group[-1]] for group in groups)),
+        stages=tuple(with_random_places(stage, places) for stage in region.stages) if drawn else region.stages,
+        canonical_strides=(*region.canonical_strides[:split], *(beside[group[-1]] for group in groups)),
     )
 
 

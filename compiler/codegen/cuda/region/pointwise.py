@@ -145,7 +145,7 @@ class _Printer:
                 assert reg is not None and register_dtype(access.dtype) is reg.held
                 vector, at = self._place(access)
                 self.text.store(access, vector, f"p{shift + store.output}", at, reg.text, self.mask)
-            for flag in stage.raises:
+            for flag in stage.flags:
                 reg, access = known[flag.value], self.region.outputs[flag.output]
                 assert reg is not None
                 found = reg.text if self.mask is None else self.text.call("and", (), reg.text, self.mask)

@@ -169,8 +169,8 @@ class Teams(Addresses):
     def running(self, scan: Scan, value: str) -> str:
         """A scan over the elements of a chunk."""
 
-    def _raise(self, stage: Stage, known: list[Reg | None], mask: str | None) -> None:
-        for flag in stage.raises:
+    def _set_flags(self, stage: Stage, known: list[Reg | None], mask: str | None) -> None:
+        for flag in stage.flags:
             reg, at = known[flag.value], self.text.known(self.region.outputs[flag.output].offset)
             assert reg is not None
             found = reg.text if mask is None else self.text.set(self.text.call("and", (), reg.text, mask))
@@ -179,13 +179,13 @@ class Teams(Addresses):
 
     def _row_stage(self, stage: Stage) -> None:
         self._lets(stage, self.known, None, self.guard)
-        mask = self.text.both(self.guard, self.leads) if stage.stores or stage.raises else None
+        mask = self.text.both(self.guard, self.leads) if stage.stores or stage.flags else None
         for store in stage.stores:
             reg = self.known[store.value]
             assert reg is not None
             vector, at = self._row_place(len(self.region.inputs) + store.output)
             self._store(store.output, vector, at, reg, mask)
-        self._raise(stage, self.known, mask)
+        self._set_flags(stage, self.known, mask)
 
     # Elements.
 
@@ -298,9 +298,9 @@ class Teams(Addresses):
             assert reg is not None
             vector, at, mask = self._element_place(len(self.region.inputs) + store.output, numbers, reached)
             self._store(store.output, vector, at, reg, mask)
-        if stage.raises:
+        if stage.flags:
             ragged = reached is not None and self.mask is not None
-            self._raise(stage, known, self.text.call("each", (self.vector,), str(reached)) if ragged else reached)
+            self._set_flags(stage, known, self.text.call("each", (self.vector,), str(reached)) if ragged else reached)
         return known
 
     def _counted(self, index: Index) -> Reg:

@@ -52,14 +52,14 @@ def _merged(rows: Launch, columns: Launch) -> Region | None:
     None."""
     a: Region = rows.spec
     b: Region = columns.spec
-    if any(x.unravelled for x in (*a.inputs, *b.inputs)):
+    if any(x.mixed_radix for x in (*a.inputs, *b.inputs)):
         return None
     if a.indices or b.indices or len(a.outer) != 1 or len(a.inner) != 1 or (b.outer, b.inner) != (a.inner, a.outer):
         return None
     if not isinstance(schedule(a), Rows) or not isinstance(schedule(b), Columns):
         return None
     [first, *others] = b.stages
-    if not first.element or not first.reduces or first.stores or first.raises or any(s.element for s in others):
+    if not first.element or not first.reduces or first.stores or first.flags or any(s.element for s in others):
         return None
     if not all(isinstance(let, Let) for let in first.lets) or b.index in used_values(first):
         return None
@@ -109,7 +109,7 @@ def _finished(columns: Launch, blocks: list[Scratch], spec: Sweep) -> Launch:
             ),
             (),
             tuple(replace(x, value=numbers[x.value]) for x in stage.stores),
-            tuple(replace(x, value=numbers[x.value]) for x in stage.raises),
+            tuple(replace(x, value=numbers[x.value]) for x in stage.flags),
         )
 
     new = Region(

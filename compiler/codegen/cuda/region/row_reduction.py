@@ -66,14 +66,14 @@ class RowReduction(Teams):
     def along(self, access: Access) -> int:
         if not self.region.inner:
             return 0
-        return access.strides[-1] + sum(own.strides[-1] * own.steps[-1] for own in access.unravelled)
+        return access.strides[-1] + sum(own.strides[-1] * own.steps[-1] for own in access.mixed_radix)
 
     def _others(self, access: Access) -> tuple[int, ...]:
-        steps = [step for own in access.unravelled for step in (own.steps[:-1] if own.strides[-1] else own.steps)]
+        steps = [step for own in access.mixed_radix for step in (own.steps[:-1] if own.strides[-1] else own.steps)]
         return (*access.strides[:-1], *steps)
 
     def _straddles(self, access: Access) -> bool:
-        along = [own for own in access.unravelled if own.strides[-1]]
+        along = [own for own in access.mixed_radix if own.strides[-1]]
         return any(power_of_two(own.sizes[-1], own.offset, *own.strides[:-1]) % self.vector for own in along)
 
     def running(self, scan: Scan, value: str) -> str:

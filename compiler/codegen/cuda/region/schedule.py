@@ -128,7 +128,7 @@ def is_flat(region: Region) -> bool:
     """Whether every element can be computed on its own, including the values of its row."""
     if has_scans(region) or any(stage.reduces for stage in region.stages):
         return False
-    return not region.inner or not any((s.stores or s.raises) and not s.element for s in region.stages)
+    return not region.inner or not any((s.stores or s.flags) and not s.element for s in region.stages)
 
 
 def has_columns(region: Region) -> bool:
@@ -137,8 +137,8 @@ def has_columns(region: Region) -> bool:
     split = len(region.outer)
     if not region.outer or not region.inner:
         return bool(region.outer) and not region.inner
-    if region.whole:
-        return region.whole[split - 1] < region.whole[-1]
+    if region.canonical_strides:
+        return region.canonical_strides[split - 1] < region.canonical_strides[-1]
     full = [a for a in (*region.inputs, *region.outputs) if a.moves(split - 1, split) and a.moves(split)]
     down = sum(a.strides[split - 1] == 1 for a in full)
     return down > sum(a.strides[-1] == 1 for a in full)
@@ -168,7 +168,7 @@ def needs_wide_index(region: Region) -> bool:
         return True  # the range of the computed index is unknown
     sizes, arguments = (*region.outer, *region.inner), (*region.inputs, *region.outputs)
     spans = [abs(a.offset) + sum(max(0, size - 1) * abs(s) for size, s in zip(sizes, a.strides)) for a in arguments]
-    spans = [n + sum(math.prod(u.sizes) * max(u.steps) for u in a.unravelled) for n, a in zip(spans, arguments)]
+    spans = [n + sum(math.prod(u.sizes) * max(u.steps) for u in a.mixed_radix) for n, a in zip(spans, arguments)]
     # includes indices out of range, up to a whole block past the end
     return max(math.prod(sizes), *spans, 0) >= (1 << 31) - (1 << 21)
 
@@ -191,7 +191,7 @@ def _columns_again(region: Region, vector: int) -> bool:
         return False
     if flat.index in {n for stage in flat.stages for n in used_values(stage)} or flat.indices:
         return False
-    plain = all(not stage.raises and all(isinstance(let, Let) for let in stage.lets) for stage in flat.stages)
+    plain = all(not stage.flags and all(isinstance(let, Let) for let in stage.lets) for stage in flat.stages)
     block = _THREADS * vector
     return plain and block % flat.outer[1] == 0 and flat.rows >= 2 * block * _MANY
 
@@ -208,7 +208,7 @@ def _tiles(region: Region) -> Tiles | None:
     """The transpose of an input that is contiguous along another axis than the last, if shared memory pays; else
     None."""
     flat = flattened(region)
-    counted = any(region.index in used_values(s) or s.raises for s in region.stages)
+    counted = any(region.index in used_values(s) or s.flags for s in region.stages)
     plain = all(isinstance(let, Let) for s in region.stages for let in s.lets)
     if len(flat.outer) < 2 or flat.indices or counted or not plain or any(a.repeat > 1 for a in flat.inputs):
         return None
@@ -235,7 +235,7 @@ def turned_axis(access: Access) -> int | None:
 
 def flattened(region: Region) -> Region:
     """A region without reductions, with its inner axes made outer ones."""
-    return collapsed(replace(region, outer=(*region.outer, *region.inner), inner=(), whole=()))
+    return collapsed(replace(region, outer=(*region.outer, *region.inner), inner=(), canonical_strides=()))
 
 
 def _held(region: Region) -> int:

@@ -29,12 +29,12 @@ from dslc.compiler.codegen.region.ir import (
     Bits,
     Combine,
     Let,
-    Raise,
+    MixedRadix,
     Reduce,
     Region,
+    SetFlag,
     Stage,
     Store,
-    Unravelled,
     collapsed,
     dense,
 )
@@ -43,7 +43,7 @@ from dslc.compiler.ir.scalar import Expr, argument
 from dslc.compiler.ir.types import DType
 
 _Place: TypeAlias = Callable[[Access], Access]
-_Moved = TypeVar("_Moved", Access, Unravelled)
+_Moved = TypeVar("_Moved", Access, MixedRadix)
 _ENOUGH: Final = 264  # blocks that keep a large GPU busy
 _SOME: Final = 64  # the same for cached data: such blocks run no longer than a launch takes
 _WANTED: Final = 528  # blocks after a split
@@ -140,7 +140,7 @@ def _can_split(region: Region, may_write: bool) -> bool:
     return bool(region.inner) and not region.indices and all(
         all(isinstance(let, Let | Bits) for let in stage.lets)
         and counted not in used_values(stage)
-        and (may_write or not (stage.element and stage.reduces and (stage.stores or stage.raises)))
+        and (may_write or not (stage.element and stage.reduces and (stage.stores or stage.flags)))
         for stage in region.stages
     )  # fmt: skip
 
@@ -160,8 +160,8 @@ class _New:
     Until it is finished, inputs are numbered -1, -2, ... and computed values 0, 1, ...
     """
 
-    def __init__(self, outer: Sequence[int], inner: Sequence[int], whole: Sequence[int] = ()) -> None:
-        self.outer, self.inner, self.whole = tuple(outer), tuple(inner), tuple(whole)
+    def __init__(self, outer: Sequence[int], inner: Sequence[int], canonical_strides: Sequence[int] = ()) -> None:
+        self.outer, self.inner, self.canonical_strides = tuple(outer), tuple(inner), tuple(canonical_strides)
         self.reads: list[tuple[Value | Scratch, Access]] = []
         self.writes: list[tuple[Value | Scratch, Access]] = []
         self.stages: list[Stage] = []
@@ -187,14 +187,14 @@ class _New:
         stage, output = self.stages[-1], len(self.writes)
         self.writes.append((target, access))
         if flag:
-            self.stages[-1] = replace(stage, raises=(*stage.raises, Raise(output, value.index)))
+            self.stages[-1] = replace(stage, flags=(*stage.flags, SetFlag(output, value.index)))
         else:
             self.stages[-1] = replace(stage, stores=(*stage.stores, Store(output, value.index)))
 
     def launch(self) -> Launch:
         inputs, outputs = (tuple(access for _, access in x) for x in (self.reads, self.writes))
         stages = tuple(self._numbered(stage) for stage in self.stages if stage != Stage(stage.element))
-        region = collapsed(Region(self.outer, self.inner, inputs, outputs, stages, whole=self.whole))
+        region = collapsed(Region(self.outer, self.inner, inputs, outputs, stages, (), self.canonical_strides))
         return Launch(region, tuple(v for v, _ in self.reads), tuple(v for v, _ in self.writes))
 
     def _add(self, **parts: Any) -> Expr:
@@ -211,7 +211,7 @@ class _New:
             tuple(_renumbered(x, lambda n: argument(self._number(n))) for x in stage.lets),
             tuple(replace(r, value=self._number(r.value)) for r in stage.reduces),
             tuple(replace(x, value=self._number(x.value)) for x in stage.stores),
-            tuple(replace(x, value=self._number(x.value)) for x in stage.raises),
+            tuple(replace(x, value=self._number(x.value)) for x in stage.flags),
         )
 
 
@@ -238,7 +238,7 @@ class _Splitter:
         stages = list(enumerate(self.region.stages))
         reducing = [i for i, s in stages if s.reduces]
         elements = [i for i, s in stages if s.element and not s.reduces]
-        self.owned = owned = [i for i, s in stages if not s.element and (s.stores or s.raises)]
+        self.owned = owned = [i for i, s in stages if not s.element and (s.stores or s.flags)]
         late = self._conflict(elements, owned)
         for i in reducing:
             partial = self._partial(i, found)
@@ -280,9 +280,10 @@ class _Splitter:
                     start = argument.strides[self.split + cut.axis] * cut.size * first
                     return replace(argument, strides=within(argument.strides), offset=argument.offset + start)
 
-                return replace(moved(access), unravelled=tuple(moved(u) for u in access.unravelled))
+                return replace(moved(access), mixed_radix=tuple(moved(u) for u in access.mixed_radix))
 
-            new = _New((parts, *region.outer), inner, within(region.whole) if region.whole else ())
+            canonical = within(region.canonical_strides) if region.canonical_strides else ()
+            new = _New((parts, *region.outer), inner, canonical)
 
             known: dict[int, Expr] = {}
             self._element_stage(new, number, known, part)
@@ -337,7 +338,7 @@ class _Splitter:
         """Emits the stores of row stages; expects an open row stage."""
         for i in stages:
             stage = self.region.stages[i]
-            for flag, written in ((False, stage.stores), (True, stage.raises)):
+            for flag, written in ((False, stage.stores), (True, stage.flags)):
                 for x in written:
                     value = self._value(new, x.value, known, place)
                     new.store(self.launch.writes[x.output], place(self.region.outputs[x.output]), value, flag)
@@ -357,7 +358,7 @@ class _Splitter:
                 known[n] = new.let(let.expr, let.dtype)
         for n, reduce in zip(numbers[len(stage.lets) :], stage.reduces):
             known[n] = new.reduce(reduce.combine, known[reduce.value])
-        for flag, written in ((False, stage.stores), (True, stage.raises)):
+        for flag, written in ((False, stage.stores), (True, stage.flags)):
             for x in written:
                 access = place(self.region.outputs[x.output])
                 new.store(self.launch.writes[x.output], access, known[x.value], flag)

@@ -14,7 +14,7 @@ from dslc.compiler.ir.types import DType
 
 def used_values(stage: Stage) -> set[int]:
     """The indices of the values that a stage reads, including its own."""
-    found = {r.value for r in stage.reduces} | {s.value for s in stage.stores} | {r.value for r in stage.raises}
+    found = {r.value for r in stage.reduces} | {s.value for s in stage.stores} | {r.value for r in stage.flags}
     for let in stage.lets:
         if isinstance(let, Let):
             found |= read_by(let.expr)
