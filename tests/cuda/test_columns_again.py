@@ -15,7 +15,7 @@ from test_region_texts import simulated
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.region import kernel as regions
 from dslc.compiler.codegen.cuda.region import schedule
-from dslc.compiler.codegen.cuda.region.kernel import Unreduced
+from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
 from dslc.compiler.codegen.cuda.region.schedule import Flat
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
@@ -42,7 +42,7 @@ def node(dtype: DType, *shapes: tuple[int, ...]) -> Node:
 
 def held(made: Node) -> int:
     [launch] = lower(made) or []
-    assert isinstance(launch.spec, Unreduced)
+    assert isinstance(launch.spec, SizeGenericRegion)
     cut = schedule.schedule(launch.spec.region)
     assert isinstance(cut, Flat)
     return cut.held

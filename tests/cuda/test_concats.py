@@ -12,7 +12,7 @@ from test_region_texts import simulated
 
 from dslc.compiler.codegen.cuda import compile as units
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops.concat import Beside
+from dslc.compiler.codegen.cuda.ops.concat import Concat
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
@@ -54,6 +54,6 @@ def test_what_is_large_is_copied_by_itself() -> None:
 
 def test_it_moves_whole_vectors() -> None:
     [launch] = lower(node_of([(256, 1024)] * 4, 1, DType.BF16)) or []
-    assert isinstance(launch.spec, Beside) and launch.spec.vector == 8
+    assert isinstance(launch.spec, Concat) and launch.spec.vector == 8
     ptx = units.compiled(launch.spec, "k", "sm_90").ptx.decode("ascii")
     assert ".local" not in ptx and "st.global.v4" in ptx

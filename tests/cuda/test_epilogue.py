@@ -13,7 +13,7 @@ from sample_nodes import OPS
 
 from dslc.compiler.codegen.cuda import compile as units
 from dslc.compiler.codegen.cuda.contraction.epilogue import prints
-from dslc.compiler.codegen.cuda.contraction.kernel import Contract, Mma, Parts
+from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, Contract, Mma
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder, Pointwise
@@ -49,7 +49,7 @@ def test_parts_are_added_and_go_through_the_steps(number: int) -> None:
     shapes, body = BODIES[number]
     node, xs = node_of(300, shapes, body)
     first, last = lower(node) or []
-    assert isinstance(first.spec, Contract) and first.spec.epilogue is None and isinstance(last.spec, Parts)
+    assert isinstance(first.spec, Contract) and first.spec.epilogue is None and isinstance(last.spec, AddParts)
     last = replace(last, spec=replace(last.spec, count=3))
     assert last.spec.down == 1, "so that the interpreter knows all of it"
     parts = np.random.default_rng(number).normal(size=(last.spec.count, 3, 6)).astype(np.float32)
@@ -90,4 +90,4 @@ def test_what_cpp_may_round_otherwise_is_a_launch_of_its_own(body: Any) -> None:
     node, _ = node_of(8, [], body)
     product, steps = lower(node) or []
     assert isinstance(product.spec, Contract) and product.spec.epilogue is None
-    assert not isinstance(steps.spec, Contract | Mma | Parts) and steps.reads == product.writes
+    assert not isinstance(steps.spec, Contract | Mma | AddParts) and steps.reads == product.writes

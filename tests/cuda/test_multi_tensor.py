@@ -113,7 +113,7 @@ def test_the_code_holds_no_table_in_local_memory() -> None:
         ptx = units.compiled(spec, "k", "sm_90").ptx.decode("ascii")
         assert ".local" not in ptx and len(re.findall(r"\.param \.u64", ptx)) == spec.arguments
         assert re.search(r"ld\.global\.v4\.f32", ptx) and "fma.rn.f32" not in ptx
-    picked = picking.Picked(DType.B1, 3, (0, 2, 1), (0, 0, 4))
+    picked = picking.Pick(DType.B1, 3, (0, 2, 1), (0, 0, 4))
     assert ".local" not in units.compiled(picked, "k", "sm_80").ptx.decode("ascii")
 
 

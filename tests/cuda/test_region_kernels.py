@@ -26,7 +26,7 @@ from dslc.compiler.codegen.cuda.llvm import indexing as groups
 from dslc.compiler.codegen.cuda.llvm.division import magic_of
 from dslc.compiler.codegen.cuda.llvm.lanes import Lanes
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.region.kernel import Unreduced
+from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
 from dslc.compiler.codegen.cuda.region.schedule import Rows, schedule
 from dslc.compiler.codegen.cuda.region.source import Call, Source
 from dslc.compiler.codegen.cuda.region.stage_queries import functions_of
@@ -53,7 +53,7 @@ def distinct() -> Iterator[tuple[str, Launch]]:
             for number in range(len(SAMPLES[name])):
                 for dtype in ("f32", "bf16", "f64"):
                     for launch in lower(node_of(name, number, dtype)[0]) or []:
-                        if isinstance(launch.spec, Region | Unreduced) and launch.symbol not in seen:
+                        if isinstance(launch.spec, Region | SizeGenericRegion) and launch.symbol not in seen:
                             seen.add(launch.symbol)
                             yield f"{name} {number} {dtype}", launch
 
@@ -63,7 +63,7 @@ def ptx_of(launch: Launch, architecture: str) -> str:
 
 
 def assert_clean(where: str, launch: Launch, ptx: str) -> None:
-    functions = functions_of(launch.spec.region if isinstance(launch.spec, Unreduced) else launch.spec)
+    functions = functions_of(launch.spec.region if isinstance(launch.spec, SizeGenericRegion) else launch.spec)
     arguments = len(launch.reads) + len(launch.writes) + sum(kind == "i64" for kind, _ in launch.scalar_args)
     assert ptx.startswith(".version") and f".visible .entry {launch.symbol}(" in ptx, where
     assert "NumbaEnv" not in ptx and not re.search(r"\.loc\b", ptx) and ".file" not in ptx and "/" not in ptx, where

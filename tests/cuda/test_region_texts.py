@@ -17,11 +17,11 @@ from sample_nodes import OPS, SAMPLES, TOLERANCE, node_of, tolerance, wanted
 
 from dslc.compiler.codegen.cuda.compile import compiled, geometry
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops.concat import Beside
+from dslc.compiler.codegen.cuda.ops.concat import Concat
 from dslc.compiler.codegen.cuda.ops.multi_tensor import Foreach
-from dslc.compiler.codegen.cuda.ops.pick import Picked
+from dslc.compiler.codegen.cuda.ops.pick import Pick
 from dslc.compiler.codegen.cuda.region import schedule, sweep
-from dslc.compiler.codegen.cuda.region.kernel import Unreduced, sized
+from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion, sized
 from dslc.compiler.codegen.cuda.region.sweep import Sweep
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder
@@ -46,7 +46,7 @@ def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
     """The node's outputs; None where a launch is of CUDA C++."""
     launches = lower(node)
     if launches is None or not all(
-        isinstance(x.spec, (Region, Unreduced, Sweep, Foreach, Picked, Beside)) for x in launches
+        isinstance(x.spec, (Region, SizeGenericRegion, Sweep, Foreach, Pick, Concat)) for x in launches
     ):
         return None
     known: dict[Any, np.ndarray] = {
@@ -68,9 +68,9 @@ def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
 
 def _dtypes(launch: Launch) -> list[DType]:
     """Of the arguments."""
-    if isinstance(launch.spec, Foreach | Picked | Beside):
+    if isinstance(launch.spec, Foreach | Pick | Concat):
         return [v.type.dtype for v in (*launch.reads, *launch.writes) if isinstance(v, Value)]
-    region = launch.spec.region if isinstance(launch.spec, Sweep | Unreduced) else launch.spec
+    region = launch.spec.region if isinstance(launch.spec, Sweep | SizeGenericRegion) else launch.spec
     partial = launch.spec.partial if isinstance(launch.spec, Sweep) else ()
     return [*(a.dtype for a in (*region.inputs, *region.outputs)), *partial]
 

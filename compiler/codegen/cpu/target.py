@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from dslc.compiler.codegen.cpu import lower as lowering
+from dslc.compiler.codegen.cpu.lower import lower
 from dslc.compiler.codegen.cpu.object.compile import LEVELS, kernel_of
 from dslc.compiler.codegen.cpu.object.elf_merge import merge
-from dslc.compiler.codegen.cpu.object.thread_driver import SYMBOL as DRIVER
+from dslc.compiler.codegen.cpu.object.thread_driver import DRIVER
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
@@ -27,7 +27,7 @@ class Cpu:
     feature = "native"
 
     def lower(self, node: Node) -> list[Launch] | None:
-        return lowering.lower(node)
+        return lower(node)
 
     def geometry(self, spec: Any) -> Geometry:
         return Geometry((kernel_of(spec).tasks, 1, 1))

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen.cuda.ops.random import Drawn
+from dslc.compiler.codegen.cuda.ops.random import DrawKernel
 from dslc.compiler.codegen.cuda.region.kernel import sized, writes
-from dslc.compiler.codegen.cuda.region.merge_axes import joined
-from dslc.compiler.codegen.cuda.region.promote_f32 import computed_inside
+from dslc.compiler.codegen.cuda.region.merge_axes import merge_axes
+from dslc.compiler.codegen.cuda.region.promote_f32 import promote_f32
 from dslc.compiler.codegen.cuda.region.row_column_sweep import sweep
 from dslc.compiler.codegen.cuda.region.split_rows import split
 from dslc.compiler.codegen.launch import Launch
@@ -45,7 +45,7 @@ def _size_generic(launch: Launch) -> Launch:
         case Region():
             return sized(launch)
         case Draw() as draw:
-            return replace(launch, spec=Drawn(draw))
+            return replace(launch, spec=DrawKernel(draw))
         case _:
             return launch
 
@@ -56,9 +56,9 @@ def _prepared(node: Node, launches: list[Launch]) -> list[Launch]:
         (node.inputs[i], node.outputs[o]) for i, o in node.op.inplace if i < len(node.inputs) and o < len(node.outputs)
     ]
     launches = [x for x in launches if not isinstance(x.spec, Region) or writes(x.spec)]
-    launches = [replace(x, spec=joined(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
+    launches = [replace(x, spec=merge_axes(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
     if not isinstance(node.op, FusedSums):  # the values of FusedSums are results of ops
-        launches = [replace(x, spec=computed_inside(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
+        launches = [replace(x, spec=promote_f32(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
     blocks = {block for launch in launches for block in launch.scratch}
     swept = sweep(launches[0], launches[1], len(blocks)) if _regions(launches) == 2 == len(launches) else None
     prepared: list[Launch] = []

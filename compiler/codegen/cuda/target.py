@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dslc.compiler.codegen.cuda import compile as units
-from dslc.compiler.codegen.cuda import lower as lowering
+from dslc.compiler.codegen.cuda.compile import geometry
 from dslc.compiler.codegen.cuda.contraction.vendor import vendor_call
+from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.graph import Node
@@ -28,10 +28,10 @@ class Cuda:
 
     def lower(self, node: Node) -> list[Launch] | None:
         call = vendor_call(node) if self.vendor else None
-        return [call] if isinstance(call, Launch) else lowering.lower(node)
+        return [call] if isinstance(call, Launch) else lower(node)
 
     def geometry(self, spec: Any) -> Geometry:
-        return units.geometry(spec)
+        return geometry(spec)
 
     def blob_of(self, symbol: str) -> str:
         return f"{symbol}.{self.architecture}.cubin"

@@ -178,7 +178,7 @@ def update(node: Node) -> list[Launch]:
 
 
 @lowers("multi_update")
-def multi(node: Node) -> list[Launch]:
+def multi_update(node: Node) -> list[Launch]:
     """Clears the flags, then updates each parameter. A target may merge the updates into one launch."""
     op, each = member(node.attrs)
     states, grads, scalars = parted(node.inputs, op)
@@ -227,14 +227,14 @@ def _inputs(dtype: DType, shape: Sequence[int], slots: int) -> list[Access]:
 @lowers("nonfinite")
 def nonfinite(node: Node) -> list[Launch]:
     """Clears the flags, then checks each tensor with a launch. A target may merge them into one launch."""
-    looks = [
-        Launch(look(value.type.dtype, value.type.ints, number), (value,), node.outputs)
+    checks = [
+        Launch(check_finite(value.type.dtype, value.type.ints, number), (value,), node.outputs)
         for number, value in enumerate(node.inputs)
     ]
-    return [_cleared(node.out), *looks]
+    return [_cleared(node.out), *checks]
 
 
-def look(dtype: DType, shape: Sequence[int], flag: int = 0) -> Region:
+def check_finite(dtype: DType, shape: Sequence[int], flag: int = 0) -> Region:
     """Sets a flag if an element is not finite."""
     outputs = [Access(DType.B1, (0,) * len(shape), flag)]
     builder = RegionBuilder(shape, (), [Access(dtype, dense(shape))], outputs)

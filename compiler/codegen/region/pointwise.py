@@ -180,12 +180,12 @@ def concat(node: Node) -> list[Launch]:
     """One copy per input, into its part of the output."""
     launches, start = [], 0
     for x in node.inputs:
-        launches.append(beside(x, node.out, start))
+        launches.append(copy_into(x, node.out, start))
         start += prod(x.type.ints[int_attr(node.attrs, "axis") :])
     return launches
 
 
-def beside(x: Value, whole: Value, start: int) -> Launch:
+def copy_into(x: Value, whole: Value, start: int) -> Launch:
     """Copies a tensor into another one of its rank, starting at element ``start``."""
     shape, dtype = x.type.ints, x.type.dtype
     target = Access(dtype, all_strides(whole.type.ints), start)

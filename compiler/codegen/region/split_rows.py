@@ -22,14 +22,14 @@ from dslc.compiler.ir.scalar import Expr, as_expr
 from dslc.compiler.ir.types import DType
 
 
-def can_spread(region: Region) -> bool:
+def can_split(region: Region) -> bool:
     """Whether it has inner axes and reductions, and all its values are plain computations on elements."""
     plain = all(isinstance(let, Let) for stage in region.stages for let in stage.lets)
     return plain and bool(region.inner) and not region.indices and any(s.reduces for s in region.stages)
 
 
-def spread(launch: Launch, parts: int, first: int) -> list[Launch]:
-    """The launches for a region that ``can_spread``, with at most ``parts`` parts per row. New scratch blocks are
+def split_rows(launch: Launch, parts: int, first: int) -> list[Launch]:
+    """The launches for a region that ``can_split``, with at most ``parts`` parts per row. New scratch blocks are
     numbered from ``first``."""
     return _Spreader(launch, parts, first).run()
 

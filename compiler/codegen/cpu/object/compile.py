@@ -16,8 +16,7 @@ import llvmlite.binding as llvm
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.writer import Code
 from dslc.compiler.codegen.cpu.object.elf_merge import merge
-from dslc.compiler.codegen.cpu.object.thread_driver import SYMBOL as DRIVER
-from dslc.compiler.codegen.cpu.object.thread_driver import driver_text
+from dslc.compiler.codegen.cpu.object.thread_driver import DRIVER, driver_text
 from dslc.compiler.codegen.cpu.ops.random import DrawKernel
 from dslc.compiler.codegen.cpu.region.kernel import RegionKernel
 from dslc.compiler.codegen.region.ir import Region

@@ -27,7 +27,7 @@ from llvmlite import ir
 from dslc.compiler.codegen.cpu.llvm.writer import I32, I64, POINTER, VOID
 from dslc.compiler.codegen.cpu.object.memcpy import add_memory_functions
 
-SYMBOL: Final = "dslc_run2"  # changes its number when the interface changes
+DRIVER: Final = "dslc_run2"  # changes its number when the interface changes
 _WORDS: Final = 4  # 64-bit words of a command
 _LINE: Final = 64  # bytes of a cache line, so that no two lanes write one line
 _CLAIM_BITS: Final = 16
@@ -44,9 +44,9 @@ def driver_text(architecture: str) -> str:
 class _Driver:
     def __init__(self, architecture: str) -> None:
         self.architecture = architecture
-        self.module = ir.Module(name=SYMBOL)
+        self.module = ir.Module(name=DRIVER)
         type = ir.FunctionType(VOID, [POINTER, I64, POINTER, I64, I64, I64])
-        self.function = ir.Function(self.module, type, SYMBOL)
+        self.function = ir.Function(self.module, type, DRIVER)
         self.commands, self.count, self.shared, self.base, self.lane, self.lanes = self.function.args
         self.b: Any = ir.IRBuilder(self.function.append_basic_block("entry"))
         # lives across loops; LLVM keeps it in registers

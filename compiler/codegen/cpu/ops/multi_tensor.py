@@ -17,8 +17,8 @@ from dslc.compiler.codegen.cpu.region.kernel import Printer
 from dslc.compiler.codegen.cpu.region.row import Row
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
+from dslc.compiler.codegen.region import optimizer
 from dslc.compiler.codegen.region.ir import Access, Region
-from dslc.compiler.codegen.region.optimizer import multi, region
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ops.multi_update import member, parted
@@ -93,14 +93,14 @@ def _along(access: Access) -> bool:
 
 
 @lowers("multi_update", target="cpu")
-def together(node: Node) -> list[Launch]:
+def multi_update(node: Node) -> list[Launch]:
     """Lowers a ``multi_update``: clears the flags, then runs all updates in one launch."""
-    clear, *steps = multi(node)
+    clear, *steps = optimizer.multi_update(node)
     op, each = member(node.attrs)
     _, grads, scalars = parted(node.inputs, op)
     sizes = tuple(math.prod(grad.type.ints) for grad in grads)
     shape = (max(2, *sizes),)  # an axis of one element would be dropped
-    template = region(op.name, each, node.types[0].dtype, shape, op.slots)
+    template = optimizer.region(op.name, each, node.types[0].dtype, shape, op.slots)
     reads = [v for step in steps for v in step.reads[:-2]]
     writes = [v for step in steps for v in step.writes[:-1]]
     return [clear, Launch(Foreach(template, sizes), (*reads, *scalars), (*writes, node.outputs[-1]))]

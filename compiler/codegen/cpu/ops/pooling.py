@@ -20,7 +20,7 @@ from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I1, I8, I64, POINTER, VOID, Code, Reg, lane_type
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region import pooling as pools
+from dslc.compiler.codegen.region import pooling
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
@@ -187,7 +187,7 @@ def _planes(node: Node) -> int:
 def maxpool(node: Node) -> list[Launch]:
     window = _pool_window(node, node.input_types[0].ints[2:], node.types[0].ints[2:]) if _images(node) else None
     if window is None or window.taps > _MAX_TAPS:
-        return pools.maxpool(node)
+        return pooling.maxpool(node)
     spec = Pool("max", node.types[0].dtype, node.types[1].dtype, _planes(node), window, 1)
     return [Launch(spec, node.inputs, node.outputs)]
 
@@ -196,7 +196,7 @@ def maxpool(node: Node) -> list[Launch]:
 def avgpool(node: Node) -> list[Launch]:
     window = _pool_window(node, node.input_types[0].ints[2:], node.types[0].ints[2:]) if _images(node) else None
     if window is None or window.taps > _MAX_TAPS:
-        return pools.avgpool(node)
+        return pooling.avgpool(node)
     spec = Pool("mean", node.types[0].dtype, DType.U8, _planes(node), window, window.taps)
     return [Launch(spec, node.inputs, node.outputs)]
 
@@ -204,7 +204,7 @@ def avgpool(node: Node) -> list[Launch]:
 @lowers("maxpool_grad", target="cpu")
 def maxpool_grad(node: Node) -> list[Launch]:
     if not _images(node):
-        return pools.maxpool_grad(node)
+        return pooling.maxpool_grad(node)
     window = _pool_window(node, node.types[0].ints[2:], node.input_types[0].ints[2:])
     dy, place = node.input_types
     return [Launch(Scatter(dy.dtype, place.dtype, _planes(node), window), node.inputs, node.outputs)]

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from math import prod
 
-from dslc.compiler.codegen.cuda.attention import tiled as tiled_attention
+from dslc.compiler.codegen.cuda.attention import tiled
 from dslc.compiler.codegen.cuda.contraction.lower import Argument, launched
 from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Operand, problem
 from dslc.compiler.codegen.launch import Launch, Scratch
@@ -93,8 +93,8 @@ class _Attention:
 @lowers("sdpa", target="cuda")
 def sdpa(node: Node) -> list[Launch]:
     """Scores, a softmax of their rows, and the weighted sum of the values."""
-    if tiled_attention.fits(node):
-        return tiled_attention.sdpa(node)
+    if tiled.fits(node):
+        return tiled.sdpa(node)
     a = _Attention(node)
     (q, k, v, *mask), (y, lse) = node.inputs, node.outputs
     scores, weights = a.scratch(a.wide, a.queries, a.keys), a.scratch(a.dtype, a.queries, a.keys)
@@ -122,8 +122,8 @@ def sdpa(node: Node) -> list[Launch]:
 def sdpa_grad(node: Node) -> list[Launch]:
     """Recomputes the scores; computes their gradient from dy, v and the row's sum of dy * y; then the three
     products."""
-    if tiled_attention.fits(node):
-        return tiled_attention.sdpa_grad(node)
+    if tiled.fits(node):
+        return tiled.sdpa_grad(node)
     a = _Attention(node)
     (q, k, v, y, lse, dy, *mask), (dq, dk, dv) = node.inputs, node.outputs
     scores, slopes = (a.scratch(a.wide, a.queries, a.keys) for _ in range(2))

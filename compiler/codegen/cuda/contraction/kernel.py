@@ -94,7 +94,7 @@ class Mma(_Printed):
 
 
 @dataclass(frozen=True)
-class Parts(_Printed):
+class AddParts(_Printed):
     """The kernel ``k(parts, others..., c, numbers)``: adds ``count`` parts of ``elements`` each. ``epilogue``: as in
     ``Contract``."""
 

@@ -8,7 +8,7 @@ from math import gcd, prod
 from typing import Final, TypeAlias
 
 from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue
-from dslc.compiler.codegen.cuda.contraction.kernel import Parts, contract
+from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, contract
 from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Operand, Problem, Window, problem
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
@@ -242,5 +242,5 @@ def launched(
     if split == 1:
         return [Launch(spec, (*reads, *others), (c,)) for spec in specs]
     parts = Scratch(block, split * elements * kept.itemsize)
-    whole = Launch(Parts(out, elements, split, epilogue), (parts, *others), (c,))
+    whole = Launch(AddParts(out, elements, split, epilogue), (parts, *others), (c,))
     return [*(Launch(spec, reads, (parts,)) for spec in specs), whole]

@@ -5,14 +5,16 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from dslc.compiler.codegen.cuda.llvm import block_collectives as exchange
-from dslc.compiler.codegen.cuda.llvm import half_floats as halves
-from dslc.compiler.codegen.cuda.llvm import indexing as groups
-from dslc.compiler.codegen.cuda.llvm import load_store as memory
-from dslc.compiler.codegen.cuda.llvm import lookup as choose
-from dslc.compiler.codegen.cuda.llvm import math as functions
-from dslc.compiler.codegen.cuda.llvm import philox
-from dslc.compiler.codegen.cuda.llvm import shared_spill as own
+from dslc.compiler.codegen.cuda.llvm import (
+    block_collectives,
+    half_floats,
+    indexing,
+    load_store,
+    lookup,
+    math,
+    philox,
+    shared_spill,
+)
 from dslc.compiler.codegen.cuda.region.source import Call
 from dslc.compiler.ir.scalar import FUNCTIONS
 
@@ -21,42 +23,44 @@ from dslc.compiler.ir.scalar import FUNCTIONS
 def writer_of(call: Call) -> Any:
     """The ``Writer`` of the IR of a call (``lanes.py``)."""
     head = call.head
-    given: tuple[Any, ...] = call.parameters
+    parameters: tuple[Any, ...] = call.parameters
     if head in FUNCTIONS:
-        return functions.scalar_function(head)
-    if head in functions.FAST:
-        return functions.fast_function(head)
+        return math.scalar_function(head)
+    if head in math.FAST:
+        return math.fast_function(head)
     match head:
         case "to":
-            return functions.conversion(*given)
+            return math.conversion(*parameters)
         case "rounded":
-            return halves.rounding(*given)
+            return half_floats.rounding(*parameters)
         case "half":
-            return halves.half(*given)
+            return half_floats.half(*parameters)
         case "load" | "load_if":
-            return memory.load(*given)
+            return load_store.load(*parameters)
         case "store" | "store_if":
-            return memory.store(*given)
+            return load_store.store(*parameters)
         case "load_bits" | "load_bits_if":
-            return memory.load_bits(*given)
+            return load_store.load_bits(*parameters)
         case "store_bits" | "store_bits_if":
-            return memory.store_bits(*given)
+            return load_store.store_bits(*parameters)
         case "raise_flag":
-            return memory.raise_flag
+            return load_store.raise_flag
         case "thread" | "block" | "joined" | "divided" | "rest":
-            return getattr(groups, head)
+            return getattr(indexing, head)
         case "placed" | "chosen" | "pointer":
-            return getattr(choose, head)(*given)
+            return getattr(lookup, head)(*parameters)
         case "bits":
-            return philox.bits(*given)
+            return philox.bits(*parameters)
         case "prefetch":
-            return memory.prefetch(*given)
-        case "keep" | "kept":
-            return getattr(own, head)(*given)
+            return load_store.prefetch(*parameters)
+        case "keep":
+            return shared_spill.spill(*parameters)
+        case "kept":
+            return shared_spill.reload(*parameters)
         case "barrier":
-            return exchange.barrier
+            return block_collectives.barrier
         case "group" | "across" | "warps" | "running" | "turned":
-            return getattr(exchange, head)(*given)
+            return getattr(block_collectives, head)(*parameters)
         case "plus" | "times" | "quotient" | "remainder" | "below":
-            return groups.index_function(head)
-    return getattr(groups, head)(*given)
+            return indexing.index_function(head)
+    return getattr(indexing, head)(*parameters)

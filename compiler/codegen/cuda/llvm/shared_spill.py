@@ -15,8 +15,8 @@ _NAME: Final = "kept"
 _WORD: Final = 16  # bytes: neighbouring threads have adjacent words, which avoids bank conflicts
 
 
-def keep(dtype: DType, count: int, threads: int, first: int) -> Writer:
-    """``keep(value)`` stores ``count`` lanes per thread, from byte ``first`` on, for a block of ``threads``."""
+def spill(dtype: DType, count: int, threads: int, first: int) -> Writer:
+    """``spill(value)`` stores ``count`` lanes per thread, from byte ``first`` on, for a block of ``threads``."""
 
     def write(builder: Any, x: Lanes) -> None:
         lanes = x.spread(count)
@@ -27,8 +27,8 @@ def keep(dtype: DType, count: int, threads: int, first: int) -> Writer:
     return write
 
 
-def kept(dtype: DType, count: int, threads: int, first: int) -> Writer:
-    """Loads the lanes that ``keep`` stored with the same parameters."""
+def reload(dtype: DType, count: int, threads: int, first: int) -> Writer:
+    """Loads the lanes that ``spill`` stored with the same parameters."""
 
     def write(builder: Any) -> Lanes:
         lanes: list[Any] = []

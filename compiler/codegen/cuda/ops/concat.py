@@ -26,7 +26,7 @@ _LARGE: Final = 1 << 22  # bytes from which on a tensor gets its own launch
 
 @described("Beside", "dtype count rows run pitch start")
 @dataclass(frozen=True)
-class Beside(SourceKernel):
+class Concat(SourceKernel):
     """``count`` arguments of ``rows`` rows of ``run`` elements. Row r of the result has ``pitch`` elements and holds
     row r of argument i from its element ``start + i * run`` on."""
 
@@ -78,10 +78,10 @@ def concat(node: Node) -> list[Launch]:
         most = _ARGUMENTS if 0 < size < _LARGE else 1
         for at in range(0, len(values), most):
             some = values[at : at + most]
-            spec = Beside(out.dtype, len(some), rows, run, pitch, start)
+            spec = Concat(out.dtype, len(some), rows, run, pitch, start)
             alone = len(some) == 1
             launches.append(
-                pointwise.beside(some[0], node.out, start) if alone else Launch(spec, tuple(some), node.outputs)
+                pointwise.copy_into(some[0], node.out, start) if alone else Launch(spec, tuple(some), node.outputs)
             )
             start += run * len(some)
     return launches

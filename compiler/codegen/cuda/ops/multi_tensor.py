@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from dslc.compiler.codegen.cuda.region.promote_f32 import computed_inside
+from dslc.compiler.codegen.cuda.region.promote_f32 import promote_f32
 from dslc.compiler.codegen.cuda.region.schedule import vector_of
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.stage_queries import register_dtype, used_values
@@ -20,8 +20,8 @@ from dslc.compiler.codegen.cuda.region.values import Reg, Values
 from dslc.compiler.codegen.cuda.region.writer import Index, Text
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
+from dslc.compiler.codegen.region import optimizer
 from dslc.compiler.codegen.region.ir import Access, Let, Region, RegionBuilder
-from dslc.compiler.codegen.region.optimizer import look, multi, nonfinite, region
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node, Value
@@ -171,22 +171,22 @@ def _launches(
     for start in range(0, len(groups), most):
         some = groups[start : start + most]
         own_reads, own_writes = [v for g in some for v in g.reads], [v for g in some for v in g.writes]
-        spec = Foreach(computed_inside(template), tuple(g.size for g in some), first + start)
+        spec = Foreach(promote_f32(template), tuple(g.size for g in some), first + start)
         found.append(Launch(spec, (*own_reads, *reads), (*own_writes, *writes)))
     return found
 
 
 @lowers("multi_update", target="cuda")
-def together(node: Node) -> list[Launch]:
+def multi_update(node: Node) -> list[Launch]:
     """Lowers a ``multi_update``: clears the flags, then runs all updates in one launch if ``together`` is set."""
-    clear, *steps = multi(node)
+    clear, *steps = optimizer.multi_update(node)
     if "together" not in node.attrs:
         return [clear, *steps]
     op, each = member(node.attrs)
     _, grads, scalars = parted(node.inputs, op)
     sizes = [math.prod(grad.type.ints) for grad in grads]
     shape = (max(2, *sizes),)  # an axis of one element would be dropped
-    template = region(op.name, each, node.types[0].dtype, shape, op.slots, grad=grads[0].type.dtype)
+    template = optimizer.region(op.name, each, node.types[0].dtype, shape, op.slots, grad=grads[0].type.dtype)
     groups = [_Group(size, step.reads[:-2], step.writes[:-1]) for size, step in zip(sizes, steps)]
     return [clear, *_launches(template, groups, scalars, node.outputs[-1:])]
 
@@ -204,16 +204,16 @@ def casts(node: Node) -> list[Launch]:
 
 
 @lowers("nonfinite", target="cuda")
-def looks(node: Node) -> list[Launch]:
+def nonfinite(node: Node) -> list[Launch]:
     """Lowers a ``nonfinite``: clears the flags, then checks runs of adjacent non-empty tensors with one dtype in one
     launch each."""
-    clear, *_ = nonfinite(node)
+    clear, *_ = optimizer.nonfinite(node)
     found, first = [clear], 0
     for (dtype, some), several in groupby(node.inputs, lambda value: (value.type.dtype, value.type.bytes > 0)):
         values = list(several)
         if some:
             groups = [_Group(math.prod(value.type.ints), (value,), ()) for value in values]
-            template = look(dtype, (max(2, *(group.size for group in groups)),))
+            template = optimizer.check_finite(dtype, (max(2, *(group.size for group in groups)),))
             found += _launches(template, groups, writes=node.outputs, first=first)
         first += len(values)
     return found

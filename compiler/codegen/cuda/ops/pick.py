@@ -20,7 +20,7 @@ _THREADS: Final = 128
 
 @described("Picked", "dtype count sources places")
 @dataclass(frozen=True)
-class Picked(SourceKernel):
+class Pick(SourceKernel):
     """Element i of the result is element ``places[i]`` of argument ``sources[i]``, of ``count`` arguments."""
 
     dtype: DType
@@ -50,5 +50,5 @@ class Picked(SourceKernel):
 @lowers("pick", target="cuda")
 def pick(node: Node) -> list[Launch]:
     sources, places = int_tuple(node.attrs, "source"), int_tuple(node.attrs, "place")
-    spec = Picked(node.types[0].dtype, len(node.inputs), sources, places)
+    spec = Pick(node.types[0].dtype, len(node.inputs), sources, places)
     return [Launch(spec, node.inputs, node.outputs)]

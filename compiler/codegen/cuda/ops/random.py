@@ -23,7 +23,7 @@ _MODES: Final = ("uniform", "normal", "dropout")
 
 
 @dataclass(frozen=True)
-class Drawn(SizeGeneric):
+class DrawKernel(SizeGeneric):
     """The kernel of a ``Draw``, with its numbers as scalar arguments."""
 
     draw: Draw

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dslc.compiler.codegen.cuda.region.reduction import Teams
+from dslc.compiler.codegen.cuda.region.reduction import Reduction
 from dslc.compiler.codegen.cuda.region.schedule import Columns, draws
 from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.cuda.region.writer import Index
@@ -15,10 +15,10 @@ _LOAD: Final = 16  # bytes per load
 
 def columns_source(name: str, region: Region, schedule: Columns) -> Source:
     """The kernel's source."""
-    return _Columns(name, region, schedule).source()
+    return ColumnReduction(name, region, schedule).source()
 
 
-class _Columns(Teams):
+class ColumnReduction(Reduction):
     def __init__(self, name: str, region: Region, schedule: Columns) -> None:
         super().__init__(name, region, schedule.vector, schedule.held, schedule.chunks)
         self.schedule, self.lanes = schedule, schedule.vector

@@ -18,7 +18,7 @@ from dslc.compiler.codegen.target import Geometry
 
 
 @dataclass(frozen=True)
-class Unreduced(SizeGeneric):
+class SizeGenericRegion(SizeGeneric):
     """A region with the schedule ``Flat``, whose kernel gets its sizes as arguments."""
 
     region: Region
@@ -46,7 +46,7 @@ def _printed(region: Region) -> tuple[Source, ScalarArgs]:
 def sized(launch: Launch) -> Launch:
     """The launch with its region's sizes as kernel arguments, if the region's kernel supports that."""
     flat = isinstance(launch.spec, Region) and isinstance(schedule(launch.spec), Flat)
-    return replace(launch, spec=Unreduced(launch.spec)) if flat else launch
+    return replace(launch, spec=SizeGenericRegion(launch.spec)) if flat else launch
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from math import prod
 from dslc.compiler.codegen.region.ir import Access, Bits, MixedRadix, Region, with_random_places
 
 
-def joined(region: Region) -> Region:
+def merge_axes(region: Region) -> Region:
     """The region with inner axes merged if they are adjacent in its reduced tensor (``whole``)."""
     split, groups = len(region.outer), list[list[int]]()
     beside = region.canonical_strides[split:]

@@ -18,7 +18,7 @@ from dslc.compiler.ir.types import DType
 _HALVES = (DType.BF16, DType.F16)
 
 
-def computed_inside(region: Region) -> Region:
+def promote_f32(region: Region) -> Region:
     """The region with f32 instead of bf16 and f16 for all values that are not stored."""
     stored = {store.value for stage in region.stages for store in stage.stores}
     number = region.first

@@ -29,7 +29,7 @@ from dslc.compiler.ir.types import DType
 RESIDENT: Final = 1024  # threads per multiprocessor: enough to load while others reduce
 
 
-class Teams(Addresses):
+class Reduction(Addresses):
     """The common part of both forms. ``guard``: whether the thread's rows exist; None: they do."""
 
     guard: str | None

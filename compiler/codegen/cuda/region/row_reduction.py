@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dslc.compiler.codegen.cuda.region.reduction import Teams
+from dslc.compiler.codegen.cuda.region.reduction import Reduction
 from dslc.compiler.codegen.cuda.region.schedule import WARP, Rows
 from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.cuda.region.stage_queries import used_values
@@ -19,7 +19,7 @@ def rows_source(name: str, region: Region, schedule: Rows) -> Source:
     return RowReduction(name, region, schedule).source()
 
 
-class RowReduction(Teams):
+class RowReduction(Reduction):
     def __init__(self, name: str, region: Region, schedule: Rows) -> None:
         super().__init__(name, region, schedule.vector, schedule.held, schedule.chunks)
         self.schedule, self.lanes = schedule, 1
