@@ -6,8 +6,8 @@ import os.path
 from dataclasses import replace
 from typing import Any, Final
 
-from dslc.compiler.codegen.cuda.contraction.vendor import VendorConv, VendorGemm
 from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.codegen.target import LibraryCall
 from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.ir.graph import Attr, Kind, Node, Value
 from dslc.compiler.ir.program import Place, Program
@@ -124,7 +124,7 @@ class _PlanMaker:
     def _launches(self, node: Node) -> list[Instruction]:
         found: list[Instruction] = []
         for launch in self.program.kernels[node]:
-            if isinstance(launch.spec, VendorGemm | VendorConv):
+            if isinstance(launch.spec, LibraryCall):
                 found.append(self._library_call(node, launch, launch.spec))
                 continue
             self.kernels[launch.symbol] = launch.code
@@ -146,7 +146,7 @@ class _PlanMaker:
             )
         return found
 
-    def _library_call(self, node: Node, launch: Launch, spec: VendorGemm | VendorConv) -> Instruction:
+    def _library_call(self, node: Node, launch: Launch, spec: LibraryCall) -> Instruction:
         *given, workspace = (*launch.reads, *launch.writes)
         assert isinstance(workspace, Scratch), "a library works in scratch memory"
         operands = [

@@ -6,13 +6,14 @@ descriptions, so any machine can build for any target.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
 from dslc.runtime.artifact.container import Blob
+from dslc.runtime.artifact.instructions import Instruction
 
 if TYPE_CHECKING:
     from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
@@ -49,6 +50,22 @@ class Traits:
     has_tensor_cores: bool = False
     fuses_reductions: bool = False
     launches_are_costly: bool = False
+
+
+@runtime_checkable
+class LibraryCall(Protocol):
+    """The description of a launch that calls a library instead of a kernel; its last argument is the workspace."""
+
+    @property
+    def library(self) -> str:
+        """The library's name in instructions."""
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the operands and, last, of the result, as passed to the library."""
+
+    def instruction(self, operands: Sequence[int], workspace: int, where: int) -> Instruction:
+        """The call on buffers of a plan."""
 
 
 class Target(Protocol):

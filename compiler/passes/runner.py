@@ -50,8 +50,6 @@ def run_passes(
     """The program after the passes (up to and including ``until``), and a report for each.
 
     ``keep(name, program)`` gets the program after each pass, first the unchanged one as ``input``.
-    Raises VerifyError, naming the pass, when a pass made something unsound, and whatever DslcError a pass raises.
-
     Raises VerifyError, naming the pass, if a pass produced an unsound program, and any DslcError that a pass raises.
     """
     with no_collection():

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, NamedTuple
 
-from dslc.compiler.codegen.cuda.contraction.vendor import vendor_call
-from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.cost import CONTRACTIONS, Machine, machine_of, roof
+from dslc.compiler.codegen.target import LibraryCall
+from dslc.compiler.cost import Machine, machine_of, roof
 from dslc.compiler.cost import seconds as modelled
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.program import ALIGNMENT, MemoryPlan, Program
@@ -139,8 +138,9 @@ class Facts:
     def _runs(self, node: Node, native: set[Node]) -> str:
         if node not in native:
             return "numpy"
-        call = vendor_call(node) if self.program.vendor and node.op.name in CONTRACTIONS else None
-        return _LIBRARIES[call.spec.library] if isinstance(call, Launch) else "kernel"
+        specs = (launch.spec for launch in self.program.kernels[node])
+        library = next((spec.library for spec in specs if isinstance(spec, LibraryCall)), None)
+        return "kernel" if library is None else _LIBRARIES.get(library, library)
 
     @cached_property
     def seconds(self) -> float:

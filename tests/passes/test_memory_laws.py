@@ -18,7 +18,7 @@ from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.program import Program
 from dslc.compiler.options import Options, precision_of
 from dslc.compiler.passes.plan.stream_timeline import finish
-from dslc.compiler.passes.plan.streams import LEAST, MORE
+from dslc.compiler.passes.plan.streams import LEAST_BYTES, MORE_FRACTION
 from dslc.compiler.pipeline import foresee
 
 ROOT: Final = Path(__file__).parents[2]
@@ -145,7 +145,7 @@ def check_batches(checked: Checked, batches: list[int], options: Mapping[str, An
 
 
 def test_the_limits_are_those_of_the_laws() -> None:
-    assert (MORE, LEAST) == (0.02, 6 << 30)
+    assert (MORE_FRACTION, LEAST_BYTES) == (0.02, 6 << 30)
 
 
 @pytest.mark.parametrize(("provider", "precision"), BUILDS)

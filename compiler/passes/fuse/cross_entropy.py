@@ -35,7 +35,7 @@ def cross_entropy(graph: Graph) -> Graph:
     new: dict[Value, Value] = {}
     done = {pair.gradient for pair in pairs.values()}
     for first in graph.nodes:
-        for node in (*pairs[first].late, first) if first in pairs else (first,):
+        for node in (*pairs[first].moved, first) if first in pairs else (first,):
             if node in done:
                 continue
             done.add(node)
@@ -55,7 +55,7 @@ class _Pair:
     """The gradient node of a loss, and the nodes after the loss that it needs, in order."""
 
     gradient: Node
-    late: tuple[Node, ...]
+    moved: tuple[Node, ...]
 
 
 def _pairs(graph: Graph) -> dict[Node, _Pair]:
@@ -74,9 +74,9 @@ def _pairs(graph: Graph) -> dict[Node, _Pair]:
             continue
         if any(v in roots or readers[v] != [grad] for v in loss.outputs[1:]):
             continue
-        late = needed_after(loss, [grad.inputs[4]], position, _MAX_MOVED)
-        if dict(loss.attrs) == dict(grad.attrs) and late is not None:
-            found[loss] = _Pair(grad, late)
+        moved = needed_after(loss, [grad.inputs[4]], position, _MAX_MOVED)
+        if dict(loss.attrs) == dict(grad.attrs) and moved is not None:
+            found[loss] = _Pair(grad, moved)
     return found
 
 

@@ -45,7 +45,7 @@ def dropout(graph: Graph) -> Graph:
             made = new.get(value, value).producer  # it may have taken its own inputs
             if isinstance(made, Node) and value not in roots and readers[value] == [node]:
                 steps = sum(len(body_of(n)) for n in (node, made, *taken.values()))
-                if _joins(made, node, value) and steps <= MAX_STEPS:
+                if _may_fuse(made, node, value) and steps <= MAX_STEPS:
                     taken[value] = made
         return taken
 
@@ -57,7 +57,7 @@ def _has_body(node: Node) -> bool:
     return node.op.name != "fused_sums" and (draws(node) or is_pointwise(node))
 
 
-def _joins(made: Node, node: Node, value: Value) -> bool:
+def _may_fuse(made: Node, node: Node, value: Value) -> bool:
     """Whether ``made``, the producer of ``value``, is fused into ``node``: one of them is or contains a dropout."""
     if not _has_body(made) or len(made.outputs) > 1:
         return False

@@ -32,16 +32,20 @@ def duplicate(graph: Graph) -> Graph:
     """The graph after absorbing every such node. Idempotent."""
     while True:
         readers, roots = graph.readers(), set(graph.roots)
-        chosen = {n for n in graph.nodes if n.outputs[0] not in roots and _goes(n, readers.get(n.outputs[0], []))}
-        # absorb a chain one link at a time, starting with its last node
+        chosen = {
+            n
+            for n in graph.nodes
+            if n.outputs[0] not in roots and _is_cheaper_recomputed(n, readers.get(n.outputs[0], []))
+        }
+        # a chain goes one link at a time, the last node first
         chosen = {n for n in chosen if not any(r in chosen for r in readers[n.outputs[0]])}
         if not chosen:
             return graph
         producers = {n.out: n for n in chosen}
-        graph = inlined(graph, partial(_read, producers))
+        graph = inlined(graph, partial(_chosen_inputs, producers))
 
 
-def _goes(node: Node, readers: list[Node]) -> bool:
+def _is_cheaper_recomputed(node: Node, readers: list[Node]) -> bool:
     if not is_pointwise(node) or len(node.outputs) > 1 or not readers or not node.inputs:
         return False
     if len(readers) == 1 and readers[0].op.name != "fused_sums":
@@ -49,10 +53,10 @@ def _goes(node: Node, readers: list[Node]) -> bool:
     own, read, count = node.types[0].bytes, sum(v.type.bytes for v in dict.fromkeys(node.inputs)), len(readers)
     if read * count > read + own + own * count:
         return False
-    return all(_may_take(reader, node) for reader in readers)
+    return all(_may_compute(reader, node) for reader in readers)
 
 
-def _may_take(reader: Node, node: Node) -> bool:
+def _may_compute(reader: Node, node: Node) -> bool:
     one_result = is_pointwise(reader) and len(reader.outputs) == 1
     if not (one_result or reader.op.name == "fused_sums"):
         return False
@@ -61,6 +65,6 @@ def _may_take(reader: Node, node: Node) -> bool:
     return same_shape and len(body_of(reader)) + len(body_of(node)) <= MAX_STEPS
 
 
-def _read(producers: Mapping[Value, Node], node: Node, _: Mapping[Value, Value]) -> dict[Value, Node]:
+def _chosen_inputs(producers: Mapping[Value, Node], node: Node, _: Mapping[Value, Value]) -> dict[Value, Node]:
     """The inputs of a node that have one of these producers."""
     return {v: producers[v] for v in dict.fromkeys(node.inputs) if v in producers}

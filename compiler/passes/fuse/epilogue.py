@@ -41,7 +41,7 @@ def epilogue(graph: Graph) -> Graph:
     def rule(node: Node, new: Mapping[Value, Value]) -> Node:
         first = _product(node)
         alone = first is not None and first.out not in roots and readers[first.out] == [node]
-        return _joined(first, node, new) if first is not None and alone else node.reading(new)
+        return _with_epilogue(first, node, new) if first is not None and alone else node.reading(new)
 
     return rebuilt(graph, rule)
 
@@ -70,7 +70,7 @@ def _made_by(value: Value, node: Node) -> Node | None:
     return made if made.phase is node.phase and all(t.dtype is value.type.dtype for t in made.input_types) else None
 
 
-def _joined(first: Node, last: Node, new: Mapping[Value, Value]) -> Node:
+def _with_epilogue(first: Node, last: Node, new: Mapping[Value, Value]) -> Node:
     others = [v for v in dict.fromkeys(last.inputs) if v is not first.out]
     place = {first.out: 0, **{v: n for n, v in enumerate(others, 1)}}
     body = renumbered(body_of(last), [place[v] for v in last.inputs], 1 + len(others))

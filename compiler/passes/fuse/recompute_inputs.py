@@ -31,10 +31,10 @@ _CHEAP: Final = frozenset(
 
 def recompute_inputs(graph: Graph) -> Graph:
     """The graph in which no node loads an input that it may recompute. Idempotent."""
-    return inlined(graph, lambda node, _: _spared(node))
+    return inlined(graph, lambda node, _: _recomputable(node))
 
 
-def _spared(node: Node) -> dict[Value, Node]:
+def _recomputable(node: Node) -> dict[Value, Node]:
     """Inputs that the node may recompute -> their producers."""
     if not ((is_pointwise(node) and len(node.outputs) == 1) or node.op.name == "fused_sums"):
         return {}

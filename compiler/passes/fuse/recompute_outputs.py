@@ -29,18 +29,18 @@ def recompute_outputs(graph: Graph) -> Graph:
         return graph
     instead: dict[Value, Value] = {}
     for host, guest in found.items():
-        both = _both(host, guest)
+        both = _with_second_output(host, guest)
         instead.update(zip((host.out, guest.out), both.outputs))
     return reading(graph, instead)
 
 
 def _pairs(graph: Graph) -> dict[Node, Node]:
     """A backward node -> the recomputed node that becomes its second output."""
-    guests = [n for n in graph.nodes if n.phase is Phase.MIRROR and _is_whole(n)]
+    guests = [n for n in graph.nodes if n.phase is Phase.MIRROR and _is_large_kernel(n)]
     if not guests:
         return {}
     readers = graph.readers()
-    hosts = {n for n in graph.nodes if n.phase is Phase.BACKWARD and _is_whole(n)}
+    hosts = {n for n in graph.nodes if n.phase is Phase.BACKWARD and _is_large_kernel(n)}
     # all producers of a host or of a recomputed node: merging one that depends on the guest may create a cycle
     above: set[Node] = set()
     for node in reversed(graph.nodes):
@@ -62,7 +62,7 @@ def _pairs(graph: Graph) -> dict[Node, Node]:
     return found
 
 
-def _is_whole(node: Node) -> bool:
+def _is_large_kernel(node: Node) -> bool:
     """Whether a node is one pointwise kernel with a single large result."""
     return is_pointwise(node) and len(node.outputs) == 1 and not is_small(node.out)
 
@@ -75,7 +75,7 @@ def _fits(host: Node, guest: Node, large: list[Value]) -> bool:
     )
 
 
-def _both(host: Node, guest: Node) -> Node:
+def _with_second_output(host: Node, guest: Node) -> Node:
     """One node with the results of both."""
     inputs = list(dict.fromkeys((*host.inputs, *guest.inputs)))
     number = {v: i for i, v in enumerate(inputs)}

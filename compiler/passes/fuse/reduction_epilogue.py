@@ -25,17 +25,17 @@ from dslc.compiler.passes.fuse.body import body_of, is_pointwise, placed, renumb
 
 def reduction_epilogue(graph: Graph) -> Graph:
     """The graph with such reductions. Idempotent."""
-    behind = _behind(graph)
-    if not behind:
+    epilogues = _epilogues(graph)
+    if not epilogues:
         return graph
-    taken = {node: sums for sums, node in behind.items()}
+    taken = {node: sums for sums, node in epilogues.items()}
     wanted = {v for n in graph.nodes for v in n.inputs if v.producer is not taken.get(n)} | {*graph.roots}
     new: dict[Value, Value] = {}
     for node in graph.nodes:
         if node in taken:
             continue
-        if node in behind:
-            _finish(node, behind[node], wanted, new)
+        if node in epilogues:
+            _merge(node, epilogues[node], wanted, new)
             continue
         fresh = node.reading(new)
         if fresh is not node:
@@ -43,7 +43,7 @@ def reduction_epilogue(graph: Graph) -> Graph:
     return graph.replace_values(new)
 
 
-def _behind(graph: Graph) -> dict[Node, Node]:
+def _epilogues(graph: Graph) -> dict[Node, Node]:
     """A reduction -> the pointwise node that becomes its epilogue."""
     all_sums = [node for node in graph.nodes if node.op.name == "fused_sums" and "finish" not in node.attrs]
     if not all_sums:
@@ -53,7 +53,7 @@ def _behind(graph: Graph) -> dict[Node, Node]:
     found: dict[Node, Node] = {}
     taken: set[Node] = set()
     for sums in all_sums:
-        for node in dict.fromkeys(r for v in _sums_of(sums) for r in readers.get(v, ())):
+        for node in dict.fromkeys(r for v in _reduced(sums) for r in readers.get(v, ())):
             if node not in taken and _fits(sums, node, position):
                 found[sums] = node
                 taken.add(node)
@@ -61,7 +61,7 @@ def _behind(graph: Graph) -> dict[Node, Node]:
     return found
 
 
-def _sums_of(node: Node) -> tuple[Value, ...]:
+def _reduced(node: Node) -> tuple[Value, ...]:
     """The reduced outputs, without extra ("kept") ones."""
     return node.outputs[: len(int_tuple(node.attrs, "summed"))]
 
@@ -70,31 +70,31 @@ def _fits(sums: Node, node: Node, position: dict[Node, int]) -> bool:
     shape = sums.types[0].shape
     if not is_pointwise(node) or node.phase is not sums.phase or any(t.shape != shape for t in node.types):
         return False
-    late = [v for v in node.inputs if v not in _sums_of(sums)]
-    there = all(_is_there(v, position, position[sums]) for v in late)
+    late = [v for v in node.inputs if v not in _reduced(sums)]
+    there = all(_is_computed_before(v, position, position[sums]) for v in late)
     few = len(late) <= MAX_LATE and len(node.outputs) + len(sums.outputs) <= MAX_RESULTS
     return there and few and len(body_of(node)) <= MAX_STEPS and all(v.type.shape in (shape, ()) for v in late)
 
 
-def _is_there(value: Value, position: dict[Node, int], before: int) -> bool:
+def _is_computed_before(value: Value, position: dict[Node, int], before: int) -> bool:
     """Whether the value, or the one that it is a reshape of, is computed before the node at that position."""
     node = value.producer
     if not isinstance(node, Node) or position[node] < before:
         return True
-    return node.op.name == "reshape" and _is_there(node.inputs[0], position, before)
+    return node.op.name == "reshape" and _is_computed_before(node.inputs[0], position, before)
 
 
-def _there(value: Value, new: dict[Value, Value]) -> Value:
+def _moved(value: Value, new: dict[Value, Value]) -> Value:
     """The value in the new graph; a reshape that comes after the reduction is recreated."""
     node = value.producer
     if value in new or not isinstance(node, Node) or node.op.name != "reshape":
         return new.get(value, value)
-    return node.reading({v: there for v in node.inputs if (there := _there(v, new)) is not v}).out
+    return node.reading({v: there for v in node.inputs if (there := _moved(v, new)) is not v}).out
 
 
-def _finish(sums: Node, node: Node, wanted: set[Value], new: dict[Value, Value]) -> None:
+def _merge(sums: Node, node: Node, wanted: set[Value], new: dict[Value, Value]) -> None:
     """Replaces both by one node and records its results in ``new``. ``wanted``: values that other nodes read."""
-    own = _sums_of(sums)
+    own = _reduced(sums)
     late = list(dict.fromkeys(v for v in node.inputs if v not in own))
     count = len(own) + len(late)
     number = {v: i for i, v in enumerate((*own, *late))}
@@ -107,7 +107,7 @@ def _finish(sums: Node, node: Node, wanted: set[Value], new: dict[Value, Value])
     attrs = {**sums.attrs, "late": len(late), "finish": body, "results": tuple(results.values())}
     whole = sums.replaced(
         op=fused_sums if kept else finished_sums,
-        inputs=tuple(_there(v, new) for v in (*sums.inputs, *late)),
+        inputs=tuple(_moved(v, new) for v in (*sums.inputs, *late)),
         types=tuple(v.type for v in (*results, *kept)),
         attrs=attrs,
         origins=origins_of((sums, node)),

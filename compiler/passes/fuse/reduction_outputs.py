@@ -33,21 +33,21 @@ _MAX_MOVED: Final = 8  # nodes that move before the reduction with it
 
 def reduction_outputs(graph: Graph) -> Graph:
     """The graph with such reductions. Idempotent."""
-    keeps = _keeps(graph)
-    if not keeps:
+    operands = _operands(graph)
+    if not operands:
         return graph
     new: dict[Value, Value] = {}
     done: set[Node] = set()
     for first in graph.nodes:
-        made = first if first in keeps else None
+        made = first if first in operands else None
         # a reduction moves to the place of the operand that it computes, after the few other nodes that it needs
-        for node in (first,) if made is None else (*keeps[first].late, keeps[first].sums):
+        for node in (first,) if made is None else (*operands[first].moved, operands[first].sums):
             if node in done:
                 continue
             done.add(node)
-            if made is not None and node is keeps[made].sums:
-                fresh = _keeping(keeps[made], made, new)
-                if keeps[made].wanted:
+            if made is not None and node is operands[made].sums:
+                fresh = _storing(operands[made], made, new)
+                if operands[made].wanted:
                     new[made.out] = fresh.outputs[-1]
             else:
                 fresh = node.reading(new)
@@ -57,20 +57,20 @@ def reduction_outputs(graph: Graph) -> Graph:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Keep:
+class _Operand:
     """A reduction that will compute its operand, the nodes after that operand which it needs (in order), and whether
     other nodes read the operand."""
 
     sums: Node
-    late: tuple[Node, ...]
+    moved: tuple[Node, ...]
     wanted: bool
 
 
-def _keeps(graph: Graph) -> dict[Node, _Keep]:
+def _operands(graph: Graph) -> dict[Node, _Operand]:
     """The operand's pointwise producer -> the reduction that will compute it."""
     position = {node: i for i, node in enumerate(graph.nodes)}
     readers, roots = graph.readers(), set(graph.roots)
-    found: dict[Node, _Keep] = {}
+    found: dict[Node, _Operand] = {}
     for node in graph.nodes:
         if (node.op.name != "fused_sums" and summed_over(node) is None) or "kept" in node.attrs:
             continue
@@ -78,9 +78,9 @@ def _keeps(graph: Graph) -> dict[Node, _Keep]:
             made = value.producer
             if isinstance(made, Node) and made not in found and _fits(made, node):
                 others = [v for v in node.inputs if v is not value]
-                late = needed_after(made, others, position, _MAX_MOVED, refused="fused_sums")
-                if late is not None and not any(n in found for n in late):
-                    found[made] = _Keep(node, late, made.out in roots or len(readers[made.out]) > 1)
+                moved = needed_after(made, others, position, _MAX_MOVED, refused="fused_sums")
+                if moved is not None and not any(n in found for n in moved):
+                    found[made] = _Operand(node, moved, made.out in roots or len(readers[made.out]) > 1)
                     break
     return found
 
@@ -107,13 +107,13 @@ def summed_over(node: Node) -> tuple[int, ...] | None:
     return None
 
 
-def _keeping(keep: _Keep, made: Node, new: dict[Value, Value]) -> Node:
-    sums, over = keep.sums, summed_over(keep.sums)
+def _storing(operand: _Operand, made: Node, new: dict[Value, Value]) -> Node:
+    sums, over = operand.sums, summed_over(operand.sums)
     if over is not None:
         plain: dict[str, Attr] = {"body": (), "summed": (0,), "over": over}
         sums = sums.replaced(op=fused_sums, attrs=plain)
     whole = joined(sums, {made.out: made}, new)
-    if not keep.wanted:
+    if not operand.wanted:
         return whole
     number = len(whole.inputs) + len(body_of(made)) - 1  # the producer's steps come first
     attrs = {**whole.attrs, "kept": (number,)}

@@ -46,7 +46,7 @@ def slice_reads(graph: Graph) -> Graph:
     def rule(node: Node, new: Mapping[Value, Value]) -> Node:
         # reshapes on the path are rewritten, too, but no node reads them afterwards
         reads = is_pointwise(node) and any(v in parts for v in node.inputs)
-        return _reading(node, parts, new) if reads else node.reading(new)
+        return _reading_in_place(node, parts, new) if reads else node.reading(new)
 
     return rebuilt(graph, rule)
 
@@ -60,7 +60,10 @@ def _parts(graph: Graph) -> _Parts:
             if _follow([node], readers, roots, ends):
                 found.setdefault(node.inputs[0], {}).update(ends)
     return {
-        value: way for source, ends in found.items() if _worth(source, ends, readers) for value, way in ends.items()
+        value: way
+        for source, ends in found.items()
+        if _is_worth_it(source, ends, readers)
+        for value, way in ends.items()
     }
 
 
@@ -98,7 +101,7 @@ def _has_room(node: Node, steps: int) -> bool:
     return len(body_of(node)) + steps * len(node.inputs) <= MAX_STEPS
 
 
-def _worth(source: Value, ends: _Parts, readers: Mapping[Value, list[Node]]) -> bool:
+def _is_worth_it(source: Value, ends: _Parts, readers: Mapping[Value, list[Node]]) -> bool:
     """Whether the tensor is kept as long as its parts are needed in any case, or takes no more bytes than they."""
     if not isinstance(source.producer, Node):
         return True
@@ -107,7 +110,7 @@ def _worth(source: Value, ends: _Parts, readers: Mapping[Value, list[Node]]) -> 
     return not longer or sum(v.type.bytes for v in longer) >= source.type.bytes
 
 
-def _reading(node: Node, parts: _Parts, new: Mapping[Value, Value]) -> Node:
+def _reading_in_place(node: Node, parts: _Parts, new: Mapping[Value, Value]) -> Node:
     """The node as a fused one that reads the whole tensors and contains the slices as steps."""
     inputs = list(dict.fromkeys(new.get(v, v) for v in (_source(v, parts) for v in node.inputs)))
     number = {v: i for i, v in enumerate(inputs)}

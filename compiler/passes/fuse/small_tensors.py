@@ -45,7 +45,7 @@ def small_tensors(graph: Graph) -> Graph:
     for node in graph.nodes:
         fresh = node.reading(new)
         if fresh.op.name == "concat":
-            fresh = _picked(fresh) or fresh
+            fresh = _as_pick(fresh) or fresh
         elif fresh.op.name == "multi_update" and "together" not in fresh.attrs:
             attrs = {**fresh.attrs, "together": True}
             fresh = fresh.replaced(attrs=attrs)
@@ -73,7 +73,7 @@ def _groups(graph: Graph) -> list[list[Node]]:
     return [nodes for nodes in cut if len(nodes) > 1]
 
 
-def _picked(concat: Node) -> Node | None:
+def _as_pick(concat: Node) -> Node | None:
     """A ``pick`` that replaces a concat of several short vectors; it reads slices from their source."""
     type = concat.types[0]
     if type.rank != 1 or len(concat.inputs) <= _MAX_COPIED_PIECES or type.ints[0] > _MAX_PICKED:

@@ -95,7 +95,7 @@ def differentiate(graph: Graph, loss: Value, wrt: Sequence[Value], seed: Value |
         dys = [total(terms[v]) if v in terms else None for v in node.outputs]
         if all(dy is None for dy in dys):
             continue
-        builder = Builder(name=node.name, span=node.span, phase=Phase.BACKWARD)
+        builder = Builder().at(node, Phase.BACKWARD)
         try:
             found = node.op.grad(node, dys, builder)
         except NoGradient as why:

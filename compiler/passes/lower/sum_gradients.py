@@ -66,7 +66,7 @@ def total(terms: Sequence[Value]) -> Value:
     result, *more = _multiplied([term for term in left if term is not None])
     for term in more:
         made = term.producer
-        b = Builder(name=made.name, span=made.span, phase=made.phase) if isinstance(made, Node) else Builder()
+        b = Builder().at(made, made.phase) if isinstance(made, Node) else Builder()
         result = b(OPS["add"], result, term)
     return result
 

@@ -57,7 +57,7 @@ def assign(buffers: Sequence[Buffer]) -> tuple[list[int], int, int]:
             if best.need > bound:
                 best.take(_by_order(buffers, order, best.need))
         if best.need > (1 + _AIM) * bound:
-            for order in _again(buffers, bound):
+            for order in _improved_orders(buffers, bound):
                 best.take(_by_order(buffers, order, best.need))
                 if best.need <= (1 + _ENOUGH) * bound:
                     break
@@ -197,7 +197,7 @@ def _by_order(buffers: Sequence[Buffer], order: Sequence[int], below: int) -> li
     return offsets
 
 
-def _again(buffers: Sequence[Buffer], bound: int) -> Iterator[list[int]]:
+def _improved_orders(buffers: Sequence[Buffer], bound: int) -> Iterator[list[int]]:
     """The order of all buffers in the best placement of each round."""
     wheels: list[_Wheels] = []
     orders = _orders(buffers)

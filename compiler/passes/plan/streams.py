@@ -51,10 +51,11 @@ _GAIN_OF_MORE: Final = 0.01
 _WAIT: Final = 0.5
 #: The fraction of all computed bytes that an extra wait must free.
 _FREED: Final = 0.001
-#: How many more bytes streams may take than one: this part of all of the program's; one that takes less than ``LEAST``,
-#: 8 % of a GPU of 80 GB, counts as so large. So is the price: a percent of the bytes is worth a percent of the time.
-MORE: Final = 0.02
-LEAST: Final = 6 << 30
+#: How many more bytes streams may take than one: this part of all of the program's; one that takes less than
+#: ``LEAST_BYTES``, 8 % of a GPU of 80 GB, counts as so large. So is the price: a percent of the bytes is worth a
+#: percent of the time.
+MORE_FRACTION: Final = 0.02
+LEAST_BYTES: Final = 6 << 30
 #: The parts of these bytes that are tried.
 _PARTS: Final = (1.0, 0.25, 0.0)
 _MOST_EVENTS: Final = 60_000  # of a plan
@@ -90,7 +91,7 @@ def streams(program: Program, build: Build) -> Program:
             io, work = planned.memory.io_bytes, planned.memory.work_bytes
             rest = build.state_bytes + io
             if work <= most_bytes(alone, rest) and (build.budget is None or io + work <= build.budget):
-                found.append((best.seconds / single + (work - alone) / max(LEAST, alone + rest), planned))
+                found.append((best.seconds / single + (work - alone) / max(LEAST_BYTES, alone + rest), planned))
                 break
     return min(found, key=lambda each: each[0])[1] if found else program
 
@@ -98,7 +99,7 @@ def streams(program: Program, build: Build) -> Program:
 def most_bytes(alone: int, rest: int = 0, part: float = 1.0) -> int:
     """The bytes of work that streams may take where one takes ``alone``, and the program ``rest`` bytes next to it;
     ``part``: of what they may take more."""
-    return alone + int(part * MORE * max(LEAST, alone + rest))
+    return alone + int(part * MORE_FRACTION * max(LEAST_BYTES, alone + rest))
 
 
 def followed(graph: Graph, order: tuple[Node, ...]) -> dict[Node, tuple[Node, ...]]:
