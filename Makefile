@@ -41,9 +41,9 @@ mutants: $(VENV)/.installed ## plant each fault of tests/mutation and see a test
 	$(BIN)/python tests/mutation/run.py $(if $(JSON),--json)
 
 gpu-artifacts: $(VENV)/.installed ## compile what tests/gpu and the GPU benchmarks run, into .gpu (no GPU is needed)
-	$(BIN)/python tests/gpu/make_kernels.py
+	$(BIN)/python tests/support/make_kernels.py
 	$(BIN)/python benchmarks/gpu_kernels.py make
-	$(BIN)/python tests/gpu/make_vendor.py
+	$(BIN)/python tests/support/make_vendor.py
 	$(BIN)/python benchmarks/gpu_contractions.py make
 
 grammar: $(VENV)/.installed ## make the parser's tables again after a change of dsl/grammar.lark

@@ -21,13 +21,13 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "tests" / "gpu")]
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[1] / "tests" / "support")]
 
-from kernel_store import ROOT, Reader, Writer  # noqa: E402
-from launcher import Gpu  # noqa: E402
-from vendor_cases import Contraction, convolution, describe, node_of  # noqa: E402
+from real_gpu.kernel_store import STORE, Reader, Writer  # noqa: E402
+from real_gpu.launcher import Gpu  # noqa: E402
+from real_gpu.vendor_cases import Contraction, convolution, describe, node_of  # noqa: E402
 
-FOLDER = ROOT / "contractions"
+FOLDER = STORE / "contractions"
 #: Channels in and out, size of the image, of the window, stride, how often. The first has 3 channels and zeros beside.
 RESNET50 = (
     (8, 64, 224, 7, 2, 1), (64, 64, 56, 1, 1, 1), (64, 64, 56, 3, 1, 3), (64, 256, 56, 1, 1, 4), (256, 64, 56, 1, 1, 2),

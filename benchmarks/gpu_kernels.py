@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "gpu"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 
 import gpu_graph_cases
-from kernel_store import ROOT, Reader, Writer, arguments
-from launcher import Gpu
+from real_gpu.kernel_store import STORE, Reader, Writer, arguments
+from real_gpu.launcher import Gpu
 
 if TYPE_CHECKING:
     from dslc.compiler.codegen.launch import Launch
 
-FOLDER = ROOT / "bandwidth"
+FOLDER = STORE / "bandwidth"
 COLUMNS = (1024, 4096, 16384)
 
 

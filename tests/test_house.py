@@ -9,8 +9,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 FLOORS = ("dsl", "compiler", "runtime")
 
 

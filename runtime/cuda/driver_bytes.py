@@ -30,7 +30,7 @@ _ALL_CODE: Final = 1 << 20
 #: Bytes of a kernel's code that is not compiled yet: those of DenseNet-121 have 7.3 kB, of ResNet-50 8.6, of others 4.
 _CODE: Final = 8 << 10
 #: Graphs: for each argument of a kernel's node, each call of a library, and each chain of nodes but the first, which
-#: run next to others. Fitted to the graphs of nine models; ``tests/cuda/driver_bytes.py`` holds them.
+#: run next to others. Fitted to the graphs of nine models; ``tests/runtime/cuda/test_driver_bytes.py`` holds them.
 _AN_ARGUMENT: Final = 420
 _A_CALL: Final = 16_000
 _A_CHAIN: Final = 142_000

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from interrupts import count, elsewhere, strike
+from interruption.interrupts import count, elsewhere, strike
 
 from dslc.base import filelock
 from dslc.base.errors import ResourceError

@@ -15,15 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from injecting import Call, Injector, child, kill, passed
-from publishing import NAMES, content, publish
+from interruption.injecting import Call, Injector, child, kill, passed
+from interruption.publishing import NAMES, content, publish
+from places import SUPPORT, with_support
 
 from dslc.base import publish as module
 from dslc.base import publish as publish_module
 from dslc.base.errors import ResourceError
 from dslc.base.publish import TEMP, folder_lock, publish_bytes, publish_files, sweep
 
-SCRIPT = Path(__file__).parent / "publishing.py"
+SCRIPT = SUPPORT / "interruption" / "publishing.py"
 KINDS = ("one", "stream", "many")
 
 
@@ -344,7 +345,7 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
     """As a user whom a folder's mode stops: root is not stopped by 0555, and so becomes nobody when all is imported."""
     folder = prepared(tmp_path / "out")
     script = (
-        "import sys; sys.path.insert(0, sys.argv[2]); import publishing as p; from pathlib import Path\n"
+        "import sys; from interruption import publishing as p; from pathlib import Path\n"
         "from dslc.base.errors import ResourceError\n"
         "import os\n"
         "if os.geteuid() == 0: os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
@@ -352,12 +353,12 @@ def test_a_read_only_folder(tmp_path: Path) -> None:
         "    try: p.publish(kind, Path(sys.argv[1]), 'new')\n"
         "    except ResourceError as e: print(e.code)\n"
     )
-    command = [sys.executable, "-B", "-c", script, str(folder), str(SCRIPT.parent)]
+    command = [sys.executable, "-B", "-c", script, str(folder)]
     if os.geteuid() == 0:
         for parent in [folder, *folder.parents][:4]:
             parent.chmod(0o755)
     folder.chmod(0o555)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=with_support(), capture_output=True, text=True, check=False)
     folder.chmod(0o755)
     assert done.stdout.split() == ["R402", "R402"], done.stderr
     assert whole(folder) and not temps(folder)

@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_gpu.fixtures import machine
+
+__all__ = ["machine"]
 
 _DEEP = """nn 1
 dim B in 1..4096 = 512

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import click
 import pytest
+from places import ROOT
 
 from dslc.cli.app import app
 from dslc.cli.table import COMMANDS
 from dslc.runtime.train.config import load_config
 from dslc.runtime.train.fields import FIELDS
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_generated_pages_are_up_to_date() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hostile_text import ALL, CASES, FILE, NASTY, lay_out, safetensors
+from hostile.hostile_text import ALL, CASES, FILE, NASTY, lay_out, safetensors
 
 from dslc.base.errors import CODES, DslcError, DslcWarning
 from dslc.base.visible import one_line, visible

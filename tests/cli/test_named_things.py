@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+from places import ROOT
 
 from dslc.base.errors import CODES
 from dslc.base.explain import page
@@ -22,7 +23,6 @@ from dslc.dsl.dtype_names import DTYPES
 from dslc.dsl.tables import load_tables
 
 load_all()
-ROOT = Path(__file__).parents[2]
 CALLABLE = {*FUNCTIONS, *OPTIMIZERS, *INITIALISERS}
 WORDS = {word for word in load_tables().words if word.isalpha()}
 ARGUMENTS = {p.name for f in FUNCTIONS.values() for p in f.parameters} | {

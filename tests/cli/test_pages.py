@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from dslc.base.errors import CODES, DslcError
 from dslc.base.explain import PAGES, fences, page
@@ -65,7 +66,7 @@ def test_most_codes_of_the_language_have_an_example() -> None:
 
 
 def test_the_guide_to_the_language_checks(tmp_path: Path) -> None:
-    guide = Path(__file__).resolve().parents[2] / "docs" / "language.md"
+    guide = ROOT / "docs" / "language.md"
     examples = [text for info, text in fences(guide.read_text(encoding="utf-8")) if info == "nn"]
     assert len(examples) >= 3
     for text in examples:

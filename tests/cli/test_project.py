@@ -9,8 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from places import ROOT
 
 
 def test_new_makes_a_project(dslc: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

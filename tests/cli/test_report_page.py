@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import MODELS
 
 from dslc.base.words import size_text
 from dslc.compiler.check.model import Checked, check_file
@@ -22,7 +23,6 @@ from dslc.compiler.pipeline import BuildResult, EntryReport, compile_entry
 from dslc.compiler.report.facts import Facts
 from dslc.compiler.report.page import report
 
-MODELS = Path(__file__).parents[1] / "models"
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 

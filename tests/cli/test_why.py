@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import MODELS
 
 from dslc.compiler.check.model import check_file
 from dslc.compiler.ir.op import Pointwise
@@ -17,7 +18,7 @@ from dslc.compiler.pipeline import compile_entry
 from dslc.compiler.report.facts import Facts
 from dslc.compiler.report.history import history, wanted
 
-LENET = Path(__file__).parents[1] / "models" / "lenet.nn"
+LENET = MODELS / "lenet.nn"
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from places import MODELS, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 LENET = ROOT / "examples/digits/lenet.nn"
 RESNET = ROOT / "examples/resnet/resnet.nn"
 BAD = 'nn 1\nmodel M(x: [4, 8]) -> [4, 6] {\n  return x |> linear(6) |> batch_norm("a")\n}\n'
@@ -70,7 +70,7 @@ def test_check_and_build_say_what_is_not_trained(dslc: Callable, tmp_path: Path)
             assert ran.err.count("two.nn:5:") == said
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "tests/models").glob("*.nn")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted(MODELS.glob("*.nn")), ids=lambda path: path.stem)
 def test_the_models_of_the_language_check(path: Path, dslc: Callable) -> None:
     ran = dslc("check", path)
     if path.stem == "lstm_lm":

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from places import MODELS
 
 from dslc.dsl import format as formatter
 from dslc.dsl.diagnostics import CompileError
 from dslc.dsl.format import format_file
 from dslc.dsl.span import Source
 
-MODELS = sorted((Path(__file__).parent.parent / "models").glob("*.nn"))
+MODELS = sorted((MODELS).glob("*.nn"))
 CASES = sorted((Path(__file__).parent / "format").glob("*.nn"))
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from places import MODELS
 
 from dslc.dsl import syntax as t
 from dslc.dsl.diagnostics import CompileError
@@ -17,7 +18,7 @@ from dslc.dsl.parser import parse
 from dslc.dsl.span import Source
 from dslc.dsl.tables import GRAMMAR, TABLES, generate, load_tables
 
-MODELS = sorted((Path(__file__).parent.parent / "models").glob("*.nn"))
+MODELS = sorted((MODELS).glob("*.nn"))
 
 
 def body(text: str) -> tuple[t.Stmt, ...]:
@@ -269,7 +270,7 @@ assert took < 0.5, took
 slow = {"lark", "numpy", "numba", "click", "rich", "yaml"} & set(sys.modules)
 assert not slow, slow
 """
-    path = str(Path(__file__).parent.parent / "models" / "resnet50.nn")
+    path = str(MODELS / "resnet50.nn")
     done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     load_tables()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from places import GOLDEN
 
 from dslc.dsl.diagnostics import CompileError
 from dslc.dsl.load import decode, load
@@ -127,7 +128,7 @@ def test_import_message(
 
 
 def test_no_word_of_the_grammar_reaches_the_user() -> None:
-    for path in (Path(__file__).parent.parent / "golden/diagnostics").glob("*.txt"):
+    for path in (GOLDEN / "diagnostics").glob("*.txt"):
         message = path.read_text().partition("----- is refused")[2]
         for word in ("__ANON", "_NL", "$END", "NAME", "NUMBER", "LBRACE", "RPAR", "postfix", "stmt"):
             assert word not in message, path

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from source_generator import Generator
+from places import MODELS
+from sources.source_generator import Generator
 
 from dslc.base.errors import DslcError
 from dslc.dsl import syntax
@@ -19,7 +19,7 @@ from dslc.dsl.load import decode
 from dslc.dsl.parser import parse
 from dslc.dsl.span import Source
 
-MODELS = sorted((Path(__file__).parent.parent / "models").glob("*.nn"))
+MODELS = sorted((MODELS).glob("*.nn"))
 ABSTRACT = {"Tree", "Expr", "Stmt", "Item"}
 
 

@@ -9,14 +9,15 @@ import warnings
 from pathlib import Path
 
 import pytest
-from cache_use import KEYS, RUNS, Naive, payload
-from injecting import Call, Injector, child, kill, passed
+from interruption.cache_use import KEYS, RUNS, Naive, payload
+from interruption.injecting import Call, Injector, child, kill, passed
+from places import SUPPORT
 
 from dslc.base.cache import Cache
 from dslc.base.cache_entry import LOCK
 from dslc.base.errors import DslcWarning
 
-SCRIPT = Path(__file__).parent / "cache_use.py"
+SCRIPT = SUPPORT / "interruption" / "cache_use.py"
 
 
 def prepared(folder: Path, kind: str) -> Path:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hostile_inputs import DUNDERS, INJECTIONS, KEYWORDS, PATHS, arrays
+from hostile.hostile_inputs import DUNDERS, INJECTIONS, KEYWORDS, PATHS, arrays
+from places import with_support
 
 from dslc.base.errors import BuildError, DslcError
 from dslc.compiler.artifact.package import face_files
@@ -133,15 +134,14 @@ def _word(text: str, old: str, new: str) -> str:
 
 AUDIT = """
 import os, sys
-sys.path.insert(0, sys.argv[1])
 from pathlib import Path
 import zipfile
-from hostile_inputs import PATHS, arrays
+from hostile.hostile_inputs import PATHS, arrays
 from dslc.base.errors import DslcError
 from dslc.dsl.load import load
 from dslc.runtime.data.arrays import read_array
 from dslc.runtime.data.source import Source
-root = Path(sys.argv[2])
+root = Path(sys.argv[1])
 
 def attempt(call):
     try:
@@ -206,7 +206,7 @@ def test_no_hostile_array_or_path_executes_or_opens_anything(tmp_path: Path) -> 
     (project / "folder.nn").mkdir()
     os.mkfifo(project / "fifo.nn")
     done = subprocess.run(
-        [sys.executable, "-c", AUDIT, str(Path(__file__).parent), str(tmp_path)],
+        [sys.executable, "-c", AUDIT, str(tmp_path)], env=with_support(),
         capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

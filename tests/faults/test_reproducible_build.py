@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import MODELS, ROOT
 
-ROOT = Path(__file__).parents[2]
-MODELS = {
+SOURCES = {
     "lenet": ROOT / "examples/digits/lenet.nn",
     "vae": ROOT / "examples/vae/vae.nn",
     "resnet18": ROOT / "examples/resnet/resnet.nn",
@@ -46,9 +46,9 @@ def build(
     return {name: data for name, data in files.items() if "report" not in name and ".lock" not in name}
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
+@pytest.mark.parametrize("name", sorted(SOURCES))
 def test_same_bytes(name: str, tmp_path: Path) -> None:
-    model = MODELS[name]
+    model = SOURCES[name]
     suffix = ":ResNet18" if name == "resnet18" else ""
     size = "B=4"
     first = build(model, tmp_path / "one", suffix, "--size", size, PYTHONHASHSEED="1", TZ="UTC", LC_ALL="C")
@@ -92,13 +92,13 @@ def test_same_bytes_with_kernels(tmp_path: Path) -> None:
 
 
 def test_model_in_text_holds_no_path(tmp_path: Path) -> None:
-    files = build(MODELS["lenet"], tmp_path / "a-telling-name", "")
+    files = build(SOURCES["lenet"], tmp_path / "a-telling-name", "")
     for data in files.values():
         assert b"a-telling-name" not in data
 
 
 NOT_BUILT = ("lstm_lm.nn",)  # `state` is not compiled yet
-FILES = sorted([*(ROOT / "examples").glob("*/*.nn"), *(ROOT / "tests/models").glob("*.nn")])
+FILES = sorted([*(ROOT / "examples").glob("*/*.nn"), *MODELS.glob("*.nn")])
 EVERY = [path for path in FILES if path.name not in NOT_BUILT]
 PIECES = {"gpt2.nn": ("-D", "layers=2", "-D", "d=48", "--size", "T=16")}
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from places import ROOT
 
-ROOT = Path(__file__).parents[2]
 #: Models whose kernels NVRTC gave other code in every other process: f32 sums of products, attention, convolutions.
 GPT = (ROOT / "benchmarks/gpt_mini.nn", ("-D", "layers=1"))
 QUICK = ((ROOT / "examples/digits/lenet.nn", ()), (ROOT / "examples/vae/vae.nn", ()))

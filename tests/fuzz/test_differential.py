@@ -6,32 +6,23 @@ A program that fails is shrunk and saved to a file that the message names; it be
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import rules_shape as rules_shape  # adds its rules
-from differential import case_of, case_of_file, gradient, hold
-from programs import Program, random_program, shrunk
-from rules import RULES
+from fuzzing import rules_shape as rules_shape  # adds its rules
+from fuzzing.differential import case_of, case_of_file, gradient, hold
+from fuzzing.drawn_programs import dtype_of, program_of, saved
+from fuzzing.programs import Program, shrunk
+from places import REGRESS
 
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.registry import functions, optimizers
 from dslc.dsl.diagnostics import CompileError
 
-REGRESS = Path(__file__).parents[1] / "regress"
 SOAK = os.environ.get("DSLC_SOAK") == "1"
 COUNT = 10_000 if SOAK else 300
 PARTS = 10
-
-
-def program_of(seed: int) -> Program:
-    return random_program(seed, RULES, optimizers())
-
-
-def dtype_of(seed: int) -> DType:
-    return (DType.F32, DType.F64)[seed % 2]
 
 
 def failure(program: Program, folder: Path) -> Exception | None:
@@ -55,14 +46,6 @@ def smallest(program: Program, error: Exception, folder: Path) -> Program:
         return type(found) is type(error) and getattr(found, "__notes__", []) == getattr(error, "__notes__", [])
 
     return shrunk(program, fails)
-
-
-def saved(program: Program) -> Path:
-    folder = Path(tempfile.gettempdir()) / "dslc-failing-programs"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{dtype_of(program.seed).value}_{program.seed}.nn"
-    path.write_text(program.text())
-    return path
 
 
 @pytest.mark.parametrize("part", range(PARTS))

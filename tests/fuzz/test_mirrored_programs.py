@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from differential import Case, case_of, case_of_file, same_bits
-from execution import Compiled, executed, feeds_for
-from test_differential import dtype_of, program_of
+from fuzzing.differential import Case, case_of, case_of_file, same_bits
+from fuzzing.drawn_programs import dtype_of, program_of
+from fuzzing.execution import Compiled, executed, feeds_for
 
 from dslc.compiler import pipeline
 from dslc.compiler.artifact.state_layout import layout_state

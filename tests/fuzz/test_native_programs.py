@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from artifacts import held
-from differential import case_of
-from test_differential import program_of, saved
+from fuzzing.artifacts import held
+from fuzzing.differential import case_of
+from fuzzing.drawn_programs import program_of, saved
 
 COUNT = 300 if os.environ.get("DSLC_SOAK") == "1" else 6
 PARTS = 3

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import differential
-import execution
 import numpy as np
 import pytest
-from differential import Case, case_of, gradient, hold, same_bits
-from execution import compiled, executed, feeds_for
-from test_differential import program_of
+from fuzzing import differential, execution
+from fuzzing.differential import Case, case_of, gradient, hold, same_bits
+from fuzzing.drawn_programs import program_of
+from fuzzing.execution import compiled, executed, feeds_for
 
 from dslc.compiler import pipeline
 from dslc.compiler.artifact.plan import plan_of

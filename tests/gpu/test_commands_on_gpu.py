@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launcher import why_not
+from places import ROOT
+from real_gpu.launcher import why_not
 
 from dslc.base.errors import EnvironmentFault
 from dslc.runtime.cuda.libraries import cudnn
 from dslc.runtime.session import measure
 from dslc.runtime.session.load import load
 
-MADE = Path(__file__).resolve().parents[2] / ".gpu"
+MADE = ROOT / ".gpu"
 MLP = MADE / "build" / "mlp" / "mlp.dslc"
 VENDOR = MADE / "vendor" / "resnet.vendor.dslc"
 
@@ -110,7 +111,7 @@ def test_a_kernel_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
 def _no_libraries() -> str | None:
     if not VENDOR.exists():
-        return "no .gpu/vendor; make it with: python tests/gpu/make_vendor.py"
+        return "no .gpu/vendor; make it with: python tests/support/make_vendor.py"
     try:
         cudnn.load_cudnn()
     except EnvironmentFault as error:

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launcher import Gpu, why_not
+from places import MODELS
+from real_gpu.launcher import Gpu, why_not
 
 import dslc
 from dslc.runtime.artifact.header import LOSS_SCALE, SCALING
@@ -20,7 +21,7 @@ from dslc.runtime.session.session import Session
 MISSING = why_not() or next((f"no {n}" for n in ("numba_cuda", "lark") if find_spec(n) is None), None)
 pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING)), pytest.mark.timeout(600)]
 
-LENET = Path(__file__).resolve().parents[1] / "models" / "lenet.nn"
+LENET = MODELS / "lenet.nn"
 STEPS = 200
 
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_store import ROOT, Reader, arguments
-from launcher import GUARD, Gpu, why_not
+from real_gpu.kernel_store import STORE, Reader, arguments
+from real_gpu.launcher import GUARD, Gpu, why_not
 
-FOLDER = ROOT / "kernels"
+FOLDER = STORE / "kernels"
 STORE = Reader(FOLDER) if (FOLDER / "index.json").exists() else None
 CASES: list[dict[str, Any]] = STORE.index["cases"][:: int(os.environ.get("DSLC_GPU_EVERY", "1"))] if STORE else []
 OPS = sorted({case["name"].split()[0] for case in CASES})

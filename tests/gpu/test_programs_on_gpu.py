@@ -6,15 +6,11 @@ Skipped where there is no GPU, or where CUDA cannot be compiled. ``DSLC_GPU_PROG
 from __future__ import annotations
 
 import os
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "fuzz"))
-
-from launcher import Gpu, why_not
+from real_gpu.launcher import Gpu, why_not
 
 COUNT = int(os.environ.get("DSLC_GPU_PROGRAMS", "30"))
 PARTS = 10
@@ -24,9 +20,9 @@ pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_artifacts_on_a_gpu_give_what_the_interpreter_gives(part: int, fuzz_seed: int, tmp_path: Path) -> None:
-    from artifacts import held
-    from differential import case_of
-    from test_differential import program_of, saved
+    from fuzzing.artifacts import held
+    from fuzzing.differential import case_of
+    from fuzzing.drawn_programs import program_of, saved
 
     architecture = Gpu().architecture
     for number in range(part, COUNT, PARTS):

@@ -5,17 +5,15 @@ Skipped where there is no GPU, or where CUDA cannot be compiled. ``-s`` shows a 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from kernel_store import Writer, arguments
-from launcher import Gpu, why_not
+from real_gpu.kernel_store import Writer, arguments
+from real_gpu.launcher import Gpu, why_not
 
 MISSING = why_not() or next((f"no {n}" for n in ("numba_cuda", "lark") if find_spec(n) is None), None)
 pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING)), pytest.mark.timeout(300)]
@@ -28,8 +26,8 @@ def gpu() -> Gpu:
 
 def computed(gpu: Gpu, name: str, attrs: Mapping[str, Any], dtype: Any, xs: list[np.ndarray]) -> np.ndarray:
     """The op of all numbers at once."""
-    import simulator
-    from sample_nodes import OPS
+    from gpu_kernels import simulator
+    from gpu_kernels.sample_nodes import OPS
 
     from dslc.compiler.codegen.cuda import compile as units
     from dslc.compiler.codegen.cuda.lower import lower
@@ -57,8 +55,7 @@ def computed(gpu: Gpu, name: str, attrs: Mapping[str, Any], dtype: Any, xs: list
 
 
 def test_all_numbers(gpu: Gpu) -> None:
-    sys.path[:0] = [str(Path(__file__).parents[1] / folder) for folder in ("cuda", "ops")]
-    import sixteen_bits
+    from gpu_kernels import sixteen_bits
 
     wrong = []
     print(f"\n{'op':20} {'':5} {'most':>7} {'rms':>7} {'rounded':>7} {'f32':>7} units in the last place")

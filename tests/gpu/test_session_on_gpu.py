@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launcher import why_not
+from places import ROOT
+from real_gpu.launcher import why_not
 
 import dslc
 from dslc.base.errors import DeviceLostError, OutOfMemory
@@ -29,7 +30,7 @@ from dslc.runtime.session import load as loading
 from dslc.runtime.session.open import session_needs
 from dslc.runtime.session.session import Session
 
-BUILT = Path(__file__).resolve().parents[2] / ".gpu" / "build"
+BUILT = ROOT / ".gpu" / "build"
 NAMES = [n for n in ("lenet", "mlp") if (BUILT / n / f"{n}.dslc").exists()]
 MIB = 1 << 20
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from launcher import Gpu, why_not
+from real_gpu.launcher import Gpu, why_not
 
 from dslc.base.errors import EnvironmentFault
 from dslc.runtime.cuda.libraries import cudnn

@@ -1,4 +1,4 @@
-"""cuBLASLt and cuDNN on a real GPU beside kernels of our own (``python tests/gpu/make_vendor.py``).
+"""cuBLASLt and cuDNN on a real GPU beside kernels of our own (``python tests/support/make_vendor.py``).
 
 Needs a GPU with its driver, cuda-bindings, numpy, pytest, cuBLAS and cuDNN with nvidia-cudnn-frontend.
 """
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_store import ROOT, Reader
-from launcher import Gpu, why_not
-from vendor_cases import Contraction
+from real_gpu.kernel_store import STORE, Reader
+from real_gpu.launcher import Gpu, why_not
+from real_gpu.vendor_cases import Contraction
 
 from dslc.base.errors import EnvironmentFault
 from dslc.runtime.artifact.instructions import Gemm, GraphOp
@@ -24,14 +24,14 @@ from dslc.runtime.cuda.owned import Owned
 from dslc.runtime.session import load as loading
 from dslc.runtime.session.session import Session
 
-FOLDER = ROOT / "vendor"
+FOLDER = STORE / "vendor"
 STORE = Reader(FOLDER) if (FOLDER / "index.json").exists() else None
 NAMES = ("lenet", "mlp", "mlp32", "mlp_tf32", "resnet", "resnet32", "resnet_tf32")
 
 
 def _missing() -> str | None:
     if why_not() is not None or STORE is None:
-        return why_not() or "no .gpu/vendor; make it with: python tests/gpu/make_vendor.py"
+        return why_not() or "no .gpu/vendor; make it with: python tests/support/make_vendor.py"
     try:
         cudnn.load_cudnn()
     except EnvironmentFault as error:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from places import EXAMPLES
 
 import dslc
 from dslc.base.errors import DslcWarning
@@ -21,7 +22,6 @@ from dslc.compiler.pipeline import build, compile_entry
 torch = pytest.importorskip("torch", reason="torch is not installed")
 F = torch.nn.functional
 
-EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 STEPS = 50
 TOLERANCE = {"f64": 1e-9, "f32": 1e-4}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from line_model import MEANINGS, write_line
+from artifacts.line_model import MEANINGS, write_line
 
 from dslc.runtime.session.load import load
 from dslc.runtime.session.session import Session

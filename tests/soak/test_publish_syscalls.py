@@ -14,9 +14,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from places import SUPPORT
 
-HELPERS = Path(__file__).parents[1] / "base"
-SCRIPT = str(HELPERS / "publishing.py")
+SCRIPT = str(SUPPORT / "interruption" / "publishing.py")
 NAMES = ("__init__.py", "__init__.pyi", "net.dslc")
 TEMP = re.compile(r"\.dslc-[0-9a-f]{16}\.tmp")
 CALL = re.compile(r"(?:\d+ +)?(\w+)\(")

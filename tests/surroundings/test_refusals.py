@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-import hostile_files as hostile
 import numpy as np
 import pytest
-from invocations import ran
+from hostile import hostile_files as hostile
+from hostile.invocations import ran
+from places import ROOT
 
 from dslc.base.errors import exit_code
 
@@ -134,7 +135,7 @@ def test_every_limit_is_written_down() -> None:
     from dslc.runtime.artifact import container, plan_schema
     from dslc.runtime.weights import safetensors_header as tensorhead
 
-    root = Path(__file__).resolve().parents[2] / "docs"
+    root = ROOT / "docs"
     artifact, data = ((root / name).read_text("utf-8") for name in ("artifact.md", "data.md"))
     plans = f"at most {plan_schema.MAX_BYTES >> 20} MiB and {plan_schema.MAX_VALUES:,} values in all"
     assert plans in artifact and f"at most {container.MAX_FILE >> 20} MiB" in artifact

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from invocations import CALLS, LACKS, Ended, closed, limited, ran, without_folder
+from hostile.invocations import CALLS, LACKS, Ended, closed, limited, ran, without_folder
 
 from dslc.base.errors import CODES, exit_code
 from dslc.cli import surroundings

@@ -1,0 +1,89 @@
+"""Promises that a build keeps or refuses: the budget, with the largest batch that fits, and the precision asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from places import MODELS
+
+from dslc.base.errors import BuildError
+from dslc.compiler.artifact.budget import largest_fitting
+from dslc.compiler.check.model import check_file
+from dslc.compiler.options import Options, precision_of
+from dslc.compiler.pipeline import build
+
+MODEL = """nn 1
+dim B in 1..512 = 256
+{attr}
+block wide(x: [N, D]) -> [N, D] {{ return x |> linear(256) as a |> relu }}
+model Net(x: [B, 256]) -> [B, 10] {{ return x |> wide |> linear(10) as b }}
+train Net(y: i32[B]) {{ loss = cross_entropy(output, y); optimizer = sgd(lr=0.1) }}
+{section}
+"""
+
+
+def written(folder: Path, section: str = "", attr: str = "") -> Path:
+    path = folder / "net.nn"
+    path.write_text(MODEL.format(section=section, attr=attr))
+    return path
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5, 2.0])
+def test_largest_fitting(power: float) -> None:
+    asked: list[int] = []
+
+    def need(size: int) -> int:
+        asked.append(size)
+        return 1000 + int(8 * size**power)
+
+    for limit in range(1000, 1000 + int(8 * 512**power), max(1, int(512**power) // 50)):
+        fitting = [size for size in range(1, 513) if need(size) <= limit]
+        asked.clear()
+        assert largest_fitting(1, 512, need, limit) == (fitting[-1] if fitting else None)
+        assert len(asked) <= (5 if power == 1.0 else 24)
+    assert largest_fitting(40, 512, need, need(39)) is None
+    assert largest_fitting(3, 3, need, need(3)) == 3
+
+
+def test_budget_names_the_largest_batch_and_that_batch_builds(tmp_path: Path) -> None:
+    checked = check_file(written(tmp_path, "budget { memory = 1 MiB }"))
+    with pytest.raises(BuildError) as caught:
+        build(checked, Options(provider="reference"))
+    assert caught.value.code == "E0402" and caught.value.exit_code == 6
+    assert caught.value.help is not None and "the largest B that fits is" in caught.value.help
+    largest = int(caught.value.help.rpartition("=")[2])
+    build(checked, Options(provider="reference", sizes={"train": {"B": (largest,)}}))
+    with pytest.raises(BuildError):
+        build(checked, Options(provider="reference", sizes={"train": {"B": (largest + 1,)}}))
+
+
+def test_budget_below_the_smallest_batch(tmp_path: Path) -> None:
+    with pytest.raises(BuildError) as caught:
+        build(check_file(written(tmp_path, "budget { memory = 100 KiB }")), Options(provider="reference"))
+    assert "even B=1 does not fit" in (caught.value.help or "")
+
+
+def test_budget_that_is_met(tmp_path: Path) -> None:
+    build(check_file(written(tmp_path, "budget { memory = 1 GiB }")), Options(provider="reference"))
+
+
+@pytest.mark.parametrize(
+    ("section", "attr"),
+    [("precision { compute = bf16 }", ""), ("precision { compute = f32; relu = f64 }", ""), ("", "@precision(f64)")],
+)
+def test_precision_that_cannot_be_kept_is_refused(tmp_path: Path, section: str, attr: str) -> None:
+    checked = check_file(written(tmp_path, section, attr))
+    with pytest.raises(BuildError) as caught:
+        build(checked, Options(provider="reference"))
+    assert caught.value.code == "E0602" and "--precision f32" in (caught.value.help or "")
+    build(checked, Options(provider="reference", precision="f32"))
+
+
+def test_statistics_in_f32_are_what_a_gpu_does_beside_bf16() -> None:
+    """tests/models/resnet50.nn asks for `batchnorm = f32`; `softmax = f32` would be another thing."""
+    path = str(MODELS / "resnet50.nn")
+    dtypes = precision_of(check_file(path), Options(target="sm_90"))
+    assert (dtypes.compute.value, dtypes.params.value) == ("bf16", "f32")
+    with pytest.raises(BuildError, match="cpu does not compute in bf16"):
+        precision_of(check_file(path), Options(target="cpu,sm_90"))

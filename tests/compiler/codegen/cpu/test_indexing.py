@@ -1,0 +1,121 @@
+"""Kernels that read and write at computed indices: sizes of all kinds, indices that do not exist, one set of bits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from cpu_kernels.native import Native
+from op_laws.evaluation import apply, values_of
+
+from dslc.compiler.ir.op import Builder, Op
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops.clip_norm import global_norm
+from dslc.compiler.ops.cross_entropy import nll_grad
+from dslc.compiler.ops.embedding import gather_rows, one_hot, scatter_rows_add
+from dslc.compiler.ops.indexing import gather, scatter_add
+from dslc.compiler.ops.masks import tri
+
+RNG = np.random.default_rng(4)
+
+
+def _run(op: Op, xs: list[np.ndarray], **attrs: Any) -> list[np.ndarray]:
+    """The results, which are the same for any cut of the tasks."""
+    native = Native(Builder().node(op, *values_of(xs), **attrs))
+    found = native.run(xs)
+    for splits in (2, 5):
+        assert [x.tobytes() for x in native.run(xs, splits)] == [x.tobytes() for x in found]
+    return found
+
+
+def _check(op: Op, xs: list[np.ndarray], rtol: float = 0.0, **attrs: Any) -> None:
+    for g, w in zip(_run(op, xs, **attrs), apply(op, xs, attrs), strict=True):
+        assert g.dtype == w.dtype and g.shape == w.shape
+        np.testing.assert_allclose(g, w, rtol=rtol, atol=rtol)
+
+
+def _floats(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("ids", ["int64", "int32", "int8", "uint8"])
+@pytest.mark.parametrize("shape, picked", [((96, 128), (16, 30)), ((7, 3, 5), (40,)), ((9,), (3, 2)), ((1, 33), ())])
+def test_rows_of_a_table(shape: tuple[int, ...], picked: tuple[int, ...], ids: str) -> None:
+    places = RNG.integers(0, shape[0], picked).astype(ids)
+    _check(gather_rows, [_floats(*shape), places])
+    _check(scatter_rows_add, [_floats(*picked, *shape[1:]), places], rtol=1e-5, count=shape[0])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int64", "int16", "uint8"])
+def test_rows_of_other_dtypes(dtype: str) -> None:
+    table, places = RNG.integers(0, 9, (6, 70)).astype(dtype), RNG.integers(0, 6, 50).astype(np.int32)
+    _check(gather_rows, [table, places])
+    _check(scatter_rows_add, [table[places], places], count=6)
+    _check(gather, [table, RNG.integers(0, 6, (9, 70))], axis=0)
+    _check(scatter_add, [table, RNG.integers(0, 3, (6, 70))], axis=1, count=3)
+
+
+@pytest.mark.parametrize(
+    "shape, axis, size", [((4, 70, 3), 1, 9), ((4, 3, 70), 1, 200), ((300, 40), 1, 2), ((5,), 0, 7)]
+)
+def test_elements_along_an_axis(shape: tuple[int, ...], axis: int, size: int) -> None:
+    other = (*shape[:axis], size, *shape[axis + 1 :])
+    index = RNG.integers(0, shape[axis], other).astype(np.int32)
+    _check(gather, [_floats(*shape), index], axis=axis)
+    _check(scatter_add, [_floats(*other), index], rtol=1e-5, axis=axis, count=shape[axis])
+
+
+def test_rows_of_one_id_are_added_in_their_order() -> None:
+    rows = np.array([1e8, 1.0, -1e8, 1.0], np.float32)[:, None]
+    [table] = _run(scatter_rows_add, [rows, np.zeros(4, np.int32)], count=2)
+    assert table.tolist() == [[1.0], [0.0]]
+
+
+@pytest.mark.parametrize("wrong", [-1, 5, 2**40, -(2**63)])
+def test_an_index_that_does_not_exist_is_nan_and_touches_nothing_else(wrong: int) -> None:
+    ids = np.array([2, wrong, 0], np.int64)
+    [rows] = _run(gather_rows, [_floats(5, 40), ids])
+    assert np.isnan(rows).all(1).tolist() == [False, True, False] and np.isfinite(rows[[0, 2]]).all()
+    [table] = _run(scatter_rows_add, [_floats(3, 40), ids], count=5)
+    assert np.isnan(table).all()
+    index = np.tile(np.array([[1, 1], [wrong, 0]]), (2, 1, 1))
+    [found] = _run(gather, [_floats(2, 5, 2), index], axis=1)
+    assert np.isnan(found).tolist() == [[[False, False], [True, False]]] * 2
+    [table] = _run(scatter_add, [_floats(2, 2, 2), index], axis=1, count=5)
+    assert np.isnan(table[:, :, 0]).all() and np.isfinite(table[:, :, 1]).all()
+    [hot] = _run(one_hot, [ids], count=5, dtype=DType.F32)
+    assert np.isnan(hot).all(1).tolist() == [False, True, False] and hot[0].tolist() == [0, 0, 1, 0, 0]
+    [dx] = _run(nll_grad, [ids, _floats(3)], axis=1, classes=5)
+    assert np.isnan(dx).all(1).tolist() == [False, True, False]
+
+
+def test_an_index_that_does_not_exist_among_integers() -> None:
+    ids = np.array([1, 9], np.int32)
+    assert _run(gather_rows, [np.array([[3], [4]]), ids])[0].tolist() == [[4], [0]]
+    assert _run(scatter_rows_add, [np.array([[3], [4]]), ids], count=2)[0].tolist() == [[0], [3]]
+
+
+def test_a_table_without_rows() -> None:
+    assert np.isnan(_run(gather_rows, [_floats(0, 3), np.zeros(2, np.int32)])[0]).all()
+
+
+@pytest.mark.parametrize("attrs", [{"axis": 1}, {"axis": 2, "ignore_index": 2}])
+def test_the_gradient_of_nll(attrs: Mapping[str, Any]) -> None:
+    target = RNG.integers(0, 6, (7, 33)).astype(np.int32)
+    _check(nll_grad, [target, _floats(7, 33)], classes=6, **attrs)
+
+
+@pytest.mark.parametrize("shape, diagonal", [((1, 1), 0), ((33, 70), 0), ((70, 33), -3), ((300, 300), 5), ((0, 4), 0)])
+def test_triangles(shape: tuple[int, int], diagonal: int) -> None:
+    _check(tri, [], shape=shape, diagonal=diagonal)
+
+
+def test_the_norm_of_many_gradients() -> None:
+    xs = [_floats(3), _floats(100, 100), _floats(4096), _floats(0, 3), _floats(), _floats(9000, dtype=np.float64)]
+    _check(global_norm, xs, rtol=1e-12)
+    _check(global_norm, xs[:-1], rtol=1e-6)
+    assert _run(global_norm, [_floats(0, 3)])[0] == 0
+    xs[1][7, 7] = np.nan
+    assert np.isnan(_run(global_norm, xs)[0])

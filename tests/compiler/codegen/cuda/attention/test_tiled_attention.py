@@ -1,0 +1,86 @@
+"""Attention in tiles: where it is taken, that its kernels fit, and how they compile. What it computes is seen on a GPU
+(tests/support/make_kernels.py)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gpu_kernels.sample_nodes import OPS
+
+from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda.attention import tiled as tiled_attention
+from dslc.compiler.codegen.cuda.attention.tiled import TILES, Tiled
+from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.ir.graph import Input, Kind, Node
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType, TensorType
+
+LEAST_SHARED = 163 << 10  # bytes of shared memory of a block on sm_80
+
+
+def value(dtype: DType, *shape: int) -> Any:
+    return Input("x", Kind.DATA, TensorType(dtype, shape)).value
+
+
+def node(
+    dtype: DType, features: int, keys: int = 96, values: int | None = None, masked: bool = False, scale: float = 0.125
+) -> Node:
+    q, k, v = (value(dtype, 2, 3, n, f) for n, f in ((96, features), (keys, features), (keys, values or features)))
+    mask = [value(DType.B1, 96, keys)] if masked else []
+    return Builder(name="here").node(OPS["sdpa"], q, k, v, *mask, causal=keys == 96, scale=scale)
+
+
+def gradient(of: Node) -> Node:
+    q, k, v, *mask = of.inputs
+    dy = value(q.type.dtype, *of.types[0].ints)
+    return Builder(name="here").node(OPS["sdpa_grad"], q, k, v, *of.outputs, dy, *mask, **of.attrs)
+
+
+def is_tiled(of: Node) -> bool:
+    launches = lower(of)
+    assert launches is not None
+    found = [isinstance(x.spec, Tiled) for x in launches]
+    assert any(found) == (all(found) if of.op.name == "sdpa" else found == [False, True, True])
+    return any(found)
+
+
+@pytest.mark.parametrize("features", [32, 64, 128])
+@pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
+def test_tiles_are_taken(dtype: DType, features: int) -> None:
+    for keys in (96, 7):
+        assert is_tiled(node(dtype, features, keys)) and is_tiled(gradient(node(dtype, features, keys)))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "changed"),
+    [
+        (DType.F32, {}),
+        (DType.BF16, {"features": 48}),
+        (DType.BF16, {"values": 32}),
+        (DType.BF16, {"masked": True}),
+        (DType.BF16, {"scale": 0.0}),
+        (DType.F16, {"scale": -1.0}),
+    ],
+)
+def test_other_attention_goes_in_parts(dtype: DType, changed: dict[str, Any]) -> None:
+    of = node(dtype, **{"features": 64, **changed})
+    assert not is_tiled(of) and not is_tiled(gradient(of))
+
+
+@pytest.mark.parametrize(("mode", "features"), TILES)
+def test_a_kernel_fits_and_keeps_its_sums_in_registers(mode: Any, features: int) -> None:
+    spec = Tiled(mode, DType.BF16, 6, 200, 200, features, True, 0.125, TILES[mode, features])
+    geometry = units.geometry(spec)
+    assert geometry.shared_bytes <= LEAST_SHARED and geometry.grid[0] == 6 * -(-200 // spec.tile.rows)
+    for architecture, one in (("sm_80", replace(spec, dtype=DType.F16)), ("sm_90", spec)):
+        ptx = units.compiled(one, "k", architecture).ptx.decode("ascii")
+        assert "ldmatrix" in ptx and f".f32.{one.dtype.value}.{one.dtype.value}.f32" in ptx
+        assert ".local" not in ptx and not re.search(r"\b(red|atom)\.", ptx) and ".f64" not in ptx
+
+
+def test_backward_needs_one_number_a_query_of_scratch_memory() -> None:
+    launches = tiled_attention.sdpa_grad(gradient(node(DType.BF16, 64)))
+    assert {x.bytes for launch in launches for x in launch.scratch} == {2 * 3 * 96 * 4}

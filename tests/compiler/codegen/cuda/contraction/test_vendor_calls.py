@@ -1,0 +1,246 @@
+"""Contractions as calls of libraries: which nodes become one, and that the call says what the node means."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from places import MODELS
+
+from dslc.base.errors import BuildError
+from dslc.cli.commands.build import _contractions
+from dslc.compiler import pipeline
+from dslc.compiler.artifact.plan import plan_of
+from dslc.compiler.cached_build import facts_of
+from dslc.compiler.check.model import check_file
+from dslc.compiler.codegen.cuda.contraction import vendor
+from dslc.compiler.codegen.cuda.contraction.vendor import (
+    LEAST_WORK,
+    WORKSPACE,
+    VendorConv,
+    VendorGemm,
+    vendor_call,
+    workspace_bytes,
+)
+from dslc.compiler.codegen.launch import Launch, Scratch
+from dslc.compiler.ir.graph import Input, Kind, Node
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops import registry
+from dslc.compiler.ops.channels_last import to_first, to_last
+from dslc.compiler.options import Options
+from dslc.runtime.artifact.instructions import Gemm, GraphOp
+from dslc.runtime.artifact.plan import Plan
+from dslc.runtime.artifact.plan_check import BlobInfo, check
+
+
+def node(name: str, *shapes: tuple[int, ...], dtype: DType = DType.BF16, **attrs: Any) -> Node:
+    values = [Input(f"x{i}", Kind.DATA, TensorType(dtype, s)).value for i, s in enumerate(shapes)]
+    return Builder(name="sample").node(registry.ops()[name], *values, **attrs)
+
+
+def matmul(a: tuple[int, ...], b: tuple[int, ...], ta: bool = False, tb: bool = False, **kind: Any) -> Node:
+    return node("matmul", a, b, transpose_a=ta, transpose_b=tb, **kind)
+
+
+def convolution(name: str, x: tuple[int, ...], w: tuple[int, ...], last: bool, **given: Any) -> Node:
+    """``x`` and ``w`` with channels first; the op's own tensors follow from them."""
+    axes = len(x) - 2
+    attrs = {"stride": (1,) * axes, "pad": (0,) * axes, "dilation": (1,) * axes, "groups": 1}
+    attrs |= {k: v for k, v in given.items() if k != "dtype"}
+    dtype = given.get("dtype", DType.BF16)
+    y = node("conv", x, w, dtype=dtype, **attrs).types[0].ints
+    pair, size = {"conv": ((x, w), None), "conv_dgrad": ((y, w), x), "conv_wgrad": ((x, y), w)}[name]
+    if size is not None:
+        attrs["size"] = size[2:]
+    if last:
+        return node(f"{name}_last", *(tuple(s[a] for a in to_last(len(s))) for s in pair), dtype=dtype, **attrs)
+    return node(name, *pair, dtype=dtype, **attrs)
+
+
+def called(made: Node) -> Any:
+    found = vendor_call(made)
+    assert isinstance(found, Launch), found
+    assert found.reads == made.inputs and found.writes == (made.out, Scratch(0, workspace_bytes(found.spec)))
+    return found.spec
+
+
+def by_numpy(spec: Any, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """What a library is asked for, read from the call alone."""
+    if isinstance(spec, VendorGemm):
+        a, b = first.reshape(spec.a), second.reshape(spec.b)
+        a, b = (x.swapaxes(-1, -2) if t else x for x, t in ((a, spec.transpose_a), (b, spec.transpose_b)))
+        return np.matmul(a, b).reshape(spec.out)
+    assert isinstance(spec, VendorConv)
+    turn = (lambda x: x.transpose(to_first(4))) if spec.last else (lambda x: x)
+    images = [turn(x.reshape(shape)) for x, shape in zip((first, second), spec.inputs)]
+    attrs = {"stride": spec.stride, "pad": spec.pad, "dilation": spec.dilation, "groups": 1}
+    out = spec.out if not spec.last else tuple(spec.out[a] for a in to_first(4))
+    if spec.kind != "conv":
+        attrs["size"] = out[2:]
+    [y] = registry.ops()[spec.kind].meaning(images, attrs)
+    assert y.shape == out
+    return y.transpose(to_last(4)) if spec.last else y
+
+
+MATMULS = [
+    matmul((128, 96), (96, 112)),
+    matmul((96, 128), (96, 112), ta=True),
+    matmul((128, 96), (112, 96), tb=True),
+    matmul((96, 128), (112, 96), ta=True, tb=True, dtype=DType.F64),
+    matmul((3, 5, 64, 96), (96, 112), dtype=DType.F32),
+    matmul((3, 5, 64, 96), (1, 1, 112, 96), tb=True, dtype=DType.F32),
+    matmul((6, 96, 64), (96, 112), ta=True),
+    matmul((96, 112), (4, 112, 64)),
+    matmul((2, 3, 64, 96), (2, 3, 96, 112)),
+    matmul((1, 1, 96, 64), (2, 3, 112, 96), ta=True, tb=True),
+]
+CONVS = [
+    convolution(name, *sizes, last, dtype=dtype, **given)
+    for name in ("conv", "conv_dgrad", "conv_wgrad")
+    for last, dtype in ((True, DType.BF16), (False, DType.F32), (True, DType.F32))
+    for sizes, given in [
+        (((4, 16, 13, 15), (24, 16, 3, 5)), {"stride": (2, 1), "pad": (1, 2)}),
+        (((16, 16, 14, 15), (24, 16, 3, 3)), {"stride": (2, 3), "dilation": (2, 1), "pad": (0, 3)}),
+        (((4, 32, 150), (64, 32, 5)), {"stride": (2,), "pad": (1,), "dilation": (2,)}),
+    ]
+]
+
+
+@pytest.mark.parametrize("made", [*MATMULS, *CONVS], ids=str)
+def test_a_call_means_what_its_node_means(made: Node) -> None:
+    rng = np.random.default_rng(5)
+    xs = [rng.standard_normal(t.ints) for t in made.input_types]
+    [expected] = made.op.meaning(xs, made.attrs)
+    got = by_numpy(called(made), *xs).reshape(expected.shape)
+    np.testing.assert_allclose(got, expected, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (matmul((64, 64), (64, 64)), "few multiply-adds"),
+        (matmul((0, 64), (64, 1 << 20)), "few multiply-adds"),
+        (matmul((2, 1, 128, 96), (1, 3, 96, 128)), "stacks that broadcast both ways"),
+        (matmul((1 << 16, 1 << 15), (1 << 15, 8)), "2^31 elements"),
+        (convolution("conv", (2, 16, 32, 32), (24, 8, 3, 3), True, groups=2), "groups"),
+        (convolution("conv", (2, 12, 32, 32), (24, 12, 3, 3), True), "12 to 24 channels in bf16"),
+        (convolution("conv_wgrad", (2, 16, 32, 32), (20, 16, 3, 3), True), "16 to 20 channels in bf16"),
+        (convolution("conv_dgrad", (2, 16, 32, 32), (24, 16, 3, 3), False), "channels first in bf16"),
+        (convolution("conv", (2, 16, 32, 32), (24, 16, 3, 3), False, dtype=DType.F64), "f64"),
+        (convolution("conv", (2, 8, 9, 9, 9), (8, 8, 3, 3, 3), True), "3 spatial axes"),
+        (convolution("conv", (1, 8, 9, 9), (8, 8, 3, 3), True), "few multiply-adds"),
+        (convolution("conv", (2, 8, 32, 32), (64, 8, 3, 3), True), "few channels"),
+        (node("relu", (1024, 1024)), None),
+    ],
+    ids=str,
+)
+def test_what_has_own_kernels(made: Node, why: str | None) -> None:
+    assert vendor_call(made) == why
+
+
+def test_the_work_counts_alike_in_all_three_convolutions() -> None:
+    for channels in (16, 64, 72):
+        for name in ("conv", "conv_dgrad", "conv_wgrad"):
+            made = convolution(name, (1, channels, 32, 32), (16, channels, 1, 1), True)
+            assert (vendor_call(made) == "few multiply-adds") is (channels * 16 * 32 * 32 < LEAST_WORK)
+
+
+def programs(model: str, size: int, provider: str = "vendor", **options: Any) -> Any:
+    checked = check_file(str(MODELS / model))
+    options_ = Options(target="sm_90", provider=provider, **options)
+    sizes = {d.name: d.default for d in checked.dims} | {checked.batch.name: size}  # type: ignore[union-attr]
+    return pipeline.compile_entry(checked, "train_step", sizes, options_)[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "options"),
+    [("lenet.nn", 64, {"streams": 1}), ("resnet50.nn", 1, {"precision": "bf16", "streams": 1})],
+)
+def test_plans_of_models(model: str, size: int, options: dict[str, Any]) -> None:
+    program = programs(model, size, **options)
+    plan = Plan.decode(plan_of(program).encode())
+    calls, rest = vendor.census(program.kernels)
+    gemms = [i for i in plan.instructions if isinstance(i, Gemm)]
+    graphs = [i for i in plan.instructions if isinstance(i, GraphOp)]
+    assert (len(gemms), len(graphs)) == (calls["cublaslt"], calls["cudnn"])
+    assert graphs and all(i.engine == -1 and i.knobs == () for i in graphs)
+    if model == "resnet50.nn":
+        assert len(graphs) == 52 + 53 + 52
+        assert [what for what in rest if what.startswith("conv")] == ["conv (few channels)"]
+    made = (found.spec for found in map(vendor_call, program.kernels) if isinstance(found, Launch))
+    wanted = Counter(map(workspace_bytes, made))
+    given = Counter(plan.buffers[call.workspace].bytes for call in (*gemms, *graphs) if call.workspace is not None)
+    assert given == wanted and max(given) <= WORKSPACE
+    own = programs(model, size, "own", **options)
+    assert not any(isinstance(i, Gemm | GraphOp) for i in plan_of(own).instructions)
+    assert program.memory.work_bytes <= own.memory.work_bytes + WORKSPACE + 64  # all calls work in the same bytes
+    blobs = {i.blob: BlobInfo("cubin", 1) for i in plan.instructions if hasattr(i, "blob")}
+    state = max(b.end for b in plan.buffers if b.region == "state")
+    check(plan, state, 0, program.memory.io_bytes, program.memory.work_bytes, blobs=blobs)
+
+
+@pytest.mark.parametrize("made", [*MATMULS, *CONVS], ids=str)
+def test_a_call_is_given_no_more_to_work_in_than_it_can_need(made: Node) -> None:
+    spec = called(made)
+    count, rows, columns, added = spec.product
+    products = 2 * count * rows * columns * added
+    # a gradient of an image with strides as a product: with the zeros between
+    assert products == made.op.cost(made).flops or (products > made.op.cost(made).flops and spec.kind == "conv_dgrad")
+    need = 4 * count * (rows * added + added * columns + rows * columns * (added // 32 + 1)) + (64 << 10)
+    assert 64 << 10 <= workspace_bytes(spec) <= min(WORKSPACE, need + 512)
+
+
+def test_a_larger_call_is_given_no_less() -> None:
+    found = [workspace_bytes(called(matmul((2**i, 512), (512, 256)))) for i in range(4, 20)]
+    assert found == sorted(found) and found[0] < 2 << 20 and found[-1] == WORKSPACE
+
+
+def said_of(result: pipeline.BuildResult) -> list[str]:
+    return _contractions(facts_of(result)["contractions"])
+
+
+def test_features_and_options(tmp_path: Path) -> None:
+    from dslc.base.cache import Cache
+
+    source = "nn 1\ndim B in 1..64 = 32\nmodel Net(x: [B, 256]) -> [B, 256] {\n  return x |> linear(256)\n}\n"
+    path = tmp_path / "net.nn"
+    path.write_text(source)
+    checked = check_file(str(path))
+    sizes = {"predict": {"B": (1, 32)}}
+    options = Options(target="cpu,sm_90", provider="vendor", sizes=sizes)
+    result = pipeline.build(checked, options, cache=Cache.open())
+    assert result.header["required_features"] == ["cublaslt", "cuda", "native"]
+    assert result.header["options"]["providers"] == "vendor"
+    assert [p.vendor for p in result.programs] == [p.target == "sm_90" for p in result.programs]
+    said = said_of(result)  # predict of 1 row and of 32; the same on the CPU is not counted
+    assert said == ["contractions: 1 cuBLASLt; 1 own kernels: 1 matmul (few multiply-adds)"]
+    own = pipeline.build(checked, replace(options, provider="own"), cache=Cache.open())
+    assert own.header["required_features"] == ["cuda", "native"] and said_of(own) == []
+    with pytest.raises(BuildError, match="needs a GPU target"):
+        Options(provider="vendor").check()
+
+
+def test_random_products_are_calls_that_fit_the_plan() -> None:
+    choose = random.Random(3)
+    for _ in range(50):
+        m, n, k, z = (choose.choice([1, 7, 32, 129, 300]) for _ in range(4))
+        ta, tb = choose.random() < 0.5, choose.random() < 0.5
+        stacks = choose.choice([((), ()), ((z,), (z,)), ((z,), ()), ((1,), (z,)), ((z,), (1,))])
+        a = (*stacks[0], *((k, m) if ta else (m, k)))
+        b = (*stacks[1], *((n, k) if tb else (k, n)))
+        made = matmul(a, b, ta, tb, dtype=DType.F32)
+        found = vendor_call(made)
+        if isinstance(found, str):
+            assert found == "few multiply-adds" and prod(made.types[0].ints) * k < LEAST_WORK
+            continue
+        assert found is not None
+        xs = [np.random.default_rng(1).standard_normal(s) for s in (a, b)]
+        got = by_numpy(found.spec, *xs)
+        np.testing.assert_allclose(got.reshape(made.types[0].ints), made.op.meaning(xs, made.attrs)[0], rtol=1e-9)

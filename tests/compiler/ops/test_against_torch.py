@@ -1,0 +1,261 @@
+"""The ops of networks against PyTorch in f64: values and gradients, optimizers over twenty steps, initialisers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+from op_laws.evaluation import apply, run, values_of
+from op_laws.optimizer_steps import trained
+from op_laws.recorder import compute
+
+from dslc.compiler.ir.op import Builder, Mismatch
+from dslc.compiler.ops import registry
+from dslc.compiler.ops.clip_norm import clip_by_global_norm
+from dslc.compiler.ops.init import initialiser, resolve
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+F = torch.nn.functional
+OPS = registry.ops()
+
+
+def draw(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, *shape]).uniform(-2, 2, shape)
+
+
+def classes(*shape: int, most: int) -> np.ndarray:
+    return np.random.default_rng([9, *shape]).integers(0, most, shape)
+
+
+def geometry(axes: int, stride: int = 1, pad: int = 0, dilation: int = 1, groups: int = 1) -> dict[str, Any]:
+    return {"stride": (stride,) * axes, "pad": (pad,) * axes, "dilation": (dilation,) * axes, "groups": groups}
+
+
+def pool(axes: int, k: int, stride: int, pad: int) -> dict[str, Any]:
+    return {"k": (k,) * axes, "stride": (stride,) * axes, "pad": (pad,) * axes}
+
+
+CASES: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]] = [
+    ("conv", [draw(2, 4, 9, 8), draw(6, 2, 3, 3)], geometry(2, 2, 1, 2, 2),
+     lambda x, w: F.conv2d(x, w, stride=2, padding=1, dilation=2, groups=2)),
+    ("conv", [draw(2, 3, 11), draw(4, 3, 4)], geometry(1, 3, 2), lambda x, w: F.conv1d(x, w, stride=3, padding=2)),
+    ("conv", [draw(1, 2, 4, 5, 6), draw(3, 2, 2, 2, 2)], geometry(3), lambda x, w: F.conv3d(x, w)),
+    ("conv_dgrad", [draw(2, 4, 5, 4), draw(4, 3, 3, 3)], geometry(2, 2, 1, 1, 2) | {"size": (10, 8)},
+     lambda x, w: F.conv_transpose2d(x, w, stride=2, padding=1, output_padding=1, groups=2)),
+    ("maxpool", [draw(2, 3, 9, 8)], pool(2, 3, 2, 1), lambda x: F.max_pool2d(x, 3, 2, 1)),
+    ("maxpool", [np.round(draw(2, 3, 8, 8))], pool(2, 2, 2, 0), lambda x: F.max_pool2d(x, 2)),
+    ("maxpool", [np.round(draw(2, 3, 8, 8, seed=1))], pool(2, 3, 1, 1), lambda x: F.max_pool2d(x, 3, 1, 1)),
+    ("avgpool", [draw(2, 3, 9, 8)], pool(2, 3, 2, 1), lambda x: F.avg_pool2d(x, 3, 2, 1)),
+    ("layernorm", [draw(2, 3, 5), draw(5), draw(5, seed=1)], {"axis": 2, "eps": 1e-5},
+     lambda x, w, b: F.layer_norm(x, (5,), w, b, 1e-5)),
+    ("rmsnorm", [draw(2, 3, 5), draw(5)], {"axis": 2, "eps": 1e-6}, lambda x, w: F.rms_norm(x, (5,), w, 1e-6)),
+    ("groupnorm", [draw(2, 6, 3, 4), draw(6), draw(6, seed=1)], {"groups": 3, "eps": 1e-5},
+     lambda x, w, b: F.group_norm(x, 3, w, b, 1e-5)),
+    ("sdpa", [draw(2, 3, 5, 4), draw(2, 3, 5, 4, seed=1), draw(2, 3, 5, 2)], {"causal": True, "scale": 0.5},
+     lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True)),
+    ("sdpa", [draw(2, 5, 4), draw(2, 6, 4), draw(2, 6, 3), draw(5, 6) < 1.5], {"causal": False, "scale": 0.3},
+     lambda q, k, v, mask: F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.3)),
+    ("softmax_cross_entropy", [draw(3, 5, 2), classes(3, 2, most=5)], {"axis": 1, "smoothing": 0.1, "ignore_index": 2},
+     lambda x, t: F.cross_entropy(x, t, reduction="none", label_smoothing=0.1, ignore_index=2)),
+    ("softmax_cross_entropy", [draw(4, 6), classes(4, most=6)], {"axis": 1, "smoothing": 0.0},
+     lambda x, t: F.cross_entropy(x, t, reduction="none")),
+    ("nll", [draw(4, 6), classes(4, most=6)], {"axis": 1}, lambda x, t: F.nll_loss(x, t, reduction="none")),
+    ("bce_with_logits", [draw(4, 6), (draw(4, 6, seed=1) + 2) / 4], {},
+     lambda x, t: F.binary_cross_entropy_with_logits(x, t, reduction="none")),
+    ("hardswish", [3 * draw(4, 6)], {}, F.hardswish),
+    ("prod", [draw(4, 3)], {"over": (1,), "keep": False}, lambda x: x.prod(1)),
+    ("cumsum", [draw(4, 3)], {"axis": 1, "reverse": False}, lambda x: x.cumsum(1)),
+    ("norm", [draw(4, 3, 2)], {"over": (0, 2), "keep": False, "p": 2.0}, lambda x: x.norm(2, (0, 2))),
+    ("norm", [draw(4, 3)], {"over": (1,), "keep": True, "p": 3.0}, lambda x: x.norm(3, 1, keepdim=True)),
+    ("norm", [np.zeros((2, 3))], {"over": (1,), "keep": False, "p": 2.0}, lambda x: x.norm(2, 1)),
+    ("topk", [draw(4, 9)], {"axis": 1, "k": 3, "largest": True}, lambda x: x.topk(3, 1).values),
+    ("topk", [draw(4, 9)], {"axis": 0, "k": 2, "largest": False}, lambda x: x.topk(2, 0, largest=False).values),
+    ("gather", [draw(4, 9), classes(4, 5, most=9)], {"axis": 1}, lambda x, i: x.gather(1, i)),
+    ("scatter_add", [draw(4, 5), classes(4, 5, most=3)], {"axis": 1, "count": 3},
+     lambda x, i: torch.zeros(4, 3, dtype=torch.float64).scatter_add(1, i, x)),
+    *[
+        ("interpolate", [draw(*shape)], {"size": size, "mode": "linear" if mode.endswith("linear") else mode},
+         lambda x, size=size, mode=mode: F.interpolate(x, size, mode=mode))
+        for shape, size, mode in [
+            ((2, 3, 4, 5), (8, 10), "nearest"), ((2, 3, 4, 5), (6, 3), "nearest"), ((2, 3, 4, 5), (8, 10), "bilinear"),
+            ((2, 3, 7, 5), (3, 9), "bilinear"), ((2, 3, 5), (9,), "linear"), ((1, 2, 3, 4, 2), (5, 3, 4), "trilinear"),
+        ]
+    ],
+    ("adaptive_avgpool", [draw(2, 3, 7, 5)], {"size": (3, 4)}, lambda x: F.adaptive_avg_pool2d(x, (3, 4))),
+    ("adaptive_maxpool", [draw(2, 3, 7, 5)], {"size": (3, 4)}, lambda x: F.adaptive_max_pool2d(x, (3, 4))),
+    ("adaptive_maxpool", [draw(2, 3, 11)], {"size": (4,)}, lambda x: F.adaptive_max_pool1d(x, 4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "xs", "attrs", "theirs"), CASES, ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)])
+def test_values_and_gradients(
+    name: str, xs: list[np.ndarray], attrs: dict[str, Any], theirs: Callable[..., Any]
+) -> None:
+    tensors = [torch.tensor(x, requires_grad=x.dtype == np.float64) for x in xs]
+    y = theirs(*tensors)
+    got, *rest = apply(OPS[name], xs, attrs)
+    np.testing.assert_allclose(got, y.detach().numpy(), rtol=1e-12, atol=1e-12)
+    dy = draw(*got.shape, seed=5)
+    y.backward(torch.tensor(dy))
+    node = Builder().node(OPS[name], *values_of(xs), **attrs)
+    [weight] = values_of([dy], "dy")
+    found = OPS[name].grad(node, [weight, *(None for _ in rest)], Builder())
+    wanted = [(g, t.grad.numpy()) for g, t in zip(found, tensors) if t.requires_grad]
+    assert wanted
+    feeds = dict(zip((*node.inputs, *node.outputs, weight), (*xs, got, *rest, dy)))
+    for ours, expected in zip(run([g for g, _ in wanted if g is not None], feeds), [e for _, e in wanted], strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=1e-10, atol=1e-12)
+
+
+COMPOSED: list[tuple[str, list[np.ndarray], dict[str, Any], Callable[..., Any]]] = [
+    *[
+        ("cross_entropy", [draw(6, 4, 5), classes(6, 5, most=4)],
+         {"axis": 1, "weight": (0.5, 2.0, 0.0, 1.0), "smoothing": smoothing, "ignore_index": ignore},
+         lambda x, t, smoothing=smoothing, ignore=ignore: F.cross_entropy(
+             x, t, torch.tensor([0.5, 2.0, 0.0, 1.0], dtype=torch.float64), label_smoothing=smoothing,
+             ignore_index=-100 if ignore is None else ignore))
+        for smoothing in (0.0, 0.2) for ignore in (None, 1)
+    ],
+    ("nll", [draw(6, 4), classes(6, most=4)], {"weight": (0.5, 2.0, 0.1, 1.0)},
+     lambda x, t: F.nll_loss(x, t, torch.tensor([0.5, 2.0, 0.1, 1.0], dtype=torch.float64))),
+    ("cosine_similarity", [draw(6, 4), draw(6, 4, seed=1)], {"axis": 1}, lambda x, y: F.cosine_similarity(x, y)),
+    ("instancenorm", [draw(2, 3, 4, 5)], {}, F.instance_norm),
+    ("tril", [draw(2, 4, 5)], {"diagonal": 1}, lambda x: torch.tril(x, 1)),
+    ("triu", [draw(2, 4, 5)], {"diagonal": -1}, lambda x: torch.triu(x, -1)),
+    ("flip", [draw(2, 4, 5)], {"over": (0, 2)}, lambda x: x.flip(0, 2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "xs", "named", "theirs"), COMPOSED, ids=[f"{i}-{c[0]}" for i, c in enumerate(COMPOSED)]
+)
+def test_composed_functions(name: str, xs: list[np.ndarray], named: dict[str, Any], theirs: Callable[..., Any]) -> None:
+    expected = theirs(*map(torch.tensor, xs)).numpy()
+    np.testing.assert_allclose(compute(name, xs, **named), expected, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (2, 3, 4, 5)])
+def test_batchnorm_in_training_and_eval(shape: tuple[int, ...]) -> None:
+    x, dy = draw(*shape), draw(*shape, seed=1)
+    theirs = torch.nn.BatchNorm1d(3, dtype=torch.float64) if len(shape) == 2 else torch.nn.BatchNorm2d(
+        3, dtype=torch.float64
+    )  # fmt: skip
+    weight, bias, mean, var = draw(3), draw(3, seed=1), draw(3, seed=2), np.abs(draw(3, seed=3)) + 0.5
+    for name, value in (("weight", weight), ("bias", bias), ("running_mean", mean), ("running_var", var)):
+        with torch.no_grad():
+            getattr(theirs, name).copy_(torch.tensor(value))
+    tensor = torch.tensor(x, requires_grad=True)
+    xs = [x, weight, bias, mean, var]
+    op = OPS["batchnorm"]
+    node = Builder().node(op, *values_of(xs), eps=1e-5, momentum=0.1)
+    feeds = dict(zip(node.inputs, xs))
+    in_eval = op.in_eval(node, Builder())
+    assert in_eval is not None
+    with torch.no_grad():
+        expected = theirs.eval()(tensor).numpy()
+    np.testing.assert_allclose(run([in_eval[0]], feeds)[0], expected, rtol=1e-12, atol=1e-12)
+    y = theirs.train()(tensor)
+    got = apply(op, xs, node.attrs)
+    for ours, expected in zip(got, (y, theirs.running_mean, theirs.running_var)):
+        np.testing.assert_allclose(ours, expected.detach().numpy(), rtol=1e-12, atol=1e-12)
+    y.backward(torch.tensor(dy))
+    [weight_value] = values_of([dy], "dy")
+    found = op.grad(node, [weight_value, None, None, None, None], Builder())
+    gradients = run([g for g in found if g is not None], feeds | dict(zip(node.outputs, got)) | {weight_value: dy})
+    for ours, expected in zip(gradients, (tensor.grad, theirs.weight.grad, theirs.bias.grad), strict=True):
+        np.testing.assert_allclose(ours, expected.numpy(), rtol=1e-10, atol=1e-12)
+
+
+STEPPERS: list[tuple[str, dict[str, Any], str]] = [
+    ("sgd", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.1}, "SGD"),
+    ("sgd", {"lr": 0.1}, "SGD"),
+    ("adam", {"lr": 0.01, "weight_decay": 0.1, "betas": (0.8, 0.9)}, "Adam"),
+    ("adamw", {"lr": 0.01, "weight_decay": 0.01}, "AdamW"),
+    ("rmsprop", {"lr": 0.01, "weight_decay": 0.1, "momentum": 0.9, "alpha": 0.9}, "RMSprop"),
+    ("rmsprop", {"lr": 0.01}, "RMSprop"),
+    ("rmsprop", {"lr": 0.01, "alpha": 0.9, "centered": True}, "RMSprop"),
+    ("rmsprop", {"lr": 0.01, "alpha": 0.5, "centered": True, "momentum": 0.9, "eps": 1e-3}, "RMSprop"),
+]
+
+
+@pytest.mark.parametrize(("name", "named", "theirs"), STEPPERS, ids=[f"{i}-{s[0]}" for i, s in enumerate(STEPPERS)])
+def test_optimizers(name: str, named: dict[str, Any], theirs: str) -> None:
+    rng = np.random.default_rng(1)
+    p = torch.tensor(rng.uniform(-1, 1, (3, 4)), requires_grad=True)
+    optimizer = getattr(torch.optim, theirs)([p], **named)
+    for step, ours in enumerate(trained(name, named)):
+        p.grad = 0.3 * p.detach() + torch.tensor(rng.uniform(-1, 1, (3, 4)))
+        optimizer.param_groups[0]["lr"] = named["lr"] / (1 + step)
+        optimizer.step()
+        np.testing.assert_allclose(ours, p.detach().numpy(), rtol=1e-12, atol=1e-12)
+
+
+def test_clipping() -> None:
+    grads = [draw(3, 4), draw(5)]
+    values = values_of(grads)
+    ours = run(clip_by_global_norm(Builder(), values, 0.7), dict(zip(values, grads)))
+    tensors = [torch.zeros(g.shape, dtype=torch.float64) for g in grads]
+    for t, g in zip(tensors, grads):
+        t.grad = torch.tensor(g)
+    torch.nn.utils.clip_grad_norm_(tensors, 0.7)
+    for y, t in zip(ours, tensors):
+        np.testing.assert_allclose(y, t.grad.numpy(), rtol=1e-12)
+
+
+def test_spread_of_initialisers() -> None:
+    shape = (200, 60, 3, 3)
+    for name in ("xavier_uniform", "xavier_normal", "kaiming_uniform", "kaiming_normal"):
+        torch.manual_seed(0)
+        theirs = getattr(torch.nn.init, f"{name}_")(torch.empty(shape)).numpy()
+        ours = resolve(initialiser(name), shape)
+        std = ours.args[1] / (3**0.5 if ours.kind == "uniform" else 1)
+        assert theirs.std() == pytest.approx(std, rel=0.01)
+
+
+def _accepted(call: Callable[[], Any]) -> Any:
+    """The result's numbers; None where the arguments are refused."""
+    try:
+        found = call()
+    except (Mismatch, RuntimeError):
+        return None
+    return found.numpy() if isinstance(found, torch.Tensor) else found
+
+
+WINDOWS: dict[str, list[str]] = {
+    "conv": ["stride", "pad", "dilation"],
+    "conv_transpose": ["stride", "pad", "dilation", "output_pad"],
+    "maxpool": ["stride", "pad"],
+    "avgpool": ["stride", "pad"],
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_are_taken_and_refused_as_by_torch(name: str) -> None:
+    """Every small geometry along one axis: the same are refused, and the others have the same numbers."""
+    theirs: dict[str, Callable[..., Any]] = {
+        "conv": lambda x, w, k, s, p, d: F.conv1d(x, w, None, s, p, d),
+        "conv_transpose": lambda x, w, k, s, p, d, e: F.conv_transpose1d(x, w, None, s, p, e, 1, d),
+        "maxpool": lambda x, w, k, s, p: F.max_pool1d(x, k, s, p),
+        "avgpool": lambda x, w, k, s, p: F.avg_pool1d(x, k, s, p),
+    }
+    taken = refused = 0
+    learnt = name.startswith("conv")
+    for n, k in product((1, 2, 5), (1, 2, 3)):
+        x, w = draw(2, 3, n), draw(3, 3, k)
+        for numbers in product(*(range(3 if name == "conv_transpose" else 4) for _ in WINDOWS[name])):
+            given: dict[str, Any] = {a: (v,) for a, v in zip(WINDOWS[name], numbers)} | {"k": (k,)}
+            given |= {"out": 3, "bias": False} if learnt else {}
+            leaves = {"weight": w} if learnt else None
+            tensors = torch.tensor(x), torch.tensor(w)
+            expected = _accepted(lambda: theirs[name](*tensors, k, *numbers))  # noqa: B023
+            found = _accepted(lambda: compute(name, [x], leaves, **given))  # noqa: B023
+            assert (found is None) == (expected is None), f"n={n} {given}"
+            if expected is None:
+                refused += 1
+            else:
+                taken += 1
+                np.testing.assert_allclose(found, expected, rtol=1e-11, atol=1e-13, err_msg=f"n={n} {given}")
+    assert taken > 20 and refused > 20

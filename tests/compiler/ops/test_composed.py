@@ -1,0 +1,318 @@
+"""Functions that are composed of ops, or came with arguments of their own, against numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pytest
+from op_laws.evaluation import run
+from op_laws.language import check, evaluate
+from op_laws.recorder import Recorder, compute, value_of
+
+from dslc.base.errors import CODES
+from dslc.compiler.check import entries
+from dslc.compiler.ir.op import Builder, Mismatch
+from dslc.compiler.ir.sizes import Dim, of_dim
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ops import registry
+from dslc.compiler.ops.einsum import parse
+from dslc.compiler.ops.quantile import normal_probability, normal_quantile
+from dslc.dsl.diagnostics import CompileError
+
+B = of_dim(Dim("B", 1, 64, 8))
+RNG = np.random.default_rng(11)
+X = RNG.uniform(-2, 2, (4, 8))
+Q = RNG.uniform(-2, 2, (4, 3, 8))
+M = RNG.uniform(-2, 2, (4, 5, 5))
+T = np.array([[0, 2], [1, 1], [7, 0], [3, 3]], "i4")
+IMAGE = RNG.uniform(-2, 2, (4, 2, 6, 6))
+XS, QS, MS, TS, IS = "x: [B, 8]", "q: [B, 3, 8]", "m: [B, 5, 5]", "t: i32[B, 2]", "i: [B, 2, 6, 6]"
+
+
+def added(x: np.ndarray) -> np.ndarray:
+    y = x.copy()
+    np.add.at(y, (np.arange(4)[:, None], T), 1.0)
+    return y
+
+
+VALUES: list[tuple[str, str, str, dict[str, np.ndarray], Callable[[], Any]]] = [
+    (XS, "prod(x, over=1)", "[B]", {"x": X}, lambda: X.prod(1)),
+    (XS, "cumsum(x)", "[B, 8]", {"x": X}, lambda: X.cumsum(1)),
+    (XS, "cumsum(x, axis=0, reverse=true)", "[B, 8]", {"x": X}, lambda: X[::-1].cumsum(0)[::-1]),
+    (XS, "argmin(x) + argmax(x, axis=-1)", "i32[B]", {"x": X}, lambda: X.argmin(1) + X.argmax(1)),
+    (XS, "topk(x, 3)[0]", "[B, 3]", {"x": X}, lambda: -np.sort(-X, 1)[:, :3]),
+    (XS, "topk(x, 1, axis=0, largest=false)[1]", "i32[1, 8]", {"x": X}, lambda: np.argsort(X, 0)[:1]),
+    (XS, "norm(x)", "[]", {"x": X}, lambda: np.linalg.norm(X)),
+    (XS, "norm(x, 1, over=1, keep=true)", "[B, 1]", {"x": X}, lambda: np.abs(X).sum(1, keepdims=True)),
+    (QS, "norm(q, 3, over=[1, 2])", "[B]", {"q": Q}, lambda: (np.abs(Q) ** 3).sum((1, 2)) ** (1 / 3)),
+    (XS, "cosine_similarity(x, 2 * x)", "[B]", {"x": X}, lambda: np.ones(4)),
+    (XS, "cosine_similarity(x, 0 * x)", "[B]", {"x": X}, lambda: np.zeros(4)),
+    (XS, "cosine_similarity(x, x[0:1], axis=1)", "[B]", {"x": X},
+     lambda: X @ X[0] / np.linalg.norm(X, axis=1) / np.linalg.norm(X[0])),
+    (f"{XS}, {TS}", "gather(x, t)", "[B, 2]", {"x": X, "t": T}, lambda: np.take_along_axis(X, T.astype(int), 1)),
+    (f"{XS}, {TS}", "scatter_add(x, t, ones([B, 2]), axis=1)", "[B, 8]", {"x": X, "t": T}, lambda: added(X)),
+    (MS, "tril(m)", "[B, 5, 5]", {"m": M}, lambda: np.tril(M)),
+    (MS, "triu(m, 1) + tril(m, -2)", "[B, 5, 5]", {"m": M}, lambda: np.triu(M, 1) + np.tril(M, -2)),
+    (QS, "tril(q, 2)", "[B, 3, 8]", {"q": Q}, lambda: np.tril(Q, 2)),
+    (XS, "triu(x)", "[B, 8]", {"x": X}, lambda: np.triu(X)),
+    (XS, "where(tri(4, 8, 1), 1, x[0:1])", "[4, 8]", {"x": X}, lambda: np.where(np.tri(4, 8, 1) > 0, 1, X[:1])),
+    (XS, 'cast(tri(B), "float") @ x', "[B, 8]", {"x": X}, lambda: X.cumsum(0)),
+    (TS, "tril(t)", "i32[B, 2]", {"t": T}, lambda: np.tril(T)),
+    (XS, 'cast(triu(x > 0), "i32")', "i32[B, 8]", {"x": X}, lambda: np.triu(X > 0)),
+    (QS, "flip(q, over=[0, -1])", "[B, 3, 8]", {"q": Q}, lambda: Q[::-1, :, ::-1]),
+    (IS, "interpolate(i, scale=2)", "[B, 2, 12, 12]", {"i": IMAGE}, lambda: IMAGE.repeat(2, 2).repeat(2, 3)),
+    (IS, "interpolate(i, size=[3, 2])", "[B, 2, 3, 2]", {"i": IMAGE}, lambda: IMAGE[:, :, ::2, ::3]),
+    (IS, 'interpolate(i, size=[3, 6], mode="bilinear")', "[B, 2, 3, 6]", {"i": IMAGE},
+     lambda: (IMAGE[:, :, ::2] + IMAGE[:, :, 1::2]) / 2),
+    (IS, "adaptive_avgpool(i, [2, 1])", "[B, 2, 2, 1]", {"i": IMAGE},
+     lambda: IMAGE.reshape(4, 2, 2, 3, 6).mean((3, 4))[..., None]),
+    (IS, "adaptive_maxpool(i, 3)", "[B, 2, 3, 3]", {"i": IMAGE},
+     lambda: IMAGE.reshape(4, 2, 3, 2, 3, 2).max((3, 5))),
+    (IS, "adaptive_avgpool(i, 4)[:, :, 1, 3]", "[B, 2]", {"i": IMAGE}, lambda: IMAGE[:, :, 1:3, 4:6].mean((2, 3))),
+    (IS, "global_avgpool(i)", "[B, 2]", {"i": IMAGE}, lambda: IMAGE.mean((2, 3))),
+    (IS, "global_maxpool(i, keep=true)", "[B, 2, 1, 1]", {"i": IMAGE}, lambda: IMAGE.max((2, 3), keepdims=True)),
+    (IS, "instancenorm(i, eps=1e-3)", "[B, 2, 6, 6]", {"i": IMAGE},
+     lambda: (IMAGE - IMAGE.mean((2, 3), keepdims=True)) / np.sqrt(IMAGE.var((2, 3), keepdims=True) + 1e-3)),
+    (IS, "instancenorm(i, affine=true) as n", "[B, 2, 6, 6]",
+     {"i": IMAGE, "n.weight": np.zeros(2), "n.bias": np.array([1.0, 2])},
+     lambda: np.broadcast_to([[[[1]], [[2]]]], (4, 2, 6, 6))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "expression", "result", "arrays", "expected"), VALUES, ids=[v[1] for v in VALUES])
+def test_functions_have_these_values(
+    given: str, expression: str, result: str, arrays: dict[str, Any], expected: Callable[[], Any], tmp_path: Path
+) -> None:
+    reference = expected()
+    got = evaluate(check(tmp_path, given, f"  return {expression}", result), arrays, B=4)
+    assert got.shape == np.shape(reference)
+    np.testing.assert_allclose(got, reference, rtol=1e-12, atol=1e-12)
+
+
+PATTERNS = [
+    "ij,jk->ik", "ij,kj->ik", "ji,jk->ki", "bij,bjk->bik", "bij,bkj->bik", "bij,jk->bik", "ij,bjk->bik", "ij,kl->",
+    "bhqd,bhkd->bhqk", "bqhd,bkhd->bhqk", "i,j->ij", "i,i->", "i,i->i", "ij,ij->ij", "ij,ij->", "ij,ij->j", "ij,k->j",
+    "ijk,kj->i", "abc,cad->bd", "abc,dba->cd", " b i j , b j -> i b", "a,->a", ",->",
+]  # fmt: skip
+SIZES = dict(zip("abcdhijklqk", (2, 3, 4, 5, 2, 3, 1, 4, 2, 3)))
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_einsum_is_numpys(pattern: str) -> None:
+    left, right, _ = parse(pattern)
+    xs = [RNG.uniform(-2, 2, [SIZES[c] for c in side]) for side in (left, right)]
+    call = Recorder(DType.F64)
+    assert (
+        call.build("einsum", pattern, *(call.tensor(*x.shape) for x in xs)).type.shape == np.einsum(pattern, *xs).shape
+    )
+    values = [value_of(x) for x in xs]
+    [got] = run([Recorder(DType.F64).build("einsum", pattern, *values)], dict(zip(values, xs)))
+    assert got.shape == np.einsum(pattern, *xs).shape
+    np.testing.assert_allclose(got, np.einsum(pattern, *xs), rtol=1e-12, atol=1e-12)
+
+
+def test_random_einsums_are_numpys() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(150):
+        letters = list("abcde")
+        left, right = ("".join(rng.permutation(letters)[: rng.integers(0, 5)]) for _ in range(2))
+        every = sorted(set(left + right))
+        out = "".join(rng.permutation(every)[: rng.integers(0, len(every) + 1)])
+        pattern = f"{left},{right}->{out}"
+        sizes = {c: int(rng.integers(0, 4)) for c in letters}
+        xs = [rng.uniform(-2, 2, [sizes[c] for c in side]) for side in (left, right)]
+        values = [value_of(x) for x in xs]
+        [got] = run([Recorder(DType.F64).build("einsum", pattern, *values)], dict(zip(values, xs)))
+        np.testing.assert_allclose(got, np.einsum(pattern, *xs), rtol=1e-12, atol=1e-12, err_msg=pattern)
+
+
+def test_einsum_with_dims_is_one_product() -> None:
+    call = Recorder()
+    q, k = call.tensor(B, 6, 2, 8), call.tensor(B, 6, 2, 8)
+    y = call.build("einsum", "bqhd,bkhd->bhqk", q, k)
+    assert y.type.shape == (B, 2, 6, 6)
+    producer: Any = y.producer
+    assert producer.op.name == "matmul"
+
+
+def test_einsum_leaves_the_transpose_to_the_product() -> None:
+    call = Recorder()
+    y: Any = call.build("einsum", "bij,bkj->bik", call.tensor(B, 4, 8), call.tensor(B, 2, 8)).producer
+    assert y.op.name == "matmul" and y.attrs["transpose_b"]
+    assert all(not hasattr(v.producer, "op") for v in y.inputs)
+
+
+def test_the_gradient_of_a_norm_at_zero_is_zero() -> None:
+    x = np.array([[0.0, 0.0, 0.0], [3.0, 0.0, 4.0]])
+    for p, expected in ((2.0, [0.6, 0, 0.8]), (1.0, [1, 0, 1]), (3.0, None)):
+        value, dy = value_of(x), value_of(np.ones(2))
+        node = Builder().node(registry.ops()["norm"], value, over=(1,), keep=False, p=p)
+        [found] = node.op.grad(node, [dy], Builder())
+        assert found is not None
+        [norm] = run([node.out], {value: x})
+        [got] = run([found], {value: x, node.out: norm, dy: np.ones(2)})
+        np.testing.assert_array_equal(got[0], 0)
+        assert np.isfinite(got).all()
+        if expected is not None:
+            np.testing.assert_allclose(got[1], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
+def test_in_evaluation_a_norm_is_a_root_of_a_sum(p: float) -> None:
+    value = value_of(X)
+    for over, keep in (((0, 1), False), ((1,), True)):
+        node = Builder().node(registry.ops()["norm"], value, over=over, keep=keep, p=p)
+        stand_in = node.op.in_eval(node, Builder())
+        assert stand_in is not None
+        values = run([*stand_in, node.out], {value: X})
+        np.testing.assert_allclose(*values, rtol=1e-13)
+        assert values[0].shape == values[1].shape
+
+
+ROWS_APART = [
+    ("reshape(reshape(x, [4*B, 2]), [B, 4, 2])", "[B, 4, 2]", True),
+    ("reshape(linear(reshape(x, [2*B, 4]), 3), [B, 6])", "[B, 6]", True),
+    ("gather(x, argmax(reshape(x, [B, 8, 1]), axis=1))", "[B, 1]", True),
+    ("x - flip(x, over=1)", "[B, 8]", True),
+    ("x - flip(x, over=0)", "[B, 8]", False),
+    ("cumsum(x, axis=0)", "[B, 8]", False),
+    ("reshape(transpose(reshape(x, [B, 2, 4]), [1, 0, 2]), [B, 8])", "[B, 8]", False),
+]
+
+
+@pytest.mark.parametrize(("expression", "result", "apart"), ROWS_APART)
+def test_whether_predict_keeps_rows_apart(expression: str, result: str, apart: bool, tmp_path: Path) -> None:
+    checked = check(tmp_path, XS, f"  return {expression}", result)
+    program = entries.predict(checked, {"B": 4})
+    assert entries.rows_independent(program.graph, {"x"}) is apart
+
+
+REFUSED = [
+    (XS, 'einsum("ij,jk", x, x)', "E0203", "not a pattern of two"),
+    (XS, 'einsum("ij->ji", x, x)', "E0203", "not a pattern of two"),
+    (XS, 'einsum("ii,ij->i", x, x)', "E0203", "occurs twice"),
+    (XS, 'einsum("ij,jk->iz", x, x)', "E0203", "`z` of the result"),
+    (XS, 'einsum("ij,jk->ik", x, x)', "E0302", "`j` is 8 and B"),
+    (XS, 'einsum("ijk,jk->ik", x, x)', "E0302", "names 3 axes"),
+    (f"{XS}, {TS}", 'einsum("ij,ik->jk", x, t)', "E0204", "einsum"),
+    (XS, "topk(x, 9)", "E0209", "the 9 greatest of 8"),
+    (XS, "topk(x, 0)", "E0209", "the 0 greatest"),
+    (XS, "topk(x, 2, axis=0)", "E0209", "the 2 greatest of B"),
+    (XS, "argmin(sum(x))", "E0306", "no axes"),
+    (XS, "cumsum(sum(x))", "E0306", "no axes"),
+    (XS, "norm(x, 0.5)", "E0209", "p = 0.5"),
+    (XS, "cosine_similarity(x, x[0])", "E0302", "vectors along axis 1"),
+    (XS, "cosine_similarity(x, x, eps=-1e-8)", "E0209", "`eps`"),
+    (f"{XS}, {TS}", "gather(x, t, axis=0)", "E0302", "along axis 0"),
+    (XS, "gather(x, x)", "E0203", "needs an integer tensor"),
+    (f"{XS}, {TS}", "scatter_add(x, t, x)", "E0302", "at indices"),
+    (f"{XS}, {TS}", "scatter_add(x, t, t)", "E0204", "into"),
+    (XS, "tril(x[0])", "E0306", "takes a matrix"),
+    (XS, "where(tri(-1), x, 0)", "E0209", "size -1"),
+    (XS, "interpolate(x, scale=2)", "E0203", "slides over"),
+    (IS, "interpolate(i)", "E0201", "`size` or `scale`"),
+    (IS, "interpolate(i, size=[3, 3], scale=2)", "E0201", "`size` or `scale`"),
+    (IS, 'interpolate(i, scale=2, mode="cubic")', "E0209", "cubic"),
+    (IS, 'interpolate(i, scale=2, mode="linear")', "E0209", "runs over 1 axes"),
+    (IS, "interpolate(i, scale=0)", "E0209", "at least 1"),
+    (IS, "interpolate(i, size=[3, 3, 3])", "E0209", "3 numbers for 2"),
+    (IS, "interpolate(i, size=[0, 3])", "E0308", "size of 0"),
+    (IS, "adaptive_avgpool(i, 0)", "E0209", "at least 1"),
+    (XS, "adaptive_maxpool(x, 2)", "E0203", "slides over"),
+    (XS, "global_avgpool(x)", "E0203", "slides over"),
+    (XS, "instancenorm(x)", "E0203", "slides over"),
+    (TS, "bernoulli(t)", "E0203", "needs a float tensor"),
+    (XS, "hardswish(x > 0)", "E0203", "needs a float tensor"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("given", "expression", "code", "text"), REFUSED, ids=[r[1] for r in REFUSED])
+def test_what_does_not_fit_is_refused(given: str, expression: str, code: str, text: str, tmp_path: Path) -> None:
+    with pytest.raises(CompileError) as caught:
+        check(tmp_path, given, f"  y = {expression}\n  return zeros([B])")
+    assert [d.code for d in caught.value.diagnostics] == [code]
+    assert text in str(caught.value)
+
+
+def test_bernoulli_draws_by_probability() -> None:
+    class Drawing(Recorder):
+        def random(self, purpose: str, type_shape: Any) -> Any:
+            assert purpose == "bernoulli"
+            scalars = tuple(self.full(0, DType.I64) for _ in range(3))
+            return scalars, {"key": 77, "row_elements": 10_000}
+
+    p = np.repeat([[0.0, 0.1, 0.75, 1.0]], 10_000, axis=0)
+    value = value_of(p)
+    [got] = run([Drawing(DType.F64).build("bernoulli", value)], {value: p})
+    assert set(np.unique(got)) == {0.0, 1.0}
+    np.testing.assert_allclose(got.mean(0), [0, 0.1, 0.75, 1], atol=0.015)
+    assert got[:, 0].max() == 0 and got[:, 3].min() == 1
+
+
+def test_weighted_cross_entropy_is_the_formula() -> None:
+    x, t = RNG.uniform(-2, 2, (6, 3, 4)), RNG.integers(0, 3, (6, 4))
+    weight = np.array([0.5, 2.0, 0.0])
+    logp = np.log(np.exp(x) / np.exp(x).sum(1, keepdims=True))
+    for smoothing in (0.0, 0.2):
+        for ignore in (None, 1):
+            counted = np.ones(t.shape, bool) if ignore is None else t != ignore
+            total = below = 0.0
+            for i, j in np.ndindex(t.shape):
+                if counted[i, j]:
+                    w = weight[t[i, j]]
+                    total += -(1 - smoothing) * w * logp[i, t[i, j], j] - smoothing / 3 * (weight * logp[i, :, j]).sum()
+                    below += w
+            named: dict[str, Any] = {"axis": 1, "weight": tuple(weight), "smoothing": smoothing, "ignore_index": ignore}
+            assert compute("cross_entropy", [x, t], **named) == pytest.approx(total / below)
+            assert compute("cross_entropy", [x, t], **named, reduce="sum") == pytest.approx(total)
+            if not smoothing:
+                del named["smoothing"]
+                assert compute("nll", [logp, t], **named) == pytest.approx(total / below)
+
+
+@pytest.mark.parametrize(
+    ("weight", "code"), [((1.0, 2.0), "E0302"), ((1.0, -1.0, 1.0), "E0209"), ((1.0, float("inf"), 1.0), "E0209")]
+)
+def test_class_weights_are_checked(weight: tuple[float, ...], code: str) -> None:
+    call = Recorder()
+    with pytest.raises(Mismatch) as caught:
+        call.build("cross_entropy", call.tensor(8, 3), call.tensor(8, dtype=DType.I32), weight=weight)
+    assert caught.value.code == code and code in CODES
+
+
+def test_quantiles_are_those_of_the_normal_distribution() -> None:
+    q = np.concatenate([2.0 ** -np.arange(1, 26), 1 - 2.0 ** -np.arange(2, 26), np.linspace(0.001, 0.999, 999)])
+    expected = [NormalDist().inv_cdf(p) for p in q]
+    np.testing.assert_allclose(normal_quantile(q), expected, rtol=1e-9, atol=1e-7)
+    for z in (-5.0, -1.0, 0.0, 2.5):
+        assert normal_probability(z) == pytest.approx(NormalDist().cdf(z), rel=1e-12)
+
+
+def test_truncated_values_lie_inside_and_have_the_right_spread() -> None:
+    attrs = {"shape": [40_000], "key": 5, "dtype": "f32", "mean": 0.0, "std": 0.02, "a": -0.04, "b": 0.04}
+    [x] = registry.ops()["init_trunc_normal"].meaning([np.array(1)], attrs)
+    assert np.abs(x).max() <= np.float32(0.04)
+    assert abs(x.mean()) < 4e-4
+    assert x.std() == pytest.approx(0.02 * 0.8796, rel=0.01)  # of a normal variable cut at two sigma
+
+
+@pytest.mark.parametrize("shape", [(8, 6), (8, 2, 3), (4, 12), (2, 2, 12), (1, 48), (8, 6, 1), (16, 3), (48,)])
+@pytest.mark.parametrize("count", [1, 2, 4, 8])
+def test_rows_behind_a_reshape_are_where_they_are_said_to_be(shape: tuple[int, ...], count: int) -> None:
+    """The rows of [8, 6] are 8/count places of axis 0 each; they are followed by their values."""
+    call = Recorder()
+    y = call.emit(registry.ops()["reshape"], call.tensor(8, 6), shape=shape)
+    node: Any = y.producer
+    row = np.repeat(np.arange(count), 48 // count).reshape(shape)
+    found = node.op.rows_of(node, [0], count)
+    possible = [
+        axis
+        for axis, size in enumerate(shape)
+        if size % count == 0
+        and (row == np.arange(count).repeat(size // count).reshape(-1, *(1,) * (len(shape) - 1 - axis))).all()
+    ]
+    assert found == (None if not possible else (possible[0],))

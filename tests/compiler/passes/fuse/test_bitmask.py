@@ -1,0 +1,112 @@
+"""Bits in place of values that are only compared: the same results, and which nodes read what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs.batchnorm_net import batchnorm_feeds, batchnorm_graph
+from graphs.random_graphs import evaluate
+
+from dslc.compiler.ir.graph import Graph, Input, Kind, Node, order
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ir.verify import verify_graph
+from dslc.compiler.ops.constant import constant
+from dslc.compiler.passes.fuse import body as bodies
+from dslc.compiler.passes.fuse.bitmask import bitmask
+from dslc.compiler.passes.fuse.duplicate import duplicate
+from dslc.compiler.passes.fuse.pointwise import fuse_graph
+from dslc.compiler.passes.fuse.recompute_inputs import recompute_inputs
+from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
+from dslc.compiler.passes.lower.channels_last import channels_last
+from dslc.compiler.passes.lower.decompose import decompose
+from dslc.compiler.passes.lower.simplify import simplify_graph
+
+
+def names(node: Node) -> list[str]:
+    return [name for name, _, _ in node.attrs.get("body", ())]  # type: ignore[union-attr,misc]
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_gradients_of_a_block_read_bits(last: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end of a block is compared with zero by sums that also write what they add up."""
+    monkeypatch.setattr(bodies, "SMALL_BYTES", 128)
+    graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), lambda node: last)))
+    before = reduction_outputs(recompute_inputs(duplicate(fuse_graph(graph))))
+    found = bitmask(before)
+    verify_graph(found)
+    assert bitmask(found) is found
+    asking = [n for n in found.nodes if "unpack_bits" in names(n)]
+    packing = [n for n in found.nodes if "pack_bits" in names(n)]
+    # sums along rows of f32 would have another order
+    assert any("kept" in n.attrs for n in asking) == last == bool(packing)
+    assert len(found.nodes) == len(before.nodes)
+    feeds = batchnorm_feeds(graph)
+    wanted, got = evaluate(before, feeds), evaluate(found, feeds)
+    assert wanted.keys() == got.keys() and all(np.array_equal(got[k], v, equal_nan=True) for k, v in wanted.items())
+
+
+@pytest.mark.parametrize(
+    ("shape", "also", "asked"),
+    [((4, 6, 16), False, True), ((4, 6, 16), True, False), ((3, 5, 7), False, False), ((300, 2, 4), False, True)],
+)
+def test_only_what_is_compared_and_nothing_more(
+    shape: tuple[int, ...], also: bool, asked: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not where the node reads the value for something else, too, nor where bytes would not be whole."""
+    monkeypatch.setattr(bodies, "SMALL_BYTES", 0)
+    b = Builder(name="layer")
+    x, dy = (Input(n, Kind.DATA, TensorType(DType.F32, shape)) for n in ("x", "dy"))
+    y = b(OPS["relu"], b(OPS["add"], x.value, x.value))
+    zero = constant(b, 0.0, y)
+    dx = b(OPS["where"], b(OPS["le"], y, zero), zero, b(OPS["mul"], dy.value, y) if also else dy.value)
+    # what both read stands between them, so that they are two nodes
+    between = b(OPS["sum"], y, over=(0, 1, 2), keep=False)
+    results = {"dx": b(OPS["mul"], dx, between), "y": y}
+    graph = fuse_graph(Graph((x, dy), order([*results.values()]), results))
+    found = bitmask(graph)
+    verify_graph(found)
+    assert any("unpack_bits" in names(n) for n in found.nodes) == asked
+    feeds = {"x": np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)}
+    feeds["x"][0, 0, 0], feeds["dy"] = np.nan, np.ones(shape, np.float32)
+    wanted, got = evaluate(graph, feeds), evaluate(found, feeds)
+    assert all(np.array_equal(got[k], v, equal_nan=True) for k, v in wanted.items())
+
+
+def test_one_op_may_give_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An op that nothing is fused with becomes the first step of a node of two results."""
+    monkeypatch.setattr(bodies, "SMALL_BYTES", 0)
+    b, shape = Builder(name="layer"), (4, 16)
+    x, dy = (Input(n, Kind.DATA, TensorType(DType.F32, shape)) for n in ("x", "dy"))
+    y = b(OPS["relu"], x.value)
+    body = (
+        ("full", (), (("dtype", DType.F32), ("shape", ()), ("value", 0.0))),
+        ("le", (0, 2), ()),
+        ("where", (3, 2, 1), ()),
+    )
+    dx = b(OPS["fused"], y, dy.value, body=body)
+    graph = Graph((x, dy), order([y, dx]), {"y": y, "dx": dx})
+    found = bitmask(graph)
+    verify_graph(found)
+    assert any("pack_bits" in names(n) for n in found.nodes)
+    feeds = {"x": np.linspace(-1, 1, 64, dtype=np.float32).reshape(shape), "dy": np.ones(shape, np.float32)}
+    wanted, got = evaluate(graph, feeds), evaluate(found, feeds)
+    assert all(np.array_equal(got[k], v) for k, v in wanted.items())
+
+
+def test_a_mask_put_together_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "SMALL_BYTES", 16)
+    x, b = Input("x", Kind.DATA, TensorType(DType.F32, (8, 4))), Builder(name="a")
+    body = (("gt", (0, 1), ()), ("lt", (0, 2), ()), ("logical_and", (3, 4), ()), ("logical_not", (5,), ()))
+    low, high, zero = (constant(b, value, x.value) for value in (0.25, 0.75, 0.0))
+    mask = b(OPS["fused"], x.value, low, high, body=body)
+    kept = b(OPS["where"], mask, x.value, zero)
+    graph = Graph((x,), order([mask, kept]), {"result.mask": mask, "result.kept": kept})
+    found = recompute_inputs(graph)
+    verify_graph(found)
+    assert mask not in found.outputs["result.kept"].producer.inputs  # type: ignore[union-attr]
+    feeds = {"x": np.random.default_rng(0).random((8, 4), np.float32)}
+    wanted, got = evaluate(graph, feeds), evaluate(found, feeds)
+    assert all(np.array_equal(got[k], v) for k, v in wanted.items())

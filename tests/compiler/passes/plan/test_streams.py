@@ -1,0 +1,343 @@
+"""Streams: what runs beside what, few waits, never slower by the model, the same bits in any order of the events."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+from graphs.random_graphs import build_for, graph_of, input_of, random_graph
+from places import ROOT
+
+from dslc.compiler import pipeline
+from dslc.compiler.artifact.plan import plain_attr, plan_of
+from dslc.compiler.artifact.state_layout import layout_state
+from dslc.compiler.check.model import check_file
+from dslc.compiler.cost import machine_of
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.graph import Kind, Node, Phase, Value
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.program import Place, Program
+from dslc.compiler.ir.verify import verify_program
+from dslc.compiler.options import Options, precision_of
+from dslc.compiler.passes.plan.memory import memory
+from dslc.compiler.passes.plan.schedule import schedule
+from dslc.compiler.passes.plan.stream_timeline import HappensBefore, finish
+from dslc.compiler.passes.plan.streams import followed, streams
+from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.artifact.instructions import Copy, EventRecord, EventWait
+from dslc.runtime.artifact.plan import Plan
+from dslc.runtime.cuda.graph import Mark, dependencies
+
+MODEL = """nn 1
+dim B in 1..64 = 4
+block unit(x: [B, C, H, W], out: int, s: int = 1) -> [B, out, H/s, W/s] {
+  y = x |> conv(out, 3, stride=s, pad=1, bias=false) as a |> batchnorm as bn |> relu |> conv(out, 3, pad=1) as b
+  skip = x if C == out and s == 1 else x |> conv(out, 1, stride=s) as proj
+  return relu(y + skip)
+}
+model Net(image: [B, 3, 8, 8]) -> [B, 5] {
+  return image |> conv(8, 3, pad=1) as stem |> unit(8) as one |> unit(16, 2) as two
+    |> mean(over=[2, 3]) |> linear(12) as h |> gelu |> dropout(0.25) |> linear(5) as head
+}
+train Net(label: i32[B]) {
+  loss      = cross_entropy(output, label)
+  optimizer = adamw(lr=0.01)
+}
+"""
+
+
+#: ``compiled(streams)``: the program of a training step, and its build.
+Compiled: TypeAlias = Callable[[Any], tuple[Program, Any]]
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
+    path = tmp_path_factory.mktemp("net") / "net.nn"
+    path.write_text(MODEL)
+    checked = check_file(Path(path))
+
+    @cache
+    def made(streams: Any) -> tuple[Program, Any]:
+        options = Options(target="sm_90", provider="own", streams=streams, mirror="never")
+        program, _ = pipeline.compile_entry(checked, "train_step", {"B": 4}, options)
+        layout = layout_state(checked, precision_of(checked, options).params)
+        return program, pipeline.build_options(checked, options, layout, "sm_90")
+
+    return made
+
+
+class Bytes:
+    """The regions of a program, and its nodes run on them by their meanings."""
+
+    def __init__(self, program: Program, build: Any) -> None:
+        assert program.memory is not None
+        self.program, self.memory = program, program.memory
+        sizes = {"state": build.state_bytes, "io": self.memory.io_bytes, "work": self.memory.work_bytes}
+        self.regions = {name: np.full(size, 0xA5, np.uint8) for name, size in sizes.items()}
+        rng = np.random.default_rng(3)
+        for source in program.graph.inputs:
+            type = source.value.type
+            dtype = numpy_dtype(type.dtype.value)
+            if source.kind is Kind.SCALAR:
+                x = np.asarray(0.01 if type.dtype.is_float else 1, dtype)
+            elif type.dtype.is_float:
+                x = np.abs(rng.standard_normal(type.ints)).astype(dtype) + dtype.type(0.1)
+            else:
+                x = rng.integers(0, 5, type.ints).astype(dtype)
+            self.bytes(self.memory.places[source.value], type.bytes)[...] = np.frombuffer(x.tobytes(), np.uint8)
+
+    def bytes(self, place: Place, size: int) -> np.ndarray:
+        return self.regions[place.region][place.offset : place.offset + size]
+
+    def value(self, value: Value) -> np.ndarray:
+        raw = self.bytes(self.memory.places[value], value.type.bytes).tobytes()
+        return np.frombuffer(raw, numpy_dtype(value.type.dtype.value)).reshape(value.type.ints)
+
+    def begin(self, node: Node) -> None:
+        """From now on the node may write: what it writes into is lost, as far as nothing of its own lies there."""
+        for place, size in zip(self.memory.scratch.get(node, ()), self.program.scratch.get(node, ())):
+            self.bytes(place, size)[...] = 0xA5
+
+    def run(self, node: Node) -> None:
+        with np.errstate(all="ignore"):
+            found = node.op.meaning(
+                [self.value(v) for v in node.inputs], {k: plain_attr(v) for k, v in node.attrs.items()}
+            )
+        for value, x in zip(node.outputs, found, strict=True):
+            x = np.ascontiguousarray(x, numpy_dtype(value.type.dtype.value))
+            self.bytes(self.memory.places[value], value.type.bytes)[...] = x.reshape(-1).view(np.uint8)
+
+    def results(self) -> dict[str, bytes]:
+        outputs = self.program.graph.outputs
+        found = {n: self.bytes(self.memory.results[n], v.type.bytes).tobytes() for n, v in outputs.items()}
+        return found | {"state": self.regions["state"].tobytes()}
+
+
+def actions(program: Program) -> tuple[Plan, list[tuple[Node | Copy, bool, bool]], list[tuple[int, ...]]]:
+    """The plan's steps (what, whether its first, whether its last) and which each follows, as the runtime sees it."""
+    assert program.schedule is not None
+    plan = plan_of(program)
+    nodes: Iterator[Node] = (n for n in program.schedule if not n.op.view)
+    owners: dict[int, Node | Copy] = {}
+    for index, work in enumerate(plan.work):
+        end = plan.work[index + 1].first if index + 1 < len(plan.work) else len(plan.instructions)
+        first = plan.instructions[work.first]
+        owner = first if isinstance(first, Copy) else next(n for n in nodes if n.op.name == work.op)
+        for i in range(work.first, end):
+            owners[i] = owner
+    placed: list[Any] = []
+    for i, instruction in enumerate(plan.instructions):
+        if isinstance(instruction, EventRecord | EventWait):
+            placed.append((instruction.stream, Mark(instruction.event, isinstance(instruction, EventWait))))
+        else:
+            placed.append((instruction.stream, owners[i]))  # type: ignore[union-attr]
+    steps, after = dependencies(placed)
+    firsts: set[Any] = set()
+    flags = []
+    for i, step in enumerate(steps):
+        last = step not in steps[i + 1 :] if len(steps) - i < 40 else step not in steps[i + 1 : i + 40]
+        flags.append((step, step not in firsts, last))
+        firsts.add(step)
+    return plan, flags, after  # type: ignore[return-value]
+
+
+def executed(program: Program, build: Any, rng: random.Random | None) -> dict[str, bytes]:
+    """The results of the steps in their order, or in a random one of those that the events allow."""
+    memory = Bytes(program, build)
+    plan, steps, after = actions(program)
+    left = [len(a) for a in after]
+    followers: list[list[int]] = [[] for _ in steps]
+    for i, given in enumerate(after):
+        for j in given:
+            followers[j].append(i)
+    ready = [i for i, count in enumerate(left) if not count]
+    done = 0
+    while ready:
+        # mostly one side first, for long: else a race of neighbours alone would show
+        at = 0 if rng is None else (rng.randrange(len(ready)) if rng.random() < 0.3 else rng.choice((0, -1)))
+        i = ready.pop(at)
+        done += 1
+        step, first, last = steps[i]
+        if isinstance(step, Copy):
+            source, target = (plan.buffers[b] for b in (step.src, step.dst))
+            held = memory.regions[source.region][source.offset : source.end].copy()
+            memory.regions[target.region][target.offset : target.end] = held
+        else:
+            if first:
+                memory.begin(step)
+            if last:
+                memory.run(step)
+        for follower in followers[i]:
+            left[follower] -= 1
+            if not left[follower]:
+                ready.append(follower)
+        if rng is None:
+            ready.sort()
+    assert done == len(steps)
+    return memory.results()
+
+
+COUNTS = (2, 3, 4, "auto")
+
+
+def seconds(program: Program) -> float:
+    return finish(program, machine_of(program.target, "own"))
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_weights_gradients_and_branches_run_beside_the_rest(compiled: Compiled, count: Any) -> None:
+    program, _ = compiled(count)
+    _, steps, after = actions(program)
+    follows: list[set[int]] = []
+    for given in after:
+        follows.append(set(given).union(*(follows[j] for j in given)))
+    first = {step: i for i, (step, begins, _) in reversed([*enumerate(steps)]) if begins}
+    last = {step: i for i, (step, _, ends) in enumerate(steps) if ends}
+
+    def is_beside(a: Any, b: Any) -> bool:
+        return last[a] not in follows[first[b]] and last[b] not in follows[first[a]]
+
+    nodes = [step for step, begins, _ in steps if begins and isinstance(step, Node)]
+    beside = {a for a in nodes for b in nodes if a is not b and is_beside(a, b)}
+    wgrads = [n for n in nodes if n.op.name == "conv_wgrad"]
+    assert sum(n in beside for n in wgrads) > len(wgrads) / 2
+    assert any(n.name.endswith("proj") and n.phase is Phase.FORWARD for n in beside), "a branch"
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_each_wait_is_needed(compiled: Compiled, count: Any) -> None:
+    program, _ = compiled(count)
+    assert program.schedule is not None
+    for node, others in program.waits.items():
+        for other in others:
+            fewer = {**program.waits, node: tuple(n for n in others if n is not other)}
+            assert not HappensBefore(program.schedule, program.streams, fewer).before(other, node)
+    assert len(program.streams) >= 10 and set(program.streams.values()) == {
+        *range(1, 1 + max(program.streams.values()))
+    }
+
+
+def test_streams_never_lose_by_the_model(compiled: Compiled) -> None:
+    alone = seconds(compiled(1)[0])
+    found = {count: seconds(compiled(count)[0]) for count in COUNTS}
+    assert all(each < alone for each in found.values())
+    assert found["auto"] <= 1.01 * min(found.values())
+
+
+def test_one_stream_has_no_waits_and_no_events(compiled: Compiled) -> None:
+    program, _ = compiled(1)
+    assert not program.streams and not program.waits
+    assert not any(isinstance(i, EventRecord | EventWait) for i in plan_of(program).instructions)
+
+
+def test_a_chain_stays_on_one_stream() -> None:
+    x = input_of("x", Kind.DATA, 64, 64)
+    value = x.value
+    for _ in range(20):
+        value = Builder()(OPS["transpose"], value, perm=(1, 0))
+    graph = graph_of([x], {"result.y": value})
+    program = Program("predict", {}, graph, schedule=graph.nodes, target="sm_90")
+    assert streams(program, Build(target="sm_90", streams=4)) is program
+
+
+@pytest.mark.parametrize("count", COUNTS)
+def test_any_order_that_the_events_allow_gives_the_same_bits(
+    compiled: Compiled, count: Any, fuzz_count: Callable[[int], int], fuzz_seed: int
+) -> None:
+    plain = executed(*compiled(1), None)
+    program, build = compiled(count)
+    assert executed(program, build, None) == plain
+    for number in range(fuzz_count(100)):
+        assert executed(program, build, random.Random(fuzz_seed * 1000 + number)) == plain
+
+
+def test_a_race_changes_results(compiled: Compiled) -> None:
+    """The check of orders can fail: without the waits some order gives other bits."""
+    program, build = compiled(2)
+    broken = replace(program, waits={})
+    plain = executed(program, build, None)
+    assert any(executed(broken, build, random.Random(i)) != plain for i in range(20))
+
+
+def test_random_graphs_on_streams(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+    """Proven free of races, never slower by the model, every node behind whom it must follow."""
+    rng = random.Random(fuzz_seed)
+    forked = 0
+    for _ in range(fuzz_count(400)):
+        graph = random_graph(rng, rng.randint(5, 60))
+        build = replace(build_for(graph), target="sm_90", streams=rng.choice((2, 3, 4, 8, "auto")))
+        plain = schedule(Program("predict", {}, graph, target="sm_90"), build)
+        program = memory(streams(plain, build), build)
+        verify_program(program, build)
+        forked += bool(program.streams)
+        assert program.schedule is not None and seconds(program) <= seconds(plain) * (1 + 1e-9)
+        happens = HappensBefore(program.schedule, program.streams, program.waits)
+        for node, others in followed(graph, program.schedule).items():
+            assert all(happens.before(other, node) for other in others)
+    assert forked > fuzz_count(400) / 4
+
+
+def test_until_is_where_all_follow(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+    rng = random.Random(fuzz_seed)
+    for _ in range(fuzz_count(200)):
+        order = [n for n in random_graph(rng, rng.randint(5, 40)).nodes if not n.op.view]
+        placed = {node: k for node in order if (k := rng.randrange(3))}
+        waits = {n: tuple(rng.sample(order[:i], min(i, rng.randint(0, 2)))) for i, n in enumerate(order)}
+        happens = HappensBefore(order, placed, waits)
+        if not placed:
+            continue
+        for i, node in enumerate(order):
+            follow = [happens.before(node, other) for other in order[i + 1 :]]
+            unordered = [j for j, follows in enumerate(follow, i + 1) if not follows]
+            assert happens.until[node] == max(unordered, default=i) + 1
+
+
+def test_streams_of_resnet_take_little_memory() -> None:
+    checked = check_file(ROOT / "examples/resnet/resnet.nn", "ResNet50")
+    planned = []
+    for count in (1, "auto"):
+        options = Options(
+            target="sm_90", provider="vendor", precision="bf16", streams=count, mirror="never",  # type: ignore[arg-type]
+            sizes={"train": {"B": (32,)}},
+        )  # fmt: skip
+        program, _ = pipeline.compile_entry(checked, "train_step", {"B": 32}, options)
+        assert program.memory is not None and bool(program.streams) == (count != 1)
+        planned.append(program.memory.work_bytes)
+    assert planned[1] <= planned[0] + 0.02 * (6 << 30)
+
+
+def test_a_budget_without_room_for_streams_has_none(compiled: Compiled) -> None:
+    program, build = compiled(4)
+    assert program.memory is not None and program.streams
+    plain = replace(program, streams={}, waits={}, memory=None)
+    need = program.memory.io_bytes + program.memory.work_bytes
+    assert streams(plain, replace(build, budget=need)).streams
+    assert not streams(plain, replace(build, budget=1)).streams
+    for budget in range(need // 2, need, need // 16):
+        found = memory(streams(plain, replace(build, budget=budget)), build)
+        assert found.memory is not None
+        assert not found.streams or found.memory.io_bytes + found.memory.work_bytes <= budget
+
+
+def test_linear_in_nodes() -> None:
+    taken = {}
+    for length in (5000, 20000):  # of more buffers than memory is planned for in several orders
+        x, b = input_of("x", Kind.DATA, 64), Builder()
+        ends = [x.value, x.value]
+        for i in range(length):
+            ends[i % 2] = b(OPS["mul"], ends[i % 2], ends[(i // 7) % 2])
+        graph = graph_of([x], {"result.y": b(OPS["add"], *ends)})
+        program = Program("predict", {}, graph, schedule=graph.nodes, target="sm_90")
+        start = time.process_time()
+        found = streams(program, Build(target="sm_90", streams=4))
+        HappensBefore(graph.nodes, found.streams, found.waits)
+        taken[length] = time.process_time() - start
+        assert found.streams
+    assert taken[20000] < 8 * taken[5000] + 0.1

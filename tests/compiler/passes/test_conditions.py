@@ -1,0 +1,105 @@
+"""Passes ask for the properties of a target, never for its name, and leave programs as they are without these."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from itertools import pairwise
+
+import pytest
+from places import ROOT
+
+from dslc.compiler import cost
+from dslc.compiler.artifact.plan import plan_of
+from dslc.compiler.check.model import Checked, check_file
+from dslc.compiler.codegen import targets
+from dslc.compiler.codegen.target import Traits
+from dslc.compiler.codegen.targets import TARGETS, Row
+from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.program import Program
+from dslc.compiler.options import Options
+from dslc.compiler.passes.runner import pass_name
+from dslc.compiler.pipeline import PIPELINE, compile_entry
+
+LENET = ROOT / "tests/models/lenet.nn"
+#: Folders and files of the compiler that may name a target: its code generation, the compilers of its code, and the
+#: defaults of the data structures below them.
+NAMING = ("codegen/", "toolchain/", "ir/build.py", "ir/program.py", "cached_build.py")
+GPU_ONLY = {
+    "channels_last", "decompose", "epilogue", "cross_entropy", "small_tensors", "horizontal", "duplicate",
+    "recompute_inputs", "reduction_outputs", "bitmask", "dropout", "reduction_epilogue", "horizontal_reductions",
+    "recompute_outputs", "slice_reads",
+}  # fmt: skip
+
+
+def _checked() -> Checked:
+    return check_file(str(LENET))
+
+
+def _compiled(checked: Checked, target: str, **options: object) -> dict[str, Program]:
+    """The program after each pass of a training step."""
+    programs: dict[str, Program] = {}
+    asked = Options(**{"target": "sm_90", **options})  # type: ignore[arg-type]
+    compile_entry(checked, "train_step", {"B": 16}, asked, target=target, keep=programs.__setitem__)
+    return programs
+
+
+def _changed(programs: dict[str, Program]) -> set[str]:
+    """The passes that gave another graph than they got."""
+    names = list(programs)
+    return {name for before, name in pairwise(names) if programs[before].graph is not programs[name].graph}
+
+
+def _with_row(monkeypatch: pytest.MonkeyPatch, name: str, row: Row) -> None:
+    rows = {**TARGETS, name: row}
+    for module in (targets, cost):
+        monkeypatch.setattr(module, "TARGETS", rows)
+    cost.machine_of.cache_clear()
+
+
+def test_no_file_of_the_compiler_names_a_target_but_those_that_make_its_code() -> None:
+    named = re.compile(rf"\b({'|'.join(TARGETS)})\b|codegen\.(cpu|cuda)\b")
+    read = 0
+    for path in sorted((ROOT / "compiler").rglob("*.py")):
+        place = path.relative_to(ROOT / "compiler").as_posix()
+        if not place.startswith(NAMING):
+            read += 1
+            assert not named.search(path.read_text()), f"{place} names a target: ask for a trait of it"
+    assert read > 100
+
+
+def test_passes_leave_a_target_without_these_properties_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    row, plain = TARGETS["sm_90"], TARGETS["cpu"].traits
+    assert {f.name for f in dataclasses.fields(Traits) if getattr(plain, f.name) is True} == {"has_reference"}
+    _with_row(monkeypatch, "plain", dataclasses.replace(row, traits=plain))
+    programs = _compiled(_checked(), "plain", provider="reference")
+    assert not _changed(programs) & GPU_ONLY
+    assert not programs["memory"].streams and not programs["memory"].kernels
+
+
+def test_without_fusion_no_pass_fuses() -> None:
+    changed = _changed(_compiled(_checked(), "sm_90", precision="bf16", fuse=False))
+    assert changed & GPU_ONLY <= {"channels_last", "decompose"}
+
+
+def test_each_conditional_pass_asks() -> None:
+    lifted = [step for step in PIPELINE if hasattr(step, "__wrapped__")]
+    assert {pass_name(step) for step in lifted} == GPU_ONLY | {"tf32"}
+    source = compile_entry(_checked(), "train_step", {"B": 16}, Options(target="cpu"), after="simplify")[0]
+    program = dataclasses.replace(source, target="sm_90")
+    for step in lifted:
+        assert step(program, Build(target="cpu")) is program
+    fusing = [step for step in lifted if pass_name(step) not in ("channels_last", "decompose", "tf32")]
+    for step in fusing:
+        assert step(program, Build(target="sm_90", fuse=False)) is program
+    [epilogue] = [step for step in lifted if pass_name(step) == "epilogue"]
+    assert epilogue(program, Build(target="sm_90", provider="vendor")) is program
+
+
+def test_a_new_target_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = TARGETS["sm_90"]
+    _with_row(monkeypatch, "third", dataclasses.replace(row, make=lambda _, vendor: row.make("sm_90", vendor)))
+    for options in ({"precision": "bf16", "provider": "vendor"}, {"provider": "own"}, {"precision": "tf32"}):
+        checked = _checked()
+        one, other = (_compiled(checked, target, **options)["memory"] for target in ("sm_90", "third"))
+        assert plan_of(one) == plan_of(other)

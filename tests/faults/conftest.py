@@ -1,8 +1,0 @@
-"""What injects faults is shared with tests/base."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "base"))

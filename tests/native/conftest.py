@@ -1,8 +1,0 @@
-"""The samples of tests/ops serve here too."""
-
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "ops"))

@@ -1,0 +1,282 @@
+"""Calls of libraries in sessions and plans on the fake driver, by fake libraries that compute what they are told."""
+
+from __future__ import annotations
+
+import random
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_gpu.fake_driver import FakeDriver
+from fake_gpu.fake_libraries import ALGORITHM, numbers, put
+from fake_gpu.library_model import batch, opened, small
+
+from dslc.base.errors import DslcWarning, EnvironmentFault, OutOfMemory
+from dslc.compiler.ops import registry
+from dslc.compiler.ops.channels_last import to_first, to_last
+from dslc.runtime.artifact.instructions import Gemm, GraphOp
+from dslc.runtime.artifact.plan import Buffer
+from dslc.runtime.cuda import device as devices
+from dslc.runtime.cuda.device import Device
+from dslc.runtime.cuda.graph import Bulk, LibraryCall
+from dslc.runtime.cuda.libraries import cudnn
+from dslc.runtime.cuda.libraries.checked_calls import Noted
+from dslc.runtime.cuda.libraries.libraries import Libraries
+from dslc.runtime.cuda.owned import Owned
+
+
+@pytest.mark.parametrize("bulk", [None, 0, 1])
+def test_a_session_with_libraries(
+    tmp_path: Path, machine: Any, libraries: Any, monkeypatch: pytest.MonkeyPatch, bulk: int | None
+) -> None:
+    path, kernels = small(tmp_path, monkeypatch)
+    fake = machine(**kernels.driver())
+    lt, dnn = libraries(fake)
+    with opened(path, device="gpu", bulk=bulk) as gpu, opened(path, device="cpu") as cpu:
+        before = gpu.counters
+        results = [(gpu.train_step(**batch(i)), cpu.train_step(**batch(i))) for i in range(4)]
+        for one, other in results:
+            assert one.loss == pytest.approx(other.loss, rel=1e-5)
+        after = gpu.counters
+        if bulk is None:
+            assert after["graph_launches"] - before["graph_launches"] == 4
+            assert after["launches"] == before["launches"] and after["synchronisations"] == 0
+        np.testing.assert_allclose(
+            gpu.predict(image=batch(9)["image"]), cpu.predict(image=batch(9)["image"]), rtol=1e-4, atol=1e-5
+        )
+        # train, eval and predict of two sizes; equal problems have one plan
+        assert dnn.calls["graphs"] == len(dnn.built) < sum(k.startswith("k_") for k in kernels.functions)
+        assert set(dnn.built) == {"eng1"}
+        if bulk is None:
+            seen = lt.calls["cublasLtMatmul"]
+            gpu.train_step(**batch(5))
+            assert lt.calls["cublasLtMatmul"] == seen  # captured once
+        bad = batch(7)
+        bad["image"][0, 0, 0, 0] = np.nan
+        assert gpu.find_nonfinite(**batch(7)) is None
+        found, same = gpu.find_nonfinite(**bad), cpu.find_nonfinite(**bad)
+        assert found is not None and same is not None and found.where == same.where
+    devices.device(0).close()
+    assert fake.leaks() == {} and not lt.objects and not dnn.objects
+
+
+def test_equal_problems_are_prepared_once(
+    tmp_path: Path, machine: Any, libraries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, kernels = small(tmp_path, monkeypatch)
+    lt, dnn = libraries(machine(**kernels.driver()))
+    asked = []
+    for contexts in (1, 2):
+        before = lt.calls["cublasLtMatmulAlgoGetHeuristic"], dnn.calls["graphs"], lt.calls["cublasLtMatmul"]
+        opened(path, device="gpu", contexts=contexts).close()
+        after = lt.calls["cublasLtMatmulAlgoGetHeuristic"], dnn.calls["graphs"], lt.calls["cublasLtMatmul"]
+        asked.append([b - a for a, b in zip(before, after)])
+    assert asked[0][:2] == asked[1][:2] and 2 * asked[0][2] == asked[1][2] > 0
+
+
+def test_the_first_failure_of_a_library_leaves_nothing(
+    tmp_path: Path, machine: Any, libraries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, kernels = small(tmp_path, monkeypatch)
+    fake = machine(**kernels.driver())
+    for name, code in (("AlgoGetHeuristic", "R202"), ("", "R206"), ("DescCreate", "R206"), ("LayoutCreate", "R206")):
+        lt, dnn = libraries(fake)
+        lt.refuses = {f"cublasLtMatmul{name}" if name != "LayoutCreate" else "cublasLtMatrixLayoutCreate"}
+        with pytest.raises(EnvironmentFault) as caught:
+            opened(path, device="gpu")
+        assert caught.value.code == code and "small.nn:" in str(caught.value.place)
+        assert not lt.objects and not dnn.objects
+        assert devices.memory_info().used == 0
+    devices.device(0).close()
+    assert fake.leaks() == {}
+
+
+def test_a_library_that_is_missing_is_named(
+    tmp_path: Path, machine: Any, libraries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, kernels = small(tmp_path, monkeypatch)
+    machine(**kernels.driver())
+
+    def missing(name: str) -> None:
+        raise RuntimeError(f"{name} is not here\nand more")
+
+    monkeypatch.setattr("cuda.pathfinder.load_nvidia_dynamic_lib", missing)
+    with pytest.raises(EnvironmentFault) as caught:
+        opened(path, device="gpu")
+    assert caught.value.code == "R205" and "pip install 'dslc[vendor]'" in str(caught.value.help)
+    assert "small.nn:" in str(caught.value.place)
+
+
+def test_the_time_that_choosing_takes_is_told(
+    tmp_path: Path, machine: Any, libraries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, kernels = small(tmp_path, monkeypatch)
+    libraries(machine(**kernels.driver()))
+    clock = iter(range(100_000))
+    monkeypatch.setattr("dslc.runtime.cuda.libraries.libraries.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    with pytest.warns(DslcWarning, match=r"small: cuBLASLt and cuDNN took \d+\.0 s .* choose \d+ algorithms") as told:
+        opened(path, device="gpu").close()
+    assert [w.message.code for w in told] == ["W007"]  # type: ignore[union-attr]
+
+
+def test_the_workspace_is_named_where_memory_is_short(
+    tmp_path: Path, machine: Any, libraries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, kernels = small(tmp_path, monkeypatch)
+    libraries(machine(**kernels.driver(total=88 << 20)))
+    with pytest.raises(OutOfMemory, match="the workspace of libraries"):
+        opened(path, device="gpu")
+
+
+def test_a_lost_gpu_is_not_asked_to_let_go(gpu: tuple[FakeDriver, Device], libraries: Any) -> None:
+    fake, device = gpu
+    lt, _ = libraries(fake)
+    with closing(Owned(device)) as owned:
+        with device:
+            bench = Bench(fake, device, owned)
+            a, out = bench.array(np.ones((4, 4)), "f32"), bench.array(np.zeros((4, 4)), "f32")
+            asked = Gemm("cublaslt", a, a, None, None, out, None, False, False, "f32", 1.0, 0.0, "none", b"", 0, 0)
+            bench.run(asked, out, True)
+        calls = lt.calls.total()
+        device.driver.lost = EnvironmentFault("R207", "gone")
+    assert lt.calls.total() == calls
+
+
+class Bench:
+    """Arrays in the memory of a fake GPU, and instructions on them."""
+
+    def __init__(self, fake: FakeDriver, device: Device, owned: Owned) -> None:
+        self.fake, self.device, self.owned = fake, device, owned
+        self.buffers: list[Buffer] = []
+        self.base = device.pool.allocate(1 << 22).address
+        self.end = 0
+        self.libraries = Libraries(device, owned)
+
+    def array(self, values: np.ndarray, dtype: str) -> int:
+        kept = np.zeros(values.shape, {"bf16": np.uint16, "f16": np.float16, "f64": np.float64}.get(dtype, np.float32))
+        put(kept, values, dtype)
+        offset = self.end
+        self.end += -(-kept.nbytes // 64) * 64
+        self.buffers.append(Buffer("work", offset, dtype, values.shape))
+        self.fake.array(self.base + offset, kept.dtype.str, kept.shape)[...] = kept
+        return len(self.buffers) - 1
+
+    def room(self, size: int) -> int:
+        self.buffers.append(Buffer("work", self.end, "u8", (size,)))
+        self.end += -(-size // 64) * 64
+        return len(self.buffers) - 1
+
+    def run(self, instruction: Any, out: int, captured: bool) -> np.ndarray:
+        run = self.libraries.call(instruction, self.buffers, lambda i: self.base + self.buffers[i].offset)
+        step = LibraryCall(run, self.libraries.recorder, "w net.nn:3")
+        noted: Noted = []
+        stream = self.device.driver.stream(noted)
+        if captured:
+            Bulk(self.device, [(0, step)], stream, self.owned).launch(stream)
+        else:
+            step.submit(self.device, stream)
+        self.device.driver.synchronise(stream)
+        self.device.driver.let_go(noted)
+        b = self.buffers[out]
+        stored = {"bf16": "<u2", "f16": "<f2", "f64": "<f8", "f32": "<f4"}[b.dtype]
+        return numbers(self.fake.array(self.base + b.offset, stored, b.shape).copy(), b.dtype)
+
+
+@pytest.fixture
+def bench(gpu: tuple[FakeDriver, Device], libraries: Any) -> Any:
+    fake, device = gpu
+    lt, dnn = libraries(fake)
+    with device, closing(Owned(device)) as owned:
+        yield Bench(fake, device, owned), lt, dnn
+
+
+def test_random_products(bench: Any) -> None:
+    on, lt, _ = bench
+    choose, rng = random.Random(7), np.random.default_rng(7)
+    for number in range(60):
+        m, n, k, z = (choose.randint(1, 9) for _ in range(4))
+        ta, tb = choose.random() < 0.5, choose.random() < 0.5
+        stacks: Any = choose.choice([((), ()), ((z,), (z,)), ((z,), (1,)), ((1,), (z,))])
+        dtype = choose.choice(["f32", "bf16", "f16", "f64"])
+        wide = "f32" if dtype != "f64" and choose.random() < 0.3 else dtype
+        a = rng.integers(-4, 5, (*stacks[0], *((k, m) if ta else (m, k)))).astype(np.float64)
+        b = rng.integers(-4, 5, (*stacks[1], *((n, k) if tb else (k, n)))).astype(np.float64)
+        expected = np.matmul(a.swapaxes(-1, -2) if ta else a, b.swapaxes(-1, -2) if tb else b)
+        on.end, on.buffers = 0, []
+        places = [on.array(a, dtype), on.array(b, dtype), on.array(np.full(expected.shape, 7.0), wide)]
+        room = on.room(choose.choice([300, 5000]))
+        compute = "f64" if dtype == "f64" else "f32"
+        asked = Gemm("cublaslt", places[0], places[1], None, None, places[2], room, ta, tb, compute, 1.0, 0.0, "none",
+                     b"", 0, 0)  # fmt: skip
+        got = on.run(asked, places[2], number % 2 == 0)
+        assert np.array_equal(got, expected), asked  # small ints: exact in every type
+    preference = next(e["preference"] for e in lt.log if "preference" in e)
+    assert preference[3] == 2  # parts of a sum are added in f32, in one order
+    assert all(preference[n] in (64, 128, 256) for n in (5, 6, 7, 8)) and preference[1] in (44, 4744)
+
+
+@pytest.mark.parametrize("last", [True, False])
+def test_random_convolutions(bench: Any, last: bool) -> None:
+    on, _, dnn = bench
+    choose, rng = random.Random(11), np.random.default_rng(11)
+    for number in range(30):
+        size, k = [choose.randint(4, 8) for _ in range(2)], [choose.randint(1, 3) for _ in range(2)]
+        attrs = {n: tuple(choose.randint(*limits) for _ in range(2))
+                 for n, limits in (("stride", (1, 3)), ("pad", (0, 2)), ("dilation", (1, 2)))}  # fmt: skip
+        if any(d * (t - 1) >= s for d, t, s in zip(attrs["dilation"], k, size)):
+            continue
+        x = rng.integers(-3, 4, (choose.randint(1, 3), choose.randint(1, 4), *size)).astype(np.float64)
+        w = rng.integers(-3, 4, (choose.randint(1, 4), x.shape[1], *k)).astype(np.float64)
+        [y] = registry.ops()["conv"].meaning([x, w], {**attrs, "groups": 1})
+        kind = choose.choice(["conv", "conv_dgrad", "conv_wgrad"])
+        first, second, out = {"conv": (x, w, y), "conv_dgrad": (y, w, x), "conv_wgrad": (x, y, w)}[kind]
+        given = {**attrs, "groups": 1, **({} if kind == "conv" else {"size": out.shape[2:]})}
+        [expected] = registry.ops()[kind].meaning([first, second], given)
+        on.end, on.buffers = 0, []
+        dtype = choose.choice(["f32", "bf16"])
+        turned = [v.transpose(to_last(4)) if last else v for v in (first, second, np.zeros_like(expected))]
+        places = [on.array(v, dtype) for v in turned]
+        told = {"layout": "last" if last else "first", "compute": "f32", **{n: list(v) for n, v in attrs.items()}}
+        room = on.room((1 << 16) + 256)
+        asked = GraphOp("cudnn", kind, told, (places[0], places[1]), (places[2],), room, -1, (), 0, 0)
+        got = on.run(asked, places[2], number % 2 == 0)
+        got = got.transpose(to_first(4)) if last else got
+        put(rounded := np.zeros(expected.shape, np.uint16 if dtype == "bf16" else np.float32), expected, dtype)
+        assert np.array_equal(got, numbers(rounded, dtype)), asked
+    # f32 keeps off tensor cores; both keep to what is deterministic, compiled and small
+    assert set(dnn.built) == {"eng1", "eng5_k2=4_k3=0"}
+
+
+def test_choices_of_a_plan(bench: Any) -> None:
+    on, lt, dnn = bench
+    a, out = on.array(np.ones((4, 4)), "f32"), on.array(np.zeros((4, 4)), "f32")
+    image, result = (on.array(np.ones((1, 1, 4, 4)), "f32") for _ in range(2))
+    room = on.room(1 << 12)
+    asked = Gemm("cublaslt", a, a, None, None, out, room, False, False, "f32", 0.5, 0.0, "none", b"", 0, 0)
+    assert np.array_equal(on.run(asked, out, True), np.full((4, 4), 2.0))
+    assert ALGORITHM in on.libraries.choices.values()
+    on.run(replace(asked, algorithm=b"known".ljust(64, b".")), out, True)
+    assert lt.calls["cublasLtMatmulAlgoCheck"] == 1
+    attrs = {"layout": "first", "compute": "f32", "stride": [1, 1], "pad": [0, 0], "dilation": [1, 1]}
+    [one] = [on.array(np.ones((1, 1, 1, 1)), "f32")]
+    chosen = GraphOp("cudnn", "conv", attrs, (image, one), (result,), room, 1, (), 0, 0)
+    assert np.array_equal(on.run(chosen, result, False), np.ones((1, 1, 4, 4)))
+    assert on.libraries.choices[next(p for p in on.libraries.choices if isinstance(p, cudnn.Problem))] == "eng1"
+    for wrong, word in [
+        (replace(asked, algorithm=b"unknown".ljust(64, b".")), "the plan's algorithm"),
+        (replace(asked, epilogue="relu"), "epilogue relu"),
+        (replace(asked, bias=a), "more operands"),
+        (replace(asked, provider="blas"), "a product by blas"),
+        (replace(chosen, engine=9, knobs=((2, 1),)), "it has no plan eng9_k2=1"),
+        (replace(chosen, engine=20, knobs=((2, 1),)), "it has no plan eng20_k2=1"),
+    ]:
+        with pytest.raises(EnvironmentFault) as caught:
+            on.run(wrong, out, False)
+        assert caught.value.code == "R202" and word in caught.value.message
+    dnn.plans = dnn.plans[:3]
+    with pytest.raises(EnvironmentFault, match="none of its 3 plans satisfies the rules"):
+        on.run(replace(chosen, engine=-1, workspace=None), result, False)

@@ -1,0 +1,210 @@
+"""Runs in processes of their own: killed, out of disk, interrupted; each fault is proven to have fired."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from places import SUPPORT
+
+from dslc.runtime.train.checkpoint import CheckpointStore, read_checkpoint
+from dslc.runtime.train.metrics import read_log
+from dslc.runtime.weights import safetensors_file as tensorfile
+
+FAKE = SUPPORT / "training" / "fake_session.py"
+TOTAL = 24
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    return [sys.executable, str(FAKE), str(folder), *options]
+
+
+def run(folder: Path, *options: str, fault: str = "", log: Path | None = None) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith("DSLC_FAILPOINT")}
+    if fault:
+        env |= {"DSLC_FAILPOINT": fault, "DSLC_FAILPOINT_LOG": str(log)}
+    return subprocess.run(command(folder, *options), capture_output=True, text=True, env=env, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run that nothing disturbed."""
+    from training.fake_session import YAML, write_data
+
+    folder = tmp_path_factory.mktemp("whole")
+    (folder / "dslc.yaml").write_text(YAML)
+    write_data(folder)
+    done = run(folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def fresh(whole: Path, folder: Path) -> Path:
+    folder.mkdir()
+    for name in ("dslc.yaml", "toy.npz"):
+        shutil.copy(whole / name, folder / name)
+    return folder
+
+
+def differences(folder: Path, whole: Path) -> list[str]:
+    """What of a finished run is not bit for bit that of the undisturbed one."""
+    found = []
+    if (folder / "build/toy.safetensors").read_bytes() != (whole / "build/toy.safetensors").read_bytes():
+        found.append("the published weights")
+    ours, theirs = (read_checkpoint(CheckpointStore(f / "runs/toy", 2).path(TOTAL)) for f in (folder, whole))
+    if ours.position != theirs.position:
+        found.append("the position")
+    if any(ours.tensors[n].tobytes() != theirs.tensors[n].tobytes() for n in theirs.tensors):
+        found.append("the state")
+    logs = [
+        [
+            {k: v for k, v in e.items() if k not in ("seconds", "samples_per_s")}
+            for e in read_log(f / "runs/toy/log.jsonl")
+        ]
+        for f in (folder, whole)
+    ]
+    if logs[0] != logs[1]:
+        found.append("the log")
+    return found
+
+
+POINTS = ("create", "write", "fsync", "rename", "renamed", "dirsync", "sweep")
+KILLS = [
+    *(f"ckpt.{point}:{number}:kill" for number in (2, 1, 3, 5, 7) for point in POINTS),
+    *(f"train.step:{number}:kill" for number in (10, 24, 1, 5, 6, 7, 8, 9, 12, 13, 16, 18, 19, 20, 21)),
+    *(f"log.write:{number}:kill" for number in (3, 1, 2, 4, 5, 6, 7, 8)),
+    *(f"log.rename:{number}:kill" for number in (1,)),
+]
+
+
+def test_killed_anywhere_a_run_goes_on_and_ends_the_same(
+    whole: Path, tmp_path: Path, fuzz_count: Callable[[int], int], fuzz_seed: int
+) -> None:
+    # Each point once at least, then others by chance.
+    rng = np.random.default_rng(fuzz_seed)
+    first = [*KILLS[:7], KILLS[35], KILLS[50]]
+    rest = [kill for kill in KILLS if kill not in first]
+    chosen = [*first, *(rest[i] for i in rng.permutation(len(rest))[: fuzz_count(len(rest))])]
+    fired = 0
+    for number, fault in enumerate(chosen):
+        folder = fresh(whole, tmp_path / str(number))
+        log = folder / "fired"
+        done = run(folder, fault=fault, log=log)
+        assert done.returncode == -signal.SIGKILL, (fault, done.stdout, done.stderr)
+        assert log.read_text() == fault.replace(":", " ") + "\n"
+        fired += 1
+        steps = CheckpointStore(folder / "runs/toy", 2).steps()
+        for step in steps:
+            read_checkpoint(CheckpointStore(folder / "runs/toy", 2).path(step))  # none is half-written
+        # Without a checkpoint the run starts anew in the same folder.
+        again = run(folder, *(["--resume"] if steps else []))
+        assert again.returncode == 0, (fault, again.stderr)
+        assert differences(folder, whole) == [], fault
+        left = [p.name for p in (folder / "runs/toy").rglob(".dslc*")]
+        assert not [name for name in left if name.endswith(".tmp")], (fault, left)
+    assert fired == len(chosen) >= 9
+
+
+def test_the_comparison_sees_a_difference(whole: Path, tmp_path: Path) -> None:
+    """The control: a resume that loses a batch must be caught."""
+    folder = fresh(whole, tmp_path / "a")
+    run(folder, fault="train.step:11:kill", log=folder / "fired")
+    store = CheckpointStore(folder / "runs/toy", 2)
+    found = read_checkpoint(store.path(store.steps()[0]))
+    tensors = dict(found.tensors)
+    tensors["w"] = np.nextafter(tensors["w"], np.float32(9))
+    store.save(tensors, found.position)
+    assert run(folder, "--resume").returncode == 0
+    assert {"the state", "the log"} <= set(differences(folder, whole))
+
+
+@pytest.mark.parametrize(
+    "fault", ["ckpt.write:2:enospc", "ckpt.fsync:2:eio", "ckpt.create:2:emfile", "ckpt.rename:2:edquot"]
+)
+def test_a_checkpoint_that_cannot_be_written_is_told_and_training_goes_on(
+    whole: Path, tmp_path: Path, fault: str
+) -> None:
+    folder = fresh(whole, tmp_path / "a")
+    done = run(folder, fault=fault, log=folder / "fired")
+    assert (folder / "fired").read_text()
+    assert done.returncode == 0, done.stderr
+    assert "warning: no checkpoint after" in done.stdout and "1 in a row failed" in done.stdout
+    assert tensorfile.read(folder / "build/toy.safetensors").verified
+
+
+def test_the_third_failure_in_a_row_stops_the_run(whole: Path, tmp_path: Path) -> None:
+    folder = fresh(whole, tmp_path / "a")
+    faults = ",".join(f"ckpt.write:{number}:enospc" for number in (2, 3, 4))
+    done = run(folder, fault=faults, log=folder / "fired")
+    assert len((folder / "fired").read_text().splitlines()) == 3
+    assert done.returncode == 6 and "error[R402]" in done.stderr and "--resume" in done.stderr
+    kept = CheckpointStore(folder / "runs/toy", 2).steps()
+    assert len(kept) == 1 and not (folder / "build").exists()
+    assert run(folder, "--resume").returncode == 0
+
+
+def test_written_but_perhaps_not_durable_is_told(whole: Path, tmp_path: Path) -> None:
+    folder = fresh(whole, tmp_path / "a")
+    done = run(folder, fault="ckpt.dirsync:2:eio", log=folder / "fired")
+    assert (folder / "fired").read_text() and done.returncode == 0
+    assert "perhaps not durable" in done.stdout and differences(folder, whole) == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_finishes_the_step_and_saves(whole: Path, tmp_path: Path, number: int, code: int) -> None:
+    folder = fresh(whole, tmp_path / "a")
+    with subprocess.Popen(command(folder, "--slow"), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        wait_for(process, "at step 1")
+        begun = time.monotonic()
+        process.send_signal(number)
+        rest = process.stdout.read()
+        assert process.wait(30) == code and time.monotonic() - begun < 5
+    assert "Traceback" not in rest
+    [step, *_] = CheckpointStore(folder / "runs/toy", 2).steps()
+    assert f"saved {CheckpointStore(folder / 'runs/toy', 2).path(step)}" in rest and 2 <= step < TOTAL
+    assert not (folder / "build").exists()
+    assert run(folder, "--resume").returncode == 0
+    assert differences(folder, whole) == []
+
+
+def test_a_second_signal_stops_now_without_saving(whole: Path, tmp_path: Path) -> None:
+    folder = fresh(whole, tmp_path / "a")
+    with subprocess.Popen(command(folder, "--slow"), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        wait_for(process, "at step 1")
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.02)  # two signals sent at once may arrive as one
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(30) == 130
+    assert "stopped at once" in rest and "Traceback" not in rest
+    assert CheckpointStore(folder / "runs/toy", 2).steps() == []
+
+
+def wait_for(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdout is not None
+    for found in process.stdout:
+        if found.startswith(line):
+            return
+    raise AssertionError(f"the process ended without {line!r}")
+
+
+def test_two_trainings_do_not_share_a_run(whole: Path, tmp_path: Path) -> None:
+    folder = fresh(whole, tmp_path / "a")
+    with subprocess.Popen(command(folder, "--slow"), stdout=subprocess.PIPE, text=True) as process:
+        wait_for(process, "at step 5")  # past the first checkpoint
+        other = run(folder, "--resume")
+        assert other.returncode == 6 and "error[R404]" in other.stderr and f"pid {process.pid}" in other.stderr
+        process.kill()
+        process.wait(30)
+    assert run(folder, "--resume").returncode == 0, "a dead process holds no lock"
+    assert differences(folder, whole) == []

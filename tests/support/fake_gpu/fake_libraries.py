@@ -1,0 +1,306 @@
+"""cuBLASLt's C interface and the Python package of cuDNN, made of numpy, on the memory and streams of the fake driver.
+
+Both compute from what they were told alone, as column-major matrices and as sizes with strides, so a flag, a stride or
+an operand that is wrong gives a wrong result. What is not let go of stays in ``objects``.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import struct
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from fake_gpu.fake_driver import FakeDriver
+
+from dslc.compiler.ops import registry
+
+ALGORITHM = b"the first proposal".ljust(64, b".")
+_NAMES = {0: "f32", 1: "f64", 2: "f16", 14: "bf16"}
+_STORED = {"f32": "<f4", "f64": "<f8", "f16": "<f2", "bf16": "<u2"}
+
+
+def strided(driver: FakeDriver, address: int, dtype: str, sizes: Sequence[int], strides: Sequence[int]) -> np.ndarray:
+    """Device memory as an array; outside of every allocation the context is lost."""
+    span = 1 + sum((size - 1) * step for size, step in zip(sizes, strides))
+    flat = driver.array(address, _STORED[dtype], (span,))
+    return np.lib.stride_tricks.as_strided(flat, sizes, [s * flat.itemsize for s in strides])
+
+
+def numbers(stored: np.ndarray, dtype: str) -> np.ndarray:
+    """In f64, bf16 from its bits."""
+    if dtype == "bf16":
+        return (stored.astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    return stored.astype(np.float64)
+
+
+def put(target: np.ndarray, values: np.ndarray, dtype: str) -> None:
+    """Rounded to the nearest, ties to even."""
+    if dtype != "bf16":
+        target[...] = values
+        return
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    target[...] = (bits + (0x7FFF + (bits >> 16 & 1))) >> 16
+
+
+class FakeCublasLt:
+    """``refuses``: names of functions that fail."""
+
+    def __init__(self, driver: FakeDriver) -> None:
+        self.driver = driver
+        self.objects: dict[int, dict[Any, Any]] = {}
+        self.calls: Counter[str] = Counter()
+        self.refuses: set[str] = set()
+        self.log: list[dict[str, Any]] = []
+        self.version = 130100
+        self.known = {ALGORITHM}  # what a check of an algorithm takes
+        self._next = 0x1000
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("cublasLt"):
+            raise AttributeError(name)
+        kind = name.removeprefix("cublasLt")
+
+        def call(*args: Any) -> int:
+            assert all(isinstance(a, int) for a in args), name
+            self.calls[name] += 1
+            if name in self.refuses:
+                return 15
+            if hasattr(self, "do_" + kind):
+                return int(getattr(self, "do_" + kind)(*args) or 0)
+            if kind.endswith("Create"):
+                out, *given = args
+                self._next += 8
+                self.objects[self._next] = {"kind": kind.removesuffix("Create"), "given": given}
+                ctypes.c_void_p.from_address(out).value = self._next
+                return 0
+            if kind.endswith("Destroy"):
+                assert self.objects.pop(args[0])["kind"] == kind.removesuffix("Destroy")
+                return 0
+            assert kind.endswith("SetAttribute")
+            target, attribute, source, size = args
+            assert self.objects[target]["kind"] == kind.removesuffix("SetAttribute")
+            self.objects[target][attribute] = int.from_bytes(ctypes.string_at(source, size), "little")
+            return 0
+
+        return call
+
+    def do_GetVersion(self) -> int:
+        return self.version
+
+    def do_MatmulAlgoGetHeuristic(self, *args: int) -> int:
+        c, d, preference, count, result, found = args[4:]
+        assert c == d and count == 1
+        self.log.append({"preference": dict(self.objects[preference])})
+        ctypes.memmove(result, ALGORITHM + struct.pack("<QifQQ", 4096, 0, 1.0, 0, 0), 96)
+        ctypes.c_int.from_address(found).value = 1
+        return 0
+
+    def do_MatmulAlgoCheck(self, *args: int) -> int:
+        *_, algorithm, result = args
+        given = ctypes.string_at(algorithm, 64)
+        known = given.startswith(b"known") or given in self.known
+        ctypes.memmove(result, bytes(64) + struct.pack("<QifQQ", 0, 0, 1.0, 0, 0), 96)
+        return 0 if known else 15
+
+    def do_Matmul(self, handle: int, operation: int, *rest: int) -> int:
+        alpha, a, la, b, lb, beta, c, lc, d, ld, algorithm, workspace, size, stream = rest
+        assert self.objects[handle]["kind"] == "" and workspace % 256 == 0
+        assert ctypes.string_at(algorithm, 64) == ALGORITHM or ctypes.string_at(algorithm, 64).startswith(b"known")
+        compute, scale = self.objects[operation]["given"]
+        assert (compute, scale) in ((68, 0), (70, 1))
+        number = ctypes.c_double if scale == 1 else ctypes.c_float
+        factor, kept = number.from_address(alpha).value, number.from_address(beta).value
+        assert kept == 0 and c == d and lc == ld
+        views, types = [], []
+        for address, layout in ((a, la), (b, lb), (d, ld)):
+            described = self.objects[layout]
+            kind, rows, cols, leading = described["given"]
+            count, step = described.get(5, 1), described.get(6, 0)
+            types.append(_NAMES[kind])
+            assert step or count == 1 or layout != ld, "matrices of a result may not share bytes"
+            views.append(strided(self.driver, address, types[-1], (count, rows, cols), (step, 1, leading)))
+        transposes = self.objects[operation].get(3, 0), self.objects[operation].get(4, 0)
+        self.log.append({"types": types, "transposes": transposes, "sizes": [v.shape for v in views]})
+
+        def run() -> None:
+            left, right = (
+                numbers(v, t).swapaxes(1, 2) if turned else numbers(v, t)
+                for v, t, turned in zip(views, types, transposes)
+            )
+            put(views[2], factor * np.matmul(left, right), types[2])
+            if size:
+                self.driver.array(workspace, "u1", (size,))[::4096] = 0xEE
+
+        self.driver.enqueue(stream, run)
+        return 0
+
+
+class NotSupported(Exception):
+    pass
+
+
+class FakeCudnn:
+    """Each graph has ``plans``: (name, bytes of workspace, notes)."""
+
+    cudnnGraphNotSupportedError = NotSupported
+    __version__ = "1.28.0"
+
+    def __init__(self, driver: FakeDriver) -> None:
+        self.driver = driver
+        self.objects: set[int] = set()
+        self.calls: Counter[str] = Counter()
+        self.plans = [("eng20_k2=1", 0, {"NONDETERMINISTIC"}), ("eng4_k2=3", 1 << 40, set()),
+                      ("eng6", 0, {"RUNTIME_COMPILATION"}), ("eng5_k2=4_k3=0", 1 << 16, {"TENSOR_CORE"}),
+                      ("eng1", 0, set())]  # fmt: skip
+        self.built: list[str] = []
+        self.data_type = SimpleNamespace(FLOAT="f32", HALF="f16", BFLOAT16="bf16")
+        self.heur_mode = SimpleNamespace(A="A", FALLBACK="FALLBACK")
+        notes = ("NONDETERMINISTIC", "DOWN_CONVERT_INPUTS", "REDUCED_PRECISION_REDUCTION", "FFT", "WINOGRAD",
+                 "TENSOR_CORE")  # fmt: skip
+        self.numerical_note = SimpleNamespace(**{n: n for n in notes})
+        self.behavior_note = SimpleNamespace(RUNTIME_COMPILATION="RUNTIME_COMPILATION")
+        self.stream = 0
+
+    def backend_version(self) -> int:
+        return 91900
+
+    def create_handle(self) -> int:
+        self.objects.add(7)
+        return 7
+
+    def destroy_handle(self, handle: int) -> None:
+        self.objects.remove(handle)
+
+    def set_stream(self, handle: int, stream: int) -> None:
+        assert handle in self.objects
+        self.stream = stream
+
+    def pygraph(self, **options: Any) -> Graph:
+        assert options["handle"] in self.objects and options.get("compute_data_type", "f32") == "f32"
+        self.calls["graphs"] += 1
+        return Graph(self)
+
+
+class Tensor:
+    def __init__(self, dim: Sequence[int] = (), stride: Sequence[int] = (), data_type: str = "") -> None:
+        self.dim, self.stride, self.dtype, self.is_output = list(dim), list(stride), data_type, False
+        self.uid = 0
+
+    def set_uid(self, uid: int) -> Tensor:
+        self.uid = uid
+        return self
+
+    def set_output(self, value: bool) -> Tensor:
+        self.is_output = value
+        return self
+
+    def set_data_type(self, value: str) -> Tensor:
+        self.dtype = value
+        return self
+
+    def set_dim(self, value: list[int]) -> Tensor:
+        self.dim = value
+        return self
+
+    def set_stride(self, value: list[int]) -> Tensor:
+        self.stride = value
+        return self
+
+
+class Graph:
+    def __init__(self, module: FakeCudnn) -> None:
+        self.module = module
+        self.barred: set[str] = set()
+        self.limit = 0
+        self.chosen: int | None = None
+        self.planned = False
+
+    def tensor(self, dim: list[int], stride: list[int], data_type: str, name: str, uid: int) -> Tensor:
+        return Tensor(dim, stride, data_type).set_uid(uid)
+
+    def serialize(self) -> list[int]:
+        assert self.chosen is not None
+        tensors = [(t.dim, t.stride, t.dtype, t.uid) for t in (*self.inputs, self.out)]
+        return list(json.dumps([self.op, self.attrs, tensors, self.module.plans[self.chosen][0]]).encode())
+
+    def deserialize(self, handle: int, data: list[int]) -> None:
+        assert handle in self.module.objects
+        self.op, self.attrs, tensors, plan = json.loads(bytes(data))
+        *self.inputs, self.out = (Tensor(*t[:3]).set_uid(t[3]) for t in tensors)
+        names = [name for name, _, _ in self.module.plans]
+        if plan not in names:
+            raise RuntimeError("this plan is of another version")
+        self.chosen = names.index(plan)
+        self.module.calls["read"] += 1
+
+    def conv_fprop(self, image: Tensor, weight: Tensor, **attrs: Any) -> Tensor:
+        return self._made("conv", image, weight, attrs)
+
+    def conv_dgrad(self, loss: Tensor, filter: Tensor, **attrs: Any) -> Tensor:
+        return self._made("conv_dgrad", loss, filter, attrs)
+
+    def conv_wgrad(self, image: Tensor, loss: Tensor, **attrs: Any) -> Tensor:
+        return self._made("conv_wgrad", image, loss, attrs)
+
+    def _made(self, op: str, first: Tensor, second: Tensor, attrs: Mapping[str, Any]) -> Tensor:
+        assert attrs["pre_padding"] == attrs["post_padding"]
+        self.op, self.inputs, self.attrs, self.out = op, (first, second), attrs, Tensor()
+        return self.out
+
+    def validate(self) -> None:
+        assert self.out.is_output and len({t.dtype for t in (*self.inputs, self.out)}) == 1
+
+    def build_operation_graph(self) -> None:
+        pass
+
+    def create_execution_plans(self, modes: list[str]) -> None:
+        assert modes[0] == "A"
+        self.planned = True
+
+    def deselect_numeric_notes(self, notes: list[str]) -> None:
+        assert self.planned
+        self.barred |= set(notes)
+
+    deselect_behavior_notes = deselect_numeric_notes
+
+    def deselect_workspace_greater_than(self, limit: int) -> None:
+        self.limit = limit
+
+    def get_execution_plan_count(self) -> int:
+        return len(self.module.plans)
+
+    def get_plan_name_at_index(self, index: int) -> str:
+        return self.module.plans[index][0]
+
+    def build_plan_at_index(self, index: int) -> None:
+        name, need, notes = self.module.plans[index]
+        if notes & self.barred or need > self.limit:
+            raise NotSupported("Deselecting execution plan")
+        self.chosen = index
+        self.module.built.append(name)
+
+    def get_workspace_size(self) -> int:
+        assert self.chosen is not None
+        return self.module.plans[self.chosen][1]
+
+    def execute(self, operands: Mapping[int, int], workspace: int, handle: int) -> None:
+        assert self.chosen is not None and handle in self.module.objects
+        tensors = (*self.inputs, self.out)
+        driver, [dtype] = self.module.driver, {t.dtype for t in tensors}
+        views = [strided(driver, operands[t.uid], dtype, t.dim, t.stride) for t in tensors]
+        attrs = {"stride": tuple(self.attrs["stride"]), "pad": tuple(self.attrs["pre_padding"]),
+                 "dilation": tuple(self.attrs["dilation"]), "groups": 1, "size": tuple(self.out.dim[2:])}  # fmt: skip
+        if self.op == "conv":
+            del attrs["size"]
+
+        def run() -> None:
+            xs = [np.ascontiguousarray(numbers(v, dtype)) for v in views[:2]]
+            [y] = registry.ops()[self.op].meaning(xs, attrs)
+            put(views[2], y, dtype)
+
+        driver.enqueue(self.module.stream, run)

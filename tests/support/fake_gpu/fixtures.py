@@ -1,0 +1,73 @@
+"""Fixtures of tests that run on a fake GPU; a conftest.py imports them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_gpu.fake_driver import FakeDriver
+from fake_gpu.fake_libraries import FakeCublasLt, FakeCudnn
+from fake_gpu.gpu_pair import Pair
+
+from dslc.runtime.cuda import device as devices
+from dslc.runtime.cuda.device import Device
+from dslc.runtime.cuda.driver import Driver
+from dslc.runtime.cuda.libraries import cublaslt, cudnn
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., FakeDriver]]:
+    """``machine(**options)``: this process has the fake driver's GPUs, and no others, until the test ends."""
+
+    def make(*args: Any, **options: Any) -> FakeDriver:
+        fake = FakeDriver(*args, **options)
+        monkeypatch.setattr(devices, "_machine", devices._Machine())
+
+        def load() -> Driver:
+            driver = Driver(fake, patience=fake.patience)
+            driver.init()
+            return driver
+
+        monkeypatch.setattr(devices, "load_driver", load)
+        return fake
+
+    yield make
+
+
+@pytest.fixture
+def gpu(machine: Callable[..., FakeDriver]) -> tuple[FakeDriver, Device]:
+    """A fake GPU of 1 GiB and the device on it."""
+    fake = machine()
+    return fake, devices.device(0)
+
+
+@pytest.fixture
+def pair(tmp_path: Path, machine: Callable[..., FakeDriver]) -> Iterator[Callable[..., Pair]]:
+    opened: list[Pair] = []
+
+    def make(**options: Any) -> Pair:
+        opened.append(Pair(tmp_path, machine, **options))
+        return opened[-1]
+
+    yield make
+    for one in opened:
+        one.gpu.close()
+        one.cpu.close()
+        assert devices.device(0).info().memory.used == 0
+        devices.device(0).close()
+        assert one.fake.leaks() == {}
+
+
+@pytest.fixture
+def libraries(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeDriver], tuple[FakeCublasLt, FakeCudnn]]:
+    """Puts fakes in the place of the libraries of this process, for a driver."""
+
+    def make(fake: FakeDriver) -> tuple[FakeCublasLt, FakeCudnn]:
+        lt, dnn = FakeCublasLt(fake), FakeCudnn(fake)
+        monkeypatch.setattr(cublaslt, "load_cublaslt", lambda: lt)
+        monkeypatch.setattr(cudnn, "load_cudnn", lambda: dnn)
+        return lt, dnn
+
+    return make

@@ -1,0 +1,116 @@
+"""A small model whose contractions are calls of fake libraries."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_gpu.fake_driver import fake_cubin
+from fake_gpu.gpu_model import Kernels, on_gpu
+
+from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
+from dslc.compiler.codegen import lowering_cache as alike
+from dslc.compiler.codegen.cuda.contraction import vendor
+from dslc.compiler.codegen.cuda.contraction.vendor import WORKSPACE, VendorConv, VendorGemm, vendor_call
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.ir.graph import Input, Kind
+from dslc.compiler.ir.op import Builder
+from dslc.compiler.ir.types import DType, TensorType
+from dslc.compiler.ops import registry
+from dslc.compiler.options import Options
+from dslc.runtime.artifact.file import Artifact, Blob, write_artifact
+from dslc.runtime.artifact.instructions import Kernel, Reference
+from dslc.runtime.artifact.plan import Buffer, Plan
+from dslc.runtime.extents import rows_of
+from dslc.runtime.session.load import load
+from dslc.runtime.session.session import Session
+
+MODEL = """nn 1
+dim B in 1..64 = 4
+model Small(image: [B, 3, 8, 8]) -> [B, 5] {
+  return image |> conv(6, 3, pad=1) as a |> relu |> conv(4, 3, stride=2, pad=1) as b |> relu
+    |> flatten |> linear(16) as c |> relu |> linear(5) as d
+}
+train Small(label: i32[B]) {
+  loss      = cross_entropy(output, label)
+  optimizer = sgd(lr=0.05, momentum=0.9)
+}
+"""
+
+
+def call_of(step: Reference, plan: Plan) -> VendorGemm | VendorConv | None:
+    """The library's call for an op of the reference provider."""
+    kinds = {i: TensorType(DType(b.dtype), b.shape) for i, b in enumerate(plan.buffers)}
+    if step.op not in ("matmul", "conv", "conv_dgrad", "conv_wgrad"):
+        return None
+    values = [Input(f"x{i}", Kind.DATA, kinds[i]).value for i in step.inputs]
+    attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in step.attrs.items()}
+    found = vendor_call(Builder(name="sample").node(registry.ops()[step.op], *values, **attrs))
+    assert isinstance(found, Launch)
+    return found.spec
+
+
+def with_libraries(plan: Plan, work_bytes: int) -> Plan:
+    """Contractions of a plan as calls of libraries, which work behind ``work_bytes``."""
+    buffers = [*plan.buffers, Buffer("work", work_bytes, "u8", (WORKSPACE,))]
+    instructions: list[Any] = []
+    for step in plan.instructions:
+        spec = call_of(step, plan) if isinstance(step, Reference) else None
+        if spec is None:
+            instructions.append(step)
+            continue
+        old = [plan.buffers[i] for i in (*step.inputs, *step.outputs)]
+        operands = range(len(buffers), len(buffers) + len(old))
+        buffers += [replace(b, shape=shape) for b, shape in zip(old, spec.shapes, strict=True)]
+        instructions.append(spec.instruction(operands, len(plan.buffers), step.where))
+    return replace(plan, buffers=tuple(buffers), instructions=tuple(instructions))
+
+
+def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Kernels]:
+    """The model for the CPU through numpy, and for a GPU with contractions by libraries and the rest by kernels."""
+    monkeypatch.setattr(vendor, "LEAST_WORK", 0)
+    monkeypatch.setattr(alike, "_first", alike._first.__wrapped__)  # what is lowered so is no other test's
+    (folder / "small.nn").write_text(MODEL)
+    built = pipeline.build(check_file(folder / "small.nn"), Options(provider="reference"))
+    artifact, kernels = Artifact.of_bytes(built.artifact), Kernels(registry.meanings())
+    programs: list[dict[str, Any]] = []
+    plans = []
+    blobs = [Blob(n, "constant", bytes(artifact.blob(n))) for n in artifact.blobs("constant")]
+    for program in artifact.all_programs():
+        for target in ("cpu", "sm_90"):
+            plan, work = artifact.plan(program), program.work_bytes
+            if target != "cpu":
+                work += -work % 64
+                plan = on_gpu(with_libraries(plan, work), kernels, target, bulks=True)
+                work += WORKSPACE
+            plans.append(plan)
+            number = f"plan.{len(programs)}"
+            blobs.append(Blob(number, "plan", plan.encode()))
+            blobs += [
+                Blob(i.blob, "cubin", fake_cubin(90, i.symbol, parameters=kernels.parameters[i.symbol]))
+                for i in plan.instructions
+                if isinstance(i, Kernel)
+            ]
+            entry = {f: getattr(program, f) for f in ("entry", "io_bytes", "context_bytes", "provider", "lower_bound")}
+            programs.append({**entry, "target": target, "sizes": dict(program.sizes), "plan": number,
+                             "work_bytes": work, "planned": work})  # fmt: skip
+    header = {k: v for k, v in artifact.header.items() if k not in ("blobs", "format", "interface_sha256")}
+    features = ["cublaslt", "cuda", "cudnn", "reference"]
+    more = {"programs": programs, "required_features": features, "kernels": rows_of(plans)}
+    data = write_artifact({**header, **more}, blobs)
+    (folder / "small.dslc").write_bytes(data)
+    return folder / "small.dslc", kernels
+
+
+def batch(step: int) -> dict[str, Any]:
+    rng = np.random.default_rng(step)
+    return {"image": rng.standard_normal((4, 3, 8, 8)).astype(np.float32),
+            "label": rng.integers(0, 5, 4).astype(np.int32)}  # fmt: skip
+
+
+def opened(path: Path, **more: Any) -> Session:
+    return load(path, weights="init", seed=5, meanings=registry.meanings, **more)

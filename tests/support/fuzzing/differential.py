@@ -1,0 +1,220 @@
+"""The laws that every program is held against. Each raises AssertionError with what differs."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from fuzzing.execution import compiled, executed, feeds_for
+from fuzzing.interpreter import Arrays, Interpreter, kind_is_state, spread, typed
+from fuzzing.programs import MARK
+from fuzzing.programs import Program as Source
+
+from dslc.compiler import pipeline
+from dslc.compiler.artifact.state_layout import layout_state
+from dslc.compiler.check.entries import train_spec
+from dslc.compiler.check.model import Checked, check_file
+from dslc.compiler.ir.graph import Graph, Kind, order
+from dslc.compiler.ir.op import OPS
+from dslc.compiler.ir.program import Program
+from dslc.compiler.ir.types import DType
+from dslc.compiler.passes.lower.autodiff import autodiff, differentiate
+from dslc.compiler.passes.lower.precision import precision
+from dslc.compiler.passes.plan.memory import memory
+from dslc.compiler.passes.plan.schedule import schedule
+from dslc.runtime.artifact.dtypes import numpy_dtype
+
+#: what a program must go through to run at all
+BARE = (autodiff, precision, schedule, memory)
+EPS = {DType.F32: 2.0**-23, DType.F64: 2.0**-52}  # twice the error of one rounding
+
+
+@dataclass
+class Case:
+    """A checked program with sizes, and the state after ``init`` (moved a little, so that no bias is 0)."""
+
+    checked: Checked
+    sizes: dict[str, int]
+    seed: int
+    high: dict[str, int]
+
+    def state(self, dtype: DType) -> dict[str, np.ndarray]:
+        made = compiled(self.checked, "init", self.sizes, dtype)
+        layout = layout_state(self.checked, dtype)
+        zeros = {t.name: np.zeros(t.type.ints, numpy_dtype(dtype.value)) for t in layout.tensors}
+        found = executed(made, {**zeros, "seed": np.asarray(self.seed)})
+        rng = np.random.default_rng(self.seed)
+        state = {}
+        for tensor in layout.tensors:
+            value = found[f"update {tensor.name}"]
+            if tensor.kind is Kind.PARAM:
+                value = value + rng.uniform(-0.1, 0.1, value.shape).astype(np.float32).astype(value.dtype)
+            state[tensor.name] = value
+        return state
+
+
+def case_of(program: Source, path: Path) -> Case:
+    """Checks the program's text; raises CompileError where it is not valid."""
+    path.write_text(program.text())
+    return case_of_file(path)
+
+
+def case_of_file(path: Path) -> Case:
+    """Of a program in a file; its last line says the seed of its data and the limits of its integers."""
+    checked = check_file(path)
+    last = path.read_text().splitlines()[-1]
+    facts = json.loads(last.removeprefix(MARK))
+    return Case(checked, {d.name: d.default for d in checked.dims}, facts["seed"], facts["high"])
+
+
+@contextmanager
+def _during(what: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"during: {what}")
+        raise
+
+
+def hold(case: Case, dtype: DType) -> None:
+    """All laws, for every entry of the program, computed in ``dtype``."""
+    state = case.state(dtype)
+    with _during("predict"):
+        _entry(case, "predict", dtype, state)
+        if "B" in case.sizes and case.seed % 3 == 0:
+            _entry(replace(case, sizes=case.sizes | {"B": 1}), "predict", dtype, state)
+    if case.checked.train is None:
+        return
+    with _during("train_step"):
+        after = _entry(case, "train_step", dtype, state)
+    if case.seed % 4 < 2:
+        with _during("second train_step"):  # from optimizer tensors that are not 0 any more
+            _entry(case, "train_step", dtype, state | after)
+    if dtype is DType.F64:
+        with _during("gradient"):
+            gradient(case, state)
+
+
+def _entry(case: Case, entry: str, dtype: DType, state: Arrays) -> dict[str, np.ndarray]:
+    """The entry agrees with the interpreter, without passes, and with dead bytes poisoned. Gives the new state."""
+    checked, sizes = case.checked, case.sizes
+    cut = pipeline.cut(checked, entry, sizes).graph
+    feeds = feeds_for(cut, case.seed, dtype, case.high) | dict(state)
+    full = compiled(checked, entry, sizes, dtype)
+    got = executed(full, feeds)
+    with _during("poison"):
+        same_bits(executed(full, feeds, poison=True), got)
+    bare = compiled(checked, entry, sizes, dtype, BARE)
+    exact = not _reads_a_transpose(bare.program)
+    if exact:
+        with _during("passes off"):
+            same_bits(executed(bare, feeds), got)
+        with _during("interpreter"):
+            expected = Interpreter(typed(cut, dtype)).run(feeds)
+            same_bits({name: got[name] for name in expected}, expected)
+    if dtype is DType.F32 or not exact:
+        with _during("f64"):
+            whole = autodiff(pipeline.cut(checked, entry, sizes), full.build).graph
+            near(got, typed(whole, DType.F64), feeds, case.seed, EPS[dtype])
+    return {name.removeprefix("update "): array for name, array in got.items() if name.startswith("update ")}
+
+
+def _reads_a_transpose(program: Program) -> bool:
+    """Whether a matrix product reads a transpose. Simplify makes it a flag, and then BLAS may add in another order:
+    bits are compared where there is none; elsewhere the results must be near those of f64, as everywhere."""
+    products = [n for n in program.graph.nodes if n.op.name == "matmul"]
+    return any(getattr(v.producer, "op", None) is OPS["transpose"] for n in products for v in n.inputs)
+
+
+def same_bits(a: Arrays, b: Arrays) -> None:
+    """Equal bytes, but for which nan it is."""
+    assert a.keys() == b.keys(), f"{sorted(a)} and {sorted(b)}"
+    for name, x in a.items():
+        y = b[name]
+        assert (x.dtype, x.shape) == (y.dtype, y.shape), f"{name}: {x.dtype}{x.shape} and {y.dtype}{y.shape}"
+        if x.tobytes() == y.tobytes():
+            continue
+        assert x.dtype.kind == "f" and (np.isnan(x) == np.isnan(y)).all(), f"{name}: {x} and {y}"
+        real = ~np.isnan(x)
+        assert x[real].tobytes() == y[real].tobytes(), f"{name}: {x} and {y}"
+
+
+def near(got: Arrays, graph: Graph, feeds: Arrays, seed: int, eps: float) -> None:
+    """Each number lies where f64 puts it when every result is disturbed by up to ``eps`` of itself."""
+    for runs in (3, 40):
+        bounds = spread(graph, feeds, runs, eps, seed)
+        wrong = _outside(got, bounds, eps)
+        if not wrong:
+            return
+    raise AssertionError(f"not what f64 gives: {', '.join(wrong)}")
+
+
+def _outside(got: Arrays, bounds: dict[str, tuple[np.ndarray, np.ndarray]], eps: float) -> list[str]:
+    wrong = []
+    for name, (low, high) in bounds.items():
+        x, low, high = (array.astype(np.float64) for array in (got[name], low, high))
+        with np.errstate(all="ignore"):
+            greatest = np.maximum(np.abs(low), np.abs(high))
+            room = 8 * (high - low) + 64 * eps * (1 + greatest)
+            # an overflow of f32, or a nan, may come earlier than in f64
+            fits = ((x >= low - room) & (x <= high + room)) | ~np.isfinite(low + high) | (greatest > 1e37)
+        if not fits.all():
+            wrong.append(f"{name}: {got[name][~fits][:3]} is not in {low[~fits][:3]} .. {high[~fits][:3]}")
+    return wrong
+
+
+def gradient(case: Case, state: Arrays) -> int:
+    """The gradient of each parameter along a random direction is the central difference of the loss in f64.
+
+    Central differences at two widths; where they disagree, or the two sides do, the loss has a kink there, and nothing
+    is said. Gives the number of parameters that were compared.
+    """
+    cut = pipeline.cut(case.checked, "train_step", case.sizes).graph
+    graph = typed(cut, DType.F64)
+    feeds = feeds_for(cut, case.seed, DType.F64, case.high) | dict(state)
+    spec = train_spec(case.checked)
+    assert spec is not None
+    iterates = {spec.iterate(p) for p in spec.params}
+    params = [i for i in graph.inputs if i.name in iterates]
+    loss = graph.outputs["loss"]
+    found = differentiate(graph, loss, [p.value for p in params])
+    named = {p.name: found[p.value] for p in params if p.value in found}
+    values = Interpreter(Graph(graph.inputs, order(named.values()), named)).run(feeds)
+    alone = Interpreter(Graph(graph.inputs, order([loss]), {"loss": loss}))
+    frozen: dict[object, list[np.ndarray]] = {}
+    base = float(alone.run(feeds, frozen=frozen)["loss"])
+    if not math.isfinite(base):
+        return 0
+    rng = np.random.default_rng(case.seed)
+    compared = 0
+    for name, got in values.items():
+        direction = rng.standard_normal(got.shape)
+        direction /= max(float(np.linalg.norm(direction)), 1e-30)
+
+        def differences(h: float, name: str = name, direction: np.ndarray = direction) -> tuple[float, float]:
+            up, down = (
+                float(alone.run({**feeds, name: feeds[name] + s * h * direction}, frozen=frozen)["loss"])
+                for s in (1, -1)
+            )
+            return (up - base) / h, (base - down) / h
+
+        wide, sides = sum(differences(1e-5)) / 2, differences(3e-6)
+        fine = sum(sides) / 2
+        slope = float((got * direction).sum())
+        size = max(abs(fine), abs(slope))
+        noise = 1e-9 * max(1.0, abs(base)) + 1e-5 * float(np.linalg.norm(got))
+        if not math.isfinite(wide + fine) or abs(wide - fine) > 1e-5 * size + noise:
+            continue
+        if abs(sides[0] - sides[1]) > 1e-2 * max(map(abs, sides)) + noise:
+            continue  # the kink lies right here, and central differences do not see it
+        compared += 1
+        assert abs(slope - fine) <= 1e-4 * size + noise, f"the slope of {name} is {fine}, its gradient says {slope}"
+    return compared
+
+
+__all__ = ["BARE", "Case", "case_of", "case_of_file", "gradient", "hold", "kind_is_state", "near", "same_bits"]

@@ -1,0 +1,163 @@
+"""An entry of a program compiled, encoded, decoded, checked and run by the runtime on blocks of bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from fuzzing.interpreter import Arrays, kind_is_state
+
+from dslc.compiler import pipeline
+from dslc.compiler.artifact.plan import output_port, plan_of
+from dslc.compiler.artifact.state_layout import layout_state
+from dslc.compiler.check.model import Checked
+from dslc.compiler.ir.build import Build, Pass, Precision
+from dslc.compiler.ir.graph import Graph, Kind, Value
+from dslc.compiler.ir.program import Place, Program
+from dslc.compiler.ir.types import DType
+from dslc.compiler.ir.verify import verify_program
+from dslc.compiler.ops.registry import meanings
+from dslc.compiler.options import Options
+from dslc.compiler.passes.plan.schedule import contents
+from dslc.compiler.passes.runner import run_passes
+from dslc.runtime.artifact import plan_check
+from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.artifact.plan import Plan
+from dslc.runtime.cpu.executor import BoundPlan
+
+GARBAGE = 0xA5
+NAN = 0xFF  # bytes of a nan, f32 or f64
+
+
+@dataclass(frozen=True)
+class Compiled:
+    program: Program
+    build: Build
+
+
+def compiled(
+    checked: Checked, entry: str, sizes: dict[str, int], dtype: DType, passes: Sequence[Pass] = pipeline.PIPELINE
+) -> Compiled:
+    """The finished program of an entry, verified after each pass and at the end."""
+    layout = layout_state(checked, dtype)
+    build = pipeline.build_options(checked, Options(provider="reference", precision=dtype.value), layout)
+    build = replace(build, precision=Precision(dtype, dtype))
+    program, _ = run_passes(pipeline.cut(checked, entry, sizes), build, passes)
+    verify_program(program, build)
+    return Compiled(program, build)
+
+
+def executed(
+    made: Compiled, feeds: Arrays, *, poison: bool = False, change: Callable[[Plan], Plan] = lambda plan: plan
+) -> dict[str, np.ndarray]:
+    """Outputs by name, and new values of states as ``update NAME``; a state that nothing updates must stay.
+
+    ``poison``: the work region and the outputs start full of nan, and after each instruction every byte of work that
+    no later instruction may need is filled with nan; else they start full of garbage. ``change`` edits the plan.
+    """
+    program, build = made.program, made.build
+    memory = program.memory
+    assert memory is not None
+    plan = Plan.decode(change(plan_of(program)).encode())
+    plan_check.check(plan, build.state_bytes, 0, memory.io_bytes, memory.work_bytes)
+    sizes = {"state": build.state_bytes, "io": memory.io_bytes, "work": memory.work_bytes, "context": 0}
+    regions = {name: _block(size, NAN if poison else GARBAGE) for name, size in sizes.items()}
+    bound = BoundPlan(plan, regions, meanings(), writes_state=True)
+    states = [i for i in program.graph.inputs if kind_is_state(i)]
+    for source in states:
+        raw = np.frombuffer(np.array(feeds[source.name], order="C").tobytes(), np.uint8)
+        regions["state"][build.state[source.name] :][: raw.size] = raw
+    for name, view in bound.inputs.items():
+        view[...] = feeds[name]
+    bound.set_scalars({name: feeds[name].item() for name in bound.scalars})
+    if poison:
+        _poison_after_each_step(bound, program, regions)
+    bound.run()
+    ports = {output_port(program.entry, name): name for name in program.graph.outputs}
+    found = {ports[name, kind]: view.copy() for name, kind, view in bound.outputs}
+    updated = {i for i, _ in program.graph.updates}
+    for source in states:
+        before = np.array(feeds[source.name], order="C")
+        raw = regions["state"][build.state[source.name] :][: before.nbytes]
+        after = np.frombuffer(raw.tobytes(), before.dtype).reshape(before.shape)
+        if source in updated:
+            found[f"update {source.name}"] = after
+        else:
+            assert after.tobytes() == before.tobytes(), f"{source.name} changed, though nothing updates it"
+    return found
+
+
+def _block(size: int, fill: int) -> np.ndarray:
+    raw = np.full(size + 64, fill, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size]
+
+
+def _poison_after_each_step(bound: BoundPlan, program: Program, regions: dict[str, np.ndarray]) -> None:
+    """Puts a filling behind each step of the bound plan, by the lifetimes of the graph's values, not of the plan's."""
+    dead = dead_bytes(program, regions["work"].size)
+    work = regions["work"]
+    steps = [bound._reading, bound._writing]
+    assert sum(map(len, steps)) == len(dead), "one step for each instruction"
+    number = 0
+    for part in steps:
+        for i, step in enumerate(part):
+            part[i] = _poisoning(step, work, dead[number])
+            number += 1
+
+
+def _poisoning(step: Callable[[], None], work: np.ndarray, dead: np.ndarray) -> Callable[[], None]:
+    def run() -> None:
+        step()
+        work[dead] = NAN
+
+    return run
+
+
+def dead_bytes(program: Program, work_bytes: int) -> list[np.ndarray]:
+    """For each instruction: the bytes of work that hold nothing which is read after it."""
+    graph, schedule, memory = program.graph, program.schedule, program.memory
+    assert schedule is not None and memory is not None
+    content = contents(graph)
+    steps = [n for n in schedule if not n.op.view]
+    number = {node: i for i, node in enumerate(steps)}
+    last: dict[Value, int] = {}  # content -> the last step that reads it
+    for node in steps:
+        for value in node.inputs:
+            last[content[value]] = number[node]
+    moved = {m.source: i for i, m in enumerate(memory.moves, len(steps))}  # the last move that reads a place
+    roots = {content[v] for v in graph.roots}
+    alive: list[tuple[int, int, Place, int]] = []  # (first step after which it is needed, the last that reads it, ...)
+    for node in steps:
+        for value in node.outputs:
+            place = memory.places[value]
+            end = max(last.get(value, 0), moved.get(place, 0) if value in roots else 0)
+            alive.append((number[node], end, place, value.type.bytes))
+    for i, move in enumerate(memory.moves, len(steps)):
+        alive.append((i, moved.get(move.target, 0), move.target, move.type.bytes))
+    result = []
+    for step in range(len(steps) + len(memory.moves)):
+        dead = np.ones(work_bytes, bool)
+        for start, end, place, size in alive:
+            if place.region == "work" and start <= step < end:
+                dead[place.offset : place.offset + size] = False
+        result.append(np.flatnonzero(dead))
+    return result
+
+
+def feeds_for(graph: Graph, seed: int, dtype: DType, high: dict[str, int]) -> dict[str, np.ndarray]:
+    """Data whose numbers f32 holds exactly, and scalars. ``high``: the limit of each integer input."""
+    rng = np.random.default_rng(seed)
+    feeds: dict[str, np.ndarray] = {}
+    for source in graph.inputs:
+        shape = source.value.type.ints
+        match source.kind:
+            case Kind.SCALAR:
+                value = {"step": 3, "seed": seed, "row": 0}.get(source.name, 0.05)
+                feeds[source.name] = np.asarray(value)
+            case Kind.DATA if source.name in high:
+                feeds[source.name] = rng.integers(0, max(1, high[source.name]), shape).astype(np.int32)
+            case Kind.DATA:
+                feeds[source.name] = rng.uniform(-2, 2, shape).astype(np.float32).astype(numpy_dtype(dtype.value))
+    return feeds

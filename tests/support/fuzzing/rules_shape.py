@@ -1,0 +1,370 @@
+"""Rules for shapes, contractions, layers, random functions, and structure: blocks, loops, lists, shared layers."""
+
+from __future__ import annotations
+
+import math
+
+from fuzzing.programs import Size, Var, Writer, shown
+from fuzzing.rules import axis_of, rule
+
+
+def _numbers(v: Var) -> bool:
+    return any(isinstance(s, int) for s in v.shape)
+
+
+@rule("reshape", "flatten")
+def _reshape(w: Writer) -> None:
+    x = w.pick(lambda v: all(isinstance(s, int) for s in v.shape[1:]), (2, 3))
+    rest = math.prod(int(s) for s in x.shape[1:])
+    if w.rng.random() < 0.5:
+        w.write("flatten", f"flatten({x.name})", [x], (x.shape[0], rest))
+        return
+    a = w.rng.choice([d for d in range(1, rest + 1) if rest % d == 0])
+    shape = (x.shape[0], a, rest // a)
+    text = shown(shape if w.rng.random() < 0.6 else (x.shape[0], -1, rest // a))
+    w.write("reshape", f"reshape({x.name}, {text})", [x], shape)
+
+
+@rule("transpose")
+def _transpose(w: Writer) -> None:
+    x = w.pick(ranks=(2, 3, 4))
+    if w.rng.random() < 0.4:
+        text = w.rng.choice([f"transpose({x.name})", f"{x.name}.T"]) if x.rank == 2 else f"transpose({x.name})"
+        w.write("transpose", text, [x], (*x.shape[:-2], x.shape[-1], x.shape[-2]))
+        return
+    perm = w.rng.sample(range(x.rank), x.rank)
+    w.write("transpose", f"transpose({x.name}, {perm})", [x], tuple(x.shape[p] for p in perm))
+
+
+@rule("rearrange")
+def _rearrange(w: Writer) -> None:
+    x = w.pick(lambda v: isinstance(v.shape[-1], int), (2, 3))
+    n = int(x.shape[-1])
+    h = w.rng.choice([d for d in range(1, n + 1) if n % d == 0])
+    names = [f"a{i}" for i in range(x.rank - 1)]
+    left = " ".join([*names, "(h d)"])
+    if w.rng.random() < 0.5:
+        pattern, shape = f"{left} -> h {' '.join(names)} d", (h, *x.shape[:-1], n // h)
+    else:
+        pattern, shape = f"{left} -> {' '.join(names)} (d h)", x.shape
+    w.write("rearrange", f'rearrange({x.name}, "{pattern}", h={h})', [x], shape)
+
+
+@rule("concat")
+def _concat(w: Writer) -> None:
+    x = w.pick(_numbers)
+    a = axis_of(w, x, number=True)
+    n = w.size(1, 3)
+    y = w.like(tuple(n if i == a else s for i, s in enumerate(x.shape)))
+    shape = tuple(int(s) + n if i == a else s for i, s in enumerate(x.shape))
+    w.write("concat", f"concat([{x.name}, {y.name}], axis={a})", [x, y], shape)
+
+
+@rule("stack")
+def _stack(w: Writer) -> None:
+    x = w.pick()
+    y = w.like(x.shape)
+    a = w.rng.randint(0, x.rank)
+    w.write("stack", f"stack([{x.name}, {y.name}], axis={a})", [x, y], (*x.shape[:a], 2, *x.shape[a:]))
+
+
+@rule("split")
+def _split(w: Writer) -> None:
+    x = w.pick(lambda v: any(isinstance(s, int) and s % 2 == 0 for s in v.shape))
+    a = w.rng.choice([i for i, s in enumerate(x.shape) if isinstance(s, int) and s % 2 == 0])
+    shape = tuple(int(s) // 2 if i == a else s for i, s in enumerate(x.shape))
+    w.write("split", f"split({x.name}, 2, axis={a})", [x], shape, shape)
+
+
+@rule("structure: slice")
+def _slice(w: Writer) -> None:
+    x = w.pick(_numbers)
+    parts: list[str] = []
+    shape: list[Size] = []
+    for s in x.shape:
+        how = w.rng.randrange(4)
+        if isinstance(s, str) or how == 0:
+            parts.append(w.rng.choice([":", ":", "::-1"]))
+            shape.append(s)
+        elif how == 1:
+            parts.append(str(w.rng.randrange(s)))
+        else:
+            start = w.rng.randrange(s)
+            end = w.rng.randint(start + 1, s)
+            step = w.rng.choice([1, 1, 2, -1, -2])
+            if step < 0:
+                low = "" if start == 0 else start - 1
+                parts.append(f"{end - 1}:{low}:{step}")
+            else:
+                parts.append(f"{start}:{end}" + (f":{step}" if step > 1 else ""))
+            shape.append(len(range(start, end, abs(step))))
+    w.write("slice", f"{x.name}[{', '.join(parts)}]", [x], tuple(shape))
+
+
+@rule("pad")
+def _pad(w: Writer) -> None:
+    x = w.pick(_numbers)
+    before = [w.rng.randint(0, 2) if isinstance(s, int) else 0 for s in x.shape]
+    after = [w.rng.randint(0, 2) if isinstance(s, int) else 0 for s in x.shape]
+    shape = tuple(s if isinstance(s, str) else s + b + a for s, b, a in zip(x.shape, before, after))
+    w.write("pad", f"pad({x.name}, {before}, {after}, value={w.rng.choice([0.0, 1.5])})", [x], shape)
+
+
+@rule("broadcast_to")
+def _broadcast_to(w: Writer) -> None:
+    x = w.pick(ranks=(0, 1, 2))
+    shape = (w.size(1, 3), *(w.size(2, 3) if s == 1 else s for s in x.shape))
+    w.write("broadcast_to", f"broadcast_to({x.name}, {shown(shape)})", [x], shape)
+
+
+@rule("gather", "scatter_add")
+def _gather(w: Writer) -> None:
+    x = w.pick(_numbers)
+    a = axis_of(w, x, number=True)
+    shape = tuple(w.size(1, 3) if i == a else s for i, s in enumerate(x.shape))
+    t = w.like(shape, "i", int(x.shape[a]))
+    if w.rng.random() < 0.5:
+        w.write("gather", f"gather({x.name}, {t.name}, axis={a})", [x, t], shape)
+        return
+    y = w.like(shape)
+    text = f"scatter_add({x.name}, {t.name}, {y.name}, axis={a})"
+    w.write("scatter_add", text, [x, t, y], x.shape, bound=x.bound + 3 * y.bound)
+
+
+@rule("tril", "triu", "tri")
+def _triangle(w: Writer) -> None:
+    name = w.rng.choice(["tril", "triu", "tri"])
+    if name == "tri":
+        n, m = w.size(1, 4), w.size(1, 4)
+        w.write("tri", f"tri({n}, {m}, diagonal={w.rng.randint(-1, 1)})", [], (n, m), kind="b")
+        return
+    x = w.pick(ranks=(2, 3))
+    w.write(name, f"{name}({x.name}, diagonal={w.rng.randint(-2, 2)})", [x], x.shape)
+
+
+@rule("zeros", "ones", "full")
+def _constant(w: Writer) -> None:
+    shape = w.shape(w.rng.randint(0, 2))
+    name, more = w.rng.choice([("zeros", ""), ("ones", ""), ("full", ", -0.75")])
+    w.write(name, f"{name}({shown(shape)}{more})", [], shape)
+
+
+@rule("matmul")
+def _matmul(w: Writer) -> None:
+    x = w.tame(w.pick(ranks=(1, 2, 3)), 5)
+    n = w.size(1, 4)
+    k = x.shape[-1]
+    batch = (x.shape[0],) if x.rank == 3 and w.rng.random() < 0.5 else ()
+    y = w.tame(w.like((*batch, k, n)), 5)
+    w.write("matmul", f"{x.name} @ {y.name}", [x, y], (*x.shape[:-1], n), bound=x.bound * y.bound * 5)
+
+
+@rule("einsum")
+def _einsum(w: Writer) -> None:
+    x = w.tame(w.pick(ranks=(2,)), 5)
+    i, j = x.shape
+    form = w.rng.randrange(3)
+    if form == 0:
+        y = w.tame(w.like((w.size(), j)), 5)
+        w.write("einsum", f'einsum("ij,kj->ki", {x.name}, {y.name})', [x, y], (y.shape[0], i), bound=50)
+    elif form == 1:
+        y = w.tame(w.like((i, j)), 5)
+        w.write("einsum", f'einsum("ij,ij->j", {x.name}, {y.name})', [x, y], (j,), bound=50)
+    else:
+        y = w.tame(w.like((i, w.size())), 5)
+        w.write("einsum", f'einsum("ij,ik->ijk", {x.name}, {y.name})', [x, y], (i, j, y.shape[1]), bound=25)
+
+
+@rule("linear")
+def _linear(w: Writer) -> None:
+    x = w.tame(w.pick(lambda v: isinstance(v.shape[-1], int), (1, 2, 3)), 20)
+    out = w.size()
+    bias = ", bias=false" if w.rng.random() < 0.3 else ""
+    label = f" as {w.name('f')}" if w.rng.random() < 0.5 else ""
+    group = w.rng.choice(["", "", "@lr(0.5) ", "@decay(0) "])
+    v = f"{x.name} |> {group}linear({out}{bias}){label}"
+    w.write("linear", v, [x], (*x.shape[:-1], out), bound=x.bound * 3, layer=True)
+
+
+@rule("embedding")
+def _embedding(w: Writer) -> None:
+    t, d = w.ints(), w.size()
+    text = f"embedding({t.name}, {t.high}, {d})"
+    w.write("embedding", text, [t], (*t.shape, d), bound=4, layer=True)
+
+
+def _image(w: Writer, low: int = 2) -> Var:
+    """[N, C, *space] with numbers behind the batch."""
+    x = w.pick(
+        lambda v: all(isinstance(s, int) for s in v.shape[1:]) and all(int(s) >= low for s in v.shape[2:]), (3, 4)
+    )
+    return w.tame(x, 20)
+
+
+def _windows(n: int, k: int, stride: int, pad: int, dilation: int = 1) -> int:
+    return (n + 2 * pad - dilation * (k - 1) - 1) // stride + 1
+
+
+@rule("conv")
+def _conv(w: Writer) -> None:
+    x = _image(w)
+    channels, space = int(x.shape[1]), [int(s) for s in x.shape[2:]]
+    k, stride, pad, dilation = w.size(1, 2), w.size(1, 2), w.size(0, 1), w.size(1, 2)
+    if any(_windows(n, k, stride, pad, dilation) < 1 for n in space):
+        dilation, k = 1, 1
+    groups = channels if w.rng.random() < 0.3 else 1
+    out = groups * w.size(1, 2)
+    text = f"conv({x.name}, {out}, {k}, stride={stride}, pad={pad}, dilation={dilation}, groups={groups})"
+    shape = (x.shape[0], out, *(_windows(n, k, stride, pad, dilation) for n in space))
+    w.write("conv", text, [x], shape, bound=x.bound * 3, layer=True)
+
+
+@rule("conv_transpose")
+def _conv_transpose(w: Writer) -> None:
+    x = _image(w, 1)
+    out, k, stride = w.size(1, 3), w.size(1, 3), w.size(1, 2)
+    shape = (x.shape[0], out, *((int(n) - 1) * stride + k for n in x.shape[2:]))
+    text = f"conv_transpose({x.name}, {out}, {k}, stride={stride})"
+    w.write("conv_transpose", text, [x], shape, bound=x.bound * 3, layer=True)
+
+
+@rule("maxpool", "avgpool")
+def _pool(w: Writer) -> None:
+    name = w.rng.choice(["maxpool", "avgpool"])
+    x = _image(w)
+    k, stride = 2, w.size(1, 2)
+    pad = w.rng.randint(0, 1)
+    shape = (*x.shape[:2], *(_windows(int(n), k, stride, pad) for n in x.shape[2:]))
+    w.write(name, f"{name}({x.name}, {k}, stride={stride}, pad={pad})", [x], shape)
+
+
+@rule("adaptive_avgpool", "adaptive_maxpool", "global_avgpool", "global_maxpool")
+def _adaptive(w: Writer) -> None:
+    name = w.rng.choice(["adaptive_avgpool", "adaptive_maxpool", "global_avgpool", "global_maxpool"])
+    x = _image(w)
+    if name.startswith("global"):
+        w.write(name, f"{name}({x.name})", [x], x.shape[:2])
+        return
+    n = w.size(1, min(int(s) for s in x.shape[2:]))
+    w.write(name, f"{name}({x.name}, {n})", [x], (*x.shape[:2], *(n for _ in x.shape[2:])))
+
+
+@rule("interpolate")
+def _interpolate(w: Writer) -> None:
+    x = w.pick(lambda v: all(isinstance(s, int) for s in v.shape[1:]), (4,))
+    mode = w.rng.choice(["nearest", "bilinear"])
+    shape = (*x.shape[:2], *(int(s) * 2 for s in x.shape[2:]))
+    w.write("interpolate", f'interpolate({x.name}, scale=2, mode="{mode}")', [x], shape)
+
+
+@rule("batchnorm")
+def _batchnorm(w: Writer) -> None:
+    x = w.tame(w.pick(lambda v: isinstance(v.shape[1], int) and v.shape[0] == "B", (2, 3)), 20)
+    w.write("batchnorm", f"batchnorm({x.name}, eps=0.01)", [x], x.shape, bound=10, layer=True)
+
+
+@rule("layernorm", "rmsnorm")
+def _norm(w: Writer) -> None:
+    name = w.rng.choice(["layernorm", "rmsnorm"])
+    x = w.tame(w.pick(_numbers), 20)
+    a = axis_of(w, x, number=True)
+    w.write(name, f"{name}({x.name}, axis={a}, eps=0.01)", [x], x.shape, bound=5, layer=True)
+
+
+@rule("groupnorm", "instancenorm")
+def _groupnorm(w: Writer) -> None:
+    x = _image(w)
+    channels = int(x.shape[1])
+    if w.rng.random() < 0.5:
+        groups = w.rng.choice([g for g in range(1, channels + 1) if channels % g == 0])
+        w.write("groupnorm", f"groupnorm({x.name}, {groups}, eps=0.01)", [x], x.shape, bound=5, layer=True)
+    else:
+        affine = w.rng.random() < 0.5
+        more = ", affine=true" if affine else ""
+        w.write("instancenorm", f"instancenorm({x.name}, eps=0.01{more})", [x], x.shape, bound=5, layer=affine)
+
+
+@rule("normalize")
+def _normalize(w: Writer) -> None:
+    x = w.pick()
+    w.write("normalize", f"normalize({x.name}, mean=0.3, std=0.8)", [x], x.shape, bound=x.bound * 2)
+
+
+@rule("sdpa")
+def _sdpa(w: Writer) -> None:
+    q = w.tame(w.pick(lambda v: isinstance(v.shape[-1], int), (2, 3)), 5)
+    k, v = w.tame(w.like(q.shape), 5), w.like(q.shape)
+    options = w.rng.choice(["", ", causal=true", ", scale=0.3"])
+    text = f"sdpa({q.name}, {k.name}, {v.name}{options})"
+    w.write("sdpa", text, [q, k, v], q.shape, bound=v.bound)
+
+
+@rule("dropout")
+def _dropout(w: Writer) -> None:
+    x = w.pick()
+    w.write("dropout", f"dropout({x.name}, {w.rng.choice([0.1, 0.5])})", [x], x.shape, bound=x.bound * 2)
+
+
+@rule("rand", "randn", "bernoulli")
+def _random(w: Writer) -> None:
+    name = w.rng.choice(["rand", "randn", "bernoulli"])
+    if name == "bernoulli":
+        x = w.pick()
+        w.write(name, f"bernoulli(sigmoid({x.name}))", [x], x.shape, bound=1, diff=False, also=("sigmoid",))
+        return
+    shape = w.shape(w.rng.randint(1, 2))
+    w.write(name, f"{name}({shown(shape)})", [], shape, bound=4)
+
+
+@rule("structure: block")
+def _block(w: Writer) -> None:
+    x = w.tame(w.pick(lambda v: isinstance(v.shape[-1], int), (2,)), 5)
+    if not w.blocks:
+        w.blocks += [
+            "block residual(x: [N, D], hidden: int, act: bool = true) -> [N, D] {\n"
+            "  h = x |> linear(hidden) as up\n"
+            "  if act { h = tanh(h) } else { h = h * 0.5 }\n"
+            "  return x + (h |> linear(D) as down)\n}",
+            "block twice(x: [N, D], out: int) -> ([N, out], [N, out]) {\n"
+            "  layer shared = linear(D)\n"
+            "  param scale: [D] = uniform(0.5, 1.5)\n"
+            "  y = shared(sin(shared(x)) * scale)\n"
+            "  a = y |> linear(out) as a\n"
+            "  b = y |> linear(out) as b\n"
+            "  return a + b, relu(b)\n}",
+        ]
+    label = w.name("b")
+    if w.rng.random() < 0.5:
+        act = "" if w.rng.random() < 0.5 else ", act=false"
+        text = f"{x.name} |> residual({w.size()}{act}) as {label}"
+        w.write("residual", text, [x], x.shape, bound=x.bound * 6, layer=True, also=("linear", "tanh"))
+    else:
+        shape = (x.shape[0], w.size())
+        text = f"{x.name} |> twice({shape[1]}) as {label}"
+        w.write("twice", text, [x], shape, shape, bound=x.bound * 6, layer=True, also=("linear", "sin", "relu"))
+
+
+@rule("structure: loop")
+def _loop(w: Writer) -> None:
+    x = w.tame(w.pick(lambda v: isinstance(v.shape[-1], int), (2, 3)), 5)
+    out, label, name = int(x.shape[-1]), w.name("s"), w.name("v")
+    body = w.rng.choice([
+        f"{name} = sin({name} |> linear({out}) as up) + {name}",
+        f"{name} = ({name} |> layernorm(eps=0.01)) * (1 if i == 0 else 0.5)",
+    ])  # fmt: skip
+    lines = [f"{name} = {x.name}", f"for i in 0..{w.size(1, 3)} as {label} {{", "  " + body, "}"]
+    w.write_lines("linear" if "linear" in body else "layernorm", lines, name, [x], x.shape, bound=x.bound + 5)
+
+
+@rule("structure: list")
+def _list(w: Writer) -> None:
+    x = w.tame(w.pick(ranks=(1, 2)), 10)
+    kept, name, count = w.name("kept"), w.name("v"), w.size(2, 3)
+    lines = [
+        f"{kept} = []",
+        f"for i in 0..{count} {{",
+        f"  {kept} = {kept} + [cos({x.name} * (i + 1))]",
+        "}",
+        f"{name} = stack({kept}, axis=0) * {kept}[{count - 1}]",
+    ]
+    w.write_lines("stack", lines, name, [x], (count, *x.shape), bound=2, layer=False)

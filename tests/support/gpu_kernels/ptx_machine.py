@@ -1,0 +1,370 @@
+"""Runs the PTX of a kernel, thread by thread: what the compiler made of a text, without a GPU.
+
+Registers hold bits. Of PTX it knows what our kernels are made of; an instruction beyond that is an error. Memory is
+numpy arrays; an access outside of one, or at an odd place, is an error, and so are two threads that meet in memory
+without a barrier between them (``accesses.py``). Threads of a warp run from one exchange to the next, those of a block
+from one barrier to the next, and all of them must come to the same one. An asynchronous copy arrives when its thread
+waits for it and no earlier.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from gpu_kernels import simulator
+from gpu_kernels.accesses import WARP, Accesses
+from gpu_kernels.ptx_arithmetic import as_float, bits_of, computed, pair, signed, width, word
+
+from dslc.compiler.codegen.launch import ScalarArgs
+
+#: Gives the number of its statement and what the other threads are to see; gets what each of its warp has given.
+_Running: TypeAlias = Generator[tuple[int, Any], list[Any], None]
+
+_STATEMENT = re.compile(r"(?:@(!?)(%p\d+)\s+)?([a-z][\w.:]*)\s*(.*);$")
+_OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,\s]+")
+_FUNCTION = re.compile(r"\.func\s+(?:\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)\s*(\{\n.*?\n\}\n)", re.S)
+_TABLE = re.compile(r"\.(?:const|global) \.align \d+ \.(b8|[usb]\d+|f\d+) (\w+)\[(\d+)\](?: = \{([^}]*)\})?;")
+_LOCAL = 1 << 60  # where a thread's own memory lies
+_NOTHING = 0xA5A5A5A5A5A5A5A5  # in a register that nobody has written: what comes of it must not matter
+_COMMON = ("bar", "barrier")  # what all threads of a block come to
+
+
+def run(
+    ptx: str,
+    grid: int | tuple[int, int, int],
+    threads: int,
+    arguments: Sequence[np.ndarray],
+    given: ScalarArgs = (),
+    shared: int = 0,
+) -> list[int]:
+    """Launches ``grid`` blocks of ``threads`` on arrays, in the order of the kernel's arguments; then ``given``.
+    ``shared``: bytes of the shared memory whose size the launch says. Of each array, the bytes up to the last one that
+    a thread has touched."""
+    sizes = grid if isinstance(grid, tuple) else (grid, 1, 1)
+    program = _Program(ptx, arguments, given, shared)
+    with np.errstate(all="ignore"):
+        for block in np.ndindex(sizes):
+            program.clear(block)
+            _run_block(program, [_Thread(program, block, t, threads, sizes).run() for t in range(threads)])
+    ends = program.accesses.ends(40)
+    return [ends.get(at >> 40, 0) for at in program.parameters[: len(arguments)]]
+
+
+def _run_block(program: _Program, threads: list[_Running]) -> None:
+    """Each thread to its end, with what others of its warp give it."""
+    warps = [threads[i : i + WARP] for i in range(0, len(threads), WARP)]
+    started = False
+    while True:
+        places = {_run_warp(program, number, warp, started) for number, warp in enumerate(warps)}
+        assert len(places) == 1, "some threads of a block wait at a barrier and others do not, or elsewhere"
+        if places == {None}:
+            return
+        program.accesses.barrier()
+        started = True
+
+
+def _run_warp(program: _Program, number: int, threads: list[_Running], started: bool) -> int | None:
+    """A warp up to the next barrier of its block: its statement, or None at the end."""
+    given: list[Any] | None = [] if started else None
+    while True:
+        asked: list[tuple[int, Any]] = []
+        for thread in threads:
+            try:
+                asked.append(next(thread) if given is None else thread.send(given))
+            except StopIteration:
+                continue
+        if not asked:
+            return None
+        assert len(asked) == len(threads), "some threads of a warp wait and others are done"
+        places = {at for at, _ in asked}
+        assert len(places) == 1, "threads of a warp wait at different places"
+        [at] = places
+        words = program.statements[at][2]
+        if words[0] in _COMMON and words[1] != "warp":
+            return at
+        if words[0] == "bar":
+            program.accesses.warp_barrier(number)
+        given = [value for _, value in asked]
+
+
+class _Program:
+    """Statements, labels, and memory: array number n lies from n << 40 on, one that a block shares from n << 24."""
+
+    def __init__(self, ptx: str, arguments: Sequence[np.ndarray], given: ScalarArgs, shared: int) -> None:
+        self.memory = [np.zeros(0, np.uint8)]
+        self.symbols: dict[str, int] = {}
+        self.shared: list[np.ndarray] = []
+        for name, size in re.findall(r"\.shared \.align \d+ \.b8 (\w+)\[(\d*)\];", ptx):
+            self.symbols[name] = len(self.memory) << 24
+            self.shared.append(np.zeros(int(size or shared), np.uint8))
+            self.memory.append(self.shared[-1])
+        first = len(self.memory)
+        self.memory += [a.view(np.uint8) for a in arguments]
+        for kind, name, count, numbers in _TABLE.findall(ptx):
+            self.symbols[name] = len(self.memory) << 40
+            each = width(kind) // 8
+            values = [int(n, 0) for n in numbers.split(",")] if numbers else []
+            table = b"".join((n & ((1 << 8 * each) - 1)).to_bytes(each, "little") for n in values)
+            self.memory.append(np.frombuffer(table.ljust(int(count) * each, b"\0"), np.uint8).copy())
+        self.parameters = [(first + number) << 40 for number in range(len(arguments))]
+        self.parameters += [bits_of(v, k) if k[0] == "f" else int(v) % (1 << 64) for k, v in given]
+        own = re.search(r"\.local \.align \d+ \.b8 (\w+)\[(\d+)\];", ptx)
+        self.local = int(own[2]) if own else 0
+        if own:
+            self.symbols[own[1]] = _LOCAL
+        self.statements: list[tuple[str, str, tuple[str, ...], list[Any]]] = []
+        self.labels: dict[str, int] = {}
+        self.parameters_of: dict[str, list[str]] = {}
+        self._add(ptx[ptx.index("{\n", ptx.index(".entry")) :])
+        for name, parameters, text in _FUNCTION.findall(ptx):
+            self.labels[name] = len(self.statements)
+            self.parameters_of[name] = re.findall(r"(\w+)\s*(?:,|$)", parameters)
+            self._add(text)
+        touched = [w for _, _, w, _ in self.statements if w[0] in ("ld", "st", "atom", "ldmatrix") and w[1] != "param"]
+        self.accesses = Accesses(min((width(w[-1]) // 8 for w in touched), default=1))
+
+    def _add(self, text: str) -> None:
+        """The statements of a body, up to its last brace."""
+        body = re.sub(r"(?m)^\s*call[^;]*;", lambda m: " ".join(m[0].split()), text.partition("\n}\n")[0])
+        for line in map(str.strip, body.split("\n")):
+            if line.endswith(":"):
+                self.labels[line[:-1]] = len(self.statements)
+                continue
+            found = _STATEMENT.match(line)
+            if found is not None:
+                operands = [self.known(x.strip()) for x in _OPERAND.findall(found[4])]
+                self.statements.append((found[1] or "", found[2] or "", tuple(found[3].split(".")), operands))
+
+    def known(self, text: str) -> Any:
+        """An operand, or the bits that it is in every thread."""
+        if text in self.symbols:
+            return self.symbols[text]
+        if text[:2] in ("0f", "0d"):
+            return int(text[2:], 16)
+        return int(text, 0) if re.fullmatch(r"-?(0x[0-9a-fA-F]+|\d+)U?", text) else text
+
+    def clear(self, block: tuple[int, ...]) -> None:
+        """A new block's shared memory, in which nothing is known."""
+        self.accesses.begin(block)
+        for memory in self.shared:
+            memory[:] = 0xFF
+
+    def place(self, address: int, size: int) -> np.ndarray:
+        bits = 40 if address >> 40 else 24
+        memory, offset = self.memory[address >> bits], address & ((1 << bits) - 1)
+        assert offset % size == 0 and offset + size <= len(memory), (
+            f"an access outside of its array, or at an odd place: {size} bytes at {offset} of {len(memory)}"
+        )
+        return memory[offset : offset + size]
+
+    def read(self, thread: int, address: int, size: int) -> np.ndarray:
+        found = self.place(address, size)
+        self.accesses.read(thread, not address >> 40, address, size)
+        return found
+
+    def write(self, thread: int, address: int, data: bytes, atomic: bool = False) -> None:
+        place = self.place(address, len(data))
+        self.accesses.write(thread, not address >> 40, address, data, atomic)
+        place[:] = np.frombuffer(data, np.uint8)
+
+
+class _Thread:
+    def __init__(
+        self, program: _Program, block: tuple[int, ...], thread: int, threads: int, grid: Sequence[int]
+    ) -> None:
+        self.program, self.number, self.lane = program, thread, thread % WARP
+        self.registers = {"%tid.x": thread, "%ntid.x": threads, "%tid.y": 0, "%tid.z": 0, "%laneid": self.lane}
+        for axis, place, size in zip("xyz", block, grid):
+            self.registers |= {f"%ctaid.{axis}": place, f"%nctaid.{axis}": size}
+        self.copies: list[list[tuple[int, np.ndarray]]] = [[]]  # under way, by group; the last is open
+        self.local = np.full(program.local, 0xFF, np.uint8)
+
+    def run(self) -> _Running:
+        at, program, value = 0, self.program, self.value
+        callers: list[tuple[int, dict[str, int], str]] = []  # the next statement, the registers, the result's place
+        while True:
+            negated, predicate, words, operands = program.statements[at]
+            registers = self.registers
+            at += 1
+            if predicate and bool(registers[predicate]) == bool(negated):
+                continue
+            match words[0]:
+                case "ret" if callers:
+                    at, self.registers, result = callers.pop()
+                    self.registers[result] = registers["func_retval0"]
+                case "ret" | "exit":
+                    return
+                case "call":
+                    [result], name, given = operands[0].strip("()").split(), operands[1], _names(operands[2])
+                    callers.append((at, registers, result))
+                    special = {k: v for k, v in registers.items() if k[1:4] in ("tid", "nti", "lan", "cta", "nct")}
+                    self.registers = special | dict(zip(program.parameters_of[name], map(value, given), strict=True))
+                    at = program.labels[name]
+                case "griddepcontrol":  # nothing runs at the same time
+                    continue
+                case "bra":
+                    at = program.labels[operands[0]]
+                case "bar" | "barrier":
+                    yield at - 1, None
+                case "shfl":
+                    others = yield at - 1, value(operands[1])
+                    register = operands[0].split("|")[0]
+                    registers[register] = self._exchanged(words[2], others, value(operands[2]), value(operands[3]))
+                case "vote":
+                    assert words[2] == "ballot"
+                    others = yield at - 1, value(operands[1])
+                    registers[operands[0]] = sum(bool(v) << i for i, v in enumerate(others))
+                case "ldmatrix":
+                    addresses = yield at - 1, value(operands[1].strip("[]"))
+                    self._load_matrices("trans" in words, _names(operands[0]), addresses)
+                case "mma":
+                    mine = [[value(x) for x in _names(text)] for text in operands[1:]]
+                    others = yield at - 1, mine[:2]
+                    self._multiply(words, _names(operands[0]), others, mine[2])
+                case "ld" | "st":
+                    self._move(words, operands)
+                case "atom":
+                    self._atomic(words, operands)
+                case "cp":
+                    self._copy(words, operands)
+                case _:
+                    self._compute(words, operands)
+
+    def _compute(self, words: tuple[str, ...], operands: list[Any]) -> None:
+        if words[0] != "mov":
+            self.registers[operands[0]] = computed(words, [self.value(x) for x in operands[1:]])
+            return
+        if isinstance(operands[0], str) and operands[0][0] == "{":  # of one register, its parts
+            names = _names(operands[0])
+            each, whole = width(words[-1]) // len(names), self.value(operands[1])
+            for i, name in enumerate(names):
+                self.registers[name] = whole >> i * each & ((1 << each) - 1)
+            return
+        if isinstance(operands[1], str) and operands[1][0] == "{":
+            parts = [self.value(x) for x in _names(operands[1])]
+            each = width(words[-1]) // len(parts)
+            self.registers[operands[0]] = sum((x & ((1 << each) - 1)) << i * each for i, x in enumerate(parts))
+            return
+        self.registers[operands[0]] = computed(words, [self.value(x) for x in operands[1:]])
+
+    def value(self, text: Any) -> int:
+        if type(text) is int:
+            return text
+        if text in self.registers:
+            return self.registers[text]
+        known = self.program.known(text)
+        return known if type(known) is int else _NOTHING
+
+    def _address(self, text: str) -> int:
+        base, _, offset = text.strip("[]").partition("+")
+        return self.value(base) + int(offset or 0)
+
+    def _exchanged(self, how: str, others: list[int], distance: int, bound: int) -> int:
+        lane = self.lane
+        other = {"bfly": lane ^ distance, "up": lane - distance, "down": lane + distance, "idx": distance}[how]
+        assert bound == (0 if how == "up" else 31)
+        return others[other if 0 <= other < len(others) else self.lane]
+
+    def _move(self, words: tuple[str, ...], operands: list[Any]) -> None:
+        place, register = operands if words[0] == "st" else operands[::-1]
+        if words[1] == "param":
+            name = place.strip("[]").partition("+")[0]
+            if words[0] == "st":
+                self.registers[name] = self.value(register)
+            elif name in self.registers:  # of a function's call
+                self.registers[register] = self.registers[name]
+            else:
+                self.registers[register] = self.program.parameters[int(name.rsplit("_", 1)[1])]
+            return
+        registers = [register] if type(register) is int else _names(register)
+        size, address, is_signed = width(words[-1]) // 8, self._address(place), words[-1][0] == "s"
+        whole = size * len(registers)
+        own = address - _LOCAL if address >= _LOCAL else None
+        if words[0] == "st":
+            data = b"".join((self.value(x) & ((1 << 8 * size) - 1)).to_bytes(size, "little") for x in registers)
+            if own is None:
+                self.program.write(self.number, address, data)
+            else:
+                assert 0 <= own <= len(self.local) - whole
+                self.local[own : own + whole] = np.frombuffer(data, np.uint8)
+            return
+        found = self.program.read(self.number, address, whole) if own is None else self.local[own : own + whole]
+        data = found.tobytes()
+        assert len(data) == whole
+        for i, name in enumerate(registers):
+            bits = int.from_bytes(data[i * size : (i + 1) * size], "little")
+            self.registers[name] = signed(bits, 8 * size) & ((1 << max(32, 8 * size)) - 1) if is_signed else bits
+
+    def _atomic(self, words: tuple[str, ...], operands: list[Any]) -> None:
+        assert words[2] == "add" and words[3] in ("u32", "s32")
+        address = self._address(operands[1])
+        before = int.from_bytes(self.program.place(address, 4).tobytes(), "little")
+        after = (before + self.value(operands[2])) % (1 << 32)
+        self.program.write(self.number, address, after.to_bytes(4, "little"), atomic=True)
+        self.registers[operands[0]] = before
+
+    def _copy(self, words: tuple[str, ...], operands: list[Any]) -> None:
+        assert words[1] == "async"
+        if words[2] == "commit_group":
+            self.copies.append([])
+        elif words[2] == "wait_group":
+            done = max(0, len(self.copies) - 1 - self.value(operands[0]))
+            for to, data in (copy for group in self.copies[:done] for copy in group):
+                self.program.accesses.copy_ends(self.number, to, len(data))
+                self.program.place(to, len(data))[:] = data
+            del self.copies[:done]
+        else:
+            to, source = (self._address(x) for x in operands[:2])
+            size = self.value(operands[2])
+            there = self.value(operands[3]) if len(operands) > 3 else size
+            data = np.zeros(size, np.uint8)
+            if there:
+                data[:there] = self.program.read(self.number, source, there)
+            self.program.place(to, size)
+            self.program.accesses.copy_begins(self.number, to, size)
+            self.copies[-1].append((to, data))
+
+    def _load_matrices(self, turned: bool, names: list[str], rows: list[int]) -> None:
+        """Two neighbours of a row, or a column, of each 8x8 matrix; lanes have their rows' addresses."""
+        for i, name in enumerate(names):
+            if turned:
+                low, high = (rows[i * 8 + self.lane % 4 * 2 + j] + self.lane // 4 * 2 for j in (0, 1))
+                parts = [self.program.read(self.number, at, 2) for at in (low, high)]
+                self.registers[name] = word(np.concatenate(parts).view(np.uint16))
+            else:
+                at = rows[i * 8 + self.lane // 4] + self.lane % 4 * 4
+                self.registers[name] = word(self.program.read(self.number, at, 4).view(np.uint16))
+
+    def _multiply(self, words: tuple[str, ...], names: list[str], others: list[Any], sums: list[int]) -> None:
+        """m16n8k16, of TF32 m16n8k8: rows of a and columns of b lie with four lanes each."""
+        lane = self.lane
+        if words[-2] == "tf32":
+            assert words[3:6] == ("m16n8k8", "row", "col")
+            for j, name in enumerate(names):
+                row, column, down = lane // 4 * 4, (lane % 4 * 2 + j % 2) * 4, j // 2
+                factors = [
+                    [others[at + i][which][r] for r in registers for i in range(4)]
+                    for which, at, registers in ((0, row, (down, down + 2)), (1, column, (0, 1)))
+                ]
+                assert not any(bits & 0x1FFF for side in factors for bits in side), "a factor is not rounded to TF32"
+                a, b = (np.array([as_float(bits) for bits in side], np.float64) for side in factors)
+                self.registers[name] = bits_of(a @ b + np.float64(as_float(sums[j])))
+            return
+        assert words[3:6] == ("m16n8k16", "row", "col")
+        values = simulator.bf16_values if words[-2] == "bf16" else lambda x: x.view(np.float16).astype(np.float32)
+
+        def row(which: int, first: int, registers: tuple[int, int]) -> np.ndarray:
+            pairs = [pair(others[first * 4 + i][which][r]) for r in registers for i in range(4)]
+            return np.asarray(values(np.concatenate(pairs)), np.float64)
+
+        for j, name in enumerate(names):
+            a = row(0, lane // 4, (0, 2) if j < 2 else (1, 3))
+            b = row(1, lane % 4 * 2 + j % 2, (0, 1))
+            self.registers[name] = bits_of(a @ b + np.float64(as_float(sums[j])))
+
+
+def _names(text: str) -> list[str]:
+    return [x.strip() for x in text.strip("{}() ").split(",")]

@@ -1,0 +1,101 @@
+"""Samples of products, running sums and norms, against sums and products written out."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from op_samples.reduce import CASES, over_lines, reductions
+from op_samples.sample import Sample, Spec
+
+
+def others(x: np.ndarray, dy: np.ndarray, over: list[int]) -> np.ndarray:
+    """dy times the product over all elements of the line but one."""
+    result = np.zeros(x.shape)
+    for at in np.ndindex(x.shape):
+        line = tuple(slice(None) if axis in over else i for axis, i in enumerate(at))
+        one = np.zeros(x.shape, bool)
+        one[at] = True
+        kept = tuple(0 if axis in over else i for axis, i in enumerate(at))
+        result[at] = np.prod(x[line][~one[line]]) * dy[kept]
+    return result
+
+
+def running(x: np.ndarray, axis: int, reverse: bool) -> np.ndarray:
+    y = np.zeros(x.shape)
+    n = x.shape[axis]
+    for i in range(n):
+        part = range(i, n) if reverse else range(i + 1)
+        y[(slice(None),) * axis + (i,)] = np.take(x, list(part), axis=axis).sum(axis)
+    return y
+
+
+def length(x: np.ndarray, over: list[int], keep: bool, p: float) -> np.ndarray:
+    return over_lines(lambda line: math.fsum(abs(v) ** p for v in line) ** (1 / p))(x, over, keep)
+
+
+ZEROS = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 0.0], [4.0, 5.0, 6.0]])
+
+
+def norms(p: float) -> list[Sample]:
+    made = [
+        Sample([Spec(shape, gap=0.1)], {"over": over, "keep": keep, "p": p}, reference=length)
+        for shape, over in CASES
+        for keep in (False, True)
+    ]
+    far = Sample([np.array([[math.inf, 1.0], [math.nan, 1.0]])], {"over": (1,), "keep": False, "p": p}, outputs=())
+    return [*made, Sample([Spec((2, 0))], {"over": (1,), "keep": False, "p": p}, reference=length), far]
+
+
+CUMSUM: list[tuple[Any, int]] = [
+    (Spec((3, 4)), 1),
+    (Spec((3, 4)), 0),
+    (Spec((5,)), 0),
+    (Spec((2, 3, 4)), 1),
+    (Spec((3, 1)), 1),
+    (Spec((0, 3)), 1),
+    (Spec((3, 0)), 1),
+    (Spec((3, 4), "int32", -9, 9), 1),
+    (Spec((3, 4), "bool"), 0),
+]
+
+SAMPLES: dict[str, list[Sample]] = {
+    "prod": [
+        *reductions(math.prod),
+        Sample([ZEROS], {"over": (1,), "keep": False}, reference=over_lines(math.prod)),
+        Sample([ZEROS], {"over": (0, 1), "keep": True}, reference=over_lines(math.prod)),
+        Sample([Spec((2, 0))], {"over": (1,), "keep": False}, reference=over_lines(math.prod)),
+        Sample([Spec((3, 4), "int32", -9, 9)], {"over": (1,), "keep": False}, reference=over_lines(math.prod)),
+        Sample([Spec((3, 4), "bool")], {"over": (1,), "keep": False}, reference=over_lines(math.prod)),
+    ],
+    "prod_grad": [
+        Sample(
+            [x, Spec(tuple(1 if a in over else n for a, n in enumerate(shape)))],
+            {"over": over},
+            differentiable=(),
+            reference=others,
+        )
+        for x, shape, over in (
+            (Spec((3, 4)), (3, 4), (1,)),
+            (Spec((3, 4)), (3, 4), (0, 1)),
+            (Spec((2, 3, 2)), (2, 3, 2), (0, 2)),
+            (ZEROS, (3, 3), (1,)),
+            (ZEROS, (3, 3), (0,)),
+            (Spec((5, 1)), (5, 1), (1,)),
+            (Spec((2, 0)), (2, 0), (1,)),
+            (Spec((2, 3)), (2, 3), ()),
+        )
+    ],
+    "cumsum": [
+        Sample([x], {"axis": axis, "reverse": reverse}, reference=running)
+        for x, axis in CUMSUM
+        for reverse in (False, True)
+    ],
+    "norm": [
+        *norms(2.0),
+        *norms(1.0),
+        *norms(3.0),
+        *norms(1.5),
+    ],
+}

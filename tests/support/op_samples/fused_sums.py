@@ -1,0 +1,116 @@
+"""Samples of sums over pointwise steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from op_samples.sample import Sample, Spec
+
+_BODY = (("sub", (0, 1), ()), ("mul", (2, 2), ()))
+
+
+def _moments(over: tuple[int, ...]) -> Any:
+    def reference(x: Any, shift: Any, **attrs: Any) -> Any:
+        return np.sum(x - shift, axis=over), np.sum(np.square(x - shift), axis=over)
+
+    return reference
+
+
+def _sample(shape: tuple[int, ...], shift: tuple[int, ...], over: tuple[int, ...]) -> Sample:
+    attrs = {"body": _BODY, "summed": (2, 3), "over": over}
+    return Sample([Spec(shape), Spec(shift)], attrs, differentiable=(), reference=_moments(over))
+
+
+def _keeping(shape: tuple[int, ...], over: tuple[int, ...]) -> Sample:
+    """What is summed is written, too."""
+
+    def reference(x: Any, y: Any, **attrs: Any) -> Any:
+        return np.sum(x * y, axis=over), np.sum(np.square(x * y), axis=over), x * y
+
+    attrs = {"body": (("mul", (0, 1), ()), ("mul", (2, 2), ())), "summed": (2, 3), "over": over, "kept": (2,)}
+    return Sample([Spec(shape), Spec(shape)], attrs, differentiable=(), reference=reference)
+
+
+def _asking(shape: tuple[int, ...], over: tuple[int, ...]) -> Sample:
+    """One of the inputs is bits."""
+
+    def reference(x: Any, y: Any, bits: Any, **attrs: Any) -> Any:
+        chosen = np.where(np.unpackbits(bits, bitorder="little").reshape(shape), x, y)
+        return np.sum(chosen, axis=over), chosen
+
+    body = (("unpack_bits", (2,), (("shape", shape),)), ("where", (3, 0, 1), ()))
+    bits = Spec((int(np.prod(shape)) // 8,), "uint8", 0, 255)
+    attrs = {"body": body, "summed": (4,), "over": over, "kept": (4,)}
+    return Sample([Spec(shape), Spec((shape[-1],)), bits], attrs, differentiable=(), reference=reference)
+
+
+def _of_many(shape: tuple[int, ...], bits: bool) -> Sample:
+    """More vectors than a thread has registers for at full width."""
+
+    def reference(x: Any, y: Any, a: Any, b: Any, c: Any, d: Any, *packed: Any, **attrs: Any) -> Any:
+        scaled = (x - a) * b + c
+        if bits:
+            scaled = np.where(np.unpackbits(packed[0], bitorder="little").reshape(shape), scaled, y)
+        return np.sum(scaled, axis=0), np.sum(scaled * y * d, axis=0)
+
+    count = 6 + bits
+    body: list[Any] = [("sub", (0, 2), ()), ("mul", (count, 3), ()), ("add", (count + 1, 4), ())]
+    if bits:
+        body += [("unpack_bits", (6,), (("shape", shape),)), ("where", (count + 3, count + 2, 1), ())]
+    last = count + len(body) - 1
+    body += [("mul", (last, 1), ()), ("mul", (last + 1, 5), ())]
+    packed = [Spec((int(np.prod(shape)) // 8,), "uint8", 0, 255)] if bits else []
+    specs = [Spec(shape), Spec(shape), *[Spec((shape[-1],))] * 4, *packed]
+    attrs = {"body": tuple(body), "summed": (last, last + 2), "over": (0,)}
+    return Sample(specs, attrs, differentiable=(), reference=reference)
+
+
+def _finished(shape: tuple[int, ...], over: tuple[int, ...]) -> Sample:
+    """A mean and what comes of it, a scalar and a vector."""
+    kept = tuple(size for axis, size in enumerate(shape) if axis not in over)
+
+    def reference(x: Any, rate: Any, old: Any, **attrs: Any) -> Any:
+        total = np.sum(x * x, axis=over)
+        return old + total * rate, total, np.maximum(total * rate, old)
+
+    finish = (("mul", (0, 1), ()), ("add", (2, 3), ()), ("maximum", (3, 2), ()))
+    attrs = {"body": (("mul", (0, 0), ()),), "summed": (1,), "over": over}
+    attrs |= {"late": 2, "finish": finish, "results": (4, 0, 5)}
+    return Sample([Spec(shape), Spec(()), Spec(kept)], attrs, differentiable=(), reference=reference)
+
+
+SAMPLES: dict[str, list[Sample]] = {
+    "fused_sums": [
+        _sample((3, 5, 4), (4,), (0, 1)),
+        _sample((2, 3, 5), (1, 3, 1), (0, 2)),
+        _sample((1, 1), (1,), (0,)),
+        _sample((0, 4), (4,), (0,)),
+        _sample((7, 9), (), (1,)),
+        _sample((6,), (1,), (0,)),
+        _sample((2, 33, 40), (40,), (0, 1)),
+        _sample((300, 3), (3,), (0,)),
+        _keeping((3, 5, 8), (0, 1)),
+        _keeping((2, 3, 5), (0, 2)),
+        _keeping((7, 300), (1,)),
+        _of_many((50, 24), False),
+        _of_many((50, 24), True),
+        _asking((5, 3, 16), (0, 1)),
+        _asking((4, 40), (1,)),
+        _asking((3, 5, 8), (0, 2)),
+        _asking((700, 24), (0,)),
+        Sample(
+            [Spec((4, 6))],
+            {"body": (), "summed": (0,), "over": (1,)},
+            differentiable=(),
+            reference=lambda x, **a: np.sum(x, 1),
+        ),
+    ],
+    "finished_sums": [
+        _finished((5, 6, 8), (0, 1)),
+        _finished((2, 3, 5), (0, 2)),
+        _finished((900, 7), (0,)),
+        _finished((4, 300), (1,)),
+        _finished((6,), (0,)),
+    ],
+}

@@ -1,0 +1,266 @@
+"""Samples of normalisations, attention and literals. Gradient ops are held against complex-step derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from op_samples.sample import Sample, Spec
+
+from dslc.compiler.ir.types import DType
+
+STEP = 1e-30
+
+
+def slope(f: Callable[..., Any], dy: Any, *xs: Any) -> tuple[Any, ...]:
+    """The gradients of sum(dy * f(*xs)) in each of xs, by complex steps: f must be analytic (Squire and Trapp 1998)."""
+    found = []
+    for i, x in enumerate(xs):
+        g = np.zeros(x.shape)
+        for place in np.ndindex(*x.shape):
+            moved = x.astype(complex)
+            moved[place] += 1j * STEP
+            g[place] = np.sum(dy * f(*xs[:i], moved, *xs[i + 1 :])).imag / STEP
+        found.append(g)
+    return tuple(found)
+
+
+def _draw(*shape: int, seed: int = 0) -> Any:
+    return np.random.default_rng([seed, *shape]).uniform(-2, 2, shape)
+
+
+def _standard(x: Any, axes: tuple[int, ...], eps: float) -> Any:
+    mean = x.mean(axes, keepdims=True)
+    return (x - mean) * (((x - mean) ** 2).mean(axes, keepdims=True) + eps) ** -0.5
+
+
+def _channels(v: Any, rank: int) -> Any:
+    return v.reshape(1, -1, *[1] * (rank - 2))
+
+
+def _batchnorm_y(x: Any, weight: Any, bias: Any, eps: float) -> Any:
+    axes = tuple(i for i in range(x.ndim) if i != 1)
+    return _standard(x, axes, eps) * _channels(weight, x.ndim) + _channels(bias, x.ndim)
+
+
+def _batchnorm(x: Any, weight: Any, bias: Any, mean: Any, var: Any, *, eps: float, momentum: float) -> Any:
+    axes = tuple(i for i in range(x.ndim) if i != 1)
+    count = x.size // x.shape[1]
+    unbiased = x.var(axes, ddof=1) if count > 1 else np.zeros(x.shape[1])
+    return (
+        _batchnorm_y(x, weight, bias, eps),
+        mean + momentum * (x.mean(axes) - mean),
+        var + momentum * (unbiased - var),
+        x.mean(axes),
+        1 / np.sqrt(x.var(axes) + eps),
+    )
+
+
+def _batchnorm_samples() -> tuple[list[Sample], list[Sample]]:
+    forward, backward = [], []
+    for shape, eps, momentum in [
+        ((4, 3), 1e-5, 0.1),
+        ((2, 3, 3, 2), 1e-3, 0.5),
+        ((3, 1, 5), 1e-5, 1.0),
+        ((2, 2, 2, 3, 2), 1e-2, 0.0),
+    ]:
+        c = shape[1]
+        inputs = [Spec(shape), Spec((c,)), Spec((c,)), Spec((c,)), Spec((c,), low=0.5, high=2)]
+        forward.append(
+            Sample(
+                inputs,
+                {"eps": eps, "momentum": momentum},
+                differentiable=(0, 1, 2),
+                reference=_batchnorm,
+                outputs=(0,),
+                atol=1e-4,
+            )
+        )
+        x, weight, dy = _draw(*shape), _draw(c), _draw(*shape, seed=1)
+        axes = tuple(i for i in range(x.ndim) if i != 1)
+
+        def reference(x: Any, weight: Any, mean: Any, invstd: Any, dy: Any, eps: float = eps) -> Any:
+            return slope(lambda *xs: _batchnorm_y(*xs, eps), dy, x, weight, np.zeros_like(weight))
+
+        invstd = 1 / np.sqrt(x.var(axes) + eps)
+        backward.append(
+            Sample([x, weight, x.mean(axes), invstd, dy], {}, differentiable=(), reference=reference, atol=1e-4)
+        )
+    # one value a channel: variance 0
+    one = [Spec((1, 3)), Spec((3,)), Spec((3,)), Spec((3,)), Spec((3,))]
+    forward.append(
+        Sample(one, {"eps": 1e-5, "momentum": 0.1}, differentiable=(1, 2), reference=_batchnorm, outputs=(0,))
+    )
+    return forward, backward
+
+
+def _along(v: Any, axis: int, rank: int) -> Any:
+    return v.reshape([-1 if i == axis else 1 for i in range(rank)])
+
+
+def _layernorm_y(x: Any, weight: Any, bias: Any, axis: int, eps: float) -> Any:
+    return _standard(x, (axis,), eps) * _along(weight, axis, x.ndim) + _along(bias, axis, x.ndim)
+
+
+def _layernorm(x: Any, weight: Any, bias: Any, *, axis: int, eps: float) -> Any:
+    return _layernorm_y(x, weight, bias, axis, eps), x.mean(axis), 1 / np.sqrt(x.var(axis) + eps)
+
+
+def _rmsnorm_y(x: Any, weight: Any, axis: int, eps: float) -> Any:
+    return x * ((x * x).mean(axis, keepdims=True) + eps) ** -0.5 * _along(weight, axis, x.ndim)
+
+
+def _rmsnorm(x: Any, weight: Any, *, axis: int, eps: float) -> Any:
+    return _rmsnorm_y(x, weight, axis, eps), 1 / np.sqrt((x * x).mean(axis) + eps)
+
+
+ROWS: list[tuple[tuple[int, ...], int, float]] = [
+    ((2, 3, 5), 2, 1e-5),
+    ((4, 3), 0, 1e-3),
+    ((2, 4, 3), 1, 1e-5),
+    ((7,), 0, 1e-5),
+    ((3, 1), 1, 1e-5),
+    ((0, 4), 1, 1e-5),
+]
+
+
+def _layernorm_samples() -> dict[str, list[Sample]]:
+    found: dict[str, list[Sample]] = {"layernorm": [], "layernorm_grad": [], "rmsnorm": [], "rmsnorm_grad": []}
+    for shape, axis, eps in ROWS:
+        n, attrs = shape[axis], {"axis": axis, "eps": eps}
+        found["layernorm"].append(
+            Sample([Spec(shape), Spec((n,)), Spec((n,))], attrs, reference=_layernorm, outputs=(0,), atol=1e-4)
+        )
+        found["rmsnorm"].append(
+            Sample([Spec(shape, gap=0.2), Spec((n,))], attrs, reference=_rmsnorm, outputs=(0,), atol=1e-4)
+        )
+        x, weight, dy = _draw(*shape), _draw(n), _draw(*shape, seed=1)
+
+        def layer(x: Any, w: Any, m: Any, s: Any, dy: Any, *, axis: int, eps: float = eps) -> Any:
+            return slope(lambda *xs: _layernorm_y(*xs, axis, eps), dy, x, w, np.zeros_like(w))
+
+        def rms(x: Any, w: Any, s: Any, dy: Any, *, axis: int, eps: float = eps) -> Any:
+            return slope(lambda *xs: _rmsnorm_y(*xs, axis, eps), dy, x, w)
+
+        _, mean, invstd = _layernorm(x, weight, weight, axis=axis, eps=eps)
+        _, invrms = _rmsnorm(x, weight, axis=axis, eps=eps)
+        found["layernorm_grad"].append(
+            Sample(
+                [x, weight, np.asarray(mean), np.asarray(invstd), dy],
+                {"axis": axis},
+                differentiable=(),
+                reference=layer,
+                atol=1e-3,
+            )
+        )
+        found["rmsnorm_grad"].append(
+            Sample([x, weight, np.asarray(invrms), dy], {"axis": axis}, differentiable=(), reference=rms, atol=1e-3)
+        )
+    return found
+
+
+def _groupnorm_y(x: Any, weight: Any, bias: Any, groups: int, eps: float) -> Any:
+    parts = [_standard(p, tuple(range(1, x.ndim)), eps) for p in np.split(x, groups, axis=1)]
+    return np.concatenate(parts, axis=1) * _channels(weight, x.ndim) + _channels(bias, x.ndim)
+
+
+def _groupnorm(x: Any, weight: Any, bias: Any, *, groups: int, eps: float) -> Any:
+    parts = [p.reshape(len(p), p[:1].size) for p in np.split(x, groups, axis=1)]
+    mean, var = np.stack([p.mean(1) for p in parts], 1), np.stack([p.var(1) for p in parts], 1)
+    return _groupnorm_y(x, weight, bias, groups, eps), mean, 1 / np.sqrt(var + eps)
+
+
+def _groupnorm_samples() -> tuple[list[Sample], list[Sample]]:
+    forward, backward = [], []
+    for shape, groups, eps in [((2, 4, 3), 2, 1e-5), ((1, 3, 2, 2), 1, 1e-3), ((3, 6), 3, 1e-5), ((2, 2, 5), 2, 1e-5)]:
+        c = shape[1]
+        attrs = {"groups": groups, "eps": eps}
+        forward.append(
+            Sample([Spec(shape), Spec((c,)), Spec((c,))], attrs, reference=_groupnorm, outputs=(0,), atol=1e-4)
+        )
+        x, weight, dy = _draw(*shape), _draw(c), _draw(*shape, seed=1)
+
+        def reference(x: Any, w: Any, m: Any, s: Any, dy: Any, groups: int = groups, eps: float = eps) -> Any:
+            return slope(lambda *xs: _groupnorm_y(*xs, groups, eps), dy, x, w, np.zeros_like(w))
+
+        _, mean, invstd = _groupnorm(x, weight, weight, **attrs)
+        backward.append(Sample([x, weight, mean, invstd, dy], {}, differentiable=(), reference=reference, atol=1e-4))
+    empty = [Spec((0, 2, 3)), Spec((2,)), Spec((2,))]
+    forward.append(Sample(empty, {"groups": 1, "eps": 1e-5}, outputs=(0,)))
+    return forward, backward
+
+
+def _allowed(q: Any, k: Any, mask: tuple[Any, ...], causal: bool) -> Any:
+    allowed = np.ones((*q.shape[:-1], k.shape[-2]), bool)
+    for m in mask:
+        allowed = allowed & m
+    return allowed & (np.arange(q.shape[-2])[:, None] >= np.arange(k.shape[-2])) if causal else allowed
+
+
+def _attend(q: Any, k: Any, v: Any, allowed: Any, scale: float) -> Any:
+    """One query at a time; analytic, for complex steps."""
+    y = np.zeros((*q.shape[:-1], v.shape[-1]), np.result_type(q, k, v))
+    for place in np.ndindex(*q.shape[:-1]):
+        lead = place[:-1]
+        seen = np.flatnonzero(allowed[place])
+        if seen.size:
+            e = np.exp(scale * (k[lead][seen] @ q[place]))
+            y[place] = (e / e.sum()) @ v[lead][seen]
+    return y
+
+
+def _lse(q: Any, k: Any, allowed: Any, scale: float) -> Any:
+    with np.errstate(divide="ignore"):
+        return np.log(np.sum(np.where(allowed, np.exp(scale * np.einsum("...id,...jd->...ij", q, k)), 0), -1))
+
+
+def _sdpa(q: Any, k: Any, v: Any, *mask: Any, causal: bool, scale: float) -> Any:
+    allowed = _allowed(q, k, mask, causal)
+    return _attend(q, k, v, allowed, scale), _lse(q, k, allowed, scale)
+
+
+def _sdpa_grad(q: Any, k: Any, v: Any, y: Any, lse: Any, dy: Any, *mask: Any, causal: bool, scale: float) -> Any:
+    allowed = _allowed(q, k, mask, causal)
+    return slope(lambda *xs: _attend(*xs, allowed, scale), dy, q, k, v)
+
+
+def _attention_samples() -> tuple[list[Sample], list[Sample]]:
+    forward, backward = [], []
+    nowhere = np.array([[True, False, True], [False, False, False]])  # the second query may look nowhere
+    cases: list[tuple[tuple[int, ...], int, int, bool, float, Any]] = [
+        ((2, 2, 3, 4), 3, 4, False, 0.5, None),
+        ((1, 5, 2), 5, 3, True, 0.7, None),
+        ((2, 4), 3, 2, False, 0.3, None),
+        ((1, 1), 1, 1, True, 1.0, None),
+        ((2, 3, 2), 4, 2, False, 0.5, np.random.default_rng(3).random((3, 4)) < 0.6),
+        ((2, 3, 2), 3, 2, True, 0.5, np.array([[[True, True, True]], [[True, False, True]]])),
+        ((1, 2, 3), 3, 2, False, 0.5, nowhere),
+        ((0, 2, 3), 2, 2, False, 0.5, None),
+    ]
+    for shape, keys, values, causal, scale, mask in cases:
+        k, v, y = (*shape[:-2], keys, shape[-1]), (*shape[:-2], keys, values), (*shape[:-1], values)
+        masks = [] if mask is None else [mask]
+        attrs = {"causal": causal, "scale": scale}
+        inputs = [Spec(shape), Spec(k), Spec(v), *masks]
+        forward.append(Sample(inputs, attrs, differentiable=(0, 1, 2), reference=_sdpa, outputs=(0,)))
+        arrays = [_draw(*shape), _draw(*k, seed=1), _draw(*v, seed=2)]
+        out = _sdpa(*arrays, *masks, **attrs)
+        backward.append(
+            Sample([*arrays, *out, _draw(*y, seed=3), *masks], attrs, differentiable=(), reference=_sdpa_grad)
+        )
+    return forward, backward
+
+
+def _literal(*, values: Any, shape: Any, dtype: Any) -> Any:
+    return np.reshape(values, shape)
+
+
+SAMPLES: dict[str, list[Sample]] = _layernorm_samples()
+SAMPLES["batchnorm"], SAMPLES["batchnorm_grad"] = _batchnorm_samples()
+SAMPLES["groupnorm"], SAMPLES["groupnorm_grad"] = _groupnorm_samples()
+SAMPLES["sdpa"], SAMPLES["sdpa_grad"] = _attention_samples()
+SAMPLES["literal"] = [
+    Sample([], {"values": values, "shape": shape, "dtype": DType.FLOAT}, reference=_literal)
+    for values, shape in [((0.5, -1.25, 3.0), (3, 1, 1)), ((0.1,), ()), ((), (0, 2)), ((1.0, 2.0), (1, 2))]
+]
