@@ -44,6 +44,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpacked
 
 
+@pytest.mark.slow
 def test_a_wheel_holds_dslc_alone_and_all_of_it(wheel: Path) -> None:
     assert {path.name for path in wheel.iterdir() if not path.name.endswith(".dist-info")} == {"dslc"}
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout.decode()
@@ -59,6 +60,7 @@ def test_a_wheel_holds_dslc_alone_and_all_of_it(wheel: Path) -> None:
     assert (wheel / "dslc/base/pages/E0001.md").exists() and (wheel / "dslc/dsl/grammar_tables.json").exists()
 
 
+@pytest.mark.slow
 def test_the_wheel_works_without_the_checkout(wheel: Path, tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(wheel)}
 

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from places import EXAMPLES
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:

@@ -10,6 +10,8 @@ import pytest
 
 from dslc.base.words import size_text
 
+pytestmark = pytest.mark.slow
+
 
 def test_sizes_side_by_side(deep_net: Path, dslc: Callable[..., Any]) -> None:
     ran = dslc("mem", "net.nn", "--size", "B=64,512", "--budget", "2MiB", "--json")

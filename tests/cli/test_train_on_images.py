@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
+
 Image = pytest.importorskip("PIL.Image", reason="pillow is not installed")
 
 MODEL = """nn 1

@@ -14,6 +14,8 @@ from places import MODELS
 
 from dslc.runtime.artifact.file import Artifact, read_artifact
 
+pytestmark = pytest.mark.slow
+
 MODEL = MODELS / "lenet.nn"
 WEIGHTS = b"the user's weights"
 

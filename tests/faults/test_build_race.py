@@ -17,6 +17,8 @@ from dslc.base.errors import ArtifactError, DslcError
 from dslc.base.publish import TEMP, sweep
 from dslc.runtime.artifact.file import read_artifact
 
+pytestmark = pytest.mark.slow
+
 MODEL = """nn 1
 dim B in 1..64 = 8
 model Net(x: [B, 6]) -> [B, 3] {

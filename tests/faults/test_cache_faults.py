@@ -17,6 +17,8 @@ from dslc.base.cache import Cache
 from dslc.base.cache_entry import LOCK
 from dslc.base.errors import DslcWarning
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = SUPPORT / "interruption" / "cache_use.py"
 
 

@@ -12,7 +12,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
+
 from dslc.base.cache import Cache
+
+pytestmark = pytest.mark.slow
 
 # Fetches entries in a random order until it is told to stop; a line of counts after every few.
 WORKER = """

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from places import MODELS, ROOT
 
+pytestmark = pytest.mark.slow
+
 SOURCES = {
     "lenet": ROOT / "examples/digits/lenet.nn",
     "vae": ROOT / "examples/vae/vae.nn",

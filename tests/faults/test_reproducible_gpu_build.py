@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from places import ROOT
 
+pytestmark = pytest.mark.slow
+
 #: Models whose kernels NVRTC gave other code in every other process: f32 sums of products, attention, convolutions.
 GPT = (ROOT / "benchmarks/gpt_mini.nn", ("-D", "layers=1"))
 QUICK = ((ROOT / "examples/digits/lenet.nn", ()), (ROOT / "examples/vae/vae.nn", ()))

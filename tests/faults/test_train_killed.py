@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
+
 MODEL = """nn 1
 dim B in 1..64 = 8
 model Net(x: [B, 12]) -> [B, 3] {

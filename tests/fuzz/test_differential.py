@@ -20,6 +20,8 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.registry import functions, optimizers
 from dslc.dsl.diagnostics import CompileError
 
+pytestmark = pytest.mark.slow
+
 SOAK = os.environ.get("DSLC_SOAK") == "1"
 COUNT = 10_000 if SOAK else 300
 PARTS = 10

@@ -20,6 +20,8 @@ from dslc.compiler.ir.verify import verify_program
 from dslc.compiler.options import Options
 from dslc.compiler.passes.runner import run_passes
 
+pytestmark = pytest.mark.slow
+
 COUNT = 200 if os.environ.get("DSLC_SOAK") == "1" else 20
 
 

@@ -10,6 +10,8 @@ from fuzzing.artifacts import held
 from fuzzing.differential import case_of
 from fuzzing.drawn_programs import program_of, saved
 
+pytestmark = pytest.mark.slow
+
 COUNT = 300 if os.environ.get("DSLC_SOAK") == "1" else 6
 PARTS = 3
 

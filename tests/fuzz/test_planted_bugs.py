@@ -27,6 +27,8 @@ from dslc.runtime.artifact.plan import Plan
 from dslc.runtime.cpu.executor import BoundPlan
 from dslc.runtime.session.backend import Change
 
+pytestmark = pytest.mark.slow
+
 OPS = ops()
 LIMIT = 300  # programs of a normal run
 

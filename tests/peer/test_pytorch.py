@@ -19,6 +19,8 @@ from dslc.compiler.ops.registry import ops
 from dslc.compiler.options import Options
 from dslc.compiler.pipeline import build, compile_entry
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch", reason="torch is not installed")
 F = torch.nn.functional
 

@@ -20,6 +20,8 @@ from places import ROOT
 
 from dslc.base.errors import exit_code
 
+pytestmark = pytest.mark.slow
+
 SECONDS: Final = 2.0
 BYTES: Final = 512 << 20
 _SOURCE: Final = """nn 1

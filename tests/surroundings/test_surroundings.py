@@ -20,6 +20,8 @@ from dslc.base.errors import CODES, exit_code
 from dslc.cli import surroundings
 from dslc.cli.table import COMMANDS
 
+pytestmark = pytest.mark.slow
+
 _CODE = re.compile(r"error\[([A-Z][0-9]+)\]")
 
 

@@ -27,6 +27,8 @@ from dslc.compiler.toolchain.kernel_compiler import KernelCompiler
 from dslc.compiler.toolchain.versions import toolchain
 from dslc.runtime.artifact.file import Artifact
 
+pytestmark = pytest.mark.slow
+
 DIGESTS = ROOT / "tests/golden/artifacts"
 
 

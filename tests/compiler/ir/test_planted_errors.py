@@ -30,6 +30,8 @@ from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.plan.streams import streams
 from dslc.compiler.pipeline import build_options, compile_entry
 
+pytestmark = pytest.mark.slow
+
 MODELS = {
     "examples/digits/lenet.nn": ({"B": 2}, {}),
     "examples/inception/inception.nn": ({"B": 2}, {"width": "2"}),

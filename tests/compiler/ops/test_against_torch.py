@@ -17,6 +17,8 @@ from dslc.compiler.ops import registry
 from dslc.compiler.ops.clip_norm import clip_by_global_norm
 from dslc.compiler.ops.init import initialiser, resolve
 
+pytestmark = pytest.mark.slow
+
 torch = pytest.importorskip("torch", reason="torch is not installed")
 F = torch.nn.functional
 OPS = registry.ops()

@@ -54,6 +54,7 @@ def test_the_plan_does_not_depend_on_the_process() -> None:
         assert found == plan_bytes()
 
 
+@pytest.mark.slow
 def test_a_deep_net_goes_through_every_pass() -> None:
     layers = 10_000 if os.environ.get("DSLC_SOAK") == "1" else 2_000
     graph, build = mlp_step(layers)

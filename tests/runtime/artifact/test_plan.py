@@ -276,6 +276,7 @@ def test_values_that_json_lacks() -> None:
             plan(replace(REFERENCE, attrs=attrs)).encode()
 
 
+@pytest.mark.slow
 def test_a_large_plan_in_time() -> None:
     """40,000 instructions over 60,000 buffers: the size of a 4,000-layer MLP's training step."""
     count = 60_000

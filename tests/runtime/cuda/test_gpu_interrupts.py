@@ -19,6 +19,8 @@ from dslc.runtime.cuda import device as devices
 from dslc.runtime.session.load import load
 from dslc.runtime.session.session import Session
 
+pytestmark = pytest.mark.slow
+
 KINDS: dict[str, dict[str, Any]] = {
     "bulks": {"made": {"bulks": True}, "options": {}},
     "singly": {"made": {}, "options": {"bulk": 0}},

@@ -22,6 +22,8 @@ from dslc.runtime.artifact.file import read_artifact
 from dslc.runtime.session.context_pool import Pool
 from dslc.runtime.session.session import Session
 
+pytestmark = pytest.mark.slow
+
 MODEL = """nn 1
 dim B in 1..64 = 8
 model Net(x: [B, 6]) -> [B, 3] {

@@ -22,6 +22,8 @@ from dslc.compiler.options import Options
 from dslc.runtime.session.context_pool import Pool
 from dslc.runtime.session.session import Session
 
+pytestmark = pytest.mark.slow
+
 MODEL = MODELS / "lenet.nn"
 THREADS = 8
 SIZES = (1, 2, 3, 4, 7)  # of batches; 1 and 4 are built, the others are padded or cut

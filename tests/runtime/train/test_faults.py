@@ -19,6 +19,8 @@ from dslc.runtime.train.checkpoint import CheckpointStore, read_checkpoint
 from dslc.runtime.train.metrics import read_log
 from dslc.runtime.weights import safetensors_file as tensorfile
 
+pytestmark = pytest.mark.slow
+
 FAKE = SUPPORT / "training" / "fake_session.py"
 TOTAL = 24
 

@@ -21,6 +21,8 @@ from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops import registry
 
+pytestmark = pytest.mark.slow
+
 OPS = registry.ops()
 
 #: Ops of the table without a kernel yet; the list may shrink, never grow.

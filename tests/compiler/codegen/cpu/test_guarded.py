@@ -20,6 +20,8 @@ from dslc.runtime.artifact.file import Artifact
 from dslc.runtime.artifact.instructions import Kernel
 from dslc.runtime.cpu.objects import Objects, machine_level
 
+pytestmark = pytest.mark.slow
+
 MODELS = {
     "digits/lenet.nn": {"B": (3,)},
     "charlm/charlm.nn": {"B": (2,), "T": (9,)},

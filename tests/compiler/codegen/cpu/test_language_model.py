@@ -49,7 +49,7 @@ train Small(target: i32[B, T]) {
 }
 """
 STEPS = 20
-pytestmark = pytest.mark.timeout(600)  # builds for three levels
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]  # builds for three levels
 RUN = """\
 import hashlib, json, sys
 import numpy as np

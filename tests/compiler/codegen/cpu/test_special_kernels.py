@@ -12,6 +12,8 @@ from op_laws.sample_cases import OPS, SAMPLES
 
 from dslc.compiler.codegen.cpu.lower import lower
 
+pytestmark = pytest.mark.slow
+
 SHARE = 1 if os.environ.get("DSLC_SOAK") == "1" else 6
 
 

@@ -38,6 +38,8 @@ from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.orthogonal import orthonormal
 
+pytestmark = pytest.mark.slow
+
 SOAK = os.environ.get("DSLC_SOAK") == "1"
 MOST_THREADS = 2000  # of a sample in a normal run; 1,000 take some seconds
 CPP = ops_of(contractions, pooling, drawing, random, attention, indexing, ordering)

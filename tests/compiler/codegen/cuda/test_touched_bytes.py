@@ -19,6 +19,8 @@ from dslc.compiler.options import entry_sizes
 from dslc.compiler.pipeline import compile_entry
 from dslc.runtime.extents import rows_of
 
+pytestmark = pytest.mark.slow
+
 SOAK = os.environ.get("DSLC_SOAK") == "1"
 MOST_THREADS = 3000  # of a launch: a second or two of the machine
 MODELS = {

@@ -116,6 +116,7 @@ def test_golden(golden: Callable[[str, str], None]) -> None:
     golden("passes/fuse.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(fuse_graph(graph))}")
 
 
+@pytest.mark.slow
 def test_150_000_nodes_in_linear_time() -> None:
     value: Value = x
     for i in range(75_000):

@@ -201,6 +201,7 @@ def test_golden(golden: Callable[[str, str], None]) -> None:
     golden("passes/autodiff.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(after)}")
 
 
+@pytest.mark.slow
 def test_a_long_chain_needs_no_recursion() -> None:
     w = input_of("w", Kind.PARAM, 2)
     value = w.value

@@ -91,6 +91,7 @@ def scaled_to(s: Session, scale: float) -> dict[str, Any]:
     return s.state_tensors()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "more", "provider"),
     [*((o, "", "reference") for o in OPTIMIZERS), (ADAM, ALL_PARTS, "reference"), (OPTIMIZERS[2], ALL_PARTS, "auto")],

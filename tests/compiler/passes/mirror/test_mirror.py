@@ -163,6 +163,7 @@ def test_a_product_is_computed_again_where_it_makes_much_of_little() -> None:
     assert [facts.may(n) for n in products] == [True, False, True]
 
 
+@pytest.mark.slow
 def test_the_plan_is_never_larger(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
     rng = random.Random(fuzz_seed)
     smaller = 0
@@ -327,6 +328,7 @@ def test_the_source_has_the_last_word(word: str) -> None:
     assert {n.name for n in fits.graph.nodes if n.phase is Phase.MIRROR} == ({"layer.1"} if word == "always" else set())
 
 
+@pytest.mark.slow
 def test_linear_in_nodes(allowed: Callable[[float, float], bool]) -> None:
     taken = {200: math.inf, 800: math.inf}
     gc.collect()

@@ -12,6 +12,8 @@ from dslc.compiler.passes.mirror import mirror
 from dslc.compiler.passes.plan.stream_timeline import finish
 from dslc.compiler.pipeline import foresee
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_little_more_is_computed_again_where_streams_then_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """What streams need beside is a few per mille here: a second workspace of a library."""

@@ -139,6 +139,7 @@ def test_golden_schedule(golden: Callable[[str, str], None]) -> None:
     golden("passes/schedule_memory.txt", "\n".join(lines) + "\n")
 
 
+@pytest.mark.slow
 def test_planning_takes_a_linear_time() -> None:
     times = {}
     most = 50_000 if os.environ.get("DSLC_SOAK") == "1" else 8_000

@@ -22,6 +22,8 @@ from dslc.compiler.passes.plan.stream_timeline import finish
 from dslc.compiler.passes.plan.streams import LEAST_BYTES, MORE_FRACTION
 from dslc.compiler.pipeline import foresee
 
+pytestmark = pytest.mark.slow
+
 EXAMPLES: Final = (
     ("examples/digits/lenet.nn", None),
     ("examples/inception/inception.nn", None),

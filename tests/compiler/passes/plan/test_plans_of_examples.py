@@ -14,6 +14,8 @@ from dslc.compiler.cost import machine_of
 from dslc.compiler.passes.plan.stream_timeline import finish
 from dslc.compiler.pipeline import foresee
 
+pytestmark = pytest.mark.slow
+
 MODELS = (
     "charlm/charlm.nn", "digits/lenet.nn", "inception/inception.nn", "mlp/mlp.nn", "resnet/resnet.nn:ResNet18",
     "resnet/resnet.nn:ResNet50", "unet/unet.nn", "vae/vae.nn",

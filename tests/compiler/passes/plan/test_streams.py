@@ -299,6 +299,7 @@ def test_until_is_where_all_follow(fuzz_count: Callable[[int], int], fuzz_seed: 
             assert happens.until[node] == max(unordered, default=i) + 1
 
 
+@pytest.mark.slow
 def test_streams_of_resnet_take_little_memory() -> None:
     checked = check_file(ROOT / "examples/resnet/resnet.nn", "ResNet50")
     planned = []
@@ -326,6 +327,7 @@ def test_a_budget_without_room_for_streams_has_none(compiled: Compiled) -> None:
         assert not found.streams or found.memory.io_bytes + found.memory.work_bytes <= budget
 
 
+@pytest.mark.slow
 def test_linear_in_nodes() -> None:
     taken = {}
     for length in (5000, 20000):  # of more buffers than memory is planned for in several orders

@@ -227,6 +227,7 @@ def test_features_and_options(tmp_path: Path) -> None:
         Options(provider="vendor").check()
 
 
+@pytest.mark.slow
 def test_random_products_are_calls_that_fit_the_plan() -> None:
     choose = random.Random(3)
     for _ in range(50):

@@ -41,6 +41,8 @@ from dslc.compiler.ir.scalar import call
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.toolchain import numba_cuda
 
+pytestmark = pytest.mark.slow
+
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")
 #: Their accurate forms contract, widen or keep a table by themselves.
 _CONTRACTED = {"exp", "expm1", "log", "log1p", "tanh", "erf", "sin", "cos", "pow", "mod", "floordiv"}

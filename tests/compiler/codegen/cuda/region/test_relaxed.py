@@ -22,6 +22,8 @@ from dslc.compiler.ir.scalar import Expr, argument, call, evaluate
 from dslc.compiler.ir.types import DType
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
 
+pytestmark = pytest.mark.slow
+
 CASES = list(sixteen_bits.cases())
 X, Y, Z = map(argument, range(3))
 
