@@ -47,3 +47,10 @@ def batchnorm_feeds(graph: Graph) -> dict[str, np.ndarray]:
         if source.kind is Kind.BUFFER:
             feeds[source.name] = np.abs(feeds[source.name]) * 0.25
     return feeds
+
+
+def image_elements(graph: Graph) -> int:
+    """Elements of images that nodes read and write."""
+    return sum(
+        np.prod(t.ints) for n in graph.nodes for t in (*n.input_types, *n.types) if t.rank == 4 and t.ints[0] == 4
+    )

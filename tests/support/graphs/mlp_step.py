@@ -22,6 +22,7 @@ from dslc.compiler.passes.plan.memory import memory
 from dslc.compiler.passes.plan.schedule import schedule
 from dslc.compiler.passes.runner import run_passes
 
+#: The passes that every graph needs.
 ALL = (autodiff, precision, simplify, fuse, schedule, memory)
 
 

@@ -94,19 +94,3 @@ def test_one_op_may_give_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     feeds = {"x": np.linspace(-1, 1, 64, dtype=np.float32).reshape(shape), "dy": np.ones(shape, np.float32)}
     wanted, got = evaluate(graph, feeds), evaluate(found, feeds)
     assert all(np.array_equal(got[k], v) for k, v in wanted.items())
-
-
-def test_a_mask_put_together_is_computed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "SMALL_BYTES", 16)
-    x, b = Input("x", Kind.DATA, TensorType(DType.F32, (8, 4))), Builder(name="a")
-    body = (("gt", (0, 1), ()), ("lt", (0, 2), ()), ("logical_and", (3, 4), ()), ("logical_not", (5,), ()))
-    low, high, zero = (constant(b, value, x.value) for value in (0.25, 0.75, 0.0))
-    mask = b(OPS["fused"], x.value, low, high, body=body)
-    kept = b(OPS["where"], mask, x.value, zero)
-    graph = Graph((x,), order([mask, kept]), {"result.mask": mask, "result.kept": kept})
-    found = recompute_inputs(graph)
-    verify_graph(found)
-    assert mask not in found.outputs["result.kept"].producer.inputs  # type: ignore[union-attr]
-    feeds = {"x": np.random.default_rng(0).random((8, 4), np.float32)}
-    wanted, got = evaluate(graph, feeds), evaluate(found, feeds)
-    assert all(np.array_equal(got[k], v) for k, v in wanted.items())

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from graphs.layer_chain import chain_of_layers, planned
 from graphs.plan_execution import executed
 from graphs.random_graphs import (
     assert_same_bits,
@@ -30,13 +31,7 @@ from dslc.compiler.passes.fuse.pointwise import fuse_graph
 from dslc.compiler.passes.lower.simplify import simplify_graph
 from dslc.compiler.passes.plan.allocate import Buffer, assign, lower_bound
 from dslc.compiler.passes.plan.memory import memory, scalar_offsets
-from dslc.compiler.passes.plan.schedule import peak, schedule
-
-
-def planned(graph: Graph, build: Build, entry: str = "predict") -> Program:
-    program = memory(schedule(Program(entry, {}, graph), build), build)
-    verify_program(program, build)
-    return program
+from dslc.compiler.passes.plan.schedule import schedule
 
 
 def test_the_plan_computes_the_graph(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
@@ -101,34 +96,8 @@ def test_scalars_have_fixed_places() -> None:
         scalar_offsets([f"f{i}" for i in range(30)])
 
 
-def _chain_of_layers(layers: int) -> Graph:
-    """Like training: forward values kept for the backward pass, an update per layer at the end of the graph."""
-    x = input_of("x", Kind.DATA, 16)
-    weights = [input_of(f"w{i}", Kind.PARAM, 16) for i in range(layers)]
-    value, kept = x.value, []
-    for i, w in enumerate(weights):
-        kept.append(value)
-        value = Builder(name=f"f{i}")(OPS["mul"], value, w.value)
-    updates = []
-    for i in reversed(range(layers)):
-        gradient = Builder(name=f"w{i}", phase=Phase.BACKWARD)(OPS["mul"], value, kept[i])
-        value = Builder(name=f"d{i}", phase=Phase.BACKWARD)(OPS["mul"], value, weights[i].value)
-        updates.append((weights[i], Builder(name=f"u{i}", phase=Phase.UPDATE)(OPS["sub"], weights[i].value, gradient)))
-    return graph_of([x, *weights], {"result.y": value}, updates[::-1])
-
-
-def test_gradients_do_not_wait_for_the_end() -> None:
-    graph = _chain_of_layers(50)
-    program = planned(graph, build_for(graph))
-    assert program.schedule is not None and program.memory is not None
-    assert not program.memory.moves
-    # 50 forward values and a few more, not 50 gradients beside them
-    assert program.memory.work_bytes <= 53 * 64
-    assert peak(graph, program.schedule) < 0.7 * peak(graph, graph.nodes)
-
-
 def test_golden_schedule(golden: Callable[[str, str], None]) -> None:
-    graph = _chain_of_layers(3)
+    graph = chain_of_layers(3)
     program = planned(graph, build_for(graph))
     assert program.schedule is not None and program.memory is not None
     number = numbering(graph)
@@ -144,7 +113,7 @@ def test_planning_takes_a_linear_time() -> None:
     times = {}
     most = 50_000 if os.environ.get("DSLC_SOAK") == "1" else 8_000
     for layers in (most // 4, most):
-        graph = _chain_of_layers(layers)
+        graph = chain_of_layers(layers)
         build = build_for(graph)
         start = time.process_time()
         program = memory(schedule(Program("predict", {}, graph), build), build)
