@@ -12,7 +12,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import as_expr, call
 from dslc.compiler.ir.types import DType
 
-_BLOCK: Final = 4096  # elements of a partial sum: keeps it accurate and gives all threads work
+_BLOCK_ELEMENTS: Final = 4096  # elements of a partial sum: keeps it accurate and gives all threads work
 
 
 @lowers("global_norm")
@@ -22,8 +22,8 @@ def global_norm(node: Node) -> list[Launch]:
     pieces = []  # of an input: (input, first element, blocks, elements per block)
     for value in node.inputs:
         count = math.prod(value.type.ints)
-        whole, rest = divmod(count, _BLOCK)
-        pieces += [(value, 0, whole, _BLOCK)] if whole else []
+        whole, rest = divmod(count, _BLOCK_ELEMENTS)
+        pieces += [(value, 0, whole, _BLOCK_ELEMENTS)] if whole else []
         pieces += [(value, count - rest, 1, rest)] if rest else []
     total = sum(blocks for _, _, blocks, _ in pieces)
     sums = Scratch(0, max(1, total) * dtype.itemsize)

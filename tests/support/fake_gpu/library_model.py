@@ -72,7 +72,7 @@ def with_libraries(plan: Plan, work_bytes: int) -> Plan:
 
 def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Kernels]:
     """The model for the CPU through numpy, and for a GPU with contractions by libraries and the rest by kernels."""
-    monkeypatch.setattr(vendor, "LEAST_WORK", 0)
+    monkeypatch.setattr(vendor, "MIN_WORK", 0)
     monkeypatch.setattr(alike, "_first", alike._first.__wrapped__)  # what is lowered so is no other test's
     (folder / "small.nn").write_text(MODEL)
     built = pipeline.build(check_file(folder / "small.nn"), Options(provider="reference"))

@@ -14,8 +14,8 @@ from dslc.compiler.codegen.cpu.llvm.vectors import Vectors
 from dslc.compiler.codegen.cpu.llvm.writer import Code
 from dslc.compiler.ir.described import described
 
-_TILE: Final = 64  # queries and keys per tile; its probabilities and gradients stay in a near cache
-_PARTS: Final = 16  # units wanted
+_TILE_ROWS: Final = 64  # queries and keys per tile; its probabilities and gradients stay in a near cache
+_WANTED_UNITS: Final = 16  # units wanted
 
 
 @described("AttentionGrad", "heads")
@@ -33,12 +33,12 @@ class AttentionGrad(KernelSpec):
     @property
     def blocks(self) -> int:
         """Tiles along the keys."""
-        return -(-self.heads.keys // _TILE)
+        return -(-self.heads.keys // _TILE_ROWS)
 
     @property
     def parts(self) -> int:
         """Parts of the keys, of whole tiles, so that there are enough units."""
-        wanted = min(self.blocks, -(-_PARTS // max(1, self.heads.groups)))
+        wanted = min(self.blocks, -(-_WANTED_UNITS // max(1, self.heads.groups)))
         return -(-self.blocks // -(-self.blocks // wanted))
 
     @property
@@ -57,27 +57,27 @@ class _Backward:
         self.q, self.k, self.lse, self.inner, self.dy, self.keys, self.values, *mask = pointers[:-3]
         self.dq, self.dk, self.dv = pointers[-3:]
         self.lanes = PANEL * self.v.lanes
-        self.weights, self.slopes = (code.local(self.v.lane, _TILE * _TILE, 64) for _ in range(2))
-        self.s = Scores(self.v, self.h, _TILE, mask[0] if mask else None)
+        self.weights, self.slopes = (code.local(self.v.lane, _TILE_ROWS * _TILE_ROWS, 64) for _ in range(2))
+        self.s = Scores(self.v, self.h, _TILE_ROWS, mask[0] if mask else None)
 
     def run(self) -> None:
         code, h = self.code, self.h
-        size = -(-self.spec.blocks // self.spec.parts) * _TILE  # keys of a part
+        size = -(-self.spec.blocks // self.spec.parts) * _TILE_ROWS  # keys of a part
         with code.loop(code.last, code.first) as unit:
             group, part = code.divmod(unit, self.spec.parts)
             first = code.mul(part, size)
-            with code.loop(code.least(code.add(first, size), h.keys), first, _TILE) as key:
+            with code.loop(code.least(code.add(first, size), h.keys), first, _TILE_ROWS) as key:
                 begin = key if h.causal else 0  # a multiple of _TILE
-                with code.loop(h.queries, begin, _TILE) as row:
+                with code.loop(h.queries, begin, _TILE_ROWS) as row:
                     self._tile(group, part, first, begin, row, key)
 
     def _tile(self, group: Any, part: Any, start: Any, begin: Any, row: Any, key: Any) -> None:
         """Processes the queries from ``row`` on and the keys from ``key`` on."""
         code, h, v, b = self.code, self.h, self.v, self.b
-        stop = code.least(code.add(row, _TILE), h.queries)
+        stop = code.least(code.add(row, _TILE_ROWS), h.queries)
         for at, rows in spans(code, row, stop, h.queries, ROWS):
             self._rows(group, part, start, row, key, at, rows)
-        last = code.least(code.add(key, _TILE), h.keys)
+        last = code.least(code.add(key, _TILE_ROWS), h.keys)
         again = b.icmp_signed("!=", code.int(row), code.int(begin))
         for at, rows in spans(code, key, last, h.keys, ROWS):
             # a tile on the diagonal: earlier queries do not attend to these keys
@@ -88,7 +88,7 @@ class _Backward:
                 (self.weights, self.dy, self.dv, h.values),
                 (self.slopes, self.q, self.dk, h.features),
             ):
-                left = Matrix(local, b.sub(code.int(at), code.int(key)), 1, _TILE)
+                left = Matrix(local, b.sub(code.int(at), code.int(key)), 1, _TILE_ROWS)
                 right = Matrix(source, code.mul(code.add(code.mul(group, h.queries), row), width), width)
                 sums = Matrix(target, code.mul(code.add(code.mul(group, h.keys), at), width), width)
                 product(v, left, right, sums, rows, width, inner, again)
@@ -97,12 +97,12 @@ class _Backward:
         """Computes the probabilities of a few queries and the gradients of their scores, and adds their contribution to
         dq."""
         code, h, v, b = self.code, self.h, self.v, self.b
-        count = code.least(b.sub(code.int(h.keys), code.int(key)), _TILE)
+        count = code.least(b.sub(code.int(h.keys), code.int(key)), _TILE_ROWS)
         if h.causal:
             count = code.least(self.s.limit(code.add(at, rows - 1), key), count)
         panels = self.s.panels(count)
         number = code.add(code.mul(group, h.queries), at)
-        local = code.mul(b.sub(code.int(at), code.int(row)), _TILE)
+        local = code.mul(b.sub(code.int(at), code.int(row)), _TILE_ROWS)
         first = code.add(code.mul(group, -(-h.keys // self.lanes)), code.divmod(key, self.lanes)[0])
         with code.loop(panels) as p:
             for source, packed, target, width in (
@@ -110,15 +110,15 @@ class _Backward:
                 (self.dy, self.values, self.slopes, h.values),
             ):
                 panel = Matrix(packed, code.mul(code.add(first, p), width * self.lanes), self.lanes)
-                result = Matrix(target, code.add(local, code.mul(p, self.lanes)), _TILE)
+                result = Matrix(target, code.add(local, code.mul(p, self.lanes)), _TILE_ROWS)
                 product(v, Matrix(source, code.mul(number, width), width), panel, result, rows, self.lanes, (0, width))
         with code.loop(rows) as i:
-            place = code.add(local, code.mul(i, _TILE))
+            place = code.add(local, code.mul(i, _TILE_ROWS))
             self._slopes(group, code.add(at, i), code.add(number, i), key, place, code.mul(panels, self.lanes))
         dq = code.add(code.mul(part, h.groups * h.queries), number)
         product(
             v,
-            Matrix(self.slopes, local, _TILE),
+            Matrix(self.slopes, local, _TILE_ROWS),
             Matrix(self.k, code.mul(code.add(code.mul(group, h.keys), key), h.features), h.features),
             Matrix(self.dq, code.mul(dq, h.features), h.features),
             rows,

@@ -24,9 +24,9 @@ from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
 PANEL: Final = 2  # vectors of keys per panel
-_KEYS: Final = 512  # keys per block of the forward pass
-_TOGETHER: Final = 4  # rows whose softmax is computed together
-_GRAIN: Final = 16384  # vector products per task, about
+_BLOCK_KEYS: Final = 512  # keys per block of the forward pass
+_SOFTMAX_ROWS: Final = 4  # rows whose softmax is computed together
+_TASK_PRODUCTS: Final = 16384  # vector products per task, about
 
 
 @described("Heads", "dtype batch queries keys features values causal scale mask")
@@ -119,7 +119,7 @@ class Attention(KernelSpec):
     def group(self) -> int:
         """Units per task."""
         h = self.heads
-        return max(1, _GRAIN * 64 // (ROWS * h.keys * (h.features + h.values) * h.dtype.itemsize))
+        return max(1, _TASK_PRODUCTS * 64 // (ROWS * h.keys * (h.features + h.values) * h.dtype.itemsize))
 
     @property
     def tasks(self) -> int:
@@ -136,7 +136,7 @@ class _Forward:
         pointers = [code.argument(i) for i in range(5 if heads.mask is None else 6)]
         self.q, self.k, self.values, *mask, self.y, self.lse = pointers
         self.lanes = PANEL * self.v.lanes
-        self.block = min(_KEYS, -(-heads.keys // self.lanes) * self.lanes)
+        self.block = min(_BLOCK_KEYS, -(-heads.keys // self.lanes) * self.lanes)
         self.single = heads.keys <= self.block
         self.scores = code.local(self.v.lane, ROWS * self.block, 64)
         self.tops, self.totals = (code.local(self.v.lane, max(ROWS, self.v.lanes)) for _ in range(2))
@@ -181,7 +181,7 @@ class _Forward:
             panel = Matrix(self.k, code.add(keys, code.mul(p, h.features * self.lanes)), self.lanes)
             target = Matrix(self.scores, code.mul(p, self.lanes), self.block)
             product(v, q, panel, target, rows, self.lanes, (0, h.features))
-        for i, some in spans(code, 0, rows, rows, _TOGETHER):
+        for i, some in spans(code, 0, rows, rows, _SOFTMAX_ROWS):
             self._softmax(group, code.add(row, i), i, some, first, code.mul(panels, self.lanes))
         weights = Matrix(self.scores, 0, self.block)
         place = code.mul(code.add(code.mul(group, h.keys), first), h.values)

@@ -20,7 +20,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr, int_tuple
 
-MAX_PANEL: Final = 2 << 20  # bytes on a thread's stack
+MAX_PANEL_BYTES: Final = 2 << 20  # bytes on a thread's stack
 
 
 @described("Correlate", "dtype batch groups channels rows window weight")
@@ -98,7 +98,7 @@ def paired(values: tuple[int, ...], fill: int) -> Pair:
 
 
 def conv_dgrad(node: Node) -> list[Launch] | None:
-    """None for more than two spatial axes, for empty or huge images, and for panels above MAX_PANEL."""
+    """None for more than two spatial axes, for empty or huge images, and for panels above MAX_PANEL_BYTES."""
     types = (*node.input_types, *node.types)
     if not all(t.rank in (3, 4) and 0 < t.bytes < 1 << 31 for t in types):  # i32 must index all elements
         return None
@@ -109,7 +109,7 @@ def conv_dgrad(node: Node) -> list[Launch] | None:
     step = paired(dilation, 1)
     window = Window(image, out, kernel, (1, 1), (-step[0], -step[1]), paired(pad, 0), paired(stride, 1))
     rows, channels = w.ints[1], w.ints[0] // groups
-    if window.taps * channels * columns_of(dy.dtype) * dy.dtype.itemsize > MAX_PANEL:
+    if window.taps * channels * columns_of(dy.dtype) * dy.dtype.itemsize > MAX_PANEL_BYTES:
         return None
     size = rows * window.taps
     strides = (channels * size, window.taps, 1, size)

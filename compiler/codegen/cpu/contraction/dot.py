@@ -18,8 +18,8 @@ from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
-_BLOCK: Final = 64  # columns per unit: a multiple of every tile
-_GRAIN: Final = 8192  # fewest vector products per task, if there are as many
+_BLOCK_COLUMNS: Final = 64  # columns per unit: a multiple of every tile
+_MIN_TASK_PRODUCTS: Final = 8192  # fewest vector products per task, if there are as many
 #: Accumulators of a tile: a power of two that leaves registers for operands.
 _TILE: Final = {"x86_64_v4": 16, "x86_64_v3": 4, "armv8_2": 4}
 
@@ -46,13 +46,13 @@ class Dot(KernelSpec):
     @property
     def grid(self) -> tuple[int, ...]:
         """Units along the batch axes and the columns."""
-        return (*(x.size for x in self.batch), -(-self.columns.size // _BLOCK))
+        return (*(x.size for x in self.batch), -(-self.columns.size // _BLOCK_COLUMNS))
 
     @property
     def group(self) -> int:
         """Units per task."""
-        unit = self.rows.size * min(_BLOCK, self.columns.size) * -(-self.depth // self.vector)
-        return max(1, _GRAIN // unit)
+        unit = self.rows.size * min(_BLOCK_COLUMNS, self.columns.size) * -(-self.depth // self.vector)
+        return max(1, _MIN_TASK_PRODUCTS // unit)
 
     @property
     def tasks(self) -> int:
@@ -69,8 +69,8 @@ class Dot(KernelSpec):
             base: list[Any] = list(self.starts)
             for axis, index in zip(self.batch, batch):
                 base = _moved(code, base, axis, index)
-            first = code.mul(block, _BLOCK)
-            last = size if size <= _BLOCK else code.least(code.add(first, _BLOCK), size)
+            first = code.mul(block, _BLOCK_COLUMNS)
+            last = size if size <= _BLOCK_COLUMNS else code.least(code.add(first, _BLOCK_COLUMNS), size)
             high = 1 << (min(self.rows.size, math.isqrt(_TILE[code.level])).bit_length() - 1)
             for column, wide in spans(code, first, last, size, _TILE[code.level] // high):
                 for row, tall in spans(code, 0, self.rows.size, self.rows.size, high):

@@ -13,10 +13,10 @@ from dslc.compiler.codegen.cpu.contraction.plan import Problem, Scratch, lower
 from dslc.compiler.codegen.cpu.contraction.steps import Step, Steps
 from dslc.compiler.ir.types import DType
 
-_FAR: Final = 1024  # bytes between inner indices
+_FAR_BYTES: Final = 1024  # bytes between inner indices
 _FAR_DEPTH: Final = 128
 _FAR_BLOCK: Final = 64
-_LONG: Final = 384  # bytes along the sum from which on a panel of four vectors no longer fits the nearest cache
+_LONG_BYTES: Final = 384  # bytes along the sum from which on a panel of four vectors no longer fits the nearest cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +51,14 @@ class Matmul:
         scratch = Scratch()
         problem = Problem(
             self.dtype, alone, (*outer, rows), (columns,), (inner,), count,
-            k_block=self._k_block(inner), widest=2 if k * self.dtype.itemsize >= _LONG else 4,
+            k_block=self._k_block(inner), widest=2 if k * self.dtype.itemsize >= _LONG_BYTES else 4,
         )  # fmt: skip
         return Steps(tuple(lower(problem, scratch)), tuple(scratch.bytes))
 
     def _k_block(self, inner: Axis) -> int:
         """The block size of the sum: small if inner indices are (nearly) a page apart, which limits the pages of a
         block and its cache lines per set."""
-        far = max(inner.a, inner.b) * self.dtype.itemsize >= _FAR and inner.size >= _FAR_DEPTH
+        far = max(inner.a, inner.b) * self.dtype.itemsize >= _FAR_BYTES and inner.size >= _FAR_DEPTH
         return _FAR_BLOCK if far else 512
 
 

@@ -14,7 +14,7 @@ from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES, Code
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
-_GRAIN: Final = 16384  # elements per task, about
+_TASK_ELEMENTS: Final = 16384  # elements per task, about
 
 Strided = tuple[int, int]  # a size and a stride
 
@@ -55,7 +55,7 @@ class Pack(KernelSpec):
 
     @property
     def group(self) -> int:
-        return max(1, _GRAIN * math.prod(self.grid) // self.elements)
+        return max(1, _TASK_ELEMENTS * math.prod(self.grid) // self.elements)
 
     @property
     def tasks(self) -> int:
@@ -171,7 +171,7 @@ class Pad(KernelSpec):
 
     @property
     def group(self) -> int:
-        return max(1, _GRAIN // math.prod(self.padded))
+        return max(1, _TASK_ELEMENTS // math.prod(self.padded))
 
     @property
     def tasks(self) -> int:
@@ -221,7 +221,7 @@ class Interleave(KernelSpec):
 
     @property
     def group(self) -> int:
-        return max(1, _GRAIN // math.prod(self.size))
+        return max(1, _TASK_ELEMENTS // math.prod(self.size))
 
     @property
     def tasks(self) -> int:
@@ -304,7 +304,7 @@ class Fill(KernelSpec):
 
     @property
     def tasks(self) -> int:
-        return -(-self.count // _GRAIN)
+        return -(-self.count // _TASK_ELEMENTS)
 
     def emit(self, code: Code) -> None:
         v = Vectors(code, self.dtype)
@@ -323,7 +323,7 @@ class Combine(KernelSpec):
 
     @property
     def tasks(self) -> int:
-        return -(-self.count // _GRAIN)
+        return -(-self.count // _TASK_ELEMENTS)
 
     def emit(self, code: Code) -> None:
         v = Vectors(code, self.dtype)
@@ -343,16 +343,16 @@ class Combine(KernelSpec):
 
 
 def blocks(code: Code, count: int, body: Callable[[Any, int], None]) -> None:
-    """Tasks of ``_GRAIN`` elements of ``count``: ``body(start, length)`` for whole ones and for the rest."""
-    whole, rest = divmod(count, _GRAIN)
+    """Tasks of ``_TASK_ELEMENTS`` elements of ``count``: ``body(start, length)`` for whole ones and for the rest."""
+    whole, rest = divmod(count, _TASK_ELEMENTS)
     if whole:
         with code.loop(code.least(code.last, whole), code.first) as task:
-            body(code.mul(task, _GRAIN), _GRAIN)
+            body(code.mul(task, _TASK_ELEMENTS), _TASK_ELEMENTS)
     if rest:
         with code.b.if_then(code.b.and_(
             code.b.icmp_signed("<=", code.first, code.int(whole)), code.b.icmp_signed(">", code.last, code.int(whole))
         )):  # fmt: skip
-            body(whole * _GRAIN, rest)
+            body(whole * _TASK_ELEMENTS, rest)
 
 
 def each_vector(v: Vectors, count: int, body: Callable[[Any, int], None]) -> None:

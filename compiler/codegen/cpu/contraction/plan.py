@@ -27,8 +27,8 @@ _STORED_APART: Final = 2.0
 _ACROSS: Final = 6.0  # vector instructions to add the lanes of a vector
 _SPLIT_UNITS: Final = 8  # the sum is split, too, if there are fewer units
 _SPLIT_WORK: Final = 1 << 16  # fewest vector products that are worth a split
-_FAR: Final = 2048  # bytes between inner indices of an unpacked side, from which on few cache sets hold them
-_APART: Final = 512  # like _FAR, for a side that many rows read again
+_FAR_BYTES: Final = 2048  # bytes between inner indices of an unpacked side, from which on few cache sets hold them
+_REREAD_FAR_BYTES: Final = 512  # like _FAR, for a side that many rows read again
 _MANY_ROWS: Final = 512
 _FAR_DEPTH: Final = 128
 _FAR_COST: Final = 1.08
@@ -147,10 +147,10 @@ class _Candidate:
         # a tile of few rows waits for its own sums
         tall = min(p.left[-1].size * (p.left[-2].size if len(p.left) > 1 else 1), 6) * min(width, 4)
         total = rows * lanes * depth * max(1.0, 8 / tall) * (1 + 0.1 / width)
-        far = _FAR if rows < _MANY_ROWS else _APART
+        far = _FAR_BYTES if rows < _MANY_ROWS else _REREAD_FAR_BYTES
         if not self.panel and p.inner[-1].b * p.dtype.itemsize >= far and depth >= _FAR_DEPTH:
             total *= _FAR_COST
-        if p.inner[-1].a * p.dtype.itemsize >= _FAR and min(depth, p.k_block) >= _FAR_DEPTH:
+        if p.inner[-1].a * p.dtype.itemsize >= _FAR_BYTES and min(depth, p.k_block) >= _FAR_DEPTH:
             total *= _FAR_ROWS_COST
         written = rows * math.prod(x.size for x in p.right)
         if p.right[-1].c != 1:

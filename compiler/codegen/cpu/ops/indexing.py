@@ -23,7 +23,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
 
-_GRAIN: Final = 16384  # elements per task, about
+_TASK_ELEMENTS: Final = 16384  # elements per task, about
 
 
 @described("Table", "dtype ids outer length count inner rows")
@@ -67,7 +67,7 @@ class Gather(KernelSpec):
     @property
     def group(self) -> int:
         """Rows per task."""
-        return max(1, _GRAIN // max(1, self.table.inner))
+        return max(1, _TASK_ELEMENTS // max(1, self.table.inner))
 
     @property
     def tasks(self) -> int:
@@ -120,7 +120,7 @@ class ScatterAdd(KernelSpec):
     @property
     def group(self) -> int:
         """Units per task."""
-        return max(1, _GRAIN // max(1, self.table.length * self.width))
+        return max(1, _TASK_ELEMENTS // max(1, self.table.length * self.width))
 
     @property
     def tasks(self) -> int:

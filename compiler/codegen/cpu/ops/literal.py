@@ -17,7 +17,7 @@ from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 
-_GRAIN: Final = 8192  # elements per task
+_TASK_ELEMENTS: Final = 8192  # elements per task
 
 
 @described("Table", "dtype values")
@@ -30,7 +30,7 @@ class Table(KernelSpec):
 
     @property
     def tasks(self) -> int:
-        return -(-len(self.values) // _GRAIN)
+        return -(-len(self.values) // _TASK_ELEMENTS)
 
     def emit(self, code: Code) -> None:
         element, count = lane_type(self.dtype), len(self.values)
@@ -40,8 +40,8 @@ class Table(KernelSpec):
         table.initializer = ir.Constant(type, [ir.Constant(element, v) for v in self.values])
         target, one = code.argument(0), Values(code, 1)
         with code.loop(code.last, code.first) as task:
-            start = code.mul(task, _GRAIN)
-            with code.loop(code.least(code.add(start, _GRAIN), count), start) as i:
+            start = code.mul(task, _TASK_ELEMENTS)
+            with code.loop(code.least(code.add(start, _TASK_ELEMENTS), count), start) as i:
                 place = code.b.gep(table, [I64(0), code.int(i)], source_etype=type)
                 one.store_value(code.b.load(place, typ=element), self.dtype, target, i, 1)
 

@@ -23,7 +23,7 @@ from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ops.multi_update import member, parted
 
-_CHUNK: Final = 8192  # most elements per task
+_TASK_ELEMENTS: Final = 8192  # most elements per task
 
 
 @described("Foreach", "region sizes")
@@ -41,7 +41,7 @@ class Foreach(KernelSpec):
 
     @property
     def _chunks(self) -> list[int]:
-        return [-(-size // _CHUNK) for size in self.sizes]
+        return [-(-size // _TASK_ELEMENTS) for size in self.sizes]
 
     @property
     def tasks(self) -> int:
@@ -53,8 +53,8 @@ class Foreach(KernelSpec):
             number, chunk, size = self._group(code, task)
             printer = Printer(code, self.region, self._pointers(code, number))
             lanes = printer.shape.lanes
-            start = code.mul(chunk, _CHUNK)
-            stop = code.least(code.add(start, _CHUNK), size)
+            start = code.mul(chunk, _TASK_ELEMENTS)
+            stop = code.least(code.add(start, _TASK_ELEMENTS), size)
             whole = code.b.and_(stop, I64(-lanes))
             with code.loop(whole, start, lanes) as at:
                 Row(printer, [at], lanes, lanes).run()

@@ -26,7 +26,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
 
-_GRAIN: Final = 16384  # elements per task, about
+_TASK_ELEMENTS: Final = 16384  # elements per task, about
 _MAX_TAPS: Final = 25  # most kernel positions that are unrolled
 
 
@@ -46,7 +46,7 @@ class Pool(KernelSpec):
     @property
     def block(self) -> int:
         """Planes per task."""
-        return max(1, _GRAIN // max(1, self.window.pixels * self.window.taps))
+        return max(1, _TASK_ELEMENTS // max(1, self.window.pixels * self.window.taps))
 
     @property
     def tasks(self) -> int:
@@ -91,7 +91,7 @@ class Scatter(KernelSpec):
 
     @property
     def block(self) -> int:
-        return max(1, _GRAIN // max(1, self.window.plane))
+        return max(1, _TASK_ELEMENTS // max(1, self.window.plane))
 
     @property
     def tasks(self) -> int:

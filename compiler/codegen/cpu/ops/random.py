@@ -21,9 +21,9 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.philox import KEY_STEPS, MULTIPLIERS, ROUNDS
 from dslc.compiler.ops.stochastic import ALL
 
-_LANES: Final = 16
-_GRAIN: Final = 4096  # elements per task
-_WORD: Final = (1 << 32) - 1
+_VECTOR_LANES: Final = 16
+_TASK_ELEMENTS: Final = 4096  # elements per task
+_WORD_MASK: Final = (1 << 32) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class DrawKernel(KernelSpec):
 
     @property
     def tasks(self) -> int:
-        return -(-self.draw.elements // _GRAIN)
+        return -(-self.draw.elements // _TASK_ELEMENTS)
 
     def emit(self, code: Code) -> None:
         spec = self.draw
@@ -47,13 +47,13 @@ class DrawKernel(KernelSpec):
         start = code.b.mul(row, I64(spec.row_elements))
         key = code.b.xor(seed, I64(spec.key if spec.key < 1 << 63 else spec.key - (1 << 64)))
         with code.loop(code.last, code.first) as task:
-            begin = code.mul(task, _GRAIN)
-            tail = spec.elements % _LANES
-            stop = code.least(code.add(begin, _GRAIN), spec.elements - tail)
-            with code.loop(stop, begin, _LANES) as at:
-                _vector(code, spec, pointers, at, _LANES, start, key, step)
+            begin = code.mul(task, _TASK_ELEMENTS)
+            tail = spec.elements % _VECTOR_LANES
+            stop = code.least(code.add(begin, _TASK_ELEMENTS), spec.elements - tail)
+            with code.loop(stop, begin, _VECTOR_LANES) as at:
+                _vector(code, spec, pointers, at, _VECTOR_LANES, start, key, step)
             if tail:
-                with code.b.if_then(code.b.icmp_signed(">=", code.add(begin, _GRAIN), I64(spec.elements))):
+                with code.b.if_then(code.b.icmp_signed(">=", code.add(begin, _TASK_ELEMENTS), I64(spec.elements))):
                     _vector(code, spec, pointers, spec.elements - tail, tail, start, key, step)
 
 
@@ -86,10 +86,10 @@ def _vector(code: Code, spec: Draw, pointers: list[Any], at: Any, lanes: int, st
 def _philox(code: Code, values: Values, draw: Any, key: Any, step: Any) -> list[Any]:
     """The four words of each lane's draw, as i64 below 2^32."""
     b = code.b
-    low, shift = values.const(_WORD, DType.I64).value, values.const(32, DType.I64).value
+    low, shift = values.const(_WORD_MASK, DType.I64).value, values.const(32, DType.I64).value
     c0, c1 = b.and_(draw, low), b.lshr(draw, shift)
-    c2, c3 = values.splat(b.and_(step, I64(_WORD))), values.splat(b.lshr(step, I64(32)))
-    k0, k1 = b.and_(key, I64(_WORD)), b.lshr(key, I64(32))
+    c2, c3 = values.splat(b.and_(step, I64(_WORD_MASK))), values.splat(b.lshr(step, I64(32)))
+    k0, k1 = b.and_(key, I64(_WORD_MASK)), b.lshr(key, I64(32))
     m0, m1 = (values.const(m, DType.I64).value for m in MULTIPLIERS)
     for _ in range(ROUNDS):
         p0, p1 = b.mul(c0, m0), b.mul(c2, m1)
@@ -99,7 +99,7 @@ def _philox(code: Code, values: Values, draw: Any, key: Any, step: Any) -> list[
             b.xor(b.xor(b.lshr(p0, shift), c3), values.splat(k1)),
             b.and_(p0, low),
         )
-        k0, k1 = (b.and_(b.add(k, I64(s)), I64(_WORD)) for k, s in zip((k0, k1), KEY_STEPS))
+        k0, k1 = (b.and_(b.add(k, I64(s)), I64(_WORD_MASK)) for k, s in zip((k0, k1), KEY_STEPS))
     return [c0, c1, c2, c3]
 
 

@@ -20,7 +20,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr
 
-_GRAIN: Final = 8192  # elements per task, about
+_TASK_ELEMENTS: Final = 8192  # elements per task, about
 
 
 @described("TopK", "dtype before count after k largest")
@@ -42,7 +42,7 @@ class TopK(KernelSpec):
     @property
     def block(self) -> int:
         """Lines per task."""
-        return max(1, _GRAIN // max(1, self.count))
+        return max(1, _TASK_ELEMENTS // max(1, self.count))
 
     @property
     def tasks(self) -> int:

@@ -8,7 +8,7 @@ If long columns are reduced, a task sweeps over its piece of the lines one after
 all columns in the L1 cache. So memory is read in order.
 
 A sum over lanes keeps one vector of partial sums and finally adds its halves; a sum over columns adds in order. Both
-depend only on the shape. The tasks of a kernel are blocks of rows, with about ``_GRAIN`` elements each.
+depend only on the shape. The tasks of a kernel are blocks of rows, with about ``_TASK_ELEMENTS`` elements each.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from dslc.compiler.codegen.cpu.region.accumulate import identity
 from dslc.compiler.codegen.cpu.region.row import Facts, Nest, Row
 from dslc.compiler.codegen.region.ir import Region, Scan
 
-_GRAIN: Final = 8192  # elements per task, about
-_SWEEP: Final = 64  # vectors whose partial results a sweep keeps: 4 KiB
-_LONG: Final = 32  # elements of a column from which on a sweep pays
-_KEPT: Final = 128 << 10  # most bytes of a row's values that stay on the stack between stages
+_TASK_ELEMENTS: Final = 8192  # elements per task, about
+_SWEEP_VECTORS: Final = 64  # vectors whose partial results a sweep keeps: 4 KiB
+_MIN_SWEEP_LENGTH: Final = 32  # elements of a column from which on a sweep pays
+_MAX_KEPT_BYTES: Final = 128 << 10  # most bytes of a row's values that stay on the stack between stages
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +57,12 @@ def cut(region: Region) -> Shape:
     columns = not region.inner or across > along or (not along and dense_outer)
     work = math.prod(region.inner)
     if not columns:
-        block = max(1, _GRAIN // max(1, work))
+        block = max(1, _TASK_ELEMENTS // max(1, work))
         return Shape(False, False, lanes, block, -(-region.rows // block))
     last = region.outer[-1] if region.outer else 1
-    block, swept = max(lanes, _GRAIN // max(1, work) // lanes * lanes), _swept(region, lanes)
+    block, swept = max(lanes, _TASK_ELEMENTS // max(1, work) // lanes * lanes), _swept(region, lanes)
     if swept:
-        block = max(block, _SWEEP * lanes)
+        block = max(block, _SWEEP_VECTORS * lanes)
     if last > block:
         return Shape(True, True, lanes, block, (region.rows // last) * -(-last // block), swept)
     lines = 1 if swept else max(1, block // max(1, last))
@@ -75,7 +75,9 @@ def _swept(region: Region, lanes: int) -> bool:
     first, *others = region.stages
     plain = first.element and first.reduces and not (first.stores or first.flags or region.indices)
     plain = plain and not any(isinstance(let, Scan) for let in first.lets) and not any(s.element for s in others)
-    return bool(plain and region.outer and region.outer[-1] >= 4 * lanes and math.prod(region.inner) >= _LONG)
+    return bool(
+        plain and region.outer and region.outer[-1] >= 4 * lanes and math.prod(region.inner) >= _MIN_SWEEP_LENGTH
+    )
 
 
 def _dense(region: Region, axis: int) -> int:
@@ -116,7 +118,7 @@ class Printer:
             for n, (a, p) in enumerate(zip(region.inputs, self.inputs))
         ]
         row_bytes = math.prod(region.inner) * VECTOR_BYTES // (1 if self.shape.columns else self.shape.lanes)
-        self.kept = self.facts.repeated if row_bytes * len(self.facts.repeated) <= _KEPT else {}
+        self.kept = self.facts.repeated if row_bytes * len(self.facts.repeated) <= _MAX_KEPT_BYTES else {}
 
     def run(self) -> None:
         code, region, shape = self.code, self.region, self.shape

@@ -20,8 +20,8 @@ from dslc.compiler.ir.types import DType
 if TYPE_CHECKING:
     from dslc.compiler.codegen.cpu.region.kernel import Printer
 
-_WAYS: Final = 4  # partial results of a cheap reduction
-_CHEAP: Final = 6  # most values of a stage for which that pays
+_PARTIAL_RESULTS: Final = 4  # partial results of a cheap reduction
+_MAX_CHEAP_VALUES: Final = 6  # most values of a stage for which that pays
 #: Functions that cost more than a store and a load.
 _COSTLY: Final = frozenset({"exp", "expm1", "log", "log1p", "tanh", "erf", "sin", "cos", "pow"})
 
@@ -225,8 +225,8 @@ class Row:
             for at, let in enumerate(stage.computed)
             if isinstance(let, Scan)
         }
-        cheap = len(stage.computed) <= _CHEAP and not any(map(_costly, stage.computed)) and not scans
-        ways = _WAYS if stage.reduces and cheap and vectors >= 2 * _WAYS else 1
+        cheap = len(stage.computed) <= _MAX_CHEAP_VALUES and not any(map(_costly, stage.computed)) and not scans
+        ways = _PARTIAL_RESULTS if stage.reduces and cheap and vectors >= 2 * _PARTIAL_RESULTS else 1
         width = self.lanes if self.columns else self.width
         totals = [Accumulator(self.code, r.combine, dtypes[r.value], width, ways) for r in stage.reduces]
         body = _Elements(self, place, stage, scans, totals)

@@ -19,7 +19,7 @@ from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
 _INLINE: Final = "__device__ __forceinline__"
-_MOST: Final = 1 << 30  # most elements that i32 indexes
+_MAX_I32_ELEMENTS: Final = 1 << 30  # most elements that i32 indexes
 _OPERATORS: Final = {
     "add": "+", "sub": "-", "mul": "*", "div": "/", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
     "ne": "!=", "and": "&&", "or": "||",
@@ -45,7 +45,7 @@ class Epilogue:
         dtypes = {a.dtype for a in region.inputs} | {let.dtype for let in stage.lets if isinstance(let, Let)}
         exact = of_type in (DType.F32, DType.F64) and dtypes <= {of_type, DType.B1}
         known = exact and all(isinstance(let, Let) and prints(let.expr) for let in stage.lets)
-        return cls(region) if known and math.prod(region.outer) <= _MOST else None
+        return cls(region) if known and math.prod(region.outer) <= _MAX_I32_ELEMENTS else None
 
     @cached_property
     def _lets(self) -> list[Let]:

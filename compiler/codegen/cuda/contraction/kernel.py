@@ -18,10 +18,10 @@ from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.types import DType
 
 _WARP: Final = 32  # threads
-_CHUNK: Final = 8  # 16-bit elements of one copy
-_THREADS: Final = 128  # per block of the kernel that adds parts
-_MOST_DOWN: Final = 32  # most threads that share the parts of an element
-_MANY: Final = 1 << 15  # threads that keep a device busy
+_COPY_ELEMENTS: Final = 8  # 16-bit elements of one copy
+_BLOCK_THREADS: Final = 128  # per block of the kernel that adds parts
+_MAX_DOWN: Final = 32  # most threads that share the parts of an element
+_BUSY_THREADS: Final = 1 << 15  # threads that keep a device busy
 
 
 class _Printed(SizeGeneric):
@@ -112,7 +112,7 @@ class AddParts(_Printed):
     def down(self) -> int:
         """Threads that share the parts of an element: several if there are few elements."""
         down = 1
-        while down < _MOST_DOWN and self.count >= 4 * down and self.elements // self.lanes * down < _MANY:
+        while down < _MAX_DOWN and self.count >= 4 * down and self.elements // self.lanes * down < _BUSY_THREADS:
             down *= 2
         return down
 
@@ -123,7 +123,7 @@ class AddParts(_Printed):
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((up(self.elements // self.lanes * self.down, _THREADS), 1, 1), (_THREADS, 1, 1))
+        return Geometry((up(self.elements // self.lanes * self.down, _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @cached_property
     def _printed(self) -> tuple[Code, ScalarArgs]:
@@ -131,7 +131,7 @@ class AddParts(_Printed):
         numbers.add("ELEMENTS", self.elements, "i64")
         finished = _finished(self.epilogue, numbers, self.dtype)
         text = f"using SUM = {C_TYPES[self.dtype.computed]};\nusing C = {C_TYPES[self.dtype]};\n"
-        text += constants(THREADS=_THREADS, LANES=self.lanes, DOWN=self.down, TOGETHER=self.together)
+        text += constants(THREADS=_BLOCK_THREADS, LANES=self.lanes, DOWN=self.down, TOGETHER=self.together)
         return Code("parts.cu", text + numbers.text() + finished), numbers.scalar_args
 
 
@@ -167,4 +167,4 @@ def _on_tensor_cores(problem: Problem) -> bool:
         return False
     left: Group = "k" if problem.along_k("m") else "m"
     right: Group = "k" if problem.along_k("n") else "n"
-    return problem.runs("a", left, _CHUNK) and problem.runs("b", right, _CHUNK)
+    return problem.runs("a", left, _COPY_ELEMENTS) and problem.runs("b", right, _COPY_ELEMENTS)

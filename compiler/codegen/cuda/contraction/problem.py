@@ -18,8 +18,8 @@ from dslc.compiler.ir.types import DType
 Group: TypeAlias = Literal["z", "m", "n", "k"]
 Axes: TypeAlias = Sequence[tuple[str, int]]
 GROUPS: Final[tuple[Group, ...]] = ("z", "m", "n", "k")
-_SMALL: Final = 2**30  # elements that i32 indexes, with room for indices outside of windows
-_FAR: Final = 2**62
+_MAX_I32_ELEMENTS: Final = 2**30  # elements that i32 indexes, with room for indices outside of windows
+_NO_STRIDE: Final = 2**62
 _INLINE: Final = "__device__ __forceinline__"
 
 
@@ -119,7 +119,8 @@ class Problem:
     def text(self, depth: int, epilogue: Callable[[Numbers], str] = lambda numbers: "") -> tuple[str, Numbers]:
         """The types A, B, C, the address functions of the kernels, and their scalar arguments. ``epilogue``: returns
         the source of further functions, given the numbers."""
-        index = "i32" if max(self.a.elements, self.b.elements, self.c.elements * self.split) <= _SMALL else "i64"
+        most = max(self.a.elements, self.b.elements, self.c.elements * self.split)
+        index = "i32" if most <= _MAX_I32_ELEMENTS else "i64"
         numbers = Numbers(M=self.count("m"), N=self.count("n"), K=self.count("k"), PART=self.part(depth))
         numbers.add("TOTAL", self.c.elements, index)
         finders = [
@@ -146,14 +147,14 @@ def problem(axes: Mapping[Group, Axes], a: Operand, b: Operand, c: Operand) -> P
 
 
 def _least(operand: Operand, axes: Axes) -> int:
-    """The smallest distance of neighbours along one of the axes; ``_FAR`` if each has one element."""
-    return min((abs(x.stride) or _FAR for x in seen(operand, axes) if x.size > 1), default=_FAR)
+    """The smallest distance of neighbours along one of the axes; ``_NO_STRIDE`` if each has one element."""
+    return min((abs(x.stride) or _NO_STRIDE for x in seen(operand, axes) if x.size > 1), default=_NO_STRIDE)
 
 
 def _last(operand: Operand, axes: Axes) -> int:
     """The distance of neighbours along the last axis whose size is not 1."""
     wide = [x.stride for x in seen(operand, axes) if x.size != 1]
-    return abs(wide[-1]) or _FAR if wide else _FAR
+    return abs(wide[-1]) or _NO_STRIDE if wide else _NO_STRIDE
 
 
 def _finders(name: str, operand: Operand, given: Problem, side: Group, numbers: Numbers, index: str) -> str:

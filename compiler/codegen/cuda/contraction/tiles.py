@@ -11,23 +11,23 @@ from dslc.compiler.codegen.cuda.contraction.problem import GROUPS, Problem
 from dslc.compiler.codegen.cuda.cuda_cpp import constants
 from dslc.compiler.ir.types import DType
 
-_BLOCKS: Final = 132  # multiprocessors of the largest device; a constant, so that the bits do not depend on the device
-_LEAST_DEPTH: Final = 128  # fewest products per part of a split sum
-_PARTS: Final = 64  # most parts of a split sum
-_WHOLE: Final = 4  # 32-bit elements in 16 bytes
-_MOST_TURNED: Final = 32  # most sums per thread that fit registers in addition to four values of k per row and column
-_SHARED: Final = 48 << 10  # bytes of static shared memory available by default
-_PAD: Final = 8  # most elements of padding after each line of a tile
-_SMALL: Final = 1 << 26  # products of a problem whose time is dominated by waiting for memory
+_MULTIPROCESSORS: Final = 132  # of the largest device; a constant, so that the bits do not depend on the device
+_MIN_SPLIT_DEPTH: Final = 128  # products per part of a split sum
+_MAX_PARTS: Final = 64  # of a split sum
+_VECTOR_ELEMENTS: Final = 4  # 32-bit elements in 16 bytes
+_MAX_THREAD_SUMS: Final = 32  # that fit registers in addition to four values of k per row and column
+_SHARED_BYTES: Final = 48 << 10  # of static shared memory available by default
+_MAX_PADDING: Final = 8  # elements after each line of a tile
+_MAX_SMALL_PRODUCTS: Final = 1 << 26  # products of a problem whose time is dominated by waiting for memory
 
 #: A time model of small f32 problems, in microseconds, fitted to 22 of them measured on an H200.
-_MORE: Final = 0.27  # per additional block of a multiprocessor
-_SINGLES: Final = 1.7  # factor of a step if an operand is loaded element by element
-_WINDOWS: Final = 2.9  # factor of a step if addresses in windows are computed per element
-_LAUNCH: Final = 1.3  # of the launch that adds parts
+_BLOCK_MICROSECONDS: Final = 0.27  # per additional block of a multiprocessor
+_SINGLES_FACTOR: Final = 1.7  # factor of a step if an operand is loaded element by element
+_WINDOWS_FACTOR: Final = 2.9  # factor of a step if addresses in windows are computed per element
+_LAUNCH_MICROSECONDS: Final = 1.3  # of the launch that adds parts
 _BANDWIDTH: Final = 5e6  # bytes of parts per microsecond
 _SPLITS: Final = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768)
-_LEAST_PART: Final = 16  # fewest products per part
+_MIN_PART: Final = 16  # products per part
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def tile_of(problem: Problem, cores: Literal["16 bits", "tf32"] | None) -> tuple
     """The tile, and the number of parts of the sum. ``cores``: on tensor cores, for factors of this kind."""
     if cores == "16 bits":
         return _tiled(problem, _MMA_TILES)
-    if prod(map(problem.count, GROUPS)) <= _SMALL:
+    if prod(map(problem.count, GROUPS)) <= _MAX_SMALL_PRODUCTS:
         return _quickest(problem, cores == "tf32")
     if cores == "tf32":
         return _tiled(problem, _TF32_TILES)
@@ -122,15 +122,15 @@ def _quickest(problem: Problem, tf32: bool) -> tuple[Tile, int]:
     windows = problem.a.windows or problem.b.windows
 
     def time(tile: Tile, start: float, step: float, beside: float, split: int) -> float:
-        slower = _WINDOWS if windows else 1.0 if all(wholes(problem, tile, tf32)) else _SINGLES
+        slower = _WINDOWS_FACTOR if windows else 1.0 if all(wholes(problem, tile, tf32)) else _SINGLES_FACTOR
         steps = slower * (replace(problem, split=split).part(tile.depth) // tile.depth)
-        more = max(0.0, up(m, tile.rows) * up(n, tile.cols) * z * split / _BLOCKS - 1)
-        adding = _LAUNCH + problem.c.elements * split * problem.c.dtype.computed.itemsize / _BANDWIDTH
-        return start + steps * step + more * (_MORE + steps * beside) + (adding if split > 1 else 0.0)
+        more = max(0.0, up(m, tile.rows) * up(n, tile.cols) * z * split / _MULTIPROCESSORS - 1)
+        adding = _LAUNCH_MICROSECONDS + problem.c.elements * split * problem.c.dtype.computed.itemsize / _BANDWIDTH
+        return start + steps * step + more * (_BLOCK_MICROSECONDS + steps * beside) + (adding if split > 1 else 0.0)
 
     def divided(tile: Tile) -> set[int]:
         """Numbers of parts for which the last part is not empty."""
-        return {up(k, replace(problem, split=s).part(tile.depth)) for s in _SPLITS if s * _LEAST_PART <= k} or {1}
+        return {up(k, replace(problem, split=s).part(tile.depth)) for s in _SPLITS if s * _MIN_PART <= k} or {1}
 
     timed = (
         (time(*choice, split), i, split, choice[0])
@@ -150,13 +150,14 @@ def _tiled(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, int]:
     def split_of(choice: Choice) -> int:
         tile, _, most = choice
         held = min(2, most)
-        return max(1, min(held * _BLOCKS // (up(m, tile.rows) * up(n, tile.cols) * z), k // _LEAST_DEPTH, _PARTS))
+        tiles = up(m, tile.rows) * up(n, tile.cols) * z
+        return max(1, min(held * _MULTIPROCESSORS // tiles, k // _MIN_SPLIT_DEPTH, _MAX_PARTS))
 
     def time(choice: Choice) -> float:
         tile, share, most = choice
         held, split = min(2, most), split_of(choice)
         blocks = up(m, tile.rows) * up(n, tile.cols) * z * split
-        return up(blocks, held * _BLOCKS) * held * up(k, split) * tile.rows * tile.cols / share
+        return up(blocks, held * _MULTIPROCESSORS) * held * up(k, split) * tile.rows * tile.cols / share
 
     chosen = min(choices, key=time)
     tile, split = chosen[0], split_of(chosen)
@@ -167,11 +168,11 @@ def wholes(problem: Problem, tile: Tile, tf32: bool = False) -> tuple[bool, bool
     """Whether a and b are loaded 16 bytes at a time."""
     if not problem.a.dtype is problem.b.dtype is DType.F32:
         return False, False
-    room = tf32 or tile.tall * tile.wide <= _MOST_TURNED
+    room = tf32 or tile.tall * tile.wide <= _MAX_THREAD_SUMS
 
     def whole(name: Literal["a", "b"], side: Literal["m", "n"]) -> bool:
         turned = problem.along_k(side)
-        return (room or not turned) and problem.runs(name, "k" if turned else side, _WHOLE)
+        return (room or not turned) and problem.runs(name, "k" if turned else side, _VECTOR_ELEMENTS)
 
     return whole("a", "m"), whole("b", "n")
 
@@ -183,7 +184,7 @@ def stages(tile: Tile, kept: DType) -> int:
 
 def _room(tile: Tile, kept: DType) -> int:
     """How many of a tile's stages fit static shared memory; a kernel needs two."""
-    return _SHARED // (tile.depth * (tile.rows + tile.cols + 2 * _PAD) * kept.itemsize)
+    return _SHARED_BYTES // (tile.depth * (tile.rows + tile.cols + 2 * _MAX_PADDING) * kept.itemsize)
 
 
 def tiles_of(problem: Problem, tile: Tile) -> int:

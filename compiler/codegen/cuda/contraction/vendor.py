@@ -24,15 +24,15 @@ from dslc.runtime.artifact.instructions import Gemm, GraphOp
 WORKSPACE: Final = (32 << 20) + 256
 #: The workspace estimate of a small call: bytes for counters, and a copy of the result per ``_ADDED_AT_ONCE`` products
 #: of a sum. A library may share a sum among blocks that each add that many.
-_COUNTERS: Final = 64 << 10
+_COUNTER_BYTES: Final = 64 << 10
 _ADDED_AT_ONCE: Final = 32
 #: Fewest multiply-adds that are worth a call: below, a launch takes longer than the contraction.
-LEAST_WORK: Final = 1 << 20
-_CHANNELS: Final = 8  # of 16-bit images: tensor cores read as many at once
+MIN_WORK: Final = 1 << 20
+_CHANNEL_MULTIPLE: Final = 8  # of 16-bit images: tensor cores read as many at once
 #: Channels up to which dslc's own convolution is faster: for ResNet-50's first one on an H200, the algorithm that cuDNN
 #: 9.19 chooses takes 1.9 times as long with 256 images, 3.7 times with 32.
-_FEW_CHANNELS: Final = 8
-_ELEMENTS: Final = 2**31  # of a tensor, for libraries that use 32-bit indices
+_MAX_OWN_CHANNELS: Final = 8
+_MAX_ELEMENTS: Final = 2**31  # of a tensor, for libraries that use 32-bit indices
 _HALF: Final = (DType.BF16, DType.F16)
 
 Shape = tuple[int, ...]
@@ -149,7 +149,7 @@ def workspace_bytes(call: VendorGemm | VendorConv) -> int:
     factors copied in f32 (an image as its patches) and the parts of sums."""
     count, rows, columns, added = call.product
     parts = -(-added // _ADDED_AT_ONCE)
-    need = 4 * count * (rows * added + added * columns + rows * columns * parts) + _COUNTERS
+    need = 4 * count * (rows * added + added * columns + rows * columns * parts) + _COUNTER_BYTES
     return min(WORKSPACE, -(-need // 256) * 256 + 256)
 
 
@@ -171,9 +171,9 @@ def _gemm(node: Node) -> VendorGemm | str:
     [a, b], [c] = node.input_types, node.types
     ta, tb = bool_attr(node.attrs, "transpose_a"), bool_attr(node.attrs, "transpose_b")
     inner = a.ints[-2] if ta else a.ints[-1]
-    if prod(c.ints) * inner < LEAST_WORK:
+    if prod(c.ints) * inner < MIN_WORK:
         return "few multiply-adds"
-    if max(prod(t.ints) for t in (a, b, c)) >= _ELEMENTS:
+    if max(prod(t.ints) for t in (a, b, c)) >= _MAX_ELEMENTS:
         return "2^31 elements"
     compute: Literal["f32", "f64", "tf32"] = "f64" if a.dtype is DType.F64 else _compute(node)
     matrix_a, matrix_b, matrix_c = a.ints[-2:], b.ints[-2:], c.ints[-2:]
@@ -198,19 +198,19 @@ def _conv(node: Node, kind: str) -> VendorConv | str:
         return "groups"
     if dtype not in (*_HALF, DType.F32) or any(t.dtype is not dtype for t in types):
         return " and ".join(sorted({t.dtype.value for t in types}))
-    if max(prod(t.ints) for t in types) >= _ELEMENTS:
+    if max(prod(t.ints) for t in types) >= _MAX_ELEMENTS:
         return "2^31 elements"
     first, second, out = (_plane(t.ints, last) for t in types)
     weight = out if kind == "conv_wgrad" else second
     channels = (weight[0], weight[-1 if last else 1])
     if dtype in _HALF and not last:
         return f"channels first in {dtype}"
-    if dtype in _HALF and any(c % _CHANNELS for c in channels):
+    if dtype in _HALF and any(c % _CHANNEL_MULTIPLE for c in channels):
         return f"{channels[1]} to {channels[0]} channels in {dtype}"
     image = first if kind == "conv_dgrad" else second if kind == "conv_wgrad" else out
-    if prod(weight) * prod(image) // channels[0] < LEAST_WORK:
+    if prod(weight) * prod(image) // channels[0] < MIN_WORK:
         return "few multiply-adds"
-    if dtype in _HALF and kind == "conv" and channels[1] <= _FEW_CHANNELS:
+    if dtype in _HALF and kind == "conv" and channels[1] <= _MAX_OWN_CHANNELS:
         return "few channels"
     stride, pad, dilation = (int_tuple(node.attrs, n) for n in ("stride", "pad", "dilation"))
     if rank == 3:

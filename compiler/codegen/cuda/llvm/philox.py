@@ -11,7 +11,7 @@ from dslc.compiler.codegen.cuda.llvm.lanes import I32, I64, Lanes, Writer
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.philox import KEY_STEPS, MULTIPLIERS, ROUNDS
 
-_EACH: Final = 8  # elements per draw
+_DRAW_ELEMENTS: Final = 8  # elements per draw
 
 
 def bits(count: int, key: int, row_elements: int, aligned: int) -> Writer:
@@ -19,7 +19,7 @@ def bits(count: int, key: int, row_elements: int, aligned: int) -> Writer:
     index ``first`` on, or from each of several indices. ``row``: index of the tensor's first row in the whole batch.
     ``aligned``: a power of two that divides these indices."""
     assert count in (1, 2, 4, 8)
-    aligned = math.gcd(aligned, row_elements, _EACH)
+    aligned = math.gcd(aligned, row_elements, _DRAW_ELEMENTS)
 
     def write(builder: Any, *given: Lanes) -> Lanes:
         *scalars, first = given
@@ -29,7 +29,10 @@ def bits(count: int, key: int, row_elements: int, aligned: int) -> Writer:
         found = []
         for begin in first.values:
             number = builder.add(before, begin if begin.type == I64 else builder.zext(begin, I64))
-            draw, place = builder.lshr(number, I64(3)), builder.trunc(builder.and_(number, I64(_EACH - 1)), I32)
+            draw, place = (
+                builder.lshr(number, I64(3)),
+                builder.trunc(builder.and_(number, I64(_DRAW_ELEMENTS - 1)), I32),
+            )
             words = _draw(builder, draw, turn, mixed)
             if aligned < count:
                 words += _beyond(
@@ -66,7 +69,7 @@ def _beyond(builder: Any, place: Any, count: int, draw: Any) -> list[Any]:
     """The words of the next draw if the elements reach into it, else zeros; the branch is uniform over the threads of a
     step."""
     before = builder.block
-    with builder.if_then(builder.icmp_unsigned(">", place, I32(_EACH - count))):
+    with builder.if_then(builder.icmp_unsigned(">", place, I32(_DRAW_ELEMENTS - count))):
         words = draw()
         inside = builder.block
     found = []

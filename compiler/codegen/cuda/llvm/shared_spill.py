@@ -12,7 +12,7 @@ from dslc.compiler.ir.types import DType
 
 _SHARED: Final = 3  # the address space
 _NAME: Final = "kept"
-_WORD: Final = 16  # bytes: neighbouring threads have adjacent words, which avoids bank conflicts
+_WORD_BYTES: Final = 16  # bytes: neighbouring threads have adjacent words, which avoids bank conflicts
 
 
 def spill(dtype: DType, count: int, threads: int, first: int) -> Writer:
@@ -49,7 +49,7 @@ class _Place:
 
 
 def _places(builder: Any, dtype: DType, count: int, threads: int, first: int) -> list[_Place]:
-    each = min(count, _WORD // dtype.itemsize)
+    each = min(count, _WORD_BYTES // dtype.itemsize)
     assert count % each == 0
     size, type = each * dtype.itemsize, llvm_type(dtype)
     pointer = ir.PointerType(ir.VectorType(type, each) if each > 1 else type, _SHARED)
@@ -69,5 +69,5 @@ def _memory(builder: Any) -> Any:
         return known
     memory = ir.GlobalVariable(builder.module, ir.ArrayType(I8, 0), _NAME, addrspace=_SHARED)
     memory.linkage = "external"
-    memory.align = _WORD
+    memory.align = _WORD_BYTES
     return memory

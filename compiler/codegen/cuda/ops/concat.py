@@ -18,10 +18,10 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_attr
 
-_THREADS: Final = 256
-_VECTOR: Final = 16  # bytes
-_ARGUMENTS: Final = 500  # most arguments of one kernel: all devices accept 4 KB of pointers
-_LARGE: Final = 1 << 22  # bytes from which on a tensor gets its own launch
+_BLOCK_THREADS: Final = 256
+_VECTOR_BYTES: Final = 16  # bytes
+_MAX_ARGUMENTS: Final = 500  # most arguments of one kernel: all devices accept 4 KB of pointers
+_OWN_LAUNCH_BYTES: Final = 1 << 22  # bytes from which on a tensor gets its own launch
 
 
 @described("Beside", "dtype count rows run pitch start")
@@ -40,29 +40,29 @@ class Concat(SourceKernel):
     @property
     def vector(self) -> int:
         """Elements per thread."""
-        return min(_VECTOR // self.dtype.itemsize, power_of_two(self.run, self.pitch, self.start))
+        return min(_VECTOR_BYTES // self.dtype.itemsize, power_of_two(self.run, self.pitch, self.start))
 
     @property
     def blocks(self) -> int:
         """Blocks per argument."""
-        return -(-self.rows * self.run // (self.vector * _THREADS))
+        return -(-self.rows * self.run // (self.vector * _BLOCK_THREADS))
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((self.blocks * self.count, 1, 1), (_THREADS, 1, 1))
+        return Geometry((self.blocks * self.count, 1, 1), (_BLOCK_THREADS, 1, 1))
 
     def source(self, name: str) -> Source:
         """The source of the kernel."""
         text = Text(name, self.count + 1, wide=False)
         number, block = text.divmod(text.here("block"), self.blocks)
-        element = text.times(text.plus(text.times(block, _THREADS), text.here("thread")), self.vector)
+        element = text.times(text.plus(text.times(block, _BLOCK_THREADS), text.here("thread")), self.vector)
         mask = text.below(element, self.rows * self.run)
         row, along = text.divmod(element, self.run)
         place = text.dot(text.plus(along, self.start), (row, number), (self.pitch, self.run))
         pointer = text.set(text.call("pointer", (0, 1, self.count, text.arguments), number))
         value = text.set(text.call("load_if", (self.dtype, self.vector), pointer, text.known(element), mask))
         text.write(text.call("store_if", (self.dtype, self.vector), f"p{self.count}", text.known(place), value, mask))
-        return text.source(_THREADS)
+        return text.source(_BLOCK_THREADS)
 
 
 @lowers("concat", target="cuda")
@@ -75,7 +75,7 @@ def concat(node: Node) -> list[Launch]:
     launches, start = [], 0
     for (shape, size), same in groupby(node.inputs, lambda value: (value.type.ints, value.type.bytes)):
         values, run = list(same), prod(shape[axis:])
-        most = _ARGUMENTS if 0 < size < _LARGE else 1
+        most = _MAX_ARGUMENTS if 0 < size < _OWN_LAUNCH_BYTES else 1
         for at in range(0, len(values), most):
             some = values[at : at + most]
             spec = Concat(out.dtype, len(some), rows, run, pitch, start)

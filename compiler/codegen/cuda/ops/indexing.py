@@ -23,9 +23,9 @@ from dslc.compiler.ir.scalar import as_expr, call, select
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr, int_tuple
 
-_THREADS: Final = 128
-_EACH: Final = 8  # elements of a line per thread
-_MOST: Final = 1024  # rows of an id that a block sorts
+_BLOCK_THREADS: Final = 128
+_THREAD_ELEMENTS: Final = 8  # elements of a line per thread
+_MAX_SORTED_ROWS: Final = 1024  # rows of an id that a block sorts
 _PLACES: Final = """struct Places {
   int *counts, *starts, *ranks, *places, *lost, *total;
 };
@@ -47,7 +47,7 @@ class ScatterPlaces(SizeGeneric):
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((-(-self.length // _THREADS), 1, 1), (_THREADS, 1, 1))
+        return Geometry((-(-self.length // _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
     def work_bytes(self) -> int:
@@ -65,7 +65,7 @@ class ScatterPlaces(SizeGeneric):
     @property
     def code(self) -> Code:
         text = f"using I = {C_TYPES[self.ids]};\n" + _PLACES + self._numbers.text()
-        return Code("scatter_places.cu", text + constants(THREADS=_THREADS, STEP=self.step))
+        return Code("scatter_places.cu", text + constants(THREADS=_BLOCK_THREADS, STEP=self.step))
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class ScatterAdd(SizeGeneric):
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((self.length, 1, 1), (_THREADS, 1, 1))
+        return Geometry((self.length, 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
     def _numbers(self) -> Numbers:
@@ -93,10 +93,10 @@ class ScatterAdd(SizeGeneric):
 
     @property
     def code(self) -> Code:
-        each = min(_EACH, -(-self.inner // _THREADS))
+        each = min(_THREAD_ELEMENTS, -(-self.inner // _BLOCK_THREADS))
         text = f"using T = {C_TYPES[self.dtype]};\nusing I = {C_TYPES[self.ids]};\n" + _PLACES
         text += f"using SUM = {C_TYPES[self.dtype.computed]};\n" + self._numbers.text()
-        text += constants(THREADS=_THREADS, EACH=each, MOST=_MOST, HAS_NAN=int(self.dtype.is_float))
+        text += constants(THREADS=_BLOCK_THREADS, EACH=each, MOST=_MAX_SORTED_ROWS, HAS_NAN=int(self.dtype.is_float))
         nan = "store(to, SUM(__uint_as_float(0x7FC00000u)))" if self.dtype.is_float else ""
         return Code("scatter.cu", text + f"__device__ __forceinline__ void put_nan(T *to) {{ {nan}; }}\n")
 

@@ -29,9 +29,9 @@ from dslc.compiler.ir.scalar import argument
 from dslc.compiler.ops.multi_update import member, parted
 
 Argument = Value | Scratch
-_THREADS: Final = 256
-_LANES: Final = 8  # elements per thread
-_ARGUMENTS: Final = 500  # most arguments of one kernel: all devices accept 4 KB of pointers
+_BLOCK_THREADS: Final = 256
+_THREAD_ELEMENTS: Final = 8  # elements per thread
+_MAX_ARGUMENTS: Final = 500  # most arguments of one kernel: all devices accept 4 KB of pointers
 
 
 @described("Foreach", "region sizes first")
@@ -51,11 +51,11 @@ class Foreach(SourceKernel):
     @property
     def chunks(self) -> tuple[int, ...]:
         """Blocks per size."""
-        return tuple(-(-size // (_THREADS * _LANES)) for size in self.sizes)
+        return tuple(-(-size // (_BLOCK_THREADS * _THREAD_ELEMENTS)) for size in self.sizes)
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((max(1, sum(self.chunks)), 1, 1), (_THREADS, 1, 1))
+        return Geometry((max(1, sum(self.chunks)), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
     def own(self) -> tuple[int, int]:
@@ -94,14 +94,14 @@ class _Printer:
         self.flag = text.plus(group, self.spec.first)
         thread = text.here("thread")
         whole = [size // self.vector * self.vector for size in sizes]
-        first = text.plus(text.times(chunk, _THREADS * _LANES), text.times(thread, self.vector))
-        numbers = text.ramp(first, _LANES // self.vector, _THREADS * self.vector)
+        first = text.plus(text.times(chunk, _BLOCK_THREADS * _THREAD_ELEMENTS), text.times(thread, self.vector))
+        numbers = text.ramp(first, _THREAD_ELEMENTS // self.vector, _BLOCK_THREADS * self.vector)
         self._elements(numbers, self.vector, self._below(numbers, whole, group))
         rest = [size - full for size, full in zip(sizes, whole)]
         if any(rest):
             mine = text.both(text.below(chunk, 1), self._below(thread, rest, group))
             self._elements(text.plus(thread, text.set(text.call("chosen", whole, group))), 1, mine)
-        return text.source(_THREADS)
+        return text.source(_BLOCK_THREADS)
 
     def _below(self, numbers: Index, limits: Sequence[int], group: str) -> str:
         text = self.text
@@ -166,7 +166,7 @@ def _launches(
     """Launches for all groups, each with as many groups as a kernel has room for arguments. ``reads`` and ``writes``
     are shared by all. ``first``: index of the first group's element in the shared outputs."""
     each = len(groups[0].reads) + len(groups[0].writes)
-    most = (_ARGUMENTS - len(reads) - len(writes)) // each
+    most = (_MAX_ARGUMENTS - len(reads) - len(writes)) // each
     found = []
     for start in range(0, len(groups), most):
         some = groups[start : start + most]

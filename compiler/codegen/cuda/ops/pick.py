@@ -15,7 +15,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
 
-_THREADS: Final = 128
+_BLOCK_THREADS: Final = 128
 
 
 @described("Picked", "dtype count sources places")
@@ -30,21 +30,21 @@ class Pick(SourceKernel):
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((-(-len(self.sources) // _THREADS), 1, 1), (_THREADS, 1, 1))
+        return Geometry((-(-len(self.sources) // _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     def source(self, name: str) -> Source:
         """The source of the kernel. Threads past the end load element 0 and store nothing."""
         text = Text(name, self.count + 1, wide=False)
-        number = text.plus(text.times(text.here("block"), _THREADS), text.here("thread"))
+        number = text.plus(text.times(text.here("block"), _BLOCK_THREADS), text.here("thread"))
         mask = text.below(number, len(self.sources))
-        behind = (0,) * (self.geometry.grid[0] * _THREADS - len(self.sources))
+        behind = (0,) * (self.geometry.grid[0] * _BLOCK_THREADS - len(self.sources))
         source, place = (
             text.set(text.call("chosen", (*table, *behind), number)) for table in (self.sources, self.places)
         )
         pointer = text.set(text.call("pointer", (0, 1, self.count, text.arguments), source))
         value = text.set(text.call("load", (self.dtype, 1), pointer, place))
         text.write(text.call("store_if", (self.dtype, 1), f"p{self.count}", text.known(number), value, mask))
-        return text.source(_THREADS)
+        return text.source(_BLOCK_THREADS)
 
 
 @lowers("pick", target="cuda")

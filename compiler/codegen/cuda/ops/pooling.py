@@ -18,9 +18,9 @@ from dslc.compiler.ops.channels_last import first_type
 
 Mode = Literal["max", "max_grad", "mean", "mean_grad"]
 _MODES: Final[tuple[Mode, ...]] = ("max", "max_grad", "mean", "mean_grad")  # in the order of pool.cu
-_THREADS: Final = 256
-_WORD: Final = 16  # bytes per load
-_SMALL: Final = 2**30  # elements that i32 indexes, with room for indices outside of the image
+_BLOCK_THREADS: Final = 256
+_LOAD_BYTES: Final = 16  # bytes per load
+_MAX_I32_ELEMENTS: Final = 2**30  # elements that i32 indexes, with room for indices outside of the image
 
 Three = tuple[int, int, int]
 
@@ -53,7 +53,7 @@ class Pool(SizeGeneric):
     @property
     def lanes(self) -> int:
         """Channels per thread."""
-        return min(_WORD // max(self.dtype.itemsize, self.place.itemsize), power_of_two(self.channels))
+        return min(_LOAD_BYTES // max(self.dtype.itemsize, self.place.itemsize), power_of_two(self.channels))
 
     @property
     def items(self) -> int:
@@ -63,12 +63,12 @@ class Pool(SizeGeneric):
     @property
     def together(self) -> int:
         """Planes that a block's thread index covers: usually all."""
-        return max(1, min(self.planes, _SMALL // self.items))
+        return max(1, min(self.planes, _MAX_I32_ELEMENTS // self.items))
 
     @property
     def geometry(self) -> Geometry:
-        blocks = -(-self.together * self.items // _THREADS)
-        return Geometry((blocks, -(-self.planes // self.together), 1), (_THREADS, 1, 1))
+        blocks = -(-self.together * self.items // _BLOCK_THREADS)
+        return Geometry((blocks, -(-self.planes // self.together), 1), (_BLOCK_THREADS, 1, 1))
 
     @property
     def _numbers(self) -> Numbers:
@@ -93,7 +93,7 @@ class Pool(SizeGeneric):
         axes = {"STEPS": steps, "TAPS": self.taps, "STRIDE": self.stride, "EDGE": self.pad}
         text = f"#define MODE {_MODES.index(self.mode)}\nusing X = {C_TYPES[self.dtype]};\n"
         text += f"using Y = {C_TYPES[self.place]};\nusing SUM = {C_TYPES[self.dtype.computed]};\n"
-        text += f"using INDEX = {'int' if most <= _SMALL else 'long long'};\n"
+        text += f"using INDEX = {'int' if most <= _MAX_I32_ELEMENTS else 'long long'};\n"
         text += constants(LANES=self.lanes, BACK=int(self.back)) + self._numbers.text()
         text += "".join(f"__device__ constexpr int {n}[3] = {{{', '.join(map(str, v))}}};\n" for n, v in axes.items())
         return Code("pool.cu", text)

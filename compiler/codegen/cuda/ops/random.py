@@ -17,7 +17,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import float_attr, int_attr
 from dslc.compiler.ops.orthogonal import LEAST, TINY
 
-_THREADS: Final = 256
+_BLOCK_THREADS: Final = 256
 _ORTHOGONAL_THREADS: Final = 1024  # 32 warps: as many partial sums as one warp combines
 _MODES: Final = ("uniform", "normal", "dropout")
 
@@ -32,7 +32,7 @@ class DrawKernel(SizeGeneric):
     def geometry(self) -> Geometry:
         each = 8 if self.draw.kind == "dropout" else 4
         threads = self.draw.elements // each + 2  # the first and the last draw may extend beyond the tensor
-        return Geometry((-(-threads // _THREADS), 1, 1), (_THREADS, 1, 1))
+        return Geometry((-(-threads // _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @property
     def _numbers(self) -> Numbers:

@@ -15,7 +15,7 @@ from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import bool_attr, int_attr
 
-_FEW: Final = 256  # most elements of a line that one warp handles
+_MAX_WARP_LINE: Final = 256  # most elements of a line that one warp handles
 
 
 @described("TopK", "dtype before count after k largest file")
@@ -37,7 +37,7 @@ class TopK(CppKernel):
 
     @property
     def threads(self) -> int:
-        return 32 if self.count <= _FEW else 256
+        return 32 if self.count <= _MAX_WARP_LINE else 256
 
     @property
     def geometry(self) -> Geometry:

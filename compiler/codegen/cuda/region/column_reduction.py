@@ -10,7 +10,7 @@ from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.cuda.region.writer import Index
 from dslc.compiler.codegen.region.ir import Access, Region, Scan
 
-_LOAD: Final = 16  # bytes per load
+_LOAD_BYTES: Final = 16  # bytes per load
 
 
 def columns_source(name: str, region: Region, schedule: Columns) -> Source:
@@ -31,7 +31,7 @@ class ColumnReduction(Reduction):
         large blocks."""
         most = super().resident()
         moved = (a for a in (*self.region.inputs, *self.region.outputs) if a.moves(self.split))
-        wide = self.vector * max((a.dtype.itemsize for a in moved), default=1) > _LOAD
+        wide = self.vector * max((a.dtype.itemsize for a in moved), default=1) > _LOAD_BYTES
         return max(1, most // 2) if wide and draws(self.region) else most
 
     @property

@@ -32,7 +32,7 @@ _ERFC: Final = (
     0.21133962077378818, 0.21568713453720167, 0.16667433795272257, 0.28303754837854017,
     -0.12956536601632632, 0.3879159481698982, -0.1350898581335964,
 )  # fmt: skip
-_LEAST: Final = 0.02  # below it, tanh(u) is computed as u - u^3 / 3
+_SERIES_BELOW: Final = 0.02  # below it, tanh(u) is computed as u - u^3 / 3
 
 
 def relaxed(expr: Expr, dtype: DType) -> Expr:
@@ -83,7 +83,7 @@ def _inner(expr: Expr) -> Expr:
         case "tanh", (u,):
             near = Expr("fma", (u * u * u, as_expr(-1 / 3), u))
             far = Expr("fma", (as_expr(2), _logistic(u)[0], as_expr(-1)))
-            return select(call("abs", u) < _LEAST, near, far)
+            return select(call("abs", u) < _SERIES_BELOW, near, far)
         case "sqrt", (x,):
             return Expr("fast_sqrt", (x,))
     return replace(expr, args=args)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from dslc.compiler.codegen.cuda.region.schedule import DRAWN, Flat, flattened, needs_wide_index
+from dslc.compiler.codegen.cuda.region.schedule import DRAW_ELEMENTS, Flat, flattened, needs_wide_index
 from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.cuda.region.stage_queries import register_dtype, used_values
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
@@ -113,7 +113,7 @@ class _Printer:
         text, given = self.text, [known[n] for n in (let.seed, let.step, let.row)]
         names = [reg.text for reg in given if reg is not None]
         assert let.place.strides == self.dense
-        each = min(self.vector, DRAWN)
+        each = min(self.vector, DRAW_ELEMENTS)
         at = text.known(text.ramp(self.first, self.vector // each, each))
         found = text.call("bits", (each, let.key, let.row_elements, each), *names, at)
         return Reg(text.set(found), DType.I32)

@@ -11,7 +11,7 @@ from dslc.compiler.codegen.cuda.region.stage_queries import used_values
 from dslc.compiler.codegen.cuda.region.writer import Index, power_of_two
 from dslc.compiler.codegen.region.ir import Access, Region, Scan
 
-_LOADED: Final = 64  # elements loaded at once that fit the usual registers
+_MAX_LOADED: Final = 64  # elements loaded at once that fit the usual registers
 
 
 def rows_source(name: str, region: Region, schedule: Rows) -> Source:
@@ -32,7 +32,7 @@ class RowReduction(Reduction):
         stages = [used_values(stage) for stage in self.region.stages if stage.element]
         moving = {n for n, access in enumerate(self.region.inputs) if access.moves(self.split)}
         loaded = max((len(used & moving) for used in stages), default=0) * self.held * self.vector
-        return super().resident() if loaded <= _LOADED else max(1, super().resident() // 2)
+        return super().resident() if loaded <= _MAX_LOADED else max(1, super().resident() // 2)
 
     @property
     def covers(self) -> int:

@@ -27,18 +27,18 @@ from dslc.compiler.ops.bits import BYTE
 
 WARP: Final = 32
 TILE: Final = 64
-_SHARED: Final = 48 << 10  # bytes of static shared memory available by default
-_THREADS: Final = 256  # default threads per block
-HELD: Final = 32  # elements of one argument that a thread keeps in registers
-DRAWN: Final = 8  # elements of a thread that share one random draw
+_SHARED_BYTES: Final = 48 << 10  # bytes of static shared memory available by default
+_BLOCK_THREADS: Final = 256  # default threads per block
+THREAD_ELEMENTS: Final = 32  # elements of one argument that a thread keeps in registers
+DRAW_ELEMENTS: Final = 8  # elements of a thread that share one random draw
 _MAX_TEAM: Final = 1024
 _LONG_TEAM: Final = 512  # threads for rows that do not fit into registers
-_CROWDED: Final = 12  # half-width vectors of 8 elements, above which 64 registers are too few
-FEW: Final = 1 << 20  # elements up to which a column region stays in a cache, as partial sums do
-_BUSY: Final = 132  # blocks that keep a GPU busy
-_COLUMN: Final = 16  # elements of one argument of columns that a thread keeps in registers
-_MANY: Final = 4 * _BUSY  # blocks that leave no multiprocessor without work
-_NARROW: Final = 4  # threads whose vectors fill two memory sectors
+_MAX_HALF_VECTORS: Final = 12  # half-width vectors of 8 elements, above which 64 registers are too few
+MAX_CACHED_ELEMENTS: Final = 1 << 20  # elements up to which a column region stays in a cache, as partial sums do
+_BUSY_BLOCKS: Final = 132  # blocks that keep a GPU busy
+_COLUMN_ELEMENTS: Final = 16  # elements of one argument of columns that a thread keeps in registers
+_MANY_BLOCKS: Final = 4 * _BUSY_BLOCKS  # blocks that leave no multiprocessor without work
+_SECTOR_THREADS: Final = 4  # threads whose vectors fill two memory sectors
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Flat:
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((-(-self.count // (_THREADS * self.vector * self.held)), 1, 1), (_THREADS, 1, 1))
+        return Geometry((-(-self.count // (_BLOCK_THREADS * self.vector * self.held)), 1, 1), (_BLOCK_THREADS, 1, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Tiles:
 
     @property
     def geometry(self) -> Geometry:
-        return Geometry((math.prod(self.counts), 1, 1), (_THREADS, 1, 1))
+        return Geometry((math.prod(self.counts), 1, 1), (_BLOCK_THREADS, 1, 1))
 
 
 Schedule: TypeAlias = Flat | Rows | Columns | Tiles
@@ -192,8 +192,8 @@ def _columns_again(region: Region, vector: int) -> bool:
     if flat.index in {n for stage in flat.stages for n in used_values(stage)} or flat.indices:
         return False
     plain = all(not stage.flags and all(isinstance(let, Let) for let in stage.lets) for stage in flat.stages)
-    block = _THREADS * vector
-    return plain and block % flat.outer[1] == 0 and flat.rows >= 2 * block * _MANY
+    block = _BLOCK_THREADS * vector
+    return plain and block % flat.outer[1] == 0 and flat.rows >= 2 * block * _MANY_BLOCKS
 
 
 def _drawn(region: Region) -> int:
@@ -201,7 +201,7 @@ def _drawn(region: Region) -> int:
     key setup."""
     sizes = [a.dtype.itemsize for a in (*region.inputs, *region.outputs) if any(a.strides)]
     wide, last = 32 // max(sizes, default=4), flattened(region).outer[-1:]
-    return wide if wide > DRAWN and last and last[0] % wide == 0 else DRAWN
+    return wide if wide > DRAW_ELEMENTS and last and last[0] % wide == 0 else DRAW_ELEMENTS
 
 
 def _tiles(region: Region) -> Tiles | None:
@@ -221,7 +221,7 @@ def _tiles(region: Region) -> Tiles | None:
     [axis] = axes
     along, last = flat.outer[axis], flat.outer[-1]
     shared = sum(register_dtype(a.dtype).itemsize for a, n in zip(flat.inputs, turned) if n is not None)
-    if min(along, last) < TILE // 2 or shared * TILE * (TILE + 1) > _SHARED:
+    if min(along, last) < TILE // 2 or shared * TILE * (TILE + 1) > _SHARED_BYTES:
         return None
     return Tiles(axis, flat.outer, min(vector_of(region), power_of_two(along, last)))
 
@@ -242,7 +242,7 @@ def _held(region: Region) -> int:
     """Elements of an argument that a thread keeps in registers: half if stages share several arguments."""
     stages = [used_values(stage) for stage in region.stages if stage.element]
     again = sum(sum(n in used for used in stages) > 1 for n in range(len(region.inputs)))
-    return HELD // 2 if again > 1 else HELD
+    return THREAD_ELEMENTS // 2 if again > 1 else THREAD_ELEMENTS
 
 
 def rows_of(region: Region, elements: int) -> Rows:
@@ -304,20 +304,24 @@ def _columns(region: Region) -> Columns:
     if has_scans(region):
         return Columns(region.rows // line, line, vector, 1, width, 1, length)
     lines = region.rows // line
-    if region.rows * length <= FEW:  # in a cache: more threads matter more than long contiguous reads
-        while width > _NARROW and _THREADS // width < length and lines * -(-line // (width * nominal)) < _BUSY:
+    if region.rows * length <= MAX_CACHED_ELEMENTS:  # in a cache: more threads matter more than long contiguous reads
+        while (
+            width > _SECTOR_THREADS
+            and _BLOCK_THREADS // width < length
+            and lines * -(-line // (width * nominal)) < _BUSY_BLOCKS
+        ):
             width //= 2
-    parts = _THREADS // width
+    parts = _BLOCK_THREADS // width
     while parts > 1 and parts * width > 2 * WARP and parts >= 2 * length:
         parts //= 2
     # The order of sums is decided up to here by sizes and dtypes only. Bitmasks, draws and register pressure change
     # only the rows per thread.
     bits = any(a.bits for a in (*region.inputs, *region.outputs))
-    drawn = draws(region) and line % DRAWN == 0
-    crowded = nominal == BYTE and _vectors(region) > _CROWDED
+    drawn = draws(region) and line % DRAW_ELEMENTS == 0
+    crowded = nominal == BYTE and _vectors(region) > _MAX_HALF_VECTORS
     vector = max(nominal, BYTE) if bits or drawn else nominal // 2 if crowded else nominal
     width = width * nominal // vector
     alone = nominal == BYTE and not drawn and len(_moved(region)) == 1  # enough registers for more loads in flight
-    wanted = 1 if crowded and vector == BYTE else (2 if alone else 1) * _COLUMN // vector
+    wanted = 1 if crowded and vector == BYTE else (2 if alone else 1) * _COLUMN_ELEMENTS // vector
     held = max(1, min(wanted, -(-length // parts)))
     return Columns(lines, line, vector, held, width, parts, -(-length // (parts * held)))

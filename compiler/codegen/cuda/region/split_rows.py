@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
-from dslc.compiler.codegen.cuda.region.schedule import FEW, Columns, Flat, Tiles, schedule
+from dslc.compiler.codegen.cuda.region.schedule import MAX_CACHED_ELEMENTS, Columns, Flat, Tiles, schedule
 from dslc.compiler.codegen.cuda.region.stage_queries import dtypes_of, read_by, register_dtype, substituted, used_values
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.launch import Launch, Scratch
@@ -44,13 +44,13 @@ from dslc.compiler.ir.types import DType
 
 _Place: TypeAlias = Callable[[Access], Access]
 _Moved = TypeVar("_Moved", Access, MixedRadix)
-_ENOUGH: Final = 264  # blocks that keep a large GPU busy
-_SOME: Final = 64  # the same for cached data: such blocks run no longer than a launch takes
-_WANTED: Final = 528  # blocks after a split
-_WORTH: Final = 1 << 17  # elements below which more launches cost more than they save
-_VECTOR: Final = 8  # most elements of a vector
-_PIECE: Final = (4, 64)  # least and most adjacent elements of columns per part
-_LEAST: Final = {True: 16, False: 2048}  # least elements per part: of columns, of rows
+_BUSY_BLOCKS: Final = 264  # blocks that keep a large GPU busy
+_BUSY_CACHED_BLOCKS: Final = 64  # the same for cached data: such blocks run no longer than a launch takes
+_WANTED_BLOCKS: Final = 528  # blocks after a split
+_MIN_ELEMENTS: Final = 1 << 17  # elements below which more launches cost more than they save
+_MAX_VECTOR: Final = 8  # most elements of a vector
+_PIECE_RANGE: Final = (4, 64)  # least and most adjacent elements of columns per part
+_MIN_PART: Final = {True: 16, False: 2048}  # least elements per part: of columns, of rows
 
 
 def split(launch: Launch, conflicts: Iterable[tuple[Value, Value]], scratch: int) -> list[Launch]:
@@ -93,15 +93,15 @@ class _Cut:
 
 def _cut(region: Region) -> _Cut | None:
     length = math.prod(region.inner)
-    if region.rows * length < _WORTH:
+    if region.rows * length < _MIN_ELEMENTS:
         return None
     whole = schedule(region)
     blocks = whole.geometry.grid[0]
-    cached = isinstance(whole, Columns) and region.rows * length <= FEW
-    if isinstance(whole, (Flat, Tiles)) or blocks >= (_SOME if cached else _ENOUGH):
+    cached = isinstance(whole, Columns) and region.rows * length <= MAX_CACHED_ELEMENTS
+    if isinstance(whole, (Flat, Tiles)) or blocks >= (_BUSY_CACHED_BLOCKS if cached else _BUSY_BLOCKS):
         return None
     columns = isinstance(whole, Columns)
-    most = min(-(-_WANTED // blocks), length // _LEAST[columns])
+    most = min(-(-_WANTED_BLOCKS // blocks), length // _MIN_PART[columns])
     if most < 2:
         return None
     exact = [
@@ -124,13 +124,13 @@ def _piece(region: Region, axis: int, size: int, columns: bool) -> int:
     """Adjacent elements per part: few, but enough that a block reads long contiguous ranges."""
     if not columns:
         return 1 if axis < len(region.inner) - 1 else size
-    piece = power_of_two(size, _PIECE[1])
-    return piece if piece >= _PIECE[0] else size
+    piece = power_of_two(size, _PIECE_RANGE[1])
+    return piece if piece >= _PIECE_RANGE[0] else size
 
 
 def _whole(region: Region, axis: int, columns: bool) -> int:
     """The size of a part must be a multiple of this: parts of rows begin at whole vectors."""
-    return 1 if columns or axis < len(region.inner) - 1 else _VECTOR
+    return 1 if columns or axis < len(region.inner) - 1 else _MAX_VECTOR
 
 
 def _can_split(region: Region, may_write: bool) -> bool:

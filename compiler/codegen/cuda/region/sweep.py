@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.row_reduction import RowReduction
-from dslc.compiler.codegen.cuda.region.schedule import HELD, Rows, Schedule, rows_of, schedule
+from dslc.compiler.codegen.cuda.region.schedule import THREAD_ELEMENTS, Rows, Schedule, rows_of, schedule
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.stage_queries import STEP, dtypes_of, identity, register_dtype
 from dslc.compiler.codegen.cuda.region.values import Reg
@@ -89,7 +89,7 @@ def schedule_of(region: Region) -> Schedule:
     if not isinstance(found, Rows) or found.chunks != 1:
         return found
     sizes = [a.dtype.itemsize for a in region.inputs if a.moves(0, 1) and a.moves(1)]
-    return rows_of(region, HELD) if found.team > _MAX_TEAM[max(sizes) <= 2] else found
+    return rows_of(region, THREAD_ELEMENTS) if found.team > _MAX_TEAM[max(sizes) <= 2] else found
 
 
 class _Printer(RowReduction):

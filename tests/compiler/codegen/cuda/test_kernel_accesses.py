@@ -149,7 +149,7 @@ def test_kernels_that_use_shared_memory(what: str) -> None:
 
 def test_rows_of_an_id_that_has_many(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than are put in order at once: they are found in order, block by block of the places."""
-    monkeypatch.setattr(indexing, "_MOST", 128)
+    monkeypatch.setattr(indexing, "_MAX_SORTED_ROWS", 128)
     rng = np.random.default_rng(3)
     rows, ids = rng.integers(-4, 5, (150, 1)).astype(np.float32), np.zeros(150, np.int32)
     ids[146] = 1

@@ -21,7 +21,7 @@ from dslc.compiler.cached_build import facts_of
 from dslc.compiler.check.model import check_file
 from dslc.compiler.codegen.cuda.contraction import vendor
 from dslc.compiler.codegen.cuda.contraction.vendor import (
-    LEAST_WORK,
+    MIN_WORK,
     WORKSPACE,
     VendorConv,
     VendorGemm,
@@ -149,7 +149,7 @@ def test_the_work_counts_alike_in_all_three_convolutions() -> None:
     for channels in (16, 64, 72):
         for name in ("conv", "conv_dgrad", "conv_wgrad"):
             made = convolution(name, (1, channels, 32, 32), (16, channels, 1, 1), True)
-            assert (vendor_call(made) == "few multiply-adds") is (channels * 16 * 32 * 32 < LEAST_WORK)
+            assert (vendor_call(made) == "few multiply-adds") is (channels * 16 * 32 * 32 < MIN_WORK)
 
 
 def programs(model: str, size: int, provider: str = "vendor", **options: Any) -> Any:
@@ -239,7 +239,7 @@ def test_random_products_are_calls_that_fit_the_plan() -> None:
         made = matmul(a, b, ta, tb, dtype=DType.F32)
         found = vendor_call(made)
         if isinstance(found, str):
-            assert found == "few multiply-adds" and prod(made.types[0].ints) * k < LEAST_WORK
+            assert found == "few multiply-adds" and prod(made.types[0].ints) * k < MIN_WORK
             continue
         assert found is not None
         xs = [np.random.default_rng(1).standard_normal(s) for s in (a, b)]

@@ -25,7 +25,7 @@ from dslc.compiler.ir.types import DType, TensorType
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One block is enough."""
-    monkeypatch.setattr(schedule, "_MANY", 0)
+    monkeypatch.setattr(schedule, "_MANY_BLOCKS", 0)
     for cached in (schedule.schedule, regions._printed):
         cached.cache_clear()
     yield

@@ -108,7 +108,7 @@ def test_the_order_of_a_sum_is_of_sizes_and_dtypes_alone(
     types = [TensorType(DType.BF16 if x.ndim == 2 else DType.F32, x.shape) for x in xs]
     found = []
     for few, bits in ((100, False), (0, False), (100, True), (0, True)):
-        monkeypatch.setattr(schedule, "_CROWDED", few)
+        monkeypatch.setattr(schedule, "_MAX_HALF_VECTORS", few)
         schedule.schedule.cache_clear()
         values = [Input(f"x{i}", Kind.DATA, t).value for i, t in enumerate(types)]
         given, count = list(xs), 6 + bits
