@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen.cpu.llvm.scalar_ops import can_print
+from dslc.compiler.codegen.cpu.llvm.scalar_ops import can_emit
 from dslc.compiler.codegen.cpu.llvm.writer import SUPPORTED, VECTOR_BYTES
 from dslc.compiler.codegen.cpu.object.compile import kernel_of
 from dslc.compiler.codegen.launch import Launch
@@ -32,7 +32,7 @@ def lower(node: Node) -> list[Launch] | None:
     if "body" in node.attrs and has_bits(node.attrs):
         return None
     if isinstance(node.op, Pointwise) or node.op.name == "fused":
-        if not all(can_print(expr, dtypes) for expr, dtypes in pointwise.trees(node)):
+        if not all(can_emit(expr, dtypes) for expr, dtypes in pointwise.trees(node)):
             return None
         launches: list[Launch] | None = pointwise.pointwise(node)
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.reduction import Classes, Rows
+from dslc.compiler.codegen.region.reduction import Classes, RowsBuilder
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType
@@ -15,7 +15,7 @@ class _Entropy:
     """State that the regions of a node share: rows of logits along the class axis, and the target of each."""
 
     def __init__(self, node: Node, reads: list[str], writes: list[str]) -> None:
-        self.rows = Rows(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], ["x", *reads], writes)
+        self.rows = RowsBuilder(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], ["x", *reads], writes)
         self.smoothing = float_attr(node.attrs, "smoothing")
         self.x, self.classes = self.rows.input(0), Classes(self.rows, self.rows.input(1))
 

@@ -6,7 +6,7 @@ import math
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.reduction import Rows
+from dslc.compiler.codegen.region.reduction import RowsBuilder
 from dslc.compiler.ir.graph import Node, Value
 from dslc.compiler.ir.scalar import Expr, call
 from dslc.compiler.ops.attrs import float_attr, int_attr
@@ -15,7 +15,7 @@ from dslc.compiler.ops.attrs import float_attr, int_attr
 @lowers("layernorm")
 def layernorm(node: Node) -> list[Launch]:
     reads = ["x", "along", "along", "first"]
-    rows = Rows(node, node.input_types[0].ints, _axis(node), reads, ["x", "row", "row"], _and_first(node))
+    rows = RowsBuilder(node, node.input_types[0].ints, _axis(node), reads, ["x", "row", "row"], _and_first(node))
     x, centre, _, scale = _moments(rows, float_attr(node.attrs, "eps"))
     rows.store(1, centre)
     rows.store(2, scale)
@@ -26,7 +26,7 @@ def layernorm(node: Node) -> list[Launch]:
 
 @lowers("rmsnorm")
 def rmsnorm(node: Node) -> list[Launch]:
-    rows = Rows(node, node.input_types[0].ints, _axis(node), ["x", "along"], ["x", "row"])
+    rows = RowsBuilder(node, node.input_types[0].ints, _axis(node), ["x", "along"], ["x", "row"])
     x = rows.input(0)
     squares = rows.sum(x * x)
     rows.b.row()
@@ -40,7 +40,9 @@ def rmsnorm(node: Node) -> list[Launch]:
 @lowers("batchnorm", "batchnorm_last")
 def batchnorm(node: Node) -> list[Launch]:
     shape, momentum = node.input_types[0].ints, float_attr(node.attrs, "momentum")
-    rows = Rows(node, shape, _channels(node), ["x", *["row"] * 4, "first"], ["x", *["row"] * 4], _and_first(node))
+    rows = RowsBuilder(
+        node, shape, _channels(node), ["x", *["row"] * 4, "first"], ["x", *["row"] * 4], _and_first(node)
+    )
     x, centre, spread, scale = _moments(rows, float_attr(node.attrs, "eps"))
     unbiased = spread * (rows.count / max(1, rows.count - 1))
     rows.store(1, rows.input(3) * (1 - momentum) + centre * momentum)
@@ -56,7 +58,9 @@ def batchnorm(node: Node) -> list[Launch]:
 @lowers("batchnorm_grad", "batchnorm_grad_last")
 def batchnorm_grad(node: Node) -> list[Launch]:
     """The weight is a value per channel, so the channel's sums serve all three gradients."""
-    rows = Rows(node, node.input_types[0].ints, _channels(node), ["x", "row", "row", "row", "x"], ["x", "row", "row"])
+    rows = RowsBuilder(
+        node, node.input_types[0].ints, _channels(node), ["x", "row", "row", "row", "x"], ["x", "row", "row"]
+    )
     x, weight, centre, scale, dy = (rows.input(i) for i in range(5))
     added, sloped = _sums(rows, dy, (x - centre) * scale)
     rows.b.row()
@@ -74,15 +78,15 @@ def layernorm_grad(node: Node) -> list[Launch]:
     """Reduces the gradient of x by rows, and those of weight and bias by columns, in a second launch."""
     shape, axis = node.input_types[0].ints, _axis(node)
     kinds = ["x", "along", "row", "row", "x"]
-    rows = Rows(node, shape, axis, kinds, ["x"], outputs=node.outputs[:1])
+    rows = RowsBuilder(node, shape, axis, kinds, ["x"], outputs=node.outputs[:1])
     _through_moments(rows)
     others = [a for a in range(len(shape)) if a not in axis]
     inputs = (node.inputs[0], *node.inputs[2:])
-    columns = Rows(node, shape, others, ["x", "along", "along", "x"], ["row", "row"], inputs, node.outputs[1:])
+    columns = RowsBuilder(node, shape, others, ["x", "along", "along", "x"], ["row", "row"], inputs, node.outputs[1:])
     return [*rows.launch(), *_of_weights(columns)]
 
 
-def _through_moments(rows: Rows) -> None:
+def _through_moments(rows: RowsBuilder) -> None:
     """Output 0: the gradient of x, from inputs x, weight, mean, 1/std, dy."""
     x, weight, centre, scale, dy = (rows.input(i) for i in range(5))
     added, sloped = _sums(rows, dy * weight, (x - centre) * scale)
@@ -93,7 +97,7 @@ def _through_moments(rows: Rows) -> None:
     rows.store(0, (rows.let(dy * weight) - shared - xhat * slope) * scale)
 
 
-def _of_weights(columns: Rows) -> list[Launch]:
+def _of_weights(columns: RowsBuilder) -> list[Launch]:
     """The gradients of weight and bias, from inputs x, mean, 1/std, dy."""
     x, centre, scale, dy = (columns.input(i) for i in range(4))
     added, sloped = _sums(columns, dy, (x - centre) * scale)
@@ -107,7 +111,7 @@ def _of_weights(columns: Rows) -> list[Launch]:
 def rmsnorm_grad(node: Node) -> list[Launch]:
     """Like layernorm_grad, without a mean."""
     shape, axis = node.input_types[0].ints, _axis(node)
-    rows = Rows(node, shape, axis, ["x", "along", "row", "x"], ["x"], outputs=node.outputs[:1])
+    rows = RowsBuilder(node, shape, axis, ["x", "along", "row", "x"], ["x"], outputs=node.outputs[:1])
     x, weight, scale, dy = (rows.input(i) for i in range(4))
     _, sloped = _sums(rows, dy * weight, x * scale)
     rows.b.row()
@@ -117,7 +121,7 @@ def rmsnorm_grad(node: Node) -> list[Launch]:
     rows.store(0, (rows.let(dy * weight) - xhat * slope) * scale)
     others = [a for a in range(len(shape)) if a not in axis]
     inputs = (node.inputs[0], *node.inputs[2:])
-    columns = Rows(node, shape, others, ["x", "along", "x"], ["row"], inputs, node.outputs[1:])
+    columns = RowsBuilder(node, shape, others, ["x", "along", "x"], ["row"], inputs, node.outputs[1:])
     x, scale, dy = (columns.input(i) for i in range(3))
     _, sloped = _sums(columns, dy, x * scale)
     columns.b.row()
@@ -129,7 +133,7 @@ def rmsnorm_grad(node: Node) -> list[Launch]:
 def groupnorm(node: Node) -> list[Launch]:
     """Rows are the groups of an image; inner axes are a group's channels and their elements."""
     shape, channel, _ = _groups(node, int_attr(node.attrs, "groups"))
-    rows = Rows(node, shape, (2, 3), ["x", channel, channel, "first"], ["x", "row", "row"], _and_first(node))
+    rows = RowsBuilder(node, shape, (2, 3), ["x", channel, channel, "first"], ["x", "row", "row"], _and_first(node))
     x, centre, _, scale = _moments(rows, float_attr(node.attrs, "eps"))
     rows.store(1, centre)
     rows.store(2, scale)
@@ -142,10 +146,10 @@ def groupnorm(node: Node) -> list[Launch]:
 def groupnorm_grad(node: Node) -> list[Launch]:
     """Reduces the gradient of x by groups, and those of weight and bias by channels, in a second launch."""
     shape, channel, row = _groups(node, node.input_types[2].ints[1])
-    rows = Rows(node, shape, (2, 3), ["x", channel, "row", "row", "x"], ["x"], outputs=node.outputs[:1])
+    rows = RowsBuilder(node, shape, (2, 3), ["x", channel, "row", "row", "x"], ["x"], outputs=node.outputs[:1])
     _through_moments(rows)
     inputs = (node.inputs[0], *node.inputs[2:])
-    columns = Rows(node, shape, (0, 3), ["x", row, row, "x"], ["row", "row"], inputs, node.outputs[1:])
+    columns = RowsBuilder(node, shape, (0, 3), ["x", row, row, "x"], ["row", "row"], inputs, node.outputs[1:])
     return [*rows.launch(), *_of_weights(columns)]
 
 
@@ -172,7 +176,7 @@ def _and_first(node: Node) -> tuple[Value, ...]:
     return (*node.inputs, node.inputs[0])
 
 
-def _moments(rows: Rows, eps: float) -> tuple[Expr, Expr, Expr, Expr]:
+def _moments(rows: RowsBuilder, eps: float) -> tuple[Expr, Expr, Expr, Expr]:
     """x, its mean, variance and 1/std over the inner axes; leaves a row stage open.
 
     The mean is computed from differences to the row's first element, the last input: with a large common offset these
@@ -194,7 +198,7 @@ def _moments(rows: Rows, eps: float) -> tuple[Expr, Expr, Expr, Expr]:
     return x, centre, spread, rows.let(1 / call("sqrt", spread + eps))
 
 
-def _sums(rows: Rows, g: Expr, xhat: Expr) -> tuple[Expr, Expr]:
+def _sums(rows: RowsBuilder, g: Expr, xhat: Expr) -> tuple[Expr, Expr]:
     """The sums of g and of g * xhat, in one element stage."""
     rows.b.element()
     first = rows.let(g)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
-from dslc.compiler.codegen.region.reduction import Classes, Rows
+from dslc.compiler.codegen.region.reduction import Classes, RowsBuilder
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.scalar import select
 from dslc.compiler.ops.attrs import int_attr
@@ -14,7 +14,7 @@ from dslc.compiler.ops.attrs import int_attr
 def one_hot(node: Node) -> list[Launch]:
     """A row whose class id does not exist is nan, or zeros if the dtype has no nan."""
     out = node.types[0]
-    rows = Rows(node, out.ints, [out.rank - 1], ["row"], ["x"])
+    rows = RowsBuilder(node, out.ints, [out.rank - 1], ["row"], ["x"])
     classes = Classes(rows, rows.input(0))
     rows.b.element()
     one = rows.let(select(classes.hit(), 1.0, 0.0), out.dtype)
@@ -25,7 +25,7 @@ def one_hot(node: Node) -> list[Launch]:
 @lowers("nll_grad")
 def nll_grad(node: Node) -> list[Launch]:
     out = node.types[0]
-    rows = Rows(node, out.ints, [int_attr(node.attrs, "axis")], ["row", "row"], ["x"])
+    rows = RowsBuilder(node, out.ints, [int_attr(node.attrs, "axis")], ["row", "row"], ["x"])
     classes = Classes(rows, rows.input(0))
     rows.b.element()
     rows.store(0, classes.checked(rows.let(select(classes.hit(), -rows.input(1), 0.0), out.dtype)))

@@ -22,7 +22,7 @@ from dslc.compiler.ops.fused_sums import finish_of, full_shape, parted
 Kind = str | tuple[int, ...]
 
 
-class Rows:
+class RowsBuilder:
     """A region over ``shape`` whose inner axes are ``over``, with arguments by their kinds.
 
     ``inputs`` and ``outputs``: the values of the node that it reads and writes, by default all.
@@ -95,8 +95,8 @@ def _over(node: Node) -> tuple[int, ...]:
     return int_tuple(node.attrs, "over")
 
 
-def _reduction(node: Node) -> Rows:
-    return Rows(node, node.input_types[0].ints, _over(node), ["x"], ["row"])
+def _reduction(node: Node) -> RowsBuilder:
+    return RowsBuilder(node, node.input_types[0].ints, _over(node), ["x"], ["row"])
 
 
 @lowers("sum", "prod")
@@ -134,7 +134,7 @@ def sum_to(node: Node) -> list[Launch]:
     wide, small = node.input_types[0].ints, node.types[0].ints
     new = len(wide) - len(small)
     over = [a for a in range(len(wide)) if a < new or small[a - new] != wide[a]]
-    rows = Rows(node, wide, over, ["x"], ["row"])
+    rows = RowsBuilder(node, wide, over, ["x"], ["row"])
     found = rows.sum(rows.input(0))
     rows.b.row()
     rows.store(0, found)
@@ -154,7 +154,7 @@ def norm(node: Node) -> list[Launch]:
 
 @lowers("argmax", "argmin")
 def arg_extreme(node: Node) -> list[Launch]:
-    rows = Rows(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], ["x"], ["row"])
+    rows = RowsBuilder(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], ["x"], ["row"])
     x = rows.input(0)
     top = rows.extreme("max" if node.op.name == "argmax" else "min", x)
     rows.b.element()
@@ -166,8 +166,8 @@ def arg_extreme(node: Node) -> list[Launch]:
     return rows.launch()
 
 
-def _along(node: Node, reads: Sequence[Kind], writes: Sequence[Kind]) -> Rows:
-    return Rows(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], reads, writes)
+def _along(node: Node, reads: Sequence[Kind], writes: Sequence[Kind]) -> RowsBuilder:
+    return RowsBuilder(node, node.input_types[0].ints, [int_attr(node.attrs, "axis")], reads, writes)
 
 
 @lowers("softmax")
@@ -232,7 +232,7 @@ def logsumexp(node: Node) -> list[Launch]:
 class Classes:
     """The target of a loss over classes: its class index, and whether that is valid."""
 
-    def __init__(self, rows: Rows, target: Expr) -> None:
+    def __init__(self, rows: RowsBuilder, target: Expr) -> None:
         self.rows = rows
         self.ignore = int_attr(rows.node.attrs, "ignore_index") if "ignore_index" in rows.node.attrs else None
         rows.b.row()
@@ -285,7 +285,7 @@ def fused_sums(node: Node) -> list[Launch]:
     over = int_tuple(node.attrs, "over")
     summed = int_tuple(node.attrs, "summed")
     whole = int_tuple(node.attrs, "kept") if "kept" in node.attrs else ()
-    rows = Rows(node, shape, over, reads, [*["row"] * (len(node.outputs) - len(whole)), *["x"] * len(whole)])
+    rows = RowsBuilder(node, shape, over, reads, [*["row"] * (len(node.outputs) - len(whole)), *["x"] * len(whole)])
     known = [rows.input(i) for i in range(len(wide))]
     values = list(wide)
     rows.b.element()
@@ -305,7 +305,7 @@ def fused_sums(node: Node) -> list[Launch]:
     return rows.launch()
 
 
-def _finished(rows: Rows, sums: list[Expr]) -> list[Expr]:
+def _finished(rows: RowsBuilder, sums: list[Expr]) -> list[Expr]:
     """The epilogue of the sums of ``finished_sums``."""
     node, steps = rows.node, finish_of(rows.node)
     _, late = parted(node.inputs, node.attrs)

@@ -25,7 +25,7 @@ MAX_PANEL_BYTES: Final = 2 << 20  # bytes on a thread's stack
 
 @described("Correlate", "dtype batch groups channels rows window weight")
 @dataclass(frozen=True, slots=True)
-class Correlate(KernelSpec):
+class InputGradient(KernelSpec):
     """out[b, g*rows + r, pixel] = sum over kernel positions (taps) and channels of weight * image[b, g*channels + c,
     p]; p is the input pixel that ``window`` assigns to the pixel and tap (``conv_windows.py``).
 
@@ -113,5 +113,5 @@ def conv_dgrad(node: Node) -> list[Launch] | None:
         return None
     size = rows * window.taps
     strides = (channels * size, window.taps, 1, size)
-    spec = Correlate(dy.dtype, dy.ints[0], groups, channels, rows, window, strides)
+    spec = InputGradient(dy.dtype, dy.ints[0], groups, channels, rows, window, strides)
     return [Launch(spec, node.inputs, node.outputs)]

@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Final
 
 from dslc.compiler.codegen.cpu.contraction.axes import Axis, divisor
-from dslc.compiler.codegen.cpu.contraction.kernel_code import Printer
+from dslc.compiler.codegen.cpu.contraction.kernel_code import Emitter
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.writer import VECTOR_BYTES, Code
 from dslc.compiler.ir.described import described
@@ -118,4 +118,4 @@ class Contraction(KernelSpec):
         return -(-math.prod(self.grid) // self.group)
 
     def emit(self, code: Code) -> None:
-        Printer(code, self).run()
+        Emitter(code, self).run()

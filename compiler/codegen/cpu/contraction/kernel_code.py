@@ -32,7 +32,7 @@ class _Column:
     count: int  # lanes in use
 
 
-class Printer:
+class Emitter:
     """Emits the kernel of a contraction: tiles of the result in registers."""
 
     def __init__(self, code: Code, spec: Contraction) -> None:

@@ -24,17 +24,17 @@ _ANY_NUMBER: Final = frozenset({"add", "sub", "mul", "min", "max", "neg", "abs",
 _LOGIC: Final = frozenset({"and", "or", "not", "select", "arg", "const"})
 
 
-def can_print(expr: Expr, dtypes: list[DType]) -> bool:
+def can_emit(expr: Expr, dtypes: list[DType]) -> bool:
     """Whether this file supports all functions of the tree, whose arguments have these dtypes."""
     function = expr.function
     if function in _LOGIC:
-        return all(can_print(a, dtypes) for a in expr.args) and (
+        return all(can_emit(a, dtypes) for a in expr.args) and (
             function != "arg" or expr.index >= len(dtypes) or dtypes[expr.index] in SUPPORTED
         )
     if function in _COMPARISONS or function in _ANY_NUMBER:
-        return all(can_print(a, dtypes) for a in expr.args)
+        return all(can_emit(a, dtypes) for a in expr.args)
     floats = all(d.is_float for d in dtypes)
-    return function in _FLOAT_ONLY and floats and all(can_print(a, dtypes) for a in expr.args)
+    return function in _FLOAT_ONLY and floats and all(can_emit(a, dtypes) for a in expr.args)
 
 
 def apply(values: Values, function: str, regs: list[Reg]) -> Reg:

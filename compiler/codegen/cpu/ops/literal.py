@@ -22,7 +22,7 @@ _TASK_ELEMENTS: Final = 8192  # elements per task
 
 @described("Table", "dtype values")
 @dataclass(frozen=True, slots=True)
-class Table(KernelSpec):
+class LiteralTable(KernelSpec):
     """The values in row-major order, rounded to ``dtype``."""
 
     dtype: DType
@@ -56,4 +56,4 @@ def literal(node: Node) -> list[Launch]:
     assert isinstance(values, tuple)
     numbers = tuple(v for v in values if isinstance(v, float))
     assert len(numbers) == len(values)
-    return [Launch(Table(type.dtype, numbers), (), node.outputs)]
+    return [Launch(LiteralTable(type.dtype, numbers), (), node.outputs)]

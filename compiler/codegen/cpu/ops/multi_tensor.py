@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.writer import I64, POINTER, Code, memory_type
-from dslc.compiler.codegen.cpu.region.kernel import Printer
+from dslc.compiler.codegen.cpu.region.kernel import Emitter
 from dslc.compiler.codegen.cpu.region.row import Row
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
@@ -51,15 +51,15 @@ class Foreach(KernelSpec):
         """Processes task by task; the rest of each size goes element by element."""
         with code.loop(code.last, code.first) as task:
             number, chunk, size = self._group(code, task)
-            printer = Printer(code, self.region, self._pointers(code, number))
-            lanes = printer.shape.lanes
+            emitter = Emitter(code, self.region, self._pointers(code, number))
+            lanes = emitter.shape.lanes
             start = code.mul(chunk, _TASK_ELEMENTS)
             stop = code.least(code.add(start, _TASK_ELEMENTS), size)
             whole = code.b.and_(stop, I64(-lanes))
             with code.loop(whole, start, lanes) as at:
-                Row(printer, [at], lanes, lanes).run()
+                Row(emitter, [at], lanes, lanes).run()
             with code.loop(stop, whole) as at:
-                Row(printer, [at], 1, 1).run()
+                Row(emitter, [at], 1, 1).run()
 
     def _group(self, code: Code, task: Any) -> tuple[Any, Any, Any]:
         """The index of a task's group, the task's chunk in it, and the group's size."""

@@ -80,7 +80,7 @@ class Pool(KernelSpec):
 
 @described("Scatter", "dtype place planes window")
 @dataclass(frozen=True, slots=True)
-class Scatter(KernelSpec):
+class MaxPoolGrad(KernelSpec):
     """dx = 0; then adds dy of each window to the element of dx that was its maximum. ``window`` is the pool's; its
     image is dx."""
 
@@ -207,4 +207,4 @@ def maxpool_grad(node: Node) -> list[Launch]:
         return pooling.maxpool_grad(node)
     window = _pool_window(node, node.types[0].ints[2:], node.input_types[0].ints[2:])
     dy, place = node.input_types
-    return [Launch(Scatter(dy.dtype, place.dtype, _planes(node), window), node.inputs, node.outputs)]
+    return [Launch(MaxPoolGrad(dy.dtype, place.dtype, _planes(node), window), node.inputs, node.outputs)]

@@ -22,7 +22,7 @@ from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_type
 from dslc.compiler.codegen.cpu.region.accumulate import identity
-from dslc.compiler.codegen.cpu.region.row import Facts, Nest, Row
+from dslc.compiler.codegen.cpu.region.row import Nest, RegionFacts, Row
 from dslc.compiler.codegen.region.ir import Region, Scan
 
 _TASK_ELEMENTS: Final = 8192  # elements per task, about
@@ -98,15 +98,15 @@ class RegionKernel(KernelSpec):
         return cut(self.region).tasks if self.region.rows else 0
 
     def emit(self, code: Code) -> None:
-        Printer(code, self.region).run()
+        Emitter(code, self.region).run()
 
 
-class Printer:
+class Emitter:
     """``pointers``: of the inputs and the outputs, if they are not the kernel's arguments in order."""
 
     def __init__(self, code: Code, region: Region, pointers: Sequence[Any] | None = None) -> None:
         self.code, self.b, self.region = code, code.b, region
-        self.shape, self.facts = cut(region), Facts(region)
+        self.shape, self.facts = cut(region), RegionFacts(region)
         count = len(region.inputs)
         pointers = pointers or [code.argument(i) for i in range(count + len(region.outputs))]
         self.inputs, self.outputs = list(pointers[:count]), list(pointers[count:])

@@ -18,7 +18,7 @@ from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
 if TYPE_CHECKING:
-    from dslc.compiler.codegen.cpu.region.kernel import Printer
+    from dslc.compiler.codegen.cpu.region.kernel import Emitter
 
 _PARTIAL_RESULTS: Final = 4  # partial results of a cheap reduction
 _MAX_CHEAP_VALUES: Final = 6  # most values of a stage for which that pays
@@ -27,7 +27,7 @@ _COSTLY: Final = frozenset({"exp", "expm1", "log", "log1p", "tanh", "erf", "sin"
 
 
 @dataclass(frozen=True)
-class Facts:
+class RegionFacts:
     """Analysis of a region before emission: the dtype of each value, the inputs read by strides, and the values that
     several element stages compute: (stage, let) -> the first such place."""
 
@@ -111,10 +111,10 @@ def used(stage: Stage) -> set[int]:
 class Row:
     """One row, or ``lanes`` adjacent rows, the first of which has the index ``outer``. ``width``: lanes of a vector."""
 
-    def __init__(self, printer: Printer, outer: list[Any], lanes: int, width: int) -> None:
-        self.p, self.code, self.b, self.region = printer, printer.code, printer.b, printer.region
+    def __init__(self, emitter: Emitter, outer: list[Any], lanes: int, width: int) -> None:
+        self.p, self.code, self.b, self.region = emitter, emitter.code, emitter.b, emitter.region
         self.outer, self.lanes, self.width = outer, lanes, width
-        self.columns = printer.shape.columns
+        self.columns = emitter.shape.columns
         self.values = Values(self.code, lanes)
         self.split = len(self.region.outer)
         self.bases = [self._base(a) for a in self.region.inputs]

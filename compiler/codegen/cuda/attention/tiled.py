@@ -61,7 +61,7 @@ TILES: Final[dict[tuple[Mode, int], Tile]] = {
 
 @described("Tiled", "mode dtype stack own other features causal scale tile file")
 @dataclass(frozen=True)
-class Tiled(CppKernel):
+class TiledAttention(CppKernel):
     """One kernel: processes ``own`` rows (queries, or keys for dk and dv) against ``other`` rows, for each of
     ``stack``."""
 
@@ -108,13 +108,13 @@ def fits(node: Node) -> bool:
     )
 
 
-def _tiled(node: Node, mode: Mode) -> Tiled:
+def _tiled(node: Node, mode: Mode) -> TiledAttention:
     q, k = node.input_types[:2]
     queries, keys, features = q.ints[-2], k.ints[-2], q.ints[-1]
     own, other = (keys, queries) if mode == "dkdv" else (queries, keys)
     causal, scale = bool_attr(node.attrs, "causal"), float_attr(node.attrs, "scale")
     tile = TILES[mode, features]
-    return Tiled(mode, q.dtype, prod(q.ints[:-2]), own, other, features, causal, scale, tile)
+    return TiledAttention(mode, q.dtype, prod(q.ints[:-2]), own, other, features, causal, scale, tile)
 
 
 def sdpa(node: Node) -> list[Launch]:

@@ -44,7 +44,7 @@ class Epilogue:
         of_type = fused.types[0].dtype
         dtypes = {a.dtype for a in region.inputs} | {let.dtype for let in stage.lets if isinstance(let, Let)}
         exact = of_type in (DType.F32, DType.F64) and dtypes <= {of_type, DType.B1}
-        known = exact and all(isinstance(let, Let) and prints(let.expr) for let in stage.lets)
+        known = exact and all(isinstance(let, Let) and can_emit(let.expr) for let in stage.lets)
         return cls(region) if known and math.prod(region.outer) <= _MAX_I32_ELEMENTS else None
 
     @cached_property
@@ -71,7 +71,7 @@ class Epilogue:
         types = [a.dtype for a in self.region.inputs] + [DType.I64] * (self.region.first - len(self.region.inputs))
         for number, let in enumerate(self._lets, self.region.first):
             names[number] = f"v{number}"
-            lines.append(f"const {C_TYPES[let.dtype]} v{number} = {_printed(let.expr, names, types, let.dtype)};")
+            lines.append(f"const {C_TYPES[let.dtype]} v{number} = {_emitted(let.expr, names, types, let.dtype)};")
             types.append(let.dtype)
         [store] = self.region.stages[0].stores
         body = "".join(f"  {line}\n" for line in [*lines, f"return {names[store.value]};"])
@@ -107,13 +107,13 @@ class Epilogue:
 NOTHING: Final = "#define OTHERS\n#define FINISHED(at, x) (x)\n"
 
 
-def prints(expr: Expr) -> bool:
+def can_emit(expr: Expr) -> bool:
     """Whether C++ computes a tree with the same bits."""
     known = expr.function in (*_OPERATORS, "neg", "abs", "min", "max", "not", "select", "arg", "const")
-    return known and all(map(prints, expr.args))
+    return known and all(map(can_emit, expr.args))
 
 
-def _printed(expr: Expr, names: dict[int, str], types: Sequence[DType], hint: DType) -> str:
+def _emitted(expr: Expr, names: dict[int, str], types: Sequence[DType], hint: DType) -> str:
     """The tree's text; a constant takes the dtype of the other operand, or else ``hint``."""
     if expr.function == "arg":
         return names[expr.index]
@@ -121,7 +121,7 @@ def _printed(expr: Expr, names: dict[int, str], types: Sequence[DType], hint: DT
         return _literal(expr.value, hint)
     numbers = expr.args[1:] if expr.function == "select" else expr.args
     near = next((d for d in (_dtype_of(a, types) for a in numbers) if d is not None), hint)
-    texts = [_printed(a, names, types, near) for a in expr.args]
+    texts = [_emitted(a, names, types, near) for a in expr.args]
     match expr.function:
         case "neg":
             return f"({_literal(-0.0, near)} - {texts[0]})"

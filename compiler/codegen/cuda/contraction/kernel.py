@@ -24,24 +24,24 @@ _MAX_DOWN: Final = 32  # most threads that share the parts of an element
 _BUSY_THREADS: Final = 1 << 15  # threads that keep a device busy
 
 
-class _Printed(SizeGeneric):
+class _SizeGenericKernel(SizeGeneric):
     """Kernels whose code and scalar arguments are derived together from the problem."""
 
     @cached_property
     @abstractmethod
-    def _printed(self) -> tuple[Code, ScalarArgs]: ...
+    def _code_and_args(self) -> tuple[Code, ScalarArgs]: ...
 
     @property
     def code(self) -> Code:
-        return self._printed[0]
+        return self._code_and_args[0]
 
     @property
     def scalar_args(self) -> ScalarArgs:
-        return self._printed[1]
+        return self._code_and_args[1]
 
 
 @dataclass(frozen=True)
-class Contract(_Printed):
+class Contract(_SizeGenericKernel):
     """The kernel ``k(a, b, others..., c, numbers)`` for any types and strides; sums in f32, in f64 for f64.
     ``epilogue`` (f32 and f64 only): applied to a sum and the others before it is stored. ``tf32``: on tensor cores,
     with f32 factors rounded to TF32."""
@@ -57,7 +57,7 @@ class Contract(_Printed):
         return Geometry((tiles_of(p, t), p.split, p.count("z")), (t.parts * (_WARP if self.tf32 else 1), 1, 1))
 
     @cached_property
-    def _printed(self) -> tuple[Code, ScalarArgs]:
+    def _code_and_args(self) -> tuple[Code, ScalarArgs]:
         kept = self.problem.a.dtype.computed
         finished = partial(_finished, self.epilogue, dtype=self.problem.c.dtype)
         text, numbers = self.problem.text(self.tile.depth, finished)
@@ -69,7 +69,7 @@ class Contract(_Printed):
 
 
 @dataclass(frozen=True)
-class Mma(_Printed):
+class Mma(_SizeGenericKernel):
     """The kernel ``k(a, b, c, numbers)`` on tensor cores: a and b are bf16 or f16, each contiguous in runs of 8; sums
     in f32."""
 
@@ -84,7 +84,7 @@ class Mma(_Printed):
         return Geometry((tiles_of(p, t), p.split, p.count("z")), (_WARP * t.parts, 1, 1), max(stages, lines))
 
     @cached_property
-    def _printed(self) -> tuple[Code, ScalarArgs]:
+    def _code_and_args(self) -> tuple[Code, ScalarArgs]:
         p, kind = self.problem, "bf16" if self.problem.a.dtype is DType.BF16 else "f16"
         each = 16 // p.c.dtype.itemsize
         whole = int(p.runs("c", "n", each) and p.c.elements % each == 0)
@@ -94,7 +94,7 @@ class Mma(_Printed):
 
 
 @dataclass(frozen=True)
-class AddParts(_Printed):
+class AddParts(_SizeGenericKernel):
     """The kernel ``k(parts, others..., c, numbers)``: adds ``count`` parts of ``elements`` each. ``epilogue``: as in
     ``Contract``."""
 
@@ -126,7 +126,7 @@ class AddParts(_Printed):
         return Geometry((up(self.elements // self.lanes * self.down, _BLOCK_THREADS), 1, 1), (_BLOCK_THREADS, 1, 1))
 
     @cached_property
-    def _printed(self) -> tuple[Code, ScalarArgs]:
+    def _code_and_args(self) -> tuple[Code, ScalarArgs]:
         numbers = Numbers(PARTS=self.count)
         numbers.add("ELEMENTS", self.elements, "i64")
         finished = _finished(self.epilogue, numbers, self.dtype)

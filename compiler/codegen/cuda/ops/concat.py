@@ -8,7 +8,7 @@ from math import prod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
-from dslc.compiler.codegen.cuda.region.writer import Text, power_of_two
+from dslc.compiler.codegen.cuda.region.writer import SourceWriter, power_of_two
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
@@ -53,7 +53,7 @@ class Concat(SourceKernel):
 
     def source(self, name: str) -> Source:
         """The source of the kernel."""
-        text = Text(name, self.count + 1, wide=False)
+        text = SourceWriter(name, self.count + 1, wide=False)
         number, block = text.divmod(text.here("block"), self.blocks)
         element = text.times(text.plus(text.times(block, _BLOCK_THREADS), text.here("thread")), self.vector)
         mask = text.below(element, self.rows * self.run)

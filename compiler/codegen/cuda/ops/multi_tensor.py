@@ -17,7 +17,7 @@ from dslc.compiler.codegen.cuda.region.schedule import vector_of
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.stage_queries import register_dtype, used_values
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
-from dslc.compiler.codegen.cuda.region.writer import Index, Text
+from dslc.compiler.codegen.cuda.region.writer import Index, SourceWriter
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import optimizer
@@ -70,17 +70,17 @@ class Foreach(SourceKernel):
 
     def source(self, name: str) -> Source:
         """The source of the kernel: whole vectors first, then the rest of each size, element by element."""
-        return _Printer(name, self).source()
+        return _Emitter(name, self).source()
 
 
 def _along(access: Access) -> bool:
     return any(access.strides)
 
 
-class _Printer:
+class _Emitter:
     def __init__(self, name: str, spec: Foreach) -> None:
         self.spec, self.region = spec, spec.region
-        self.text = Text(name, spec.arguments, wide=False)
+        self.text = SourceWriter(name, spec.arguments, wide=False)
         self.values = Values(self.text)
         self.vector = vector_of(spec.region)
         self.pointers: list[str] = []

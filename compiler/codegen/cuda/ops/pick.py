@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
-from dslc.compiler.codegen.cuda.region.writer import Text
+from dslc.compiler.codegen.cuda.region.writer import SourceWriter
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.target import Geometry
@@ -34,7 +34,7 @@ class Pick(SourceKernel):
 
     def source(self, name: str) -> Source:
         """The source of the kernel. Threads past the end load element 0 and store nothing."""
-        text = Text(name, self.count + 1, wide=False)
+        text = SourceWriter(name, self.count + 1, wide=False)
         number = text.plus(text.times(text.here("block"), _BLOCK_THREADS), text.here("thread"))
         mask = text.below(number, len(self.sources))
         behind = (0,) * (self.geometry.grid[0] * _BLOCK_THREADS - len(self.sources))

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from dslc.compiler.codegen.cuda.region.schedule import needs_wide_index
 from dslc.compiler.codegen.cuda.region.stage_queries import used_values
 from dslc.compiler.codegen.cuda.region.values import Reg
-from dslc.compiler.codegen.cuda.region.writer import Index, Text, power_of_two
+from dslc.compiler.codegen.cuda.region.writer import Index, SourceWriter, power_of_two
 from dslc.compiler.codegen.region.ir import Access, Fetch, Region, Stage, dense
 
 
@@ -21,7 +21,7 @@ class Addresses(ABC):
 
     def __init__(self, name: str, region: Region, vector: int) -> None:
         self.region, self.vector, self.split = region, vector, len(region.outer)
-        self.text = Text(name, len(region.inputs) + len(region.outputs), needs_wide_index(region))
+        self.text = SourceWriter(name, len(region.inputs) + len(region.outputs), needs_wide_index(region))
         self.known: list[Reg | None] = [None] * region.first
         self.bases: dict[int, Index] = {}
         self.mask: str | None = None

@@ -29,15 +29,15 @@ class SizeGenericRegion(SizeGeneric):
 
     @property
     def code(self) -> Source:
-        return _printed(self.region)[0]
+        return _source_and_args(self.region)[0]
 
     @property
     def scalar_args(self) -> ScalarArgs:
-        return _printed(self.region)[1]
+        return _source_and_args(self.region)[1]
 
 
 @lru_cache(4096)  # an artifact's programs share most regions
-def _printed(region: Region) -> tuple[Source, ScalarArgs]:
+def _source_and_args(region: Region) -> tuple[Source, ScalarArgs]:
     cut = schedule(region)
     assert isinstance(cut, Flat)
     return flat_source("k", region, cut)

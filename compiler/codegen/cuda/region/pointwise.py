@@ -13,7 +13,7 @@ from dslc.compiler.codegen.cuda.region.schedule import DRAW_ELEMENTS, Flat, flat
 from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.cuda.region.stage_queries import register_dtype, used_values
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
-from dslc.compiler.codegen.cuda.region.writer import Index, Text, power_of_two
+from dslc.compiler.codegen.cuda.region.writer import Index, SourceWriter, power_of_two
 from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, dense
 from dslc.compiler.ir.types import DType
@@ -21,15 +21,15 @@ from dslc.compiler.ir.types import DType
 
 def flat_source(name: str, region: Region, schedule: Flat) -> tuple[Source, ScalarArgs]:
     """The kernel's source, and its scalar arguments after the pointers."""
-    printer = _Printer(name, region, schedule)
-    return printer.source(), printer.text.scalar_args
+    emitter = _Emitter(name, region, schedule)
+    return emitter.source(), emitter.text.scalar_args
 
 
-class _Printer:
+class _Emitter:
     def __init__(self, name: str, region: Region, schedule: Flat) -> None:
         self.given, self.schedule, self.vector = region, schedule, schedule.vector
         self.region = flattened(region)
-        self.text = Text(name, len(region.inputs) + len(region.outputs), needs_wide_index(region))
+        self.text = SourceWriter(name, len(region.inputs) + len(region.outputs), needs_wide_index(region))
         self.values = Values(self.text)
         self.sizes = self.region.outer
         self.dense = dense(self.sizes)

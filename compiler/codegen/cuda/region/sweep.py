@@ -77,7 +77,7 @@ class Sweep(SourceKernel):
         return tuple(register_dtype(dtypes[r.value]) for r in self.region.stages[-1].reduces)
 
     def source(self, name: str) -> Source:
-        return _Printer(name, self).source()
+        return _Emitter(name, self).source()
 
 
 @lru_cache(256)
@@ -92,7 +92,7 @@ def schedule_of(region: Region) -> Schedule:
     return rows_of(region, THREAD_ELEMENTS) if found.team > _MAX_TEAM[max(sizes) <= 2] else found
 
 
-class _Printer(RowReduction):
+class _Emitter(RowReduction):
     """Emits the source of a sweep."""
 
     def __init__(self, name: str, sweep: Sweep) -> None:

@@ -11,19 +11,19 @@ from dslc.compiler.codegen.cuda.region.schedule import TILE, Tiles, flattened, n
 from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.cuda.region.stage_queries import used_values
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
-from dslc.compiler.codegen.cuda.region.writer import Index, Text, power_of_two
+from dslc.compiler.codegen.cuda.region.writer import Index, SourceWriter, power_of_two
 from dslc.compiler.codegen.region.ir import Access, Let, Region
 
 
 def tiles_source(name: str, region: Region, schedule: Tiles) -> Source:
     """The kernel's source."""
-    return _Printer(name, region, schedule).source()
+    return _Emitter(name, region, schedule).source()
 
 
-class _Printer:
+class _Emitter:
     def __init__(self, name: str, region: Region, schedule: Tiles) -> None:
         self.region, self.schedule, self.vector = flattened(region), schedule, schedule.vector
-        self.text = Text(name, len(region.inputs) + len(region.outputs), needs_wide_index(region))
+        self.text = SourceWriter(name, len(region.inputs) + len(region.outputs), needs_wide_index(region))
         self.values = Values(self.text)
         self.threads = schedule.geometry.block[0]
         self.held = TILE * TILE // (self.threads * self.vector)

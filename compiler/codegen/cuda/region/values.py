@@ -15,7 +15,7 @@ import numpy as np
 
 from dslc.compiler.codegen.cuda.region.fast_math import relaxed, relaxed_exponentials
 from dslc.compiler.codegen.cuda.region.stage_queries import read_by, register_dtype
-from dslc.compiler.codegen.cuda.region.writer import Text
+from dslc.compiler.codegen.cuda.region.writer import SourceWriter
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
@@ -41,7 +41,7 @@ class Reg:
 class Values:
     """Emits trees into ``text``."""
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: SourceWriter) -> None:
         self.text = text
 
     def call(self, function: str, *regs: Reg, dtype: DType | None = None) -> Reg:

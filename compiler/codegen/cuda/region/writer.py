@@ -29,7 +29,7 @@ class Divisor:
     shift: str
 
 
-class Text:
+class SourceWriter:
     """A function under construction. ``wide``: indices are i64, else i32."""
 
     def __init__(self, name: str, arguments: int, wide: bool) -> None:

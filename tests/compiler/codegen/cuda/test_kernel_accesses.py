@@ -23,7 +23,7 @@ from op_laws.evaluation import apply
 from dslc.base.errors import DslcError
 from dslc.compiler.codegen.cuda import cuda_cpp as cpp
 from dslc.compiler.codegen.cuda.attention import lower as attention
-from dslc.compiler.codegen.cuda.attention.tiled import TILES, Tiled
+from dslc.compiler.codegen.cuda.attention.tiled import TILES, TiledAttention
 from dslc.compiler.codegen.cuda.compile import compiled
 from dslc.compiler.codegen.cuda.contraction import lower as contractions
 from dslc.compiler.codegen.cuda.lower import lower
@@ -247,7 +247,7 @@ def test_attention_in_tiles(mode: Any, features: int, causal: bool) -> None:
         "dq": ([q, k, v, lse, delta, dy], [dq]),
         "dkdv": ([q, k, v, lse, delta, dy], [dk, dv]),
     }[mode]
-    spec = Tiled(mode, DType.F16, 1, own, other, features, causal, attrs["scale"], tile)
+    spec = TiledAttention(mode, DType.F16, 1, own, other, features, causal, attrs["scale"], tile)
     half = [x if x is lse or x is delta else x.astype(np.float16) for x in (*reads, *after)]
     arguments = [np.ascontiguousarray(x).reshape(-1) for x in half]
     for x in arguments[len(reads) :]:

@@ -12,7 +12,7 @@ from gpu_kernels.sample_nodes import OPS
 
 from dslc.compiler.codegen.cuda import compile as units
 from dslc.compiler.codegen.cuda.attention import tiled as tiled_attention
-from dslc.compiler.codegen.cuda.attention.tiled import TILES, Tiled
+from dslc.compiler.codegen.cuda.attention.tiled import TILES, TiledAttention
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Input, Kind, Node
 from dslc.compiler.ir.op import Builder
@@ -42,7 +42,7 @@ def gradient(of: Node) -> Node:
 def is_tiled(of: Node) -> bool:
     launches = lower(of)
     assert launches is not None
-    found = [isinstance(x.spec, Tiled) for x in launches]
+    found = [isinstance(x.spec, TiledAttention) for x in launches]
     assert any(found) == (all(found) if of.op.name == "sdpa" else found == [False, True, True])
     return any(found)
 
@@ -72,7 +72,7 @@ def test_other_attention_goes_in_parts(dtype: DType, changed: dict[str, Any]) ->
 
 @pytest.mark.parametrize(("mode", "features"), TILES)
 def test_a_kernel_fits_and_keeps_its_sums_in_registers(mode: Any, features: int) -> None:
-    spec = Tiled(mode, DType.BF16, 6, 200, 200, features, True, 0.125, TILES[mode, features])
+    spec = TiledAttention(mode, DType.BF16, 6, 200, 200, features, True, 0.125, TILES[mode, features])
     geometry = units.geometry(spec)
     assert geometry.shared_bytes <= LEAST_SHARED and geometry.grid[0] == 6 * -(-200 // spec.tile.rows)
     for architecture, one in (("sm_80", replace(spec, dtype=DType.F16)), ("sm_90", spec)):

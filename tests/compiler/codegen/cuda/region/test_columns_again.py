@@ -26,10 +26,10 @@ from dslc.compiler.ir.types import DType, TensorType
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One block is enough."""
     monkeypatch.setattr(schedule, "_MANY_BLOCKS", 0)
-    for cached in (schedule.schedule, regions._printed):
+    for cached in (schedule.schedule, regions._source_and_args):
         cached.cache_clear()
     yield
-    for cached in (schedule.schedule, regions._printed):
+    for cached in (schedule.schedule, regions._source_and_args):
         cached.cache_clear()
 
 
