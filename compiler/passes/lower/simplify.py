@@ -16,7 +16,7 @@ After::
     %1 = exp %0 : f32[3, 4]  # c forward
     %2 = add %1, %1 : f32[3, 4]  # e forward
 
-One sweep in order: the rules of ``algebra.py`` rewrite each node, with its inputs already simplified, until none
+One sweep in order: the rules of ``simplify_rules.py`` rewrite each node, with its inputs already simplified, until none
 applies. Then the node is folded if its inputs are small constants, and then replaced by an equal earlier node. Ops are
 deterministic, and random ones name their draws by an attribute, so equal op, attributes and inputs mean equal bits.
 Nodes that no root depends on are removed. Inputs stay: they are the entry's interface. Idempotent.

@@ -2,7 +2,7 @@
 
 The forward pass is one kernel. The backward pass computes the sums of dy * y, then runs one kernel by queries for dq
 and one by keys for dk and dv. Used if there is no mask, q, k and v have 32, 64 or 128 features each, and the scale is
-positive; ``attention.py`` handles the rest.
+positive; ``attention/lower.py`` handles the rest.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ _LIBDEVICE: Final = {
     "erf": "erf", "floor": "floor", "round": "rint", "abs": "fabs",
 }  # fmt: skip
 _EXACT: Final = {"add": "add_rn", "mul": "mul_rn", "div": "div_rn", "sqrt": "sqrt_rn"}
-#: PTX instructions on f32 for 16-bit results (``relaxed.py``), with their relative errors.
+#: PTX instructions on f32 for 16-bit results (``fast_math.py``), with their relative errors.
 FAST: Final = {
     "fma": "fma.rn.f32",
     "fast_exp2": "ex2.approx.f32",  # 2^-22

@@ -5,7 +5,7 @@ axes do not merge. But how a sum is split, and so its order, must depend on its 
 step that is read in one program and computed in place in another gives the same bits in both::
 
     before    outer (2048) inner (32, 49)    x strides (1, 100352, 2048)    dy strides (1, 2048, 0)
-    after     outer (2048) inner (1568)      x strides (1, 2048)            dy strides (1, 0), unravelled (32, 49)
+    after     outer (2048) inner (1568)      x strides (1, 2048)            dy strides (1, 0), mixed radix (32, 49)
 """
 
 from __future__ import annotations
