@@ -12,12 +12,13 @@ The number of parts follows from the shape alone, and so does the order of every
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Access, Let, Reduce, Region, RegionBuilder, Stage, dense
+from dslc.compiler.codegen.region.queries import dtypes_of, substituted, used_values
 from dslc.compiler.ir.scalar import Expr, as_expr
 from dslc.compiler.ir.types import DType
 
@@ -46,7 +47,7 @@ class _Saved:
 class _Spreader:
     def __init__(self, launch: Launch, parts: int, first: int) -> None:
         region: Region = launch.spec
-        if not any(region.index in _read(stage) for stage in region.stages):
+        if not any(region.index in used_values(stage) for stage in region.stages):
             region = _widest_first(region)
         self.region, self.next = region, first
         self.reads, self.writes = launch.reads, launch.writes
@@ -64,12 +65,12 @@ class _Spreader:
         for stage in self.region.stages:
             stages.append((number, stage))
             number += len(stage.lets) + len(stage.reduces)
-        dtypes = _dtypes(self.region)
+        dtypes = dtypes_of(self.region)
         for place, (number, stage) in enumerate(stages):
             if not stage.element:
                 waiting.append((number, stage))
                 continue
-            later = {v for _, s in stages[place:] for v in _read(s)}
+            later = {v for _, s in stages[place:] for v in used_values(s)}
             self._rows(waiting, later, dtypes)
             waiting = []
             self._elements(number, stage, dtypes)
@@ -87,7 +88,7 @@ class _Spreader:
             self._part(number, stage, (), (self.rest, *self.region.inner[1:]), self.parts)
 
     def _part(self, number: int, stage: Stage, ahead: tuple[int, ...], inner: tuple[int, ...], slot: int) -> None:
-        region, used = self.region, _read(stage)
+        region, used = self.region, used_values(stage)
         split, start = len(region.outer), slot * self.each
         rows = dense(region.outer)
         zeros = (0,) * len(inner)
@@ -134,7 +135,7 @@ class _Spreader:
         region, split = self.region, len(self.region.outer)
         made = {n for n, _, _ in self.partial} | {n + i for n, s in stages for i in range(len(s.lets))}
         kept = sorted(made & later)
-        used = {v for _, s in stages for v in _read(s)}
+        used = {v for _, s in stages for v in used_values(s)}
         stored = sorted({s.output for _, stage in stages for s in stage.stores})
         if not kept and not stored and not any(stage.flags for _, stage in stages):
             self.partial = []
@@ -181,17 +182,11 @@ class _Spreader:
     def _compute(self, b: RegionBuilder, number: int, stage: Stage, known: dict[int, Expr]) -> None:
         for at, let in enumerate(stage.lets):
             assert isinstance(let, Let)
-            known[number + at] = b.let(_renamed(let.expr, known), let.dtype)
+            known[number + at] = b.let(substituted(let.expr, known.__getitem__), let.dtype)
 
     def _block(self, dtype: DType, slots: int = 1) -> _Saved:
         self.next += 1
         return _Saved(Scratch(self.next - 1, max(1, slots * self.region.rows) * dtype.itemsize), dtype, slots)
-
-
-def _renamed(expr: Expr, known: Mapping[int, Expr]) -> Expr:
-    if expr.function == "arg":
-        return known[expr.index]
-    return replace(expr, args=tuple(_renamed(a, known) for a in expr.args))
 
 
 def _widest_first(region: Region) -> Region:
@@ -205,23 +200,3 @@ def _widest_first(region: Region) -> Region:
 
     inputs, outputs = (tuple(map(turned, side)) for side in (region.inputs, region.outputs))
     return replace(region, inner=tuple(region.inner[a] for a in order), inputs=inputs, outputs=outputs)
-
-
-def _read(stage: Stage) -> set[int]:
-    """The indices of all values that a stage reads."""
-    found = {r.value for r in stage.reduces} | {s.value for s in stage.stores} | {r.value for r in stage.flags}
-    stack = [let.expr for let in stage.lets if isinstance(let, Let)]
-    while stack:
-        expr = stack.pop()
-        if expr.function == "arg":
-            found.add(expr.index)
-        stack.extend(expr.args)
-    return found
-
-
-def _dtypes(region: Region) -> list[DType]:
-    found = [*(a.dtype for a in region.inputs), DType.I64]
-    for stage in region.stages:
-        found += [let.dtype for let in stage.lets if isinstance(let, Let)]
-        found += [found[reduce.value] for reduce in stage.reduces]
-    return found

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from dslc.compiler.codegen.cuda.region.source import Call, Source
-from dslc.compiler.codegen.cuda.region.stage_queries import identity
 from dslc.compiler.codegen.launch import ScalarArgs
+from dslc.compiler.codegen.region.queries import identity
 from dslc.compiler.ir import scalar
 from dslc.compiler.ir.special import erf, larger, lesser
 from dslc.compiler.ir.types import DType

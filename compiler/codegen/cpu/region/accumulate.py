@@ -10,20 +10,8 @@ from llvmlite import ir
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I1, I64, Code, Reg, lane_type, wide
 from dslc.compiler.codegen.region.ir import Combine
+from dslc.compiler.codegen.region.queries import identity
 from dslc.compiler.ir.types import DType
-
-
-def identity(combine: Combine, dtype: DType) -> float | int:
-    """The identity element of the reduction."""
-    if combine in ("sum", "prod"):
-        one = combine == "prod"
-        return float(one) if dtype.is_float else int(one)
-    if dtype.is_float:
-        return -math.inf if combine == "max" else math.inf
-    if dtype is DType.U8:
-        return 0 if combine == "max" else 255
-    half = 1 << (8 * dtype.itemsize - 1)
-    return -half if combine == "max" else half - 1
 
 
 class Accumulator:

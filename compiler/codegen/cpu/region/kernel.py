@@ -21,9 +21,9 @@ from typing import Any, Final
 from dslc.compiler.codegen.cpu.kernel_spec import KernelSpec
 from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I64, VECTOR_BYTES, Code, lane_type
-from dslc.compiler.codegen.cpu.region.accumulate import identity
 from dslc.compiler.codegen.cpu.region.row import Nest, RegionFacts, Row
 from dslc.compiler.codegen.region.ir import Region, Scan
+from dslc.compiler.codegen.region.queries import identity
 
 _TASK_ELEMENTS: Final = 8192  # elements per task, about
 _SWEEP_VECTORS: Final = 64  # vectors whose partial results a sweep keeps: 4 KiB

@@ -14,6 +14,7 @@ from dslc.compiler.codegen.cpu.llvm.values import Values
 from dslc.compiler.codegen.cpu.llvm.writer import I8, VECTOR_BYTES, Code, Reg, lane_type
 from dslc.compiler.codegen.cpu.region.accumulate import Accumulator, Running
 from dslc.compiler.codegen.region.ir import Access, Fetch, Let, Region, Scan, Stage
+from dslc.compiler.codegen.region.queries import dtypes_of, nodes_of, used_values
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
@@ -35,20 +36,11 @@ class RegionFacts:
 
     @cached_property
     def dtypes(self) -> tuple[DType, ...]:
-        region = self.region
-        found = [*(a.dtype for a in region.inputs), *[DType.I64] * (1 + len(region.indices))]
-        for stage in region.stages:
-            for let in stage.computed:
-                if isinstance(let, Let):
-                    found.append(let.dtype)
-                else:
-                    found.append(region.inputs[let.input].dtype if isinstance(let, Fetch) else found[let.value])
-            found += [found[reduce.value] for reduce in stage.reduces]
-        return tuple(found)
+        return tuple(dtypes_of(self.region))
 
     @cached_property
     def read(self) -> frozenset[int]:
-        return frozenset().union(*(used(stage) for stage in self.region.stages))
+        return frozenset().union(*(used_values(stage) for stage in self.region.stages))
 
     @cached_property
     def repeated(self) -> dict[tuple[int, int], tuple[int, int]]:
@@ -84,28 +76,7 @@ def _key_of(expr: Expr, own: dict[int, object]) -> object:
 
 
 def _costly(let: Let | Fetch | Scan) -> bool:
-    return isinstance(let, Let) and any(e.function in _COSTLY for e in _parts(let.expr))
-
-
-def _parts(expr: Expr) -> list[Expr]:
-    found, stack = [], [expr]
-    while stack:
-        found.append(stack.pop())
-        stack.extend(found[-1].args)
-    return found
-
-
-def used(stage: Stage) -> set[int]:
-    """The indices of all values that a stage reads."""
-    found = {r.value for r in stage.reduces} | {s.value for s in stage.stores} | {r.value for r in stage.flags}
-    for let in stage.computed:
-        if isinstance(let, Let):
-            found |= {e.index for e in _parts(let.expr) if e.function == "arg"}
-        elif isinstance(let, Fetch):
-            found |= {let.index} | (set() if let.mask is None else {let.mask})
-        else:
-            found.add(let.value)
-    return found
+    return isinstance(let, Let) and any(e.function in _COSTLY for e in nodes_of(let.expr))
 
 
 class Row:
@@ -274,7 +245,7 @@ class _Elements:
         self, row: Row, place: int, stage: Stage, scans: dict[int, Running], totals: list[Accumulator]
     ) -> None:
         self.row, self.code, self.place, self.stage = row, row.code, place, stage
-        self.scans, self.totals, self.used = scans, totals, used(stage)
+        self.scans, self.totals, self.used = scans, totals, used_values(stage)
 
     def run(self, index: list[Any], number: Any, lanes: int, along: int, way: int = 0) -> list[Reg | None]:
         """The stage for ``lanes`` elements of one row (if ``along``), or one element of each of ``lanes`` rows. Returns

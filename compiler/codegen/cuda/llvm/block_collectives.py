@@ -13,7 +13,7 @@ from llvmlite import ir
 
 from dslc.compiler.codegen.cuda.llvm.lanes import I8, I32, I64, Lanes, Writer, llvm_type
 from dslc.compiler.codegen.cuda.llvm.math import combine, device
-from dslc.compiler.codegen.cuda.region.stage_queries import identity
+from dslc.compiler.codegen.region.queries import identity
 from dslc.compiler.ir.types import DType
 
 _SHARED: Final = 3  # the address space

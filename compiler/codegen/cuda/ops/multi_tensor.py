@@ -13,15 +13,16 @@ from itertools import groupby
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.promote_f32 import promote_f32
+from dslc.compiler.codegen.cuda.region.registers import register_dtype
 from dslc.compiler.codegen.cuda.region.schedule import vector_of
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
-from dslc.compiler.codegen.cuda.region.stage_queries import register_dtype, used_values
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
 from dslc.compiler.codegen.cuda.region.writer import Index, SourceWriter
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import optimizer
 from dslc.compiler.codegen.region.ir import Access, Let, Region, RegionBuilder
+from dslc.compiler.codegen.region.queries import used_values
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.graph import Node, Value

@@ -6,10 +6,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from dslc.compiler.codegen.cuda.region.schedule import needs_wide_index
-from dslc.compiler.codegen.cuda.region.stage_queries import used_values
 from dslc.compiler.codegen.cuda.region.values import Reg
 from dslc.compiler.codegen.cuda.region.writer import Index, SourceWriter, power_of_two
 from dslc.compiler.codegen.region.ir import Access, Fetch, Region, Stage, dense
+from dslc.compiler.codegen.region.queries import used_values
 
 
 class Addresses(ABC):

@@ -18,7 +18,7 @@ from collections.abc import Set
 from dataclasses import replace
 from typing import Final
 
-from dslc.compiler.codegen.cuda.region.stage_queries import read_by
+from dslc.compiler.codegen.region.queries import read_by
 from dslc.compiler.ir.scalar import Expr, as_expr, call, select
 from dslc.compiler.ir.types import DType
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import math
 
+from dslc.compiler.codegen.cuda.region.registers import register_dtype
 from dslc.compiler.codegen.cuda.region.schedule import DRAW_ELEMENTS, Flat, flattened, needs_wide_index
 from dslc.compiler.codegen.cuda.region.source import Source
-from dslc.compiler.codegen.cuda.region.stage_queries import register_dtype, used_values
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
 from dslc.compiler.codegen.cuda.region.writer import Index, SourceWriter, power_of_two
 from dslc.compiler.codegen.launch import ScalarArgs
 from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, dense
+from dslc.compiler.codegen.region.queries import used_values
 from dslc.compiler.ir.types import DType
 
 

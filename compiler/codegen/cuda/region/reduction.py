@@ -12,18 +12,12 @@ from abc import abstractmethod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.addresses import Addresses
+from dslc.compiler.codegen.cuda.region.registers import STEP, combined_dtype, dtypes_of, register_dtype
 from dslc.compiler.codegen.cuda.region.source import Source
-from dslc.compiler.codegen.cuda.region.stage_queries import (
-    STEP,
-    combined_dtype,
-    dtypes_of,
-    identity,
-    register_dtype,
-    used_values,
-)
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
 from dslc.compiler.codegen.cuda.region.writer import Index, power_of_two
 from dslc.compiler.codegen.region.ir import Bits, Fetch, Let, Region, Scan, Stage
+from dslc.compiler.codegen.region.queries import identity, used_values
 from dslc.compiler.ir.types import DType
 
 RESIDENT: Final = 1024  # threads per multiprocessor: enough to load while others reduce

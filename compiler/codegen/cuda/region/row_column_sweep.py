@@ -15,10 +15,10 @@ from dataclasses import replace
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.schedule import Columns, Rows, schedule
-from dslc.compiler.codegen.cuda.region.stage_queries import substituted, used_values
 from dslc.compiler.codegen.cuda.region.sweep import MULTIPROCESSORS, RESIDENT, Sweep, schedule_of
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import Access, Let, Region, Stage, dense
+from dslc.compiler.codegen.region.queries import substituted, used_values
 from dslc.compiler.ir.scalar import argument
 
 _MIN_ROWS: Final = 8  # rows per team below which the partial sums cost too much

@@ -7,9 +7,9 @@ from typing import Final
 from dslc.compiler.codegen.cuda.region.reduction import Reduction
 from dslc.compiler.codegen.cuda.region.schedule import WARP, Rows
 from dslc.compiler.codegen.cuda.region.source import Source
-from dslc.compiler.codegen.cuda.region.stage_queries import used_values
 from dslc.compiler.codegen.cuda.region.writer import Index, power_of_two
 from dslc.compiler.codegen.region.ir import Access, Region, Scan
+from dslc.compiler.codegen.region.queries import used_values
 
 _MAX_LOADED: Final = 64  # elements loaded at once that fit the usual registers
 

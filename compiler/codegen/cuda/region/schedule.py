@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from dslc.compiler.codegen.cuda.region.stage_queries import has_scans, register_dtype, used_values
+from dslc.compiler.codegen.cuda.region.registers import register_dtype
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, collapsed, dense
+from dslc.compiler.codegen.region.queries import has_scans, used_values
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ops.bits import BYTE
 

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
+from dslc.compiler.codegen.cuda.region.registers import dtypes_of, register_dtype
 from dslc.compiler.codegen.cuda.region.schedule import MAX_CACHED_ELEMENTS, Columns, Flat, Tiles, schedule
-from dslc.compiler.codegen.cuda.region.stage_queries import dtypes_of, read_by, register_dtype, substituted, used_values
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.region.ir import (
@@ -38,6 +38,7 @@ from dslc.compiler.codegen.region.ir import (
     collapsed,
     dense,
 )
+from dslc.compiler.codegen.region.queries import read_by, substituted, used_values
 from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.scalar import Expr, argument
 from dslc.compiler.ir.types import DType

@@ -10,13 +10,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from dslc.compiler.codegen.cuda.region.registers import STEP, dtypes_of, register_dtype
 from dslc.compiler.codegen.cuda.region.row_reduction import RowReduction
 from dslc.compiler.codegen.cuda.region.schedule import THREAD_ELEMENTS, Rows, Schedule, rows_of, schedule
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
-from dslc.compiler.codegen.cuda.region.stage_queries import STEP, dtypes_of, identity, register_dtype
 from dslc.compiler.codegen.cuda.region.values import Reg
 from dslc.compiler.codegen.cuda.region.writer import Index
 from dslc.compiler.codegen.region.ir import Access, Region
+from dslc.compiler.codegen.region.queries import identity
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dslc.compiler.codegen.cuda.region.schedule import TILE, Tiles, flattened, needs_wide_index, turned_axis
 from dslc.compiler.codegen.cuda.region.source import Source
-from dslc.compiler.codegen.cuda.region.stage_queries import used_values
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
 from dslc.compiler.codegen.cuda.region.writer import Index, SourceWriter, power_of_two
 from dslc.compiler.codegen.region.ir import Access, Let, Region
+from dslc.compiler.codegen.region.queries import used_values
 
 
 def tiles_source(name: str, region: Region, schedule: Tiles) -> Source:

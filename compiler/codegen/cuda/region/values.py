@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 
 from dslc.compiler.codegen.cuda.region.fast_math import relaxed, relaxed_exponentials
-from dslc.compiler.codegen.cuda.region.stage_queries import read_by, register_dtype
+from dslc.compiler.codegen.cuda.region.registers import register_dtype
 from dslc.compiler.codegen.cuda.region.writer import SourceWriter
+from dslc.compiler.codegen.region.queries import read_by
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 

@@ -31,10 +31,10 @@ from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
 from dslc.compiler.codegen.cuda.region.schedule import Rows, schedule
 from dslc.compiler.codegen.cuda.region.source import Call, Source
-from dslc.compiler.codegen.cuda.region.stage_queries import functions_of
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.ir import Access, Region, RegionBuilder
 from dslc.compiler.codegen.region.pointwise import copy
+from dslc.compiler.codegen.region.queries import functions_of
 from dslc.compiler.ir.graph import Input, Kind
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.scalar import call

@@ -1,13 +1,12 @@
-"""Queries on stages for the code generators of regions."""
+"""Queries on regions, their stages and trees for the code generators."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
-from dslc.compiler.codegen.region.ir import Bits, Fetch, Let, Region, Scan, Stage
+from dslc.compiler.codegen.region.ir import Bits, Combine, Fetch, Let, Region, Scan, Stage
 from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
@@ -29,17 +28,15 @@ def used_values(stage: Stage) -> set[int]:
 
 def functions_of(region: Region) -> set[str]:
     """The names of all functions in the region's trees."""
-    found: set[str] = set()
-    stack = [let.expr for stage in region.stages for let in stage.lets if isinstance(let, Let)]
-    while stack:
-        expr = stack.pop()
-        found.add(expr.function)
-        stack.extend(expr.args)
-    return found
+    trees = [let.expr for stage in region.stages for let in stage.lets if isinstance(let, Let)]
+    return {node.function for tree in trees for node in nodes_of(tree)}
 
 
-def dtypes_of(region: Region) -> list[DType]:
-    """The dtype of every value by its index; sums and products of bf16 and f16 are f32."""
+def dtypes_of(
+    region: Region, combined: Callable[[Combine, DType], DType] = lambda combine, dtype: dtype
+) -> list[DType]:
+    """The dtype of every value by its index. ``combined``: the dtype of combined values of a dtype, the same by
+    default."""
     found = [a.dtype for a in region.inputs] + [DType.I64] * (region.first - len(region.inputs))
     for stage in region.stages:
         for let in stage.lets:
@@ -51,35 +48,27 @@ def dtypes_of(region: Region) -> list[DType]:
                 case Bits():
                     found.append(DType.I32)
                 case Scan():
-                    found.append(combined_dtype(let.combine, found[let.value]))
-        found += [combined_dtype(r.combine, found[r.value]) for r in stage.reduces]
+                    found.append(combined(let.combine, found[let.value]))
+        found += [combined(r.combine, found[r.value]) for r in stage.reduces]
     return found
-
-
-def combined_dtype(combine: str, dtype: DType) -> DType:
-    """The dtype of combined values."""
-    return dtype if combine in ("min", "max") else register_dtype(dtype)
-
-
-def register_dtype(dtype: DType) -> DType:
-    """The dtype of a value in a register: f32 for bf16 and f16."""
-    return DType.F32 if dtype in (DType.BF16, DType.F16) else dtype
 
 
 def has_scans(region: Region) -> bool:
     return any(isinstance(let, Scan) for stage in region.stages for let in stage.lets)
 
 
+def nodes_of(tree: Expr) -> list[Expr]:
+    """A tree and all its subtrees."""
+    found, stack = [], [tree]
+    while stack:
+        found.append(stack.pop())
+        stack.extend(found[-1].args)
+    return found
+
+
 def read_by(expr: Expr) -> set[int]:
     """The indices of the values in a tree."""
-    found: set[int] = set()
-    stack = [expr]
-    while stack:
-        node = stack.pop()
-        if node.function == "arg":
-            found.add(node.index)
-        stack.extend(node.args)
-    return found
+    return {node.index for node in nodes_of(expr) if node.function == "arg"}
 
 
 def substituted(expr: Expr, value: Callable[[int], Expr]) -> Expr:
@@ -87,10 +76,6 @@ def substituted(expr: Expr, value: Callable[[int], Expr]) -> Expr:
     if expr.function == "arg":
         return value(expr.index)
     return replace(expr, args=tuple(substituted(a, value) for a in expr.args)) if expr.args else expr
-
-
-#: The binary function that a reduction applies repeatedly.
-STEP: Final = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
 def identity(combine: str, dtype: DType) -> float | int:

@@ -1,0 +1,27 @@
+"""Dtypes of values in registers, where bf16 and f16 are f32."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dslc.compiler.codegen.region import queries
+from dslc.compiler.codegen.region.ir import Region
+from dslc.compiler.ir.types import DType
+
+#: The binary function that a reduction applies repeatedly.
+STEP: Final = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+def register_dtype(dtype: DType) -> DType:
+    """The dtype of a value in a register: f32 for bf16 and f16."""
+    return DType.F32 if dtype in (DType.BF16, DType.F16) else dtype
+
+
+def combined_dtype(combine: str, dtype: DType) -> DType:
+    """The dtype of combined values."""
+    return dtype if combine in ("min", "max") else register_dtype(dtype)
+
+
+def dtypes_of(region: Region) -> list[DType]:
+    """The dtype of every value by its index; sums and products of bf16 and f16 are f32."""
+    return queries.dtypes_of(region, combined_dtype)
