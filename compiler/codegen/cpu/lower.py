@@ -61,14 +61,14 @@ def _split_rows(launches: Sequence[Launch]) -> list[Launch]:
     found: list[Launch] = []
     free = max((x.number + 1 for launch in launches for x in launch.scratch), default=0)
     for launch in launches:
-        parts = _parts(launch.spec)
+        parts = _part_count(launch.spec)
         made = [launch] if parts < 2 else split_rows(launch, parts, free)
         free = max((free, *(x.number + 1 for m in made for x in m.scratch)))
         found += made
     return found
 
 
-def _parts(spec: object) -> int:
+def _part_count(spec: object) -> int:
     """The number of parts into which to split a kernel's rows; 1 if splitting does not pay."""
     if not isinstance(spec, Region) or not can_split(spec):
         return 1

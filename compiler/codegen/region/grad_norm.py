@@ -47,7 +47,9 @@ def _squares(source: Access, target: Access, blocks: int, size: int) -> Region:
 
 
 def _root(dtype: DType, count: int) -> Region:
-    builder = RegionBuilder((), [count] if count else (), [Access(dtype, (1,))] if count else [], [_one(dtype, count)])
+    builder = RegionBuilder(
+        (), [count] if count else (), [Access(dtype, (1,))] if count else [], [_single_result(dtype, count)]
+    )
     if count:
         builder.element()
         total = builder.reduce("sum", builder.let(builder.input(0), dtype))
@@ -59,5 +61,5 @@ def _root(dtype: DType, count: int) -> Region:
     return builder.region()
 
 
-def _one(dtype: DType, count: int) -> Access:
+def _single_result(dtype: DType, count: int) -> Access:
     return Access(dtype, (0,) if count else ())

@@ -13,16 +13,16 @@ from dslc.compiler.ops.attrs import str_attr
 @lowers("interpolate")
 def interpolate(node: Node) -> list[Launch]:
     make = _nearest if str_attr(node.attrs, "mode") == "nearest" else _linear
-    return summed(node, [_whole(n) if n == m else make(n, m) for n, m in space(node)])
+    return summed(node, [_unchanged(n) if n == m else make(n, m) for n, m in space(node)])
 
 
 @lowers("interpolate_grad")
 def interpolate_grad(node: Node) -> list[Launch]:
     make = _nearest_back if str_attr(node.attrs, "mode") == "nearest" else _linear_back
-    return summed(node, [_whole(n) if n == m else make(n, m) for m, n in space(node)])
+    return summed(node, [_unchanged(n) if n == m else make(n, m) for m, n in space(node)])
 
 
-def _whole(n: int) -> Run:
+def _unchanged(n: int) -> Run:
     """An axis whose size does not change."""
     return Run(n, 1, lambda i, t: i)
 

@@ -30,7 +30,7 @@ def pointwise(node: Node) -> list[Launch]:
     outputs = [
         packed(shape) if name == "pack_bits" else Access(t.dtype, dense(shape)) for name, t in zip(made, node.types)
     ]
-    reads = _reads(node, steps, shape)
+    reads = _loads(node, steps, shape)
     builder = RegionBuilder(shape, (), [access for _, access in reads.values()], outputs)
     builder.row()
     known: dict[Value, Expr] = {value: builder.input(i) for i, value in enumerate(reads)}
@@ -43,7 +43,7 @@ def pointwise(node: Node) -> list[Launch]:
     return [Launch(builder.region(), tuple(source for source, _ in reads.values()), node.outputs)]
 
 
-def _reads(node: Node, steps: Sequence[Node], shape: Sequence[int]) -> dict[Value, tuple[Value, Access]]:
+def _loads(node: Node, steps: Sequence[Node], shape: Sequence[int]) -> dict[Value, tuple[Value, Access]]:
     """A value that the steps load from memory -> the input that contains it, and its access."""
     bits, cut = (packed_inputs(node.attrs), cut_inputs(node.attrs)) if node.op.name == "fused" else ((), ())
     found = {
@@ -53,7 +53,7 @@ def _reads(node: Node, steps: Sequence[Node], shape: Sequence[int]) -> dict[Valu
     }
     for step in steps:
         if step.op.name == "slice":
-            found[step.out] = (step.inputs[0], _part(step))
+            found[step.out] = (step.inputs[0], _slice_access(step))
         elif step.op.name == "reshape":
             source, access = found.pop(step.inputs[0])
             moving = (s for s, size in zip(access.strides, step.input_types[0].ints) if size != 1)
@@ -151,10 +151,10 @@ def transpose(node: Node) -> list[Launch]:
 def slice_(node: Node) -> list[Launch]:
     shape = node.types[0].ints
     target = Access(node.types[0].dtype, dense(shape))
-    return [Launch(copy(shape, _part(node), target), node.inputs, node.outputs)]
+    return [Launch(copy(shape, _slice_access(node), target), node.inputs, node.outputs)]
 
 
-def _part(node: Node) -> Access:
+def _slice_access(node: Node) -> Access:
     """The access to a slice's elements in its input."""
     whole = node.input_types[0]
     strides = all_strides(whole.ints)

@@ -299,13 +299,13 @@ def fused_sums(node: Node) -> list[Launch]:
     sums = [rows.b.reduce("sum", value) for value in kept]
     rows.b.row()
     if "finish" in node.attrs:
-        sums = _finished(rows, [rows.let(x, values[i].type.dtype) for x, i in zip(sums, summed)])
+        sums = _with_epilogue(rows, [rows.let(x, values[i].type.dtype) for x, i in zip(sums, summed)])
     for number, result in enumerate(sums):
         rows.store(number, result)
     return rows.launch()
 
 
-def _finished(rows: RowsBuilder, sums: list[Expr]) -> list[Expr]:
+def _with_epilogue(rows: RowsBuilder, sums: list[Expr]) -> list[Expr]:
     """The epilogue of the sums of ``finished_sums``."""
     node, steps = rows.node, finish_of(rows.node)
     _, late = parted(node.inputs, node.attrs)

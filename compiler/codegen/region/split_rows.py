@@ -71,10 +71,10 @@ class _Spreader:
                 waiting.append((number, stage))
                 continue
             later = {v for _, s in stages[place:] for v in used_values(s)}
-            self._rows(waiting, later, dtypes)
+            self._combining_launch(waiting, later, dtypes)
             waiting = []
             self._elements(number, stage, dtypes)
-        self._rows(waiting, set(), dtypes)
+        self._combining_launch(waiting, set(), dtypes)
         return self.launches
 
     def _elements(self, number: int, stage: Stage, dtypes: Sequence[DType]) -> None:
@@ -83,11 +83,13 @@ class _Spreader:
         for at, reduce in enumerate(stage.reduces):
             saved = self._block(dtypes[reduce.value], self.slots)
             self.partial.append((number + len(stage.lets) + at, reduce, saved))
-        self._part(number, stage, (self.parts,), (self.each, *self.region.inner[1:]), 0)
+        self._part_launch(number, stage, (self.parts,), (self.each, *self.region.inner[1:]), 0)
         if self.rest:
-            self._part(number, stage, (), (self.rest, *self.region.inner[1:]), self.parts)
+            self._part_launch(number, stage, (), (self.rest, *self.region.inner[1:]), self.parts)
 
-    def _part(self, number: int, stage: Stage, ahead: tuple[int, ...], inner: tuple[int, ...], slot: int) -> None:
+    def _part_launch(
+        self, number: int, stage: Stage, ahead: tuple[int, ...], inner: tuple[int, ...], slot: int
+    ) -> None:
         region, used = self.region, used_values(stage)
         split, start = len(region.outer), slot * self.each
         rows = dense(region.outer)
@@ -129,7 +131,7 @@ class _Spreader:
         writes = (*(self.writes[n] for n in stored), *(saved.block for _, _, saved in self.partial))
         self.launches.append(Launch(b.region(), reads, writes))
 
-    def _rows(self, stages: Sequence[tuple[int, Stage]], later: set[int], dtypes: Sequence[DType]) -> None:
+    def _combining_launch(self, stages: Sequence[tuple[int, Stage]], later: set[int], dtypes: Sequence[DType]) -> None:
         """A launch that combines the partial results and runs the row stages; values that later stages read are
         saved."""
         region, split = self.region, len(self.region.outer)

@@ -109,7 +109,7 @@ class Conv:
 
     def input_gradient(self) -> Steps | None:
         """in0: dy (shaped as y), in1: w, out0: dx (as x). None if it would take more than MAX_CLASSES kernels."""
-        classes = [_classes(w) for w in self.space]
+        classes = [_residue_classes(w) for w in self.space]
         met = list(product(*([c for c in axis if c.taps] for axis in classes)))
         if len(met) > MAX_CLASSES:
             return None
@@ -126,7 +126,7 @@ class Conv:
             steps.append(Step(padding, ("in0", source)))
         parts = []
         for here in met:
-            problem = self._class(here, source, low, padding.padded)
+            problem = self._residue_problem(here, source, low, padding.padded)
             if apart:
                 counts = [c.count for c in here]
                 parts.append(scratch.take(self.dtype, planes * math.prod(counts)))
@@ -140,7 +140,9 @@ class Conv:
             steps.append(Step(kernel, (*parts, "out0")))
         return Steps(tuple(steps), tuple(scratch.bytes))
 
-    def _class(self, here: Sequence[_Class], source: str, low: Sequence[int], padded: Sequence[int]) -> Problem:
+    def _residue_problem(
+        self, here: Sequence[_ResidueClass], source: str, low: Sequence[int], padded: Sequence[int]
+    ) -> Problem:
         """The contraction for the pixels of x with one residue along each axis, stored at their place in x."""
         lines, plane = _strides(padded), math.prod(padded)
         to, taps = _strides([w.size for w in self.space]), _strides([w.k for w in self.space])
@@ -178,7 +180,7 @@ class Conv:
 
 
 @dataclass(frozen=True, slots=True)
-class _Class:
+class _ResidueClass:
     """Elements ``residue + stride*i`` of x along an axis, i < ``count``. Each takes part in ``taps`` windows: it is at
     kernel position ``first + step*t`` of window ``start + i - back*t``."""
 
@@ -201,7 +203,7 @@ class _Class:
         return self.start + self.count - 1
 
 
-def _classes(w: Window) -> list[_Class]:
+def _residue_classes(w: Window) -> list[_ResidueClass]:
     """The classes of all residues along one axis that an element has."""
     common = math.gcd(w.stride, w.dilation)
     step = w.stride // common
@@ -210,10 +212,10 @@ def _classes(w: Window) -> list[_Class]:
         count = -(-(w.size - residue) // w.stride)
         first = next((k for k in range(min(w.k, step)) if (residue + w.pad - k * w.dilation) % w.stride == 0), None)
         if first is None:
-            found.append(_Class(residue, count))
+            found.append(_ResidueClass(residue, count))
             continue
         start = (residue + w.pad - first * w.dilation) // w.stride
-        found.append(_Class(residue, count, -(-(w.k - first) // step), first, step, start, w.dilation // common))
+        found.append(_ResidueClass(residue, count, -(-(w.k - first) // step), first, step, start, w.dilation // common))
     return found
 
 

@@ -68,13 +68,13 @@ class Dot(KernelSpec):
             *batch, block = code.unravel(unit, self.grid)
             base: list[Any] = list(self.starts)
             for axis, index in zip(self.batch, batch):
-                base = _moved(code, base, axis, index)
+                base = _advanced(code, base, axis, index)
             first = code.mul(block, _BLOCK_COLUMNS)
             last = size if size <= _BLOCK_COLUMNS else code.least(code.add(first, _BLOCK_COLUMNS), size)
             high = 1 << (min(self.rows.size, math.isqrt(_TILE[code.level])).bit_length() - 1)
             for column, wide in spans(code, first, last, size, _TILE[code.level] // high):
                 for row, tall in spans(code, 0, self.rows.size, self.rows.size, high):
-                    here = _moved(code, _moved(code, base, self.columns, column), self.rows, row)
+                    here = _advanced(code, _advanced(code, base, self.columns, column), self.rows, row)
                     self._tile(v, pointers, here, tall, wide)
 
     def _tile(self, v: Vectors, pointers: list[Any], base: list[Any], tall: int, wide: int) -> None:
@@ -110,5 +110,5 @@ class Dot(KernelSpec):
                 v.b.store(one, code.at(pointers[2], place, v.lane), align=self.dtype.itemsize)
 
 
-def _moved(code: Code, base: list[Any], axis: Axis, index: Any) -> list[Any]:
+def _advanced(code: Code, base: list[Any], axis: Axis, index: Any) -> list[Any]:
     return [code.add(x, code.mul(index, stride)) for x, stride in zip(base, (axis.a, axis.b, axis.c))]

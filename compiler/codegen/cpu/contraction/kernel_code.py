@@ -78,10 +78,10 @@ class Emitter:
             batch, rest = where[: len(spec.batch)], where[len(spec.batch) :]
             base = list(spec.starts)
             for axis, index in zip(spec.batch, batch):
-                base = self._moved(base, axis, index)
+                base = self._advanced(base, axis, index)
             self._unit(base, rest[0], rest[1:])
 
-    def _moved(self, base: Sequence[Any], axis: Axis, index: Any) -> list[Any]:
+    def _advanced(self, base: Sequence[Any], axis: Axis, index: Any) -> list[Any]:
         code = self.code
         return [code.add(x, code.mul(index, stride)) for x, stride in zip(base, (axis.a, axis.b, axis.c))]
 
@@ -97,7 +97,7 @@ class Emitter:
         with code.loop(first.size, 0, chunk) as k:
             count = first.size if chunk == first.size else code.least(code.b.sub(code.int(first.size), k), chunk)
             begin = None if chunk == first.size else k
-            here = self._moved(base, first, k)
+            here = self._advanced(base, first, k)
             for at, lanes in spans(self.code, start, stop, lane.size, self.vectors * self.v.lanes):
                 self._lane_tile(here, at, lanes, row_units, count, begin)
 
@@ -117,7 +117,7 @@ class Emitter:
             for x in range(0, lanes, v.lanes)
         ]
         with code.loop(outer.size, 0, self.lane_rows) as y:
-            self._row_tiles(self._moved(here, outer, y), row_units, columns, count, begin)
+            self._row_tiles(self._advanced(here, outer, y), row_units, columns, count, begin)
 
     def _row_tiles(self, base: list[Any], row_units: list[Any], columns: list[_Column], count: Any, begin: Any) -> None:
         code, spec = self.code, self.spec
@@ -134,7 +134,7 @@ class Emitter:
                     for j in range(self.outer_tile)
                     for i in range(length)
                 ]
-                self._tile(self._moved(base, last, at), rows, columns, count, begin)
+                self._tile(self._advanced(base, last, at), rows, columns, count, begin)
 
         self._outer_rows(base, 0, row_units, inner)
 
@@ -147,10 +147,10 @@ class Emitter:
             inner(base)
             return
         axis, block = spec.rows[place], spec.row_blocks[place]
-        base = self._moved(base, axis, self.code.mul(row_units[place], block))
+        base = self._advanced(base, axis, self.code.mul(row_units[place], block))
         step = self.outer_tile if place == len(spec.rows) - 2 else 1
         with self.code.loop(block, 0, step) as index:
-            self._outer_rows(self._moved(base, axis, index), place + 1, row_units, inner)
+            self._outer_rows(self._advanced(base, axis, index), place + 1, row_units, inner)
 
     def _tile(self, base: list[Any], rows: list[_Row], columns: list[_Column], count: Any, begin: Any) -> None:
         """One tile of the result over ``count`` indices of the first inner axis, from ``begin`` on (None: all)."""
@@ -195,17 +195,17 @@ class Emitter:
                 body(at, 1)
             elif place < flat - 1:
                 with code.loop(sizes[place]) as k:
-                    nest(self._moved(at, spec.inner[place], k), place + 1)
+                    nest(self._advanced(at, spec.inner[place], k), place + 1)
             else:
                 size, axis = sizes[place], spec.inner[place]
                 times = max(1, 4 // len(short))
                 whole = size - size % times if isinstance(size, int) else code.mul(code.divmod(size, times)[0], times)
                 if not isinstance(whole, int) or whole:
                     with code.loop(whole, 0, times) as k:
-                        body(self._moved(at, axis, k), times)
+                        body(self._advanced(at, axis, k), times)
                 if times > 1 and (not isinstance(size, int) or size % times):
                     with code.loop(size, whole) as k:
-                        body(self._moved(at, axis, k), 1)
+                        body(self._advanced(at, axis, k), 1)
 
         nest(base, 0)
 

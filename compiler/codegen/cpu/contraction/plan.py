@@ -179,7 +179,7 @@ class _Candidate:
             inner = _merged(inner)
         starts = (p.starts[0], start, p.starts[2])
         whole = Contraction(p.dtype, _packed_batch(batch), p.left, p.right, inner, starts, self.panel, p.k_block)
-        parts = self._parts(whole)
+        parts = self._part_count(whole)
         if parts == 1:
             return [*found, Step(whole, (p.a, b, p.c))]
         first = whole.inner[0]
@@ -191,7 +191,7 @@ class _Candidate:
             kernel = replace(kernel, panel_depth=whole.depth)
         return [*found, Step(kernel, (p.a, b, part)), Step(Combine(p.dtype, parts, p.size), (part, p.c))]
 
-    def _parts(self, whole: Contraction) -> int:
+    def _part_count(self, whole: Contraction) -> int:
         """The number of parts of the first inner axis that are summed separately, for enough tasks."""
         units = whole.fewest_units
         work = self.problem.size * whole.depth // whole.vector
@@ -209,7 +209,7 @@ def _candidates(p: Problem) -> list[_Candidate]:
     right = _merged(p.right)
     base = replace(p, batch=tuple(x for x in p.batch if x.size > 1), left=_merged(p.left), inner=_merged(p.inner))
     if right[-1].b == 1:
-        batch, lanes = _split(right, vector)
+        batch, lanes = _split_lanes(right, vector)
         found.append(_Candidate(replace(base, batch=(*base.batch, *batch), right=lanes), 0))
     if right[-1].b != 1 or len(right) == 1:
         panel = min(p.widest, best_width(right[-1].size, vector)) * vector
@@ -217,7 +217,7 @@ def _candidates(p: Problem) -> list[_Candidate]:
     return found
 
 
-def _split(right: Sequence[Axis], vector: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+def _split_lanes(right: Sequence[Axis], vector: int) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
     """Axes that form separate units, and those of a tile: the last, and some points of the one before if it is
     short."""
     *outer, last = right

@@ -168,7 +168,7 @@ def _clear(code: Code, pointer: Any, count: Any) -> None:
     code.b.call(function, [pointer, I8(0), code.int(count), I1(0)])
 
 
-def _images(node: Node) -> bool:
+def _are_images(node: Node) -> bool:
     types = (*node.input_types, *node.types)
     return all(t.rank in (3, 4) and 0 < t.bytes < 1 << 31 for t in types)
 
@@ -178,33 +178,33 @@ def _pool_window(node: Node, image: tuple[int, ...], out: tuple[int, ...]) -> Wi
     return Window(paired(image, 1), paired(out, 1), k, s, (1, 1), (-p[0], -p[1]), (1, 1))
 
 
-def _planes(node: Node) -> int:
+def _plane_count(node: Node) -> int:
     shape = node.types[0].ints
     return shape[0] * shape[1]
 
 
 @lowers("maxpool", target="cpu")
 def maxpool(node: Node) -> list[Launch]:
-    window = _pool_window(node, node.input_types[0].ints[2:], node.types[0].ints[2:]) if _images(node) else None
+    window = _pool_window(node, node.input_types[0].ints[2:], node.types[0].ints[2:]) if _are_images(node) else None
     if window is None or window.taps > _MAX_TAPS:
         return pooling.maxpool(node)
-    spec = Pool("max", node.types[0].dtype, node.types[1].dtype, _planes(node), window, 1)
+    spec = Pool("max", node.types[0].dtype, node.types[1].dtype, _plane_count(node), window, 1)
     return [Launch(spec, node.inputs, node.outputs)]
 
 
 @lowers("avgpool", target="cpu")
 def avgpool(node: Node) -> list[Launch]:
-    window = _pool_window(node, node.input_types[0].ints[2:], node.types[0].ints[2:]) if _images(node) else None
+    window = _pool_window(node, node.input_types[0].ints[2:], node.types[0].ints[2:]) if _are_images(node) else None
     if window is None or window.taps > _MAX_TAPS:
         return pooling.avgpool(node)
-    spec = Pool("mean", node.types[0].dtype, DType.U8, _planes(node), window, window.taps)
+    spec = Pool("mean", node.types[0].dtype, DType.U8, _plane_count(node), window, window.taps)
     return [Launch(spec, node.inputs, node.outputs)]
 
 
 @lowers("maxpool_grad", target="cpu")
 def maxpool_grad(node: Node) -> list[Launch]:
-    if not _images(node):
+    if not _are_images(node):
         return pooling.maxpool_grad(node)
     window = _pool_window(node, node.types[0].ints[2:], node.input_types[0].ints[2:])
     dy, place = node.input_types
-    return [Launch(MaxPoolGrad(dy.dtype, place.dtype, _planes(node), window), node.inputs, node.outputs)]
+    return [Launch(MaxPoolGrad(dy.dtype, place.dtype, _plane_count(node), window), node.inputs, node.outputs)]

@@ -71,11 +71,11 @@ class Accumulator:
         reg, width = self.lanes(), self.width
         while width > 1:
             width //= 2
-            halves = [self._part(reg.value, range(start, start + width)) for start in (0, width)]
+            halves = [self._lanes(reg.value, range(start, start + width)) for start in (0, width)]
             reg = Values(self.code, width).combine(self.combine, *(Reg(h, self.dtype) for h in halves))
         return reg
 
-    def _part(self, vector: Any, lanes: range) -> Any:
+    def _lanes(self, vector: Any, lanes: range) -> Any:
         if len(lanes) == 1:
             return self.b.extract_element(vector, I64(lanes[0]))
         return self.values.picked(vector, lanes)
@@ -104,15 +104,15 @@ class Running:
         old = Reg(self.b.load(self.carry, typ=wide(lane_type(self.dtype), 1)), self.dtype)
         step = 1
         while step < lanes:
-            reg = values.combine(self.combine, self._moved(reg, step, values.const(start, self.dtype)), reg)
+            reg = values.combine(self.combine, self._shifted(reg, step, values.const(start, self.dtype)), reg)
             step *= 2
         splat = Reg(values.splat(old.value), self.dtype)
         new = values.combine(self.combine, splat, reg)
         last = new.value if lanes == 1 else self.b.extract_element(new.value, I64(lanes - 1))
         self.b.store(last, self.carry)
-        return self._moved(new, 1, splat) if self.exclusive else new
+        return self._shifted(new, 1, splat) if self.exclusive else new
 
-    def _moved(self, reg: Reg, step: int, fill: Reg) -> Reg:
+    def _shifted(self, reg: Reg, step: int, fill: Reg) -> Reg:
         """Moves each lane up by ``step``; the lowest lanes come from ``fill``."""
         lanes = reg.value.type.count if isinstance(reg.value.type, ir.VectorType) else 1
         if lanes == 1:

@@ -168,11 +168,11 @@ class Emitter:
             for reduce, dtype, buffer in each:
                 values = Values(code, lanes)
                 empty = values.const(identity(reduce.combine, dtype), dtype)
-                values.store(empty, buffer, self._behind(column, start), 1)
+                values.store(empty, buffer, self._from_start(column, start), 1)
 
         def take(index: list[Any], number: Any) -> Callable[[Any, int], None]:
             def vector(column: Any, lanes: int) -> None:
-                values, at = Values(code, lanes), self._behind(column, start)
+                values, at = Values(code, lanes), self._from_start(column, start)
                 found = Row(self, [*outer, column], lanes, lanes).reduced(stage, index, number)
                 for (reduce, dtype, buffer), new in zip(each, found):
                     old = values.load(buffer, at, 1, dtype)
@@ -181,7 +181,7 @@ class Emitter:
             return vector
 
         def finish(column: Any, lanes: int) -> None:
-            at = self._behind(column, start)
+            at = self._from_start(column, start)
             totals = [Values(code, lanes).load(buffer, at, 1, dtype) for _, dtype, buffer in each]
             Row(self, [*outer, column], lanes, lanes).finish(totals)
 
@@ -190,7 +190,7 @@ class Emitter:
             self._vectors(start, stop, last, take(index, number))
         self._vectors(start, stop, last, finish)
 
-    def _behind(self, column: Any, start: Any) -> Any:
+    def _from_start(self, column: Any, start: Any) -> Any:
         return column if isinstance(start, int) and start == 0 else self.b.sub(self.code.int(column), start)
 
     def _vectors(self, start: Any, stop: Any, last: int, work: Callable[[Any, int], None]) -> None:

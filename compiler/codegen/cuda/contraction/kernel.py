@@ -59,7 +59,7 @@ class Contract(_SizeGenericKernel):
     @cached_property
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:
         kept = self.problem.a.dtype.computed
-        finished = partial(_finished, self.epilogue, dtype=self.problem.c.dtype)
+        finished = partial(_epilogue_text, self.epilogue, dtype=self.problem.c.dtype)
         text, numbers = self.problem.text(self.tile.depth, finished)
         head = f"using SUM = {C_TYPES[kept]};\n"
         tile = replace(self.tile, stages=stages(self.tile, kept))
@@ -129,13 +129,13 @@ class AddParts(_SizeGenericKernel):
     def _code_and_args(self) -> tuple[Code, ScalarArgs]:
         numbers = Numbers(PARTS=self.count)
         numbers.add("ELEMENTS", self.elements, "i64")
-        finished = _finished(self.epilogue, numbers, self.dtype)
+        finished = _epilogue_text(self.epilogue, numbers, self.dtype)
         text = f"using SUM = {C_TYPES[self.dtype.computed]};\nusing C = {C_TYPES[self.dtype]};\n"
         text += constants(THREADS=_BLOCK_THREADS, LANES=self.lanes, DOWN=self.down, TOGETHER=self.together)
         return Code("parts.cu", text + numbers.text() + finished), numbers.scalar_args
 
 
-def _finished(epilogue: Epilogue | None, numbers: Numbers, dtype: DType) -> str:
+def _epilogue_text(epilogue: Epilogue | None, numbers: Numbers, dtype: DType) -> str:
     """The kernel text that is applied to a finished sum."""
     return NOTHING if epilogue is None else epilogue.text(numbers, dtype)
 

@@ -141,10 +141,10 @@ def conv_dgrad(node: Node) -> list[Problem]:
     y, w = node.input_types
     g = _Convolution(node, node.types[0], w, y)
     classes = points(*(range(min(stride, size)) for stride, size in zip(g.stride, g.space)))
-    return [_class(g, places) for places in classes]
+    return [_residue_class(g, places) for places in classes]
 
 
-def _class(g: _Convolution, places: Sequence[int]) -> Problem:
+def _residue_class(g: _Convolution, places: Sequence[int]) -> Problem:
     """The pixels ``place + stride * q`` of each axis. Kernel position t adds the output pixel ``q + (place + pad - t *
     dilation) / stride`` if that is an integer, which holds for every ``stride / gcd(stride, dilation)``-th t."""
     strides, windows, start = g.image(g.y, "o", g.outputs), [], 0

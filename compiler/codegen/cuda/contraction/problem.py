@@ -126,7 +126,7 @@ class Problem:
         finders = [
             _finders("a", self.a, self, "m", numbers, index),
             _finders("b", self.b, self, "n", numbers, index),
-            _place(self, numbers, index),
+            _address(self, numbers, index),
             epilogue(numbers),
         ]
         lines = [
@@ -168,7 +168,7 @@ def _finders(name: str, operand: Operand, given: Problem, side: Group, numbers: 
         first = [numbers.add(f"{name}_start", operand.start, index)] if function == "row" else []
         lines, offset = _offset(name, operand, given, groups, numbers, index)
         text += f"{_INLINE} {place} {name}_{function}(const Numbers &s{''.join(f', int {g}' for g in groups)}) {{\n"
-        text += f"{lines}  {place} p;\n  p.offset = {_sum([*first, *offset])};\n"
+        text += f"{lines}  {place} p;\n  p.offset = {_sum_text([*first, *offset])};\n"
         for number, window in enumerate(operand.windows):
             steps = [numbers.add(f"{name}_from{number}", window.start)] if function == "row" else []
             for g in groups:
@@ -176,7 +176,7 @@ def _finders(name: str, operand: Operand, given: Problem, side: Group, numbers: 
                     if axis.steps[number]:
                         step = numbers.add(f"{name}_{g}{position}_step{number}", axis.steps[number])
                         steps.append(f"{g}{position} * {step}")
-            text += f"  p.at[{number}] = {_sum(steps)};\n"
+            text += f"  p.at[{number}] = {_sum_text(steps)};\n"
         text += "  return p;\n}\n"
     text += f"{_INLINE} INDEX {name}_place(const Numbers &s, const {place} &row, const {place} &step) {{\n"
     for number, window in enumerate(operand.windows):
@@ -185,10 +185,10 @@ def _finders(name: str, operand: Operand, given: Problem, side: Group, numbers: 
     return text + "  return row.offset + step.offset;\n}\n"
 
 
-def _place(given: Problem, numbers: Numbers, index: str) -> str:
+def _address(given: Problem, numbers: Numbers, index: str) -> str:
     lines, terms = _offset("c", given.c, given, ("z", "m", "n"), numbers, index)
     text = f"{_INLINE} INDEX c_place(const Numbers &s, int z, int m, int n) {{\n{lines}"
-    return text + f"  return {_sum([numbers.add('c_start', given.c.start, index), *terms])};\n}}\n"
+    return text + f"  return {_sum_text([numbers.add('c_start', given.c.start, index), *terms])};\n}}\n"
 
 
 def _offset(
@@ -215,5 +215,5 @@ def _offset(
     return text, terms
 
 
-def _sum(terms: Sequence[str]) -> str:
+def _sum_text(terms: Sequence[str]) -> str:
     return " + ".join(terms) or "0"

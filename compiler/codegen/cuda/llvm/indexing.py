@@ -9,12 +9,12 @@ from dslc.compiler.codegen.cuda.llvm.math import combine, convert, device, tree
 from dslc.compiler.ir.types import DType
 
 
-def _place(register: str) -> Writer:
+def _index_register(register: str) -> Writer:
     return lambda builder: Lanes(DType.I32, [device(builder, f"llvm.nvvm.read.ptx.sreg.{register}.x", I32)])
 
 
-thread = _place("tid")  # in the block: i32
-block = _place("ctaid")  # in the grid: i32
+thread = _index_register("tid")  # in the block: i32
+block = _index_register("ctaid")  # in the grid: i32
 
 
 def index_function(name: str) -> Writer:

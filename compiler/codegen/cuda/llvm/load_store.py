@@ -188,14 +188,14 @@ def _store_words(builder: Any, address: Any, dtype: DType, lanes: list[Any], wor
     if dtype in _HALVES:
         parts = words
     elif size < 4:
-        parts = _joined(builder, [_to_memory(builder, lane, dtype) for lane in lanes], size)
+        parts = _packed(builder, [_to_memory(builder, lane, dtype) for lane in lanes], size)
     else:
         parts = lanes
     value = vector_of(builder, parts)
     builder.store(value, builder.bitcast(address, ir.PointerType(value.type, _GLOBAL)), align=size * count)
 
 
-def _joined(builder: Any, lanes: list[Any], size: int) -> list[Any]:
+def _packed(builder: Any, lanes: list[Any], size: int) -> list[Any]:
     """Packs lanes of one or two bytes into words."""
     per = min(4 // size, len(lanes))
     word, parts = ir.IntType(8 * size * per), []

@@ -48,7 +48,7 @@ class Reduction(Addresses):
             if axis < self.split:
                 last = axis == self.split - 1
                 index = self.text.ramp(self.outer[axis], self.lanes, 1) if last else self.outer[axis]
-                self.known[self.region.index + 1 + n] = self._counted(index)
+                self.known[self.region.index + 1 + n] = self._as_i64(index)
         for number, stage in enumerate(self.region.stages):
             self.leaders = not any(s.element or _fetches(s) for s in self.region.stages[number + 1 :])
             self._load_rows(stage)
@@ -197,7 +197,7 @@ class Reduction(Addresses):
         self.spread = {}
         self._spread_rows(stage)
         self._find_bases(stage)
-        for first, count, whole in self._alike(stage):
+        for first, count, whole in self._chunk_groups(stage):
             self.whole = whole
             with self.text.loop(count) as step:
                 self._chunk(stage, self.text.plus(step, first), sums)
@@ -205,7 +205,7 @@ class Reduction(Addresses):
         self.known += [None] * len(stage.lets)
         self.known += self._totals(stage, sums)
 
-    def _alike(self, stage: Stage) -> list[tuple[int, int, bool]]:
+    def _chunk_groups(self, stage: Stage) -> list[tuple[int, int, bool]]:
         """Groups of chunks that share code: the first, how many, and whether all their elements are in range. Peels the
         last, partial chunk so that full chunks need no bounds check (not for scans)."""
         full = self.length * self.chunks // self.covers if self.covers else 0
@@ -280,10 +280,10 @@ class Reduction(Addresses):
             elif n < len(self.region.inputs) and n in used:
                 known.append(self._element(n, numbers, reached))
             elif n == self.region.index and n in used:
-                known.append(self._counted(self.elements(numbers)))
+                known.append(self._as_i64(self.elements(numbers)))
             elif self.region.index < n < self.region.first and n in used:
                 axis = self.region.indices[n - self.region.index - 1] - self.split
-                known.append(self._counted(self.text.unravel(self.elements(numbers), self.region.inner)[axis]))
+                known.append(self._as_i64(self.text.unravel(self.elements(numbers), self.region.inner)[axis]))
             else:
                 known.append(None)
         self._lets(stage, known, numbers, reached)
@@ -297,7 +297,7 @@ class Reduction(Addresses):
             self._set_flags(stage, known, self.text.call("each", (self.vector,), str(reached)) if ragged else reached)
         return known
 
-    def _counted(self, index: Index) -> Reg:
+    def _as_i64(self, index: Index) -> Reg:
         """An index as an i64 value."""
         return Reg(self.text.set(self.text.call("to", (DType.I64,), self.text.known(index))), DType.I64)
 

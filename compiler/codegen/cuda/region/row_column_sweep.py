@@ -29,7 +29,7 @@ def sweep(rows: Launch, columns: Launch, scratch: int) -> list[Launch] | None:
 
     ``scratch``: index of the first free scratch block.
     """
-    merged = _merged(rows, columns)
+    merged = _fused_region(rows, columns)
     if merged is None:
         return None
     cut = schedule_of(merged)
@@ -44,10 +44,10 @@ def sweep(rows: Launch, columns: Launch, scratch: int) -> list[Launch] | None:
     spec = Sweep(merged, steps)
     length = math.prod(merged.inner)
     partial = [Scratch(scratch + i, spec.teams * length * d.itemsize) for i, d in enumerate(spec.partial)]
-    return [Launch(spec, rows.reads, (*rows.writes, *partial)), _finished(columns, partial, spec)]
+    return [Launch(spec, rows.reads, (*rows.writes, *partial)), _combine_partial(columns, partial, spec)]
 
 
-def _merged(rows: Launch, columns: Launch) -> Region | None:
+def _fused_region(rows: Launch, columns: Launch) -> Region | None:
     """The region of rows with the columns' element stage as its last stage, if both read the same tensors; else
     None."""
     a: Region = rows.spec
@@ -85,7 +85,7 @@ def _merged(rows: Launch, columns: Launch) -> Region | None:
     return replace(a, stages=(*a.stages, last))
 
 
-def _finished(columns: Launch, blocks: list[Scratch], spec: Sweep) -> Launch:
+def _combine_partial(columns: Launch, blocks: list[Scratch], spec: Sweep) -> Launch:
     """The launch that adds the partial results and then runs the columns' other stages."""
     region: Region = columns.spec
     [first, *others] = region.stages

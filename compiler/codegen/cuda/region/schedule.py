@@ -284,14 +284,14 @@ def _teams(team: int, rows: int) -> int:
 def _vectors(region: Region) -> int:
     """How many vectors of its rows a thread has in registers. Row values and sums are f32 and count 2. Loaded and
     stored vectors are half as wide and count 1; bitmasks need one more vector for their values."""
-    split, moved = len(region.outer), _moved(region)
+    split, moved = len(region.outer), _varying_accesses(region)
     used = {n for stage in region.stages if stage.element for n in used_values(stage)}
     owned = [a for n, a in enumerate(region.inputs) if n in used and a not in moved and a.moves(split - 1, split)]
     sums = max(len(stage.reduces) for stage in region.stages)
     return 2 * (len(owned) + sums) + len(moved) + sum(a.bits for a in moved)
 
 
-def _moved(region: Region) -> list[Access]:
+def _varying_accesses(region: Region) -> list[Access]:
     """The arguments read or written element by element."""
     return [a for a in (*region.inputs, *region.outputs) if a.moves(len(region.outer))]
 
@@ -322,7 +322,7 @@ def _columns(region: Region) -> Columns:
     crowded = nominal == BYTE and _vectors(region) > _MAX_HALF_VECTORS
     vector = max(nominal, BYTE) if bits or drawn else nominal // 2 if crowded else nominal
     width = width * nominal // vector
-    alone = nominal == BYTE and not drawn and len(_moved(region)) == 1  # enough registers for more loads in flight
+    alone = nominal == BYTE and not drawn and len(_varying_accesses(region)) == 1  # registers for more loads
     wanted = 1 if crowded and vector == BYTE else (2 if alone else 1) * _COLUMN_ELEMENTS // vector
     held = max(1, min(wanted, -(-length // parts)))
     return Columns(lines, line, vector, held, width, parts, -(-length // (parts * held)))

@@ -50,7 +50,7 @@ class Values:
 
     def constant(self, value: float | int | bool, dtype: DType) -> Reg:
         held = register_dtype(dtype)
-        exact = dtype if held is dtype or _fits(float(value), dtype) else held
+        exact = dtype if held is dtype or _is_exact(float(value), dtype) else held
         return Reg(self.text.constant(value, held), exact)
 
     def evaluate(self, expr: Expr, args: Sequence[Reg | None], dtype: DType) -> Reg:
@@ -125,7 +125,7 @@ def _of_floats(reg: Reg | None) -> bool:
     return reg is not None and reg.held in (DType.F32, DType.B1)
 
 
-def _fits(value: float, dtype: DType) -> bool:
+def _is_exact(value: float, dtype: DType) -> bool:
     """Whether bf16 or f16 represents the number exactly."""
     if not math.isfinite(value):
         return True
