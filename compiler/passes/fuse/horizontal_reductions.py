@@ -16,14 +16,14 @@ on shape and dtype, so results keep their bits. GPU only; linear in nodes and re
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from math import prod
 from typing import Final
 
 from dslc.compiler.ir.graph import Attr, Graph, Node, Phase, Value, origins_of
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused_sums import finished_sums, fused_sums
-from dslc.compiler.passes.fuse.rebuild import reading
+from dslc.compiler.passes.fuse.rebuild import chunks, reading
 from dslc.compiler.passes.fuse.reduction_outputs import summed_over
 
 MAX_SUMMED_BYTES: Final = 1 << 20  # of a summed tensor
@@ -41,7 +41,7 @@ def horizontal_reductions(graph: Graph) -> Graph:
     return reading(graph, instead)
 
 
-def _groups(graph: Graph) -> list[list[Node]]:
+def _groups(graph: Graph) -> list[Sequence[Node]]:
     """Groups of two or more nodes to merge."""
     readers = graph.readers()
     found: dict[Hashable, list[Node]] = {}
@@ -55,8 +55,7 @@ def _groups(graph: Graph) -> list[list[Node]]:
             continue
         if all(reader.phase is Phase.UPDATE for reader in readers.get(node.out, ())):
             found.setdefault((node.input_types[0], over, node.phase), []).append(node)
-    cut = [nodes[i : i + _MAX_SUMS] for nodes in found.values() for i in range(0, len(nodes), _MAX_SUMS)]
-    return [nodes for nodes in cut if len(nodes) > 1]
+    return [nodes for nodes in chunks(found.values(), _MAX_SUMS) if len(nodes) > 1]
 
 
 def _over(node: Node) -> tuple[int, ...] | None:
@@ -67,7 +66,7 @@ def _over(node: Node) -> tuple[int, ...] | None:
     return None if node.attrs["keep"] or rounds else int_tuple(node.attrs, "over")
 
 
-def _joined(nodes: list[Node]) -> Node:
+def _joined(nodes: Sequence[Node]) -> Node:
     """One node for all. A tensor that is reduced twice, e.g. for a sum and a mean, is read once."""
     last, type = nodes[-1], nodes[0].input_types[0]
     over = _over(last)

@@ -21,7 +21,7 @@ read before the cast. Results keep their bits. Linear in nodes.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Node, Value
@@ -30,6 +30,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.multi_update import MAX_PARAMS, joined, member, parted
 from dslc.compiler.ops.optim import Update
+from dslc.compiler.passes.fuse.rebuild import chunks
 
 _HALF: Final = (DType.BF16, DType.F16)
 _MOVES: Final = ("reshape", "transpose")  # ops whose results have the elements of their input
@@ -54,16 +55,16 @@ def group_updates(graph: Graph, on_gpu: bool = False) -> Graph:
     return _renamed(graph, new) if new else graph
 
 
-def _groups(graph: Graph, on_gpu: bool) -> list[list[tuple[Node, Value]]]:
+def _groups(graph: Graph, on_gpu: bool) -> list[Sequence[tuple[Node, Value]]]:
     """Groups of nodes to merge with the gradients they read: two or more each, or one with a 16-bit gradient."""
     groups: dict[Hashable, list[tuple[Node, Value]]] = {}
-    behind: set[Value] = set()  # values that depend on an update
+    updated: set[Value] = set()  # values that depend on an update
     most = MAX_BYTES_OF_ALL if on_gpu and _bytes_of_all(graph) <= MAX_BYTES_OF_ALL else MAX_BYTES
     for node in graph.nodes:
-        if any(v in behind for v in node.inputs):
-            behind.update(node.outputs)
+        if any(v in updated for v in node.inputs):
+            updated.update(node.outputs)
         elif isinstance(node.op, Update):
-            behind.update(node.outputs)
+            updated.update(node.outputs)
             alone = node if node.types[0].bytes > most else None
             grad = _before_cast(node.inputs[1]) if on_gpu else None
             if not node.op.layerwise and (grad or not alone):
@@ -71,7 +72,7 @@ def _groups(graph: Graph, on_gpu: bool) -> list[list[tuple[Node, Value]]]:
                 kind = (node.types[0].dtype, grad.type.dtype)
                 key = (node.op.name, tuple(sorted(node.attrs.items())), kind, node.inputs[-2:], alone)
                 groups.setdefault(key, []).append((node, grad))
-    cut = [members[i : i + MAX_PARAMS] for members in groups.values() for i in range(0, len(members), MAX_PARAMS)]
+    cut = chunks(groups.values(), MAX_PARAMS)
     return [members for members in cut if len(members) > 1 or members[0][1].type.dtype in _HALF]
 
 

@@ -1,12 +1,20 @@
-"""Graphs rebuilt after fusion: producers inside their readers, values replaced, nodes that have to move."""
+"""Graphs rebuilt after fusion: producers inside their readers, values replaced, nodes that move, groups to merge."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from dslc.compiler.ir.graph import Attr, Graph, Node, Value, origins_of
 from dslc.compiler.ops.fused import fused
 from dslc.compiler.passes.fuse.body import body_of, placed, renumbered
+
+_T = TypeVar("_T")
+
+
+def chunks(groups: Iterable[Sequence[_T]], most: int) -> list[Sequence[_T]]:
+    """The groups, cut into parts of at most ``most`` members each, in order."""
+    return [group[i : i + most] for group in groups for i in range(0, len(group), most)]
 
 
 def rebuilt(graph: Graph, rule: Callable[[Node, Mapping[Value, Value]], Node]) -> Graph:

@@ -19,12 +19,14 @@ separate. GPU only, where a launch costs more than such a tensor. Results keep t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from dslc.compiler.ir.graph import Graph, Input, Kind, Node, Phase, Value, origins_of
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ops.attrs import dtype_attr, int_tuple
 from dslc.compiler.ops.many import MAX_CASTS, casts, pick
+from dslc.compiler.passes.fuse.rebuild import chunks
 
 MAX_CAST_BYTES: Final = 1 << 25  # of the result of a cast that is batched
 _MAX_COPIED_PIECES: Final = 2  # of a concat that stays a copy
@@ -58,7 +60,7 @@ def small_tensors(graph: Graph) -> Graph:
     return graph.replace_values(new) if new else graph
 
 
-def _groups(graph: Graph) -> list[list[Node]]:
+def _groups(graph: Graph) -> list[Sequence[Node]]:
     """Groups of two or more casts to batch."""
     if not any(n.phase is Phase.BACKWARD for n in graph.nodes):
         return []
@@ -69,8 +71,7 @@ def _groups(graph: Graph) -> list[list[Node]]:
         source = node.inputs[0].producer
         if isinstance(source, Input) and source.kind is Kind.PARAM:
             groups.setdefault((node.input_types[0].dtype, node.types[0].dtype), []).append(node)
-    cut = [nodes[i : i + MAX_CASTS] for nodes in groups.values() for i in range(0, len(nodes), MAX_CASTS)]
-    return [nodes for nodes in cut if len(nodes) > 1]
+    return [nodes for nodes in chunks(groups.values(), MAX_CASTS) if len(nodes) > 1]
 
 
 def _as_pick(concat: Node) -> Node | None:
