@@ -85,6 +85,7 @@ def test_without_fusion_no_pass_fuses() -> None:
 def test_each_conditional_pass_asks() -> None:
     lifted = [step for step in PIPELINE if hasattr(step, "__wrapped__")]
     assert {pass_name(step) for step in lifted} == GPU_ONLY | {"tf32"}
+    assert all(step.__module__.endswith(f".{pass_name(step)}") for step in lifted), "a pass is named as its file"
     source = compile_entry(_checked(), "train_step", {"B": 16}, Options(target="cpu"), after="simplify")[0]
     program = dataclasses.replace(source, target="sm_90")
     for step in lifted:
