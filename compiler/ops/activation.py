@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def _logistic(x: Array) -> Any:
-    """``1 / (1 + exp(-x))`` without overflow: the exponential is of a negative number only."""
+    """``1 / (1 + exp(-x))`` without overflow: the argument of the exponential is never positive."""
     e = np.asarray(np.exp(-np.abs(x)))
     return choose(x < 0, e, np.ones((), x.dtype)) / (1 + e)
 
@@ -35,7 +35,7 @@ def _logistic_tree(x: Expr) -> Expr:
 
 
 class Relu(Elementwise):
-    """relu(x): ``max(x, 0)``, 0.0 of -0.0. Its gradient at 0 is 0.
+    """relu(x): ``max(x, 0)``; relu(-0.0) is 0.0. The gradient at 0 is 0.
 
     given: x: [B, 8]
     >>> relu(x)
@@ -57,7 +57,7 @@ class Relu(Elementwise):
 
 
 class LeakyRelu(Elementwise):
-    """leaky_relu(x): ``x`` above 0, else ``slope * x``, with the attribute ``slope``."""
+    """leaky_relu(x): ``x`` for x > 0, else ``slope * x``, with the attribute ``slope``."""
 
     name = "leaky_relu"
     arity = 1
@@ -76,7 +76,7 @@ class LeakyRelu(Elementwise):
 
 
 class Elu(Elementwise):
-    """elu(x): ``x`` above 0, else ``alpha * (exp(x) - 1)``, with the attribute ``alpha``."""
+    """elu(x): ``x`` for x > 0, else ``alpha * (exp(x) - 1)``, with the attribute ``alpha``."""
 
     name = "elu"
     arity = 1
@@ -91,7 +91,7 @@ class Elu(Elementwise):
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
         x, dy = node.inputs[0], only(dys)
-        slope = scaled(b, float_attr(node.attrs, "alpha"), b(exp, x))  # not y + alpha, which cancels far below 0
+        slope = scaled(b, float_attr(node.attrs, "alpha"), b(exp, x))  # not y + alpha: that cancels for very negative x
         return (b(where, b(gt, x, constant(b, 0.0, x)), dy, b(mul, dy, slope)),)
 
 
@@ -225,7 +225,7 @@ hardswish = register(Hardswish())
 
 
 class LeakyReluFunction(Function):
-    """leaky_relu(x, slope=0.01): ``x`` above 0, else ``slope * x``.
+    """leaky_relu(x, slope=0.01): ``x`` for x > 0, else ``slope * x``.
 
     given: x: [B, 8]
     >>> leaky_relu(x, 0.2)
@@ -238,7 +238,7 @@ class LeakyReluFunction(Function):
 
 
 class EluFunction(Function):
-    """elu(x, alpha=1): ``x`` above 0, else ``alpha * (exp(x) - 1)``.
+    """elu(x, alpha=1): ``x`` for x > 0, else ``alpha * (exp(x) - 1)``.
 
     given: x: [B, 8]
     >>> elu(x)

@@ -1,4 +1,4 @@
-"""Pools to a given size, and over all of an image: adaptive_avgpool, adaptive_maxpool, global_avgpool, global_maxpool.
+"""Pools to a given size, and global pools: adaptive_avgpool, adaptive_maxpool, global_avgpool, global_maxpool.
 
 Window i of m over n elements runs from ``floor(i*n/m)`` to ``ceil((i + 1)*n/m)``, as in PyTorch; windows may overlap.
 """
@@ -66,7 +66,7 @@ class AdaptiveAvgPool(Op):
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         [x] = xs
         with np.errstate(all="ignore"):
-            for axis, after in enumerate(int_tuple(attrs, "size"), 2):  # the mean of a box is that of means
+            for axis, after in enumerate(int_tuple(attrs, "size"), 2):  # the mean of a box is a mean of means
                 y = np.empty((*x.shape[:axis], after, *x.shape[axis + 1 :]), x.dtype)
                 for i, window in enumerate(windows_of(x.shape[axis], after)):
                     y[_on(axis, i)] = np.mean(x[_on(axis, window)], axis=axis)
@@ -114,9 +114,9 @@ class AdaptiveAvgPoolGrad(Op):
 
 
 class AdaptiveMaxPool(Op):
-    """adaptive_maxpool(x): the greatest elements of ``size`` windows that cover x ``[B, C, *space]``, and their places.
+    """adaptive_maxpool(x): the greatest element of each of ``size`` windows over x ``[B, C, *space]``, and its index.
 
-    The second output counts places in the image, row-major, as i32; of equal elements the first counts, and nan counts
+    The second output is the row-major index in the image, as i32. The first of equal elements wins; nan counts
     as greatest. Attribute ``size``, the spatial sizes of the result, ints.
     """
 
@@ -166,7 +166,7 @@ adaptive_maxpool = register(AdaptiveMaxPool())
 
 
 def _even(x: Value, size: tuple[int, ...]) -> dict[str, tuple[int, ...]] | None:
-    """The attributes of a plain pool that does the same; None where windows overlap or sizes are not known."""
+    """The attributes of an equivalent plain pool; None if windows overlap or sizes are unknown."""
     k = []
     for n, m in zip(x.type.shape[2:], size):
         if not isinstance(n, int) or not n or n % m:
@@ -195,7 +195,7 @@ class AdaptiveAvgPoolFunction(Function):
 class AdaptiveMaxPoolFunction(Function):
     """adaptive_maxpool(x, size): the greatest element of each of ``size`` windows that cover ``[B, C, *space]``.
 
-    Arguments and windows as of ``adaptive_avgpool``. Where equal elements share the maximum, the gradient goes to the
+    Arguments and windows as for ``adaptive_avgpool``. If several elements equal the maximum, the gradient goes to the
     first.
 
     given: x: [B, 6, 15, 15]

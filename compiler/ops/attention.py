@@ -55,7 +55,7 @@ def _check_mask(q: TensorType, k: TensorType, mask: TensorType) -> None:
 
 
 def _allowed(q: Array, k: Array, mask: Sequence[Array], causal: bool) -> Array | None:
-    """Which scores count, b1 broadcasting to [..., Tq, Tk]; None: all."""
+    """The b1 mask of permitted scores, broadcast to [..., Tq, Tk]; None: all."""
     if not causal:
         return mask[0] if mask else None
     lower = np.tri(q.shape[-2], k.shape[-2], dtype=bool)
@@ -63,20 +63,20 @@ def _allowed(q: Array, k: Array, mask: Sequence[Array], causal: bool) -> Array |
 
 
 def _scores(q: Array, k: Array, allowed: Array | None, scale: float) -> Array:
-    """[..., Tq, Tk], minus infinity where a query may not look."""
+    """[..., Tq, Tk], minus infinity for masked pairs."""
     scores = np.matmul(q, k.swapaxes(-1, -2)) * q.dtype.type(scale)
     result: Array = scores if allowed is None else np.where(allowed, scores, q.dtype.type(-np.inf))
     return result
 
 
 def _probabilities(scores: Array, lse: Array) -> Array:
-    """exp(scores - lse), and 0 in rows that may look nowhere (their lse is minus infinity)."""
+    """exp(scores - lse), and 0 in fully masked rows (their lse is minus infinity)."""
     result: Array = np.exp(scores - np.where(np.isneginf(lse), lse.dtype.type(0), lse)[..., None])
     return result
 
 
 def _flops(q: TensorType, k: TensorType, v: TensorType, by_features: int, by_values: int) -> int:
-    """So many matrix products over all pairs of places of each width, and eight operations a pair for the softmax."""
+    """Matrix products of these widths over all pairs of positions, and eight operations per pair for the softmax."""
     pairs = prod(q.ints[:-1]) * k.ints[-2]
     return pairs * (2 * by_features * q.ints[-1] + 2 * by_values * v.ints[-1] + 8)
 
@@ -86,8 +86,8 @@ class Sdpa(Op):
 
     q ``[..., Tq, d]``, k ``[..., Tk, d]``, v ``[..., Tk, e]`` -> y ``[..., Tq, e]``, and the log of each row's sum of
     exponentials ``[..., Tq]`` (f32 for 16-bit floats), which the gradient reads. A fourth input, a b1 mask that
-    broadcasts to ``[..., Tq, Tk]``, is true where a query may look; attribute ``causal`` hides later places (Tq = Tk).
-    A query that may look nowhere gives 0. Attribute ``scale``: a float.
+    broadcasts to ``[..., Tq, Tk]``, is true where attention is allowed; ``causal`` masks later positions (Tq = Tk).
+    A fully masked query gives 0. Attribute ``scale``: a float.
     """
 
     name = "sdpa"
@@ -129,7 +129,7 @@ class Sdpa(Op):
 
 
 def _rows(node: Node, axes: Sequence[int | None], masks_from: int) -> tuple[int | None, ...] | None:
-    """Every leading axis passes through; a mask must hold the rows on the same axis or be shared by all."""
+    """Every leading axis is independent; a mask must have the rows on the same axis, or broadcast over them."""
     rank = node.input_types[0].rank
     main = axes[0]
     if main is None:
@@ -144,7 +144,7 @@ def _rows(node: Node, axes: Sequence[int | None], masks_from: int) -> tuple[int 
 class SdpaGrad(Op):
     """sdpa_grad(q, k, v, y, lse, dy): the gradients of ``sdpa`` in q, k and v; the mask, if any, is the last input.
 
-    With P the probabilities, from q, k and lse again: ``dv = P^T dy``, ``dS = P * (dy v^T - sum(dy*y))``,
+    With the probabilities P, recomputed from q, k and lse: ``dv = P^T dy``, ``dS = P * (dy v^T - sum(dy*y))``,
     ``dq = scale * dS k``, ``dk = scale * dS^T q``.
     """
 
@@ -189,8 +189,8 @@ class SdpaFunction(Function):
     """sdpa(q, k, v, causal=false, mask=none, scale=1/sqrt(d)): attention, ``softmax(scale * q k^T) v``.
 
     q is ``[..., Tq, d]``, k ``[..., Tk, d]``, v ``[..., Tk, e]``, with the same leading axes (batch, heads). ``causal``
-    lets a query look at its own and earlier places alone, and needs Tq = Tk. ``mask`` is b1, broadcasts to
-    ``[..., Tq, Tk]`` and is true where a query may look; a query that may look nowhere gives 0.
+    lets a query attend only to its own and earlier positions, and needs Tq = Tk. ``mask`` is b1, broadcasts to
+    ``[..., Tq, Tk]`` and is true where attention is allowed; a fully masked query gives 0.
 
     given: q: [B, 4, 16, 32], k: [B, 4, 16, 32], v: [B, 4, 16, 32]
     >>> y = sdpa(q, k, v, causal=true)

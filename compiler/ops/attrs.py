@@ -1,4 +1,4 @@
-"""Attributes by their types: what an op wrote into its node is read back checked.
+"""Reads the attributes of nodes with a check of their types.
 
 A wrong type here is a mistake of the compiler, not of the user: an assertion.
 """
@@ -32,7 +32,7 @@ def bool_attr(attrs: Attrs, name: str) -> bool:
 
 
 def flag_attr(attrs: Attrs, name: str) -> bool:
-    """A bool that is false where it is left out."""
+    """A bool; false if it is missing."""
     return name in attrs and bool_attr(attrs, name)
 
 
@@ -49,7 +49,7 @@ def dtype_attr(attrs: Attrs, name: str = "dtype") -> DType:
 
 
 def shape_attr(attrs: Attrs, name: str = "shape") -> tuple[Size, ...]:
-    """A tuple of sizes, which may hold dims."""
+    """A tuple of sizes, which may contain dims."""
     value = attrs[name]
     assert isinstance(value, tuple), f"{name} must be a tuple, got {value!r}"
     for size in value:

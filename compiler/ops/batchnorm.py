@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def _axes(x: Array) -> tuple[int, ...]:
-    """All axes but the channels'."""
+    """All axes except the channels'."""
     return (0, *range(2, x.ndim))
 
 
@@ -43,7 +43,7 @@ class BatchNorm(Op):
     biased variance; ``running = (1 - momentum)*running + momentum*new`` with the unbiased one, as in PyTorch. A channel
     with a single value has variance 0 (PyTorch refuses it).
 
-    In eval the running statistics take the place of the batch's, and rows are independent.
+    In evaluation the running statistics replace the batch's, and rows are independent.
     """
 
     name = "batchnorm"
@@ -146,11 +146,11 @@ batchnorm_grad = register(BatchNormGrad())
 
 
 class BatchNormFunction(Function):
-    """batchnorm(x, eps=1e-5, momentum=0.1): normalises each channel (axis 1) over the batch and the axes behind.
+    """batchnorm(x, eps=1e-5, momentum=0.1): normalises each channel (axis 1) over all other axes.
 
-    In training with the batch's mean and biased variance, and the buffers ``running_mean`` and ``running_var`` follow
-    by ``momentum`` (the latter with the unbiased variance); in eval with the buffers. ``weight`` starts at 1, ``bias``
-    at 0; all are ``[C]``, as in PyTorch. A shared layer moves its buffers once with each call, in the order of calls.
+    Training uses the batch's mean and biased variance, and updates the buffers ``running_mean`` and ``running_var`` by
+    ``momentum`` (the latter with the unbiased variance); evaluation uses the buffers. ``weight`` starts at 1, ``bias``
+    at 0; all are ``[C]``, as in PyTorch. A shared layer updates its buffers once per call, in order.
 
     given: x: [B, 8, 14, 14]
     >>> y = batchnorm(x)

@@ -1,4 +1,4 @@
-"""``pack_bits`` and ``unpack_bits``: a tensor of b1 as bits, eight in a byte. Passes make them."""
+"""``pack_bits`` and ``unpack_bits``: a b1 tensor as bits, eight per byte. Passes insert them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PackBits(Op):
 
 
 class UnpackBits(Op):
-    """unpack_bits(x): what ``pack_bits`` has packed, of the attribute ``shape``."""
+    """unpack_bits(x): the inverse of ``pack_bits``; attribute ``shape``."""
 
     name = "unpack_bits"
 

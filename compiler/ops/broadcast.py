@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def written(shape: Sequence[Size]) -> str:
-    """A shape as the language writes it."""
+    """A shape in the syntax of the language."""
     return f"[{', '.join(map(str, shape))}]"
 
 
 def _require_expands(small: tuple[Size, ...], large: tuple[Size, ...]) -> None:
-    """Raises Mismatch unless numpy's broadcasting makes ``large`` of ``small``."""
+    """Raises Mismatch unless ``small`` broadcasts to ``large`` as in numpy."""
     if len(small) <= len(large) and broadcast([small, large]) == large:
         return
     raise Mismatch(f"{written(small)} does not expand to {written(large)}", "only axes of size 1 expand", "E0301")
@@ -57,7 +57,7 @@ class Expand(Op):
 class SumTo(Op):
     """sum_to(x): ``x`` summed to the attribute ``shape``, over the axes along which that shape would be broadcast.
 
-    The order of the sum depends on the shapes alone: numpy's over a contiguous array.
+    The order of the sum depends only on the shapes: it is numpy's for a contiguous array.
     """
 
     name = "sum_to"
@@ -75,7 +75,7 @@ class SumTo(Op):
         x, shape = np.ascontiguousarray(xs[0]), int_tuple(attrs, "shape")
         new = x.ndim - len(shape)
         axes = tuple(a for a in range(x.ndim) if a < new or shape[a - new] != x.shape[a])
-        return [np.asarray(np.sum(x, axis=axes, dtype=x.dtype)).reshape(shape)]  # of rank 0 numpy makes scalars
+        return [np.asarray(np.sum(x, axis=axes, dtype=x.dtype)).reshape(shape)]  # numpy turns rank 0 into scalars
 
     def cost(self, node: Node) -> Cost:
         source = node.input_types[0]

@@ -1,7 +1,7 @@
-"""Ops over images whose channels lie last in memory: ``[batch, *space, channels]``, weights ``[out, *k, in]``.
+"""Ops on images with channels last in memory: ``[batch, *space, channels]``, weights ``[out, *k, in]``.
 
-The language has no function for them; the layout pass makes them where a target computes faster so. Each is another op
-with axis 1 of every tensor of rank 3 or more moved behind the others.
+The language has no functions for them; the layout pass inserts them if the target is faster with them. Each is an op
+with axis 1 of every tensor of rank 3 or more moved to the end.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 
 
 def to_last(rank: int) -> tuple[int, ...]:
-    """The axes of a tensor with channels last, as places in the tensor with channels first."""
+    """For each axis of a channels-last tensor its index in the channels-first tensor."""
     return (0, *range(2, rank), 1) if rank > 2 else tuple(range(rank))
 
 
 def to_first(rank: int) -> tuple[int, ...]:
-    """The other way round."""
+    """The inverse permutation."""
     return (0, rank - 1, *range(1, rank - 1)) if rank > 2 else tuple(range(rank))
 
 
 @lru_cache(4096)  # few types for many layers
 def first_type(t: TensorType) -> TensorType:
-    """The type with channels first of a tensor with channels last."""
+    """The channels-first type of a channels-last tensor."""
     return TensorType(t.dtype, tuple(t.shape[a] for a in to_first(t.rank)))
 
 
 @lru_cache(4096)
 def last_type(t: TensorType) -> TensorType:
-    """The type with channels last of a tensor with channels first."""
+    """The channels-last type of a channels-first tensor."""
     return TensorType(t.dtype, tuple(t.shape[a] for a in to_last(t.rank)))
 
 
 class ChannelsLast(Op):
-    """``inner`` on other tensors; made after differentiation, so without a gradient."""
+    """``inner`` on channels-last tensors; inserted after differentiation, so it has no gradient."""
 
     inner: ClassVar[Op]
 
@@ -60,7 +60,7 @@ class ChannelsLast(Op):
         return [np.ascontiguousarray(y.transpose(to_last(y.ndim))) for y in self.inner.meaning(first, attrs)]
 
     def first(self, node: Node) -> Node:
-        """The inner op on tensors with channels first, of the same sizes; what it computes from is not there."""
+        """The inner op on channels-first tensors of the same sizes, as a node without producers."""
         inputs = tuple(Value(v.producer, v.index, first_type(v.type)) for v in node.inputs)
         types = tuple(first_type(t) for t in node.types)
         return Node(self.inner, inputs, types, node.attrs, name=node.name, span=node.span, phase=node.phase)
@@ -95,7 +95,7 @@ class ConvWgradLast(ChannelsLast):
 
 
 class MaxPoolLast(ChannelsLast):
-    """maxpool_last(x): ``maxpool`` of x ``[B, *space, C]`` -> the largest and its place, ``[B, *count, C]``."""
+    """maxpool_last(x): ``maxpool`` of x ``[B, *space, C]`` -> the maximum and its index, ``[B, *count, C]``."""
 
     name, inner, needs = "maxpool_last", maxpool, maxpool.needs
 

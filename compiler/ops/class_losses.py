@@ -1,6 +1,6 @@
 """Losses and metrics over classes: cross_entropy, nll, accuracy.
 
-Each ends in ``mean`` or ``sum`` of the family of reductions, so that evaluation can add up over batches.
+Each ends in the op ``mean`` or ``sum``, so that evaluation can combine batches.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from dslc.compiler.ops.views import reshape
 def _over_counted(
     call: Call, values: Value, target: Value, ignore_index: int | None, reduce: str, weights: Value | None = None
 ) -> Value:
-    """As ``reduced``; the mean runs over the targets that are not ignored, whose values must be 0. With ``weights``,
-    one for each target and 0 for ignored ones, it is the sum divided by theirs."""
+    """Like ``reduced``, but the mean excludes ignored targets, whose values must be 0. With ``weights``,
+    one per target and 0 for ignored ones, it is the sum divided by the sum of weights."""
     if reduce != "mean" or (ignore_index is None and weights is None):
         return reduced(call, values, reduce)
     if weights is None:
@@ -41,7 +41,7 @@ def _over_counted(
 def _class_weights(
     call: Call, name: str, x: Value, target: Value, axis: int, ignore_index: int | None, weight: Floats
 ) -> tuple[Value, Value]:
-    """The weights [classes] as a tensor, and the weight of each target, 0 where it is ignored. Raises Mismatch."""
+    """The weights [classes] as a tensor, and the weight of each target, 0 if it is ignored. Raises Mismatch."""
     classes = x.type.shape[axis]
     if len(weight) != classes:
         why = f"`weight` of `{name}` has {len(weight)} numbers, there are {classes} classes"
@@ -70,7 +70,7 @@ class CrossEntropy(Function):
     """cross_entropy(logits, target, axis=-1, smoothing=0, ignore_index=none, weight=none, reduce="mean"): for classes.
 
     ``-log(softmax(logits)[target])`` with the classes of ``logits`` along ``axis`` (1 for images [B, C, H, W]) and an
-    integer target without that axis. With ``smoothing`` s the target has probability 1 - s and s is shared by all
+    integer target without that axis. With ``smoothing`` s the target has probability 1 - s, and s is shared by all
     classes. Targets equal to ``ignore_index`` give 0 and do not count in the mean. ``weight``, a list, holds a factor
     for each class; the mean is divided by the factors of the targets, as in PyTorch. ``reduce``: "mean", "sum", "none".
 
@@ -93,7 +93,7 @@ class CrossEntropy(Function):
     ) -> Value:
         attrs = _class_attrs("cross_entropy", logits, axis, ignore_index)
         at = attrs["axis"]
-        # with weights the smoothing is made here, as its classes have weights too
+        # with weights the smoothing is computed here, because its classes have weights, too
         inside = float(smoothing) if weight is None else 0.0
         if not 0 <= smoothing <= 1:
             raise Mismatch(f"`smoothing` is {smoothing:g}", "between 0 and 1, such as 0.1", "E0209")
@@ -115,7 +115,7 @@ class CrossEntropy(Function):
 class NllFunction(Function):
     """nll(log_probs, target, axis=-1, ignore_index=none, weight=none, reduce="mean"): ``-log_probs[target]``.
 
-    For logits use ``cross_entropy``, which takes the softmax too. Arguments as there.
+    For logits use ``cross_entropy``, which includes the softmax. Arguments as there.
 
     given: x: [B, 10], target: i32[B]
     >>> loss = nll(log_softmax(x), target)
@@ -144,7 +144,7 @@ class NllFunction(Function):
 class Accuracy(Function):
     """accuracy(logits, target, axis=-1, top=1, ignore_index=none): the share of targets among the ``top`` best classes.
 
-    Of equal logits the lower class is the better, as argmax says. Targets equal to ``ignore_index`` do not count.
+    Among equal logits the lower class ranks higher, as in argmax. Targets equal to ``ignore_index`` do not count.
 
     given: logits: [B, 10], target: i32[B]
     >>> top5 = accuracy(logits, target, top=5)

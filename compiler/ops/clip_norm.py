@@ -1,4 +1,4 @@
-"""Clipping gradients: by their common norm (Pascanu, Mikolov and Bengio 2013), or element by element."""
+"""Gradient clipping: by the global norm (Pascanu, Mikolov and Bengio 2013), or elementwise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EPS = 1e-6  # as in PyTorch: a norm of 0 gives the coefficient 1, not nan
 
 
 class GlobalNorm(Op):
-    """global_norm(*grads): the root of the sum of squares over all elements of all inputs, as a scalar.
+    """global_norm(*grads): the square root of the sum of squares of all elements of all inputs, a scalar.
 
     f32 for 16-bit inputs, else the widest float among the inputs.
     """
@@ -52,8 +52,8 @@ class GlobalNorm(Op):
 class ClipCoefficient(Elementwise):
     """clip_coefficient(norm): ``min(1, max_norm / (norm + 1e-6))``, and 0 for a norm that is not finite.
 
-    So a gradient with a nan or an infinity somewhere becomes 0 where it is finite, and stays not finite where it is
-    not: the update finds just those elements. Attribute ``max_norm``.
+    In a gradient with a nan or an infinity the finite elements become 0 and the others stay not finite, so the update
+    detects exactly those. Attribute ``max_norm``.
     """
 
     name = "clip_coefficient"
@@ -76,7 +76,7 @@ class ClipCoefficient(Elementwise):
 
 
 class ClipGradient(Elementwise):
-    """clip_gradient(g): ``g`` held in ``-limit..limit``; what is not finite stays, so that the update finds it.
+    """clip_gradient(g): ``g`` clamped to ``-limit..limit``; non-finite elements stay, so that the update detects them.
 
     Attribute ``limit``, above 0.
     """
@@ -111,7 +111,7 @@ def check_limit(name: str, limit: float) -> None:
 
 
 def clip_by_global_norm(b: Builder, grads: Sequence[Value], max_norm: float) -> list[Value]:
-    """The gradients times ``min(1, max_norm / (norm + 1e-6))``, where norm is that of all of them together.
+    """The gradients times ``min(1, max_norm / (norm + 1e-6))``, where norm is the norm of all of them together.
 
     ``max_norm`` was checked with ``check_limit``.
     """
@@ -124,5 +124,5 @@ def clip_by_global_norm(b: Builder, grads: Sequence[Value], max_norm: float) -> 
 
 
 def clip_by_value(b: Builder, grads: Sequence[Value], limit: float) -> list[Value]:
-    """Each gradient with its elements held in ``-limit..limit``, which was checked with ``check_limit``."""
+    """Each gradient with its elements clamped to ``-limit..limit``, which was checked with ``check_limit``."""
     return [b(clip_gradient, g, limit=float(limit)) for g in grads]

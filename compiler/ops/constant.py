@@ -18,7 +18,7 @@ from dslc.runtime.artifact.dtypes import numpy_dtype
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-# Not finite values are written as text: attributes are stored as JSON, which has no word for them.
+# Values that are not finite are stored as strings, because attributes are JSON, which cannot represent them.
 NOT_FINITE = ("inf", "-inf", "nan")
 _INT_BITS = {DType.I64: 64, DType.I32: 32, DType.I16: 16, DType.I8: 8}
 

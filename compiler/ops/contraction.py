@@ -1,4 +1,4 @@
-"""``contraction``: a sum of products and the pointwise steps behind it as one node. A pass makes it."""
+"""``contraction``: a contraction with its pointwise epilogue as one node. A pass makes it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dslc.compiler.ops.fused import fused
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-#: The ops that products can be.
+#: The ops that can be the product.
 PRODUCTS: Final = ("matmul", *(f"conv{of}{last}" for of in ("", "_dgrad", "_wgrad") for last in ("", "_last")))
 
 
 class Contraction(Op):
-    """contraction(a, b, x0, x1, ...): pointwise steps of a sum of products of ``a`` and ``b``.
+    """contraction(a, b, x0, x1, ...): a contraction of ``a`` and ``b`` with a pointwise epilogue.
 
     Attributes: ``product``, the name of an op of two operands, and ``each``, its attributes as ((name, value), ...);
     ``body``, steps as in ``fused``, whose inputs are the product and the x. The result has the product's shape. The
@@ -59,7 +59,7 @@ contraction = register(Contraction())
 
 
 def product(attrs: Mapping[str, Any]) -> tuple[Op, dict[str, Any]]:
-    """The op of the product and its attributes, as the compiler or as JSON has them."""
+    """The op of the product and its attributes; accepts the compiler's form and the JSON form."""
     return OPS[attrs["product"]], {name: value for name, value in attrs["each"]}
 
 
@@ -72,7 +72,7 @@ def apart(node: Node) -> tuple[Node, Node]:
 
 
 def joined(first: Node, last: Node, others: Sequence[Value], body: tuple[Attr, ...]) -> Node:
-    """The node that takes the place of a product and of ``last``, the pointwise node that reads it. ``body``: its
+    """The node that replaces a product and ``last``, the pointwise node that reads it. ``body``: its
     steps, whose inputs are the product and ``others``."""
     each: Attr = tuple(sorted(first.attrs.items()))
     attrs: dict[str, Attr] = {"product": first.op.name, "each": each, "body": body}

@@ -1,7 +1,7 @@
-"""Convolution over any number of spatial axes, as three ops that are each other's gradients.
+"""Convolution over any number of spatial axes: three ops, each a gradient of the others.
 
-numpy's meaning is one matrix product over unrolled windows (im2col); ``conv_dgrad`` adds the windows back (col2im).
-Weights lie as PyTorch's: ``[out, in/groups, *k]``.
+The reference implementation is one matrix product over unrolled windows (im2col); ``conv_dgrad`` adds the windows back
+(col2im). Weights have PyTorch's layout: ``[out, in/groups, *k]``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def float_dtype(op: str, types: Sequence[TensorType]) -> DType:
-    """The float dtype that all of ``types`` have; raises Mismatch E0204."""
+    """The common float dtype of ``types``; raises Mismatch E0204."""
     for t in types:
         if t.dtype is not types[0].dtype or not t.dtype.is_float:
             listed = ", ".join(str(t) for t in types)
@@ -48,7 +48,7 @@ def _matrix(y: Array, groups: int) -> Array:
 
 
 def _flops(x: TensorType, w: TensorType, y: TensorType) -> int:
-    """Two per multiplication: every element of y [B, O, *space] meets a kernel of w [O, C/groups, *k]."""
+    """Two per multiply-add: each element of y [B, O, *space] uses one kernel of w [O, C/groups, *k]."""
     return 2 * prod(y.ints) * prod(w.ints[1:])
 
 
@@ -129,9 +129,9 @@ class Conv(Op):
 
 
 class ConvDgrad(Op):
-    """conv_dgrad(dy, w): the gradient of ``conv`` in its input, and the meaning of ``conv_transpose``.
+    """conv_dgrad(dy, w): the gradient of ``conv`` for its input; also implements ``conv_transpose``.
 
-    dy ``[B, O, *count]``, w ``[O, C/groups, *k]`` -> ``[B, C, *size]``; attributes as of ``conv``, and ``size``, the
+    dy ``[B, O, *count]``, w ``[O, C/groups, *k]`` -> ``[B, C, *size]``; attributes as for ``conv``, and ``size``, the
     spatial size of the result.
     """
 
@@ -176,9 +176,9 @@ class ConvDgrad(Op):
 
 
 class ConvWgrad(Op):
-    """conv_wgrad(x, dy): the gradient of ``conv`` in its weight.
+    """conv_wgrad(x, dy): the gradient of ``conv`` for its weight.
 
-    x ``[B, C, *space]``, dy ``[B, O, *count]`` -> ``[O, C/groups, *size]``; attributes as of ``conv``, and ``size``,
+    x ``[B, C, *space]``, dy ``[B, O, *count]`` -> ``[O, C/groups, *size]``; attributes as for ``conv``, and ``size``,
     the kernel's.
     """
 

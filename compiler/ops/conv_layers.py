@@ -44,8 +44,8 @@ class ConvLayer(Function):
     """conv(x, out, k, stride=1, pad=0, dilation=1, groups=1, bias=true, init): convolution of ``[B, C, *space]``.
 
     ``weight`` is ``[out, C/groups, *k]`` as in PyTorch (cross-correlation: the kernel is not flipped), ``bias`` is
-    ``[out]``; both start even within 1/sqrt(C/groups * k * k). ``k``, ``stride``, ``pad`` and ``dilation`` are a number
-    for all spatial axes or one each; ``pad`` adds zeros on both sides.
+    ``[out]``; both start uniform within +-1/sqrt(C/groups * k * k). ``k``, ``stride``, ``pad`` and ``dilation`` are one
+    number for all spatial axes or one each; ``pad`` adds zeros on both sides.
 
     given: x: [B, 3, 32, 32]
     >>> y = conv(x, 8, 3, stride=2, pad=1)
@@ -89,10 +89,10 @@ class ConvLayer(Function):
 class ConvTransposeLayer(Function):
     """conv_transpose(x, out, k, stride=1, pad=0, output_pad=0, dilation=1, groups=1, bias=true, init): upsampling.
 
-    The gradient of ``conv`` in its input: each element of x adds a kernel to the result, ``stride`` apart. The size is
-    ``(n - 1)*stride - 2*pad + dilation*(k - 1) + output_pad + 1``; ``output_pad`` must be below ``stride`` or below
-    ``dilation``. ``weight`` is ``[C, out/groups, *k]`` as in PyTorch, ``bias`` is ``[out]``; both start even within
-    1/sqrt(out/groups * k * k), which is PyTorch's rule too.
+    The gradient of ``conv`` for its input: each element of x adds a kernel to the result, ``stride`` apart. The size is
+    ``(n - 1)*stride - 2*pad + dilation*(k - 1) + output_pad + 1``; ``output_pad`` must be less than ``stride`` or
+    ``dilation``. ``weight`` is ``[C, out/groups, *k]`` as in PyTorch, ``bias`` is ``[out]``; both start uniform within
+    +-1/sqrt(out/groups * k * k), as in PyTorch.
 
     given: x: [B, 16, 8, 8]
     >>> y = conv_transpose(x, 8, 2, stride=2)

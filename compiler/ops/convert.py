@@ -19,16 +19,16 @@ from dslc.runtime.artifact.dtypes import numpy_dtype
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-# What the language may name: the precision of floats is decided by `precision`, not here.
+# The dtypes that the language may name; `precision` selects the float dtype.
 _WRITTEN = (DType.FLOAT, DType.I64, DType.I32, DType.I16, DType.I8, DType.U8, DType.B1)
 
 
 class Cast(Elementwise):
-    """cast(x): the same numbers in the dtype of the attribute ``dtype``.
+    """cast(x): the same values in the dtype of the attribute ``dtype``.
 
-    Between floats rounded to nearest. A float to an integer loses its fraction and is held at the limits of the dtype,
-    nan becomes 0. Between integers the low bits are kept. To b1: true unless 0; from b1: 0 or 1. The scalar tree is the
-    argument itself: the conversion is that of the store.
+    Float to float rounds to nearest. Float to integer truncates towards zero and saturates at the limits of the dtype;
+    nan becomes 0. Integer to integer keeps the low bits. To b1: true unless 0; from b1: 0 or 1. The scalar tree is the
+    argument itself: the store converts.
     """
 
     name = "cast"
@@ -48,7 +48,7 @@ class Cast(Elementwise):
         limits = np.iinfo(dtype.name)
         inside = (x >= float(limits.min)) & (x < float(limits.max) + 1)
         result = np.where(inside, x, x.dtype.type(0)).astype(dtype)
-        # the upper limit of i64 is no float, so what lies outside is set after the conversion
+        # no float equals the upper limit of i64, so values outside are set after the conversion
         result[x < float(limits.min)] = limits.min
         result[x >= float(limits.max) + 1] = limits.max
         return result
@@ -61,7 +61,7 @@ class Cast(Elementwise):
 
 
 class StopGradient(Elementwise):
-    """stop_gradient(x): ``x``, through which no gradient flows.
+    """stop_gradient(x): ``x``; no gradient flows through it.
 
     given: x: [B, 8]
     >>> x * stop_gradient(x)
@@ -87,10 +87,10 @@ stop_gradient = register(StopGradient())
 
 
 class CastFunction(Function):
-    """cast(x, dtype): the same numbers in another dtype: "float", "i64", "i32", "i16", "i8", "u8" or "b1".
+    """cast(x, dtype): the same values in another dtype: "float", "i64", "i32", "i16", "i8", "u8" or "b1".
 
-    A float to an integer loses its fraction and is held at the limits of the dtype, nan becomes 0; between integers the
-    low bits are kept; to b1 all but 0 is true. Gradients flow between floats alone.
+    Float to integer truncates towards zero and saturates at the limits of the dtype; nan becomes 0. Integer to integer
+    keeps the low bits. To b1: true unless 0. Gradients flow only between floats.
 
     given: t: i32[B]
     >>> cast(t, "float") / 2

@@ -42,21 +42,21 @@ def check_classes(op: str, x: TensorType, target: TensorType, axis: int) -> Tens
 
 
 def _places(target: Array, classes: int, axis: int, ignore: int | None) -> tuple[Array, Array, Array]:
-    """The target as an index along ``axis`` (0 where it is none), where it counts, and where it is no class."""
+    """The target as an index along ``axis`` (0 if invalid), where it counts, and where it is not a class."""
     counts = np.ones(target.shape, bool) if ignore is None else target != ignore
     wrong = (target < 0) | (target >= classes)
     return np.expand_dims(np.where(counts & ~wrong, target, 0).astype(np.int64), axis), counts, wrong
 
 
 def _class_range(node: Node, index: int) -> tuple[int, Size] | None:
-    """The target (input 1) counts classes; one that may be ignored can have any value."""
+    """The range of the target (input 1), a class index; with ``ignore_index`` it may have any value."""
     if index != 1 or node.attrs.get("ignore_index") is not None:
         return None
     return 0, node.inputs[0].type.shape[int_attr(node.attrs, "axis")]
 
 
 def _rows(axes: Sequence[int | None], axis: int, like_x: Sequence[bool]) -> tuple[int | None, ...] | None:
-    """``like_x`` tells for each output whether it has the class axis."""
+    """``like_x`` says for each output whether it has the class axis."""
     main = axes[0]
     if main is None:
         return (None,) * len(like_x) if axes[1] is None else None
@@ -74,10 +74,10 @@ class SoftmaxCrossEntropy(Op):
     """softmax_cross_entropy(logits, target): ``-log(softmax(logits)[target])`` along ``axis``, one value per target.
 
     Attributes: ``axis`` (from 0); ``smoothing`` s: the target's probability is ``1 - s``, and s is shared evenly by all
-    classes, as in PyTorch; ``ignore_index``, if there: targets of this value give 0. Outputs: the loss, and what the
-    gradient reads: the greatest logit, and the sum of the exponentials of all logits less that one; all like the
-    target, f32 for 16-bit floats. Logits count by their distance from the greatest alone, so a common offset costs no
-    digits. A target outside 0 <= t < classes gives nan; of the data it is refused at the entrance (R103).
+    classes, as in PyTorch; ``ignore_index``, optional: targets of this value give 0. Outputs: the loss, and for the
+    gradient the greatest logit, and the sum of the exponentials of all logits minus that one; all shaped like the
+    target, f32 for 16-bit floats. Only distances from the greatest logit matter, so a common offset costs no
+    digits. A target outside 0 <= t < classes gives nan; in data it is refused (R103).
     """
 
     name = "softmax_cross_entropy"
@@ -103,7 +103,7 @@ class SoftmaxCrossEntropy(Op):
         place, counts, wrong = _places(target, classes, axis, attrs.get("ignore_index"))
         inner = logits.dtype.type
         with np.errstate(all="ignore"):
-            top = np.max(logits, axis=axis, keepdims=True) + inner(0)  # a zero is 0.0, whichever there are
+            top = np.max(logits, axis=axis, keepdims=True) + inner(0)  # a zero is always 0.0, never -0.0
             apart = logits - top
             below = np.sum(np.exp(apart), axis=axis, keepdims=True)
             rest = np.log(below)
@@ -126,8 +126,8 @@ class SoftmaxCrossEntropy(Op):
 class SoftmaxCrossEntropyGrad(Op):
     """softmax_cross_entropy_grad(logits, target, top, below, dy): ``exp(logits - top) * (dy / below) - wanted * dy``.
 
-    ``wanted`` is the smoothed target; attributes as of ``softmax_cross_entropy``; 0 where the target is ignored, nan
-    where it is no class.
+    ``wanted`` is the smoothed target; attributes as for ``softmax_cross_entropy``; 0 if the target is ignored, nan
+    if it is not a class.
     """
 
     name = "softmax_cross_entropy_grad"
@@ -164,9 +164,9 @@ class SoftmaxCrossEntropyGrad(Op):
 
 
 class SoftmaxCrossEntropyBoth(Op):
-    """softmax_cross_entropy_both(logits, target, dy): the loss, and the gradient of the logits by that of the loss, dy.
+    """softmax_cross_entropy_both(logits, target, dy): the loss, and the gradient of the logits given that of the loss.
 
-    Attributes as of ``softmax_cross_entropy``, and ``dy`` in place of the input where that is one number everywhere. A
+    Attributes as for ``softmax_cross_entropy``; an attribute ``dy`` replaces the input if it is the same everywhere. A
     pass makes it.
     """
 
@@ -200,8 +200,8 @@ class SoftmaxCrossEntropyBoth(Op):
 class Nll(Op):
     """nll(log_probs, target): ``-log_probs[target]`` along ``axis``, one value per target.
 
-    Attributes ``axis`` (from 0) and ``ignore_index``, if there: targets of this value give 0. A target outside
-    0 <= t < classes gives nan; of the data it is refused at the entrance (R103).
+    Attributes ``axis`` (from 0) and ``ignore_index``, optional: targets of this value give 0. A target outside
+    0 <= t < classes gives nan; in data it is refused (R103).
     """
 
     name = "nll"
@@ -234,9 +234,9 @@ class Nll(Op):
 
 
 class NllGrad(Op):
-    """nll_grad(target, dy): ``-dy`` at each target along a new axis of ``classes`` places, 0 elsewhere.
+    """nll_grad(target, dy): ``-dy`` at each target along a new axis of size ``classes``, 0 elsewhere.
 
-    Attributes as of ``nll``, and ``classes``. A target that is no class gives nan everywhere along the axis.
+    Attributes as for ``nll``, and ``classes``. A target that is not a class gives nan everywhere along the axis.
     """
 
     name = "nll_grad"
@@ -274,8 +274,8 @@ class NllGrad(Op):
 class InTopK(Op):
     """in_top_k(logits, target): whether the target is among the ``top`` classes along ``axis``; b1, one per target.
 
-    A class is among them when fewer than ``top`` classes have a larger logit, or an equal one and a lower index: so
-    ``top = 1`` is what argmax says. nan counts as largest, but a target whose logit is nan, or that is no class, is
+    A class is among them if fewer than ``top`` classes have a larger logit, or an equal logit and a lower index. So
+    ``top = 1`` agrees with argmax. nan counts as largest, but a target whose logit is nan, or that is not a class, is
     never right.
     """
 

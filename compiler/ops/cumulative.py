@@ -25,7 +25,7 @@ def _summed_dtype(dtype: DType) -> DType:
 
 
 class Prod(Reduction):
-    """prod(x): the product over the axes ``over``; 1 of nothing. Integers and b1 are multiplied in i64."""
+    """prod(x): the product over the axes ``over``; an empty product is 1. Integers and b1 are multiplied in i64."""
 
     name = "prod"
     kind = "any"
@@ -43,10 +43,10 @@ class Prod(Reduction):
 
 
 class ProdGrad(Op):
-    """prod_grad(x, dy): ``dy`` times the product of all other elements over the axes ``over``; right where some are 0.
+    """prod_grad(x, dy): ``dy`` times the product of all other elements over the axes ``over``; zeros are allowed.
 
-    ``dy`` has the shape of x with the axes ``over`` of size 1. The product of what stands before and of what stands
-    behind an element, in row-major order, so nothing is divided.
+    ``dy`` has the shape of x with the axes ``over`` of size 1. The product of the elements before and of the elements
+    after each element, in row-major order: there is no division.
     """
 
     name = "prod_grad"
@@ -81,9 +81,9 @@ class ProdGrad(Op):
 
 
 class CumSum(Op):
-    """cumsum(x): the sum of each element and all before it along ``axis``; with ``reverse``, of all behind it.
+    """cumsum(x): the sum of each element and all before it along ``axis``; with ``reverse``, all after it.
 
-    Attributes ``axis`` (from 0) and ``reverse``. Added one after the other; integers and b1 in i64.
+    Attributes ``axis`` (from 0) and ``reverse``. Added sequentially; integers and b1 in i64.
     """
 
     name = "cumsum"
@@ -119,7 +119,7 @@ cumsum = register(CumSum())
 
 
 class ProdFunction(Function):
-    """prod(x, over=none, keep=false): the product over an axis or a list of axes, over all when none is named.
+    """prod(x, over=none, keep=false): the product over an axis or a list of axes, by default over all axes.
 
     Integers and b1 are multiplied in i64. ``keep`` leaves the axes with size 1.
 
@@ -136,7 +136,7 @@ class ProdFunction(Function):
 class CumSumFunction(Function):
     """cumsum(x, axis=-1, reverse=false): the sum of each element and all before it along an axis.
 
-    With ``reverse``, of each element and all behind it. Integers and b1 are added in i64.
+    With ``reverse``, of each element and all after it. Integers and b1 are added in i64.
 
     given: x: [B, 8]
     >>> cumsum(x, axis=1)

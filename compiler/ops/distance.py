@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class Norm(Reduction):
-    """norm(x): ``sum(|x|^p)^(1/p)`` over the axes ``over``, for the attribute ``p`` from 1; 0 of nothing.
+    """norm(x): ``sum(|x|^p)^(1/p)`` over the axes ``over``, for the attribute ``p`` >= 1; an empty sum gives 0.
 
     Its gradient at 0 is 0, as in PyTorch.
     """
@@ -67,13 +67,13 @@ class Norm(Reduction):
             return (b(mul, b(sign, x), dy),)
         y = widened(b, node, node.out)
         at_zero = b(eq, y, constant(b, 0.0, y))
-        share = b(div, x, b(where, at_zero, constant(b, 1.0, y), y))  # 0 where all of a line is 0
+        share = b(div, x, b(where, at_zero, constant(b, 1.0, y), y))  # 0 if the whole line is 0
         if p != 2:
             share = b(mul, b(sign, x), b(pow_, b(abs_, share), constant(b, p - 1, x)))
         return (b(mul, share, dy),)
 
     def in_eval(self, node: Node, b: Builder) -> Sequence[Value] | None:
-        """A root of a sum, which evaluation adds up over batches; the gradient at 0 is of no concern there."""
+        """A root of a sum, which evaluation combines over batches; evaluation needs no gradient at 0."""
         x, p = node.inputs[0], float_attr(node.attrs, "p")
         powers = b(mul, x, x) if p == 2 else b(abs_, x) if p == 1 else b(pow_, b(abs_, x), constant(b, p, x))
         total = b(sum_, powers, over=node.attrs["over"], keep=node.attrs["keep"])
@@ -101,7 +101,7 @@ class NormFunction(Function):
 class CosineSimilarity(Function):
     """cosine_similarity(x, y, axis=-1, eps=1e-8): the cosine of the angle between vectors along an axis, in -1..1.
 
-    ``sum(x * y) / (max(|x|, eps) * max(|y|, eps))``, as PyTorch's; other axes broadcast.
+    ``sum(x * y) / (max(|x|, eps) * max(|y|, eps))``, as in PyTorch; other axes broadcast.
 
     given: x: [B, 8], y: [B, 8]
     >>> loss = mean(1 - cosine_similarity(x, y))

@@ -1,4 +1,4 @@
-"""floordiv and mod: division rounded down, and its rest."""
+"""floordiv and mod: division rounded down, and its remainder."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class FloorDiv(Elementwise):
 
 
 class Mod(Elementwise):
-    """mod(x, y): the rest ``x - (x // y) * y``, of the sign of ``y``. An integer modulo zero gives 0.
+    """mod(x, y): the remainder ``x - (x // y) * y``, with the sign of ``y``. An integer modulo zero gives 0.
 
     given: t: i32[B]
     >>> mod(t, 2)

@@ -50,17 +50,17 @@ def _without(call: Call, x: Value, letters: str, wanted: str) -> tuple[Value, st
 
 
 def _arranged(call: Call, x: Value, letters: str, order: str, shape: Sequence[Size]) -> Value:
-    """``x`` with its axes in this order of letters, then in this shape."""
+    """``x`` transposed to this order of letters, then reshaped to this shape."""
     if letters != order:
         x = call.emit(transpose, x, perm=tuple(letters.index(c) for c in order))
     return x if x.type.shape == tuple(shape) else call.emit(reshape, x, shape=tuple(shape))
 
 
 class Einsum(Function):
-    """einsum(pattern, a, b): the sum over products of two tensors that a pattern of letters describes, as numpy's.
+    """einsum(pattern, a, b): the sum of products of two tensors, described by a pattern of letters as in numpy.
 
-    Each letter is an axis; letters that are not in the result are summed over. It becomes one matrix product over the
-    letters that both operands have, with transposes and reshapes around it where they are needed.
+    Each letter is an axis; letters missing in the result are summed over. It becomes one matrix product over the
+    common letters of the operands, with transposes and reshapes if needed.
 
     given: x: [B, 4, 8], y: [B, 2, 8]
     >>> einsum("bij,bkj->bik", x, y)
@@ -89,7 +89,7 @@ class Einsum(Function):
         inner, down, across = (product(shape(letters)) for letters in (summed, rows, columns))
         if summed:
             x = _arranged(call, a, left, batch + rows + summed, (*lead, down, inner))
-            if right.startswith(batch + columns):  # the transpose is left to the product
+            if right.startswith(batch + columns):  # the product does the transpose
                 y = _arranged(call, b, right, batch + columns + summed, (*lead, across, inner))
                 z = call.emit(matmul, x, y, transpose_a=False, transpose_b=True)
             else:

@@ -1,6 +1,6 @@
-"""What all elementwise ops share, and arithmetic: add, sub, mul, div, neg, abs, sign.
+"""The base of all elementwise ops, and arithmetic: add, sub, mul, div, neg, abs, sign.
 
-Shapes broadcast as numpy's do. Integers wrap around on overflow and stay integers; ``div`` is for floats alone.
+Shapes broadcast as in numpy. Integers wrap around on overflow and stay integers; ``div`` accepts only floats.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _OF_KIND: Final = {
 
 
 def require_kind(op: str, dtype: DType, kind: str) -> None:
-    """Raises Mismatch unless ``dtype`` is of this kind: float, int, number (int or float), bool, any."""
+    """Raises Mismatch unless ``dtype`` has this kind: float, int, number (int or float), bool, any."""
     if dtype in _OF_KIND[kind]:
         return
     wanted, help = {
@@ -53,10 +53,10 @@ def require_kind(op: str, dtype: DType, kind: str) -> None:
 
 
 class Elementwise(Pointwise):
-    """A pointwise op whose numpy meaning is one expression.
+    """A pointwise op whose reference implementation is one numpy expression.
 
-    ``accepts`` names the kind of dtype (see ``require_kind``); all inputs have the same dtype, which is the output's.
-    Values that are not finite follow IEEE 754, as in numpy, without a warning.
+    ``accepts`` names the kind of dtype (see ``require_kind``); all inputs have the same dtype, which is also the
+    output's. Values that are not finite follow IEEE 754, as in numpy, without a warning.
     """
 
     accepts: ClassVar[str] = "number"
@@ -72,11 +72,11 @@ class Elementwise(Pointwise):
 
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         with np.errstate(all="ignore"):
-            return [np.asarray(self.compute(attrs, *xs))]  # on rank 0 numpy gives scalars
+            return [np.asarray(self.compute(attrs, *xs))]  # for rank 0 numpy returns scalars
 
 
 class Unary(Function):
-    """The function of an op with one input and no attributes; the op's page is its page."""
+    """The function of an op with one input and no attributes; its page is the op's page."""
 
     def __init__(self, op: Pointwise) -> None:
         self.op = op
@@ -88,7 +88,7 @@ class Unary(Function):
 
 
 class Binary(Function):
-    """The function of an op with two inputs and no attributes; the op's page is its page."""
+    """The function of an op with two inputs and no attributes; its page is the op's page."""
 
     def __init__(self, op: Pointwise) -> None:
         self.op = op
@@ -236,7 +236,7 @@ class Abs(Elementwise):
 
 
 class Sign(Elementwise):
-    """sign(x): -1, 0 or 1; 0.0 of both zeros, nan of nan. No gradient flows through it.
+    """sign(x): -1, 0 or 1; 0.0 for both zeros, nan for nan. No gradient flows through it.
 
     given: x: [B, 8]
     >>> sign(x)

@@ -1,4 +1,4 @@
-"""Rows of a table by their numbers: gather_rows, its gradient scatter_rows_add, embedding and one_hot."""
+"""Rows of a table by index: gather_rows, its gradient scatter_rows_add, embedding and one_hot."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 
 
 def existing(ids: Array, count: int) -> tuple[Array, Array]:
-    """The numbers as i64, 0 for those that do not lie in 0..count-1; and which these are.
+    """The indices as i64, 0 for those outside 0..count-1; and a mask of the latter.
 
-    The entrance refuses such data. A number that a model computes finds nothing: see ``nothing``."""
+    Data with such indices is refused. For an index that a model computes, see ``nothing``."""
     wrong = (ids < 0) | (ids >= count)
     return np.where(wrong, 0, ids).astype(np.int64), wrong
 
 
 def nothing(dtype: Any) -> Any:
-    """What stands where an index does not exist, so that it does not go unseen: nan, or 0 in dtypes without nan."""
+    """The value for an invalid index: nan, so that it does not go unnoticed, or 0 in dtypes without nan."""
     return dtype.type(np.nan if dtype.kind == "f" else 0)
 
 
@@ -41,7 +41,7 @@ def _rows_of_ids(node: Node, ids: int, axes: Sequence[int | None]) -> tuple[int 
 class GatherRows(Op):
     """gather_rows(table, ids): the rows of ``table`` [V, ...] at the integers ``ids``: shape of ids, then of a row.
 
-    An id outside 0..V-1 gives a row of nan, of 0 for integers; in data it is refused at the entrance.
+    An id outside 0..V-1 gives a row of nan, or 0 for integers; in data it is refused.
     """
 
     name = "gather_rows"
@@ -79,10 +79,10 @@ class GatherRows(Op):
 
 
 class ScatterRowsAdd(Op):
-    """scatter_rows_add(rows, ids): a table of ``count`` rows, each the sum of the ``rows`` whose id it is.
+    """scatter_rows_add(rows, ids): a table of ``count`` rows; row i is the sum of the ``rows`` with id i.
 
-    The gradient of gather_rows. Rows of one id are added in their order, so the result is the same every time.
-    An id outside 0..count-1 makes the whole table nan; of integers, nothing is added.
+    The gradient of gather_rows. Rows with equal ids are added in their order, so the result is deterministic.
+    An id outside 0..count-1 makes the whole table nan; for integers, it adds nothing.
     """
 
     name = "scatter_rows_add"
@@ -122,7 +122,7 @@ class ScatterRowsAdd(Op):
 class OneHot(Op):
     """one_hot(ids): 1 at the position of each id along a new last axis of ``count``, else 0, in ``dtype``.
 
-    An id outside 0..count-1 gives nan in its whole line, 0 for integers; in data it is refused at the entrance.
+    An id outside 0..count-1 gives nan in its whole line, 0 for integers; in data it is refused.
     """
 
     name = "one_hot"
@@ -159,9 +159,9 @@ _STANDARD = Init("normal", (0.0, 1.0))
 
 
 class Embedding(Function):
-    """embedding(ids, count, dim, init=normal(1)): a row of ``dim`` numbers for each id, from a table of ``count`` rows.
+    """embedding(ids, count, dim, init=normal(1)): a row of size ``dim`` for each id, from a table of ``count`` rows.
 
-    Parameter ``weight`` [count, dim]. As a layer its table can be used again: ``layer tok = embedding(100, 8)``, then
+    Parameter ``weight`` [count, dim]. As a layer, its table can be reused: ``layer tok = embedding(100, 8)``, then
     ``tok(ids)`` and ``tok.weight``.
 
     given: t: i32[B]

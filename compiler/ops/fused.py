@@ -14,23 +14,23 @@ from dslc.compiler.ir.types import TensorType
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-#: (op's name, numbers of its inputs, ((attribute, value), ...)). Numbers count the region's inputs, then the steps.
+#: (op name, indices of its inputs, ((attribute, value), ...)). Indices count the region's inputs, then the steps.
 Step: TypeAlias = "tuple[str, tuple[int, ...], tuple[tuple[str, Attr], ...]]"
 
-#: Steps that say where an input's elements lie, and compute nothing.
+#: Steps that only select or reshape an input and compute nothing.
 PLACES = ("slice", "reshape")
-MAX_STEPS = 64  # of one region, so that its code and its types stay small
+MAX_STEPS = 64  # per region, to limit its code and types
 _MAX_INPUTS = 3 * MAX_STEPS
 
 
 class Fused(Op):
     """fused(x0, x1, ...): the result of the last step of the attribute ``body``.
 
-    A step is (op's name, numbers of its inputs, ((attribute, value), ...)); numbers count the inputs of the node, then
+    A step is (op name, indices of its inputs, ((attribute, value), ...)); indices count the inputs of the node, then
     the steps. Each step is a pointwise op or a dropout whose result has the shape of the node's, a constant of rank 0,
-    or one of ``PLACES``: a slice of an input by steps of 1, or a reshape of one that drops or adds axes of size 1.
-    Every step rounds its result to its dtype as if it stood alone, so a region gives the bits of its steps. With the
-    attribute ``results``, numbers too, there is an output for each of these.
+    or one of ``PLACES``: a slice of an input with steps of 1, or a reshape of an input that drops or adds axes of size
+    1. Every step rounds its result to its dtype, so a region gives the same bits as separate nodes. With the attribute
+    ``results``, also indices, each of these is an output.
     """
 
     name = "fused"
@@ -72,29 +72,29 @@ fused = register(Fused())
 
 
 def steps(attrs: Mapping[str, Any]) -> Iterator[tuple[str, Sequence[int], dict[str, Any]]]:
-    """The steps of a body, as the compiler or as JSON has it."""
+    """The steps of a body; accepts the compiler's form and the JSON form."""
     for name, inputs, step_attrs in attrs["body"]:
         yield name, inputs, {key: value for key, value in step_attrs}
 
 
 def results_of(attrs: Mapping[str, Any], count: int) -> Sequence[int]:
-    """Numbers of the outputs among ``count`` values: the last one, or those of the attribute ``results``."""
+    """Indices of the outputs among ``count`` values: the last one, or the attribute ``results``."""
     results: Sequence[int] = attrs.get("results", (count - 1,))
     return results
 
 
 def packed_inputs(attrs: Mapping[str, Any]) -> set[int]:
-    """The numbers of the inputs that are bits, eight elements in a byte."""
+    """The indices of the inputs that are packed bits, eight elements per byte."""
     return {read[0] for name, read, _ in steps(attrs) if name == "unpack_bits"}
 
 
 def cut_inputs(attrs: Mapping[str, Any]) -> set[int]:
-    """The numbers of the inputs of which parts are read."""
+    """The indices of the inputs that are read in parts."""
     return {read[0] for name, read, _ in attrs["body"] if name == "slice"}
 
 
 def read_bytes(node: Node) -> int:
-    """The bytes of a node's inputs, each once; of one that is cut, those of its parts. Sizes are ints."""
+    """The bytes of a node's inputs, each once; for an input read in parts, those parts. Sizes are ints."""
     parts = [(read[0], step_attrs) for name, read, step_attrs in steps(node.attrs) if name == "slice"]
     cut = {i for i, _ in parts}
     found = sum(v.type.bytes for v in {v: None for i, v in enumerate(node.inputs) if i not in cut})
@@ -105,11 +105,11 @@ def read_bytes(node: Node) -> int:
 
 
 def has_bits(attrs: Mapping[str, Any]) -> bool:
-    """Whether steps read or make bits, which kernels of GPUs do."""
+    """Whether steps read or make packed bits, which only GPU kernels support."""
     return any(name in ("pack_bits", "unpack_bits") for name, _, _ in steps(attrs))
 
 
-@lru_cache(4096)  # asked for a node many times, and for the same step in many layers
+@lru_cache(4096)  # called many times per node, and for equal steps of many layers
 def _flops(body: Attr, types: tuple[TensorType, ...]) -> int:
     inputs = [Input("", Kind.DATA, type).value for type in types]
     return sum(step.op.cost(step).flops for step in expanded(inputs, {"body": body}))

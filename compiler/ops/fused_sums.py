@@ -1,4 +1,4 @@
-"""``fused_sums``: several sums over the same axes of what pointwise steps compute, and what becomes of them. Passes
+"""``fused_sums``: several reductions of pointwise results over the same axes, with an optional epilogue. Passes
 make it."""
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _MAX_INPUTS: Final = 64
 
 
 class FusedSums(Op):
-    """fused_sums(x0, x1, ...): sums of steps' results over the axes ``over``, one output for each of ``summed``.
+    """fused_sums(x0, x1, ...): sums of step results over the axes ``over``, one output per entry of ``summed``.
 
-    Attributes: ``body``, the steps as in ``fused``; ``summed``, numbers of values, counted as in ``body``; ``over``.
-    The inputs broadcast to one shape, which what is summed has; the axes ``over`` fall away. A sum has the dtype of
-    what is summed, so whoever sums 16-bit floats casts them first. With the attribute ``kept``, numbers of results of
-    steps, these are outputs too, behind the sums.
+    Attributes: ``body``, the steps as in ``fused``; ``summed``, indices of values as in ``body``; ``over``. The inputs
+    broadcast to one shape, the shape of the summed values; the axes ``over`` are removed. A sum has the dtype of its
+    operand, so 16-bit floats must be cast first. With the attribute ``kept``, indices of step results, these are
+    outputs, too, after the sums.
 
-    With the attribute ``finish``, pointwise steps, what becomes of the sums stands in their place: the steps count the
-    sums, then the last ``late`` inputs, which have the shape of a sum or none and are not summed, then themselves;
-    ``results``: the numbers of the outputs.
+    With the attribute ``finish``, pointwise steps, the outputs are those of an epilogue. Its steps count the
+    sums, then the last ``late`` inputs, which are scalars or shaped like a sum and are not summed, then themselves;
+    ``results``: the indices of the outputs.
     """
 
     name = "fused_sums"
@@ -79,11 +79,11 @@ class FusedSums(Op):
 
 
 class FinishedSums(FusedSums):
-    """finished_sums(x0, ..., v0, ...): ``fused_sums`` with ``finish`` and without ``kept``, whose results may be
-    written over the late inputs that they replace: the running statistics of a batch."""
+    """finished_sums(x0, ..., v0, ...): ``fused_sums`` with ``finish`` and without ``kept``, whose results may
+    overwrite the late inputs that they replace, e.g. a batchnorm's running statistics."""
 
     name = "finished_sums"
-    # a sum's inputs have been read when what becomes of it is written
+    # a sum's inputs have been read before its epilogue writes
     inplace = tuple((i, o) for i in range(_MAX_INPUTS) for o in range(MAX_RESULTS))
 
 
@@ -92,13 +92,13 @@ finished_sums = register(FinishedSums())
 
 
 def parted(inputs: Sequence[_T], attrs: Mapping[str, Any]) -> tuple[Sequence[_T], Sequence[_T]]:
-    """What is summed, and what comes to the sums."""
+    """The inputs of the sums, and the late inputs."""
     count = len(inputs) - attrs.get("late", 0)
     return inputs[:count], inputs[count:]
 
 
 def finish_of(node: Node) -> list[Node]:
-    """The steps behind the sums as nodes; the first values that they read are the sums."""
+    """The epilogue's steps as nodes; the first values that they read are the sums."""
     wide, late = parted(node.inputs, node.attrs)
     plain = {name: value for name, value in node.attrs.items() if name in ("body", "summed", "over")}
     types = fused_sums.infer([v.type for v in wide], plain)
@@ -111,12 +111,12 @@ def _kept(attrs: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _plain(inputs: Sequence[_T], attrs: Mapping[str, Any]) -> list[_T]:
-    """Those inputs that are not bits."""
+    """The inputs that are not packed bits."""
     packed = packed_inputs(attrs)
     return [x for i, x in enumerate(inputs) if i not in packed]
 
 
 def full_shape(node: Node) -> tuple[int, ...]:
-    """What the inputs broadcast to, but those that are bits."""
+    """The broadcast shape of the inputs that are not packed bits."""
     types = _plain(parted(node.input_types, node.attrs)[0], node.attrs)
     return TensorType(node.types[0].dtype, broadcast([t.shape for t in types])).ints

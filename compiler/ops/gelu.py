@@ -27,7 +27,7 @@ _TANH_CUBIC = 0.044715
 
 
 class Gelu(Elementwise):
-    """gelu(x): ``x`` times the probability that a standard normal variable is below ``x``.
+    """gelu(x): ``x`` times the probability that a standard normal variable is less than ``x``.
 
     Attribute ``approximate``: false, by erf; true, ``0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3)))``.
     """
@@ -54,7 +54,7 @@ class Gelu(Elementwise):
 
 
 class GeluGrad(Elementwise):
-    """gelu_grad(x, dy): ``dy`` times the slope of gelu at ``x``; attribute ``approximate`` as in gelu."""
+    """gelu_grad(x, dy): ``dy`` times the derivative of gelu at ``x``; attribute ``approximate`` as in gelu."""
 
     name = "gelu_grad"
     arity = 2
@@ -87,7 +87,7 @@ gelu_grad = register(GeluGrad())
 
 
 class GeluFunction(Function):
-    """gelu(x, approximate="none"): ``x`` times the probability that a standard normal variable is below ``x``.
+    """gelu(x, approximate="none"): ``x`` times the probability that a standard normal variable is less than ``x``.
 
     By erf, or with ``approximate="tanh"`` as ``0.5 * x * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * x^3)))``.
 

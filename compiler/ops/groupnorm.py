@@ -1,4 +1,4 @@
-"""Group normalisation (Wu and He 2018): each row on its own, channels in groups; instancenorm, each channel its own."""
+"""Group normalisation (Wu and He 2018): per row and group of channels; instancenorm: per row and channel."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def _column(v: Array, x: Array) -> Array:
 class GroupNorm(Op):
     """groupnorm(x, weight, bias): normalises x ``[B, C, *space]`` over each of ``groups`` groups of channels.
 
-    Outputs: y like x; mean and 1/std ``[B, groups]``, which the gradient reads. Attributes ``groups``, which divides C,
-    and ``eps``; the variance is the biased one; ``weight`` and ``bias`` are ``[C]``.
+    Outputs: y like x; mean and 1/std ``[B, groups]``, which the gradient reads. Attributes ``groups``, a divisor of C,
+    and ``eps``; with the biased variance; ``weight`` and ``bias`` are ``[C]``.
     """
 
     name = "groupnorm"
@@ -121,7 +121,7 @@ groupnorm_grad = register(GroupNormGrad())
 
 
 class GroupNormFunction(Function):
-    """groupnorm(x, groups, eps=1e-5): normalises ``[B, C, *space]`` over groups of channels, each row on its own.
+    """groupnorm(x, groups, eps=1e-5): normalises ``[B, C, *space]`` over groups of channels, per row.
 
     ``weight`` starts at 1, ``bias`` at 0; both are ``[C]``.
 
@@ -141,7 +141,7 @@ class GroupNormFunction(Function):
 
 
 class InstanceNormFunction(Function):
-    """instancenorm(x, eps=1e-5, affine=false): normalises each channel of each image of ``[B, C, *space]`` by itself.
+    """instancenorm(x, eps=1e-5, affine=false): normalises each channel of each image of ``[B, C, *space]`` separately.
 
     Ulyanov, Vedaldi and Lempitsky 2016: ``groupnorm`` with a group for each channel. With ``affine`` it then scales and
     shifts: ``weight`` [C] starts at 1, ``bias`` [C] at 0.

@@ -1,4 +1,4 @@
-"""Elements by their index along an axis: gather, and scatter_add, which is its gradient."""
+"""Indexing along an axis: gather, and scatter_add, its gradient."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _require_agreement(op: str, x: TensorType, index: TensorType, axis: int) -> None:
-    """Raises Mismatch unless ``index`` holds integers and has the shape of x but for the size of ``axis``."""
+    """Raises Mismatch unless ``index`` has an integer dtype and the shape of x except for the size of ``axis``."""
     require_kind(op, index.dtype, "int")
     if x.rank != index.rank or any(i != axis and a != b for i, (a, b) in enumerate(zip(x.shape, index.shape))):
         why = f"`{op}` along axis {axis} of {x} with indices {index}"
@@ -33,7 +33,7 @@ def _moved(node: Node) -> int:
 
 
 def _places(index: Array, axis: int) -> tuple[Array, ...]:
-    """The full index of each element: its own place but for ``axis``."""
+    """The full index of each element: its own position except along ``axis``."""
     places: list[Array] = list(np.indices(index.shape, sparse=True))
     places[axis] = index
     return tuple(places)
@@ -42,8 +42,8 @@ def _places(index: Array, axis: int) -> tuple[Array, ...]:
 class Gather(Op):
     """gather(x, index): the elements of ``x`` at the integers ``index`` along ``axis`` (from 0), shaped as ``index``.
 
-    Element [i, j, k] of the result is ``x[i, index[i, j, k], k]`` for axis 1. All sizes but that of the axis agree. An
-    index outside 0..n-1 gives nan, 0 for integers; in data it is refused at the entrance.
+    Element [i, j, k] of the result is ``x[i, index[i, j, k], k]`` for axis 1. All other sizes must agree. An
+    index outside 0..n-1 gives nan, or 0 for integers; in data it is refused.
     """
 
     name = "gather"
@@ -87,7 +87,7 @@ class ScatterAdd(Op):
 
     The gradient of gather: element [i, index[i, j, k], k] gets ``src[i, j, k]`` for axis 1. ``src`` and ``index`` have
     one shape. Elements of one index are added in row-major order, so the result is the same every time. An index
-    outside 0..count-1 makes its whole line along the axis nan; of integers, nothing is added. Integers wrap around.
+    outside 0..count-1 makes its whole line along the axis nan; for integers, it adds nothing. Integers wrap around.
     """
 
     name = "scatter_add"
@@ -137,7 +137,7 @@ scatter_add = register(ScatterAdd())
 class GatherFunction(Function):
     """gather(x, index, axis=-1): the elements of ``x`` at integers ``index`` along an axis, shaped as ``index``.
 
-    ``index`` has the rank of ``x`` and all its sizes but that of the axis, as in numpy's ``take_along_axis``. Rows of a
+    ``index`` has the rank of ``x`` and its sizes except along the axis, as in numpy's ``take_along_axis``. Rows of a
     table by their number are ``embedding``.
 
     given: x: [B, 8], t: i32[B, 2]
@@ -153,8 +153,8 @@ class GatherFunction(Function):
 class ScatterAddFunction(Function):
     """scatter_add(x, index, src, axis=-1): ``x`` with each element of ``src`` added at its index along an axis.
 
-    ``src`` and the integers ``index`` have one shape, that of ``x`` but for the size of the axis. Elements of one index
-    are added in row-major order.
+    ``src`` and the integers ``index`` have the shape of ``x`` except for the size of the axis. Elements with equal
+    indices are added in row-major order.
 
     given: x: [B, 8], t: i32[B, 2], y: [B, 2]
     >>> scatter_add(x, t, y, axis=1)

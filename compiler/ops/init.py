@@ -1,7 +1,7 @@
-"""Initialisers: how a parameter starts. PyTorch's formulas, fans and defaults.
+"""Initialisers of parameters, with PyTorch's formulas, fans and defaults.
 
-The language writes ``init=normal(0.02)``; ``initialiser`` makes an ``Init`` of it, and ``resolve`` turns a scheme that
-looks at the shape (xavier, kaiming, lecun) into ``constant``, ``uniform``, ``normal`` or ``trunc_normal``.
+The language writes ``init=normal(0.02)``; ``initialiser`` converts it to an ``Init``, and ``resolve`` turns a scheme
+that depends on the shape (xavier, kaiming, lecun) into ``constant``, ``uniform``, ``normal`` or ``trunc_normal``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from dslc.compiler.ops.quantile import normal_probability
 
 @dataclass(frozen=True, slots=True)
 class Initialiser:
-    """An initialiser of the language. ``forms`` are the argument lists that it takes; a form's last arguments may be
-    left out where ``defaults`` has them. ``page`` is its manual."""
+    """An initialiser of the language. ``forms`` are its argument lists; a form's last arguments may be
+    omitted if ``defaults`` has them. ``page`` is its documentation."""
 
     name: str
     forms: tuple[tuple[str, ...], ...]
@@ -84,14 +84,14 @@ INITIALISERS: Final[dict[str, Initialiser]] = {
 
 _NOT_NEGATIVE: Final = {"std", "gain"}
 
-#: The kinds that ``resolve`` ends in.
+#: The kinds that ``resolve`` returns.
 RESOLVED: Final = ("constant", "uniform", "normal", "trunc_normal", "orthogonal")
 
 
 def initialiser(name: str, positional: Sequence[float] = (), named: Mapping[str, float] | None = None) -> Init:
     """The ``Init`` that ``name(*positional, **named)`` means.
 
-    Raises Mismatch: E0101 for an unknown name, E0201 for arguments that no form takes, E0209 for one out of range.
+    Raises Mismatch: E0101 for an unknown name, E0201 for arguments that match no form, E0209 for one out of range.
     """
     if name not in INITIALISERS:
         raise Mismatch(f"`{name}` is not an initialiser", "one of " + ", ".join(sorted(INITIALISERS)), "E0101")
@@ -121,7 +121,7 @@ def initialiser(name: str, positional: Sequence[float] = (), named: Mapping[str,
             return Init(name, tuple(args.values()))
 
 
-#: the least share of the Gaussian that a cut may leave
+#: the least probability mass that a truncation may leave
 _LEAST_SHARE: Final = 1e-3
 
 
@@ -151,14 +151,14 @@ def _bound(known: Initialiser, positional: Sequence[float], named: dict[str, flo
 
 
 def constant(value: float) -> Init:
-    """Every element ``value``: what a plain number means as an initialiser."""
+    """Every element is ``value``: the initialiser that a plain number denotes."""
     return Init("constant", (float(value),))
 
 
 def fan_in_uniform(fan_in: Size) -> Init:
     """U(-1/sqrt(fan_in), 1/sqrt(fan_in)): PyTorch's default for weight and bias of linear and convolutions.
 
-    Raises Mismatch E0307 when the fan holds a dim: parameters have fixed shapes.
+    Raises Mismatch E0307 if the fan contains a dim: parameters have fixed shapes.
     """
     if not isinstance(fan_in, int):
         raise Mismatch(f"the weight's shape would contain the dim in {fan_in}", "give that axis a fixed size", "E0307")
@@ -167,7 +167,7 @@ def fan_in_uniform(fan_in: Size) -> Init:
 
 
 def fans(shape: Sequence[int]) -> tuple[int, int]:
-    """(fan_in, fan_out) of a weight ``[out, in, *k]``: the numbers of inputs and outputs that an element meets.
+    """(fan_in, fan_out) of a weight ``[out, in, *k]``: the number of inputs and outputs of an element.
 
     Raises Mismatch E0203 for a rank below 2.
     """

@@ -1,6 +1,6 @@
-"""interpolate: images of another size, by the nearest pixel or linearly, and its gradient.
+"""interpolate: resizes images by nearest neighbour or linearly; with its gradient.
 
-Places follow PyTorch with ``align_corners=false``: pixels are areas, so pixel i of n has its centre at (i + 0.5)/n.
+Coordinates follow PyTorch with ``align_corners=false``: pixels are areas, pixel i of n has its centre at (i + 0.5)/n.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _infer(x: TensorType, attrs: Attrs) -> TensorType:
 
 
 def _sources(before: int, after: int, mode: str, inner: Any) -> Iterator[tuple[Array, Any]]:
-    """For each neighbour that counts: its index for every new pixel, and its weight (1: None)."""
+    """For each neighbour used: its index for every new pixel, and its weight (None: 1)."""
     new = np.arange(after)
     if mode == "nearest":
         yield new * before // after, None
@@ -56,7 +56,7 @@ class Interpolate(Op):
     """interpolate(x): x ``[B, C, *space]`` with the spatial sizes of the attribute ``size``.
 
     Attribute ``mode``: "nearest" takes the pixel ``i * n // m`` for pixel i of m; "linear" mixes the two neighbours on
-    each axis of ``(i + 0.5)*n/m - 0.5``, held at the border.
+    each axis of ``(i + 0.5)*n/m - 0.5``, clamped at the border.
     """
 
     name = "interpolate"
@@ -91,9 +91,10 @@ class Interpolate(Op):
 
 
 class InterpolateGrad(Op):
-    """interpolate_grad(dy): adds each ``dy`` to the pixels that it was made of, by their weights.
+    """interpolate_grad(dy): adds each ``dy`` to its source pixels, times their weights.
 
-    Attributes: ``size``, the spatial sizes of the result, and ``mode`` as of ``interpolate``. Added in rising order.
+    Attributes: ``size``, the spatial sizes of the result, and ``mode`` as for ``interpolate``. Added in ascending
+    order.
     """
 
     name = "interpolate_grad"
@@ -128,7 +129,7 @@ class InterpolateGrad(Op):
 
 
 def _add_runs(dx: Array, part: Array, index: Array, axis: int) -> None:
-    """Adds ``part`` to ``dx`` at ``index`` along an axis; indices rise, so those of one pixel lie side by side."""
+    """Adds ``part`` to ``dx`` at ``index`` along an axis; indices ascend, so equal ones are neighbours."""
     first = np.flatnonzero(np.concatenate([[True], index[1:] != index[:-1]]))
     where = (slice(None),) * axis + (index[first],)
     dx[where] += np.add.reduceat(part, first, axis=axis)
@@ -149,9 +150,9 @@ MODES: Final[dict[str, tuple[str, int | None]]] = {
 class InterpolateFunction(Function):
     """interpolate(x, size=none, scale=none, mode="nearest"): ``[B, C, *space]`` with other spatial sizes.
 
-    Give ``size``, the new sizes, or ``scale``, by how much each grows: one for all or one each. ``mode`` is "nearest",
-    "bilinear", or "linear" and "trilinear" for one and three spatial axes, as PyTorch's with ``align_corners=false``;
-    nothing is smoothed when an image shrinks.
+    Give ``size``, the new sizes, or ``scale``, the factors: one for all axes or one each. ``mode`` is "nearest",
+    "bilinear", or "linear" and "trilinear" for one and three spatial axes, as in PyTorch with ``align_corners=false``;
+    shrinking does not smooth.
 
     given: x: [B, 3, 14, 14]
     >>> y = interpolate(x, scale=2, mode="bilinear")

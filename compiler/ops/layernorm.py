@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _along(v: Array, axis: int, x: Array) -> Array:
-    """A vector laid along an axis of x."""
+    """A vector reshaped to lie along an axis of x."""
     return v.reshape(-1, *(1,) * (x.ndim - 1 - axis))
 
 
@@ -53,8 +53,8 @@ def _rows(node: Node, rows: int | None, statistics: int) -> tuple[int | None, ..
 class LayerNorm(Op):
     """layernorm(x, weight, bias): normalises x along an axis: ``(x - mean) / sqrt(var + eps) * weight + bias``.
 
-    Outputs: y like x; mean and 1/std, which the gradient reads, shaped as x without the axis. Attributes ``axis`` (from
-    0) and ``eps``; the variance is the biased one.
+    Outputs: y like x; mean and 1/std, which the gradient reads, with the shape of x without the axis. Attributes
+    ``axis`` (from 0) and ``eps``; the variance is the biased one.
     """
 
     name = "layernorm"
@@ -127,8 +127,8 @@ class LayerNormGrad(Op):
 class RmsNorm(Op):
     """rmsnorm(x, weight): divides x along an axis by its root mean square: ``x / sqrt(mean(x^2) + eps) * weight``.
 
-    Outputs: y like x; 1/rms, which the gradient reads, shaped as x without the axis. Attributes ``axis`` (from 0) and
-    ``eps``.
+    Outputs: y like x; 1/rms, which the gradient reads, with the shape of x without the axis. Attributes ``axis`` (from
+    0) and ``eps``.
     """
 
     name = "rmsnorm"

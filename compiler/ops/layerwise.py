@@ -1,7 +1,7 @@
-"""Optimizer steps whose length follows the norm of the parameter, one tensor at a time: LAMB and LARS, as ops.
+"""Ops for optimizers that scale a tensor's step by its parameter's norm: LAMB and LARS.
 
-The norms are taken first, over the whole tensor, with 0 for elements whose gradient is not finite; then the step goes
-element by element, so the new tensors may lie where the old ones were.
+First the norms of the whole tensor are computed, with 0 for elements whose gradient is not finite. Then the step goes
+element by element, so the new tensors may overwrite the old ones.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LambUpdate(Update):
     """lamb_update(param, grad, m, v, lr, step): LAMB (You et al. 2020).
 
     ``m' = m + (1 - beta1)*(g - m); v' = beta2*v + (1 - beta2)*g^2``; with t = step + 1,
-    ``r = m'/(1 - beta1^t) / (sqrt(v'/(1 - beta2^t)) + eps) + weight_decay*param``, and the parameter goes down by
+    ``r = m'/(1 - beta1^t) / (sqrt(v'/(1 - beta2^t)) + eps) + weight_decay*param``, and the parameter decreases by
     ``lr * |param|/|r| * r``, by ``lr * r`` where one of the norms is 0. Outputs: parameter, m', v', flag. Attributes
     ``beta1``, ``beta2``, ``eps``, ``weight_decay``.
     """
@@ -55,7 +55,7 @@ class LarsUpdate(Update):
     """lars_update(param, grad, buf, lr, step): LARS (You, Gitman and Ginsburg 2017).
 
     ``trust = trust_coefficient * |param| / (|grad| + weight_decay*|param| + eps)``, 1 where a norm is 0;
-    ``buf' = momentum*buf + trust*(grad + weight_decay*param)``, and the parameter goes down by ``lr * buf'``. Outputs:
+    ``buf' = momentum*buf + trust*(grad + weight_decay*param)``, and the parameter decreases by ``lr * buf'``. Outputs:
     parameter, buf', flag. Attributes ``momentum``, ``trust_coefficient``, ``eps``, ``weight_decay``.
     """
 

@@ -1,4 +1,4 @@
-"""``np``: numpy, imported when something of it is first used.
+"""``np``: numpy, imported at its first use.
 
 ``dslc check`` reads the op tables and computes nothing; importing numpy for that would cost 0.1 s.
 """
@@ -16,7 +16,7 @@ else:
             import numpy
 
             value = getattr(numpy, name)
-            setattr(self, name, value)  # the next look-up does not come here
+            setattr(self, name, value)  # later look-ups bypass this function
             return value
 
     np = _Numpy()

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 class Matmul(Op):
-    """matmul(a, b): the matrix product over the last two axes; leading axes broadcast as numpy's.
+    """matmul(a, b): the matrix product over the last two axes; leading axes broadcast as in numpy.
 
-    Attributes ``transpose_a``, ``transpose_b``: the last two axes of that side are swapped first. Both have rank >= 2.
+    Attributes ``transpose_a``, ``transpose_b``: swap the last two axes of that side first. Both have rank >= 2.
     """
 
     name = "matmul"
@@ -52,7 +52,7 @@ class Matmul(Op):
         else:
             d_left = b(matmul, dy, right, transpose_a=False, transpose_b=not tb)
         if right.type.rank == 2 and left.type.rank > 2 and not ta:
-            # one product over all rows, not one a matrix of the batch with a sum behind
+            # one product over all rows, not one per matrix of the batch followed by a sum
             left, dy = _flat(left, b), _flat(dy, b)
         if tb:
             d_right = b(matmul, dy, left, transpose_a=True, transpose_b=ta)
@@ -86,7 +86,7 @@ class Matmul(Op):
             if axis < t.rank - 2:
                 found.add(axis + rank - t.rank)
                 continue
-            # rows of the left side and columns of the right stay apart; the axis between is summed over
+            # rows of the left side and columns of the right are independent; the inner axis is summed over
             is_row = (axis == t.rank - 2) is not bool_attr(node.attrs, ("transpose_a", "transpose_b")[side])
             if is_row is not (side == 0):
                 return None
@@ -134,7 +134,7 @@ class Linear(Function):
     """linear(x, out, bias=true, init=none): ``x @ weight.T + bias`` over the last axis, to ``out`` features.
 
     Parameters ``weight`` [out, in] and ``bias`` [out], both uniform in +-1/sqrt(in) as in PyTorch unless ``init`` says
-    how the weight starts.
+    how to initialise the weight.
 
     given: x: [B, 8]
     >>> x |> linear(4)

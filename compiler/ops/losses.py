@@ -1,6 +1,6 @@
 """Losses that compare two tensors: bce_with_logits, mse, l1, huber, kl_div.
 
-Each ends in ``mean`` or ``sum`` of the family of reductions, so that evaluation can add up over batches.
+Each ends in the op ``mean`` or ``sum``, so that evaluation can combine batches.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class BceWithLogits(Elementwise):
     """bce_with_logits(x, t): the binary cross entropy of logits x and targets t in 0..1, element by element.
 
-    ``|x| * w + log(1 + exp(-|x|))`` with w the share of the wrong side, ``1 - t`` for x above 0, else t; it neither
-    overflows nor cancels. An infinite logit on the right side gives 0, any other infinity.
+    ``|x| * w + log(1 + exp(-|x|))`` with w the target's share of the other sign, ``1 - t`` for x above 0, else t; this
+    neither overflows nor cancels. An infinite logit of the correct sign gives 0, any other infinity.
     """
 
     name = "bce_with_logits"
@@ -39,7 +39,7 @@ class BceWithLogits(Elementwise):
     def scalar(self, attrs: Attrs, *xs: Expr) -> Expr:
         x, t = xs
         size, wrong = tree.call("abs", x), tree.select(x > 0, 1 - t, t)
-        straight = tree.select(tree.call("eq", wrong, 0.0), 0.0, size * wrong)  # not inf * 0
+        straight = tree.select(tree.call("eq", wrong, 0.0), 0.0, size * wrong)  # avoids inf * 0
         return straight + tree.call("log1p", tree.call("exp", -size))
 
     def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Array:
@@ -66,7 +66,7 @@ def reduced(call: Call, losses: Value, reduce: str) -> Value:
 
 
 def _pair(call: Call, name: str, x: Operand, t: Operand) -> tuple[Value, Value]:
-    """Two tensors of one shape, or a tensor and a number: losses do not broadcast, which would hide mistakes."""
+    """Two tensors of one shape, or a tensor and a number: losses do not broadcast, because that would hide mistakes."""
     a, b = call.operands(x, t)
     if isinstance(x, Value) and isinstance(t, Value) and a.type.shape != b.type.shape:
         raise Mismatch(f"`{name}` of {a.type} and {b.type}", "`reshape` one to the shape of the other", "E0302")

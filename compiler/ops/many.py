@@ -1,4 +1,4 @@
-"""``casts`` and ``pick``: what would be a launch for each of many small tensors as one node. Passes make them."""
+"""``casts`` and ``pick``: work on many small tensors as one node, to save launches. Passes make them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dslc.compiler.ops.lazy import np
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-MAX_CASTS: Final = 128  # of one node
+MAX_CASTS: Final = 128  # per node
 
 
 class Casts(Op):

@@ -1,4 +1,4 @@
-"""What the normalisations share: moments over axes, the gradient through them, and type rules."""
+"""Shared by the normalisations: moments over axes, their gradient, and type rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HALF = (DType.F16, DType.BF16)
 
 
 def statistics_dtype(op: str, x: TensorType, others: Sequence[TensorType]) -> DType:
-    """The dtype of weights and statistics: x's own, or f32 beside a tensor of 16 bits. Raises Mismatch E0204."""
+    """The dtype of weights and statistics: x's own, or f32 if x has 16 bits. Raises Mismatch E0204."""
     if not x.dtype.is_float:
         raise Mismatch(f"`{op}` needs a float tensor, not {x.dtype}", 'convert it: `cast(x, "float")`', "E0204")
     dtype = others[0].dtype
@@ -28,7 +28,7 @@ def statistics_dtype(op: str, x: TensorType, others: Sequence[TensorType]) -> DT
 
 
 def require_vectors(op: str, size: Size, vectors: Sequence[TensorType]) -> None:
-    """Raises Mismatch E0302 unless each of ``vectors`` is ``[size]``, E0308 when the size is 0."""
+    """Raises Mismatch E0302 unless each of ``vectors`` is ``[size]``, E0308 if the size is 0."""
     if size == 0:
         raise Mismatch(f"`{op}` over an axis of size 0", "give that axis at least one element", "E0308")
     for t in vectors:
@@ -37,17 +37,17 @@ def require_vectors(op: str, size: Size, vectors: Sequence[TensorType]) -> None:
 
 
 def check_eps(op: str, eps: float, *, above_zero: bool = False) -> None:
-    """Raises Mismatch E0209 unless PyTorch takes this ``eps``: finite and at least 0, of batchnorm ``above_zero``."""
+    """Raises Mismatch E0209 unless PyTorch accepts this ``eps``: finite, >= 0, or > 0 if ``above_zero`` (batchnorm)."""
     if not 0 <= eps < math.inf or (above_zero and not eps):
         limit = "above 0" if above_zero else "of at least 0"
         raise Mismatch(f"`eps` of `{op}` is {eps:g}", f"a small number {limit}, for instance 1e-5", "E0209")
 
 
 def moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
-    """Mean and biased variance over ``axes``, which stay with size 1, in x's dtype; two passes, so nothing cancels.
+    """Mean and biased variance over ``axes``, which stay with size 1, in x's dtype; two passes avoid cancellation.
 
-    The mean is that of distances from a first element: of a large common offset these are exact (Chan, Golub and
-    LeVeque 1983: shifted data). What the mean loses in rounding, the variance makes good."""
+    The mean is computed from distances to a first element, which are exact for a large common offset (Chan, Golub and
+    LeVeque 1983: shifted data). The variance corrects for the rounding of the mean."""
     first = x[tuple(slice(0, 1) if a in axes else slice(None) for a in range(x.ndim))]
     shift = np.mean(x - first, axis=axes, keepdims=True)
     mean = first + shift
@@ -57,7 +57,7 @@ def moments(x: Array, axes: tuple[int, ...]) -> tuple[Array, Array]:
 
 
 def through_moments(g: Array, xhat: Array, invstd: Array, axes: tuple[int, ...]) -> Array:
-    """The gradient in x of ``xhat = (x - mean) * invstd``, from ``g``, that in xhat (Ioffe and Szegedy 2015).
+    """The gradient in x of ``xhat = (x - mean) * invstd``, from ``g``, the gradient in xhat (Ioffe and Szegedy 2015).
 
     ``invstd`` broadcasts against x; mean and variance are over ``axes``.
     """

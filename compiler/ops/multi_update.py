@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
 T = TypeVar("T")
-MAX_PARAMS: Final = 64  # of one node: a kernel's arguments are limited
+MAX_PARAMS: Final = 64  # per node: a kernel's arguments are limited
 _MAX_STATES: Final = 4 * MAX_PARAMS
 
 
 class MultiUpdate(Op):
     """multi_update(states..., grads..., lr, step): one optimizer's step of several parameters.
 
-    Attributes ``step``, the name of an update op that goes element by element, and ``each``, its attributes as
-    ((name, value), ...). The states are each parameter and its slots, parameter after parameter, then come their
-    gradients in the same order, which may be of 16 bits. Outputs: the new states in their order, and the flags
+    Attributes ``step``, the name of an elementwise update op, and ``each``, its attributes as
+    ((name, value), ...). The states are each parameter and its slots, parameter after parameter. Then follow their
+    gradients in the same order, which may have 16 bits. Outputs: the new states in their order, and the flags
     b1[parameters]. Every element has the bits of the op's own step with the gradient cast to the state's dtype. With
-    the attribute ``together`` a GPU takes one launch for all steps.
+    the attribute ``together`` a GPU needs one launch for all steps.
     """
 
     name = "multi_update"
@@ -67,7 +67,7 @@ multi_update = register(MultiUpdate())
 
 
 def member(attrs: Mapping[str, Any]) -> tuple[Update, dict[str, Any]]:
-    """The op of each parameter and its attributes, as the compiler or as JSON has them."""
+    """The op of each parameter and its attributes; accepts the compiler's form and the JSON form."""
     op = OPS[attrs["step"]]
     assert isinstance(op, Update) and not op.layerwise, f"{op.name} looks at more than an element"
     return op, {name: value for name, value in attrs["each"]}
@@ -83,7 +83,7 @@ def parted(inputs: Sequence[T], op: Update) -> tuple[list[Sequence[T]], Sequence
 
 
 def joined(nodes: Sequence[Node], name: str, grads: Sequence[Value]) -> Node:
-    """The node that takes the steps of ``nodes``: updates of one op, with equal attributes, lr and step. ``grads``: the
+    """The node that replaces ``nodes``: updates of one op, with equal attributes, lr and step. ``grads``: the
     gradients to read, of one dtype."""
     first = nodes[0]
     inputs = [*(v for n in nodes for v in (n.inputs[0], *n.inputs[2:-2])), *grads]

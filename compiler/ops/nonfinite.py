@@ -1,4 +1,4 @@
-"""``nonfinite``: which of several tensors hold a nan or an infinity."""
+"""``nonfinite``: which of several tensors contain a nan or an infinity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""normalize: pixels to numbers around zero."""
+"""normalize: scales pixels to mean 0 and standard deviation 1."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dslc.compiler.ops.literal import literal, vector
 class Normalize(Function):
     """normalize(x, mean, std, axis=-1): ``(x/255 - mean) / std`` for u8, ``(x - mean) / std`` for floats.
 
-    ``mean`` and ``std`` are a number, or a list with one for each place along the axis.
+    ``mean`` and ``std`` are one number, or a list with one per position along the axis.
 
     given: image: u8[B, 224, 224, 3]
     >>> x = normalize(image, mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225])

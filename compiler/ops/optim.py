@@ -1,8 +1,8 @@
-"""Optimizer steps as ops: one tensor of parameters, its gradient and its slots in, the new ones out.
+"""Optimizer steps as ops: inputs are a parameter, its gradient and its slots, outputs the new ones.
 
-sgd and adam here, the others in rmsprop.py and layerwise.py. The formulas are PyTorch's, so that a run continues there
-as here. Elements whose gradient is not finite are left alone,
-in the parameter and in the slots, and a flag tells that there were some.
+sgd and adam here, the others in rmsprop.py and layerwise.py. The formulas are PyTorch's, so a run can continue in
+either. as here. Elements whose gradient is not finite are left alone, in the parameter and in the slots, and a flag
+tells that there were some.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 class Update(Op):
     """Inputs: the parameter, its gradient, ``slots`` tensors of the same type, the learning rate ``[]`` of that dtype,
-    and the step i64[] from 0. Outputs: the new parameter, the new slots, a flag b1[]. Element by element but for the
-    flag, or ``layerwise``: by numbers of the whole tensor too. A subclass gives ``slots``, ``flops`` per element and
+    and the step i64[] from 0. Outputs: the new parameter, the new slots, a flag b1[]. Elementwise except for the
+    flag, or ``layerwise``: also by norms of the whole tensor. A subclass defines ``slots``, ``flops`` per element and
     ``updated``."""
 
     slots: ClassVar[int]
@@ -55,11 +55,11 @@ class Update(Op):
         p, g, *slots, lr, step = xs
         finite = np.isfinite(g)
         if not finite.all():
-            g = np.where(finite, g, g.dtype.type(0))  # norms over the whole tensor count such an element as 0
+            g = np.where(finite, g, g.dtype.type(0))  # such an element counts as 0 in norms of the whole tensor
         with np.errstate(all="ignore"):
             new = self.updated(p, g, slots, float(lr), int(step) + 1, attrs)
         if finite.all():
-            return *map(np.asarray, new), np.array(False)  # of rank 0 numpy makes scalars
+            return *map(np.asarray, new), np.array(False)  # numpy turns rank 0 into scalars
         return *[np.where(finite, a, old) for a, old in zip(new, (p, *slots))], np.array(True)
 
     def cost(self, node: Node) -> Cost:
@@ -68,14 +68,14 @@ class Update(Op):
 
 
 def decayed(p: Array, g: Array, attrs: Mapping[str, Any]) -> Array:
-    """The gradient with weight decay as a term of the loss (L2)."""
+    """The gradient plus weight decay as an L2 term of the loss."""
     return g + p.dtype.type(attrs["weight_decay"]) * p if attrs["weight_decay"] else g
 
 
 class SgdUpdate(Update):
     """sgd_update(param, grad, lr, step): ``param - lr * (grad + weight_decay * param)``.
 
-    Outputs: the new parameter, and a flag b1[]: some gradient was not finite. Attribute ``weight_decay``.
+    Outputs: the new parameter, and a flag b1[]: true if a gradient was not finite. Attribute ``weight_decay``.
     """
 
     name = "sgd_update"
@@ -91,9 +91,9 @@ class SgdUpdate(Update):
 class SgdMomentumUpdate(Update):
     """sgd_momentum_update(param, grad, buf, lr, step): gradient descent with momentum (Sutskever et al. 2013).
 
-    ``g = grad + weight_decay*param; buf' = momentum*buf + g``; the parameter goes down by ``lr * buf'``, or with
+    ``g = grad + weight_decay*param; buf' = momentum*buf + g``; the parameter decreases by ``lr * buf'``, or with
     ``nesterov`` by ``lr * (g + momentum*buf')``. Outputs: parameter, buf', flag. Attributes ``momentum``, ``nesterov``,
-    ``weight_decay``. As in PyTorch without dampening; the buffer starts at 0, which is the same.
+    ``weight_decay``. As in PyTorch without dampening; the buffer starts at 0, which is equivalent.
     """
 
     name = "sgd_momentum_update"
@@ -112,8 +112,8 @@ class SgdMomentumUpdate(Update):
 class AdamUpdate(Update):
     """adam_update(param, grad, m, v, lr, step): Adam (Kingma and Ba 2015), or AdamW (Loshchilov and Hutter 2019).
 
-    ``m' = m + (1 - beta1)*(g - m); v' = beta2*v + (1 - beta2)*g^2``, and with t = step + 1 the parameter goes down by
-    ``lr/(1 - beta1^t) * m' / (sqrt(v')/sqrt(1 - beta2^t) + eps)``. Weight decay is added to the gradient, or when
+    ``m' = m + (1 - beta1)*(g - m); v' = beta2*v + (1 - beta2)*g^2``, and with t = step + 1 the parameter decreases by
+    ``lr/(1 - beta1^t) * m' / (sqrt(v')/sqrt(1 - beta2^t) + eps)``. Weight decay is added to the gradient, or if
     ``decoupled`` first scales the parameter by ``1 - lr*weight_decay``. The corrections are computed in f64 and rounded
     once. Outputs: parameter, m', v', flag. Attributes ``beta1``, ``beta2``, ``eps``, ``weight_decay``, ``decoupled``.
     """

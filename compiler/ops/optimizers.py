@@ -16,7 +16,7 @@ from dslc.compiler.ops.rmsprop import UPDATES as RMSPROP_UPDATES
 
 
 def _number(args: dict[str, Any], name: str, below: float = math.inf) -> float:
-    """The argument, a finite number from 0 to under ``below``; Mismatch E0209."""
+    """The argument, a finite number in [0, ``below``); raises Mismatch E0209."""
     value = args[name]
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < below:
         limit = f"at least 0 and below {below:g}" if below < math.inf else "at least 0"
@@ -25,15 +25,15 @@ def _number(args: dict[str, Any], name: str, below: float = math.inf) -> float:
 
 
 class CheckedOptimizer(Optimizer):
-    """An optimizer that checks its arguments before it uses them."""
+    """An optimizer that validates its arguments."""
 
     @abstractmethod
     def check(self, args: dict[str, Any]) -> None:
-        """Raises Mismatch E0209 for an argument out of range. ``lr`` is checked when ``args`` has it as a number."""
+        """Raises Mismatch E0209 for an argument out of range. ``lr`` is checked if ``args`` has it as a number."""
 
     @abstractmethod
     def slot_names(self, args: dict[str, Any]) -> tuple[str, ...]:
-        """As ``slots``, for checked arguments."""
+        """Like ``slots``, for checked arguments."""
 
     @abstractmethod
     def step(self, args: dict[str, Any]) -> tuple[Op, dict[str, Any]]:
@@ -84,9 +84,9 @@ class Sgd(CheckedOptimizer):
 class Adam(CheckedOptimizer):
     """adam(lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0): Adam (Kingma and Ba 2015).
 
-    Steps by the running mean of the gradient over the root of that of its square, both corrected for their start at 0.
+    The step is the running mean of the gradient over the root of the running mean of its square, both bias-corrected.
     Weight decay is added to the gradient; ``adamw`` decays the parameters themselves. The square of a gradient beyond
-    1.8e19 is infinite in f32: its element does not move from then on.
+    1.8e19 is infinite in f32: that element never changes again.
     """
 
     name = "adam"
@@ -148,7 +148,7 @@ class RmsProp(CheckedOptimizer):
 
 
 class Lamb(Adam):
-    """lamb(lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0): Adam with a step as long as the parameter (LAMB).
+    """lamb(lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0): Adam scaled by the parameter's norm (LAMB).
 
     The step of Adam plus ``weight_decay * param``, scaled to ``lr`` times the norm of the parameter, one tensor at a
     time (You et al. 2020); for large batches.

@@ -1,4 +1,4 @@
-"""Places in an order along an axis: argmax, argmin and topk."""
+"""Order along an axis: argmax, argmin and topk."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class ArgExtreme(Op):
 
 
 class ArgMax(ArgExtreme):
-    """argmax(x): the index of the first greatest element along the attribute ``axis``, as i32; nan counts as it."""
+    """argmax(x): the index of the first greatest element along the attribute ``axis``, as i32; nan counts as such."""
 
     name = "argmax"
 
@@ -63,7 +63,7 @@ class ArgMax(ArgExtreme):
 
 
 class ArgMin(ArgExtreme):
-    """argmin(x): the index of the first least element along the attribute ``axis``, as i32; nan counts as it."""
+    """argmin(x): the index of the first least element along the attribute ``axis``, as i32; nan counts as such."""
 
     name = "argmin"
 
@@ -74,8 +74,8 @@ class ArgMin(ArgExtreme):
 class TopK(Op):
     """topk(x): the ``k`` greatest elements along ``axis``, the greatest first, and their indices along it as i32.
 
-    Attributes ``axis`` (from 0), ``k``, ``largest``: false gives the least, the least first. Of equal elements the one
-    of the lower index comes first; nan counts as greatest. The gradient goes to the elements taken.
+    Attributes ``axis`` (from 0), ``k``, ``largest``: false gives the least, the least first. Among equal elements the
+    one with the lower index comes first; nan counts as greatest. The gradient goes to the elements taken.
     """
 
     name = "topk"
@@ -103,7 +103,7 @@ class TopK(Op):
     def meaning(self, xs: Sequence[Array], attrs: Mapping[str, Any]) -> Sequence[Array]:
         x, axis, k = xs[0], int(attrs["axis"]), int(attrs["k"])
         if attrs["largest"]:
-            # the stable order of the reversed line, read from its end: equal elements come by rising index
+            # a stable sort of the reversed line, read from its end, so equal elements are in ascending index order
             order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(x, axis), axis=axis, kind="stable"), axis)
         else:
             order = np.argsort(x, axis=axis, kind="stable")
@@ -151,10 +151,10 @@ class ArgMinFunction(Function):
 
 
 class TopKFunction(Function):
-    """topk(x, k, axis=-1, largest=true): the ``k`` greatest elements along an axis in falling order, and their indices.
+    """topk(x, k, axis=-1, largest=true): the ``k`` greatest elements along an axis, descending, and their indices.
 
-    Two results: the values, and their indices along the axis as i32. ``largest=false``: the least, in rising order. Of
-    equal elements the one of the lower index comes first. The gradient goes to the elements taken.
+    Two results: the values, and their indices along the axis as i32. ``largest=false``: the least, ascending. Among
+    equal elements the one with the lower index comes first. The gradient goes to the elements taken.
 
     given: x: [B, 8]
     >>> values, indices = topk(x, 3)

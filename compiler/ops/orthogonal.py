@@ -15,17 +15,17 @@ from dslc.compiler.ops.stochastic import Initial
 if TYPE_CHECKING:
     from dslc.compiler.ir.op import Array
 
-_BLOCK: Final = 32  # rows that are finished one by one, before all later ones are projected on them at once
-LEAST: Final = 1e-2  # of a row's length; what is shorter after projections is projected again
-TINY: Final = 1e-150  # a length whose square is still above 0
+_BLOCK: Final = 32  # rows per block: orthogonalised one by one; then all later rows are projected on the block at once
+LEAST: Final = 1e-2  # fraction of a row's length; a row that is shorter after projections is projected again
+TINY: Final = 1e-150  # the least length whose square is above 0
 
 
 class InitOrthogonal(Initial):
-    """init_orthogonal(seed): ``gain`` times a random matrix with orthonormal rows, or columns where there are fewer.
+    """init_orthogonal(seed): ``gain`` times a random matrix with orthonormal rows, or columns if those are fewer.
 
     The matrix is ``[shape[0], rest]``, its columns the elements of the other axes: ``[out, in*k*k]`` of a convolution.
-    It is the Q of the QR decomposition, with a positive diagonal of R, of a matrix of standard normal numbers, so every
-    such matrix is equally likely (Mezzadri 2007, arXiv:math-ph/0609050), as in PyTorch. Computed in f64, rounded once
+    It is the Q of the QR decomposition, with a positive diagonal of R, of a matrix of standard normal numbers, so the
+    result is uniformly distributed (Mezzadri 2007, arXiv:math-ph/0609050), as in PyTorch. Computed in f64, rounded once
     to f32. Attribute ``gain``.
     """
 
@@ -39,7 +39,7 @@ class InitOrthogonal(Initial):
         return np.asarray(float(attrs["gain"]) * (found if wide else found.T)).astype(np.float32).reshape(-1)
 
     def cost(self, node: Node) -> Cost:
-        """Each of n vectors of m elements is projected on those before it: 4 operations an element."""
+        """Each of n vectors of m elements is projected on those before it: 4 operations per element."""
         [type] = node.types
         elements = math.prod(type.ints)
         short = min(type.ints[0], elements // type.ints[0])
@@ -47,11 +47,11 @@ class InitOrthogonal(Initial):
 
 
 def orthonormal(vectors: Array) -> Array:
-    """The rows of an f64 matrix [n, m], n <= m, made orthonormal one after the other: Gram and Schmidt, modified.
+    """The rows of an f64 matrix [n, m], n <= m, made orthonormal by modified Gram-Schmidt.
 
     Row i of the result has a positive product with row i of ``vectors``. Rows that lose most of their length are
-    projected again (Daniel, Gragg, Kaufman and Stewart 1976), so that the rows are orthogonal to 1e-8 whatever was
-    given. The bits depend neither on threads nor on the BLAS: sums run in numpy's order, products are exact.
+    projected again (Daniel, Gragg, Kaufman and Stewart 1976), so that the rows are orthogonal to 1e-8 for any
+    input. The bits depend neither on threads nor on the BLAS: sums run in numpy's order, products are exact.
     """
     found = np.array(vectors, np.float64, order="C")
     found /= np.maximum(np.sqrt(np.add.reduce(found * found, axis=1)), TINY)[:, None]
@@ -66,7 +66,7 @@ def orthonormal(vectors: Array) -> Array:
 
 
 def _finish(row: Array, before: Array) -> None:
-    """Give a row that was projected on those before it, from a length of 1, the length 1 again."""
+    """Normalises a row that had length 1 before it was projected on the preceding rows."""
     known = 1.0
     while not (length := math.sqrt(np.add.reduce(row * row))) > LEAST * known:
         if not length > TINY:
@@ -81,8 +81,8 @@ def _finish(row: Array, before: Array) -> None:
 def _product(a: Array, b: Array) -> Array:
     """``a @ b`` of numbers from -1 to 1, to about 2^-38, the same bits from any BLAS.
 
-    Each number is split into two integers of so few bits that sums of their products are exact in f64, in any order
-    (Ozaki, Ogita, Oishi and Rump 2012).
+    Each number is split into two integers with few enough bits that sums of their products are exact in f64, in any
+    order (Ozaki, Ogita, Oishi and Rump 2012).
     """
     bits = (52 - a.shape[1].bit_length()) // 2
     high, low = zip(*(_split(x, 2.0**bits) for x in (a, b)))
@@ -96,7 +96,7 @@ def _split(x: Array, scale: float) -> tuple[Array, Array]:
 
 
 def _missing(found: Array) -> Array:
-    """The unit vector of the axis that the rows found so far cover least: what stands for a row that vanished."""
+    """The unit vector of the axis that the rows so far cover least; it replaces a row that vanished."""
     unit = np.zeros(found.shape[1])
     unit[int(np.add.reduce(found * found, axis=0).argmin())] = 1.0
     return unit

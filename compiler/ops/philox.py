@@ -1,15 +1,15 @@
-"""Random numbers by counting: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as
-1, 2, 3", SC 2011, doi:10.1145/2063384.2063405.
+"""A counter-based random number generator: Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers:
+as easy as 1, 2, 3", SC 2011, doi:10.1145/2063384.2063405.
 
 A draw is four 32-bit words, a function of a 128-bit counter and a 64-bit key. Here
 
 - counter words 0 and 1 are the low and high half of the **draw number**, words 2 and 3 of the **step**;
 - key words 0 and 1 are the low and high half of ``key xor seed``, the key from ``key_of``.
 
-The draw number follows from the element: element ``e`` of a tensor is counted row-major over the whole batch, so
-``e = row * row_elements + index``, where ``row`` is the number of the first row of this batch, ``row_elements`` the
+The draw number depends on the element: elements are numbered row-major over the whole batch, so element
+``e = row * row_elements + index``, where ``row`` is the index of the first row of this batch, ``row_elements`` the
 elements of a row, and ``index`` the row-major index in the tensor. A draw serves 4 elements of 32 bits (draw
-``e // 4``, word ``e % 4``) or 8 of 16 bits (draw ``e // 8``, word ``e % 8 // 2``, its low half where ``e`` is even).
+``e // 4``, word ``e % 4``) or 8 of 16 bits (draw ``e // 8``, word ``e % 8 // 2``, its low half if ``e`` is even).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MULTIPLIERS: Final = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS: Final = (0x9E3779B9, 0xBB67AE85)
 ROUNDS: Final = 10
-_BLOCK = 1 << 12  # draws made at a time, so that the rounds stay in the cache
+_BLOCK = 1 << 12  # draws per block, so that the rounds stay in the cache
 _WORD = (1 << 32) - 1
 _LONG = (1 << 64) - 1
 
@@ -57,7 +57,7 @@ def philox(counter: Array, key: tuple[int, int]) -> Array:
 
 
 def draws(first: int, count: int, *, key: int, seed: int, step: int) -> Array:
-    """u32 words [count, 4] of the draws ``first``, ``first + 1``, ...; all numbers are taken modulo 2^64."""
+    """u32 words [count, 4] of the draws ``first``, ``first + 1``, ...; all indices are modulo 2^64."""
     mixed = (key ^ seed) & _LONG
     found = np.empty((count, 4), np.uint32)
     for start in range(0, count, _BLOCK):
@@ -82,7 +82,7 @@ def halves(start: int, count: int, *, key: int, seed: int, step: int) -> Array:
     """A u16 for each of the elements ``start``, ``start + 1``, ..., [count]."""
     first = start // 8
     found = draws(first, -(-(start + count) // 8) - first, key=key, seed=seed, step=step)
-    split = found.astype("<u4", copy=False).view("<u2").reshape(-1)  # the low half stands first
+    split = found.astype("<u4", copy=False).view("<u2").reshape(-1)  # the low half comes first
     return split[start - first * 8 :][:count]
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _index_dtype(k: Sequence[int]) -> DType:
-    """The dtype of a place in a window: u8 for up to 256 places."""
+    """The dtype of an index in a window: u8 for up to 256 positions."""
     return DType.U8 if prod(k) <= 256 else DType.I32
 
 
@@ -37,7 +37,7 @@ def _infer(op: str, x: TensorType, attrs: Attrs) -> TensorType:
 
 
 def _infer_back(op: str, dy: TensorType, attrs: Attrs) -> TensorType:
-    """The type of the pooled tensor, whose spatial size the attribute ``size`` has."""
+    """The type of the pooled tensor, whose spatial size is the attribute ``size``."""
     dx = TensorType(dy.dtype, (*dy.shape[:2], *shape_attr(attrs, "size")))
     forth = _infer(op, dx, attrs)
     if forth != dy:
@@ -50,7 +50,7 @@ def _geometry(node: Node) -> dict[str, Any]:
 
 
 def _windows(x: Array, attrs: Mapping[str, Any], fill: float) -> list[Array]:
-    """For each place of the window, in row-major order, what all windows hold there: views of padded x."""
+    """For each position in the window, in row-major order, a view of padded x with that element of every window."""
     k, stride, pad = (int_tuple(attrs, name) for name in ("k", "stride", "pad"))
     wide = padded(x, pad, fill)
     count = tuple((n - m) // s + 1 for n, m, s in zip(wide.shape[2:], k, stride))
@@ -58,7 +58,7 @@ def _windows(x: Array, attrs: Mapping[str, Any], fill: float) -> list[Array]:
 
 
 def _first_elements(attrs: Mapping[str, Any], count: Sequence[int]) -> Array:
-    """For each window the place of its first element that is no padding: 0 but at the image's lower edges."""
+    """For each window the index of its first element that is not padding: 0 except at the image's lower edges."""
     k, stride, pad = (int_tuple(attrs, name) for name in ("k", "stride", "pad"))
     place = np.zeros((), np.int64)
     for n, size, step, edge in zip(count, k, stride, pad):
@@ -67,17 +67,17 @@ def _first_elements(attrs: Mapping[str, Any], count: Sequence[int]) -> Array:
 
 
 def _rows(axes: Sequence[int | None], outputs: int) -> tuple[int | None, ...] | None:
-    """Batch and channels both pass through a pool untouched."""
+    """Pools treat batch and channels independently."""
     axis = axes[0]
     return (axis,) * outputs if axis is None or axis < 2 else None
 
 
 class MaxPool(Op):
-    """maxpool(x): the largest element of each window of x ``[B, C, *space]``, and its place in the window.
+    """maxpool(x): the largest element of each window of x ``[B, C, *space]``, and its index in the window.
 
     Attributes, one number for each spatial axis: ``k``, ``stride``, ``pad`` (at most half the window). The second
-    output counts places in row-major order, u8 (i32 for windows of more than 256); of equal elements the first counts,
-    and nan counts as largest. A window never takes padding, not even one of minus infinity alone, as in PyTorch.
+    output is the row-major index, u8 (i32 for windows of more than 256 elements). The first of equal elements wins, and
+    nan counts as largest. A window never selects padding, even if all its elements are minus infinity, as in PyTorch.
     """
 
     name = "maxpool"
@@ -103,8 +103,8 @@ class MaxPool(Op):
             better = window > largest
             if nans:
                 better |= np.isnan(window) & ~np.isnan(largest)
-            np.copyto(largest, window, where=better)  # of equal elements, as are both zeros, the first
-            np.maximum(place, better.astype(dtype) * dtype.type(i), out=place)  # places come in rising order
+            np.copyto(largest, window, where=better)  # the first of equal elements; both zeros are equal
+            np.maximum(place, better.astype(dtype) * dtype.type(i), out=place)  # indices ascend
         return largest, place
 
     def cost(self, node: Node) -> Cost:
@@ -116,9 +116,9 @@ class MaxPool(Op):
 
 
 class MaxPoolGrad(Op):
-    """maxpool_grad(dy, place): adds each dy to the element that its window took.
+    """maxpool_grad(dy, place): adds each dy to the element that its window selected.
 
-    Attributes as of ``maxpool``, and ``size``, the spatial size of the result.
+    Attributes as for ``maxpool``, and ``size``, the spatial size of the result.
     """
 
     name = "maxpool_grad"
@@ -144,7 +144,7 @@ class MaxPoolGrad(Op):
 
 
 def _spread(parts: Sequence[Array], dy: Array, attrs: Mapping[str, Any]) -> Array:
-    """Adds ``parts[i]`` to the elements that the windows have at place i: the transpose of ``_windows``."""
+    """Adds ``parts[i]`` to the windows' elements at position i: the transpose of ``_windows``."""
     k, stride, pad, size = (int_tuple(attrs, name) for name in ("k", "stride", "pad", "size"))
     dx = np.zeros((*dy.shape[:2], *(n + 2 * p for n, p in zip(size, pad))), dy.dtype)
     for part, (_, where) in zip(parts, taps(k, stride, (1,) * len(k), dy.shape[2:])):
@@ -189,7 +189,7 @@ class AvgPool(Op):
 class AvgPoolGrad(Op):
     """avgpool_grad(dy): shares each dy evenly among the elements of its window.
 
-    Attributes as of ``avgpool``, and ``size``, the spatial size of the result.
+    Attributes as for ``avgpool``, and ``size``, the spatial size of the result.
     """
 
     name = "avgpool_grad"
@@ -233,8 +233,8 @@ def _arguments(op: str, x: Value, k: Ints, stride: Ints | None, pad: Ints) -> di
 class MaxPoolFunction(Function):
     """maxpool(x, k, stride=k, pad=0): the largest element of each window of ``[B, C, *space]``.
 
-    ``k``, ``stride`` and ``pad`` are a number for all spatial axes or one each; the count of windows along an axis is
-    ``(n + 2*pad - k) // stride + 1``. nan is larger than any number. Where equal elements share the maximum, the
+    ``k``, ``stride`` and ``pad`` are one number for all spatial axes or one each; the count of windows along an axis is
+    ``(n + 2*pad - k) // stride + 1``. nan is larger than any number. If several elements equal the maximum, the
     gradient goes to the first of them, and never to padding, even if all elements of a window are minus infinity.
 
     given: x: [B, 6, 28, 28]
@@ -250,7 +250,7 @@ class MaxPoolFunction(Function):
 class AvgPoolFunction(Function):
     """avgpool(x, k, stride=k, pad=0): the mean of each window of ``[B, C, *space]``; padded zeros count.
 
-    Arguments as of ``maxpool``. The mean over whole images is ``mean(x, over=[2, 3])``.
+    Arguments as for ``maxpool``. The mean over whole images is ``mean(x, over=[2, 3])``.
 
     given: x: [B, 6, 28, 28]
     >>> y = avgpool(x, 2)

@@ -27,7 +27,7 @@ _MULTIPLIED = 8
 
 
 class Pow(Elementwise):
-    """pow(x, y): ``x`` to the power ``y``, of float tensors; nan for ``x < 0`` and a ``y`` that is no integer.
+    """pow(x, y): ``x`` to the power ``y``, of float tensors; nan for ``x < 0`` and a non-integer ``y``.
 
     Special values are IEEE 754's: ``x^0`` and ``1^y`` are 1, ``(-0.0)^0.5`` is 0.0 and ``(-inf)^0.5`` is inf. The
     gradient with respect to ``y`` is 0 where ``x`` is 0, as in PyTorch for ``y >= 0``.
@@ -42,7 +42,7 @@ class Pow(Elementwise):
         return tree.call("pow", *xs)
 
     def compute(self, attrs: Mapping[str, Any], *xs: Array) -> Any:
-        # of exponents that repeat numpy makes roots and products, which differ from powers at -0.0 and -inf
+        # for a repeated exponent numpy uses roots and products, which differ from powers at -0.0 and -inf
         return np.power(xs[0], np.array(np.broadcast_to(xs[1], np.broadcast_shapes(xs[0].shape, xs[1].shape))))
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
@@ -57,7 +57,7 @@ class Pow(Elementwise):
 
 
 class Powi(Elementwise):
-    """powi(x): ``x`` to the power of the attribute ``exponent``, an int; of an integer tensor not negative."""
+    """powi(x): ``x`` to the power of the attribute ``exponent``, an int; not negative for an integer tensor."""
 
     name = "powi"
     arity = 1
@@ -74,7 +74,7 @@ class Powi(Elementwise):
         x, exponent = xs[0], int_attr(attrs, "exponent")
         if not 1 <= abs(exponent) <= _MULTIPLIED:
             return tree.call("pow", x, exponent)
-        factor = result = x if exponent > 0 else 1 / x  # whose powers are as small as the result, or as large
+        factor = result = x if exponent > 0 else 1 / x  # its powers have the magnitude of the result
         for digit in bin(abs(exponent))[3:]:
             result = result * result
             if digit == "1":
@@ -97,7 +97,7 @@ class Powi(Elementwise):
 
 
 class Sqrt(Elementwise):
-    """sqrt(x): the square root; nan below 0. Its gradient at 0 is infinite.
+    """sqrt(x): the square root; nan for x < 0. The gradient at 0 is infinite.
 
     given: x: [B, 8]
     >>> sqrt(x * x + 1e-6)
@@ -148,7 +148,7 @@ rsqrt = register(Rsqrt())
 
 
 class Power(Function):
-    """power(x, y): ``x ^ y``. An exponent known when compiling that is an integer is multiplied out.
+    """power(x, y): ``x ^ y``. A constant integer exponent is multiplied out.
 
     given: x: [B, 8]
     >>> x^2 + 2^x

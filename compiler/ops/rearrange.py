@@ -1,4 +1,4 @@
-"""rearrange: axes named, split, joined and reordered by a pattern."""
+"""rearrange: splits, merges and reorders axes by a pattern of names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Groups = list[list[str]]
 
 
 def parse_side(text: str) -> Groups:
-    """The axes of one side of a pattern, each the names it is made of (none for ``1``). Raises Mismatch."""
+    """The axes of one side of a pattern, each a list of its names (empty for ``1``). Raises Mismatch."""
     groups: Groups = []
     inside: list[str] | None = None
     for match in _TOKEN.finditer(text.rstrip()):
@@ -42,7 +42,7 @@ def parse_side(text: str) -> Groups:
 
 
 def parse(pattern: str) -> tuple[Groups, Groups]:
-    """Both sides of a pattern; each name stands once on either side. Raises Mismatch."""
+    """Both sides of a pattern; each name occurs once on either side. Raises Mismatch."""
     sides = pattern.split("->")
     if len(sides) != 2:
         raise Mismatch(f"the pattern {pattern!r} needs one `->`", _HELP)
@@ -86,10 +86,10 @@ def solve(left: Groups, shape: tuple[Size, ...], given: Mapping[str, Size]) -> d
 
 
 class Rearrange(Function):
-    """rearrange(x, pattern, NAME=size, ...): axes split, joined and put in another order, as a pattern says.
+    """rearrange(x, pattern, NAME=size, ...): axes split, merged and reordered, as a pattern says.
 
-    Left of ``->`` stand the axes of ``x``, right those of the result; ``(h d)`` is one axis made of two, ``h`` outside;
-    ``1`` is an axis of size 1. Where more than one size of an axis is open, it is given by name.
+    The axes of ``x`` are left of ``->``, those of the result right; ``(h d)`` is one axis of two, with ``h`` outer;
+    ``1`` is an axis of size 1. If more than one size of an axis is unknown, pass it by name.
 
     given: x: [B, 8]
     >>> rearrange(x, "B (h d) -> h B d", h=2)

@@ -1,6 +1,6 @@
 """Reductions: sum, mean, max, min.
 
-The order in which numbers are added depends on the shape alone: it is numpy's over a contiguous array.
+The order of additions depends only on the shape: it is numpy's for a contiguous array.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ def kept_shape(shape: Sequence[Size], over: Sequence[int]) -> tuple[Size, ...]:
 
 
 def position_after(axis: int, over: Sequence[int], keep: bool) -> int | None:
-    """Where an axis stands after a reduction; None when it is reduced."""
+    """The index of an axis after a reduction; None if it is reduced."""
     if axis in over:
         return None
     return axis if keep else axis - sum(o < axis for o in over)
 
 
 class Reduction(Op):
-    """One number from all elements along the axes of the attribute ``over``; ``keep`` leaves them as axes of size 1."""
+    """Reduces all elements along the axes of the attribute ``over``; ``keep`` leaves them as axes of size 1."""
 
     kind: ClassVar[str] = "number"
     of_nothing: ClassVar[bool] = False
@@ -89,13 +89,13 @@ class Reduction(Op):
 
 
 def widened(b: Builder, node: Node, y: Value) -> Value:
-    """``y``, of the shape of a reduction's output, with the reduced axes back at size 1."""
+    """``y``, with the shape of a reduction's output, with the reduced axes restored at size 1."""
     shape = kept_shape(node.inputs[0].type.shape, ints_attr(node.attrs, "over"))
     return y if y.type.shape == shape else b(reshape, y, shape=shape)
 
 
 class Sum(Reduction):
-    """sum(x): the sum over the axes ``over``; 0 of nothing. Integers and b1 are added in i64."""
+    """sum(x): the sum over the axes ``over``; an empty sum is 0. Integers and b1 are added in i64."""
 
     name = "sum"
     mirror = True
@@ -144,8 +144,8 @@ class Extreme(Reduction):
 
 
 class Max(Extreme):
-    """max(x): the greatest element over the axes ``over``, nan where there is one; a zero is 0.0, whichever there are.
-    Equal ones share the gradient."""
+    """max(x): the greatest element over the axes ``over``, nan if there is one; a zero is always 0.0.
+    Equal elements share the gradient."""
 
     name = "max"
     mirror = True
@@ -155,8 +155,8 @@ class Max(Extreme):
 
 
 class Min(Extreme):
-    """min(x): the least element over the axes ``over``, nan where there is one; a zero is 0.0, whichever there are.
-    Equal ones share the gradient."""
+    """min(x): the least element over the axes ``over``, nan if there is one; a zero is always 0.0.
+    Equal elements share the gradient."""
 
     name = "min"
     mirror = True
@@ -172,12 +172,12 @@ min_ = register(Min())
 
 
 def all_axes(x: Value, over: Axes | None) -> Axes:
-    """The axes to reduce: all where none is named."""
+    """The axes to reduce; all if none is named."""
     return tuple(range(x.type.rank)) if over is None else over
 
 
 class SumFunction(Function):
-    """sum(x, over=none, keep=false): the sum over an axis or a list of axes, over all when none is named.
+    """sum(x, over=none, keep=false): the sum over an axis or a list of axes, by default over all axes.
 
     Integers and b1 are added in i64. ``keep`` leaves the axes with size 1.
 
@@ -192,7 +192,7 @@ class SumFunction(Function):
 
 
 class MeanFunction(Function):
-    """mean(x, over=none, keep=false): the mean over an axis or a list of axes, over all when none is named.
+    """mean(x, over=none, keep=false): the mean over an axis or a list of axes, by default over all axes.
 
     ``keep`` leaves the axes with size 1.
 
@@ -207,9 +207,9 @@ class MeanFunction(Function):
 
 
 class MaxFunction(Function):
-    """max(x, over=none, keep=false): the greatest element over an axis or a list of axes, over all when none is named.
+    """max(x, over=none, keep=false): the greatest element over an axis or a list of axes, by default over all axes.
 
-    ``keep`` leaves the axes with size 1. Equal greatest elements share the gradient evenly. nan where there is one; a
+    ``keep`` leaves the axes with size 1. Equal greatest elements share the gradient evenly. nan if there is one; a
     greatest element of zero is 0.0, never -0.0.
 
     given: x: [B, 8]
@@ -223,9 +223,9 @@ class MaxFunction(Function):
 
 
 class MinFunction(Function):
-    """min(x, over=none, keep=false): the least element over an axis or a list of axes, over all when none is named.
+    """min(x, over=none, keep=false): the least element over an axis or a list of axes, by default over all axes.
 
-    ``keep`` leaves the axes with size 1. Equal least elements share the gradient evenly. nan where there is one; a
+    ``keep`` leaves the axes with size 1. Equal least elements share the gradient evenly. nan if there is one; a
     least element of zero is 0.0, never -0.0.
 
     given: x: [B, 8]

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 
 def load_all() -> None:
-    """Imports every file of this folder, which registers its ops and functions. Costs nothing the second time; numpy
-    stays out."""
+    """Imports every file of this folder, which registers its ops and functions. A second call costs nothing; numpy
+    is not imported."""
     import_modules("dslc.compiler.ops")
 
 
@@ -38,5 +38,5 @@ def optimizers() -> Mapping[str, Optimizer]:
 
 
 def meanings() -> dict[str, Callable[[Sequence[Array], Mapping[str, Any]], Sequence[Array]]]:
-    """Op name -> its numpy meaning, for the reference provider of the runtime."""
+    """Op name -> its numpy reference implementation, for the runtime's reference provider."""
     return {name: op.meaning for name, op in ops().items()}

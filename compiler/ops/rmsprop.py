@@ -1,4 +1,4 @@
-"""RMSprop (Hinton 2012) as ops: plain or centered (Graves 2013), with or without momentum. PyTorch's place of eps."""
+"""RMSprop (Hinton 2012) as ops: plain or centered (Graves 2013), with or without momentum; eps as in PyTorch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Rmsprop(Update):
-    """Slots: the mean square; when ``centered`` the mean; with ``momentum`` the buffer."""
+    """Slots: the mean square; if ``centered`` the mean; with ``momentum`` the buffer."""
 
     centered: ClassVar[bool] = False
     momentum: ClassVar[bool] = False
@@ -38,9 +38,9 @@ class Rmsprop(Update):
 
 
 class RmspropUpdate(Rmsprop):
-    """rmsprop_update(param, grad, square, lr, step): RMSprop (Hinton 2012), with PyTorch's place of eps.
+    """rmsprop_update(param, grad, square, lr, step): RMSprop (Hinton 2012), with eps as in PyTorch.
 
-    ``square' = alpha*square + (1 - alpha)*g^2``; the parameter goes down by ``lr * g / (sqrt(square') + eps)``, where g
+    ``square' = alpha*square + (1 - alpha)*g^2``; the parameter decreases by ``lr * g / (sqrt(square') + eps)``, where g
     has ``weight_decay * param`` added. Outputs: parameter, square', flag. Attributes ``alpha``, ``eps``,
     ``weight_decay``.
     """
@@ -53,7 +53,7 @@ class RmspropUpdate(Rmsprop):
 class RmspropMomentumUpdate(Rmsprop):
     """rmsprop_momentum_update(param, grad, square, buf, lr, step): RMSprop with momentum.
 
-    As ``rmsprop_update``, but ``buf' = momentum*buf + g / (sqrt(square') + eps)`` and the parameter goes down by
+    As ``rmsprop_update``, but ``buf' = momentum*buf + g / (sqrt(square') + eps)`` and the parameter decreases by
     ``lr * buf'``. Outputs: parameter, square', buf', flag. Attributes as there, and ``momentum``.
     """
 
@@ -64,7 +64,7 @@ class RmspropMomentumUpdate(Rmsprop):
 
 
 class RmspropCenteredUpdate(Rmsprop):
-    """rmsprop_centered_update(param, grad, square, mean, lr, step): RMSprop by an estimate of the variance.
+    """rmsprop_centered_update(param, grad, square, mean, lr, step): RMSprop with an estimate of the variance.
 
     As ``rmsprop_update``, with ``mean' = mean + (1 - alpha)*(g - mean)`` and ``square' - mean'^2``, at least 0, under
     the root. Outputs: parameter, square', mean', flag. Attributes as there.

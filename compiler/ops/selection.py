@@ -1,4 +1,4 @@
-"""where, minimum, maximum, clip: one of several values, element by element."""
+"""where, minimum, maximum, clip: elementwise selection."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Where(Elementwise):
 
 
 class Extremum(Elementwise):
-    """The lesser or the greater of two; the gradient of a tie goes half to each side, as in PyTorch."""
+    """The smaller or the greater of two; a tie's gradient goes half to each side, as in PyTorch."""
 
     arity = 2
     needs = (frozenset({"x0", "x1"}),)
@@ -75,7 +75,7 @@ class Extremum(Elementwise):
 
 
 class Minimum(Extremum):
-    """minimum(x, y): the lesser of the two, nan where one is nan; -0.0 is less than 0.0.
+    """minimum(x, y): the smaller of the two, nan if one is nan; -0.0 is less than 0.0.
 
     The gradient of a tie goes half to each side.
 
@@ -88,7 +88,7 @@ class Minimum(Extremum):
 
 
 class Maximum(Extremum):
-    """maximum(x, y): the greater of the two, nan where one is nan; 0.0 is greater than -0.0.
+    """maximum(x, y): the greater of the two, nan if one is nan; 0.0 is greater than -0.0.
 
     The gradient of a tie goes half to each side.
 
@@ -180,7 +180,7 @@ class ClipFunction(Function):
         limits: dict[str, Attr] = {}
         for name, limit in (("low", low), ("high", high)):
             if limit is not None:
-                # the limits of an integer tensor are integers, and a broken one is refused by the op
+                # the limits of an integer tensor are integers; the op refuses a fraction
                 limits[name] = int(limit) if x.type.dtype.is_int and limit.is_integer() else limit
         return call.emit(clip, x, **limits)
 

@@ -1,4 +1,4 @@
-"""slice, pad and concat: parts of tensors taken out and put together; the functions split, concat, stack,
+"""slice, pad and concat: parts of tensors and concatenation; the functions split, concat, stack,
 pad and flip."""
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def _moved(node: Node) -> Cost:
 
 
 class Slice(Op):
-    """slice(x): elements ``starts[i]``, ``starts[i] + steps[i]``, ... as far as ``stops[i]``, without it, of each axis.
+    """slice(x): elements ``starts[i]``, ``starts[i] + steps[i]``, ... up to but excluding ``stops[i]``, of each axis.
 
-    Attributes ``starts``, ``stops`` (sizes) and ``steps`` (ints but 0), one for each axis. Forwards
-    0 <= start <= stop <= size; backwards, with a step below 0, size > start >= stop >= -1, where -1 lies before the
-    first element. A view to whoever can read by strides.
+    Attributes ``starts``, ``stops`` (sizes) and ``steps`` (nonzero ints), one per axis. Forwards
+    0 <= start <= stop <= size; backwards, with a step below 0, size > start >= stop >= -1, where -1 is before the
+    first element. A view for kernels that read by strides.
     """
 
     name = "slice"
@@ -61,7 +61,7 @@ class Slice(Op):
         if min(steps, default=1) < 0:
             dy = reversed_along(b, dy, tuple(axis for axis, step in enumerate(steps) if step < 0))
         ends = tuple(start + (n - 1) * step for start, step, n in zip(starts, steps, after))
-        # with no element taken, all of the axis is padding
+        # if no element is taken, the whole axis is padding
         low = tuple(min(s, e) if n else size for s, e, n, size in zip(starts, ends, after, before))
         high = tuple(size - 1 - max(s, e) if n else 0 for s, e, n, size in zip(starts, ends, after, before))
         return (b(pad, dy, low=low, high=high, interior=tuple(abs(s) - 1 for s in steps), value=0.0),)
@@ -136,7 +136,7 @@ class Pad(Op):
 
 
 class Concat(Op):
-    """concat(xs): tensors of one dtype put behind each other along the attribute ``axis``; other sizes agree."""
+    """concat(xs): tensors of one dtype joined along the attribute ``axis``; other sizes agree."""
 
     name = "concat"
     mirror = True
@@ -177,12 +177,12 @@ class Concat(Op):
 
 
 def _part(start: int, stop: int, step: int) -> slice:
-    """As numpy takes it, to whom -1 is the last position. An empty axis is read backwards from -1."""
+    """The slice in numpy's form, where -1 is the last position. An empty axis is read backwards from -1."""
     return slice(0, 0) if start < 0 else slice(start, None if stop < 0 else stop, step)
 
 
 def reversed_along(b: Builder, x: Value, over: Sequence[int]) -> Value:
-    """``x`` with the order of its elements reversed along the axes ``over``."""
+    """``x`` with its elements in reverse order along the axes ``over``."""
     return b(slice_, x, **_reversal(x.type.shape, over))
 
 
@@ -229,7 +229,7 @@ class Split(Function):
 
 
 class ConcatFunction(Function):
-    """concat(xs, axis=-1): tensors put behind each other along an axis; the other sizes agree.
+    """concat(xs, axis=-1): tensors joined along an axis; the other sizes agree.
 
     given: x: [B, 8], y: [B, 2]
     >>> concat([x, y])
@@ -268,9 +268,9 @@ class Stack(Function):
 
 
 class PadFunction(Function):
-    """pad(x, before, after=none, value=0): elements of ``value`` around ``x``, so many before and after each axis.
+    """pad(x, before, after=none, value=0): ``x`` with elements of ``value`` added before and after each axis.
 
-    ``before`` and ``after`` hold one number for each axis; without ``after`` it is the same as ``before``.
+    ``before`` and ``after`` hold one number for each axis; ``after`` defaults to ``before``.
 
     given: x: [B, 8]
     >>> pad(x, [0, 1])
@@ -286,7 +286,7 @@ class PadFunction(Function):
 
 
 class Flip(Function):
-    """flip(x, over): the order of elements reversed along an axis or a list of axes, as ``x[:, ::-1]`` does for axis 1.
+    """flip(x, over): elements in reverse order along an axis or a list of axes, like ``x[:, ::-1]`` for axis 1.
 
     given: x: [B, 8]
     >>> flip(x, over=1)

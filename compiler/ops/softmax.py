@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class AlongAxis(Op):
-    """An op on a float tensor that treats each line along the attribute ``axis`` by itself and keeps the shape."""
+    """An op on a float tensor that handles each line along the attribute ``axis`` separately and keeps the shape."""
 
     needs = (frozenset({"y0"}),)
 
@@ -40,7 +40,7 @@ class AlongAxis(Op):
 
 
 class Softmax(AlongAxis):
-    """softmax(x): ``exp(x) / sum(exp(x))`` along the attribute ``axis``; nan where all elements are -inf."""
+    """softmax(x): ``exp(x) / sum(exp(x))`` along the attribute ``axis``; nan if all elements are -inf."""
 
     name = "softmax"
     mirror = True
@@ -123,7 +123,7 @@ class LogSoftmaxGrad(Backward):
 
 
 class LogSumExp(Reduction):
-    """logsumexp(x): ``log(sum(exp(x)))`` over the axes ``over``; -inf where all elements are, inf where one is."""
+    """logsumexp(x): ``log(sum(exp(x)))`` over the axes ``over``; -inf if all elements are, inf if one is."""
 
     name = "logsumexp"
     mirror = True
@@ -141,7 +141,7 @@ class LogSumExp(Reduction):
         return Cost(4 * moved.flops, moved.bytes)
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        # shares of one sum: what the result lost of a large common offset is in all of them, and falls out
+        # shares of one sum: the rounding error of a large common offset is in all of them and cancels
         part = b(exp, b(sub, node.inputs[0], widened(b, node, node.out)))
         share = b(div, part, b(sum_, part, over=node.attrs["over"], keep=True))
         return (b(mul, share, widened(b, node, only(dys))),)
@@ -161,7 +161,7 @@ def _axis(x: Value, axis: int, name: str) -> int:
 
 
 class SoftmaxFunction(Function):
-    """softmax(x, axis=-1): positive numbers of sum 1 along an axis, ``exp(x) / sum(exp(x))``.
+    """softmax(x, axis=-1): positive numbers with sum 1 along an axis, ``exp(x) / sum(exp(x))``.
 
     given: x: [B, 8]
     >>> softmax(x)

@@ -1,4 +1,4 @@
-"""Random ops: dropout, rand, randn, bernoulli, and initial values of parameters. All draw from Philox (philox.py)."""
+"""Random ops: dropout, rand, randn, bernoulli, and initial values of parameters. All use Philox (philox.py)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ALL = 1 << 16  # thresholds of dropout are 16 bits
 
 
 def _scalars(xs: Sequence[Array], attrs: Mapping[str, Any]) -> tuple[int, dict[str, int]]:
-    """The number of the tensor's first element in the whole batch, and key, seed and step for philox."""
+    """The index of the tensor's first element in the whole batch, and key, seed and step for philox."""
     seed, step, row = (int(x.reshape(())) for x in xs)
     return row * int(attrs["row_elements"]), {"key": int(attrs["key"]), "seed": seed, "step": step}
 
@@ -38,14 +38,14 @@ def _check_scalars(types: Sequence[TensorType]) -> None:
 
 
 def _own_rows(node: Node, axis: int | None) -> tuple[int | None, ...] | None:
-    """Draws follow the rows of the batch only where axis 0 holds them."""
+    """Draws follow the rows of the batch only if axis 0 is the batch axis."""
     if node.attrs["row_elements"] == 0:
         return (None,) if axis is None else None
     return (0,) if axis in (0, None) else None
 
 
 def kept_share(node: Node) -> tuple[int, float]:
-    """Of a dropout: the least 16 bits of an element that is kept, and what it is multiplied by in f32, f64 for f64."""
+    """For a dropout: the least 16-bit draw of a kept element, and the factor of kept elements in f32 (f64 for f64)."""
     least = math.floor(float_attr(node.attrs, "p") * ALL + 0.5)
     inner = np.float64 if node.types[0].dtype is DType.F64 else np.float32
     return least, 0.0 if least == ALL else float(inner(ALL) / inner(ALL - least))
@@ -54,9 +54,9 @@ def kept_share(node: Node) -> tuple[int, float]:
 class Dropout(Op):
     """dropout(x, seed, step, row): each element is 0 with probability ``p``, else divided by ``1 - p``.
 
-    Attributes ``p``, ``key`` and ``row_elements``. With r = p * 65536 to the nearest integer, an element is kept when
-    its 16 random bits are >= r, and multiplied by 65536 / (65536 - r) in f32 (f64 for f64). Outside training it is the
-    identity.
+    Attributes ``p``, ``key`` and ``row_elements``. With r = p * 65536 rounded to the nearest integer, an element is
+    kept if its 16 random bits are >= r, and multiplied by 65536 / (65536 - r) in f32 (f64 for f64). Outside training it
+    is the identity.
     """
 
     name = "dropout"
@@ -152,7 +152,7 @@ class Randn(Source):
 
 
 class Initial(Op):
-    """The start of a parameter, from the scalar seed alone; attributes ``key``, ``shape``, ``dtype``, numbers."""
+    """A parameter's initial value, from the scalar seed alone; attributes ``key``, ``shape``, ``dtype``, numbers."""
 
     @abstractmethod
     def draw(self, count: int, numbers: Mapping[str, int], attrs: Mapping[str, Any]) -> Array:
@@ -199,10 +199,10 @@ class InitNormal(Initial):
 
 
 class InitTruncNormal(Initial):
-    """init_trunc_normal(seed): ``mean + std * z``, z standard normal but cut so that the result lies in ``a..b``.
+    """init_trunc_normal(seed): ``mean + std * z``, z standard normal, truncated so that the result is in ``a..b``.
 
-    z is the normal quantile of ``P(a) + (P(b) - P(a)) * u`` with u uniform in (0, 1), P the probability below; computed
-    in f64, rounded once to f32. Attributes ``mean``, ``std``, ``a``, ``b``.
+    z is the normal quantile of ``P(a) + (P(b) - P(a)) * u`` with u uniform in (0, 1), P the cumulative distribution;
+    computed in f64, rounded once to f32. Attributes ``mean``, ``std``, ``a``, ``b``.
     """
 
     name = "init_trunc_normal"
@@ -211,7 +211,7 @@ class InitTruncNormal(Initial):
         mean, std, a, b = (float(attrs[name]) for name in ("mean", "std", "a", "b"))
         if std == 0:
             return np.full(count, mean, np.float32)
-        # u is the middle of one of 2^24 equal parts, so never 0 or 1
+        # u is the centre of one of 2^24 equal intervals, so never 0 or 1
         u = uniform(words(0, count, **numbers)).astype(np.float64) + 2.0**-25
         low, high = (normal_probability((bound - mean) / std) for bound in (a, b))
         z = normal_quantile(low + (high - low) * u)
@@ -269,7 +269,7 @@ class RandnFunction(Function):
 
 
 class BernoulliFunction(Function):
-    """bernoulli(p): 1 with the probability that each element of ``p`` gives, else 0, new in each step, as a float.
+    """bernoulli(p): 1 with the probability in each element of ``p``, else 0, as a float; new in each step.
 
     No gradient flows through it.
 

@@ -43,7 +43,7 @@ class Exp(Elementwise):
 
 
 class Expm1(Elementwise):
-    """expm1(x): ``exp(x) - 1``, exact near 0.
+    """expm1(x): ``exp(x) - 1``, accurate near 0.
 
     given: x: [B, 8]
     >>> expm1(x)
@@ -61,11 +61,11 @@ class Expm1(Elementwise):
         return np.expm1(xs[0])
 
     def grad(self, node: Node, dys: Gradients, b: Builder) -> Gradients:
-        return (b(mul, only(dys), b(exp, node.inputs[0])),)  # not y + 1, which cancels far below 0
+        return (b(mul, only(dys), b(exp, node.inputs[0])),)  # not y + 1, which cancels for very negative x
 
 
 class Log(Elementwise):
-    """log(x): the natural logarithm; -inf of 0, nan below.
+    """log(x): the natural logarithm; -inf at 0, nan for x < 0.
 
     given: x: [B, 8]
     >>> log(abs(x) + 1e-6)
@@ -87,7 +87,7 @@ class Log(Elementwise):
 
 
 class Log1p(Elementwise):
-    """log1p(x): ``log(1 + x)``, exact near 0.
+    """log1p(x): ``log(1 + x)``, accurate near 0.
 
     given: x: [B, 8]
     >>> log1p(exp(x))
@@ -178,7 +178,7 @@ class Erf(Elementwise):
 
 
 class Floor(Elementwise):
-    """floor(x): the greatest integer not above ``x``, as a float. No gradient flows through it.
+    """floor(x): the greatest integer not greater than ``x``, as a float. No gradient flows through it.
 
     given: x: [B, 8]
     >>> floor(x)
@@ -199,7 +199,7 @@ class Floor(Elementwise):
 
 
 class Round(Elementwise):
-    """round(x): the nearest integer, halves to the even one, as a float. No gradient flows through it.
+    """round(x): the nearest integer, with halves rounded to even, as a float. No gradient flows through it.
 
     given: x: [B, 8]
     >>> round(x)

@@ -1,4 +1,4 @@
-"""var: composed of means."""
+"""var, composed of means."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dslc.compiler.ops.slicing import slice_
 class Var(Function):
     """var(x, over=none, keep=false, correction=0): the mean square distance from the mean.
 
-    The sum of squares is divided by the number of elements less ``correction``; 1 gives the unbiased estimate. A
+    The sum of squares is divided by the number of elements minus ``correction``; 1 gives the unbiased estimate. A
     large common offset of x costs no digits.
 
     given: x: [B, 8]
@@ -31,7 +31,7 @@ class Var(Function):
         if correction < 0 or bounds(count - correction)[0] < 1:
             why = f"`var` of {count} elements with correction {correction}"
             raise Mismatch(why, "correction is 0 or 1, and less than the number of elements", "E0308")
-        # distances from a first element: of a large common offset these are exact, where the mean, rounded, is not
+        # distances from a first element are exact for a large common offset; the rounded mean is not
         apart = call.emit(sub, x, call.emit(stop_gradient, _first(call, x, axes)))
         centred = call.emit(sub, apart, call.emit(mean, apart, over=axes, keep=True))
         squares = call.emit(mul, centred, centred)
@@ -42,7 +42,7 @@ class Var(Function):
 
 
 def _first(call: Call, x: Value, axes: Axes) -> Value:
-    """The elements of x that stand first along ``axes``, which stay with size 1."""
+    """The first elements of x along ``axes``, which stay with size 1."""
     shape = x.type.shape
     stops = tuple(1 if axis in axes else size for axis, size in enumerate(shape))
     return call.emit(slice_, x, starts=(0,) * len(shape), stops=stops, steps=(1,) * len(shape))

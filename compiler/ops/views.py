@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Reshape(Op):
-    """reshape(x): the same elements in the same row-major order, in the attribute ``shape``. Costs nothing."""
+    """reshape(x): the same elements in the same row-major order, in the attribute ``shape``. A view, at no cost."""
 
     name = "reshape"
     mirror = True
@@ -45,7 +45,7 @@ class Reshape(Op):
         return Cost(0, 0)
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
-        # there may be as many rows as the axis is long
+        # there may be as many rows as the axis has elements
         return (None,) if axes[0] is None else _rows_after(node, axes[0], node.input_types[0].shape[axes[0]])
 
     def rows_of(self, node: Node, axes: Sequence[int | None], count: int) -> tuple[int | None, ...] | None:
@@ -53,7 +53,7 @@ class Reshape(Op):
 
 
 def _rows_after(node: Node, axis: int, count: Size) -> tuple[int | None, ...] | None:
-    """Where ``count`` rows along an axis lie after a reshape: on an axis behind as many elements as before, of a size
+    """The axis of ``count`` rows after a reshape: one preceded by as many elements as before, of a size
     that ``count`` divides, so that each row is one or more whole indices of it."""
     before, after = node.input_types[0].shape, node.types[0].shape
     for new, size in enumerate(after):
@@ -84,7 +84,7 @@ class Transpose(Op):
 
     @staticmethod
     def _shape(x: Array, attrs: Mapping[str, Any]) -> tuple[int, ...]:
-        return tuple(x.shape[p] for p in attrs["perm"])  # ascontiguousarray makes rank 1 of rank 0
+        return tuple(x.shape[p] for p in attrs["perm"])  # ascontiguousarray turns rank 0 into rank 1
 
     def cost(self, node: Node) -> Cost:
         return Cost(0, node.input_types[0].bytes + node.types[0].bytes)
@@ -98,7 +98,7 @@ transpose = register(Transpose())
 
 
 def filled(shape: Shape, elements: Size) -> Shape:
-    """The shape with its one -1 replaced by what is left of ``elements``; raises Mismatch."""
+    """The shape with its -1 replaced by the remaining factor of ``elements``; raises Mismatch."""
     if -1 not in shape:
         return shape
     known = product(tuple(s for s in shape if s != -1))
@@ -110,7 +110,7 @@ def filled(shape: Shape, elements: Size) -> Shape:
 
 
 class ReshapeFunction(Function):
-    """reshape(x, shape): the same elements in the same row-major order; one size may be -1 and takes what is left.
+    """reshape(x, shape): the same elements in the same row-major order; one size may be -1: it is derived.
 
     given: x: [B, 8]
     >>> reshape(x, [B, 2, 4])
@@ -139,7 +139,7 @@ class Flatten(Function):
 
 
 class TransposeFunction(Function):
-    """transpose(x, perm=none): axis ``i`` of the result is axis ``perm[i]`` of ``x``; without, the last two swap.
+    """transpose(x, perm=none): axis ``i`` of the result is axis ``perm[i]`` of ``x``; default: the last two swap.
 
     given: x: [B, 2, 4]
     >>> transpose(x, [0, 2, 1])

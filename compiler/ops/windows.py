@@ -1,4 +1,4 @@
-"""Windows over the spatial axes of ``[batch, channels, *space]``: what convolutions and pools share."""
+"""Windows over the spatial axes of ``[batch, channels, *space]``: shared by convolutions and pools."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def spatial_axes(op: str, x: TensorType) -> int:
 
 
 def window_count(op: str, size: Size, k: int, stride: int, pad: int, dilation: int, axis: int) -> Size:
-    """How many windows lie along an axis: ``(size + 2*pad - dilation*(k - 1) - 1) // stride + 1``.
+    """The number of windows along an axis: ``(size + 2*pad - dilation*(k - 1) - 1) // stride + 1``.
 
-    Raises Mismatch E0308 when some value of the dims leaves no window.
+    Raises Mismatch E0308 if some value of the dims leaves no window.
     """
     reach = dilation * (k - 1) + 1
     count = floor_div(size + 2 * pad - reach, stride) + 1
@@ -60,24 +60,24 @@ def padded(x: Array, pad: Sequence[int], fill: float) -> Array:
 
 
 def inside(size: Sequence[int], pad: Sequence[int]) -> tuple[slice, ...]:
-    """Where the unpadded tensor lies in the padded one."""
+    """The slices of the unpadded tensor in the padded one."""
     return tuple(slice(p, p + n) for n, p in zip(size, pad))
 
 
 def spatial(where: tuple[slice, ...]) -> Any:
-    """The index that takes ``where`` on the last axes and all of the others."""
+    """The index that selects ``where`` on the last axes and everything on the others."""
     return (..., *where)
 
 
 def per_channel(tap: tuple[int, ...]) -> Any:
-    """The index that takes ``tap`` on the axes behind the first."""
+    """The index that selects ``tap`` on all axes after the first."""
     return (slice(None), *tap)
 
 
 def taps(
     k: Sequence[int], stride: Sequence[int], dilation: Sequence[int], count: Sequence[int]
 ) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
-    """Each place of a window in row-major order, with the slices of the padded tensor that it meets in all windows."""
+    """Each position of a window in row-major order, with the slices of the padded tensor that it covers."""
     for tap in product(*(range(n) for n in k)):
         yield (
             tap,
