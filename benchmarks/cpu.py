@@ -7,7 +7,7 @@ Each round runs each job in a fresh process, one after the other, so that a slow
 built with the provider ``own`` before the first round. PyTorch's jobs are those of ``peers/cpu_torch.py``, eager and
 ``compile``, whose first round has an empty cache; without ``--torch`` only ours runs. ``lenet_predict`` is one image;
 ``pointwise`` are the chains and normalisations of ``cpu_regions.py``. First steps count from the start of the process.
-The load of the machine is printed: numbers taken beside other work say little.
+The load of the machine is printed: numbers measured during other work are not reliable.
 """
 
 from __future__ import annotations

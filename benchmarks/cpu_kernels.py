@@ -1,4 +1,4 @@
-"""Times the CPU's matrix products and convolutions beside numpy's BLAS, one thread each, interleaved.
+"""Times the CPU's matrix products and convolutions against numpy's BLAS, one thread each, interleaved.
 
     python benchmarks/cpu_kernels.py [--only TEXT] [--repeats N] [--json]
 

@@ -28,7 +28,7 @@ from real_gpu.launcher import Gpu  # noqa: E402
 from real_gpu.vendor_cases import Contraction, convolution, describe, node_of  # noqa: E402
 
 FOLDER = STORE / "contractions"
-#: Channels in and out, size of the image, of the window, stride, how often. The first has 3 channels and zeros beside.
+#: Channels in and out, size of the image, of the window, stride, how often. The first has 3 channels padded with zeros.
 RESNET50 = (
     (8, 64, 224, 7, 2, 1), (64, 64, 56, 1, 1, 1), (64, 64, 56, 3, 1, 3), (64, 256, 56, 1, 1, 4), (256, 64, 56, 1, 1, 2),
     (256, 128, 56, 1, 1, 1), (128, 128, 56, 3, 2, 1), (128, 512, 28, 1, 1, 4), (256, 512, 56, 1, 2, 1),

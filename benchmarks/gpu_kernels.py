@@ -1,4 +1,4 @@
-"""Bandwidth of our kernels on a GPU beside a device copy, in the shapes of peers/pointwise.py.
+"""Bandwidth of dslc's GPU kernels compared with a device copy, in the shapes of peers/pointwise.py.
 
     python benchmarks/gpu_kernels.py make [--arch sm_90] [--mb 256]     where CUDA can be compiled; no GPU is needed
     python benchmarks/gpu_kernels.py run                                on the GPU: cuda-bindings and numpy are enough

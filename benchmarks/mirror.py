@@ -1,4 +1,4 @@
-"""A training step with values computed again, beside the plain one: bytes, bits and time, in turns.
+"""Compares a training step with recomputed values with the plain step: bytes, bits and time, alternating.
 
     python benchmarks/mirror.py examples/resnet/resnet.nn:ResNet50 --size B=256 --target sm_90 --precision bf16 \
         --providers vendor --mirror never auto 7.9GB 6.9GB

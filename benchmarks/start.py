@@ -2,7 +2,7 @@
 
 python benchmarks/start.py
 
-The processor's seconds stand beside those of the clock: on a busy machine they alone say something.
+Prints processor time next to wall time; on a busy machine only the former is meaningful.
 """
 
 from __future__ import annotations

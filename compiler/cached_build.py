@@ -64,9 +64,9 @@ def finished(
     progress: Progress | None = None,
     cache: Cache | None = None,
     *,
-    anew: bool = False,
+    rebuild: bool = False,
 ) -> Finished:
-    """The finished build. ``anew``: run the passes even if the cache holds their result.
+    """The finished build. ``rebuild``: run the passes even if the cache holds their result.
 
     Raises BuildError and DslcError.
     """
@@ -74,7 +74,7 @@ def finished(
     options.check()
     cache = Cache.open() if cache is None else cache
     name, fields = artifact_name(checked, options.name), _fields(checked, options)
-    found = None if anew else cache.get(_KIND, fields)
+    found = None if rebuild else cache.get(_KIND, fields)
     if found is not None:
         facts, files = _unpack(found)
         return Finished(name, files, facts, 0, replace(cache.counts), time.monotonic() - started, None)

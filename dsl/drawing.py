@@ -126,9 +126,9 @@ class _Row:
         line = "".join(chars.get(column, " ") for column in range(end))
         last = self.marks[-1]
         # A text follows the underlines only if it cannot be mistaken for a neighbour's text.
-        beside = all(mark.end <= last.start for mark in self.marks[:-1])
+        disjoint = all(mark.end <= last.start for mark in self.marks[:-1])
         hanging = [mark for mark in self.marks if mark.text]
-        if beside and last.text:
+        if disjoint and last.text:
             line += " " + _styled(pen, last.text, last.main)
             hanging.remove(last)
         lines = [line]

@@ -67,9 +67,9 @@ class _Formatter:
                 break
             self._blank_before(self.items[segment.first].start, opened or closing)
             self.lines += lay_out(self.tokens, self.spacing, segment, INDENT * segment.depth, WIDTH)
-            behind = self._behind(segment.end)
-            if behind is not None:
-                self.lines[-1] += "  " + behind.text
+            trailing = self._trailing(segment.end)
+            if trailing is not None:
+                self.lines[-1] += "  " + trailing.text
         return "\n".join(self.lines) + "\n"
 
     def _segments(self) -> list[Segment]:
@@ -166,9 +166,9 @@ class _Formatter:
     def _own_lines(self, index: int) -> list[Token]:
         """The comments before a token that are on lines of their own."""
         comments = self.tokens.comments.get(index, [])
-        return comments[1:] if self._behind(index) is not None else comments
+        return comments[1:] if self._trailing(index) is not None else comments
 
-    def _behind(self, index: int) -> Token | None:
+    def _trailing(self, index: int) -> Token | None:
         """The comment on the line of the token (ignoring line ends) before ``index``."""
         if index < len(self.items) and self.items[index].kind == "_NL":
             index += 1

@@ -25,12 +25,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # Set in the environment, so that worker processes of the same run draw from the same seed.
     os.environ.setdefault("DSLC_SEED", str(int.from_bytes(os.urandom(4), "big")))
-    # The kernels that one test compiles serve the others of this run, and nothing of it stays.
+    # The kernels that one test compiles serve the others of this run, and are removed afterwards.
     if "DSLC_TEST_CACHE" not in os.environ:
         os.environ["DSLC_TEST_CACHE"] = tempfile.mkdtemp(prefix="dslc-cache-")
         config.add_cleanup(partial(shutil.rmtree, os.environ["DSLC_TEST_CACHE"], ignore_errors=True))
     os.environ["DSLC_CACHE_DIR"] = os.environ["DSLC_TEST_CACHE"]
-    # The commands that tests start run as users' do: with the bytecode of the last run, not compiled anew each time.
+    # The commands that tests start run as users' do: with the bytecode of the last run, not compiled again each time.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # A shell starts a background job with SIGINT ignored, and children inherit that: tests of signals need it heard.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

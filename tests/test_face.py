@@ -1,4 +1,4 @@
-"""``import dslc``, ``dslc.load``, and the module beside an artifact."""
+"""``import dslc``, ``dslc.load``, and the module next to an artifact."""
 
 from __future__ import annotations
 

@@ -70,13 +70,13 @@ def _check_signature(block: syntax.Block, reports: Reports) -> None:
 
 
 def _check_reached(body: tuple[syntax.Stmt, ...], reports: Reports) -> None:
-    for stmt, behind in pairwise(body):
+    for stmt, following in pairwise(body):
         if _returns(stmt):
             also = (
                 Label(stmt.span, "returns here" if isinstance(stmt, syntax.Return) else "returns in both branches"),
             )
             title = "statements after a `return` are never reached"
-            reports.add(Problem("E0207", title, behind.span, "never reached", also=also, help="remove it"))
+            reports.add(Problem("E0207", title, following.span, "never reached", also=also, help="remove it"))
             return
 
 

@@ -43,7 +43,7 @@ class _Frame:
 
     def end_term(self) -> None:
         if self.times:
-            raise MalformedText("nothing behind `*`")
+            raise MalformedText("nothing after `*`")
         if self.product is not None:
             term = -self.product if self.negative else self.product
             self.total = term if self.total is None else self.total + term

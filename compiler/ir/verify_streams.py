@@ -78,8 +78,8 @@ class _Touched:
             return
         self._cut(low)
         self._cut(high)
-        first, behind = bisect_left(self.lows, low), bisect_left(self.lows, high)
-        stretches = self.lows[first:behind]
+        first, end = bisect_left(self.lows, low), bisect_left(self.lows, high)
+        stretches = self.lows[first:end]
         for at in stretches:
             by, when = self.writer[at]
             if when > before[by] and by != stream:
@@ -93,7 +93,7 @@ class _Touched:
             return
         for at in stretches[1:]:
             del self.writer[at], self.readers[at]
-        self.lows[first:behind] = [low]
+        self.lows[first:end] = [low]
         self.writer[low], self.readers[low] = (stream, now), self.nobody
 
     def _cut(self, at: int) -> None:

@@ -45,14 +45,14 @@ class Contraction(Op):
         return fused.meaning([whole, *xs[2:]], {"body": attrs["body"]})
 
     def cost(self, node: Node) -> Cost:
-        first, behind = apart(node)
+        first, last = apart(node)
         moved = sum(t.bytes for t in (*node.input_types, *node.types))
-        return Cost(first.op.cost(first).flops + behind.op.cost(behind).flops, moved)
+        return Cost(first.op.cost(first).flops + last.op.cost(last).flops, moved)
 
     def rows(self, node: Node, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
-        first, behind = apart(node)
+        first, last = apart(node)
         found = first.op.rows(first, axes[:2])
-        return None if found is None else behind.op.rows(behind, [*found, *axes[2:]])
+        return None if found is None else last.op.rows(last, [*found, *axes[2:]])
 
 
 contraction = register(Contraction())

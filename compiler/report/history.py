@@ -201,7 +201,7 @@ def _not_fused(programs: Mapping[str, Program], chosen: Wanted) -> Iterable[str]
     told = apart(before.graph)
     for node in _part(before.graph, chosen):
         if node in told and isinstance(node.op, Pointwise):
-            yield f"fuse: {node.op.name} {node.name} ({node.phase.value}) joins nothing behind it: {told[node]}"
+            yield f"fuse: {node.op.name} {node.name} ({node.phase.value}) is not fused with its readers: {told[node]}"
 
 
 def _not_mirrored(programs: Mapping[str, Program], chosen: Wanted, said: Sequence[str]) -> Iterable[str]:

@@ -186,8 +186,8 @@ class _Section:
         return "\n".join(
             [
                 tag("h3", "Memory"),
-                tag("p", "A rectangle is a buffer of the work region: to the right the steps, upwards the addresses, "
-                         f"{size_text(facts.memory.work_bytes)} in all. The line is what is in use."),
+                tag("p", "Each rectangle is a buffer of the work region: steps to the right, addresses upwards, "
+                         f"{size_text(facts.memory.work_bytes)} in total. The line shows the bytes in use."),
                 tag(
                     "figure",
                     tag("div", picture, class_="plot memory"),
@@ -214,8 +214,8 @@ class _Section:
         return "\n".join(
             [
                 tag("h3", "Time"),
-                tag("p", f"By the roofline model of {plain(facts.program.target)}: a launch, and the longer of moving "
-                         "the bytes and doing the arithmetic. A model for comparing, no measurement: see dslc bench."),
+                tag("p", f"Roofline estimates for {plain(facts.program.target)}: a launch plus the larger of memory "
+                         "and arithmetic time. They are for comparison; dslc bench measures."),
                 tag(
                     "figure",
                     tag("div", picture, class_="plot time", style=f"--rows:{time_rows(facts)}px"),
@@ -276,7 +276,7 @@ class _Section:
         said = self.told.mirrored
         again = "" if said is None else tag(
             "p",
-            f"Mirroring: {said.nodes:,} nodes compute again what would take "
+            f"Mirroring: {said.nodes:,} nodes recompute values that would take "
             f"{size_text(said.bytes_before - said.bytes_after)} ({size_text(said.bytes_before)} to "
             f"{size_text(said.bytes_after)} at the peak), for {said.share:+.1%} of the modelled step.",
         )  # fmt: skip

@@ -270,13 +270,13 @@ def publish(
     *,
     root: Path | None = None,
     force: bool = False,
-    anew: bool = False,
+    rebuild: bool = False,
     progress: Progress | None = None,
     cache: Cache | None = None,
 ) -> tuple[Path, Finished]:
     """Build and publish into ``out/NAME/``: the module, its stub, the report, and last the artifact, which is
-    recorded as made by this user. Weights stay unchanged. ``out`` may not lead out of the project ``root``. ``anew``:
-    run the passes even if the cache holds their result.
+    recorded as made by this user. Weights stay unchanged. ``out`` may not lead out of the project ``root``.
+    ``rebuild``: run the passes even if the cache holds their result.
 
     Raises what the build raises; ResourceError R402 (the folder is not writable; checked before compiling), R403 (the
     folder holds something else, or leads out of ``root``), R404 (another build is running there).
@@ -299,7 +299,7 @@ def publish(
         if not force:
             _check_owner(folder, name, checked.name)
         with folder_lock(folder).scope() as scope, scope as lock:
-            result = finished(checked, options, progress, cache, anew=anew)
+            result = finished(checked, options, progress, cache, rebuild=rebuild)
             register.note(cache, artifact_id(result.files[f"{name}.dslc"]))
             publish_files(folder, result.files, commit=f"{name}.dslc", lock=lock)
     except BaseException:

@@ -93,13 +93,13 @@ def forecasts(
     found = []
     others = _others(checked, options, sizes, mirrors)
     planned = foresee(checked, entry, sizes, options, mirrors)
-    for mirror, program, beside in zip(mirrors, planned, others):
+    for mirror, program, other in zip(mirrors, planned, others):
         plan = program.memory
         assert plan is not None and program.schedule is not None
         seconds = finish(program, machine_of(program.target, options.provider))
         again = 0 if program.mirrored is None else program.mirrored.nodes
         said = mirror if isinstance(mirror, str) else size_text(mirror)
-        total, driver = _session(state, [program, *beside], options.steps_per_launch)
+        total, driver = _session(state, [program, *other], options.steps_per_launch)
         amounts = plan.io_bytes, plan.work_bytes, plan.lower_bound
         found.append(Forecast(dict(sizes), said, state, *amounts, seconds, again, total, driver))
     return found

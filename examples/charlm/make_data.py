@@ -3,7 +3,7 @@
     python examples/charlm/make_data.py [TRAIN_CHARACTERS [EVAL_CHARACTERS]]
 
 The text is the modules that lie directly in the library's folder of this machine, those without a leading underscore,
-in the order of their names, one behind the other. Every tenth of them is for evaluation alone. Both parts are cut at
+in the order of their names, one after the other. Every tenth of them is for evaluation alone. Both parts are cut at
 the given size, by default 2,000,000 and 100,000 characters. A character is its code, u16; what is not ASCII is ``?``.
 
 Prints what counting pairs of characters gives: the bits a character that a model has to beat.

@@ -3,7 +3,7 @@
     python examples/charlm/sample.py ["def "] [--length 400] [--temperature 0.8] [--seed 0]
 
 The model reads a window of T characters and says at each place what may follow. A shorter text stands at the window's
-beginning: no place looks at what comes behind it, so the rest may hold anything.
+beginning: attention is causal, so the positions after it may hold anything.
 """
 
 from __future__ import annotations

@@ -113,13 +113,13 @@ class _Wave:
     def takes(self, reads: Sequence[range], writes: Sequence[range]) -> bool:
         """True if a kernel may run concurrently with those of the wave; if not, it starts a new wave."""
         known = (*self._read, *self._written)
-        beside = not (_meet(reads, self._written) or _meet(writes, known)) and len(known) <= _WIDEST_WAVE
-        if not beside:
+        concurrent = not (_meet(reads, self._written) or _meet(writes, known)) and len(known) <= _WIDEST_WAVE
+        if not concurrent:
             self._read.clear()
             self._written.clear()
         self._read += reads
         self._written += writes
-        return beside
+        return concurrent
 
 
 def _meet(these: Sequence[range], those: Sequence[range]) -> bool:

@@ -147,7 +147,7 @@ class CudaBackend:
                 )
             for lane in self._lanes:
                 lane.owner = self
-                lane.drained_by(owned)  # graphs are destroyed when nothing of them runs any more
+                lane.drained_by(owned)  # graphs are destroyed only after their work has ended
         if choice.through_ptx:
             warnings.warn(
                 DslcWarning(

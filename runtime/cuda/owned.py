@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 class Owned:
-    """What somebody has of a device. ``noted`` is what calls of the driver and of the pool add to; the last is let go
-    of first.
+    """The device resources of one owner. Calls of the driver and of the pool add to ``noted``; the last one is released
+    first.
 
-    ``with owned:`` closes it when an exception leaves the block. One that is forgotten, as an interrupt may have it, is
-    let go of when the device is used next: nothing in ``noted`` may refer to it. The device's context is current.
+    ``with owned:`` closes it when an exception leaves the block. An owner lost by an interrupt is
+    released at the next use of the device, so nothing in ``noted`` may refer to it. The device's context is current.
     """
 
     def __init__(self, device: Device) -> None:

@@ -50,7 +50,7 @@ class Fit:
             if dtype.kind == "b":
                 self.refuse("R102", f"its values are bool, expected {target.name}", "save it as numbers")
         elif dtype.kind == "f" or (dtype.kind == "b" and target.kind != "b"):
-            help = f"save it with .astype(numpy.{target.name}) if that is what it means"
+            help = f"save it with .astype(numpy.{target.name}) if that is intended"
             self.refuse("R102", f"its values are {dtype.name}, expected {target.name}", help)
         if self.narrows:
             notice(f"{field}: {source.name} is {dtype.name} and is rounded to {target.name}")

@@ -44,7 +44,7 @@ OTHERS = {"--update-golden", "--length", "--temperature", "--torch", "--mode",
 
 
 def test_every_option_that_a_page_names_is_there() -> None:
-    """Of the command that it stands behind, where it stands behind one. docs/commands.md has all of them."""
+    """Options after a command are checked for that command. docs/commands.md lists all of them."""
     with click.Context(app) as context:
         commands = {name: app.get_command(context, name) for name in COMMANDS}
     options = {

@@ -215,7 +215,7 @@ def test_two_streams_stand_in_two_rows() -> None:
     facts = Facts(train_step(built(checked, options, {"train_step"}), "sm_90"))
     streams = {w.stream for w in facts.work}
     assert streams == {0, 1} and max(facts.alive) == facts.memory.lower_bound
-    assert facts.seconds < sum(w.seconds for w in facts.work)  # some run beside others
+    assert facts.seconds < sum(w.seconds for w in facts.work)  # some run concurrently
     assert len(set(re.findall(r'y="([\d.]+)"', time_svg(facts, lambda _: "cx")))) == 3  # phases and two streams
 
 

@@ -1,4 +1,4 @@
-"""The model of time: kinds of kernels, and a step of ResNet-50 beside its measured times."""
+"""The model of time: kinds of kernels, and steps of ResNet-50 compared with measured times."""
 
 from __future__ import annotations
 

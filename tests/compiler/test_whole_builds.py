@@ -46,13 +46,13 @@ def without_times(facts: Any) -> Any:
 def test_the_second_build_runs_no_pass(tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     first = made(tmp_path / "one", cache)
     assert first.result is not None and first.compiled == first.facts["kernels"] > 0
-    anew = finished(check_file(str(tmp_path / "one/net.nn")), OPTIONS, cache=Cache(cache.folder), anew=True)
+    rebuilt = finished(check_file(str(tmp_path / "one/net.nn")), OPTIONS, cache=Cache(cache.folder), rebuild=True)
     monkeypatch.setattr("dslc.compiler.pipeline.build", None)  # to call it would fail
     again = made(tmp_path / "in another folder", Cache(cache.folder))
     assert again.result is None and again.compiled == 0
     assert (again.cache.hits, again.cache.misses, again.cache.compiled) == (1, 0, 0)
-    assert anew.result is not None and anew.compiled == 0
-    for other in (again, anew):
+    assert rebuilt.result is not None and rebuilt.compiled == 0
+    for other in (again, rebuilt):
         assert list(other.files.items()) == list(first.files.items())  # the artifact last
         assert without_times(other.facts) == without_times(first.facts)
 

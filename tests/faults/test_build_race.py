@@ -127,7 +127,7 @@ def test_builds_with_a_killer(tmp_path: Path, fuzz_count: Callable[[int], int], 
     # how many get their turn depends on the scheduler: rivals that are told to wait ask again at once
     assert set(ended) <= {"built", "R404"} and ended["built"], ended
     read_artifact(target).verify()
-    # What the dead left behind is swept by the next build.
+    # The next build removes the files of killed processes.
     sweep(folder / "build" / "net")
     assert not [n for n in os.listdir(folder / "build" / "net") if TEMP.fullmatch(n)]
 

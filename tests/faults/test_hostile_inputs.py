@@ -40,7 +40,7 @@ def header(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def _is_constant(module: str) -> bool:
-    """Whether the face is what its template says: an import, three assignments, and no other statement."""
+    """Whether the face equals its template: an import, three assignments, and no other statement."""
     kinds = [type(s).__name__ for s in ast.parse(module).body]
     return kinds == ["Expr", "ImportFrom", "Assign", "Assign", "Assign"]
 

@@ -81,7 +81,7 @@ model Small(x: [B, 6]) -> [B, 3] { return x |> linear(5) as a |> relu |> linear(
 
 
 def test_same_bytes_with_kernels(tmp_path: Path) -> None:
-    """Compiled anew, without a cache, by one process and by several: the order of the work does not show."""
+    """Compiled from scratch, without a cache, by one process and by several: the order of the work has no effect."""
     model = tmp_path / "small.nn"
     model.write_text(SMALL)
     first = build(model, tmp_path / "one", "", "--size", "B=2", providers="auto", PYTHONHASHSEED="1")
@@ -106,7 +106,7 @@ PIECES = {"gpt2.nn": ("-D", "layers=2", "-D", "d=48", "--size", "T=16")}
 
 
 def _models(path: Path) -> list[str]:
-    """What stands behind the file's name to say which model: nothing when it has one."""
+    """The suffix after the file's name that selects the model: empty if the file has one."""
     names = re.findall(r"^model (\w+)", path.read_text(), re.MULTILINE)
     return [""] if len(names) == 1 else [f":{name}" for name in names]
 

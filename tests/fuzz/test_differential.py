@@ -35,7 +35,7 @@ def failure(program: Program, folder: Path) -> Exception | None:
         return None
     try:
         hold(case, dtype_of(program.seed))
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is what is looked for
+    except Exception as error:  # noqa: BLE001 - any exception is a finding
         return error
     return None
 

@@ -1,4 +1,4 @@
-"""Training in f16 on the GPU that is here, beside f32 and bf16 of the same model: losses, the scale, skipped steps.
+"""Training in f16 on this machine's GPU, against f32 and bf16 of the same model: losses, the scale, skipped steps.
 
 Skipped where there is no GPU, or where CUDA cannot be compiled. ``-s`` shows a table.
 """

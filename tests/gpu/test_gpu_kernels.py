@@ -57,10 +57,10 @@ def run(gpu: Gpu, case: dict[str, Any]) -> list[str]:
         # scratch may hold bytes that nobody has written, and initcheck would tell of a look at them
         count = buffer["bytes"] if "before" in buffer or "after" in buffer else 0
         data = gpu.download(address, count)
-        behind = gpu.download(address + buffer["bytes"], len(GUARD))
+        after = gpu.download(address + buffer["bytes"], len(GUARD))
         gpu.free(address)
-        if not np.array_equal(behind, GUARD):
-            wrong.append(f"{case['name']}: a write behind buffer {number}")
+        if not np.array_equal(after, GUARD):
+            wrong.append(f"{case['name']}: a write past buffer {number}")
         if "before" in buffer and not np.array_equal(data, STORE.array(buffer["before"]).reshape(-1).view(np.uint8)):
             wrong.append(f"{case['name']}: input {number} was written")
         if "after" in buffer:

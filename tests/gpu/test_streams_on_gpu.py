@@ -65,7 +65,7 @@ def sizes(rng: random.Random) -> dict[str, int]:
 
 
 def trained(path: Path, batches: list[dict[str, Any]]) -> tuple[list[float], dict[str, np.ndarray]]:
-    """The losses of a few steps, and all of the state behind them."""
+    """The losses of a few steps, and the whole state after them."""
     with loading.load(path, device="gpu", weights="init", seed=5) as session:
         losses = [float(session.train_step(**batch, lr=0.05).loss) for batch in batches]
         return losses, {name: np.array(value) for name, value in session.state_tensors().items()}

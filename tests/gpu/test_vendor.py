@@ -1,4 +1,4 @@
-"""cuBLASLt and cuDNN on a real GPU beside kernels of our own (``python tests/support/make_vendor.py``).
+"""cuBLASLt and cuDNN on a real GPU, compared with dslc's own kernels (``python tests/support/make_vendor.py``).
 
 Needs a GPU with its driver, cuda-bindings, numpy, pytest, cuBLAS and cuDNN with nvidia-cudnn-frontend.
 """

@@ -22,7 +22,7 @@ _COMPARISONS: dict[type[ast.cmpop], str] = {
 _ARITHMETIC: dict[type[ast.operator], str] = {
     ast.Add: "-", ast.Sub: "+", ast.FloorDiv: "*", ast.LShift: ">>", ast.RShift: "<<",
 }  # fmt: skip
-_TEXT = (ast.JoinedStr, ast.Raise)  # what is within is what a user reads, not what is done
+_TEXT = (ast.JoinedStr, ast.Raise)  # their content is text for users, not behaviour
 Edit = tuple[str, ast.AST, str]  # the operator's name, what is replaced, and by what
 
 
@@ -69,7 +69,7 @@ def _of(node: ast.AST, text: str) -> Iterator[Edit]:
 
 
 def _tells(node: ast.AST) -> bool:
-    """Whether a statement refuses (that is what ``unchecked`` takes away) or is a point where tests make it fail."""
+    """Whether a statement refuses (``unchecked`` removes those) or is a failpoint."""
     text = ast.dump(node)
     return "refuse" in text or "id='fail'" in text or "fault" in text
 

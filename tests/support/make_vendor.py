@@ -75,7 +75,7 @@ DTYPES = ("bf16", "f32", "f16", "tf32")
 
 
 def _typed(dtype: str) -> tuple[str, dict[str, Any]]:
-    """The tensors' dtype, and what a node says beside."""
+    """The tensors' dtype, and the node's other attributes."""
     return ("f32", {"tf32": True}) if dtype == "tf32" else (dtype, {})
 
 

@@ -93,10 +93,10 @@ def command(
     chosen = {option: value for option, value in flags.items() if value is not None}
     options = options_of({**request.build, **chosen}, name)
     folder = Path(out) if out is not None else request.root / "build"
-    anew = report is not None  # the report shows the times of passes that ran
+    rebuild = report is not None  # the report shows the times of passes that ran
     with placed(request.config), build_progress() as progress:
         path, made = publish(
-            request.checked, options, folder, root=request.root if out is None else None, force=force, anew=anew,
+            request.checked, options, folder, root=request.root if out is None else None, force=force, rebuild=rebuild,
             progress=progress,
         )  # fmt: skip
     if report is not None:

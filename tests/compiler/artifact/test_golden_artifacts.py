@@ -65,7 +65,7 @@ CASES = {
 
 
 def compilers(case: Case) -> dict[str, str]:
-    """Their versions, by the targets of the case: dslc itself is what is tested."""
+    """Their versions, by the targets of the case: dslc itself is under test."""
     return {name: v for name, v in toolchain(case.options["target"].split(",")).items() if name != "dslc"}
 
 

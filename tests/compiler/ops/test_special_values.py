@@ -138,7 +138,7 @@ NO_LIMIT = {
 
 @pytest.mark.parametrize("name", sorted(n for n, op in OPS.items() if isinstance(op, Pointwise)))
 def test_an_infinity_gives_the_limit(name: str) -> None:
-    """An op of an infinite number is what it is of a very large one: in f64, where 1e150 has a square."""
+    """An op of an infinite number gives the result of a very large number: in f64, where 1e150 has a square."""
     if name in NO_LIMIT:
         return
     for case in FED:

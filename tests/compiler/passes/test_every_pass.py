@@ -66,7 +66,7 @@ def test_a_deep_net_goes_through_every_pass() -> None:
         print(f"{report.name:10} {report.nodes_before:7} -> {report.nodes_after:7} nodes, "
               f"{each:6.1f} us a node, verified in {checked:6.1f}")  # fmt: skip
     assert program.memory is not None and not program.memory.moves
-    # what the backward pass needs, and no more than a few gradients beside it
+    # the values that the backward pass needs, and only a few gradients in addition
     assert program.memory.work_bytes <= program.memory.lower_bound * 1.02
     assert len(plan_of(program).instructions) >= 6 * layers
 

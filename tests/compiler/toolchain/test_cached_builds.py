@@ -138,8 +138,8 @@ def test_workers_give_what_this_process_gives(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(kernels_module, "_SHARE", 1)
     told: list[tuple[str, int, int]] = []
     cache = Cache(tmp_path / "cache")
-    beside = KernelCompiler(cache, lambda *told_now: told.append(told_now), processes=2).compile(jobs)
-    assert beside == KernelCompiler(Cache(None), processes=1).compile(list(reversed(jobs)))[::-1]
+    parallel = KernelCompiler(cache, lambda *told_now: told.append(told_now), processes=2).compile(jobs)
+    assert parallel == KernelCompiler(Cache(None), processes=1).compile(list(reversed(jobs)))[::-1]
     assert told[0][:2] == ("kernels", 0) and told[-1] == ("kernels", 4, 4)
     assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
     assert not [p for p in (tmp_path / "cache").iterdir() if p.name.startswith(".")]

@@ -170,7 +170,7 @@ def test_a_scalar_is_as_long_as_the_kernel_takes_it() -> None:
 
 @pytest.mark.parametrize("minor", [0, 1, 7])
 def test_what_the_header_must_say(minor: int) -> None:
-    """Format 1.0 said nothing of kernels, and loads as before; from 1.1 on a launch that is not listed is refused."""
+    """Format 1.0 does not describe kernels and loads as before; since 1.1 a launch that is not listed is refused."""
     header = copy.deepcopy(dict(Artifact.of_bytes(with_kernel()).header))
     header["format"] = [1, minor]
     check_header(header)

@@ -174,7 +174,7 @@ def test_weights_and_checkpoints(pair: Callable[..., Pair], tmp_path: Path) -> N
     assert equal(*one.both(lambda s: s.train_step(**batch(4))))
     one.gpu.weights.load(tmp_path / "cpu.safetensors")
     one.cpu.weights.load(tmp_path / "cpu.safetensors")
-    assert equal(*one.both(lambda s: s.train_step(**batch(5))))  # the optimizer's slots start anew
+    assert equal(*one.both(lambda s: s.train_step(**batch(5))))  # the optimizer's slots start again
     assert equal(*one.both(lambda s: s.state_tensors()))
 
 
@@ -338,7 +338,7 @@ def test_a_lost_gpu(tmp_path: Path, machine: Machine) -> None:
     fake = machine(**kernels.driver())
     session = load(path, weights="init")
     result = session.train_step(**batch(0))
-    fake.dead = 700  # what a bad access of a kernel leaves behind
+    fake.dead = 700  # the state after a kernel's invalid access
     with pytest.raises(DeviceLostError, match="ILLEGAL_ADDRESS") as caught:
         result.loss  # noqa: B018
     assert caught.value.code == "R207" and "train_step@B=4" in str(caught.value.place)

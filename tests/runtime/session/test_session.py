@@ -76,7 +76,7 @@ def test_mixed_rows_are_cut_and_never_padded(tmp_path: Path) -> None:
         assert np.array_equal(y[4:], np.zeros((2, OUTPUTS), np.float32))  # batches of one row: minus its own mean
         with pytest.raises(InputError) as caught:
             session.predict(x=data(51))
-        assert "B lies in 1..50" in (caught.value.help or "")
+        assert "B must be in 1..50" in (caught.value.help or "")
 
 
 def test_sizes_that_cannot_make_up_the_rows(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_contexts_run_side_by_side_up_to_their_number(line: Path) -> None:
 
 
 def test_nothing_runs_beside_a_training_step(line: Path) -> None:
-    training, beside = [False], [0]
+    training, overlapping = [False], [0]
 
     def descend(inputs: object, attrs: object) -> object:
         training[0] = True
@@ -85,7 +85,7 @@ def test_nothing_runs_beside_a_training_step(line: Path) -> None:
         return MEANINGS["descend"](inputs, attrs)  # type: ignore[operator]
 
     def linear(inputs: object, attrs: object) -> object:
-        beside[0] += training[0]
+        overlapping[0] += training[0]
         return MEANINGS["linear"](inputs, attrs)  # type: ignore[operator]
 
     meanings = MEANINGS | {"descend": descend, "linear": linear}
@@ -95,11 +95,11 @@ def test_nothing_runs_beside_a_training_step(line: Path) -> None:
             session.train_step(x=data(BATCH), target=np.zeros(BATCH, np.int32))
         for job in jobs:
             job.result()
-    assert beside == [0]
+    assert overlapping == [0]
 
 
 def test_training_gives_whole_steps(open_line: Open) -> None:
-    """Predictions beside training steps: each is that of a whole step, never of a mix of old and new values."""
+    """Predictions during training steps: each is that of a whole step, never of a mix of old and new values."""
     session, alone = open_line(contexts=3), open_line()
     x, target, probe = data(BATCH), np.zeros(BATCH, np.int32), data(1)
     possible = {alone.predict(x=probe).y.tobytes()}

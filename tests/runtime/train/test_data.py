@@ -349,7 +349,7 @@ def test_other_faults_of_an_npz(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("a.npy", npy_header(plain("<f4", "(1,)")) + bytes(4))
     data = path.read_bytes()
-    # The bit that says a member is encrypted, in the central directory and beside the member.
+    # The bit that says a member is encrypted, in the central directory and next to the member.
     at = data.index(b"PK\x01\x02")
     path.write_bytes(data[:6] + b"\x01" + data[7 : at + 8] + b"\x01" + data[at + 9 :])
     assert "encrypted" in refused(lambda: read_array(source(path, "a"))).message

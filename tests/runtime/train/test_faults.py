@@ -106,7 +106,7 @@ def test_killed_anywhere_a_run_goes_on_and_ends_the_same(
         steps = CheckpointStore(folder / "runs/toy", 2).steps()
         for step in steps:
             read_checkpoint(CheckpointStore(folder / "runs/toy", 2).path(step))  # none is half-written
-        # Without a checkpoint the run starts anew in the same folder.
+        # Without a checkpoint the run starts again in the same folder.
         again = run(folder, *(["--resume"] if steps else []))
         assert again.returncode == 0, (fault, again.stderr)
         assert differences(folder, whole) == [], fault
@@ -188,7 +188,7 @@ def test_a_second_signal_stops_now_without_saving(whole: Path, tmp_path: Path) -
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
         assert process.wait(30) == 130
-    assert "stopped at once" in rest and "Traceback" not in rest
+    assert "stopped immediately" in rest and "Traceback" not in rest
     assert CheckpointStore(folder / "runs/toy", 2).steps() == []
 
 

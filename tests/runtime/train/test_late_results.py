@@ -53,8 +53,8 @@ def test_a_run_with_late_results_is_the_same(project: Path) -> None:
     assert isinstance(late, LateSession)
     steps = [step for what, step in late.order if what == "made"]
     assert [step for what, step in late.order if what == "read"] == steps  # each once, in order
-    behind = [late.order.index(("read", s)) - late.order.index(("made", s)) for s in steps]
-    assert behind[0] == 2 and set(behind) <= {1, 2, 3}  # when the next one is made, or at once where something is due
+    delay = [late.order.index(("read", s)) - late.order.index(("made", s)) for s in steps]
+    assert delay[0] == 2 and set(delay) <= {1, 2, 3}  # after the next step is launched, or at once if something is due
 
 
 def test_a_step_that_is_not_finite_is_told_by_its_own_number(project: Path) -> None:

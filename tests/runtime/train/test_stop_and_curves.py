@@ -1,4 +1,4 @@
-"""What a run does beside its steps: early stop, curves, events, a split, a file to start from."""
+"""What a run does besides training steps: early stop, curves, events, a split, a file to start from."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ Arrays = Sequence[np.ndarray]
 
 
 class PlanMaker:
-    """Puts buffers one behind the other, at multiples of 64, and gives the plan at the end."""
+    """Puts buffers one after the other, at multiples of 64, and gives the plan at the end."""
 
     def __init__(self, scalars: Mapping[str, str] | None = None) -> None:
         self.ends = {"io": STEP_BLOCK, "work": 0}

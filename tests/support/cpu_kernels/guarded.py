@@ -16,7 +16,7 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class Guarded:
-    """``size`` bytes, shared with child processes. ``at_end``: the page behind them follows at once, after at most
+    """``size`` bytes, shared with child processes. ``at_end``: the guard page follows at once, after at most
     ``align`` - 1 bytes; else the page before them ends where they begin. ``bytes``: as an array."""
 
     def __init__(self, size: int, *, at_end: bool, align: int = 1) -> None:

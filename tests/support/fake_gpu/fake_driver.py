@@ -36,12 +36,12 @@ class Refused(Exception):
 
 @dataclass(eq=False)
 class Op:
-    """Something on a stream; ``behind`` is an op of another stream that must be done before, ``host`` the address of
+    """Something on a stream; ``after`` is an op of another stream that must be done before, ``host`` the address of
     pinned memory that it reads or writes."""
 
     run: Callable[[], None]
     stream: Stream
-    behind: Op | None = None
+    after: Op | None = None
     host: int = 0
     done: bool = False
     asked: bool = False  # whether it was done: it is, when somebody asks again
@@ -238,9 +238,9 @@ class FakeDriver:
 
     # Streams
 
-    def _put(self, stream: Any, run: Callable[[], None], behind: Op | None = None, host: int = 0) -> Op:
+    def _put(self, stream: Any, run: Callable[[], None], after: Op | None = None, host: int = 0) -> Op:
         where = self._get(stream, Stream)
-        op = Op(run, where, behind, host)
+        op = Op(run, where, after, host)
         if where.captured is not None:
             where.captured.append(op)
             return op
@@ -251,8 +251,8 @@ class FakeDriver:
         assert op is None or op.done or not self.hung, "the driver waits for ever"
         while op is not None and not op.done:
             first = op.stream.queue[0]
-            if first.behind is not None and not first.behind.done:
-                self._finish(first.behind)
+            if first.after is not None and not first.after.done:
+                self._finish(first.after)
             op.stream.queue.popleft()
             first.run()
             first.done = True
@@ -467,7 +467,7 @@ class FakeDriver:
         return ()
 
     def do_cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> tuple[()]:
-        self._put(stream, lambda: None, behind=self._get(event, Event).mark)
+        self._put(stream, lambda: None, after=self._get(event, Event).mark)
         return ()
 
     def do_cuEventCreate(self, flags: int) -> Any:

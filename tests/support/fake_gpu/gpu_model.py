@@ -63,7 +63,7 @@ def on_gpu(plan: Plan, kernels: Kernels, target: str, *, bulks: bool) -> Plan:
 
 
 def moved_to_gpu(artifact: Artifact, kernels: Kernels, target: str = "sm_90") -> bytes:
-    """An artifact of the reference provider with the same programs for a GPU beside those for the CPU."""
+    """An artifact of the reference provider with the same programs for a GPU and for the CPU."""
     plans: list[Plan] = []
     programs, blobs = [], [Blob(n, "constant", bytes(artifact.blob(n))) for n in artifact.blobs("constant")]
     for program in artifact.all_programs():

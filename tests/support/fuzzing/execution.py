@@ -95,7 +95,7 @@ def _block(size: int, fill: int) -> np.ndarray:
 
 
 def _poison_after_each_step(bound: BoundPlan, program: Program, regions: dict[str, np.ndarray]) -> None:
-    """Puts a filling behind each step of the bound plan, by the lifetimes of the graph's values, not of the plan's."""
+    """Inserts a fill after each step of the bound plan, by the lifetimes of the graph's values, not of the plan's."""
     dead = dead_bytes(program, regions["work"].size)
     work = regions["work"]
     steps = [bound._reading, bound._writing]

@@ -358,7 +358,7 @@ class Writer:
         return made[0]
 
 
-#: arguments of optimizers beside the learning rate, to choose from
+#: arguments of optimizers other than the learning rate, to choose from
 ARGUMENTS = {
     "sgd": ("", ", momentum=0.9", ", momentum=0.9, nesterov=true, weight_decay=0.1"),
     "adamw": ("", ', decay_on="matrices", clip_norm=1.0'),

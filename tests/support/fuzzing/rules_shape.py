@@ -194,7 +194,7 @@ def _embedding(w: Writer) -> None:
 
 
 def _image(w: Writer, low: int = 2) -> Var:
-    """[N, C, *space] with numbers behind the batch."""
+    """[N, C, *space] with fixed sizes after the batch."""
     x = w.pick(
         lambda v: all(isinstance(s, int) for s in v.shape[1:]) and all(int(s) >= low for s in v.shape[2:]), (3, 4)
     )

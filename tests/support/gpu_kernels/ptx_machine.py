@@ -28,7 +28,7 @@ _OPERAND = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|[^,\s]+")
 _FUNCTION = re.compile(r"\.func\s+(?:\([^)]*\)\s*)?(\w+)\s*\(([^)]*)\)\s*(\{\n.*?\n\}\n)", re.S)
 _TABLE = re.compile(r"\.(?:const|global) \.align \d+ \.(b8|[usb]\d+|f\d+) (\w+)\[(\d+)\](?: = \{([^}]*)\})?;")
 _LOCAL = 1 << 60  # where a thread's own memory lies
-_NOTHING = 0xA5A5A5A5A5A5A5A5  # in a register that nobody has written: what comes of it must not matter
+_NOTHING = 0xA5A5A5A5A5A5A5A5  # in an unwritten register: results that depend on it must not matter
 _COMMON = ("bar", "barrier")  # what all threads of a block come to
 
 

@@ -232,7 +232,7 @@ class _Machine:
     # Over threads.
 
     def barrier(self) -> None:
-        """All threads run a statement before the next anyhow."""
+        """No effect: all threads run a statement before the next one."""
 
     def group(self, how: str, width: int, x: np.ndarray) -> np.ndarray:
         x = self._everywhere(x)

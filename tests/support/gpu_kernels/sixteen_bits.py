@@ -18,7 +18,7 @@ from dslc.compiler.ir.scalar import Expr
 from dslc.compiler.ir.types import DType
 
 COUNT = 1 << 16
-#: Bits behind the first, the least exponent of a normal number, the greatest number.
+#: Mantissa bits after the first, the least exponent of a normal number, the greatest number.
 FORMAT = {DType.BF16: (7, -126, 3.3895313892515355e38), DType.F16: (10, -14, 65504.0)}
 #: Results below are not held to anything: inside these ops f32 that is not normal may be 0, or a power is too large.
 LEAST = {**dict.fromkeys(("gelu", "gelu_grad", "sigmoid", "silu"), 2.0**-119), "powi": 2.0**-126}
@@ -68,7 +68,7 @@ def tree_of(name: str, attrs: Mapping[str, Any]) -> Expr:
 
 
 def arguments(name: str, dtype: DType) -> list[np.ndarray]:
-    """f32 of all 65,536 numbers, and others beside them: for a quotient of all sizes, else normally distributed."""
+    """f32 of all 65,536 numbers, and a second operand: of all sizes for a quotient, else normally distributed."""
     rng = np.random.default_rng(COUNT)
     op, bits = OPS[name], np.arange(COUNT, dtype=np.uint16)
     assert isinstance(op, Pointwise)

@@ -61,7 +61,7 @@ def dropped_event(rng: random.Random, program: Program) -> Program | None:
 
 
 def early_event(rng: random.Random, program: Program) -> Program | None:
-    """Recorded behind the node before."""
+    """Recorded after the preceding node."""
     pair = _waiting(rng, program)
     if pair is None:
         return None
@@ -74,16 +74,16 @@ def early_event(rng: random.Random, program: Program) -> Program | None:
 
 
 def late_event(rng: random.Random, program: Program) -> Program | None:
-    """Waited for by the node behind on the same stream."""
+    """Waited for by the next node on the same stream."""
     pair = _waiting(rng, program)
     if pair is None:
         return None
     node, other = pair
     stream = program.streams.get(node, 0)
     same = [n for n in _order(program) if not n.op.view and program.streams.get(n, 0) == stream]
-    behind = same[same.index(node) + 1 :][:1]
+    following = same[same.index(node) + 1 :][:1]
     waits = {**program.waits, node: tuple(n for n in program.waits[node] if n is not other)}
-    waits.update({n: (*waits.get(n, ()), other) for n in behind})
+    waits.update({n: (*waits.get(n, ()), other) for n in following})
     return replace(program, waits=waits)
 
 
@@ -170,7 +170,7 @@ def short_buffer(rng: random.Random, program: Program) -> Program | None:
 
 
 def past_its_buffer(rng: random.Random, program: Program) -> Program | None:
-    """A value so near the end of its region that its last bytes lie behind it."""
+    """A value so near the end of its region that its last bytes are outside."""
     plan = _plan(program)
     region = rng.choice(("work", "io"))
     values = _computed(program, region)

@@ -159,7 +159,7 @@ def arrays() -> dict[str, Callable[[Path], None]]:
 def tables() -> dict[str, Callable[[Path], None]]:
     """For ``FILE.csv:a,b``."""
     return {
-        "3 GiB behind the names": sparse(b"a,b\n"),
+        "3 GiB after the names": sparse(b"a,b\n"),
         "200 MiB of line ends": holding(lambda: b"a,b\n" + b"\n" * (200 << 20) + b"1,2\n"),
         "lines that are no records": holding(lambda: b"a,b\n" + b"x,y\n" * 2_000_000),
         "lines that are too short": holding(lambda: b"a,b\n" + b"1\n" * 2_000_000),
@@ -222,7 +222,7 @@ def artifacts(sound: Path) -> dict[str, Callable[[Path], None]]:
     state = header["state"]
     first, *others = state["tensors"]
     return {
-        "3 GiB behind the magic": sparse(container.MAGIC),
+        "3 GiB after the magic": sparse(container.MAGIC),
         "a header of 2^63 bytes": sparse(container.MAGIC + struct.pack("<IQ", 1, 1 << 63), 200 << 20),
         "a header of lists": holding(lambda: artifact(b"[" + b"[]," * (5 << 20) + b"[]]")),
         "a header of digits": holding(lambda: artifact(b"9" * (15 << 20))),

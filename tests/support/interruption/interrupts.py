@@ -24,7 +24,7 @@ from dslc.base.errors import DslcError
 from dslc.runtime.session.session import Session
 
 ROOT = str(Path(dslc.__file__).parent) + "/"
-WATCHED = (ROOT + "runtime/", ROOT + "base/", ROOT + "face.py")  # base is what the others stand on
+WATCHED = (ROOT + "runtime/", ROOT + "base/", ROOT + "face.py")  # the others import base
 #: An interrupt that strikes the end of a generator which nobody has any more is shown by the interpreter, not raised.
 LOST = "ignore:(?s)Exception ignored in. <generator object .*KeyboardInterrupt:pytest.PytestUnraisableExceptionWarning"
 PATIENCE = 20.0  # seconds after which a call counts as hung
@@ -118,7 +118,7 @@ def elsewhere(call: Callable[[], Any], seconds: float = PATIENCE) -> Any:
 
 @dataclass(frozen=True)
 class Shot:
-    """All that a session computes with, and what comes of it."""
+    """The inputs of a session's computation, and its results."""
 
     step: int
     state: Mapping[str, bytes]

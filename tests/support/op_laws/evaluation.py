@@ -46,7 +46,7 @@ def apply(op: Op, xs: Sequence[np.ndarray], attrs: Mapping[str, Any]) -> list[np
 
 
 def run(roots: Sequence[Value], feeds: Mapping[Value, np.ndarray]) -> list[np.ndarray]:
-    """The arrays of ``roots``. ``feeds`` are known; what lies behind them is not looked at.
+    """The arrays of ``roots``. ``feeds`` are known; their producers are not evaluated.
 
     Raises AssertionError for an input without a feed, and where an op's result is not of the type it announced.
     """

@@ -1,4 +1,4 @@
-"""Samples of products with pointwise steps behind them."""
+"""Samples of contractions with a pointwise epilogue."""
 
 from __future__ import annotations
 

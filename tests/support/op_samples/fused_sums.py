@@ -67,7 +67,7 @@ def _of_many(shape: tuple[int, ...], bits: bool) -> Sample:
 
 
 def _finished(shape: tuple[int, ...], over: tuple[int, ...]) -> Sample:
-    """A mean and what comes of it, a scalar and a vector."""
+    """A mean and values computed from it, a scalar and a vector."""
     kept = tuple(size for axis, size in enumerate(shape) if axis not in over)
 
     def reference(x: Any, rate: Any, old: Any, **attrs: Any) -> Any:

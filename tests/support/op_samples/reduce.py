@@ -70,7 +70,7 @@ def along(reference: Callable[..., Any]) -> list[Sample]:
     return [*made, Sample([np.array([[900.0, -900.0, 0.0], [-math.inf, 0.0, 1.0]])], {"axis": 1}, outputs=())]
 
 
-def behind(reference: Callable[..., Any]) -> list[Sample]:
+def graded(reference: Callable[..., Any]) -> list[Sample]:
     shapes = [((3, 4), 1), ((3, 4), 0), ((5,), 0), ((2, 3, 4), 1), ((2, 1), 1), ((0, 3), 1), ((2, 40), 1)]
     return [Sample([Spec(s, low=-1, high=1), Spec(s)], {"axis": a}, reference=reference) for s, a in shapes]
 
@@ -131,8 +131,8 @@ SAMPLES: dict[str, list[Sample]] = {
     "log_softmax": along(
         lambda x, axis: x - np.log(np.exp(x).sum(axis, keepdims=True)) if abs(x).max(initial=0) < 9 else None
     ),
-    "softmax_grad": behind(lambda y, dy, axis: y * dy - y * (y * dy).sum(axis, keepdims=True)),
-    "log_softmax_grad": behind(lambda y, dy, axis: dy - np.exp(y) * dy.sum(axis, keepdims=True)),
+    "softmax_grad": graded(lambda y, dy, axis: y * dy - y * (y * dy).sum(axis, keepdims=True)),
+    "log_softmax_grad": graded(lambda y, dy, axis: dy - np.exp(y) * dy.sum(axis, keepdims=True)),
     "matmul": products(),
 }
 

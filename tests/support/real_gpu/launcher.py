@@ -10,7 +10,7 @@ import numpy as np
 
 from dslc.runtime.cuda.code import cubin_parameters
 
-#: What stands behind every block of memory, to show writes beyond it.
+#: The guard bytes after every block of memory; they reveal writes past its end.
 GUARD = np.full(64, 0xA5, np.uint8)
 
 

@@ -12,7 +12,7 @@ TEXTS = ['""', '"a b"', r'"q \" \\ \n"', '"{ ( # |>"', '"größe"']
 
 
 class Generator:
-    """Text of a file, a declaration, a statement, an expression; each call draws anew."""
+    """Text of a file, a declaration, a statement, an expression; each call draws again."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

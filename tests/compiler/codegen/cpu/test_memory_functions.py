@@ -1,4 +1,4 @@
-"""An object's own memcpy and memset: every length and alignment, nothing written beside."""
+"""An object's own memcpy and memset: every length and alignment, nothing written outside."""
 
 from __future__ import annotations
 

@@ -245,7 +245,7 @@ def test_every_task_runs_once_and_a_command_that_waits_after_those_before(
 
 
 def test_a_thread_that_is_held_up_holds_up_its_own_task_alone(driver: objects.Objects) -> None:
-    """The first to come sleeps in its task: all others, of this command and of one beside it, are done meanwhile."""
+    """The first to come sleeps in its task: all others, of this command and of a concurrent one, run meanwhile."""
     counted: Counted = []
     seen = []
 
@@ -294,7 +294,7 @@ def test_kernels_that_touch_other_bytes_need_not_wait() -> None:
         [(z[4:], False), (x[:1], True)],  # reads what was written
         [(x[1:], False), (y, True)],  # next to what is written
         [(y[:2], False), (z[:2], True)],
-        [(y[2:], True), (z[2:], True)],  # writes beside a reader of other elements
+        [(y[2:], True), (z[2:], True)],  # writes concurrently with a reader of other elements
         [(z[:2], True)],  # writes what is written
     ):
         commands.add("k", arguments, 1)

@@ -16,7 +16,7 @@ from dslc.compiler.ops import registry
 OPS = registry.ops()
 INF, NAN = np.inf, np.nan
 CORNERS = [0.0, -0.0, INF, -INF, NAN, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 1e-30, 1e30, 5e-324, 1e-310, 1.7e308]
-PI = Fraction(_pi(2400), 1 << 2400)  # of 1e308 still 1,300 bits behind the point
+PI = Fraction(_pi(2400), 1 << 2400)  # leaves 1,300 fractional bits for 1e308
 DTYPES = [np.float32, np.float64]
 
 

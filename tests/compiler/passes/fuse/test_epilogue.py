@@ -1,4 +1,4 @@
-"""epilogue: a pointwise node behind a product becomes a part of it; the same bits."""
+"""epilogue: a pointwise node after a contraction becomes part of it; the same bits."""
 
 from __future__ import annotations
 

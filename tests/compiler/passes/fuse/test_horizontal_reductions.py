@@ -1,4 +1,4 @@
-"""join_sums: sums of one shape are one node; the same bits, and none where one comes of another."""
+"""join_sums: sums of one shape are one node; the same bits, unless one depends on another."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_tensor_that_is_summed_twice() -> None:
 @pytest.mark.parametrize(
     "results",
     [
-        lambda: [_mean(BACK(OPS["add"], Y.value, _sum(Y.value)))],  # one comes of the other
+        lambda: [_mean(BACK(OPS["add"], Y.value, _sum(Y.value)))],  # one depends on the other
         lambda: [_mean(BACK(OPS["add"], Y.value, UPDATE(OPS["neg"], _sum(Y.value))))],  # by a step
         lambda: [_sum(X.value), _sum(Y.value, Builder(name="a"))],  # of two phases
         lambda: [_sum(X.value), BACK(OPS["sum"], Y.value, over=(1,), keep=False)],

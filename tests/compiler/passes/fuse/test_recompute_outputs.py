@@ -1,4 +1,4 @@
-"""beside: what is computed again is a second result of a kernel that reads the same; the same bits, no circles."""
+"""beside: a recomputed value is a second output of a kernel that reads the same tensors; same bits, no cycles."""
 
 from __future__ import annotations
 
@@ -57,11 +57,13 @@ def test_a_copy_goes_where_its_source_is_read(golden: Callable[[str, str], None]
 
 def test_no_circle_is_made() -> None:
     again = MIRROR(OPS["tanh"], x)
-    gradient = BACK(OPS["mul"], _expanded(_product(again, W.value)), x)  # comes of the copy
+    gradient = BACK(OPS["mul"], _expanded(_product(again, W.value)), x)  # depends on the copy
     graph = graph_of([X, DY, W], {"result.x": gradient})
     assert recompute_outputs(graph) is graph
     first, second = MIRROR(OPS["tanh"], x), MIRROR(OPS["sin"], dy)
-    one = BACK(OPS["mul"], _expanded(_product(second, W.value)), x)  # each would go beside what comes of the other
+    one = BACK(
+        OPS["mul"], _expanded(_product(second, W.value)), x
+    )  # each would join a kernel that depends on the other
     two = BACK(OPS["mul"], _expanded(_product(first, W.value)), dy)
     graph = graph_of([X, DY, W], {"result.a": one, "result.b": two})
     assert recompute_outputs(graph) is graph

@@ -85,7 +85,7 @@ def _is_weight(node: Node) -> bool:
 
 
 def test_images_are_turned_once(tmp_path: Path) -> None:
-    """The net's image comes in with channels first and nothing of a residual block is turned back."""
+    """The net's image comes in with channels first and no tensor of a residual block is transposed back."""
     graph = _graph(tmp_path, _BODIES["residual"], "f64")
     turned = simplify_graph(channels_last(graph, lambda node: True))
     assert _moved(turned)["image"] == 1

@@ -1,4 +1,4 @@
-"""Gradients of parts that a value is read in: put behind each other where they fit, and the same sum as with zeros."""
+"""Gradients of parts that a value is read in: concatenated if they fit, and the same sum as with zeros."""
 
 from __future__ import annotations
 

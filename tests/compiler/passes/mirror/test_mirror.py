@@ -305,7 +305,7 @@ def _seen(lives: Lifetimes) -> object:
 
 
 def _summed(lives: Lifetimes) -> list[int]:
-    """The bytes at each level, added up anew."""
+    """The bytes at each level, added up from scratch."""
     found = [0] * lives.memory.leaves
     for value, stay in lives.intervals.items():
         size = lives.facts.bytes[value]

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_little_more_is_computed_again_where_streams_then_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What streams need beside is a few per mille here: a second workspace of a library."""
+    """Streams need only a few per mille more here: a second workspace of a library."""
     checked = check_file(ROOT / "examples/resnet/resnet.nn", "ResNet50")
     options, machine = Options(target="sm_90", provider="vendor", precision="bf16"), machine_of("sm_90", "vendor")
     budget = 1_300_000_000

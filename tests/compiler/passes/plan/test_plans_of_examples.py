@@ -1,4 +1,4 @@
-"""What the examples' training steps take in work memory, beside the most bytes that are alive at once."""
+"""Work memory of the examples' training steps, compared with the maximum of live bytes."""
 
 from __future__ import annotations
 

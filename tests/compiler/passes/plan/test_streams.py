@@ -1,4 +1,4 @@
-"""Streams: what runs beside what, few waits, never slower by the model, the same bits in any order of the events."""
+"""Streams: concurrent nodes, few waits, never slower by the model, the same bits in any order of the events."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Bytes:
         return np.frombuffer(raw, numpy_dtype(value.type.dtype.value)).reshape(value.type.ints)
 
     def begin(self, node: Node) -> None:
-        """From now on the node may write: what it writes into is lost, as far as nothing of its own lies there."""
+        """From now on the node may write: the old bytes of its outputs are lost, except its own."""
         for place, size in zip(self.memory.scratch.get(node, ()), self.program.scratch.get(node, ())):
             self.bytes(place, size)[...] = 0xA5
 
@@ -205,10 +205,10 @@ def test_weights_gradients_and_branches_run_beside_the_rest(compiled: Compiled, 
         return last[a] not in follows[first[b]] and last[b] not in follows[first[a]]
 
     nodes = [step for step, begins, _ in steps if begins and isinstance(step, Node)]
-    beside = {a for a in nodes for b in nodes if a is not b and is_beside(a, b)}
+    concurrent = {a for a in nodes for b in nodes if a is not b and is_beside(a, b)}
     wgrads = [n for n in nodes if n.op.name == "conv_wgrad"]
-    assert sum(n in beside for n in wgrads) > len(wgrads) / 2
-    assert any(n.name.endswith("proj") and n.phase is Phase.FORWARD for n in beside), "a branch"
+    assert sum(n in concurrent for n in wgrads) > len(wgrads) / 2
+    assert any(n.name.endswith("proj") and n.phase is Phase.FORWARD for n in concurrent), "a branch"
 
 
 @pytest.mark.parametrize("count", COUNTS)
@@ -267,7 +267,7 @@ def test_a_race_changes_results(compiled: Compiled) -> None:
 
 
 def test_random_graphs_on_streams(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
-    """Proven free of races, never slower by the model, every node behind whom it must follow."""
+    """Proven free of races, never slower by the model, every node after those that it must follow."""
     rng = random.Random(fuzz_seed)
     forked = 0
     for _ in range(fuzz_count(400)):

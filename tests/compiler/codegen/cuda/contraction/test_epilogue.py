@@ -1,4 +1,4 @@
-"""Steps behind a sum of products, in C++: bit for bit what the steps give by themselves."""
+"""Epilogues of contractions in C++: the same bits as the steps by themselves."""
 
 from __future__ import annotations
 

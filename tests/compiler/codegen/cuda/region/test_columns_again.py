@@ -81,5 +81,5 @@ def test_it_loads_columns_once() -> None:
 def test_all_chunks_but_the_last_ask_for_nothing() -> None:
     values = [Input("x", Kind.DATA, TensorType(DType.F32, (1000, 128))).value]
     launches = lower(Builder(name="here").node(OPS["sum"], *values, over=(0,), keep=False)) or []
-    loop, behind = source_of("k", launches[0].code).text.split("for ")[1].split("\n    t", 1)
-    assert "load_f32" in loop and "load_if_f32" not in loop and "load_if_f32" in behind
+    loop, rest = source_of("k", launches[0].code).text.split("for ")[1].split("\n    t", 1)
+    assert "load_f32" in loop and "load_if_f32" not in loop and "load_if_f32" in rest

@@ -132,7 +132,7 @@ def test_the_order_of_a_sum_is_of_sizes_and_dtypes_alone(
 
 
 SPREAD: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]] = [
-    # the sum's shape, its axes, the shape of what is read beside the whole, launches
+    # the sum's shape, its axes, the shape of the additional input, launches
     ((32, 7, 7, 96), (0, 1, 2), (32, 1, 1, 96), 2),  # columns: a gradient of a mean over an image
     ((32, 7, 7, 96), (0, 1, 2), (1, 7, 7, 1), 2),
     ((32, 7, 7, 96), (0, 1, 2), (32, 1, 7, 1), 2),
@@ -187,7 +187,7 @@ def test_sums_of_a_sweep_that_registers_do_not_hold(rows: int, monkeypatch: pyte
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.BF16])
 def test_many_long_rows_are_gone_through_several_times(dtype: DType) -> None:
-    """The classes of a language model: what a loop over a row finds out is not used behind it."""
+    """The classes of a language model: values of a loop over a row are not used after it."""
     logits, target = TensorType(dtype, (16_384, 50_257)), TensorType(DType.I32, (16_384,))
     values = [Input(name, Kind.DATA, t).value for name, t in (("x", logits), ("t", target))]
     attrs = {"axis": 1, "smoothing": 0.1, "dy": 0.5}
