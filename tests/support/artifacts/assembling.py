@@ -1,4 +1,4 @@
-"""Writes containers with faults in them; by itself, so that a mistake of the real writer cannot hide here."""
+"""Writes faulty containers, independently of the real writer, so that the writer's mistakes cannot hide."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def take_apart(data: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
 
 
 def canonical_text(value: Any) -> bytes:
-    """Canonical but for what canonical JSON does not allow: NaN, deep nesting, keys given twice."""
+    """Canonical JSON, plus what it forbids: NaN, deep nesting, duplicate keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
 def put_together(text: bytes, pieces: list[bytes], end: bytes = END) -> bytes:
-    """Preamble with the right digest for whatever the header's text is, the pieces at multiples of 64, the end."""
+    """The preamble with the correct digest of any header text, the pieces at multiples of 64, the end marker."""
     out = struct.pack("<8sIQ32s12x", b"\x89DSLC\r\n\x1a", 1, len(text), hashlib.sha256(text).digest())
     out = pad(out + text)
     for piece in pieces:
@@ -37,7 +37,7 @@ def put_together(text: bytes, pieces: list[bytes], end: bytes = END) -> bytes:
 
 
 def table_of(blobs: list[tuple[str, str, bytes]]) -> list[dict[str, Any]]:
-    """A true table for (name, kind, bytes) in this order."""
+    """A valid blob table for (name, kind, bytes) in this order."""
     table, at = [], 0
     for name, kind, data in blobs:
         sha = hashlib.sha256(data).hexdigest()

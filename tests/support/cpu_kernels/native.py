@@ -22,7 +22,7 @@ KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)
 
 
 class Native:
-    """The launches of a node as functions. ``splits``: into how many calls the tasks of a kernel are cut."""
+    """The launches of a node as functions. ``splits``: the number of calls per kernel, each for some of its tasks."""
 
     def __init__(self, node: Node, level: str = LEVEL) -> None:
         launches = lower(node)
@@ -58,7 +58,7 @@ class Native:
 
 
 def poisoned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    """Memory in which what is not written shows: nan, or the pattern of it."""
+    """Memory that reveals unwritten elements: filled with nan, or with its bit pattern."""
     array = np.empty(shape, dtype)
     array.reshape(-1).view(np.uint8)[...] = 0xFF
     return array

@@ -74,7 +74,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Compiled:
 
 
 class Bytes:
-    """The regions of a program, and its nodes run on them by their meanings."""
+    """Runs a program's nodes on its memory regions with the reference implementations."""
 
     def __init__(self, program: Program, build: Any) -> None:
         assert program.memory is not None
@@ -101,7 +101,7 @@ class Bytes:
         return np.frombuffer(raw, numpy_dtype(value.type.dtype.value)).reshape(value.type.ints)
 
     def begin(self, node: Node) -> None:
-        """From now on the node may write: the old bytes of its outputs are lost, except its own."""
+        """From now on the node may write: the old bytes of its outputs are lost, except values of its own."""
         for place, size in zip(self.memory.scratch.get(node, ()), self.program.scratch.get(node, ())):
             self.bytes(place, size)[...] = 0xA5
 
@@ -121,7 +121,7 @@ class Bytes:
 
 
 def actions(program: Program) -> tuple[Plan, list[tuple[Node | Copy, bool, bool]], list[tuple[int, ...]]]:
-    """The plan's steps (what, whether its first, whether its last) and which each follows, as the runtime sees it."""
+    """The plan's steps (node, is first, is last) and the predecessors of each, as the runtime orders them."""
     assert program.schedule is not None
     plan = plan_of(program)
     nodes: Iterator[Node] = (n for n in program.schedule if not n.op.view)
@@ -149,7 +149,7 @@ def actions(program: Program) -> tuple[Plan, list[tuple[Node | Copy, bool, bool]
 
 
 def executed(program: Program, build: Any, rng: random.Random | None) -> dict[str, bytes]:
-    """The results of the steps in their order, or in a random one of those that the events allow."""
+    """The results of the steps in their order, or in a random order that the events allow."""
     memory = Bytes(program, build)
     plan, steps, after = actions(program)
     left = [len(a) for a in after]
@@ -160,7 +160,7 @@ def executed(program: Program, build: Any, rng: random.Random | None) -> dict[st
     ready = [i for i, count in enumerate(left) if not count]
     done = 0
     while ready:
-        # mostly one side first, for long: else a race of neighbours alone would show
+        # usually run one stream far ahead: otherwise only races between neighbours would show
         at = 0 if rng is None else (rng.randrange(len(ready)) if rng.random() < 0.3 else rng.choice((0, -1)))
         i = ready.pop(at)
         done += 1
@@ -259,7 +259,7 @@ def test_any_order_that_the_events_allow_gives_the_same_bits(
 
 
 def test_a_race_changes_results(compiled: Compiled) -> None:
-    """The check of orders can fail: without the waits some order gives other bits."""
+    """The test can fail: without the waits some order gives other bits."""
     program, build = compiled(2)
     broken = replace(program, waits={})
     plain = executed(program, build, None)
@@ -267,7 +267,7 @@ def test_a_race_changes_results(compiled: Compiled) -> None:
 
 
 def test_random_graphs_on_streams(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
-    """Proven free of races, never slower by the model, every node after those that it must follow."""
+    """No races, never slower according to the model, and every node after its predecessors."""
     rng = random.Random(fuzz_seed)
     forked = 0
     for _ in range(fuzz_count(400)):
@@ -330,7 +330,7 @@ def test_a_budget_without_room_for_streams_has_none(compiled: Compiled) -> None:
 @pytest.mark.slow
 def test_linear_in_nodes() -> None:
     taken = {}
-    for length in (5000, 20000):  # of more buffers than memory is planned for in several orders
+    for length in (5000, 20000):  # more buffers than the memory planner tries in several orders
         x, b = input_of("x", Kind.DATA, 64), Builder()
         ends = [x.value, x.value]
         for i in range(length):
