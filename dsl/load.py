@@ -149,7 +149,7 @@ class _Loader:
             if any(target == before for before, _ in chain):
                 at = [before for before, _ in chain].index(target)
                 circle = " -> ".join([*(name for _, name in chain[at:]), target_shown])
-                help = "move what both need to a file of its own"
+                help = "move the shared parts to a third file"
                 self._error("E0107", f"files use each other in a cycle: {circle}", use, "closes the cycle", help)
                 return None
             if len(chain) > MAX_USE_DEPTH:

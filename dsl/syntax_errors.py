@@ -275,9 +275,9 @@ def _wrong_level_(p: _Place) -> Diagnostic | None:
         return None
     if p.unit == "item" and kind in _STATEMENTS:
         help = "move it into a `block` or `model`"
-        return p.error(f"`{kind}` cannot stand at the top of a file", "", help)
+        return p.error(f"`{kind}` is not allowed at the top level of a file", "", help)
     if p.unit == "stmt" and kind in _DECLARATIONS:
-        return p.error(f"`{kind}` cannot stand inside a body", "", "move it to the top of the file")
+        return p.error(f"`{kind}` is not allowed inside a body", "", "move it to the top of the file")
     return None
 
 

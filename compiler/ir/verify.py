@@ -235,7 +235,7 @@ class _Replay:
         if node.op.view:
             [value] = node.outputs
             if self.place(value, "output 0", node) != read[0] or value.type.bytes != node.inputs[0].type.bytes:
-                raise _fault(self.graph, node, "a view does not lie on what it views")
+                raise _fault(self.graph, node, "a view has another address than its source")
             self.content[value] = self.content[node.inputs[0]]
             return
         written: list[Place] = []

@@ -79,7 +79,7 @@ def solve(left: Groups, shape: tuple[Size, ...], given: Mapping[str, Size]) -> d
         rest = exact_div(size, have)
         if rest is None or (not unknown and rest != 1):
             inner = " ".join(group) or "1"
-            raise Mismatch(f"an axis of {size} is no ({inner}) with {have} for what is known", None, "E0303")
+            raise Mismatch(f"an axis of {size} does not split into ({inner}) with known sizes {have}", None, "E0303")
         if unknown:
             sizes[unknown[0]] = rest
     return sizes

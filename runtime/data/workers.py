@@ -121,7 +121,7 @@ class _Worker:
                 "R401" if memory else "R406",
                 f"{why}, before it read a row",
                 place="data.workers",
-                help="set data.workers to a smaller number" if memory else "read what it wrote, above",
+                help="set data.workers to a smaller number" if memory else "read its output above",
             )
         del self.pending[slot]
         self.answers[slot] = {"slot": slot, "bad": [row, "", why]}
