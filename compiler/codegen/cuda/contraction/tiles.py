@@ -9,14 +9,14 @@ from typing import Final, Literal
 
 from dslc.compiler.codegen.cuda.contraction.problem import GROUPS, Problem
 from dslc.compiler.codegen.cuda.cuda_cpp import constants
+from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
 from dslc.compiler.ir.types import DType
 
-_MULTIPROCESSORS: Final = 132  # of the largest device; a constant, so that the bits do not depend on the device
+_MULTIPROCESSORS: Final = H200.multiprocessors  # of one device, so that the bits do not depend on the device
 _MIN_SPLIT_DEPTH: Final = 128  # products per part of a split sum
 _MAX_PARTS: Final = 64  # of a split sum
 _VECTOR_ELEMENTS: Final = 4  # 32-bit elements in 16 bytes
 _MAX_THREAD_SUMS: Final = 32  # that fit registers in addition to four values of k per row and column
-_SHARED_BYTES: Final = 48 << 10  # of static shared memory available by default
 _MAX_PADDING: Final = 8  # elements after each line of a tile
 _MAX_SMALL_PRODUCTS: Final = 1 << 26  # products of a problem whose time is dominated by waiting for memory
 
@@ -184,7 +184,7 @@ def stages(tile: Tile, kept: DType) -> int:
 
 def _room(tile: Tile, kept: DType) -> int:
     """How many of a tile's stages fit static shared memory; a kernel needs two."""
-    return _SHARED_BYTES // (tile.depth * (tile.rows + tile.cols + 2 * _MAX_PADDING) * kept.itemsize)
+    return STATIC_SHARED_BYTES // (tile.depth * (tile.rows + tile.cols + 2 * _MAX_PADDING) * kept.itemsize)
 
 
 def tiles_of(problem: Problem, tile: Tile) -> int:

@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 
 from dslc.compiler.codegen.cuda.region.registers import register_dtype
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
+from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
 from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, collapsed, dense
 from dslc.compiler.codegen.region.queries import has_scans, used_values
 from dslc.compiler.codegen.target import Geometry
@@ -28,7 +29,6 @@ from dslc.compiler.ops.bits import BYTE
 
 WARP: Final = 32
 TILE: Final = 64
-_SHARED_BYTES: Final = 48 << 10  # bytes of static shared memory available by default
 _BLOCK_THREADS: Final = 256  # default threads per block
 THREAD_ELEMENTS: Final = 32  # elements of one argument that a thread keeps in registers
 DRAW_ELEMENTS: Final = 8  # elements of a thread that share one random draw
@@ -36,7 +36,7 @@ _MAX_TEAM: Final = 1024
 _LONG_TEAM: Final = 512  # threads for rows that do not fit into registers
 _MAX_HALF_VECTORS: Final = 12  # half-width vectors of 8 elements, above which 64 registers are too few
 MAX_CACHED_ELEMENTS: Final = 1 << 20  # elements up to which a column region stays in a cache, as partial sums do
-_BUSY_BLOCKS: Final = 132  # blocks that keep a GPU busy
+_BUSY_BLOCKS: Final = H200.multiprocessors  # blocks that keep a GPU busy
 _COLUMN_ELEMENTS: Final = 16  # elements of one argument of columns that a thread keeps in registers
 _MANY_BLOCKS: Final = 4 * _BUSY_BLOCKS  # blocks that leave no multiprocessor without work
 _SECTOR_THREADS: Final = 4  # threads whose vectors fill two memory sectors
@@ -222,7 +222,7 @@ def _tiles(region: Region) -> Tiles | None:
     [axis] = axes
     along, last = flat.outer[axis], flat.outer[-1]
     shared = sum(register_dtype(a.dtype).itemsize for a, n in zip(flat.inputs, turned) if n is not None)
-    if min(along, last) < TILE // 2 or shared * TILE * (TILE + 1) > _SHARED_BYTES:
+    if min(along, last) < TILE // 2 or shared * TILE * (TILE + 1) > STATIC_SHARED_BYTES:
         return None
     return Tiles(axis, flat.outer, min(vector_of(region), power_of_two(along, last)))
 

@@ -8,12 +8,13 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.region.schedule import MAX_CACHED_ELEMENTS, Columns, Flat, Tiles, schedule
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
+from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.region.ir import Bits, Let, Region
 from dslc.compiler.codegen.region.queries import used_values
 
-_BUSY_BLOCKS: Final = 264  # blocks that keep a large GPU busy
+_BUSY_BLOCKS: Final = 2 * H200.multiprocessors  # blocks that keep a large GPU busy
 _BUSY_CACHED_BLOCKS: Final = 64  # the same for cached data: such blocks run no longer than a launch takes
-_WANTED_BLOCKS: Final = 528  # blocks after a split
+_WANTED_BLOCKS: Final = 4 * H200.multiprocessors  # blocks after a split
 _MIN_ELEMENTS: Final = 1 << 17  # elements below which more launches cost more than they save
 _MAX_VECTOR: Final = 8  # most elements of a vector
 _PIECE_RANGE: Final = (4, 64)  # least and most adjacent elements of columns per part

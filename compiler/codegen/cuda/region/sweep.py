@@ -16,15 +16,16 @@ from dslc.compiler.codegen.cuda.region.schedule import THREAD_ELEMENTS, Rows, Sc
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.values import Reg
 from dslc.compiler.codegen.cuda.region.writer import Index
+from dslc.compiler.codegen.device_model import H200
 from dslc.compiler.codegen.region.ir import Access, Region
 from dslc.compiler.codegen.region.queries import identity
 from dslc.compiler.codegen.target import Geometry
 from dslc.compiler.ir.described import described
 from dslc.compiler.ir.types import DType
 
-MULTIPROCESSORS: Final = 132  # of a large GPU
+MULTIPROCESSORS: Final = H200.multiprocessors
 RESIDENT: Final = 512  # threads per multiprocessor, with 128 registers each
-_REGISTERS: Final = 1 << 16  # per multiprocessor
+_REGISTERS: Final = H200.registers  # per multiprocessor
 _OTHER_REGISTERS: Final = 24  # per thread, for addresses and intermediate values
 _SHARED_BYTES: Final = 160 << 10  # of shared memory that every multiprocessor has
 _MAX_TEAM: Final = {True: 128, False: 512}  # most threads per row, for 16 bits and for wider dtypes
