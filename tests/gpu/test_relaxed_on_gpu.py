@@ -29,7 +29,7 @@ def computed(gpu: Gpu, name: str, attrs: Mapping[str, Any], dtype: Any, xs: list
     from gpu_kernels import simulator
     from gpu_kernels.sample_nodes import OPS
 
-    from dslc.compiler.codegen.cuda import compile as units
+    from dslc.compiler.codegen.cuda import compile as cuda_compile
     from dslc.compiler.codegen.cuda.lower import lower
     from dslc.compiler.ir.graph import Input, Kind
     from dslc.compiler.ir.op import Builder
@@ -44,7 +44,7 @@ def computed(gpu: Gpu, name: str, attrs: Mapping[str, Any], dtype: Any, xs: list
             gpu.upload(address, simulator.memory(x, dtype).view(np.uint8))
     launches = lower(node) or []
     for launch, described in zip(launches, Writer(gpu.architecture).launches(launches, places), strict=True):
-        kernel = gpu.kernel(launch.symbol, units.compiled(launch.code, launch.symbol, gpu.architecture).cubin)
+        kernel = gpu.kernel(launch.symbol, cuda_compile.compiled(launch.code, launch.symbol, gpu.architecture).cubin)
         given = arguments(described, addresses)
         gpu.launch(kernel, described["grid"], described["block"], described["shared"], given)
     found = gpu.download(addresses[-1], 2 * xs[0].size).view(simulator.numpy_type(dtype))

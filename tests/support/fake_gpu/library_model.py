@@ -13,7 +13,7 @@ from fake_gpu.gpu_model import Kernels, on_gpu
 
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen import lowering_cache as alike
+from dslc.compiler.codegen import lowering_cache
 from dslc.compiler.codegen.cuda.contraction import vendor
 from dslc.compiler.codegen.cuda.contraction.vendor import WORKSPACE, VendorConv, VendorGemm, vendor_call
 from dslc.compiler.codegen.launch import Launch
@@ -73,7 +73,8 @@ def with_libraries(plan: Plan, work_bytes: int) -> Plan:
 def small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Kernels]:
     """The model for the CPU through numpy, and for a GPU with contractions by libraries and the rest by kernels."""
     monkeypatch.setattr(vendor, "MIN_WORK", 0)
-    monkeypatch.setattr(alike, "_first", alike._first.__wrapped__)  # what is lowered so is no other test's
+    # what is lowered so is no other test's
+    monkeypatch.setattr(lowering_cache, "_first", lowering_cache._first.__wrapped__)
     (folder / "small.nn").write_text(MODEL)
     built = pipeline.build(check_file(folder / "small.nn"), Options(provider="reference"))
     artifact, kernels = Artifact.of_bytes(built.artifact), Kernels(registry.meanings())

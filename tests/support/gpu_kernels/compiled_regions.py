@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpu_kernels.sample_nodes import OPS, SAMPLES, node_of
 
-from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
 from dslc.compiler.codegen.launch import Launch
@@ -27,4 +27,4 @@ def distinct() -> Iterator[tuple[str, Launch]]:
 
 
 def ptx_of(launch: Launch, architecture: str) -> str:
-    return units.compiled(launch.code, launch.symbol, architecture).ptx.decode("ascii")
+    return cuda_compile.compiled(launch.code, launch.symbol, architecture).ptx.decode("ascii")

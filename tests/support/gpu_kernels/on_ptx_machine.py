@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from gpu_kernels import ptx_machine, simulator
 
-from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Node
 
 
 def threads_of(node: Node) -> int:
     """How many threads the node's launches have together; 0 if the GPU has no kernels for it."""
-    found = [units.geometry(launch.spec) for launch in lower(node) or []]
+    found = [cuda_compile.geometry(launch.spec) for launch in lower(node) or []]
     return sum(int(np.prod(g.grid)) * g.block[0] for g in found)
 
 
@@ -35,9 +35,9 @@ def on_machine(node: Node, xs: list[np.ndarray], architecture: str = "sm_90") ->
     for launch in launches:
         for block in launch.scratch:
             known.setdefault(block, np.full(block.bytes, 0xFF, np.uint8))
-        geometry = units.geometry(launch.spec)
+        geometry = cuda_compile.geometry(launch.spec)
         assert geometry.block[1:] == (1, 1)
-        ptx = units.compiled(launch.code, launch.symbol, architecture).ptx.decode("ascii")
+        ptx = cuda_compile.compiled(launch.code, launch.symbol, architecture).ptx.decode("ascii")
         arguments = [known[v] for v in (*launch.reads, *launch.writes)]
         ptx_machine.run(ptx, geometry.grid, geometry.block[0], arguments, launch.scalar_args, geometry.shared_bytes)
     return [simulator.values(known[v], v.type.dtype).reshape(v.type.ints) for v in node.outputs]

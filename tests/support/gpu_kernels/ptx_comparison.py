@@ -9,7 +9,7 @@ from gpu_kernels import ptx_machine, simulator
 from gpu_kernels.kernel_sources import source_of
 from gpu_kernels.simulation import dtypes_of
 
-from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node
@@ -31,9 +31,9 @@ def _compared(launch: Launch, known: dict[Any, np.ndarray], threads: int | None)
     values = (*launch.reads, *launch.writes)
     memory = [known[v].view(simulator.numpy_type(d)) for v, d in zip(values, dtypes_of(launch), strict=True)]
     copies = [m.copy() for m in memory]
-    source, geometry = source_of(launch.symbol, launch.code), units.geometry(launch.spec)
+    source, geometry = source_of(launch.symbol, launch.code), cuda_compile.geometry(launch.spec)
     simulator.run(source, geometry.grid[0], memory, launch.scalar_args)
-    ptx = units.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
+    ptx = cuda_compile.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
     threads = geometry.block[0] if threads is None else threads
     with np.errstate(all="ignore"):
         ptx_machine.run(ptx, geometry.grid[0], threads, copies, launch.scalar_args)

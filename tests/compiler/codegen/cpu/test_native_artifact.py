@@ -22,7 +22,7 @@ import pytest
 import dslc
 from dslc.base.errors import ArtifactError, BuildError, EnvironmentFault, InputError
 from dslc.compiler.check.model import check_file
-from dslc.compiler.codegen import lowering_cache as alike
+from dslc.compiler.codegen import lowering_cache
 from dslc.compiler.codegen.cpu import lower
 from dslc.compiler.codegen.cpu.object.compile import LEVELS, object_of
 from dslc.compiler.options import Options
@@ -147,7 +147,8 @@ def symbols(data: bytes) -> tuple[set[str], set[str]]:
 
 def test_a_kernel_that_is_missing_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(lower.LOWERINGS, "maxpool")  # type: ignore[arg-type]
-    monkeypatch.setattr(alike, "_first", alike._first.__wrapped__)  # this process has lowered the like before
+    # this process has lowered the like before
+    monkeypatch.setattr(lowering_cache, "_first", lowering_cache._first.__wrapped__)
     with pytest.raises(BuildError, match=r"E0603[\s\S]*maxpool") as caught:
         build(check_file(str(folder / "net.nn")), Options(provider="own"))
     assert "--providers auto" in str(caught.value)

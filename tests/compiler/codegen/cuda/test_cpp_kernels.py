@@ -17,20 +17,20 @@ from gpu_kernels.sample_nodes import OPS, SAMPLES, node_of
 from op_laws.evaluation import apply, values_of
 
 from dslc.base.errors import DslcError
-from dslc.compiler.codegen.cuda import compile as units
-from dslc.compiler.codegen.cuda import cuda_cpp as cpp
+from dslc.compiler.codegen.cuda import compile as cuda_compile
+from dslc.compiler.codegen.cuda import cuda_cpp
 from dslc.compiler.codegen.cuda.attention import lower as attention
-from dslc.compiler.codegen.cuda.contraction import lower as contractions
+from dslc.compiler.codegen.cuda.contraction import lower as contraction
 from dslc.compiler.codegen.cuda.contraction.kernel import Contract, Mma
 from dslc.compiler.codegen.cuda.contraction.problem import Operand, Problem, Window, seen
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.ops import indexing, pooling
-from dslc.compiler.codegen.cuda.ops import random as drawing
+from dslc.compiler.codegen.cuda.ops import random as cuda_random
 from dslc.compiler.codegen.region import random
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
 
-CPP = ops_of(contractions, pooling, drawing, random, attention, indexing)
+CPP = ops_of(contraction, pooling, cuda_random, random, attention, indexing)
 
 
 def cases(names: Any, share: int) -> list[Any]:
@@ -66,10 +66,10 @@ def read(operand: Operand, data: np.ndarray, index: dict[str, np.ndarray]) -> np
     return np.where(inside, flat[np.where(inside, offset, 0)], 0)
 
 
-@pytest.mark.parametrize(("name", "number", "dtype"), cases(contractions.PROBLEMS, 4))
+@pytest.mark.parametrize(("name", "number", "dtype"), cases(contraction.PROBLEMS, 4))
 def test_a_description_means_what_the_op_does(name: str, number: int, dtype: str) -> None:
     node, xs = node_of(name, number, dtype)
-    launches = contractions.product(node) if node.types[0].bytes else []
+    launches = contraction.product(node) if node.types[0].bytes else []
     specs = [x.spec for x in launches or [] if isinstance(x.spec, Contract | Mma)]
     if not launches or not specs:
         return  # nothing to add up: filled with zeros, or empty
@@ -112,7 +112,7 @@ def test_classes_of_pixels_make_the_gradient_of_any_convolution(seed: int) -> No
     op = OPS["conv_dgrad_last" if last else "conv_dgrad"]
     node = Builder(name="here").node(op, *values_of([np.float32(dy), np.float32(w)]), **geometry)
     [wanted] = apply(op, [dy, w], node.attrs)
-    launches = [x for x in contractions.product(node) if isinstance(x.spec, Contract)]
+    launches = [x for x in contraction.product(node) if isinstance(x.spec, Contract)]
     if not launches:
         assert not np.any(wanted), "zeros are filled in"
         return
@@ -150,7 +150,7 @@ def test_quotients_by_magic_numbers() -> None:
     rng = np.random.default_rng(0)
     near = [s + d for s in (1 << n for n in range(2, 31)) for d in (-1, 0, 1)]
     for size in (1, 2, 3, 5, 7, *near, *map(int, rng.integers(1, 1 << 31, 200))):
-        numbers = cpp.Numbers()
+        numbers = cuda_cpp.Numbers()
         assert numbers.divisor("n", size) == ("s.n", "s.n_magic", "s.n_shift")
         (_, same), (_, magic), (_, shift) = numbers.scalar_args
         assert same == size and -(1 << 31) <= magic < 1 << 31
@@ -166,22 +166,22 @@ def test_a_kernel_compiles_for_both_architectures(name: str, number: int, dtype:
     except DslcError:
         return
     for launch in lower(node) or []:
-        if isinstance(launch.code, cpp.CppKernel | cpp.Code):
+        if isinstance(launch.code, cuda_cpp.CppKernel | cuda_cpp.Code):
             for architecture in ("sm_80", "sm_90"):
-                code = units.compiled(launch.code, launch.symbol, architecture)
+                code = cuda_compile.compiled(launch.code, launch.symbol, architecture)
                 text = code.ptx.decode("ascii")
                 assert f".visible .entry {launch.symbol}(" in text and code.cubin[:4] == b"\x7fELF"
                 assert "st.local" not in text and f".target {architecture}" in text
                 in_f64 = name in ("randn", "init_normal", "init_orthogonal")
                 if dtype == "f32" and not in_f64:
                     assert not re.search(r"\b(fma|mul|add)(\.rn)?\.f64", text)
-                if name not in (*contractions.PROBLEMS, "contraction") and not name.startswith("sdpa"):
+                if name not in (*contraction.PROBLEMS, "contraction") and not name.startswith("sdpa"):
                     assert "fma.rn.f32" not in text
 
 
 def test_a_large_product_keeps_its_sums_in_registers() -> None:
     shape = np.zeros((1024, 1024), np.float32)
     node = Builder(name="here").node(OPS["matmul"], *values_of([shape, shape]), transpose_a=False, transpose_b=False)
-    launch, *_ = contractions.product(node)
-    text = units.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
+    launch, *_ = contraction.product(node)
+    text = cuda_compile.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
     assert "ld.shared.v4.f32" in text and ".local" not in text

@@ -13,7 +13,7 @@ from fake_gpu.gpu_model import write_gpu_line
 from gpu_kernels.sample_nodes import node_of
 from places import ROOT
 
-from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.toolchain.numba_cuda import waiting
 from dslc.runtime.cuda import graph as graphs
@@ -34,7 +34,7 @@ def touches(ptx: str) -> list[str]:
 def test_code_waits_before_it_touches_memory(op: str, architecture: str, waits: bool) -> None:
     node, _ = node_of(op, 0, "f32")
     for launch in lower(node) or []:
-        found = touches(units.compiled(launch.code, launch.symbol, architecture).ptx.decode())
+        found = touches(cuda_compile.compiled(launch.code, launch.symbol, architecture).ptx.decode())
         assert (found[0] == "griddepcontrol.wait;") == waits and ("griddepcontrol.wait;" in found) == waits
 
 

@@ -21,15 +21,14 @@ from gpu_kernels.sample_nodes import NUMPY, OPS, SAMPLES, node_of, tolerance, wa
 from op_laws.evaluation import apply
 
 from dslc.base.errors import DslcError
-from dslc.compiler.codegen.cuda import cuda_cpp as cpp
+from dslc.compiler.codegen.cuda import cuda_cpp
 from dslc.compiler.codegen.cuda.attention import lower as attention
 from dslc.compiler.codegen.cuda.attention.tiled import TILES, TiledAttention
 from dslc.compiler.codegen.cuda.compile import compiled
-from dslc.compiler.codegen.cuda.contraction import lower as contractions
+from dslc.compiler.codegen.cuda.contraction import lower as contraction
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops import indexing, pooling
-from dslc.compiler.codegen.cuda.ops import random as drawing
-from dslc.compiler.codegen.cuda.ops import topk as ordering
+from dslc.compiler.codegen.cuda.ops import indexing, pooling, topk
+from dslc.compiler.codegen.cuda.ops import random as cuda_random
 from dslc.compiler.codegen.cuda.region import row_column_sweep
 from dslc.compiler.codegen.cuda.region.sweep import Sweep
 from dslc.compiler.codegen.region import random
@@ -42,7 +41,7 @@ pytestmark = pytest.mark.slow
 
 SOAK = os.environ.get("DSLC_SOAK") == "1"
 MOST_THREADS = 2000  # of a sample in a normal run; 1,000 take some seconds
-CPP = ops_of(contractions, pooling, drawing, random, attention, indexing, ordering)
+CPP = ops_of(contraction, pooling, cuda_random, random, attention, indexing, topk)
 HEAVY = ("init_trunc_normal",) if not SOAK else ()  # draws until a number fits: a quarter of a minute
 
 
@@ -198,7 +197,7 @@ def test_rows_that_depend_on_each_other_are_replaced(shape: tuple[int, int]) -> 
     """A matrix of rank 1, wider than a block and taller than wide, is completed to an orthonormal one."""
     x, y = np.ones(shape, np.float32), np.full(shape, np.nan, np.float32)
     vectors = np.full(shape, np.nan)
-    spec = drawing.Orthogonal(DType.F32, *shape, 2.0)
+    spec = cuda_random.Orthogonal(DType.F32, *shape, 2.0)
     ptx = compiled(spec, "k", "sm_90").ptx.decode("ascii")
     ptx_machine.run(ptx, 1, spec.geometry.block[0], [x.reshape(-1), y.reshape(-1), vectors.reshape(-1)])
     wide = (y if shape[0] < shape[1] else y.T).astype(np.float64)
@@ -212,7 +211,7 @@ def test_rows_wider_than_a_warp_are_made_orthonormal() -> None:
     shape = (3, 70)
     x = np.random.default_rng(5).normal(size=shape).astype(np.float32)
     y, vectors = np.full(shape, np.nan, np.float32), np.full(shape, np.nan)
-    spec = drawing.Orthogonal(DType.F32, *shape, 2.0)
+    spec = cuda_random.Orthogonal(DType.F32, *shape, 2.0)
     ptx = compiled(spec, "k", "sm_90").ptx.decode("ascii")
     ptx_machine.run(ptx, 1, spec.geometry.block[0], [x.reshape(-1), y.reshape(-1), vectors.reshape(-1)])
     np.testing.assert_allclose(y, 2 * orthonormal(x.astype(np.float64)), atol=1e-6)
@@ -302,10 +301,10 @@ def _run(body: str, blocks: int = 1) -> np.ndarray:
 
 
 def test_a_kernel_without_its_barrier_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = cpp.kernel_text
+    real = cuda_cpp.kernel_text
     changed = real("topk.cu").replace("__syncthreads();", "", 1)
     assert changed != real("topk.cu")
-    monkeypatch.setattr(cpp, "kernel_text", lambda name: changed if name == "topk.cu" else real(name))
+    monkeypatch.setattr(cuda_cpp, "kernel_text", lambda name: changed if name == "topk.cu" else real(name))
     node, xs = case("topk", [(1, 333)], {"axis": 1, "k": 3, "largest": True}, "f32")
     with pytest.raises(Race):
         on_machine(node, xs)

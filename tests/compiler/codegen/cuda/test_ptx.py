@@ -11,7 +11,7 @@ from gpu_kernels import dropout_graphs, multi_tensor_nodes, ptx_machine, simulat
 from gpu_kernels.ptx_comparison import compared
 from gpu_kernels.sample_nodes import OPS
 
-from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
@@ -79,7 +79,7 @@ def test_blocks_that_go_from_the_end(dtype: DType) -> None:
     rng = np.random.default_rng(2)
     xs = [simulator.held(rng.normal(size=2600), dtype) for _ in range(2)]
     node = Builder(name="here").node(OPS["add"], *(multi_tensor_nodes.value(dtype, x.shape) for x in xs))
-    assert units.geometry((lower(node) or [])[0].spec).grid[0] > 1
+    assert cuda_compile.geometry((lower(node) or [])[0].spec).grid[0] > 1
     compared(node, xs, threads=256)
 
 
@@ -109,6 +109,6 @@ def test_sizes_that_a_kernel_is_called_with(
 def test_an_access_outside_of_memory_is_an_error() -> None:
     node, _ = multi_tensor_nodes.update("sgd_update", SHAPES)
     [launch] = [x for x in lower(node) or [] if len(x.reads) > 2]
-    ptx = units.compiled(launch.spec, launch.symbol, "sm_90").ptx.decode("ascii")
+    ptx = cuda_compile.compiled(launch.spec, launch.symbol, "sm_90").ptx.decode("ascii")
     with pytest.raises(AssertionError, match="outside"), np.errstate(all="ignore"):
         ptx_machine.run(ptx, 4, 8, [np.zeros(1, np.float32) for _ in (*launch.reads, *launch.writes)])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from gpu_kernels.sample_nodes import OPS
 
-from dslc.compiler.codegen.cuda import compile as units
-from dslc.compiler.codegen.cuda.attention import tiled as tiled_attention
+from dslc.compiler.codegen.cuda import compile as cuda_compile
+from dslc.compiler.codegen.cuda.attention import tiled
 from dslc.compiler.codegen.cuda.attention.tiled import TILES, TiledAttention
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Input, Kind, Node
@@ -73,14 +73,14 @@ def test_other_attention_goes_in_parts(dtype: DType, changed: dict[str, Any]) ->
 @pytest.mark.parametrize(("mode", "features"), TILES)
 def test_a_kernel_fits_and_keeps_its_sums_in_registers(mode: Any, features: int) -> None:
     spec = TiledAttention(mode, DType.BF16, 6, 200, 200, features, True, 0.125, TILES[mode, features])
-    geometry = units.geometry(spec)
+    geometry = cuda_compile.geometry(spec)
     assert geometry.shared_bytes <= LEAST_SHARED and geometry.grid[0] == 6 * -(-200 // spec.tile.rows)
     for architecture, one in (("sm_80", replace(spec, dtype=DType.F16)), ("sm_90", spec)):
-        ptx = units.compiled(one, "k", architecture).ptx.decode("ascii")
+        ptx = cuda_compile.compiled(one, "k", architecture).ptx.decode("ascii")
         assert "ldmatrix" in ptx and f".f32.{one.dtype.value}.{one.dtype.value}.f32" in ptx
         assert ".local" not in ptx and not re.search(r"\b(red|atom)\.", ptx) and ".f64" not in ptx
 
 
 def test_backward_needs_one_number_a_query_of_scratch_memory() -> None:
-    launches = tiled_attention.sdpa_grad(gradient(node(DType.BF16, 64)))
+    launches = tiled.sdpa_grad(gradient(node(DType.BF16, 64)))
     assert {x.bytes for launch in launches for x in launch.scratch} == {2 * 3 * 96 * 4}

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.contraction.kernel import Contract, contract
 from dslc.compiler.codegen.cuda.contraction.problem import Operand, problem
 from dslc.compiler.codegen.cuda.contraction.tiles import Tile
@@ -43,7 +43,7 @@ def test_a_tile_of_wide_numbers_fits_into_shared_memory() -> None:
     assert chosen(64, 512, 512).tile == Tile(16, 16, 4, 4, 32, 4, 8)
     for m, n, k in ((64, 512, 512), (512, 512, 64), (64, 64, 64)):
         found = chosen(m, n, k, DType.F64)
-        assert units.compiled(found.code, "k", "sm_90").cubin, "two tiles of 8 bytes are too much for some"
+        assert cuda_compile.compiled(found.code, "k", "sm_90").cubin, "two tiles of 8 bytes are too much for some"
 
 
 @pytest.mark.parametrize("dtype", [DType.F32, DType.F64, DType.I32])
@@ -69,4 +69,4 @@ def test_tiles_of_tf32_fit_into_what_needs_no_asking(m: int, n: int, k: int) -> 
         c = Operand(DType.F32, m * n, (("row", n), ("col", 1)))
         [found], _ = contract([problem({"m": [("row", m)], "n": [("col", n)], "k": [("sum", k)]}, a, b, c)], tf32=True)
         assert isinstance(found, Contract) and found.tf32 and found.geometry.block[0] <= 512
-        assert units.compiled(found.code, "k", "sm_80").cubin
+        assert cuda_compile.compiled(found.code, "k", "sm_80").cubin

@@ -12,8 +12,8 @@ from gpu_kernels.accesses import Race
 from gpu_kernels.sample_nodes import OPS
 from op_laws.evaluation import apply, values_of
 
-from dslc.compiler.codegen.cuda import compile as units
-from dslc.compiler.codegen.cuda import cuda_cpp as cpp
+from dslc.compiler.codegen.cuda import compile as cuda_compile
+from dslc.compiler.codegen.cuda import cuda_cpp
 from dslc.compiler.codegen.cuda.contraction.kernel import Contract, Mma
 from dslc.compiler.codegen.cuda.contraction.tiles import Tile
 from dslc.compiler.codegen.cuda.lower import lower
@@ -32,7 +32,7 @@ def launched(node: Node, xs: list[np.ndarray], tile: Tile, split: int = 1) -> np
     spec = replace(spec, tile=tile, problem=replace(spec.problem, split=split))
     order = [list(node.inputs).index(v) for v in launches[0].reads]
     got = np.full((split, *node.types[0].ints), np.nan, np.float32)
-    code = units.compiled(spec.code, "k", "sm_90")
+    code = cuda_compile.compiled(spec.code, "k", "sm_90")
     arguments = [np.ascontiguousarray(a).reshape(-1) for a in (*(xs[i] for i in order), got)]
     geometry = spec.geometry
     assert geometry.shared_bytes == 0
@@ -152,10 +152,10 @@ def test_tf32_with_windows_steps_and_parts() -> None:
 
 def test_a_copy_that_is_not_waited_for_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     node, xs, _ = case("matmul", (5, 75), (75, 6), transpose_a=False, transpose_b=False)
-    real = cpp.kernel_text
+    real = cuda_cpp.kernel_text
     late = real("contract.cu").replace('"n"(STAGES - 2)', '"n"(STAGES - 1)')
     assert late != real("contract.cu")
-    monkeypatch.setattr(cpp, "kernel_text", lambda name: late if name == "contract.cu" else real(name))
+    monkeypatch.setattr(cuda_cpp, "kernel_text", lambda name: late if name == "contract.cu" else real(name))
     with pytest.raises(Race, match="on its way"):
         launched(node, xs, TILES[2])
 
@@ -180,7 +180,7 @@ def multiplied(kind: DType, shapes: list[tuple[int, int]], turned: tuple[bool, b
     shape = node.types[0].ints
     got = np.zeros((split, *shape), xs[0].dtype if split == 1 else np.float32)
     arguments = [a.reshape(-1) for a in (*(xs[list(node.inputs).index(v)] for v in launch.reads), got)]
-    code, geometry = units.compiled(spec.code, "k", "sm_90"), spec.geometry
+    code, geometry = cuda_compile.compiled(spec.code, "k", "sm_90"), spec.geometry
     ptx_machine.run(
         code.ptx.decode("ascii"), geometry.grid, geometry.block[0], arguments, spec.scalar_args,
         geometry.shared_bytes,

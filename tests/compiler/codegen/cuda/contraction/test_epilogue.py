@@ -11,7 +11,7 @@ from gpu_kernels import ptx_machine
 from gpu_kernels.sample_nodes import OPS
 from op_laws.evaluation import apply, values_of
 
-from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.contraction.epilogue import can_emit
 from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, Contract, Mma
 from dslc.compiler.codegen.cuda.lower import lower
@@ -60,7 +60,7 @@ def test_parts_are_added_and_go_through_the_steps(number: int) -> None:
     with np.errstate(all="ignore"):
         [wanted] = apply(OPS["fused"], [total, *xs[2:]], {"body": body})
     got = np.empty((3, 6), np.float32)
-    ptx = units.compiled(last.code, "k", "sm_90").ptx.decode("ascii")
+    ptx = cuda_compile.compiled(last.code, "k", "sm_90").ptx.decode("ascii")
     arguments = [a.reshape(-1) for a in (parts, *xs[2:], got)]
     with np.errstate(all="ignore"):
         ptx_machine.run(ptx, 1, 18 // last.spec.lanes, arguments, last.scalar_args)
@@ -74,7 +74,7 @@ def test_a_sum_that_is_not_divided_goes_through_them_at_once(number: int) -> Non
     [launch] = lower(node) or []
     assert isinstance(launch.spec, Contract) and launch.spec.epilogue is not None
     assert len(launch.reads) == len(node.inputs) and launch.writes == node.outputs
-    assert units.compiled(launch.code, "k", "sm_90").cubin
+    assert cuda_compile.compiled(launch.code, "k", "sm_90").cubin
 
 
 def test_all_that_the_pass_takes_is_known_here() -> None:

@@ -10,7 +10,7 @@ from gpu_kernels import simulator
 from gpu_kernels.sample_nodes import OPS
 from gpu_kernels.simulation import simulated
 
-from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.ops.concat import Concat
 from dslc.compiler.ir.graph import Input, Kind, Node
@@ -55,5 +55,5 @@ def test_what_is_large_is_copied_by_itself() -> None:
 def test_it_moves_whole_vectors() -> None:
     [launch] = lower(node_of([(256, 1024)] * 4, 1, DType.BF16)) or []
     assert isinstance(launch.spec, Concat) and launch.spec.vector == 8
-    ptx = units.compiled(launch.spec, "k", "sm_90").ptx.decode("ascii")
+    ptx = cuda_compile.compiled(launch.spec, "k", "sm_90").ptx.decode("ascii")
     assert ".local" not in ptx and "st.global.v4" in ptx

@@ -13,9 +13,9 @@ from gpu_kernels.multi_tensor_nodes import STEPS, update, value
 from gpu_kernels.sample_nodes import OPS
 from gpu_kernels.simulation import simulated
 
-from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.ops import pick as picking
+from dslc.compiler.codegen.cuda.ops import pick
 from dslc.compiler.codegen.cuda.ops.multi_tensor import Foreach
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Builder
@@ -80,17 +80,17 @@ def test_who_looks_for_what_is_not_finite_is_a_launch_for_a_dtype(dtypes: tuple[
 
 def test_a_block_has_a_chunk_of_one_tensor() -> None:
     [spec] = launches_of(update("adam_update", SHAPES)[0])
-    assert spec.chunks == (1, 4, 1, 3, 1, 1) and units.geometry(spec).grid == (11, 1, 1)
+    assert spec.chunks == (1, 4, 1, 3, 1, 1) and cuda_compile.geometry(spec).grid == (11, 1, 1)
 
 
 def test_the_code_holds_no_table_in_local_memory() -> None:
     for node in (update("sgd_momentum_update", SHAPES)[0], update("adam_update", [(64, 3)] * 64, DType.BF16)[0]):
         [spec] = launches_of(node)
-        ptx = units.compiled(spec, "k", "sm_90").ptx.decode("ascii")
+        ptx = cuda_compile.compiled(spec, "k", "sm_90").ptx.decode("ascii")
         assert ".local" not in ptx and len(re.findall(r"\.param \.u64", ptx)) == spec.arguments
         assert re.search(r"ld\.global\.v4\.f32", ptx) and "fma.rn.f32" not in ptx
-    picked = picking.Pick(DType.B1, 3, (0, 2, 1), (0, 0, 4))
-    assert ".local" not in units.compiled(picked, "k", "sm_80").ptx.decode("ascii")
+    picked = pick.Pick(DType.B1, 3, (0, 2, 1), (0, 0, 4))
+    assert ".local" not in cuda_compile.compiled(picked, "k", "sm_80").ptx.decode("ascii")
 
 
 def test_the_source_is_a_matter_of_the_description_alone() -> None:

@@ -13,7 +13,7 @@ from gpu_kernels.sample_nodes import OPS
 from gpu_kernels.simulation import simulated
 
 from dslc.compiler.codegen.cuda.lower import lower
-from dslc.compiler.codegen.cuda.region import kernel as regions
+from dslc.compiler.codegen.cuda.region import kernel as region_kernel
 from dslc.compiler.codegen.cuda.region import schedule
 from dslc.compiler.codegen.cuda.region.kernel import SizeGenericRegion
 from dslc.compiler.codegen.cuda.region.schedule import Flat
@@ -26,10 +26,10 @@ from dslc.compiler.ir.types import DType, TensorType
 def small(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """One block is enough."""
     monkeypatch.setattr(schedule, "_MANY_BLOCKS", 0)
-    for cached in (schedule.schedule, regions._source_and_args):
+    for cached in (schedule.schedule, region_kernel._source_and_args):
         cached.cache_clear()
     yield
-    for cached in (schedule.schedule, regions._source_and_args):
+    for cached in (schedule.schedule, region_kernel._source_and_args):
         cached.cache_clear()
 
 

@@ -11,7 +11,7 @@ import pytest
 from gpu_kernels.dropout_graphs import SCALARS, given, gradient, graph_with, net, run, value
 from gpu_kernels.kernel_sources import source_of
 
-from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.graph import Node, Phase
@@ -136,7 +136,7 @@ def _fused(dtype: DType, *shape: int) -> Node:
 def test_one_draw_serves_eight_elements(dtype: DType, columns: int, draws: int) -> None:
     """A thread of bf16 has two, where its elements are of one row."""
     [launch] = lower(_fused(dtype, 512, columns)) or []
-    assert units.geometry(launch.spec).grid == (512 * columns // (draws * 8 * 256), 1, 1)
+    assert cuda_compile.geometry(launch.spec).grid == (512 * columns // (draws * 8 * 256), 1, 1)
     assert _products(launch) == 20 * draws, "ten rounds of two for each"
 
 
@@ -150,7 +150,7 @@ def test_one_draw_serves_eight_elements_of_sums(dtype: DType) -> None:
 
 def _products(launch: Launch) -> int:
     """Those by the numbers of Philox, in code without local memory."""
-    ptx = units.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
+    ptx = cuda_compile.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
     assert ".local" not in ptx
     numbers = [found[1] for m in MULTIPLIERS for found in re.finditer(rf"mov\.u32 \s*(%r\d+), {m - (1 << 32)};", ptx)]
     return sum(len(re.findall(rf"\bmul\.wide\.u32 [^;]*, {n};", ptx)) for n in numbers)

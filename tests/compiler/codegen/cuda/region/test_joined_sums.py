@@ -9,7 +9,7 @@ import pytest
 from gpu_kernels import simulator
 from gpu_kernels.simulation import simulated
 
-from dslc.compiler.codegen.cuda import compile as units
+from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.graph import Graph, Input, Kind, order
 from dslc.compiler.ir.op import OPS, Builder
@@ -55,4 +55,4 @@ def test_the_bits_are_those_of_the_sums(dtype: DType, shape: tuple[int, ...], ov
 def test_registers_hold_four_sums(dtype: DType) -> None:
     _, together = joined((128, 512), (0,), dtype, ("sum",) * 4)
     [launch] = lower(together.nodes[0]) or []
-    assert ".local" not in units.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")
+    assert ".local" not in cuda_compile.compiled(launch.code, launch.symbol, "sm_90").ptx.decode("ascii")

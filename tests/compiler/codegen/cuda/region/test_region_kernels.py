@@ -23,8 +23,8 @@ from llvmlite import binding
 from llvmlite import ir as llvm
 from places import with_support
 
-from dslc.compiler.codegen.cuda import compile as units
-from dslc.compiler.codegen.cuda.llvm import indexing as groups
+from dslc.compiler.codegen.cuda import compile as cuda_compile
+from dslc.compiler.codegen.cuda.llvm import indexing as llvm_indexing
 from dslc.compiler.codegen.cuda.llvm.division import magic_of
 from dslc.compiler.codegen.cuda.llvm.lanes import Lanes
 from dslc.compiler.codegen.cuda.lower import lower
@@ -123,7 +123,7 @@ def test_indices_are_64_bits_wide_where_they_must_be_and_only_there() -> None:
     assert "to_i64" not in source_of("k", small).text
     assert "to_i64(block())" in source_of("k", large).text
     assert ptx_of(Launch(large, (), ()), "sm_90")
-    assert units.geometry(large).grid == (1 << 21, 1, 1)
+    assert cuda_compile.geometry(large).grid == (1 << 21, 1, 1)
 
 
 def test_a_quotient_by_a_constant_is_no_division() -> None:
@@ -169,7 +169,7 @@ def test_sizes_are_numbers_that_a_kernel_without_reductions_is_called_with() -> 
     one, other, odd = (added((rows, columns), (columns,)) for rows, columns in ((512, 64), (96, 2048), (512, 63)))
     assert one.symbol == other.symbol != odd.symbol
     assert one.scalar_args != other.scalar_args and len(one.scalar_args) == len(other.scalar_args)
-    assert units.geometry(one.spec) != units.geometry(other.spec)
+    assert cuda_compile.geometry(one.spec) != cuda_compile.geometry(other.spec)
     wide = [added((rows, 1 << 20), (1 << 20,)) for rows in (1 << 12, 1 << 13)]  # i64 is divided by constants
     assert wide[0].symbol == wide[1].symbol != one.symbol and all(kind == "i64" for kind, _ in wide[0].scalar_args)
 
@@ -177,7 +177,7 @@ def test_sizes_are_numbers_that_a_kernel_without_reductions_is_called_with() -> 
 def test_indices_are_divided_by_sizes_that_are_not_known() -> None:
     """The two functions as LLVM compiles them for this processor."""
     i32, module = llvm.IntType(32), llvm.Module()
-    for writer in (groups.divided, groups.rest):
+    for writer in (llvm_indexing.divided, llvm_indexing.rest):
         function = llvm.Function(module, llvm.FunctionType(i32, [i32] * 3), writer.__name__)
         builder = llvm.IRBuilder(function.append_basic_block())
         builder.ret(writer(builder, *(Lanes(DType.I32, [argument]) for argument in function.args)).value)
