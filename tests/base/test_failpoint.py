@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,12 +34,12 @@ def run(setting: str | None, log: Path | None = None) -> subprocess.CompletedPro
     return subprocess.run([sys.executable, "-c", SCRIPT], env=env, capture_output=True, text=True, timeout=60)
 
 
-def test_off_is_an_empty_function() -> None:
+def test_off_is_an_empty_function(allowed: Callable[[float, float], bool]) -> None:
     assert failpoint.fail is failpoint._off
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(100_000):
         failpoint.fail("x")
-    assert time.perf_counter() - start < 1.0
+    assert allowed(time.process_time() - start, 1.0)
     assert run(None).stdout == "end\n"
 
 

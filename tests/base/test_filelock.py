@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -115,12 +116,12 @@ def test_the_name_of_a_dead_holder_is_written_over_whole(tmp_path: Path) -> None
         assert lock.holder() == os.getpid() and (tmp_path / "lock").read_bytes() == b"%d\n" % os.getpid()
 
 
-def test_waiting_costs_no_processor_time(tmp_path: Path) -> None:
+def test_waiting_costs_no_processor_time(tmp_path: Path, allowed: Callable[[float, float], bool]) -> None:
     with FileLock(tmp_path / "lock", what="build"):
         start, wall = time.process_time(), time.monotonic()
         assert not FileLock(tmp_path / "lock", what="build").acquire(timeout=0.5)
         assert time.monotonic() - wall >= 0.45
-        assert time.process_time() - start < 0.1
+        assert allowed(time.process_time() - start, 0.1)
 
 
 def test_releasing_leaves_a_file_of_another_holder(tmp_path: Path) -> None:

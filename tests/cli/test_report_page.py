@@ -178,7 +178,7 @@ def test_a_hostile_name_stays_text(tmp_path: Path) -> None:
     assert "\u202e" not in text and "<b>&amp; · dslc" in [t for _, t in page.texts]
 
 
-def test_a_large_model_gives_a_small_page_soon() -> None:
+def test_a_large_model_gives_a_small_page_soon(allowed: Callable[[float, float], bool]) -> None:
     checked = check_file(str(MODELS / "resnet50.nn"))
     result = built(checked, Options(target="sm_90", mirror="never"), {"train_step", "predict"})
     took = []
@@ -187,7 +187,7 @@ def test_a_large_model_gives_a_small_page_soon() -> None:
         text = report(result, checked.graph)
         took.append(time.process_time() - start)
     Page(text)
-    assert len(text) < 700_000 and min(took) < 1.0
+    assert len(text) < 700_000 and allowed(min(took), 1.0)
     facts = Facts(train_step(result, "sm_90"))
     rectangles = text.count("<rect") - text.count('aria-hidden="true"><rect')
     assert len(facts.blocks) > 900 and 500 < rectangles < 3_000

@@ -13,11 +13,11 @@ from dslc.dsl.diagnostics import CompileError
 from dslc.dsl.format import format_file
 from dslc.dsl.span import Source
 
-MODELS = sorted((MODELS).glob("*.nn"))
+SOURCES = sorted(MODELS.glob("*.nn"))
 CASES = sorted((Path(__file__).parent / "format").glob("*.nn"))
 
 
-@pytest.mark.parametrize("path", [*MODELS, *CASES], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [*SOURCES, *CASES], ids=lambda path: path.stem)
 def test_layout(path: Path, golden: Callable[[str, str], None]) -> None:
     text = format_file(Source(path.name, path.read_text()))
     golden(f"format/{path.name}", text)
@@ -26,7 +26,7 @@ def test_layout(path: Path, golden: Callable[[str, str], None]) -> None:
 
 
 def test_layout_is_the_same_whatever_it_was_before() -> None:
-    for path in MODELS:
+    for path in SOURCES:
         text = path.read_text()
         wanted = format_file(Source(path.name, text))
         squeezed = "\n".join(line.strip() for line in text.splitlines())

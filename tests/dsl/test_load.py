@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -123,13 +124,13 @@ def test_length_counts_all_files_together(tmp_path: Path) -> None:
     assert Path(error.value.diagnostics[0].label.span.source.path).name == "a.nn"
 
 
-def test_ten_megabytes_are_refused_without_being_read(tmp_path: Path) -> None:
+def test_ten_megabytes_are_refused_without_being_read(tmp_path: Path, allowed: Callable[[float, float], bool]) -> None:
     (tmp_path / "long.nn").write_bytes(b"nn 1\n" + b"const a = 1\n" * 870_000)
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(CompileError) as error:
         load(str(tmp_path / "long.nn"))
     assert codes(error) == ["E0002"]
-    assert time.perf_counter() - start < 0.1
+    assert allowed(time.process_time() - start, 0.1)
 
 
 def test_number_of_files_and_levels_are_bounded(tmp_path: Path) -> None:

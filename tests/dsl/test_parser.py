@@ -18,7 +18,7 @@ from dslc.dsl.parser import parse
 from dslc.dsl.span import Source
 from dslc.dsl.tables import GRAMMAR, TABLES, generate, load_tables
 
-MODELS = sorted((MODELS).glob("*.nn"))
+SOURCES = sorted(MODELS.glob("*.nn"))
 
 
 def body(text: str) -> tuple[t.Stmt, ...]:
@@ -209,7 +209,7 @@ def test_spans_are_what_was_written() -> None:
     assert (pipe.stage.span.text, pipe.stage.label_span.text) == ("f(c) as d", "d")
 
 
-@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
 def test_models_parse_whatever_their_line_ends(path: Path) -> None:
     text = path.read_text()
     tree = parse(Source(path.name, text))
@@ -259,27 +259,27 @@ def test_a_grammar_with_a_conflict_is_refused() -> None:
             generate(grammar)
 
 
-def test_reading_a_model_imports_little_and_is_quick() -> None:
+def test_reading_a_model_imports_little_and_is_quick(allowed: Callable[[float, float], bool]) -> None:
     program = """
 import sys, time
 start = time.process_time()
 from dslc.dsl.load import load
 load(sys.argv[1])
-took = time.process_time() - start
-assert took < 0.5, took
+print(time.process_time() - start)
 slow = {"lark", "numpy", "numba", "click", "rich", "yaml"} & set(sys.modules)
 assert not slow, slow
 """
     path = str(MODELS / "resnet50.nn")
     done = subprocess.run([sys.executable, "-c", program, path], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+    assert allowed(float(done.stdout), 0.5)
     load_tables()
     times = []
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.process_time()
         parse(Source(path, Path(path).read_text()))
-        times.append(time.perf_counter() - start)
-    assert min(times) < 0.05
+        times.append(time.process_time() - start)
+    assert allowed(min(times), 0.05)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dslc.dsl.load import decode
 from dslc.dsl.parser import parse
 from dslc.dsl.span import Source
 
-MODELS = sorted((MODELS).glob("*.nn"))
+SOURCES = sorted(MODELS.glob("*.nn"))
 ABSTRACT = {"Tree", "Expr", "Stmt", "Item"}
 
 
@@ -47,7 +47,7 @@ def test_mutated_bytes_are_refused_or_read_within_the_limits(
     fuzz_count: Callable[[int], int], fuzz_seed: int, allowed: Callable[[float, float], bool]
 ) -> None:
     rng = random.Random(fuzz_seed)
-    corpus = [path.read_bytes() for path in MODELS]
+    corpus = [path.read_bytes() for path in SOURCES]
     refused = accepted = 0
     slowest = 0.0
     for number in range(fuzz_count(100_000)):

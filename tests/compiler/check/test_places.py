@@ -15,7 +15,6 @@ from dslc.base.explain import fences, page
 from dslc.compiler.check.model import check_all, check_program
 from dslc.dsl.diagnostics import CompileError, Diagnostic, render
 
-GOLDEN = GOLDEN / "diagnostics"
 PAGES = [(c, text) for c in CODES if c.startswith("E") for info, text in fences(page(c)) if info == "nn bad"]
 
 
@@ -50,7 +49,7 @@ def test_the_bad_examples_of_the_pages(code: str, text: str, tmp_path: Path) -> 
 
 def test_golden_messages() -> None:
     found = 0
-    for path in GOLDEN.rglob("*.txt"):
+    for path in (GOLDEN / "diagnostics").rglob("*.txt"):
         for message in re.split(r"\n(?=(?:error|warning)\[[EW]\d+\])", path.read_text(encoding="utf-8"))[1:]:
             found += 1
             assert re.search(r"^ *\d+ \|", message, re.MULTILINE), f"{path.name}: {message}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -277,7 +278,7 @@ def test_values_that_json_lacks() -> None:
 
 
 @pytest.mark.slow
-def test_a_large_plan_in_time() -> None:
+def test_a_large_plan_in_time(allowed: Callable[[float, float], bool]) -> None:
     """40,000 instructions over 60,000 buffers: the size of a 4,000-layer MLP's training step."""
     count = 60_000
     buffers = (*(Buffer("work", 64 * i, "f32", (4, 4)) for i in range(count)), Buffer("io", 64, "f32", (1,)))
@@ -296,4 +297,4 @@ def test_a_large_plan_in_time() -> None:
     check(again, 0, 0, 256, 64 * count)
     seconds = time.process_time() - start
     print(f"{len(blob)} bytes, {seconds:.2f} s of the processor")
-    assert seconds < 10.0  # of the processor; 1.3 on a quiet core
+    assert allowed(seconds, 10.0)  # 1.3 on a quiet core

@@ -89,14 +89,16 @@ FAULTS = {
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("case", FAULTS)
-def test_damaged_files_are_refused_fast_and_small(tmp_path: Path, case: str, packed: bool, refused: Any) -> None:
+def test_damaged_files_are_refused_fast_and_small(
+    tmp_path: Path, case: str, packed: bool, refused: Any, allowed: Callable[[float, float], bool]
+) -> None:
     path = tmp_path / ("x.idx.gz" if packed else "x.idx")
     path.write_bytes(gzip.compress(FAULTS[case]) if packed else FAULTS[case])
     tracemalloc.start()
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(DslcError) as caught:
         read(path)
-    assert time.perf_counter() - begun < 2 and tracemalloc.get_traced_memory()[1] < 8 << 20
+    assert allowed(time.process_time() - begun, 2) and tracemalloc.get_traced_memory()[1] < 8 << 20
     tracemalloc.stop()
     bomb = packed and case == "large shape"
     assert caught.value.code == ("R401" if bomb else "R101"), caught.value.render()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +76,15 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("case", FAULTS)
-def test_hostile_tables_are_refused_fast_and_small(tmp_path: Path, case: str, opened: Any, refused: Any) -> None:
+def test_hostile_tables_are_refused_fast_and_small(
+    tmp_path: Path, case: str, opened: Any, refused: Any, allowed: Callable[[float, float], bool]
+) -> None:
     content, code, says = FAULTS[case]
     (tmp_path / "t.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
     tracemalloc.start()
-    begun = time.perf_counter()
+    begun = time.process_time()
     error = refused(lambda: opened(x=(f"{tmp_path}/t.csv:x", "f32", ("B",))))
-    assert time.perf_counter() - begun < 2 and tracemalloc.get_traced_memory()[1] < 16 << 20
+    assert allowed(time.process_time() - begun, 2) and tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
     assert error.code == code and says in error.message, error.render()
     assert len(error.render()) < 600 and not (tmp_path / "pwned").exists()

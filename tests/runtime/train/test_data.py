@@ -253,7 +253,9 @@ DTYPES = ["|O", "O", "<U4", "|S4", "|V4", "<M8[s]", "<m8", "<c8", "<f16", "<i3",
 
 @pytest.mark.parametrize("container", ["npy", "npz"])
 @pytest.mark.parametrize("case", [*HEADERS, *DTYPES])
-def test_hostile_arrays_are_refused_fast_and_small(tmp_path: Path, case: str, container: str) -> None:
+def test_hostile_arrays_are_refused_fast_and_small(
+    tmp_path: Path, case: str, container: str, allowed: Callable[[float, float], bool]
+) -> None:
     data = HEADERS[case] if case in HEADERS else npy_header(plain(case, "(1,)")) + b"\x80\x04." * 8
     path = tmp_path / f"d.{container}"
     if container == "npy":
@@ -262,9 +264,9 @@ def test_hostile_arrays_are_refused_fast_and_small(tmp_path: Path, case: str, co
         with zipfile.ZipFile(path, "w") as file:
             file.writestr("a.npy", data)
     tracemalloc.start()
-    begun = time.perf_counter()
+    begun = time.process_time()
     error = refused(lambda: read_array(source(path, None if container == "npy" else "a")))
-    assert time.perf_counter() - begun < 2 and tracemalloc.get_traced_memory()[1] < 16 << 20
+    assert allowed(time.process_time() - begun, 2) and tracemalloc.get_traced_memory()[1] < 16 << 20
     tracemalloc.stop()
     assert error.code == ("R101" if case in HEADERS else "R102") and error.exit_code == 3
     assert len(error.message) < 300 and str(path) in str(error.place)

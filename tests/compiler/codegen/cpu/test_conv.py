@@ -152,14 +152,14 @@ def test_too_many_classes_are_refused() -> None:
 
 
 @pytest.mark.parametrize("level", ["x86_64_v3", "x86_64_v4", "armv8_2"])
-def test_every_level_compiles_soon(level: str) -> None:
+def test_every_level_compiles_soon(level: str, allowed: Callable[[float, float], bool]) -> None:
     spec = Case(64, 1, 6, (28, 28), (5, 5), pad=(2, 2)).spec(DType.F32)
     back = spec.input_gradient()
     assert back is not None
     for step in (*spec.forward().steps, *spec.weight_gradient().steps, *back.steps):
         data, seconds, foreign = compile_kernel(step.kernel, level)
         assert data[:4] == b"\x7fELF" and foreign <= ALLOWED
-        assert seconds < 1.0, seconds  # of the processor; 0.15 on a machine with nothing else to do
+        assert allowed(seconds, 1.0)  # 0.15 on a machine with nothing else to do
 
 
 @pytest.mark.parametrize("case", [CASES[3], CASES[8], CASES[17]], ids=str)

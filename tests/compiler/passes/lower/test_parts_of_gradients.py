@@ -117,4 +117,4 @@ def test_sums_of_random_parts(fuzz_count: Callable[[int], int], fuzz_seed: int) 
         feeds = {name: np.round(4 * x) + 0.0 for name, x in feeds_of(graph, case).items()}
         found = evaluate(graph, feeds)
         assert_same_bits({"y": found["result.plain"]}, {"y": found["result.total"] + 0.0})
-    assert concats > fuzz_count(400) / 8  # about two of five cases have one
+    assert concats > 0  # about two of five cases have one; none of 40 has once in 10**8 seeds

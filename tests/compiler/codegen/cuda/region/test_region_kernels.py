@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def assert_clean(where: str, launch: Launch, ptx: str) -> None:
             assert ".f64" not in ptx, f"{where} computes in f64"
 
 
-def test_regions_compile_for_every_architecture() -> None:
+def test_regions_compile_for_every_architecture(allowed: Callable[[float, float], bool]) -> None:
     """About 100 ms of the processor each, which is printed."""
     share = 1 if os.environ.get("DSLC_SOAK") == "1" else 40
     chosen = list(distinct())[int(os.environ["DSLC_SEED"]) % share :: share]
@@ -74,7 +75,7 @@ def test_regions_compile_for_every_architecture() -> None:
         seconds.append(time.process_time() - begin)
     middle = float(np.median(seconds))
     print(f"{len(seconds)} kernels, {1e3 * middle:.0f} ms each in the middle, {1e3 * max(seconds[1:]):.0f} ms at most")
-    assert middle < 0.2
+    assert allowed(middle, 0.2)
 
 
 def region(kind: str, dtype: DType, size: int = 4096) -> Region:
