@@ -6,12 +6,11 @@ name of the grammar (terminals, rules) reaches the user.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from dslc.dsl.diagnostics import Diagnostic, Label, did_you_mean
-from dslc.dsl.tables import Tables
 from dslc.dsl.tokens import Token, Tokens
 
 _ENDS: Final = ("_NL", "$END", "}")
@@ -81,28 +80,14 @@ class _Place:
         return Diagnostic("E0001", title, Label(self.tokens.span(index), label), help=help)
 
 
-def explain(tokens: Tokens, tables: Tables, states: Sequence[int], first: int, index: int, unit: str) -> Diagnostic:
-    """Explains why the parser, with these states on its stack, cannot accept the token at ``index``."""
-    accepted = frozenset(kind for kind in tables.actions[states[-1]] if _accepts(tables, states, kind))
+def explain(tokens: Tokens, accepted: frozenset[str], first: int, index: int, unit: str) -> Diagnostic:
+    """Explains why the parser, which would accept these terminals, cannot accept the token at ``index``."""
     place = _Place(tokens, first, index, unit, accepted)
     for rule in _RULES:
         diagnostic = rule(place)
         if diagnostic is not None:
             return diagnostic
     return _anything_else(place)
-
-
-def _accepts(tables: Tables, states: Sequence[int], kind: str) -> bool:
-    """True if a terminal can be shifted, after the reductions that it would trigger."""
-    stack = list(states)
-    while True:
-        step = tables.actions[stack[-1]].get(kind)
-        if step is None or step >= 0:
-            return step is not None
-        rule = tables.rules[-1 - step]
-        if rule.length:
-            del stack[-rule.length :]
-        stack.append(tables.gotos[stack[-1]][rule.name])
 
 
 def describe(token: Token) -> str:

@@ -1,146 +1,113 @@
-"""The LALR tables of the grammar: read from grammar_tables.json, which ``python -m dslc.dsl.tables`` writes.
+"""Lark's parser of the grammar, read from grammar_tables.json, which ``python -m dslc.dsl.tables`` writes.
 
-Lark analyses grammar.lark (0.1 to 0.5 s) and rejects conflicts. The parts that the parser needs are stored as plain
-JSON in our own form, so that reading a model does not import Lark, and another version of Lark cannot change how a
-model is read. A terminal is named by its text (``if``, ``|>``), or NAME, NUMBER, UNIT, STRING, _NL and $END.
+Lark analyses grammar.lark (0.1 to 0.5 s) and rejects conflicts. The file holds the result as Lark serializes it, so
+that reading a model loads it (11 ms) and does not repeat the analysis. Lark itself saves this form with pickle; here it
+is JSON, and dictionaries whose keys are 0, 1, 2, ... are lists. The versions of Lark in pyproject.toml can read it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lark import Lark
+from lark.grammar import Rule
+from lark.lexer import Lexer, PatternStr, TerminalDef
+from lark.parse_tree_builder import ParseTreeBuilder
+
 GRAMMAR = Path(__file__).parent / "grammar.lark"
 TABLES = Path(__file__).parent / "grammar_tables.json"
+_SHIFT = 0  # Lark's number of the action that is no reduction
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A production ``name: ...`` of ``length`` symbols.
+class Items:
+    """The children of a rule whose name begins with ``_``: Lark puts them in the place of the rule."""
 
-    ``children`` lists the children of its node: a position i >= 0 of the right side; ``-1 - i`` for the items of the
-    list at position i; None for a missing optional part. ``action`` names the method that builds the node; ``""``
-    passes the list of children on; ``single`` means that a lone child replaces the node.
+    __slots__ = ("children",)
+
+    def __init__(self, name: str, children: list[Any]) -> None:
+        assert name.startswith("_"), f"TreeBuilder has no method for {name}"
+        self.children = children
+
+
+class Tables:
+    """Lark's parser, and the names of its terminals: here a terminal is named by its text (``if``, ``|>``), or NAME,
+    NUMBER, UNIT, STRING, _NL and $END. Lark writes IF and __ANON_0 for the first two.
+
+    ``terminals`` holds Lark's names, except $END. ``texts`` gives the text of a name that has one, ``names`` the name
+    of a text, ``patterns`` the regular expressions of the other names. ``shapes`` makes the functions of the rules.
     """
 
-    name: str
-    length: int
-    action: str
-    children: tuple[int | None, ...]
-    single: bool
+    def __init__(self, lark: Lark) -> None:
+        self.lark = lark
+        self.terminals = frozenset(s.name for rule in lark.rules for s in rule.expansion if s.is_term)
+        self.texts = {t.name: t.pattern.value for t in lark.terminals if isinstance(t.pattern, PatternStr)}
+        self.names = {text: name for name, text in self.texts.items()}
+        self.words = frozenset(self.names)
+        self.patterns = {t.name: t.pattern.value for t in lark.terminals if t.name not in self.texts}
+        self.shapes = ParseTreeBuilder(lark.rules, Items, maybe_placeholders=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """``actions[state][terminal]``: the next state, or ``-1 - r`` to reduce by rule r. ``gotos[state][rule name]``: the
-    state after a reduction. State 0 is the first; ``accept`` is the state after a complete file."""
+class _NoLexer(Lexer):
+    """Unused: our lexer reads the text, and the parser feeds its tokens to Lark one by one."""
 
-    grammar: str
-    words: frozenset[str]
-    patterns: dict[str, str]
-    rules: tuple[Rule, ...]
-    actions: tuple[dict[str, int], ...]
-    gotos: tuple[dict[str, int], ...]
-    accept: int
+    def __init__(self, conf: Any) -> None:
+        pass
+
+    def lex(self, *_: Any) -> Any:
+        raise AssertionError("Lark reads no text here")
 
 
 @cache
 def load_tables() -> Tables:
     """The tables of the committed file."""
-    data = json.loads(TABLES.read_bytes())
-    return Tables(
-        grammar=data["grammar"],
-        words=frozenset(data["words"]),
-        patterns=data["patterns"],
-        rules=tuple(Rule(r[0], r[1], r[2], tuple(r[3]), r[4]) for r in data["rules"]),
-        actions=tuple(row[0] for row in data["states"]),
-        gotos=tuple(row[1] for row in data["states"]),
-        accept=data["accept"],
-    )
+    stored = json.loads(TABLES.read_bytes())
+    data = stored["data"]
+    table = data["parser"]["parser"]
+    table["tokens"] = dict(enumerate(table["tokens"]))
+    table["states"] = {
+        state: {token: (action, to if action == _SHIFT else {"@": to}) for token, action, to in row}
+        for state, row in enumerate(table["states"])
+    }
+    data["options"]["lexer"] = data["parser"]["lexer_conf"]["lexer_type"] = _NoLexer
+    return Tables(Lark.load({"data": data, "memo": dict(enumerate(stored["memo"]))}))
 
 
 def generate(grammar: str) -> str:
     """The JSON text of a grammar's tables, equal for equal grammars; a conflict raises lark's GrammarError."""
-    from lark import Lark
-    from lark.lexer import Lexer, PatternStr
-    from lark.parsers.lalr_analysis import Shift
+    lark = Lark(grammar, parser="lalr", lexer=_NoLexer, strict=True, maybe_placeholders=True, start="start")
+    data, memo = lark.memo_serialize([TerminalDef, Rule])
+    data["options"]["lexer"] = data["parser"]["lexer_conf"]["lexer_type"] = None  # a class is not JSON
+    data["parser"]["parser"] = table = _renumbered(data["parser"]["parser"])
+    rows, table["states"] = table["states"], []
+    # One rule and one state on a line, so that a change of the grammar can be read as a difference.
+    head, tail = json.dumps(data).split('"states": []')
+    states = ",\n  ".join(json.dumps(row) for row in rows)
+    rules = ",\n  ".join(json.dumps(memo[number]) for number in range(len(memo)))
+    return f'{{\n "data": {head}"states": [\n  {states}]{tail},\n "memo": [\n  {rules}]\n}}\n'
 
-    class NoLexer(Lexer):
-        """Unused: Lark only analyses the grammar; our lexer reads the text."""
 
-        def __init__(self, conf: Any) -> None:
-            pass
-
-        def lex(self, *_: Any) -> Any:
-            raise AssertionError("Lark reads no text here")
-
-    lark = Lark(grammar, parser="lalr", lexer=NoLexer, strict=True, maybe_placeholders=True, start="start")
-    table = lark.parser.parser._parse_table
-    text = {t.name: t.pattern.value for t in lark.terminals if isinstance(t.pattern, PatternStr)}
-    patterns = {t.name: t.pattern.value for t in lark.terminals if t.name not in text and t.pattern is not None}
-
-    rules = [_rule(rule) for rule in lark.rules]
-    index = {rule: i for i, rule in enumerate(lark.rules)}
-    nonterminals = {rule.origin.name for rule in lark.rules}
-
-    # Lark's state numbers depend on set order: renumber states in the order in which they are reached.
-    numbers = {table.start_states["start"]: 0}
-    queue = [table.start_states["start"]]
-    rows: list[list[dict[str, int]]] = []
+def _renumbered(table: dict[str, Any]) -> dict[str, Any]:
+    """Lark's serialized parse table, with lists in the place of dictionaries: a state is a list of ``[token, action,
+    next state or rule]``. Lark's numbers depend on set order. Here states have numbers in the order in which they are
+    reached, tokens in the order in which they are used."""
+    numbers = {table["start_states"]["start"]: 0}
+    queue = [table["start_states"]["start"]]
+    tokens: dict[str, int] = {}
+    rows: list[list[tuple[int, int, int]]] = []
     for state in queue:
-        actions: dict[str, int] = {}
-        gotos: dict[str, int] = {}
-        for symbol, (action, argument) in sorted(table.states[state].items()):
-            if action is not Shift:
-                actions[text.get(symbol, symbol)] = -1 - index[argument]
-                continue
-            if argument not in numbers:
-                numbers[argument] = len(numbers)
-                queue.append(argument)
-            if symbol in nonterminals:
-                gotos[symbol] = numbers[argument]
-            else:
-                actions[text.get(symbol, symbol)] = numbers[argument]
-        rows.append([actions, gotos])
-
-    head = {
-        "grammar": hashlib.sha256(grammar.encode()).hexdigest(),
-        "words": sorted(text.values()),
-        "patterns": patterns,
-        "accept": numbers[table.end_states["start"]],
-    }
-    lines = [f" {json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
-    lines.append(' "rules": [\n  ' + ",\n  ".join(json.dumps(r) for r in rules) + "]")
-    lines.append(' "states": [\n  ' + ",\n  ".join(json.dumps(r) for r in rows) + "]")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _rule(rule: Any) -> list[Any]:
-    """A rule of Lark as the fields of ``Rule``; children follow Lark's rules for the shape of trees."""
-    keep_all = rule.options.keep_all_tokens
-    missing = rule.options.empty_indices
-    children: list[int | None] = []
-    position = 0
-    for absent in missing or [False] * len(rule.expansion):
-        if absent:
-            children.append(None)
-            continue
-        symbol = rule.expansion[position]
-        if symbol.is_term:
-            if keep_all or not symbol.filter_out:
-                children.append(position)
-        else:
-            children.append(-1 - position if symbol.name.startswith("_") else position)
-        position += 1
-    name = str(rule.origin.name)
-    single = bool(rule.options.expand1) and rule.alias is None
-    alone = single and len(children) == 1 and children[0] is not None and children[0] >= 0
-    action = "" if alone or name.startswith("_") else str(rule.alias or name)
-    return [name, len(rule.expansion), action, children, single]
+        row = []
+        for name, (action, to) in sorted((table["tokens"][t], step) for t, step in table["states"][state].items()):
+            if action == _SHIFT and to not in numbers:
+                numbers[to] = len(numbers)
+                queue.append(to)
+            number = numbers[to] if action == _SHIFT else to["@"]
+            row.append((tokens.setdefault(name, len(tokens)), action, number))
+        rows.append(row)
+    ends = {start: numbers[end] for start, end in table["end_states"].items()}
+    return {"tokens": list(tokens), "states": rows, "start_states": {"start": 0}, "end_states": ends}
 
 
 if __name__ == "__main__":
