@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from places import MODELS
 
-from dslc.dsl import format as formatter
 from dslc.dsl.diagnostics import CompileError
-from dslc.dsl.format import format_file
+from dslc.dsl.format import printer
+from dslc.dsl.format.printer import format_file
 from dslc.dsl.span import Source
 
 SOURCES = sorted(MODELS.glob("*.nn"))
@@ -42,8 +42,8 @@ def test_a_text_that_does_not_parse_is_refused() -> None:
 
 def test_a_lost_comment_or_a_changed_tree_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     for spoil in (lambda text: text.replace("# b", ""), lambda text: text.replace("3", "4")):
-        run = formatter._Formatter.run
+        run = printer._Formatter.run
         with monkeypatch.context() as patch:
-            patch.setattr(formatter._Formatter, "run", lambda self, spoil=spoil, run=run: spoil(run(self)))
+            patch.setattr(printer._Formatter, "run", lambda self, spoil=spoil, run=run: spoil(run(self)))
             with pytest.raises(AssertionError, match="left as it is"):
                 format_file(Source("a.nn", "nn 1\nconst a = 3  # b\n"))

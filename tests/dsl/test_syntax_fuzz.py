@@ -13,7 +13,7 @@ from sources.source_generator import Generator
 from dslc.base.errors import DslcError
 from dslc.dsl import syntax
 from dslc.dsl.diagnostics import CompileError
-from dslc.dsl.format import format_file
+from dslc.dsl.format.printer import format_file
 from dslc.dsl.limits import MAX_SOURCE_BYTES
 from dslc.dsl.load import decode
 from dslc.dsl.parser import parse

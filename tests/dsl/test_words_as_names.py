@@ -6,7 +6,7 @@ import pytest
 
 from dslc.compiler.check.model import check_program
 from dslc.dsl.diagnostics import CompileError
-from dslc.dsl.format import format_file
+from dslc.dsl.format.printer import format_file
 from dslc.dsl.lexer import SOFT_WORDS
 from dslc.dsl.load import Module, Program
 from dslc.dsl.parser import parse

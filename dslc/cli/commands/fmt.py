@@ -65,7 +65,7 @@ def _files(path: str) -> list[str]:
 
 def _formatted(file: str) -> tuple[str, str]:
     """The current text and the formatted text."""
-    from dslc.dsl.format import format_file
+    from dslc.dsl.format.printer import format_file
     from dslc.dsl.limits import MAX_SOURCE_BYTES
     from dslc.dsl.load import decode, read_source
 

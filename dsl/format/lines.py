@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dslc.dsl.format_spacing import Spacing
+from dslc.dsl.format.spacing import Spacing
 from dslc.dsl.tokens import Token, Tokens
 
 _FARTHEST_PIPE: Final = 48  # stages are not aligned with a first `|>` further to the right

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from dslc.dsl.diagnostics import CompileError, Diagnostic, Label
-from dslc.dsl.format_lines import Segment, lay_out
-from dslc.dsl.format_spacing import Spacing
+from dslc.dsl.format.lines import Segment, lay_out
+from dslc.dsl.format.spacing import Spacing
 from dslc.dsl.lexer import lex
 from dslc.dsl.limits import MAX_SOURCE_BYTES
 from dslc.dsl.parser import parse, parse_tokens
