@@ -28,7 +28,7 @@ from dslc.compiler.codegen.cuda import kernel_spec as cuda
 from dslc.compiler.codegen.cuda.contraction.vendor import VendorConv, VendorGemm
 from dslc.compiler.codegen.cuda.region.kernel import RegionKernel
 from dslc.compiler.codegen.launch import Launch
-from dslc.compiler.codegen.region.ir import Region
+from dslc.compiler.codegen.region.ir import Region, Store
 from dslc.compiler.codegen.targets import target_of
 from dslc.compiler.ir import described as module
 from dslc.compiler.ir.described import canonical, described
@@ -145,9 +145,9 @@ def below(base: type) -> Iterator[type]:
 
 
 def test_values() -> None:
-    region = Region((2,), (), (), (), ())
+    store = Store(0, 1)  # its names are those that it is described by
     for value in (None, True, 1, -3, 0.1, -0.0, math.inf, math.nan, "a'\n", (), (1,), ((1, 2.0), ("x",)), DType.BF16,
-                  region, (region, None), Expr("const", value=0.5)):  # fmt: skip
+                  store, (store, None), Expr("const", value=0.5)):  # fmt: skip
         assert canonical(value) == repr(value)
     alike = [(), ((),), (0,), (0.0,), (-0.0,), (False,), (None,), ("None",), ("0",), ((0,),), (0, 0), ("0, 0",)]
     assert len({canonical(value) for value in alike}) == len(alike)
