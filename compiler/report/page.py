@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _COLOURS: Final = 10
 _RECTANGLES: Final = (500, 1200)  # for the largest program, and for all others together
 _ROWS: Final = (60, 200)  # for a table of nodes or lines, likewise
-_MOST: Final = (120, 25)  # largest number of rectangles and of rows for each of the other programs
+_LIMITS_OF_OTHERS: Final = (120, 25)  # largest number of rectangles and of rows for each of the other programs
 _PHASES: Final = ("forward", "mirror", "backward", "update")
 _LARGEST_GRAPH: Final = 256 << 10  # bytes of its picture; `dslc show --svg` draws a larger one
 
@@ -39,7 +39,7 @@ def report(result: BuildResult, graph: Graph | None = None, *, times: bool = Fal
     """The page. ``graph``: the checked model, drawn if given. ``times``: show how long each pass took."""
     facts = [Facts(program) for program in result.programs]
     largest = max(range(len(facts)), key=lambda i: _context(facts[i]))
-    limits = [min(most, total // len(facts)) for most, (_, total) in zip(_MOST, (_RECTANGLES, _ROWS))]
+    limits = [min(most, total // len(facts)) for most, (_, total) in zip(_LIMITS_OF_OTHERS, (_RECTANGLES, _ROWS))]
     parts = [_head(result, facts)]
     for i in sorted(range(len(facts)), key=lambda i: i != largest):
         rectangles, rows = (_RECTANGLES[0], _ROWS[0]) if i == largest else limits

@@ -28,7 +28,7 @@ from dslc.compiler.ir.graph import Graph, Kind, Node, Origin, Phase, Value
 from dslc.compiler.ir.op import Pointwise
 
 MAX_STEPS: Final = 48  # nodes between two values in memory; a fused region holds 64
-_SMALL: Final = 1024  # values with at most this fraction of the largest one's bytes are kept: they are negligible
+_LARGEST_TO_NEGLIGIBLE: Final = 1024  # the bytes of the largest value, divided by those of one that is kept in any case
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,11 @@ class Facts:
         self.extra_outputs = extra_outputs
         self.words = words or {}
         self.readers = graph.readers()
-        self.kept_anyway = {i.value for i in graph.inputs} | set(graph.roots)
+        self.kept_in_any_case = {i.value for i in graph.inputs} | set(graph.roots)
         self.bytes = {
             v: v.type.bytes for v in (*(i.value for i in graph.inputs), *(v for n in graph.nodes for v in n.outputs))
         }
-        self.small = max(self.bytes.values(), default=0) // _SMALL
+        self.small = max(self.bytes.values(), default=0) // _LARGEST_TO_NEGLIGIBLE
         self.forward = [n for n in graph.nodes if n.phase is Phase.FORWARD]
 
     @cached_property
@@ -80,7 +80,7 @@ class Facts:
 
     def counts(self, value: Value) -> bool:
         """Whether keeping a value takes memory that is not negligible."""
-        return self.bytes[value] > self.small and value not in self.kept_anyway
+        return self.bytes[value] > self.small and value not in self.kept_in_any_case
 
     def stands_alone(self, value: Value) -> bool:
         """Whether a dropped value must return to memory: not every reader can compute it inline."""

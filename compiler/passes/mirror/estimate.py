@@ -154,7 +154,7 @@ class Lifetimes:
         return until
 
     def _in_memory(self, node: Node, value: Value) -> bool:
-        if value in self.facts.kept_anyway:
+        if value in self.facts.kept_in_any_case:
             return False
         readers = self.facts.readers.get(value, ())
         return not isinstance(node.op, Pointwise) or any(

@@ -28,11 +28,11 @@ class Busy:
 
     def add(self, begin: float, work: float) -> float:
         """Like ``end``, but also marks that time as busy."""
-        first, behind, end = self._filled(begin, work)
+        first, stop, end = self._filled(begin, work)
         if work:
-            low = min(begin, self.begins[first]) if first < behind else begin
-            self.begins[first:behind] = [low]
-            self.ends[first:behind] = [end]
+            low = min(begin, self.begins[first]) if first < stop else begin
+            self.begins[first:stop] = [low]
+            self.ends[first:stop] = [end]
         return end
 
     def _filled(self, begin: float, work: float) -> tuple[int, int, float]:
