@@ -37,6 +37,18 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+#: Seconds that a test with the marker ``slow`` may take, unless pyproject.toml or the soak allow more. The limit ends
+#: what hangs, so it leaves room for a machine that is busy.
+_SLOW_TIMEOUT: Final = 600
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    limit = max(_SLOW_TIMEOUT, int(config.getini("timeout") or 0))
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(limit))
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     scale = "all of it" if os.environ.get("DSLC_SOAK") == "1" else "a tenth (DSLC_SOAK=1 for all)"
     return f"fuzz: DSLC_SEED={os.environ['DSLC_SEED']}, {scale}"
