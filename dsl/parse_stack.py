@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Final
 
 from lark import UnexpectedToken
+from lark.grammar import Rule
 
 from dslc.dsl import syntax
 from dslc.dsl.build_tree import TreeBuilder
@@ -48,9 +50,36 @@ class ParseStack:
         return True
 
     def accepted(self) -> frozenset[str]:
-        """The terminals that could be next."""
-        texts = self._tables.texts
-        return frozenset(texts.get(name, name) for name in self._lark.accepts())
+        """The terminals that could be next.
+
+        Lark's `accepts` tries each terminal on a copy of the stack: on `---...1 1` of 96 KiB that takes 3 s. Here the
+        terminals that lead to the same reductions are tried together.
+        """
+        found: set[str] = set()
+        steps = cache(self._steps)
+        waiting = [(list(self._states), self._tables.terminals | {"$END"})]
+        while waiting:
+            states, names = waiting.pop()
+            shifted, reduced = steps(states[-1], names)
+            found |= shifted
+            for rule, those in reduced:
+                after = list(states) if len(reduced) > 1 else states
+                del after[len(after) - len(rule.expansion) :]
+                after.append(self._table[after[-1]][rule.origin.name][1])
+                waiting.append((after, those))
+        return frozenset(self._tables.texts.get(name, name) for name in found)
+
+    def _steps(self, state: int, names: frozenset[str]) -> tuple[set[str], list[tuple[Rule, frozenset[str]]]]:
+        """The terminals that a state shifts, and for each rule those for which it reduces by the rule."""
+        shifted: set[str] = set()
+        reduced: dict[Rule, set[str]] = {}
+        for name in names & self._table[state].keys():
+            _, target = self._table[state][name]
+            if isinstance(target, int):
+                shifted.add(name)
+            else:
+                reduced.setdefault(target, set()).add(name)
+        return shifted, [(rule, frozenset(those)) for rule, those in reduced.items()]
 
     def enclosing_unit(self) -> tuple[int, str]:
         """The innermost unit around the place of the error: its place on the stack and its rule."""

@@ -85,6 +85,31 @@ def test_the_densest_sources_are_refused_within_two_seconds(allowed: Callable[[f
         assert allowed(time.process_time() - start, 2.0), unit
 
 
+#: what comes before the repeated part, the part, and an error after all of them
+BEFORE_AN_ERROR = {
+    "signs": ("const a = ", "-", "1 1"),
+    "powers": ("const a = ", "2^", "1 1"),
+    "choices": ("const a = ", "1 if a else ", "1 1"),
+    "indices": ("const a = x", "[0]", " 1"),
+    "one list": ("const a = [", "1,", "1 1]"),
+    "branches": ("model M() {", "if a {} else ", "if a {} x }"),
+    "soft words": ("const a = ", "dim ^ ", "1 1"),
+    "one error a line": ("", f"const a = {'-' * 900}1 1\n", ""),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE_AN_ERROR)
+def test_an_error_after_much_text_is_found_in_two_seconds(name: str, allowed: Callable[[float, float], bool]) -> None:
+    """Neither a long list nor the search for what could be next goes through the text again and again."""
+    head, unit, end = BEFORE_AN_ERROR[name]
+    text = f"nn 1\n{head}{unit * ((MAX_SOURCE_BYTES - 60) // len(unit))}{end}"
+    start = time.process_time()
+    with pytest.raises(CompileError) as error:
+        parse(Source(name, text))
+    assert {d.code for d in error.value.diagnostics} == {"E0001"}
+    assert allowed(time.process_time() - start, 2.0)
+
+
 def test_the_densest_sources_are_read_and_formatted_in_seconds(allowed: Callable[[float, float], bool]) -> None:
     """Within the limits nothing is worse than linear; the bounds leave room for a slow machine."""
     whole = {
