@@ -16,6 +16,7 @@ from typing import Final
 
 from dslc.base.cache import PATIENCE, Cache, Claim
 from dslc.base.errors import DslcWarning
+from dslc.base.turns import Always
 from dslc.compiler.toolchain.jobs import Job
 from dslc.compiler.toolchain.processes import Alone, Crew, Done, Processes
 
@@ -24,6 +25,18 @@ _MOST: Final = 32  # processes
 _PAUSE: Final = 0.05  # seconds between checks of the kernels that other builds compile
 
 Progress = Callable[[str, int, int], None]
+
+
+class _Claims(dict[Job, Claim]):
+    """What this build compiles now."""
+
+    def done(self, job: Job) -> None:
+        self[job].release()
+        del self[job]
+
+    def close(self) -> None:
+        for claim in self.values():
+            claim.release()
 
 
 class KernelCompiler:
@@ -52,16 +65,13 @@ class KernelCompiler:
             count = max(1, min(self._processes, len(missing) // _SHARE))
             apart = any(job.apart for job in missing)
             crew: Crew = Processes(count) if count > 1 or apart else Alone()
-            claims: dict[Job, Claim] = {}
-            try:
+            claims = _Claims()
+            with Always(crew.close), Always(crew.close), Always(claims.close), Always(claims.close):
+                crew.start()
                 self._compile(missing, found, claims, crew)
-            finally:
-                for claim in claims.values():
-                    claim.release()
-                crew.close()
         return [found[job] for job in jobs]
 
-    def _compile(self, missing: deque[Job], found: dict[Job, bytes], claims: dict[Job, Claim], crew: Crew) -> None:
+    def _compile(self, missing: deque[Job], found: dict[Job, bytes], claims: _Claims, crew: Crew) -> None:
         total = len(missing)
         got = time.monotonic()  # time of the last successful claim, the sign that other builds make progress
         done: list[Done] = []
@@ -69,24 +79,24 @@ class KernelCompiler:
             tries = len(missing)
             while missing and tries and crew.free:
                 job = missing.popleft()
-                claim = self.cache.claim(job.kind, job.fields)
-                if claim is not None:
+                claims[job] = self.cache.claim(job.kind, job.fields)
+                if claims[job].take():
                     got = time.monotonic()
                 elif time.monotonic() - got < PATIENCE:
+                    del claims[job]
                     missing.append(job)  # another build is compiling it
                     tries -= 1
                     continue
-                claims[job] = claim or Claim(None)
                 code = self.cache.get(job.kind, job.fields, again=True)
                 if code is None:
                     crew.give(job)
                 else:
                     found[job] = code
-                    claims.pop(job).release()
+                    claims.done(job)
             for each in done:  # while the crew works on the next ones
                 found[each.job] = each.code
                 self.cache.put(each.job.kind, each.job.fields, each.code, keep=each.loose is None)
-                claims.pop(each.job).release()
+                claims.done(each.job)
                 self._tell(each.loose)
             if self._progress is not None:
                 self._progress("kernels", total - len(missing) - len(claims), total)

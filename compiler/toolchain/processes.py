@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -20,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import dslc
-from dslc.base.ended import Mourner
+from dslc.base.child import Child, answering
 from dslc.base.errors import BuildError, ResourceError
 from dslc.base.owner import stopped
 from dslc.compiler.ir.described import canonical
@@ -28,7 +26,6 @@ from dslc.compiler.toolchain.jobs import Job, run_job, sources_digest
 from dslc.compiler.toolchain.spec_json import encode
 
 _START: Final = "import sys; sys.path.append(sys.argv[1]); from dslc.compiler.toolchain.worker import main; main()"
-_CHUNK: Final = 1 << 16
 _HUNG: Final = 600.0  # a worker counts as hung after so many seconds on one kernel
 _LEAVING: Final = 2.0  # seconds that an idle worker may take to end
 
@@ -56,7 +53,12 @@ class Done:
 
 
 class Crew(Protocol):
-    """The interface of compilers. ``give`` a job only while one is ``free``; ``finished`` waits up to ``seconds``."""
+    """The interface of compilers. ``give`` a job only while one is ``free``; ``finished`` waits up to ``seconds``.
+
+    Nothing is started before ``start``, and ``close`` may be repeated, so an interrupt at any point leaves no process.
+    """
+
+    def start(self) -> None: ...
 
     @property
     def free(self) -> bool: ...
@@ -73,6 +75,9 @@ class Alone:
 
     def __init__(self) -> None:
         self._done: list[Done] = []
+
+    def start(self) -> None:
+        """Does nothing."""
 
     @property
     def free(self) -> bool:
@@ -96,11 +101,23 @@ class Processes:
     """``count`` workers; fewer if some do not start, and this process if none does."""
 
     def __init__(self, count: int) -> None:
+        self._count = count
         self._alone = Alone()
         self._workers: list[_Worker] = []
+
+    def start(self) -> None:
         with suppress(OSError):
-            while len(self._workers) < count:
-                self._workers.append(_Worker())
+            while len(self._workers) < self._count:
+                self._add(None)
+
+    def _add(self, job: Job | None) -> None:
+        """Start one more worker, with a job that the previous one did not survive. OSError if it does not start."""
+        self._workers.append(_Worker(job))
+        try:
+            self._workers[-1].begin()
+        except OSError:
+            self._workers.pop()
+            raise
 
     @property
     def free(self) -> bool:
@@ -116,33 +133,34 @@ class Processes:
         if not self._workers:
             return self._alone.finished(seconds)
         done = []
-        ready, _, _ = select.select(self._workers, [], [], seconds)
+        ready = answering(self._workers, seconds)
         for worker in ready:
             try:
                 done += worker.read()
             except _Gone:
                 self._replace(worker)
         for worker in [w for w in self._workers if w not in ready and w.silent()]:
-            worker.kill()
+            worker.process.kill()  # without waiting: a stopped process reacts to no other signal
             self._replace(worker)
         return done
 
     def _replace(self, worker: _Worker) -> None:
         """Replaces an ended worker. One without a job is dropped; a job that its worker did not survive is retried
         once."""
-        self._workers.remove(worker)
         job = worker.job
         if job is None:
             worker.close()
+            self._workers.remove(worker)
             return
         how, killed = worker.mourned()
+        self._workers.remove(worker)
         if worker.again:
             raise ResourceError(
                 "R401" if killed else "R406",
                 f"two processes that compiled {job.symbol} have ended: {how}",
                 help="free some memory and build again; if that does not help, report it with the source",
             )
-        self._workers.append(_Worker(job))
+        self._add(job)
 
     def close(self) -> None:
         for worker in self._workers:
@@ -154,55 +172,37 @@ class _Gone(Exception):
     """The other end of the pipe is closed."""
 
 
-class _Worker:
+class _Worker(Child):
     """One process. ``again``: a job that the previous process did not survive."""
 
     def __init__(self, again: Job | None = None) -> None:
+        super().__init__()
         self.job: Job | None = None
         self.again = again
         self.idle = False  # until it reports that it is ready
         self._since = time.monotonic()  # the time when it last got work
         self._buffer = bytearray()
+
+    def begin(self) -> None:
+        """Start the process."""
         root = str(Path(dslc.__file__).resolve().parent.parent)
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-c", _START, root],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=_environment(),
-            cwd="/",  # Numba reads a file of options from the current folder, NVRTC reads headers
-            process_group=0,  # Ctrl-C reaches only the parent, which closes stdin when it is done
-        )
-        self._mourner = Mourner(self._process)
-        self._send(sources_digest())
-
-    def fileno(self) -> int:
-        assert self._process.stdout is not None
-        return self._process.stdout.fileno()
-
-    def _send(self, line: str) -> None:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # the process died: ``read`` detects that
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
+        # cwd: Numba reads a file of options from the current folder, NVRTC reads headers
+        self.start([sys.executable, "-P", "-c", _START, root], env=_environment(), cwd="/")
+        self.send(sources_digest())
 
     def give(self, job: Job) -> None:
         self.job, self.idle = job, False
         self._since = time.monotonic()
         data = {"kind": job.kind, "symbol": job.symbol, "spec": encode(job.spec), "options": job.options}
-        self._send(json.dumps({**data, "text": canonical(job.spec)}))
+        self.send(json.dumps({**data, "text": canonical(job.spec)}))
 
     def silent(self) -> bool:
         """True if no answer can be expected: the process was stopped, or has worked for too long."""
-        return not self.idle and (stopped(self._process.pid) or time.monotonic() - self._since > _HUNG)
-
-    def kill(self) -> None:
-        """Kill the process without waiting: a stopped process reacts to no other signal."""
-        self._process.kill()
+        return not self.idle and (stopped(self.process.pid) or time.monotonic() - self._since > _HUNG)
 
     def read(self) -> list[Done]:
         """The available part of an answer; returns the code once it is complete. Raises the errors of the compiler."""
-        part = os.read(self.fileno(), _CHUNK)
+        part = self.receive()
         if not part:
             raise _Gone
         self._buffer += part
@@ -229,26 +229,12 @@ class _Worker:
     def mourned(self) -> tuple[str, bool]:
         """How the process ended, after ``_Gone``, as text; and whether it was killed, as by a system short of memory.
         No signal is sent: it could be mistaken for the cause of an end that is under way."""
-        self._close_pipes()
-        return self._mourner.cause(), self._process.returncode == -signal.SIGKILL
+        self.close_pipes()
+        return self.mourner.cause(), self.process.returncode == -signal.SIGKILL
 
     def close(self) -> None:
-        """End the process."""
-        self._close_pipes()
-        if self.job is not None or not self.idle:
-            self._process.kill()  # nobody waits for its result, and a stopped process reacts to nothing else
-        try:
-            self._process.wait(_LEAVING)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _close_pipes(self) -> None:
-        process = self._process
-        assert process.stdin is not None and process.stdout is not None
-        with suppress(BrokenPipeError):
-            process.stdin.close()
-        process.stdout.close()
+        """End the process; one that works at once, because nobody waits for its result."""
+        self.end(_LEAVING if self.job is None and self.idle else 0.0)
 
 
 def _environment() -> dict[str, str]:

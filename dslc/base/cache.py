@@ -63,12 +63,19 @@ class Stored:
 
 
 class Claim:
-    """The right to compile one entry, released at the end of ``with``. Has no lock if none is available."""
+    """The right to compile one entry: ``with claim, claim: claim.take()`` releases it at the end, even if an interrupt
+    skips one of the two releases."""
 
-    def __init__(self, lock: FileLock | None) -> None:
-        self._lock = lock
+    def __init__(self, cache: Cache, lock: FileLock | None) -> None:
+        self._cache, self._lock = cache, lock
+
+    def take(self, timeout: float = 0.0) -> bool:
+        """Try for ``timeout`` seconds; False while another process has it. Call ``Cache.get`` again after success. If
+        no lock is available, all processes have the right: the work may be done twice, without other harm."""
+        return self._lock is None or self._cache._locked(self._lock, timeout)
 
     def release(self) -> None:
+        """May be repeated."""
         if self._lock is not None:
             self._lock.release()
 
@@ -172,28 +179,30 @@ class Cache:
             self._writable = False
             self._fault(f"the cache {self.folder} cannot be written: {_reason(error)}")
 
-    def claim(self, kind: str, fields: Sequence[Field], timeout: float = 0.0) -> Claim | None:
-        """The right to compile an entry, after up to ``timeout`` seconds; None while another process has it.
-
-        Call ``get`` again after success. If no lock is available, the work may be done twice, without other harm.
-        """
+    def claim(self, kind: str, fields: Sequence[Field]) -> Claim:
+        """The right to compile an entry, which is still to be taken."""
         if self.folder is None or not self._writable:
-            return Claim(None)
-        lock = FileLock(self.folder / lock_of(name_of(kind, key_of(kind, fields))), what="compilation")
+            return Claim(self, None)
+        name = lock_of(name_of(kind, key_of(kind, fields)))
+        return Claim(self, FileLock(self.folder / name, what="compilation"))
+
+    def _locked(self, lock: FileLock, timeout: float) -> bool:
         try:
             fail("cache.lock")
-            return Claim(lock) if lock.acquire(timeout) else None
+            return lock.acquire(timeout)
         except OSError as error:
             if error.errno != errno.ENOLCK:  # an entry without a lock may be compiled twice, but can still be stored
                 self._writable = False
                 self._fault(f"the cache {self.folder} does not support locks: {_reason(error)}")
-            return Claim(None)
+            return True
 
     def fetch(self, kind: str, fields: Sequence[Field], make: Callable[[], bytes], timeout: float = PATIENCE) -> bytes:
         """The payload of an entry; if missing, one process makes it by ``make`` while the others wait."""
         found = self.get(kind, fields)
         if found is None:
-            with self.claim(kind, fields, timeout) or Claim(None):
+            claim = self.claim(kind, fields)
+            with claim, claim:
+                claim.take(timeout)
                 found = self.get(kind, fields, again=True)
                 if found is None:
                     found = make()
@@ -271,7 +280,8 @@ class Cache:
             _tidy(folder)
         if full:
             # Another process that evicts now does the same work.
-            with FileLock(folder / ".evict.lock", what="eviction").scope() as lock:
+            lock = FileLock(folder / ".evict.lock", what="eviction")
+            with lock.scope(), lock.scope():
                 if lock.acquire():
                     self._evict(folder)
 
@@ -338,7 +348,8 @@ def _tidy(folder: Path) -> None:
     for name in os.listdir(folder):
         lock_name = name.removesuffix(OWNER)
         if LOCK.fullmatch(lock_name):
-            with FileLock(folder / lock_name, what="compilation").scope() as lock:
+            lock = FileLock(folder / lock_name, what="compilation")
+            with lock.scope(), lock.scope():
                 lock.acquire()
 
 

@@ -17,14 +17,17 @@ _PATIENCE: Final = 5.0  # seconds that a process has to end after it closed its 
 
 class Mourner:
     """Reports how one child ended. Forwards the child's stderr (a pipe) to this process's stderr at once, and keeps the
-    last part of it."""
+    last part of it, from ``start`` on."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stderr is not None
+        self._pipe = process.stderr
         self._process = process
         self._kills = _kills_for_memory()
         self._said = b""
-        self._reader = threading.Thread(target=self._pass_on, args=(process.stderr,), daemon=True)
+        self._reader = threading.Thread(target=self._pass_on, args=(self._pipe,), daemon=True)
+
+    def start(self) -> None:
         self._reader.start()
 
     def _pass_on(self, pipe: IO[bytes]) -> None:
@@ -42,7 +45,7 @@ class Mourner:
         except subprocess.TimeoutExpired:
             self.kill()
             return f"it closed its pipes and did not end within {_PATIENCE:g} s"
-        self._reader.join(timeout=_PATIENCE)  # a grandchild may hold the pipe open
+        self.join()
         how = ended(code)
         if code == -signal.SIGKILL:  # sent by another process: the child's own message is unrelated
             return how + (_FOR_MEMORY if self.for_memory else "")
@@ -58,7 +61,14 @@ class Mourner:
         """Kill the child and wait for its end."""
         self._process.kill()
         self._process.wait()
-        self._reader.join(timeout=_PATIENCE)
+        self.join()
+
+    def join(self) -> None:
+        """Wait until the stderr of a child that has ended is forwarded."""
+        if self._reader.ident is None:  # an interrupt came before it was started
+            self._pipe.close()
+            return
+        self._reader.join(timeout=_PATIENCE)  # a grandchild may hold the pipe open
 
 
 def ended(code: int) -> str:

@@ -23,6 +23,12 @@ class Opened:
         self._open.extend(map(partial(os.open, dir_fd=dir_fd), (path,), (flags | os.O_CLOEXEC,), (mode,)))
         return self._open[-1]
 
+    def memory(self, name: str, size: int) -> int:
+        """Anonymous memory of ``size`` bytes, as a file. OSError."""
+        self._open.extend(map(os.memfd_create, (name,), (os.MFD_CLOEXEC,)))
+        os.ftruncate(self._open[-1], size)
+        return self._open[-1]
+
     def __iter__(self) -> Iterator[int]:
         return iter(tuple(self._open))
 

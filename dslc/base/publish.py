@@ -30,6 +30,7 @@ from dslc.base.errors import ResourceError
 from dslc.base.failpoint import fail
 from dslc.base.filelock import FileLock, leads_to, try_flock
 from dslc.base.opened import Opened
+from dslc.base.turns import Always
 
 LOCK_NAME: Final = ".dslc-lock"
 TEMP: Final = re.compile(r"\.dslc-[0-9a-f]{16}(?:-([0-9]+-[0-9]+-[0-9a-f]{8}-[0-9a-f]{8}))?\.tmp")
@@ -49,29 +50,33 @@ Content: TypeAlias = bytes | bytearray | memoryview | Callable[[Sink], object]
 
 
 class _Temp:
-    """A temp file in an open folder, locked if the file system has locks. ``files`` keeps it open."""
+    """A temp file in an open folder, locked if the file system has locks. ``files`` keeps it open.
+
+    ``create`` it after the object is where ``discard`` finds it: an interrupt at any point then leaves no file.
+    """
 
     def __init__(self, files: Opened, dir_fd: int, point: str, private: bool) -> None:
         self.files = files
         self.dir_fd = dir_fd
         self.point = point
-        fail(f"{point}.create")
+        self.mode = 0o600 if private else 0o666
+        self.name = ""
+        self.fd: int | None = None
+
+    def create(self) -> None:
+        fail(f"{self.point}.create")
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         locks: bool | None = True
         while True:
             whose = "" if locks is not None else "-" + owner.me().replace(" ", "-")
-            self.name = f".dslc-{secrets.token_hex(8)}{whose}.tmp"
-            self.fd = files.open(self.name, flags, 0o600 if private else 0o666, dir_fd=dir_fd)
+            self.fd, self.name = None, f".dslc-{secrets.token_hex(8)}{whose}.tmp"
+            self.fd = self.files.open(self.name, flags, self.mode, dir_fd=self.dir_fd)
             if whose:
                 return
-            try:
-                locks = try_flock(self.fd)
-                # A sweeper may have removed the file between open and flock: then create another.
-                if locks and leads_to(self.name, self.fd, dir_fd):
-                    return
-            except BaseException:
-                self.discard()
-                raise
+            locks = try_flock(self.fd)
+            # A sweeper may have removed the file between open and flock: then create another.
+            if locks and leads_to(self.name, self.fd, self.dir_fd):
+                return
             self.discard()
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:
@@ -79,6 +84,7 @@ class _Temp:
         total = len(rest)
         while rest:
             fail(f"{self.point}.write")
+            assert self.fd is not None
             written = os.write(self.fd, rest[:_CHUNK])
             if written == 0:
                 raise OSError(errno.EIO, "a write took no bytes")
@@ -87,6 +93,7 @@ class _Temp:
 
     def sync(self) -> None:
         fail(f"{self.point}.fsync")
+        assert self.fd is not None
         os.fsync(self.fd)
 
     def rename(self, target: str) -> None:
@@ -95,17 +102,29 @@ class _Temp:
 
     def close(self) -> None:
         """Release the lock."""
+        assert self.fd is not None
         self.files.close(self.fd)
 
     def discard(self) -> None:
-        """Remove the file if it still has its temp name, and release the lock; does nothing if it is closed."""
-        if self.fd not in self.files:
+        """Remove the file if it still has its temp name, and release the lock; does nothing if it is closed. May be
+        repeated."""
+        if self.fd is not None and self.fd not in self.files:
             return
-        try:
-            if leads_to(self.name, self.fd, self.dir_fd):
+        for fd in self.files:  # also one that an interrupt kept us from recording
+            temporary = leads_to(self.name, fd, self.dir_fd)
+            if temporary:
                 os.unlink(self.name, dir_fd=self.dir_fd)
-        finally:
-            self.close()
+            if temporary or fd == self.fd:
+                self.files.close(fd)
+
+
+class _Temps(dict[str, _Temp]):
+    """The temps of one publication, by the names that they will get."""
+
+    def close(self) -> None:
+        """Remove those that have not got their names. May be repeated."""
+        for temp in self.values():
+            temp.discard()
 
 
 def publish_bytes(
@@ -187,15 +206,16 @@ def _publish(
 ) -> None:  # fmt: skip
     sizes = sum(memoryview(c).nbytes for c in files.values() if not callable(c))
     _ensure_space(dir_fd, sizes + size_hint)
-    temps: dict[str, _Temp] = {}
-    try:
+    temps = _Temps()
+    with Always(temps.close), Always(temps.close):
         for name, content in files.items():
-            temp = temps[name] = _Temp(opened, dir_fd, point, private)
+            temps[name] = _Temp(opened, dir_fd, point, private)
+            temps[name].create()
             if callable(content):
-                content(temp)
+                content(temps[name])
             else:
-                temp.write(content)
-            temp.sync()
+                temps[name].write(content)
+            temps[name].sync()
         if verify is not None:
             verify(root / temps[commit].name)
         _rename(temps, root / commit)
@@ -213,9 +233,6 @@ def _publish(
                 place=str(root / commit),
                 help="the file is complete; check the disk, and run the command again to be sure",
             ) from error
-    finally:
-        for temp in temps.values():
-            temp.discard()
     if not tidy:
         return
     with suppress(OSError):  # the content is safe; the next sweep removes the rest

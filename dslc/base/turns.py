@@ -109,6 +109,24 @@ class Scope(Generic[T]):
         self._hold.release()
 
 
+class Always:
+    """``with Always(release), Always(release): ...`` calls a function at the end that may be called again: twice, so
+    that an interrupt skips at most one of the calls."""
+
+    __slots__ = ("_release",)
+
+    def __init__(self, release: Callable[[], object]) -> None:
+        self._release = release
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._release()
+
+
 class Turn:
     """A lock: ``with turn.hold() as scope, scope: ...``. Not re-entrant."""
 

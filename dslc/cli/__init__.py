@@ -6,27 +6,36 @@ import os
 import signal
 from contextlib import suppress
 from types import FrameType
-from typing import NoReturn
+from typing import Any, Final, NoReturn
 
 from dslc.base.errors import EXIT_SIGINT, EXIT_SIGTERM, exit_code
 
 
 def main() -> NoReturn:
     """Entry point of ``dslc`` and ``python -m dslc``."""
+    try:
+        code = _run()
+    except KeyboardInterrupt:  # before the start or at the very end: no traceback there either
+        code = EXIT_SIGINT
+    raise SystemExit(code)
+
+
+def _run() -> int:
     import gc
 
-    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminated)
+    for number, (default, handler) in _HANDLERS.items():
+        if signal.getsignal(number) is default:  # else it is ignored: `nohup`
+            signal.signal(number, handler)
     try:
         from dslc.cli.app import run
 
         code = run()
         gc.freeze()  # else the interpreter searches all objects for cycles at exit: a tenth of `dslc mem`
-    except KeyboardInterrupt:  # before the start or at the very end: no traceback there either
-        code = EXIT_SIGINT
     except (OSError, MemoryError, ImportError) as error:
         code = _not_loaded(error)
-    raise SystemExit(code)
+    for number in _HANDLERS:  # the work is done and said: the interpreter's end shows a traceback of an interrupt
+        signal.signal(number, signal.SIG_IGN)
+    return code
 
 
 def _not_loaded(error: Exception) -> int:
@@ -39,7 +48,19 @@ def _not_loaded(error: Exception) -> int:
     return exit_code(code)
 
 
+def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
+    """As Python does; a second signal ends the process at once."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    raise KeyboardInterrupt
+
+
 def _terminated(number: int, frame: FrameType | None) -> NoReturn:
     """Releases locks and removes unfinished files, as an interrupt does; a second signal ends the process at once."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     raise SystemExit(EXIT_SIGTERM)
+
+
+_HANDLERS: Final[dict[signal.Signals, tuple[Any, Any]]] = {
+    signal.SIGTERM: (signal.SIG_DFL, _terminated),
+    signal.SIGINT: (signal.default_int_handler, _interrupted),
+}

@@ -19,6 +19,7 @@ from typing import Any, Final, NoReturn
 
 from dslc.base import canonical
 from dslc.base.errors import ArtifactError
+from dslc.base.opened import Opened
 
 MAGIC: Final = b"\x89DSLC\r\n\x1a"  # a high bit, a line end and a ctrl-Z reveal a transfer in text mode
 CONTAINER_VERSION: Final = 1
@@ -188,23 +189,17 @@ class _Reader:
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[int, int]]:
     """The open file, opened relative to its folder without following a link, and its size."""
-    try:
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with Opened() as scope, scope as files:
         try:
-            fd = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise ArtifactError("R301", "not a regular file", place=str(path), help="give the .dslc file")
-        yield fd, found.st_size
-    except OSError as error:
-        raise _unreadable(path, error) from error
-    finally:
-        os.close(fd)
+            folder = files.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+            fd = files.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+            files.close(folder)
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise ArtifactError("R301", "not a regular file", place=str(path), help="give the .dslc file")
+            yield fd, found.st_size
+        except OSError as error:
+            raise _unreadable(path, error) from error
 
 
 def _unreadable(path: Path, error: OSError) -> ArtifactError:

@@ -14,7 +14,8 @@ import re
 import stat
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
+from dslc.base.opened import Opened
 from dslc.runtime.artifact.dtypes import MOST_ELEMENTS, elements_of_axes
 from dslc.runtime.data.source import Source
 from dslc.runtime.nearest import nearest
@@ -86,18 +88,20 @@ def read_array(source: Source, accept: Accept | None = None) -> NDArray[Any]:
             _damaged(source, str(error).splitlines()[0][:200] if str(error) else type(error).__name__)
 
 
-def open_file(path: Path) -> IO[bytes]:
+@contextmanager
+def open_file(path: Path) -> Iterator[IO[bytes]]:
     """A regular file, opened for reading, without waiting for a FIFO's writer. DataError R101 for anything else."""
     help = "check the path; those in dslc.yaml are relative to its folder"
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        cause = "there is no such file" if isinstance(error, FileNotFoundError) else f"it cannot be read: {error}"
-        raise DataError("R101", cause, place=str(path), help=help) from error
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise DataError("R101", "this is not a regular file", place=str(path), help=help)
-    return os.fdopen(handle, "rb")
+    with Opened() as scope, scope as files:
+        try:
+            handle = files.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        except (OSError, ValueError) as error:
+            cause = "there is no such file" if isinstance(error, FileNotFoundError) else f"it cannot be read: {error}"
+            raise DataError("R101", cause, place=str(path), help=help) from error
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise DataError("R101", "this is not a regular file", place=str(path), help=help)
+        with open(handle, "rb", closefd=False) as file:
+            yield file
 
 
 class _Bounded:

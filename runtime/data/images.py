@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError, EnvironmentFault
+from dslc.base.opened import Opened
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.source import Source
 
@@ -130,14 +131,15 @@ class ImageRows:
 
 
 def _bytes_of(path: Path) -> bytes:
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(handle, "rb") as file:
+    with Opened() as scope, scope as files:
+        handle = files.open(path, os.O_RDONLY | os.O_NONBLOCK)
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise OSError("this is not a regular file")
         if status.st_size > _LARGEST_FILE:
             raise OSError(f"it has {status.st_size} bytes, more than {_LARGEST_FILE}")
-        return file.read(_LARGEST_FILE)
+        with open(handle, "rb", closefd=False) as file:
+            return file.read(_LARGEST_FILE)
 
 
 def _layout(shape: tuple[int, ...], source: Source) -> tuple[int, int, int, bool]:

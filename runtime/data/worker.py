@@ -14,7 +14,9 @@ from __future__ import annotations
 import faulthandler
 import json
 import mmap
+import signal
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -30,8 +32,13 @@ IDLE = -1
 
 
 def main() -> None:
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # if nobody waits for the answer any more, end silently
     faulthandler.enable()  # a crashing decoder prints its location
-    task = json.loads(sys.stdin.readline())
+    lines = _lines()
+    first = next(lines, None)
+    if first is None:
+        return
+    task = json.loads(first)
     memory = mmap.mmap(int(sys.argv[1]), task["bytes"])
     head = np.frombuffer(memory, np.int64, 8)
     head[SLOT] = IDLE
@@ -40,7 +47,7 @@ def main() -> None:
     except DslcError as error:
         _answer({"error": _error(error), "slot": IDLE})
         return
-    for line in sys.stdin:
+    for line in lines:
         asked = json.loads(line)
         slot = asked["slot"]
         head[ROW], head[SLOT] = IDLE, slot
@@ -54,6 +61,12 @@ def main() -> None:
             answer["error"] = _error(error)
         head[SLOT] = IDLE
         _answer(answer)
+
+
+def _lines() -> Iterator[str]:
+    """The whole lines of stdin: a parent that ends may leave a part of one."""
+    while (line := sys.stdin.readline()).endswith("\n"):
+        yield line
 
 
 def _fill(

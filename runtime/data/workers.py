@@ -9,19 +9,17 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import select
-import subprocess
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dslc.base.ended import Mourner
+from dslc.base.child import Child, answering
 from dslc.base.errors import DataError, ResourceError
+from dslc.base.opened import Opened
 from dslc.runtime.artifact.dtypes import numpy_dtype
 from dslc.runtime.data.column import Wanted
 from dslc.runtime.data.rows import BadSample
@@ -32,52 +30,40 @@ _HEAD: Final = 64  # bytes
 _PATIENCE: Final = 60.0  # a worker counts as hung after so many seconds without progress
 
 
-class _Worker:
+class _Worker(Child):
     """One process, its memory, and its unanswered requests."""
 
     def __init__(self, task: Mapping[str, Any], patience: float) -> None:
+        super().__init__()
         self._task = task
         self._patience = patience
+        self._files = Opened()
         self.pending: dict[int, str] = {}  # slot -> the line of the request
         self.answers: dict[int, dict[str, Any]] = {}
-        handle = os.memfd_create("dslc-data", os.MFD_CLOEXEC)
+
+    def begin(self) -> None:
+        """Start the process. ResourceError R401."""
         try:
-            os.ftruncate(handle, task["bytes"])
-            self.memory = mmap.mmap(handle, task["bytes"])
+            self._handle = self._files.memory("dslc-data", self._task["bytes"])
+            self.memory = mmap.mmap(self._handle, self._task["bytes"])
             self.head = np.frombuffer(self.memory, np.int64, _HEAD // 8)
-            self._handle = handle
-            self._start()
+            self._again()
         except OSError as error:
-            os.close(handle)
             help = "set data.workers to a smaller number"
             raise ResourceError("R401", f"no worker process: {error}", place="data.workers", help=help) from error
 
-    def _start(self) -> None:
+    def _again(self) -> None:
         self.head[SLOT] = IDLE
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "dslc.runtime.data.worker", str(self._handle)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            pass_fds=[self._handle],
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-            process_group=0,  # Ctrl-C reaches only the parent, which closes stdin when it is done
-        )
-        self._mourner = Mourner(self._process)
         self._rest = b""
         self._hung = False
-        self._send(json.dumps(self._task))
-
-    def _send(self, line: str) -> None:
-        assert self._process.stdin is not None
-        with suppress(BrokenPipeError):  # the process died: ``answer`` detects that and knows the sample
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
+        command = [sys.executable, "-P", "-m", "dslc.runtime.data.worker", str(self._handle)]
+        self.start(command, env={**os.environ, "OPENBLAS_NUM_THREADS": "1"}, pass_fds=[self._handle])
+        self.send(json.dumps(self._task))
 
     def ask(self, slot: int, count: int, epoch: int) -> None:
         line = json.dumps({"slot": slot, "count": count, "epoch": epoch})
         self.pending[slot] = line
-        self._send(line)
+        self.send(line)
 
     def answer(self, slot: int) -> dict[str, Any]:
         """Wait for the answer for a slot. If the worker dies or hangs, gives a bad sample and replaces the worker."""
@@ -95,17 +81,15 @@ class _Worker:
 
     def _line(self) -> bytes | None:
         """The next line; None if the process has ended, or has made no progress for ``patience`` seconds."""
-        assert self._process.stdout is not None
         counter = int(self.head[COUNTER])
         while b"\n" not in self._rest:
-            ready, _, _ = select.select([self._process.stdout], [], [], self._patience)
-            if not ready:
+            if not answering([self], self._patience):
                 if int(self.head[COUNTER]) == counter:
                     self._hung = True
                     return None
                 counter = int(self.head[COUNTER])
                 continue
-            part = os.read(self._process.stdout.fileno(), 1 << 16)
+            part = self.receive()
             if not part:
                 return None
             self._rest += part
@@ -116,7 +100,7 @@ class _Worker:
         slot, row = int(self.head[SLOT]), int(self.head[ROW])
         why = self._mourned()
         if slot == IDLE or row == IDLE:
-            memory = self._mourner.for_memory
+            memory = self.mourner.for_memory
             raise ResourceError(
                 "R401" if memory else "R406",
                 f"{why}, before it read a row",
@@ -125,39 +109,32 @@ class _Worker:
             )
         del self.pending[slot]
         self.answers[slot] = {"slot": slot, "bad": [row, "", why]}
-        self._start()
+        self._again()
         for line in self.pending.values():
-            self._send(line)
+            self.send(line)
 
     def _mourned(self) -> str:
         """How the process ended; kills it if it hangs."""
         if self._hung:
             self.stop()
             return f"the worker process hung for {self._patience:.0f} s"
-        self._close_pipes()
-        return f"the worker process has ended, {self._mourner.cause()}"
+        self.close_pipes()
+        return f"the worker process has ended, {self.mourner.cause()}"
 
     def stop(self) -> None:
         """End the process; its memory remains."""
-        self._close_pipes()
-        try:
-            self._process.wait(timeout=0.05 if self.pending else 1.0)
-        except subprocess.TimeoutExpired:
-            self._mourner.kill()
-
-    def _close_pipes(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(BrokenPipeError):  # unwritten data has no reader
-                    pipe.close()
+        self.end(0.05 if self.pending else 1.0)
 
     def close(self) -> None:
         self.stop()
-        os.close(self._handle)
+        self._files.close_all()
 
 
 class Workers:
-    """``count`` processes that read columns. Tasks are numbered from 0; worker i % count runs task i."""
+    """``count`` processes that read columns. Tasks are numbered from 0; worker i % count runs task i.
+
+    Nothing is started before ``start``, and ``close`` may be repeated, so an interrupt at any point leaves no process.
+    """
 
     def __init__(
         self,
@@ -169,7 +146,7 @@ class Workers:
         training: bool,
         patience: float = _PATIENCE,
     ) -> None:
-        """``rows``: the largest number of rows in a task. Raises ResourceError R401 if no process can be started."""
+        """``rows``: the largest number of rows in a task."""
         self.rows = rows
         self._columns = columns
         self._offsets: list[int] = []
@@ -179,7 +156,7 @@ class Workers:
             row = numpy_dtype(wanted.tensor.dtype).itemsize * int(np.prod(wanted.shape, dtype=object))
             end = _aligned(end + rows * row)
         self._slots = [_HEAD + slot * end for slot in range(DEPTH)]
-        task = {
+        self._task = {
             "columns": [wanted.as_data() for wanted in columns],
             "offsets": self._offsets,
             "slots": self._slots,
@@ -187,15 +164,16 @@ class Workers:
             "seed": seed,
             "training": training,
         }
+        self._count, self._patience = count, patience
         self._workers: list[_Worker] = []
-        try:
-            for _ in range(count):
-                self._workers.append(_Worker(task, patience))
-        except ResourceError:
-            self.close()
-            raise
         self._queue: deque[tuple[int, int]] = deque()  # (worker, slot), oldest first; the caller may be using the first
         self._next = 0
+
+    def start(self) -> None:
+        """Raises ResourceError R401 if a process cannot be started."""
+        while len(self._workers) < self._count:
+            self._workers.append(_Worker(self._task, self._patience))
+            self._workers[-1].begin()
 
     @property
     def room(self) -> bool:
@@ -241,10 +219,10 @@ class Workers:
         self._queue.popleft()
 
     def close(self) -> None:
-        """End all processes."""
+        """End all processes. May be repeated."""
         for worker in self._workers:
             worker.close()
-        self._workers = []
+        self._workers.clear()
 
 
 def _aligned(count: int) -> int:

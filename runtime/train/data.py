@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
+from dslc.base.turns import Always
 from dslc.runtime.artifact.interface import Interface, dims_of, size_value
 from dslc.runtime.data.augment import Normalize, Step
 from dslc.runtime.data.column import Column, Wanted, open_column, read_whole
@@ -137,10 +138,9 @@ class Dataset:
             seed=self.seed,
             training=self.training,
         )
-        try:
+        with Always(pool.close), Always(pool.close):
+            pool.start()
             yield from self._ahead(pool, near, first, todo)
-        finally:
-            pool.close()
 
     def _ahead(
         self,

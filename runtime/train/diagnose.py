@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TextIO
 
 from dslc.base.errors import ArtifactError, NumericError
+from dslc.base.turns import Always
 from dslc.runtime.train.config import Config
 from dslc.runtime.train.progress import reporter
 from dslc.runtime.train.run import Run
@@ -64,7 +64,8 @@ def overfit_one_batch(config: Config, session: Trainable, steps: int, console: T
     rows, _ = next(plan.tasks(config, 0))
     data = replace(plan.train, training=False)
     # Read once through the workers and copied: each step gets the same batch.
-    with closing(data.feed([(rows, 0)], config.data.workers)) as feed:
+    feed = data.feed([(rows, 0)], config.data.workers)
+    with Always(feed.close), Always(feed.close):
         batch = {name: array.copy() for name, array in next(feed).items()}
     losses: list[float] = []
     for step in range(steps):
@@ -100,7 +101,8 @@ def find_nan(config: Config, session: Watched, console: TextIO | None = None) ->
         run = Run(config, session, plan, folder, report)
         run.restore()
         start = run.done
-    with closing(plan.train.feed(plan.tasks(config, start), config.data.workers)) as feed:
+    feed = plan.train.feed(plan.tasks(config, start), config.data.workers)
+    with Always(feed.close), Always(feed.close):
         for done in range(start, plan.total):
             batch: dict[str, Any] = {**next(feed), **plan.scalars_at(done)}
             before = session.state_tensors()

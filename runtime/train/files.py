@@ -23,7 +23,8 @@ def require_data(config: Config, *, training: bool) -> None:
 def _require(sources: Iterable[Source]) -> None:
     for source in sources:
         if source.kind != "folder" or not source.path.exists():
-            open_file(source.path).close()
+            with open_file(source.path):
+                pass
 
 
 def require_weights(path: Path | None) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from dslc.base.errors import EXIT_OK, InputError
+from dslc.base.turns import Always
 from dslc.runtime.session.results import EvalResult
 from dslc.runtime.train.config import Config
 from dslc.runtime.train.progress import reporter
@@ -51,7 +52,8 @@ def train(
     another process, ArtifactError R307 if there is nothing to resume, and the errors of ``plan_run``.
     """
     report = reporter(console if console is not None else sys.stdout)
-    with StopRequest() as stop:
+    stop = StopRequest()
+    with Always(stop.restore), stop:
         plan = plan_run(config, session, report.line)
         _prepare(config, session, resume, report.line)  # if it raises, no folder has been created
         folder = choose_run(config.save.dir, root=config.save.root, resume=resume)

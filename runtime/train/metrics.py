@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from dslc.base.failpoint import fail
+from dslc.base.opened import Opened
 from dslc.base.publish import Sink, publish_bytes
 
 _LONGEST_LINE: Final = 1 << 20  # bytes of a log's line
 
 #: A log is a file in its run's folder, never the target of a link.
-_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class RunningMeans:
@@ -72,12 +73,10 @@ class Log:
         data = ("\n" if self._torn else "").encode() + json.dumps(entry).encode("ascii") + b"\n"
         try:
             # Opened for each line: lines are rare, and a folder that returns after a fault is found again.
-            handle = os.open(self._path, _APPEND, 0o666)
-            try:
+            with Opened() as scope, scope as files:
+                handle = files.open(self._path, _APPEND, 0o666)
                 fail("log.write")
                 self._torn = os.write(handle, data) != len(data)
-            finally:
-                os.close(handle)
         except OSError as error:
             if not self._warned:
                 self._warn(f"the log {self._path} cannot be written: {error.strerror}")
@@ -86,10 +85,11 @@ class Log:
 
 def read_log(path: Path) -> Iterator[dict[str, Any]]:
     """The complete lines of a log, without a line cut off by a crash; stops at a line that is too long."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    with open(handle, "rb") as file:
+    with Opened() as scope, scope as files:
+        handle = files.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         if not stat.S_ISREG(os.fstat(handle).st_mode):
             raise OSError(errno.EINVAL, "this is not a regular file", str(path))
+        file = open(handle, "rb", closefd=False)  # noqa: SIM115 - it has nothing to close
         while (line := file.readline(_LONGEST_LINE)).endswith(b"\n"):
             try:
                 entry = json.loads(line.decode("ascii", "replace"))

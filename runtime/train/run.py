@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from dslc.base.errors import EXIT_OK, DslcError, NumericError
 from dslc.base.failpoint import fail
+from dslc.base.turns import Always
 from dslc.base.version import VERSION
 from dslc.runtime.session.results import EvalResult, LateStepResult, StepResult
 from dslc.runtime.train.checkpoint import Checkpoint, Position
@@ -93,7 +93,8 @@ class Run:
         """Train to the end of the run or until a signal; returns the exit code."""
         plan = self.plan
         self.report.start(plan.total, self.done, self.config.train.epochs)
-        with closing(plan.train.feed(plan.tasks(self.config, self.done), self.config.data.workers)) as feed:
+        feed = plan.train.feed(plan.tasks(self.config, self.done), self.config.data.workers)
+        with Always(feed.close), Always(feed.close):
             while self.done < plan.total and not self.patience.used_up:
                 if stop.exit_code is not None:
                     break

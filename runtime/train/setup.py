@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, Protocol
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import BuildError, DataError
+from dslc.base.turns import Always
 from dslc.runtime.artifact.interface import Interface, Train
 from dslc.runtime.data.source import Source
 from dslc.runtime.nearest import nearest
@@ -192,10 +193,18 @@ def _open(
 def run_evaluation(session: Trainable, data: Dataset, workers: int, scalars: Mapping[str, Any]) -> EvalResult:
     """Loss and metrics of the session's weights over all rows of the data, piece by piece."""
 
-    def read(spans: Sequence[tuple[int, int]]) -> Iterator[Mapping[str, object]]:
-        return data.feed(((data.index[start:stop], 0) for start, stop in spans), workers)
+    feeds: list[Generator[Mapping[str, object], None, None]] = []
 
-    return session.evaluate_rows(data.rows, read, **scalars)
+    def read(spans: Sequence[tuple[int, int]]) -> Iterator[Mapping[str, object]]:
+        feeds.append(data.feed(((data.index[start:stop], 0) for start, stop in spans), workers))
+        return feeds[-1]
+
+    def close() -> None:
+        for feed in feeds:
+            feed.close()
+
+    with Always(close), Always(close):
+        return session.evaluate_rows(data.rows, read, **scalars)
 
 
 def eval_scalars(config: Config, session: Trainable) -> dict[str, Any]:

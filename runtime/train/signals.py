@@ -21,7 +21,7 @@ class StopNow(KeyboardInterrupt):
 
 
 class StopRequest:
-    """``with StopRequest() as stop:`` -- ``stop.exit_code`` is None until a signal arrives, then 130 or 143.
+    """``with Always(stop.restore), stop: ...`` -- ``stop.exit_code`` is None until a signal arrives, then 130 or 143.
 
     The handler only sets this number; a second signal raises StopNow. Signals that were ignored before (``nohup``) stay
     ignored. Outside the main thread, in which Python cannot handle signals, nothing is installed.
@@ -49,6 +49,10 @@ class StopRequest:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        while self._before:
-            number, before = self._before.popitem()
+        self.restore()
+
+    def restore(self) -> None:
+        """Put the handlers back. May be repeated."""
+        for number, before in tuple(self._before.items()):
             signal.signal(number, before)
+            self._before.pop(number, None)

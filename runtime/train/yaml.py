@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 import yaml
 
 from dslc.base.errors import DataError
+from dslc.base.opened import Opened
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 32
@@ -70,18 +71,19 @@ def read_yaml(path: Path) -> Value:
 
     Raises DataError R101 if the file cannot be read, R104 with line and column if it is not plain YAML.
     """
-    try:
-        # O_NONBLOCK: opening a FIFO must not wait for a writer.
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError) as error:
-        raise DataError(
-            "R101", f"the configuration cannot be read: {error}", place=str(path), help="give its path with --config"
-        ) from error
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise DataError("R101", "this is not a regular file", place=str(path), help="give its path with --config")
-    with open(handle, "rb") as file:
-        return parse_yaml(file.read(MAX_BYTES + 1), str(path))
+    help = "give its path with --config"
+    with Opened() as scope, scope as files:
+        try:
+            # O_NONBLOCK: opening a FIFO must not wait for a writer.
+            handle = files.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        except (OSError, ValueError) as error:
+            cause = f"the configuration cannot be read: {error}"
+            raise DataError("R101", cause, place=str(path), help=help) from error
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise DataError("R101", "this is not a regular file", place=str(path), help=help)
+        with open(handle, "rb", closefd=False) as file:
+            data = file.read(MAX_BYTES + 1)
+    return parse_yaml(data, str(path))
 
 
 def parse_yaml(data: bytes, name: str) -> Value:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dslc.base.errors import ArtifactError, DslcWarning, InputError, WeightsMissing
+from dslc.base.opened import Opened
 from dslc.base.publish import publish_bytes
 from dslc.runtime.artifact.interface import Tensor
 from dslc.runtime.session.context_pool import Pool
@@ -89,20 +90,19 @@ class Weights(Mapping[str, "NDArray[Any]"]):
 
     def load_beside(self, folder: str, name: str) -> bool:
         """``load`` from ``NAME.safetensors`` in a folder, never through a link; False if the file does not exist."""
-        try:
-            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except OSError as error:
-            raise ArtifactError(
-                "R306", f"the artifact's folder cannot be read: {error}", place=folder, help="check its permissions"
-            ) from error
-        try:
-            base = f"{name}.safetensors"
-            accept = self._fitting(os.path.join(folder, base), True)
-            file = tensorfile.read(base, verify=self._verify, follow=False, dir_fd=handle, accept=accept)
-        except WeightsMissing:
-            return False
-        finally:
-            os.close(handle)
+        with Opened() as scope, scope as files:
+            try:
+                handle = files.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+            except OSError as error:
+                raise ArtifactError(
+                    "R306", f"the artifact's folder cannot be read: {error}", place=folder, help="check its permissions"
+                ) from error
+            try:
+                base = f"{name}.safetensors"
+                accept = self._fitting(os.path.join(folder, base), True)
+                file = tensorfile.read(base, verify=self._verify, follow=False, dir_fd=handle, accept=accept)
+            except WeightsMissing:
+                return False
         self._install(file, os.path.join(folder, base), True)
         return True
 

@@ -29,7 +29,7 @@ def test_no_call_leaves_a_file_open(tmp_path: Path) -> None:
         cache.put("object", [str(number)], b"code")
         assert cache.get("object", [str(number)]) == b"code"
         with cache.claim("object", ["other"]) as claim:
-            assert claim is not None
+            assert claim.take()
         assert cache.fetch("object", ["made"], lambda: b"made") == b"made"
         entry = tmp_path / "cache" / cache.entries()[-1].name
         entry.write_bytes(b"damaged")

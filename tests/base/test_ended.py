@@ -14,7 +14,9 @@ from dslc.base.ended import Mourner, ended, last_words
 
 def mourner(code: str) -> Mourner:
     command = [sys.executable, "-c", "import faulthandler, os, signal, sys, time; faulthandler.enable(); " + code]
-    return Mourner(subprocess.Popen(command, stderr=subprocess.PIPE))
+    found = Mourner(subprocess.Popen(command, stderr=subprocess.PIPE))
+    found.start()
+    return found
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from dslc.base.cache import Cache
 from dslc.base.publish import folder_lock
 if sys.argv[1] == "claim":
     held = Cache(Path(sys.argv[2])).claim("test", ("key",))
+    assert held.take()
 else:
     held = folder_lock(Path(sys.argv[2]))
     assert held.acquire()

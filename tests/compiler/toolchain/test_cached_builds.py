@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interruption.interrupts import elsewhere, leaves_nothing, spread
 
 from dslc.base.cache import Cache
 from dslc.base.errors import ResourceError
@@ -153,8 +154,8 @@ def killed_once(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
     def give_and_kill(self: crew_module._Worker, job: Job) -> None:
         give(self, job)
         if len(killed) < times:
-            self._process.kill()
-            killed.append(self._process.pid)
+            self.process.kill()
+            killed.append(self.process.pid)
 
     monkeypatch.setattr(crew_module._Worker, "give", give_and_kill)
     return killed
@@ -207,7 +208,7 @@ def test_where_no_worker_can_be_had_the_work_is_done_here(
         def refused(*_: object, **__: object) -> None:
             raise BlockingIOError(11, "Resource temporarily unavailable")
 
-        monkeypatch.setattr(crew_module.subprocess, "Popen", refused)
+        monkeypatch.setattr("subprocess.Popen", refused)
     elif how == "no Python":
         monkeypatch.setattr(crew_module, "_START", "raise SystemExit(3)")
     else:
@@ -216,9 +217,46 @@ def test_where_no_worker_can_be_had_the_work_is_done_here(
     assert len(codes) == 2 and all(codes)
 
 
+STUB = (
+    "import sys\nsys.stdin.readline()\nprint('{\"ready\": true}', flush=True)\nfor line in sys.stdin:\n"
+    "    print('{\"bytes\": 3, \"loose\": null}', flush=True); print('OK', flush=True)"
+)
+
+
+def test_a_worker_that_stops_before_it_reads_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job is longer than a pipe takes; another worker gets it."""
+    jobs = jobs_of(written(tmp_path), monkeypatch)[:2]
+    mark = tmp_path / "stopped"
+    stops = f"import os, signal\nif not os.path.exists({str(mark)!r}): open({str(mark)!r}, 'w'); first = True\n"
+    stops += "else: first = False\n" + STUB.replace(
+        "for line", "if first: os.kill(os.getpid(), signal.SIGSTOP)\nfor line"
+    )
+    monkeypatch.setattr(crew_module, "_START", stops)
+    monkeypatch.setattr(crew_module, "canonical", lambda spec: "x" * (4 << 20))
+    monkeypatch.setattr(kernels_module, "_SHARE", 1)
+    found = elsewhere(lambda: KernelCompiler(Cache(None), processes=2).compile(jobs), 60.0)
+    assert found == [b"OK\n"] * 2 and mark.exists()
+
+
+def test_an_interrupt_at_any_point_leaves_no_worker_and_no_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = jobs_of(written(tmp_path), monkeypatch)[:3]
+    monkeypatch.setattr(kernels_module, "_SHARE", 1)
+    monkeypatch.setattr(crew_module, "_START", STUB)
+    folder = tmp_path / "cache"
+
+    def compiled() -> list[bytes]:
+        Cache(folder).clear()
+        return KernelCompiler(Cache(folder), processes=2).compile(jobs)
+
+    leaves_nothing(compiled, folder, spread(30), least=800)
+
+
 def test_closing_ends_the_workers() -> None:
     crew = Processes(2)
-    processes = [w._process for w in crew._workers]
+    crew.start()
+    processes = [w.process for w in crew._workers]
     crew.close()
     assert all(p.poll() is not None for p in processes)
 

@@ -128,7 +128,7 @@ def no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
-    monkeypatch.setattr(crew_module.subprocess, "Popen", refused)
+    monkeypatch.setattr("subprocess.Popen", refused)
 
 
 def no_fork(monkeypatch: pytest.MonkeyPatch) -> None:

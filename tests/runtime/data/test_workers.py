@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from interruption.interrupts import elsewhere, leaves_nothing, spread
 
-from dslc.base.errors import DataError
+from dslc.base.errors import DataError, ResourceError
+from dslc.base.turns import Always
 from dslc.runtime.data import workers as module
 from dslc.runtime.data.augment import Crop, Flip
 from dslc.runtime.data.rows import BadSample
@@ -94,7 +96,9 @@ def test_a_run_that_ends_early_leaves_no_process(data: Any, monkeypatch: pytest.
 
 
 def pool(data: Any, **more: Any) -> Workers:
-    return Workers([data.columns["image"].wanted], rows=4, count=1, seed=7, training=True, **more)
+    work = Workers([data.columns["image"].wanted], rows=4, count=1, seed=7, training=True, **more)
+    work.start()
+    return work
 
 
 def test_a_decoder_that_dies_names_its_image_and_others_go_on(data: Any) -> None:
@@ -116,10 +120,10 @@ def test_a_decoder_that_dies_names_its_image_and_others_go_on(data: Any) -> None
         assert caught.value.row == 2 and "not a regular file" in caught.value.why
         path.unlink()
         path.write_bytes(good)
-        os.kill(worker._process.pid, signal.SIGSTOP)
+        os.kill(worker.process.pid, signal.SIGSTOP)
         work.ask_again(np.array([0, 2, 1]), 0)
         worker.head[module.SLOT], worker.head[module.ROW] = 1, 2  # as if it were at row 2
-        os.kill(worker._process.pid, signal.SIGKILL)
+        os.kill(worker.process.pid, signal.SIGKILL)
         with pytest.raises(BadSample) as caught:
             work.oldest(3)
         assert caught.value.row == 2 and "has ended, killed by SIGKILL" in caught.value.why
@@ -136,7 +140,7 @@ def test_a_decoder_that_hangs_is_ended(data: Any) -> None:
         work.ask(np.array([0]), 0)
         work.oldest(1)
         work.done()
-        os.kill(worker._process.pid, signal.SIGSTOP)
+        os.kill(worker.process.pid, signal.SIGSTOP)
         work.ask(np.array([5]), 0)
         worker.head[module.SLOT], worker.head[module.ROW] = 1, 5
         begun = time.perf_counter()
@@ -145,6 +149,51 @@ def test_a_decoder_that_hangs_is_ended(data: Any) -> None:
         assert caught.value.row == 5 and "hung" in caught.value.why and time.perf_counter() - begun < 5
     finally:
         work.close()
+
+
+def test_a_worker_that_reads_nothing_cannot_stop_us(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is stopped before it reads, and its task is longer than a pipe takes."""
+    real = subprocess.Popen
+
+    def stopped(*args: Any, **more: Any) -> Any:
+        process = real(*args, **more)
+        os.kill(process.pid, signal.SIGSTOP)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", stopped)
+    work = Workers([data.columns["image"].wanted], rows=4, count=1, seed=7, training=True, patience=0.5)
+    work._task["more"] = "x" * (4 << 20)
+
+    def ask() -> None:
+        work.start()
+        work.ask(np.array([0]), 0)
+        work.oldest(1)
+
+    try:
+        error = elsewhere(ask)
+        assert isinstance(error, ResourceError) and "hung" in error.message, error
+    finally:
+        work.close()
+
+
+def test_a_long_task_arrives_whole(data: Any) -> None:
+    work = Workers([data.columns["image"].wanted], rows=4, count=1, seed=7, training=True)
+    work._task["more"] = "x" * (4 << 20)
+    try:
+        work.start()
+        work.ask(np.array([2]), 0)
+        assert np.array_equal(work.oldest(1)["image"], data.take(np.array([2]))["image"])
+    finally:
+        work.close()
+
+
+def test_an_interrupt_at_any_point_leaves_no_worker(data: Any, folder: Path) -> None:
+    def read() -> list[bytes]:
+        feed = data.feed(tasks(data, 1), 2)
+        with Always(feed.close), Always(feed.close):
+            return [batch["image"].tobytes() for batch in feed]
+
+    leaves_nothing(read, folder, spread(8), least=500)
 
 
 def test_a_process_that_cannot_begin_is_no_bad_sample(data: Any, folder: Path) -> None:

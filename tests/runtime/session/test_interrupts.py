@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from interruption.interrupts import LOST, World, count, elsewhere, spread, strike
+from interruption.interrupts import LOST, World, count, elsewhere, leaves_nothing, spread, strike
 
 import dslc
 from dslc.base.turns import Scope
@@ -102,6 +102,25 @@ def test_an_interrupt_at_any_point_of_a_call(session: Session, tmp_path: Path, o
     print(f"{world.struck} interrupts, {world.torn} torn, of {found}")
     assert not world.broken, "\n".join(world.broken)
     assert world.struck >= 120 and world.torn < world.struck // 2
+
+
+@pytest.mark.filterwarnings(LOST)
+@pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])
+@pytest.mark.parametrize("weights", ["init", "beside"])
+def test_an_interrupt_of_load_leaves_nothing(
+    net: Path, weights: str, opcodes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DSLC_THREADS", "1")  # a helper thread stays, asleep, as long as the process
+    path = tmp_path / net.name
+    path.write_bytes(net.read_bytes())
+    with dslc.load(net, weights="init") as session:
+        session.weights.save(path.with_suffix(".safetensors"))
+
+    def call() -> bytes:
+        with dslc.load(path, weights="init" if weights == "init" else None) as session:
+            return session.predict(x=rows(2)["x"]).tobytes()
+
+    leaves_nothing(call, tmp_path, spread(12 if opcodes else 20), least=3000 if opcodes else 1000, opcodes=opcodes)
 
 
 @pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])

@@ -1,8 +1,9 @@
-"""An interrupt at any point of the runtime's Python: Ctrl-C as a trace function raises it, once, where it is told to.
+"""An interrupt at any point of our Python: Ctrl-C as a trace function raises it, once, where it is told to.
 
-Points are what ``sys.settrace`` sees in the files of ``runtime/`` and ``dslc/base/``: calls, lines and returns, or each
+Points are what ``sys.settrace`` sees in the files of ``WATCHED``: calls, lines and returns, or each
 instruction of the interpreter. That is more than signals reach: at the last line of a ``with``, before ``__exit__`` is
-called, no signal is raised.
+called, no signal is raised. Where no handler of the function would get the exception, and no signal is raised either,
+there is no point: at the instruction of a ``try`` that does nothing, and at a ``yield`` that has given its value.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from dis import opmap
+from functools import cache
+from inspect import CO_GENERATOR
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
@@ -24,10 +28,21 @@ from dslc.base.errors import DslcError
 from dslc.runtime.session.session import Session
 
 ROOT = str(Path(dslc.__file__).parent) + "/"
-WATCHED = (ROOT + "runtime/", ROOT + "base/", ROOT + "face.py")  # the others import base
+WATCHED = (ROOT + "runtime/", ROOT + "base/", ROOT + "compiler/toolchain/", ROOT + "face.py")
 #: An interrupt that strikes the end of a generator which nobody has any more is shown by the interpreter, not raised.
 LOST = "ignore:(?s)Exception ignored in. <generator object .*KeyboardInterrupt:pytest.PytestUnraisableExceptionWarning"
 PATIENCE = 20.0  # seconds after which a call counts as hung
+
+
+@cache
+def _code(code: CodeType) -> bytes:
+    return code.co_code
+
+
+def _unreachable(frame: FrameType, event: str) -> bool:
+    if event == "return" and frame.f_code.co_flags & CO_GENERATOR:
+        return True
+    return _code(frame.f_code)[frame.f_lasti] == opmap["NOP"]
 
 
 class Strike:
@@ -36,8 +51,10 @@ class Strike:
     ``struck``: where, None if nowhere; ``points``: how many were passed.
     """
 
-    def __init__(self, number: int = 0, *, opcodes: bool = False) -> None:
-        self.number, self.opcodes = number, opcodes
+    def __init__(
+        self, number: int = 0, *, opcodes: bool = False, kind: Callable[[], KeyboardInterrupt] = KeyboardInterrupt
+    ) -> None:
+        self.number, self.opcodes, self.kind = number, opcodes, kind
         self.points = 0
         self.struck: str | None = None
         self.error: KeyboardInterrupt | None = None
@@ -47,7 +64,7 @@ class Strike:
             return None
         if self.struck is None:
             frame.f_trace_opcodes = self.opcodes
-        if (event == "opcode") == self.opcodes and event != "exception":
+        if (event == "opcode") == self.opcodes and event != "exception" and not _unreachable(frame, event):
             self.points += 1
             if self.points == self.number:
                 name = frame.f_code.co_filename.removeprefix(ROOT)
@@ -55,7 +72,7 @@ class Strike:
                 if self.opcodes:
                     self.struck += f" at {frame.f_lasti}"
                 sys.settrace(None)
-                raise KeyboardInterrupt
+                raise self.kind()
         return self._trace
 
     def __enter__(self) -> Strike:
@@ -82,16 +99,83 @@ def count(call: Callable[[], object], *, opcodes: bool = False) -> int:
     return strike.points
 
 
-def strike(call: Callable[[], object], number: int, *, opcodes: bool = False) -> Strike:
+def strike(
+    call: Callable[[], object],
+    number: int,
+    *,
+    opcodes: bool = False,
+    kind: Callable[[], KeyboardInterrupt] = KeyboardInterrupt,
+) -> Strike:
     """Call, with an interrupt at a point. The exception is kept, as a shell keeps the last one: its traceback holds
     every frame, so nothing may hang on their end."""
-    with Strike(number, opcodes=opcodes) as found:
+    with Strike(number, opcodes=opcodes, kind=kind) as found:
         try:
             next(_apart(call))
         except KeyboardInterrupt as interrupt:
             found.error = interrupt
     assert sys.exc_info() == (None, None, None), "a later exception would have another one as its context"
     return found
+
+
+@dataclass(frozen=True)
+class Remains:
+    """All that a call could leave over."""
+
+    processes: int
+    threads: int
+    hidden: tuple[str, ...]  # temp files and locks
+    descriptors: int
+
+    @classmethod
+    def of(cls, folder: Path) -> Remains:
+        tasks = Path("/proc/self/task").iterdir()
+        processes = sum(len((task / "children").read_text().split()) for task in tasks)
+        hidden = sorted(str(p.relative_to(folder)) for p in folder.rglob(".*"))
+        return cls(processes, threading.active_count(), tuple(hidden), len(os.listdir("/proc/self/fd")))
+
+
+def leaves_nothing(
+    call: Callable[[], object],
+    folder: Path,
+    pick: Callable[[int], Iterable[int]],
+    *,
+    least: int,
+    opcodes: bool = False,
+    kind: Callable[[], KeyboardInterrupt] = KeyboardInterrupt,
+    after: Callable[[], object] = lambda: None,
+) -> int:
+    """Strike a call at the points that ``pick`` chooses. Whatever the point: no process, thread, lock or temp file
+    under ``folder`` remains, and no descriptor once its frames are gone; ``after`` finds nothing wrong; the next call
+    has the result of the first. ``least``: points that the call has at least, else the sweep has missed it."""
+    expected = call()
+    gc.collect()
+    before = Remains.of(folder)
+    points = count(call, opcodes=opcodes)
+    assert points >= least, f"only {points} points"
+    broken, struck, chosen = [], 0, list(pick(points))
+    for number in chosen:
+        found = strike(call, number, opcodes=opcodes, kind=kind)
+        if found.struck is None:  # the call was shorter this time
+            continue
+        struck += 1
+        left = Remains.of(folder)
+        if left.descriptors != before.descriptors:
+            found.error = None
+            gc.collect()  # the files of its frames are closed with them
+            left = replace(left, descriptors=Remains.of(folder).descriptors)
+        if left != before:
+            broken.append(f"{found.struck} leaves {left}, not {before}")
+            before = Remains.of(folder)
+        try:
+            after()
+            again = elsewhere(call)
+            if again != expected:
+                broken.append(f"{found.struck}: then {again!r}"[:200])
+        except Exception as error:  # noqa: BLE001 - reported with the point
+            broken.append(f"{found.struck}: {type(error).__name__} {error}")
+    assert not broken, f"{len(broken)} of {struck} points:\n" + "\n".join(broken)
+    assert 2 * struck >= len(chosen), f"only {struck} of {len(chosen)} points were struck"
+    return struck
 
 
 class Hung(AssertionError):

@@ -1,0 +1,93 @@
+"""Ctrl-C at any point of a publication or of the cache: names stay whole, nothing lies about, the next call works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from interruption.interrupts import leaves_nothing, spread
+
+from dslc.base.cache import Cache
+from dslc.base.publish import publish_bytes, publish_files
+
+OLD, NEW = b"old" * 5, b"new" * 5
+OPCODES = pytest.mark.parametrize("opcodes", [False, True], ids=["lines", "opcodes"])
+
+
+def written(sink: object) -> None:
+    for start in range(0, len(NEW), 5):
+        sink.write(NEW[start : start + 5])  # type: ignore[attr-defined]
+
+
+@OPCODES
+@pytest.mark.parametrize("content", [NEW, written], ids=["bytes", "writer"])
+def test_a_file_is_the_old_one_or_the_new_one(content: object, opcodes: bool, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+
+    def publish() -> bytes:
+        path.write_bytes(OLD)
+        publish_bytes(path, content, verify=Path.read_bytes, tidy=False)  # type: ignore[arg-type]
+        return path.read_bytes()
+
+    def whole() -> None:
+        assert path.read_bytes() in (OLD, NEW)
+
+    pick = spread(60)
+    leaves_nothing(publish, tmp_path, pick, least=300 if opcodes else 60, opcodes=opcodes, after=whole)
+
+
+@OPCODES
+def test_the_commit_file_comes_last(opcodes: bool, tmp_path: Path) -> None:
+    names = ("a", "b", "z")
+
+    def publish() -> list[bytes]:
+        for name in names:
+            (tmp_path / name).write_bytes(OLD)
+        publish_files(tmp_path, dict.fromkeys(names, NEW), "b")
+        return [(tmp_path / name).read_bytes() for name in names]
+
+    def whole() -> None:
+        found = {name: (tmp_path / name).read_bytes() for name in names}
+        assert set(found.values()) <= {OLD, NEW}
+        assert found["b"] == OLD or set(found.values()) == {NEW}
+
+    pick = spread(60)
+    leaves_nothing(publish, tmp_path, pick, least=800 if opcodes else 150, opcodes=opcodes, after=whole)
+
+
+def entry_made(folder: Path) -> object:
+    cache = Cache(folder)
+    cache.clear()
+    made = cache.fetch("test", ("missing",), lambda: NEW)
+    found = cache.get("test", ("missing",))
+    return made, found, cache.counts.faults
+
+
+def entry_evicted(folder: Path) -> object:
+    cache = Cache(folder, limit=500)
+    cache.clear()
+    for name in "abcd":
+        cache.put("test", (name,), NEW)
+    found = cache.get("test", ("d",)), cache.counts.evicted, cache.counts.faults
+    return found
+
+
+def entry_damaged(folder: Path) -> object:
+    cache = Cache(folder)
+    cache.clear()
+    cache.put("test", ("damaged",), NEW)
+    [path] = [folder / entry.name for entry in cache.entries()]
+    path.write_bytes(OLD)
+    with pytest.warns(match="W002"):
+        found = cache.fetch("test", ("damaged",), lambda: NEW)
+    return found
+
+
+@OPCODES
+@pytest.mark.parametrize("call", [entry_made, entry_evicted, entry_damaged])
+def test_an_entry_of_the_cache(call: Callable[[Path], object], opcodes: bool, tmp_path: Path) -> None:
+    """The right to compile is free again, and what is there is whole: the next call waits for nobody."""
+    folder = tmp_path / "cache"
+    pick = spread(50)
+    leaves_nothing(lambda: call(folder), tmp_path, pick, least=1500 if opcodes else 300, opcodes=opcodes)
