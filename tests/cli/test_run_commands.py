@@ -166,6 +166,14 @@ def test_a_file_of_training_is_not_needed_to_evaluate(dslc: Callable, project: P
     assert "error[R304]: no weights" in dslc("eval", *flags).err
 
 
+def test_an_array_without_a_name_is_for_a_model_of_one_input(dslc: Callable, project: Path) -> None:
+    text = "nn 1\ndim B in 1..8 = 4\nmodel Sum(a: [B, 2], b: [B, 2]) -> [B, 2] {\n  return a + b\n}\n"
+    (project / "sum.nn").write_text(text)
+    assert dslc("build", "sum.nn").code == 0
+    ran = dslc("predict", "--artifact", "build/sum", "data.npz:x", "-o", "y.npy")
+    assert ran.code == 3 and "error[R105]: the model has the inputs a, b" in ran.err and "a=data.npz:x" in ran.err
+
+
 def test_predict_wants_a_file_that_holds_arrays(dslc: Callable, project: Path) -> None:
     assert dslc("predict", "data.npz:x", "-o", "y.txt").code == 2
 

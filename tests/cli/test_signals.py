@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +34,6 @@ data:
 train: {epochs: 4, seed: 1}
 save:  {dir: runs/net, every: 1 step}
 """
-#: Each command, and whether it begins without the artifact.
 COMMANDS = {
     "check": ["check", "net.nn"],
     "build": ["build", "net.nn"],
@@ -43,10 +41,14 @@ COMMANDS = {
     "train": ["train", "--set", "save.dir=runs/other"],
     "eval": ["eval"],
     "predict": ["predict", "x=data.npz:x", "-o", "y.npz"],
-    "bench": ["bench", "net.nn"],
+    "bench": ["bench", "net.nn", "--seconds", "0.2"],
     "verify": ["verify", "build/net/net.dslc", "--rebuild", "net.nn"],
 }
+#: These begin without the artifact and with an empty cache.
 FRESH = ("build", "build and train")
+SOAK = os.environ.get("DSLC_SOAK") == "1"
+#: Every second command, those that the seed takes; all with DSLC_SOAK=1.
+STRUCK = list(COMMANDS) if SOAK else list(COMMANDS)[int(os.environ["DSLC_SEED"]) % 2 :: 2]
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 PATIENCE = 300.0  # seconds; for a machine that does much else
 
@@ -101,16 +103,10 @@ def left(folder: Path) -> list[str]:
     return sorted(str(p.relative_to(folder)) for p in folder.rglob(".*") if p.name.startswith((".dslc", ".evict")))
 
 
-def strikes(seed: int) -> Iterator[tuple[str, signal.Signals]]:
-    for number, name in enumerate(COMMANDS):
-        yield name, (signal.SIGINT, signal.SIGTERM)[(number + seed) % 2]
-
-
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", STRUCK)
 def test_a_command_that_is_struck(name: str, trained: Path, tmp_path: Path) -> None:
     """A tenth of the strikes without DSLC_SOAK=1. A strike that comes too late is made again, twice as early."""
-    soak, seed = os.environ.get("DSLC_SOAK") == "1", int(os.environ.get("DSLC_SEED", "0"))
-    drawn = random.Random(f"{name} {seed}")
+    drawn = random.Random(f"{name} {os.environ['DSLC_SEED']}")
     folder = tmp_path / "project"
     shutil.copytree(trained, folder)
     if name in FRESH:
@@ -119,7 +115,7 @@ def test_a_command_that_is_struck(name: str, trained: Path, tmp_path: Path) -> N
     whole = Struck(folder, COMMANDS[name])
     assert whole.ended()[0] == 0
     lasts = time.monotonic() - begun
-    for _ in range(10 if soak else 1):
+    for _ in range(10 if SOAK else 1):
         number = drawn.choice(list(CODES))
         delay = drawn.random() * lasts
         while True:
@@ -147,3 +143,35 @@ def test_a_command_that_is_struck(name: str, trained: Path, tmp_path: Path) -> N
             assert not (late and delay == 0.0), "a command that ended before it began"
         again = Struck(folder, COMMANDS[name])
         assert again.ended()[0] == 0, said
+
+
+def main_with(run: str, end: str = "pass") -> subprocess.Popen[str]:
+    """``dslc`` with another ``run``, and something to do at the end of the interpreter."""
+    text = (
+        f"import atexit, time\nimport dslc.cli, dslc.cli.app\ndef end():\n    {end}\natexit.register(end)\n"
+        f"def run():\n{run}\ndslc.cli.app.run = run\ndslc.cli.main()\n"
+    )
+    return subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("number", CODES, ids=lambda n: n.name)
+def test_a_second_signal_ends_a_command_that_cleans_up(number: signal.Signals) -> None:
+    run = (
+        "    try:\n        print('works', flush=True); time.sleep(600)\n"
+        "    except BaseException:\n        print('cleans', flush=True); time.sleep(600)\n"
+    )
+    with main_with(run) as process:
+        assert process.stdout is not None and process.stderr is not None
+        for said in ("works\n", "cleans\n"):
+            assert process.stdout.readline() == said
+            process.send_signal(number)
+        assert process.wait(PATIENCE) == -number and process.stderr.read() == ""
+
+
+@pytest.mark.parametrize("number", CODES, ids=lambda n: n.name)
+def test_a_signal_after_the_last_word_changes_nothing(number: signal.Signals) -> None:
+    with main_with("    return 3", "print('ends', flush=True); time.sleep(0.2); print('ended', flush=True)") as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "ends\n"
+        process.send_signal(number)
+        assert process.stdout.readline() == "ended\n" and process.stderr.read() == "" and process.wait(PATIENCE) == 3

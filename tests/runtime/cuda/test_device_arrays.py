@@ -16,6 +16,7 @@ from fake_gpu.gpu_model import write_gpu_line
 
 from dslc.base.errors import InputError
 from dslc.runtime.cuda import device as devices
+from dslc.runtime.cuda import executor
 from dslc.runtime.cuda.arrays import dlpack
 from dslc.runtime.cuda.arrays.arrays import DeviceArray, foreign_array, lies_on_gpu, new_array
 from dslc.runtime.cuda.libraries.checked_calls import Noted
@@ -106,6 +107,24 @@ def test_predict_where_the_inputs_are(both: Any, kind: type[Tensor], rows: int) 
     again = gpu.predict(x=new_from(gpu, values(rows)), row=2)  # what one gave, another takes
     assert again[0].numpy().tobytes() == expected[0].tobytes()
     x.free()
+
+
+def test_rows_that_are_missing_repeat_the_last_one(both: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each at its place among the program's rows."""
+    _, gpu, _ = both
+    places: list[int] = []
+    real = executor.DeviceInput
+
+    def noted(frame: int, name: str, offset: int, array: DeviceArray) -> Any:
+        places.append(offset)
+        return real(frame, name, offset, array)
+
+    monkeypatch.setattr(executor, "DeviceInput", noted)
+    for rows in (2, 3):  # of programs for 1 and for 4
+        places.clear()
+        gpu.predict(x=new_from(gpu, values(rows)))
+        row = 4 * FEATURES
+        assert [place - places[0] for place in places] == [0, *(row * n for n in range(rows, 4))]
 
 
 def new_from(session: Session, data: np.ndarray) -> DeviceArray:

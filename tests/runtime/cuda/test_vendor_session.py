@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,6 +26,7 @@ from dslc.runtime.cuda.graph import Bulk, LibraryCall
 from dslc.runtime.cuda.libraries import cudnn
 from dslc.runtime.cuda.libraries.checked_calls import Noted
 from dslc.runtime.cuda.libraries.libraries import Libraries
+from dslc.runtime.cuda.libraries.libraries import _workspace as workspace_of
 from dslc.runtime.cuda.owned import Owned
 
 
@@ -261,6 +262,12 @@ def test_choices_of_a_plan(bench: Any) -> None:
     assert ALGORITHM in on.libraries.choices.values()
     on.run(replace(asked, algorithm=b"known".ljust(64, b".")), out, True)
     assert lt.calls["cublasLtMatmulAlgoCheck"] == 1
+    _, most = workspace_of(room, on.buffers, lambda index: 0)
+    for number, (lt.checked_need, runs) in enumerate([(most, True), (most + 1, False)]):
+        named = replace(asked, algorithm=b"known".ljust(64, bytes([number])))
+        with nullcontext() if runs else pytest.raises(EnvironmentFault, match="does not take the algorithm"):
+            on.run(named, out, True)
+    lt.checked_need = 0
     attrs = {"layout": "first", "compute": "f32", "stride": [1, 1], "pad": [0, 0], "dilation": [1, 1]}
     [one] = [on.array(np.ones((1, 1, 1, 1)), "f32")]
     chosen = GraphOp("cudnn", "conv", attrs, (image, one), (result,), room, 1, (), 0, 0)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dslc.runtime.data import augment
 from dslc.runtime.data.augment import Crop, Flip, Normalize, apply, as_data, check, of_data
 from dslc.runtime.train.config import load_config
 from dslc.runtime.train.data import shuffled
@@ -47,6 +48,15 @@ def test_flip_mirrors_about_half_of_the_rows() -> None:
     assert all(f != k for f, k in zip(flipped, kept)) and 430 < sum(flipped) < 570
     assert np.array_equal(run((Flip(1.0),), [0, 1], pixels), pixels[[0, 1], :, ::-1])
     assert np.array_equal(run((Flip(0.0),), [0, 1], pixels), pixels[[0, 1]])
+
+
+def test_a_draw_is_below_p_and_never_reaches_it() -> None:
+    """The smallest and the largest draw, and those on both sides of p: p = 0 flips no row, p = 1 every row."""
+    draws = np.array([0, (1 << 63) - (1 << 11), 1 << 63, (1 << 64) - 1], np.uint64)[:, None]
+    for p, flipped in ((0.0, [0, 0, 0, 0]), (0.5, [1, 1, 0, 0]), (1.0, [1, 1, 1, 1])):
+        found = augment._flipped(Flip(p), images(4, (2, 3)), draws)
+        kept = [np.array_equal(a, b) for a, b in zip(found, images(4, (2, 3)))]
+        assert [not k for k in kept] == list(map(bool, flipped)), p
 
 
 @pytest.mark.parametrize("shape", [(3, 6, 5), (6, 5, 3), (6, 5)])

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-from interruption.interrupts import LOST, World, count, elsewhere, leaves_nothing, spread, strike
+from interruption.interrupts import LOST, Hung, World, count, elsewhere, leaves_nothing, spread, strike
 
 import dslc
 from dslc.base.turns import Scope
@@ -185,7 +186,7 @@ def test_an_interrupt_of_the_first_call_of_a_module(net: Path, opcodes: bool) ->
         assert not one._turn._turns.holders, found.struck
         assert elsewhere(lambda one=one: call(one)) == expected, found.struck  # type: ignore[misc]
     weights.unlink()
-    assert struck >= 10
+    assert struck >= 10 and points >= (3000 if opcodes else 1000)
 
 
 @pytest.mark.filterwarnings(LOST)
@@ -202,6 +203,7 @@ def test_the_end_of_the_first_call_holds_its_lock_no_more(net: Path) -> None:
             return Importable(str(net.parent / "__init__.py"), net.stem, digest)
 
         points = count(lambda: call(module()))
+        assert points >= 200
         struck = set()
         for number in range(1, points + 1):
             one = module()
@@ -210,3 +212,24 @@ def test_the_end_of_the_first_call_holds_its_lock_no_more(net: Path) -> None:
             one._default = None  # so that the next call takes the lock again
             elsewhere(lambda one=one: call(one), 5.0)  # type: ignore[misc]
         assert "face.py" in struck
+
+
+def test_a_lock_of_the_first_call_that_stays_would_be_seen(net: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The control: without the outer scope's release an interrupt leaves the lock taken, and the next call waits."""
+    monkeypatch.setattr(Scope, "__exit__", lambda *_: None)
+    session = SimpleNamespace(has_weights=True, predict=lambda **_: None)
+
+    def module() -> Importable:
+        one = Importable(str(net.parent / "__init__.py"), net.stem, "")
+        one.session = lambda **_: session  # type: ignore[method-assign,assignment,misc]
+        return one
+
+    for number in range(1, count(lambda: module().predict()) + 1):
+        one = module()
+        strike(lambda one=one: one.predict(), number)  # type: ignore[misc]
+        if one._turn._turns.holders:
+            break
+    one._default = None
+    with pytest.raises(Hung):
+        elsewhere(one.predict, 0.2)
+    one._turn._turns.holders.clear()  # lets the thread go that waits

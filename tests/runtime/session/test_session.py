@@ -11,6 +11,10 @@ import pytest
 from artifacts.line_model import BATCH, FEATURES, MEANINGS, OUTPUTS, write_line
 
 from dslc.base.errors import DslcError, InputError, OutOfMemory, WeightsMissing
+from dslc.compiler import pipeline
+from dslc.compiler.check.model import check_file
+from dslc.compiler.ops.registry import meanings
+from dslc.compiler.options import Options
 from dslc.runtime.session import host_memory as memory
 from dslc.runtime.session.load import load
 from dslc.runtime.session.session import Session
@@ -158,6 +162,15 @@ def test_seeds(open_line: Open) -> None:
     assert np.array_equal(session.weights["w"], same[0])
 
 
+def test_a_model_without_inputs(tmp_path: Path) -> None:
+    """Nothing is given, so nothing lies on a device."""
+    (tmp_path / "m.nn").write_text("nn 1\nmodel M() -> [3] {\n  return full([3], 2.0)\n}\n")
+    artifact = pipeline.build(check_file(tmp_path / "m.nn"), Options(provider="reference")).artifact
+    (tmp_path / "m.dslc").write_bytes(artifact)
+    with load(tmp_path / "m.dslc", meanings=meanings()) as session:
+        assert session.predict().tolist() == [2.0, 2.0, 2.0]
+
+
 def test_without_weights(line: Path) -> None:
     with load(line, meanings=MEANINGS) as session:
         for call in (
@@ -171,8 +184,10 @@ def test_without_weights(line: Path) -> None:
             with pytest.raises(WeightsMissing) as caught:
                 call()
             assert caught.value.code == "R304" and "dslc train" in (caught.value.help or "")
+        with pytest.raises(WeightsMissing, match="`b` and 1 more have no value"):
+            session.predict(x=data(1))
         session.weights["w"] = np.ones((OUTPUTS, FEATURES), np.float32)
-        with pytest.raises(WeightsMissing):
+        with pytest.raises(WeightsMissing, match="`b` has no value"):
             session.predict(x=data(1))
         session.weights["b"] = np.ones(OUTPUTS, np.float32)
         assert np.array_equal(session.predict(x=data(3)).y, expected(session, data(3)))

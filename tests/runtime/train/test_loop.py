@@ -219,8 +219,8 @@ def test_a_second_run_takes_a_new_folder_and_resume_the_newest(project: Path) ->
     second, _, text = run(project)
     assert second.run_dir == project / "runs" / "toy-2" and "holds an earlier run" in text
     assert {p.name: p.read_bytes() for p in (first.run_dir / "checkpoints").iterdir()} == before
-    third, _, _ = run(project, resume=True)
-    assert third.run_dir == second.run_dir
+    third, _, text = run(project, resume=True)
+    assert third.run_dir == second.run_dir and "holds an earlier run" not in text
 
 
 def test_resume_without_a_run(project: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,17 @@ def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
         isinstance(x.spec, (Region, SizeGenericRegion, Sweep, Foreach, Pick, Concat)) for x in launches
     ):
         return None
+    return run_launches(launches, node.inputs, xs, node.outputs)
+
+
+def run_launches(
+    launches: list[Launch], inputs: Sequence[Value], xs: list[np.ndarray], outputs: Sequence[Value]
+) -> list[np.ndarray]:
+    """The outputs of launches, which are 0xFF first, as scratch is."""
     known: dict[Any, np.ndarray] = {
-        v: simulator.memory(np.array(x).reshape(-1), v.type.dtype) for v, x in zip(node.inputs, xs)
+        v: simulator.memory(np.array(x).reshape(-1), v.type.dtype) for v, x in zip(inputs, xs)
     }
-    for v in node.outputs:
+    for v in outputs:
         dtype = simulator.numpy_type(v.type.dtype)
         known[v] = np.full(int(np.prod(v.type.ints)) * dtype.itemsize, 0xFF, np.uint8).view(dtype)
     for block in (b for launch in launches for b in launch.scratch):
@@ -42,7 +50,7 @@ def simulated(node: Node, xs: list[np.ndarray]) -> list[np.ndarray] | None:
         source = source_of(launch.symbol, launch.code)
         assert "None" not in source.text
         simulator.run(source, geometry(launch.spec).grid[0], memory, launch.scalar_args)
-    return [simulator.values(known[v], v.type.dtype).reshape(v.type.ints) for v in node.outputs]
+    return [simulator.values(known[v], v.type.dtype).reshape(v.type.ints) for v in outputs]
 
 
 def dtypes_of(launch: Launch) -> list[DType]:

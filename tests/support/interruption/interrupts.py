@@ -248,6 +248,7 @@ class World:
             self.reset()
         before = self.shot()
         points = count(call, opcodes=opcodes)
+        assert points >= (600 if opcodes else 150), f"only {points} points: the sweep has missed the call"
         after = self.shot()
         possible += [before, after]
         for number in pick(points):

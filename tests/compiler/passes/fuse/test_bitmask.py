@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import random
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +19,7 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.constant import constant
 from dslc.compiler.passes.fuse import body as bodies
-from dslc.compiler.passes.fuse.bitmask import bitmask
+from dslc.compiler.passes.fuse.bitmask import _stretch, bitmask
 from dslc.compiler.passes.fuse.duplicate import duplicate
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
 from dslc.compiler.passes.fuse.recompute_inputs import recompute_inputs
@@ -94,3 +98,27 @@ def test_one_op_may_give_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     feeds = {"x": np.linspace(-1, 1, 64, dtype=np.float32).reshape(shape), "dy": np.ones(shape, np.float32)}
     wanted, got = evaluate(graph, feeds), evaluate(found, feeds)
     assert all(np.array_equal(got[k], v) for k, v in wanted.items())
+
+
+def test_the_stretch_of_a_row(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+    """Against every number of last axes: all of them summed or none, each input broadcast on all of them or on none."""
+    rng, found = random.Random(fuzz_seed), set()
+    for _ in range(fuzz_count(2000)):
+        rank = rng.randint(1, 5)
+        shape = tuple(rng.randint(2, 4) for _ in range(rank))
+        over = tuple(sorted(rng.sample(range(rank), rng.randint(1, rank))))
+        inputs = []
+        for _ in range(rng.randint(1, 3)):
+            sizes = tuple(1 if rng.random() < 0.3 else size for size in shape)
+            inputs.append(TensorType(DType.F32, sizes[rng.choice((0, 0, rng.randint(0, rank))) :]))
+        sums = SimpleNamespace(attrs={"over": over}, input_types=inputs)
+        best = 1
+        for count in range(1, rank + 1):
+            axes = range(rank - count, rank)
+            wide = [(1,) * (rank - t.rank) + t.ints for t in inputs if t.rank]
+            alike = [{axis in over for axis in axes}, *({x[axis] == 1 for axis in axes} for x in wide)]
+            if all(len(each) == 1 for each in alike):
+                best = math.prod(shape[axis] for axis in axes)
+        assert _stretch(sums, shape) == best, (shape, over, inputs)  # type: ignore[arg-type]
+        found.add(best)
+    assert len(found) > 10

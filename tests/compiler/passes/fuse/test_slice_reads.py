@@ -89,6 +89,13 @@ def test_what_stays_a_copy(why: str) -> None:
     assert slice_reads(graph) is graph
 
 
+def test_a_result_is_computed_once_whoever_reads_it() -> None:
+    """A slice that is a result is there anyway: its readers read it, not the tensor of which it is a part."""
+    _, (gate, *_) = gates()
+    graph = graph_of([X, W], {"result.gate": gate, "result.y": FORE(OPS["tanh"], gate)})
+    assert slice_reads(graph) is graph
+
+
 @pytest.mark.parametrize(("wanted", "goes"), [(4, True), (3, False)])
 def test_a_tensor_is_not_kept_for_a_part_of_it(wanted: int, goes: bool) -> None:
     """So many of four parts are wanted in the backward pass."""
