@@ -138,7 +138,7 @@ def rows_table(rows: Sequence[Row], total: float, top: int, first: str) -> str:
 def read_earlier(path: str, now: Mapping[str, Any]) -> dict[str, Any]:
     """An earlier ``dslc bench --json`` of the same call. DataError R101 if the file does not contain one."""
 
-    from dslc.runtime.data.arrays import open_file
+    from dslc.runtime.data.file import open_file
 
     def refuse(why: str) -> DataError:
         return DataError("R101", why, place=path, help="make it with: dslc bench ... --json > FILE.json")

@@ -12,63 +12,14 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.runtime.artifact.dtypes import numpy_dtype
-from dslc.runtime.artifact.interface import Tensor
 from dslc.runtime.data import augment
-from dslc.runtime.data.arrays import Accept, read_array
 from dslc.runtime.data.fit import Fit
-from dslc.runtime.data.idx import read_idx
-from dslc.runtime.data.images import ImageRows, labels_of
-from dslc.runtime.data.rows import AT_ONCE, ArrayRows, JoinedRows, Rows, ShapedRows
-from dslc.runtime.data.source import Source
-from dslc.runtime.data.table import TableRows
-from dslc.runtime.data.tokens import TokenRows
+from dslc.runtime.data.format import ArrayFormat, misshaped
+from dslc.runtime.data.names import format_of
+from dslc.runtime.data.rows import AT_ONCE, ArrayRows, JoinedRows, Rows, ShapedRows, known_bad
+from dslc.runtime.data.wanted import Wanted
 
 _CHECKED: Final = 16 << 20  # bytes checked at once
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """An input and its sources. ``shape`` is that of one row, as numbers. Can be sent to a worker."""
-
-    field: str
-    files: tuple[Source, ...]
-    tensor: Tensor
-    shape: tuple[int, ...]
-    check_finite: bool
-    steps: tuple[augment.Step, ...] = ()
-
-    @property
-    def by_image(self) -> bool:
-        """True if each row is decoded from a file of its own."""
-        return self.files[0].kind == "folder" and self.files[0].key == "image"
-
-    def as_data(self) -> dict[str, Any]:
-        tensor = self.tensor
-        return {
-            "field": self.field,
-            "files": [source.as_data() for source in self.files],
-            "tensor": [
-                tensor.name,
-                tensor.dtype,
-                list(tensor.shape),
-                None if tensor.range is None else list(tensor.range),
-            ],
-            "shape": list(self.shape),
-            "check_finite": self.check_finite,
-            "steps": augment.as_data(self.steps),
-        }
-
-    @classmethod
-    def of_data(cls, data: Mapping[str, Any]) -> Wanted:
-        name, dtype, shape, limits = data["tensor"]
-        return cls(
-            data["field"],
-            tuple(Source.of_data(source) for source in data["files"]),
-            Tensor(name, dtype, tuple(shape), None if limits is None else (limits[0], limits[1])),
-            tuple(data["shape"]),
-            data["check_finite"],
-            augment.of_data(data["steps"]),
-        )
 
 
 @dataclass(frozen=True)
@@ -82,7 +33,13 @@ class Column:
     @property
     def bad(self) -> Mapping[int, tuple[str, str]]:
         """Rows known to be unreadable, with place and reason."""
-        return self.rows.bad if isinstance(self.rows, TableRows | JoinedRows) else {}
+        return known_bad(self.rows)
+
+    @property
+    def decodes(self) -> bool:
+        """True if each row is decoded from a file of its own."""
+        source = self.wanted.files[0]
+        return format_of(source).decodes(source)
 
     def read(self, rows: NDArray[np.int64], seed: int, epoch: int, *, training: bool) -> NDArray[Any]:
         """A fresh array [len(rows), *shape] in the input's dtype.
@@ -98,7 +55,7 @@ class Column:
 def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
     """Open an input's data; small data is checked at once. Raises DataError R101 to R103, R106."""
     target = numpy_dtype(wanted.tensor.dtype)
-    rows = _shaped(_joined([_opened(source, wanted, target) for source in wanted.files], wanted), wanted)
+    rows = _shaped(_joined([format_of(source).open(source, wanted) for source in wanted.files], wanted), wanted)
     try:
         augment.check(wanted.steps, wanted.shape, target)
     except ValueError as error:
@@ -110,7 +67,7 @@ def open_column(wanted: Wanted, notice: Callable[[str], None]) -> Column:
     column = Column(wanted, rows, fit)
     if rows.in_memory:
         _check_all(column)
-    elif not wanted.by_image:
+    elif not column.decodes:
         notice(f"{wanted.field}: {wanted.files[0].name} is large; its values are checked while they are read")
     return column
 
@@ -129,54 +86,18 @@ def _check_all(column: Column) -> None:
 
 def read_whole(wanted: Wanted, notice: Callable[[str], None]) -> NDArray[Any]:
     """An input without rows, passed unchanged to every step. Raises the errors of ``open_column``."""
-    source = wanted.files[0]
-    if len(wanted.files) > 1 or source.kind not in ("npz", "npy", "idx"):
+    source, format = wanted.files[0], format_of(wanted.files[0])
+    if len(wanted.files) > 1 or not isinstance(format, ArrayFormat):
         cause = "an input without rows is one array in an .npz, .npy or idx file"
         raise DataError("R102", cause, place=f"{wanted.field}: {source.path}", help="save it with numpy.save")
 
     def accept(shape: tuple[int, ...]) -> None:
         if shape != wanted.shape:
-            raise _misshaped(source, wanted, shape, str(list(wanted.shape)))
+            raise misshaped(source, wanted, shape, str(list(wanted.shape)))
 
-    array = _array(source, accept)
+    array = format.read(source, accept)
     fit = Fit(source, wanted.tensor, wanted.field, array.dtype, check_finite=wanted.check_finite, notice=notice)
     return fit.whole(array)
-
-
-def _array(source: Source, accept: Accept) -> NDArray[Any]:
-    return read_idx(source, accept) if source.kind == "idx" else read_array(source, accept)
-
-
-def _misshaped(source: Source, wanted: Wanted, shape: tuple[int, ...], expected: str) -> DataError:
-    cause = f"its shape is {list(shape)}, expected {expected}"
-    place = f"{wanted.field}: {source.path} ({source.name})"
-    return DataError("R102", cause, place=place, help="reshape it and save it again")
-
-
-def _opened(source: Source, wanted: Wanted, target: np.dtype[Any]) -> Rows:
-    if source.kind == "csv":
-        return TableRows(source, wanted.shape, target)
-    if source.kind == "bin":
-        return TokenRows(source, wanted.shape)
-    if source.kind == "folder":
-        if source.key == "image":
-            return ImageRows(source, wanted.shape)
-        labels = labels_of(source)
-        _require_rows(source, wanted, labels.shape)
-        return ArrayRows(labels)
-    return ArrayRows(_array(source, lambda shape: _require_rows(source, wanted, shape)))
-
-
-def _require_rows(source: Source, wanted: Wanted, shape: tuple[int, ...]) -> None:
-    if not shape or not _same_rows(source, shape[1:], wanted.shape):
-        raise _misshaped(source, wanted, shape, f"any number of rows of {list(wanted.shape)}")
-
-
-def _same_rows(source: Source, shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    """True if rows have the wanted shape. Rows of an idx file, which has no channels, may lack axes of size 1."""
-    if shape == wanted or source.kind != "idx":
-        return shape == wanted
-    return [size for size in shape if size != 1] == [size for size in wanted if size != 1]
 
 
 def _joined(parts: Sequence[Rows], wanted: Wanted) -> Rows:

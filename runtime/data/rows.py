@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -39,6 +39,12 @@ class Rows(Protocol):
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:
         """A fresh array [len(rows), *shape]. Raises BadSample for the first row that cannot be read."""
         ...
+
+
+def known_bad(rows: Rows) -> Mapping[int, tuple[str, str]]:
+    """The rows found to be unreadable on opening, with place and reason: the attribute ``bad`` of a table's rows."""
+    found: Mapping[int, tuple[str, str]] = getattr(rows, "bad", {})
+    return found
 
 
 class ArrayRows:
@@ -82,9 +88,7 @@ class JoinedRows:
         self.in_memory = all(part.in_memory for part in parts)
         #: Rows found to be unreadable on opening, with place and reason.
         self.bad: dict[int, tuple[str, str]] = {
-            start + row: why
-            for start, part in zip(self.starts.tolist(), parts)
-            for row, why in getattr(part, "bad", {}).items()
+            start + row: why for start, part in zip(self.starts.tolist(), parts) for row, why in known_bad(part).items()
         }
 
     def read(self, rows: NDArray[np.int64]) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Names of data in a configuration: ``digits.npz:train_x``, ``images.npy``, ``train-images-idx3-ubyte.gz``, and so on.
+"""Data in files: a path and the key of the data inside.
 
 A path may contain ``*``, ``?`` and ``[...]``: then it denotes all matching files in sequence, sorted by name.
 """
@@ -6,7 +6,6 @@ A path may contain ``*``, ``?`` and ``[...]``: then it denotes all matching file
 from __future__ import annotations
 
 import glob
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,7 @@ from typing import Any, Final
 
 from dslc.base.errors import DataError
 
-FORMS: Final = (
-    "write `file.npz:key`, `file.npy`, `file.csv:columns`, `file.bin:u16`, an idx file (`train-images-idx3-ubyte.gz`, "
-    "`file.idx`) or `folder/:image`"
-)
 _MOST_FILES: Final = 10_000
-_IDX = re.compile(r"(?:.*[-.])?(?:idx|idx[0-9]-ubyte)(?:\.gz)?\Z", re.DOTALL)
-_TOKENS = re.compile(r"(u16|u32)(?:/([1-9][0-9]{0,8}))?(?:\+([0-9]{1,9}))?\Z")
 
 
 @dataclass(frozen=True)
@@ -34,12 +27,6 @@ class Source:
     key: str | None
     name: str
 
-    @property
-    def kind(self) -> str:
-        """npz, npy, csv, bin, idx or folder. The name's form has been checked by ``split``."""
-        kind = _kind(self.path.name)
-        return "folder" if kind is None else kind
-
     def as_data(self) -> dict[str, Any]:
         """The source as JSON data, for a worker."""
         return {"path": str(self.path), "key": self.key, "name": self.name}
@@ -47,55 +34,6 @@ class Source:
     @classmethod
     def of_data(cls, data: Mapping[str, Any]) -> Source:
         return cls(Path(data["path"]), data["key"], data["name"])
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """The key of a ``.bin``: item dtype, distance between windows (None: the window's length), first token."""
-
-    dtype: str
-    stride: int | None
-    shift: int
-
-
-def split(text: str) -> tuple[str, str | None]:
-    """The path and the key in a source's text. ValueError with the reason for an unknown form."""
-    path, colon, key = text.rpartition(":")
-    if not colon or (_kind(text) in ("npy", "idx") and _kind(path) is None and not path.endswith("/")):
-        colon, path, key = "", text, ""
-    if colon and path.endswith("/"):
-        if key not in ("image", "label"):
-            raise ValueError("a folder of images gives `image` and `label`")
-        return path, key
-    kind = _kind(path if colon else text)
-    if kind in ("npy", "idx") and not colon:
-        return text, None
-    if kind in ("npz", "csv") and key:
-        return path, key
-    if kind == "bin" and key:
-        tokens(key)
-        return path, key
-    if kind is None and not colon and _kind(text) is None:
-        raise ValueError("this does not name any data")
-    raise ValueError(
-        "the name of the array inside the file is missing" if not key else "such a file has no names inside"
-    )
-
-
-def tokens(key: str) -> Tokens:
-    """Parses ``u16``, ``u32+1``, ``u16/64+1``. ValueError for anything else."""
-    found = _TOKENS.match(key)
-    if found is None:
-        raise ValueError("tokens are `u16` or `u32`, optionally followed by `/STRIDE` and `+SHIFT`")
-    return Tokens(found[1], None if found[2] is None else int(found[2]), int(found[3] or 0))
-
-
-def _kind(name: str) -> str | None:
-    last = name.rpartition("/")[2]
-    for kind in ("npz", "npy", "csv", "bin"):
-        if last.endswith("." + kind) and len(last) > len(kind) + 1:
-            return kind
-    return "idx" if _IDX.match(last) else None
 
 
 def files(source: Source, notice: Callable[[str], None], field: str) -> list[Source]:

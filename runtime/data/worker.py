@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DslcError
 from dslc.base.failpoint import fail
-from dslc.runtime.data.column import Column, Wanted, open_column
+from dslc.runtime.data.column import Column, open_column
 from dslc.runtime.data.rows import BadSample
+from dslc.runtime.data.wanted import Wanted
 
 COUNTER, SLOT, ROW = range(3)  # words of the head, i64
 IDLE = -1
@@ -75,10 +76,10 @@ def _fill(
     start = task["slots"][asked["slot"]]
     rows = np.frombuffer(memory, np.int64, asked["count"], start).copy()
     for column, offset in zip(columns, task["offsets"]):
-        wanted = column.wanted
-        step = 1 if wanted.by_image else max(1, len(rows))
+        decodes = column.decodes
+        step = 1 if decodes else max(1, len(rows))
         for at in range(0, len(rows), step):
-            head[ROW] = rows[at] if wanted.by_image else IDLE
+            head[ROW] = rows[at] if decodes else IDLE
             head[COUNTER] += 1
             fail("data.row")
             part = column.read(rows[at : at + step], task["seed"], asked["epoch"], training=task["training"])

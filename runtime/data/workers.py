@@ -21,8 +21,8 @@ from dslc.base.child import Child, answering
 from dslc.base.errors import DataError, ResourceError
 from dslc.base.opened import Opened
 from dslc.runtime.artifact.dtypes import numpy_dtype
-from dslc.runtime.data.column import Wanted
 from dslc.runtime.data.rows import BadSample
+from dslc.runtime.data.wanted import Wanted
 from dslc.runtime.data.worker import COUNTER, IDLE, ROW, SLOT
 
 DEPTH: Final = 2  # slots per worker

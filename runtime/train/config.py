@@ -17,7 +17,8 @@ from typing import Any, Final
 
 from dslc.base.errors import DataError
 from dslc.runtime.data.augment import Step
-from dslc.runtime.data.source import Source, split
+from dslc.runtime.data.names import split
+from dslc.runtime.data.source import Source
 from dslc.runtime.train.fields import BadPolicy, Best, EarlyStop, NanPolicy
 from dslc.runtime.train.readers import refuse
 from dslc.runtime.train.schedule import Duration, Schedule

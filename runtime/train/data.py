@@ -21,9 +21,11 @@ from dslc.base.errors import DataError
 from dslc.base.turns import Always
 from dslc.runtime.artifact.interface import Interface, dims_of, size_value
 from dslc.runtime.data.augment import Normalize, Step
-from dslc.runtime.data.column import Column, Wanted, open_column, read_whole
+from dslc.runtime.data.column import Column, open_column, read_whole
+from dslc.runtime.data.names import format_of
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.source import Source, files
+from dslc.runtime.data.wanted import Wanted
 from dslc.runtime.data.workers import Workers
 from dslc.runtime.nearest import nearest
 
@@ -121,7 +123,7 @@ class Dataset:
         The results do not depend on the number of workers. The first rows array of a call must be the longest one.
         """
         far = [name for name, column in self.columns.items() if not column.rows.in_memory]
-        count = max(workers, 1) if any(self.columns[name].wanted.by_image for name in far) else workers
+        count = max(workers, 1) if any(self.columns[name].decodes for name in far) else workers
         if not far or count == 0:
             for rows, epoch in tasks:
                 yield self.take(rows, epoch)
@@ -253,7 +255,7 @@ def _rows(columns: Mapping[str, Column], sources: Mapping[str, Source], section:
     counts = {name: column.rows.count for name, column in columns.items()}
     # Windows of one text with different shifts: as many as every column has.
     for name, column in columns.items():
-        if column.wanted.files[0].kind == "bin":
+        if format_of(column.wanted.files[0]).windows:
             same = [n for n, c in columns.items() if c.wanted.files[0].path == column.wanted.files[0].path]
             counts[name] = min(columns[n].rows.count for n in same)
     if len(set(counts.values())) > 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dslc.runtime.data.augment import Crop, Flip, Normalize, Step
-from dslc.runtime.data.source import FORMS, split
+from dslc.runtime.data.names import HELP, split
 from dslc.runtime.train.readers import (
     Field,
     Reader,
@@ -111,7 +111,7 @@ def data_source(value: Value, name: str) -> str:
     try:
         split(source)
     except ValueError as error:
-        refuse(value, f"`{name}` is not an array in a file: {shown(value)}: {error}", FORMS)
+        refuse(value, f"`{name}` is not an array in a file: {shown(value)}: {error}", HELP)
     return source
 
 

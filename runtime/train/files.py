@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dslc.base.errors import WeightsMissing
-from dslc.runtime.data.arrays import open_file
+from dslc.runtime.data.names import format_of
 from dslc.runtime.data.source import Source, files
 from dslc.runtime.train.config import Config
 
@@ -22,9 +22,7 @@ def require_data(config: Config, *, training: bool) -> None:
 
 def _require(sources: Iterable[Source]) -> None:
     for source in sources:
-        if source.kind != "folder" or not source.path.exists():
-            with open_file(source.path):
-                pass
+        format_of(source).require(source)
 
 
 def require_weights(path: Path | None) -> None:

@@ -139,7 +139,7 @@ import zipfile
 from hostile.hostile_inputs import PATHS, arrays
 from dslc.base.errors import DslcError
 from dslc.dsl.load import load
-from dslc.runtime.data.arrays import read_array
+from dslc.runtime.data.formats.arrays import read_array
 from dslc.runtime.data.source import Source
 root = Path(sys.argv[1])
 

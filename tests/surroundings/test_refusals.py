@@ -147,7 +147,7 @@ def test_every_limit_is_written_down() -> None:
         f"{tensorhead.MOST_AXES} axes", f"{tensorhead.LONGEST_NAME:,} characters",
     ):  # fmt: skip
         assert limit in data, limit
-    from dslc.runtime.data import arrays, table
+    from dslc.runtime.data.formats import arrays, table
 
     for limit in (
         f"{arrays._MAX_MEMBERS:,} members", f"{arrays._MAX_DIRECTORY >> 20} MiB", f"{table._MOST_COLUMNS:,} columns",

@@ -38,7 +38,7 @@ def command(
 
     FILE is `file.npy`, or `file.npz:array`. NAME is the model's input; a model with one input needs none.
     """
-    from dslc.runtime.data.arrays import read_array
+    from dslc.runtime.data.formats.arrays import read_array
 
     target = Path(out)
     if target.suffix not in (".npy", ".npz"):

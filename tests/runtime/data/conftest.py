@@ -10,7 +10,8 @@ import pytest
 
 from dslc.base.errors import DataError
 from dslc.runtime.artifact.interface import Dim, Interface, Tensor, Train
-from dslc.runtime.data.source import Source, split
+from dslc.runtime.data.names import split
+from dslc.runtime.data.source import Source
 from dslc.runtime.train.data import Dataset, Tolerance, open_dataset
 
 

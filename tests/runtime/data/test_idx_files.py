@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dslc.base.errors import DataError, DslcError, OutOfMemory
-from dslc.runtime.data.idx import read_idx
+from dslc.runtime.data.formats.idx import read_idx
 from dslc.runtime.data.source import Source
 
 CODES = {"u1": 0x08, "i1": 0x09, ">i2": 0x0B, ">i4": 0x0C, ">f4": 0x0D, ">f8": 0x0E}

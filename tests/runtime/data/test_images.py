@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from dslc.base.errors import DataError
-from dslc.runtime.data.images import ImageRows
+from dslc.runtime.data.formats.images import ImageRows
 from dslc.runtime.data.rows import BadSample
 from dslc.runtime.data.source import Source
 

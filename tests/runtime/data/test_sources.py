@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dslc.runtime.data.source import Tokens, split, tokens
+from dslc.runtime.data.formats.tokens import Tokens, tokens
+from dslc.runtime.data.names import FORMATS, HELP, format_of, split
+from dslc.runtime.data.source import Source
 
 
 @pytest.mark.parametrize(
@@ -39,6 +42,19 @@ def test_forms_of_a_source(text: str, path: str, key: str | None) -> None:
 def test_what_names_no_data(text: str) -> None:
     with pytest.raises(ValueError):
         split(text)
+
+
+def test_every_format_is_listed_in_help_and_docs_and_matches_its_own_names_alone() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs/data.md").read_text("utf-8")
+    for format in FORMATS:
+        assert format.usage in HELP
+        examples = re.findall(r"``(.+?)``", format.__doc__ or "")
+        assert examples, f"{type(format).__name__} gives no example of a name"
+        for example in examples:
+            assert f"`{example}`" in page, f"docs/data.md does not show `{example}`"
+            path, key = split(example.strip('"'))
+            assert [each for each in FORMATS if each.matches(path)] == [format]
+            assert format_of(Source(Path(path), key, example)) is format and (key is None) != format.keyed
 
 
 def test_keys_of_tokens() -> None:

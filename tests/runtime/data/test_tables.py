@@ -46,7 +46,7 @@ def test_a_large_file_is_read_by_row_with_the_same_values(
     inputs = {"a": (f"{table}:x 1..y", "f32", ("B", 2)), "label": (f"{table}:label", "i32", ("B",))}
     rows = np.array([1, 1, 2, 0])
     before = opened(**inputs).take(rows)
-    monkeypatch.setattr("dslc.runtime.data.table.AT_ONCE", 8)
+    monkeypatch.setattr("dslc.runtime.data.formats.table.AT_ONCE", 8)
     data = opened(**inputs)
     assert not data.columns["a"].rows.in_memory
     assert all(data.take(rows)[name].tobytes() == before[name].tobytes() for name in before)
@@ -171,7 +171,7 @@ def test_integers_past_those_of_a_float_stay_exact(tmp_path: Path, opened: Any) 
 def test_a_bad_line_of_a_later_file_is_named_by_its_row_in_all(
     tmp_path: Path, opened: Any, refused: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dslc.runtime.data.table.AT_ONCE", 4)
+    monkeypatch.setattr("dslc.runtime.data.formats.table.AT_ONCE", 4)
     (tmp_path / "t1.csv").write_text("a\n1\n2\n3\n")
     (tmp_path / "t2.csv").write_text("a\n4\nspam\n6\n")
     data = opened(x=(f"{tmp_path}/t*.csv:a", "f32", ("B",)))

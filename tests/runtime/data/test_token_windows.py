@@ -49,7 +49,7 @@ def test_windows_may_overlap(corpus: Path, opened: Any) -> None:
 def test_a_large_file_is_checked_as_it_is_read(
     corpus: Path, opened: Any, refused: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dslc.runtime.data.tokens.AT_ONCE", 8)
+    monkeypatch.setattr("dslc.runtime.data.formats.tokens.AT_ONCE", 8)
     notes: list[str] = []
     data = opened(tokens=(f"{corpus}:u16", "i32", ("B", 4), (0, 18)), notes=notes)
     assert "checked while they are read" in notes[0]

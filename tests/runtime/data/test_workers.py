@@ -68,7 +68,7 @@ def test_large_arrays_and_tokens_go_through_workers_too(
     folder: Path, opened: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.arange(96, dtype="<u2").tofile(folder / "c.bin")
-    for name in ("rows", "tokens"):
+    for name in ("rows", "formats.tokens"):
         monkeypatch.setattr(f"dslc.runtime.data.{name}.AT_ONCE", 8)
     data = opened(x=(f"{folder}/x.npy", "f32", ("B", 3)), t=(f"{folder}/c.bin:u16", "i32", ("B", 4), (0, 100)))
     wanted = [data.take(rows, epoch) for rows, epoch in tasks(data, 1)]

@@ -17,7 +17,7 @@ import pytest
 
 from dslc.base.errors import DataError, DslcError, OutOfMemory
 from dslc.runtime.artifact.interface import Dim, Interface, Tensor, Train
-from dslc.runtime.data.arrays import read_array
+from dslc.runtime.data.formats.arrays import read_array
 from dslc.runtime.data.source import Source
 from dslc.runtime.train.data import Dataset, open_dataset, shuffled
 

@@ -11,22 +11,19 @@ from __future__ import annotations
 import lzma
 import os
 import re
-import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
-from typing import IO, Any, Final, NoReturn, Protocol, TypeAlias, cast
+from typing import IO, Any, Final, NoReturn, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
-from dslc.base.opened import Opened
 from dslc.runtime.artifact.dtypes import MOST_ELEMENTS, elements_of_axes
+from dslc.runtime.data.file import Accept, open_file, read_exactly
+from dslc.runtime.data.format import ArrayFormat, has_suffix, register
 from dslc.runtime.data.source import Source
 from dslc.runtime.nearest import nearest
 from dslc.runtime.session.host_memory import ensure_free
@@ -34,22 +31,12 @@ from dslc.runtime.session.host_memory import ensure_free
 _MAX_MEMBERS: Final = 10_000
 _MAX_DIRECTORY: Final = 2 << 20  # bytes of an .npz file's directory; zipfile creates one object per 46 bytes
 _MAX_HEADER: Final = 10_000  # bytes
-_PART: Final = 1 << 20  # bytes per read
 _MAGIC: Final = b"\x93NUMPY"
 _ITEM = re.compile(
     r"'(?:(descr)': *'([^']*)'|(fortran_order)': *(True|False)"
     r"|(shape)': *\(((?:[0-9]{1,19}(?:, *|(?=\)))){0,32})\))(?:, *|\Z)"
 )
 _NUMBERS = re.compile(r"[<>|=]?(?:b1|[iu][1248]|f[248])\Z")
-
-
-Accept: TypeAlias = Callable[[tuple[int, ...]], object]
-
-
-class Readable(Protocol):
-    """A stream of bytes."""
-
-    def read(self, count: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True)
@@ -86,22 +73,6 @@ def read_array(source: Source, accept: Accept | None = None) -> NDArray[Any]:
         ) as error:
             # raised by zipfile and numpy for damaged or encrypted files
             _damaged(source, str(error).splitlines()[0][:200] if str(error) else type(error).__name__)
-
-
-@contextmanager
-def open_file(path: Path) -> Iterator[IO[bytes]]:
-    """A regular file, opened for reading, without waiting for a FIFO's writer. DataError R101 for anything else."""
-    help = "check the path; those in dslc.yaml are relative to its folder"
-    with Opened() as scope, scope as files:
-        try:
-            handle = files.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        except (OSError, ValueError) as error:
-            cause = "there is no such file" if isinstance(error, FileNotFoundError) else f"it cannot be read: {error}"
-            raise DataError("R101", cause, place=str(path), help=help) from error
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise DataError("R101", "this is not a regular file", place=str(path), help=help)
-        with open(handle, "rb", closefd=False) as file:
-            yield file
 
 
 class _Bounded:
@@ -154,19 +125,6 @@ def _from_npz(file: IO[bytes], source: Source, accept: Accept | None) -> NDArray
     array: NDArray[Any] = np.ndarray(header.shape, header.dtype, data, order="F" if header.fortran else "C")
     array.flags.writeable = False
     return array
-
-
-def read_exactly(file: Readable, count: int) -> NDArray[np.uint8]:
-    """``count`` bytes as u8[count], read in parts. EOFError if the file ends sooner."""
-    data = np.empty(count, dtype=np.uint8)
-    view, done = data.data, 0
-    while done < count:
-        part = file.read(min(_PART, count - done))
-        if not part:
-            raise EOFError(f"it ended after {done} of {count} bytes")
-        view[done : done + len(part)] = part
-        done += len(part)
-    return data
 
 
 def _header(file: IO[bytes], size: int, source: Source) -> _Header:
@@ -223,3 +181,32 @@ def _damaged(source: Source, why: str) -> NoReturn:
         place=f"{source.path} ({source.name})",
         help="write it again with numpy.savez or numpy.save",
     )
+
+
+class Npy(ArrayFormat):
+    """``images.npy``: one array."""
+
+    usage = "`file.npy`"
+
+    def matches(self, path: str) -> bool:
+        return has_suffix(path, ".npy")
+
+    def read(self, source: Source, accept: Accept | None = None) -> NDArray[Any]:
+        return read_array(source, accept)
+
+
+class Npz(ArrayFormat):
+    """``digits.npz:train_x``: an array of an archive, by its name."""
+
+    usage = "`file.npz:key`"
+    keyed = True
+
+    def matches(self, path: str) -> bool:
+        return has_suffix(path, ".npz")
+
+    def read(self, source: Source, accept: Accept | None = None) -> NDArray[Any]:
+        return read_array(source, accept)
+
+
+register(Npy())
+register(Npz())

@@ -7,6 +7,8 @@ Row i is a window: the ``T`` tokens from ``shift + i * stride``. A language mode
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,30 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
-from dslc.runtime.data.arrays import open_file
-from dslc.runtime.data.rows import AT_ONCE
-from dslc.runtime.data.source import Source, tokens
+from dslc.runtime.data.file import open_file
+from dslc.runtime.data.format import Format, has_suffix, register
+from dslc.runtime.data.rows import AT_ONCE, Rows
+from dslc.runtime.data.source import Source
+from dslc.runtime.data.wanted import Wanted
+
+_KEY = re.compile(r"(u16|u32)(?:/([1-9][0-9]{0,8}))?(?:\+([0-9]{1,9}))?\Z")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The key of a ``.bin``: item dtype, distance between windows (None: the window's length), first token."""
+
+    dtype: str
+    stride: int | None
+    shift: int
+
+
+def tokens(key: str) -> Tokens:
+    """Parses ``u16``, ``u32+1``, ``u16/64+1``. ValueError for anything else."""
+    found = _KEY.match(key)
+    if found is None:
+        raise ValueError("tokens are `u16` or `u32`, optionally followed by `/STRIDE` and `+SHIFT`")
+    return Tokens(found[1], None if found[2] is None else int(found[2]), int(found[3] or 0))
 
 
 class TokenRows:
@@ -52,3 +75,23 @@ class TokenRows:
         windows = sliding_window_view(self._tokens, self.shape[0])
         found: NDArray[Any] = windows[self._shift + rows * self._stride]
         return found
+
+
+class Bin(Format):
+    """``corpus.bin:u16``."""
+
+    usage = "`file.bin:u16`"
+    keyed = True
+    windows = True
+
+    def matches(self, path: str) -> bool:
+        return has_suffix(path, ".bin")
+
+    def check_key(self, key: str) -> None:
+        tokens(key)
+
+    def open(self, source: Source, wanted: Wanted) -> Rows:
+        return TokenRows(source, wanted.shape)
+
+
+register(Bin())

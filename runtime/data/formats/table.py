@@ -21,10 +21,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
-from dslc.runtime.data.arrays import open_file
+from dslc.runtime.artifact.dtypes import numpy_dtype
+from dslc.runtime.data.file import open_file
 from dslc.runtime.data.fit import largest
-from dslc.runtime.data.rows import AT_ONCE, BadSample
+from dslc.runtime.data.format import Format, has_suffix, register
+from dslc.runtime.data.rows import AT_ONCE, BadSample, Rows
 from dslc.runtime.data.source import Source
+from dslc.runtime.data.wanted import Wanted
 from dslc.runtime.nearest import nearest
 
 _LONGEST_LINE: Final = 1 << 20  # bytes
@@ -232,3 +235,19 @@ def _line_starts(data: mmap.mmap | bytes, least: int, refuse: Callable[[str], No
 
 def _too_long(line: int, refuse: Callable[[str], NoReturn]) -> NoReturn:
     refuse(f"line {line} is longer than {_LONGEST_LINE} bytes")
+
+
+class Csv(Format):
+    """``table.csv:label``, ``"table.csv:a,b,c"``, ``table.csv:first..last``."""
+
+    usage = "`file.csv:columns`"
+    keyed = True
+
+    def matches(self, path: str) -> bool:
+        return has_suffix(path, ".csv")
+
+    def open(self, source: Source, wanted: Wanted) -> Rows:
+        return TableRows(source, wanted.shape, numpy_dtype(wanted.tensor.dtype))
+
+
+register(Csv())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import zlib
 from math import prod
 from typing import Any, Final
@@ -18,12 +19,14 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.runtime.artifact.dtypes import MOST_ELEMENTS, elements_of_axes
-from dslc.runtime.data.arrays import Accept, Readable, open_file, read_exactly
+from dslc.runtime.data.file import Accept, Readable, open_file, read_exactly
+from dslc.runtime.data.format import ArrayFormat, register
 from dslc.runtime.data.source import Source
 from dslc.runtime.session.host_memory import ensure_free
 
 _DTYPES: Final = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _MOST_AXES: Final = 8
+_NAME = re.compile(r"(?:.*[-.])?(?:idx|idx[0-9]-ubyte)(?:\.gz)?\Z", re.DOTALL)
 
 
 def read_idx(source: Source, accept: Accept | None = None) -> NDArray[Any]:
@@ -86,3 +89,22 @@ def _header(file: Readable) -> tuple[np.dtype[Any], tuple[int, ...], int]:
 def _compare(need: int, there: int, shape: tuple[int, ...]) -> None:
     if need != there:
         raise ValueError(f"its shape {list(shape)} needs {need} bytes, the file has {there}")
+
+
+class Idx(ArrayFormat):
+    """``train-images-idx3-ubyte.gz``, ``x.idx``."""
+
+    usage = "an idx file (`train-images-idx3-ubyte.gz`, `file.idx`)"
+
+    def matches(self, path: str) -> bool:
+        return _NAME.match(path.rpartition("/")[2]) is not None
+
+    def read(self, source: Source, accept: Accept | None = None) -> NDArray[Any]:
+        return read_idx(source, accept)
+
+    def same_rows(self, shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+        """Rows may lack axes of size 1: an idx file of images has no channels."""
+        return shape == wanted or [size for size in shape if size != 1] == [size for size in wanted if size != 1]
+
+
+register(Idx())

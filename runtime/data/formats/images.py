@@ -20,8 +20,10 @@ from numpy.typing import NDArray
 
 from dslc.base.errors import DataError, EnvironmentFault
 from dslc.base.opened import Opened
-from dslc.runtime.data.rows import BadSample
+from dslc.runtime.data.format import Format, misshaped, register
+from dslc.runtime.data.rows import ArrayRows, BadSample, Rows
 from dslc.runtime.data.source import Source
+from dslc.runtime.data.wanted import Wanted
 
 SUFFIXES: Final = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 _FORMATS: Final = ("PNG", "JPEG", "BMP", "WEBP")
@@ -156,3 +158,35 @@ def _layout(shape: tuple[int, ...], source: Source) -> tuple[int, int, int, bool
         place=f"{source.path} ({source.name})",
         help="declare it as [B, 3, H, W] or [B, H, W, 3]; 1 and 4 channels work as well",
     )
+
+
+class Folder(Format):
+    """``pets/train/:image``, ``pets/train/:label``."""
+
+    usage = "`folder/:image`"
+    keyed = True
+
+    def matches(self, path: str) -> bool:
+        return path.endswith("/")
+
+    def check_key(self, key: str) -> None:
+        if key not in ("image", "label"):
+            raise ValueError("a folder of images gives `image` and `label`")
+
+    def open(self, source: Source, wanted: Wanted) -> Rows:
+        if self.decodes(source):
+            return ImageRows(source, wanted.shape)
+        labels = labels_of(source)
+        if wanted.shape:
+            raise misshaped(source, wanted, labels.shape, f"any number of rows of {list(wanted.shape)}")
+        return ArrayRows(labels)
+
+    def decodes(self, source: Source) -> bool:
+        return source.key == "image"
+
+    def require(self, source: Source) -> None:
+        if not source.path.exists():
+            super().require(source)
+
+
+register(Folder())

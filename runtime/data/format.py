@@ -1,0 +1,99 @@
+"""A format of data: how a name is recognised as one of its files, and how the rows of such a file are opened.
+
+Each format is a class in a file of ``formats``, which calls ``register``. The folder is listed, so a new file needs no
+entry elsewhere.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Final, TypeVar
+
+from numpy.typing import NDArray
+
+from dslc.base.errors import DataError
+from dslc.runtime.data.file import Accept, open_file
+from dslc.runtime.data.rows import ArrayRows, Rows
+from dslc.runtime.data.source import Source
+from dslc.runtime.data.wanted import Wanted
+
+
+class Format(ABC):
+    """A format, without state. No two formats match the same path.
+
+    ``usage``: how a user names such data, for help. ``keyed``: the name ends in ``:KEY``, which selects data inside the
+    file. ``windows``: keys of one file may give different numbers of rows, of which a run takes the smallest.
+    """
+
+    usage: ClassVar[str]
+    keyed: ClassVar[bool] = False
+    windows: ClassVar[bool] = False
+
+    @abstractmethod
+    def matches(self, path: str) -> bool:
+        """True if the user's path, without the key, names data of this format. Opens nothing."""
+
+    @abstractmethod
+    def open(self, source: Source, wanted: Wanted) -> Rows:
+        """The rows of one file. Raises DataError R101 for a damaged file, R102 if its rows do not fit ``wanted``."""
+
+    def check_key(self, key: str) -> None:
+        """Raises ValueError with the reason if data cannot have this key, "" if the user gave none."""
+        if not key:
+            raise ValueError("the name of the array inside the file is missing")
+
+    def decodes(self, source: Source) -> bool:
+        """True if every row is a file of its own, whose decoder runs in a worker process because it may crash."""
+        return False
+
+    def require(self, source: Source) -> None:
+        """Raises DataError R101 if the data is missing; reads none of it."""
+        with open_file(source.path):
+            pass
+
+
+class ArrayFormat(Format):
+    """A format whose files hold whole arrays: rows along axis 0, or an input without rows."""
+
+    @abstractmethod
+    def read(self, source: Source, accept: Accept | None = None) -> NDArray[Any]:
+        """The array, read-only. ``accept`` gets its shape before its values are read, and raises to reject it."""
+
+    def same_rows(self, shape: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
+        """True if a row of ``shape`` in the file is a row of the input."""
+        return shape == wanted
+
+    def open(self, source: Source, wanted: Wanted) -> Rows:
+        def accept(shape: tuple[int, ...]) -> None:
+            if not shape or not self.same_rows(shape[1:], wanted.shape):
+                raise misshaped(source, wanted, shape, f"any number of rows of {list(wanted.shape)}")
+
+        return ArrayRows(self.read(source, accept))
+
+
+def misshaped(source: Source, wanted: Wanted, shape: tuple[int, ...], expected: str) -> DataError:
+    """The error for an array of the wrong shape."""
+    cause = f"its shape is {list(shape)}, expected {expected}"
+    place = f"{wanted.field}: {source.path} ({source.name})"
+    return DataError("R102", cause, place=place, help="reshape it and save it again")
+
+
+def has_suffix(path: str, suffix: str) -> bool:
+    """True if the last part of a path is a name followed by ``suffix``."""
+    last = path.rpartition("/")[2]
+    return last.endswith(suffix) and len(last) > len(suffix)
+
+
+_FORMATS: Final[list[Format]] = []
+Registered = TypeVar("Registered", bound=Format)
+
+
+def register(format: Registered) -> Registered:
+    """Adds a format to the table; returns it."""
+    _FORMATS.append(format)
+    return format
+
+
+def registered() -> tuple[Format, ...]:
+    """The formats of the modules that have been imported."""
+    return tuple(_FORMATS)

@@ -1,0 +1,45 @@
+"""Names of data in a configuration: ``digits.npz:train_x``, ``images.npy``, ``train-images-idx3-ubyte.gz``, and so on.
+
+A name is a path, followed by ``:KEY`` if the format selects data inside the file.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dslc.base.folders import import_modules
+from dslc.runtime.data.format import Format, registered
+from dslc.runtime.data.source import Source
+
+import_modules("dslc.runtime.data.formats")
+FORMATS: Final = registered()
+HELP: Final = "write " + ", ".join(f"{each.usage}" for each in FORMATS[:-1]) + f" or {FORMATS[-1].usage}"
+
+
+def split(text: str) -> tuple[str, str | None]:
+    """The path and the key in a source's text. ValueError with the reason if no format reads it."""
+    path, colon, key = text.rpartition(":")
+    whole = _matching(text)
+    if not colon or (whole is not None and not whole.keyed and _matching(path) is None):
+        path, colon, key = text, "", ""  # a colon in the name of a file without keys
+    found = _matching(path)
+    if found is None:
+        raise ValueError("this does not name any data")
+    if found.keyed:
+        found.check_key(key)
+        return path, key
+    if colon:
+        raise ValueError("such a file has no names inside")
+    return path, None
+
+
+def format_of(source: Source) -> Format:
+    """The format of a source whose name ``split`` has accepted."""
+    name = source.path.name
+    found = _matching(name) or _matching(name + "/")  # a Path has no slash at its end
+    assert found is not None, f"no format reads {source.name}"
+    return found
+
+
+def _matching(path: str) -> Format | None:
+    return next((each for each in FORMATS if each.matches(path)), None)

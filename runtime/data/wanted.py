@@ -1,0 +1,51 @@
+"""The data that one input of a model asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dslc.runtime.artifact.interface import Tensor
+from dslc.runtime.data import augment
+from dslc.runtime.data.source import Source
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An input and its sources. ``shape`` is that of one row, as numbers. Can be sent to a worker."""
+
+    field: str
+    files: tuple[Source, ...]
+    tensor: Tensor
+    shape: tuple[int, ...]
+    check_finite: bool
+    steps: tuple[augment.Step, ...] = ()
+
+    def as_data(self) -> dict[str, Any]:
+        tensor = self.tensor
+        return {
+            "field": self.field,
+            "files": [source.as_data() for source in self.files],
+            "tensor": [
+                tensor.name,
+                tensor.dtype,
+                list(tensor.shape),
+                None if tensor.range is None else list(tensor.range),
+            ],
+            "shape": list(self.shape),
+            "check_finite": self.check_finite,
+            "steps": augment.as_data(self.steps),
+        }
+
+    @classmethod
+    def of_data(cls, data: Mapping[str, Any]) -> Wanted:
+        name, dtype, shape, limits = data["tensor"]
+        return cls(
+            data["field"],
+            tuple(Source.of_data(source) for source in data["files"]),
+            Tensor(name, dtype, tuple(shape), None if limits is None else (limits[0], limits[1])),
+            tuple(data["shape"]),
+            data["check_finite"],
+            augment.of_data(data["steps"]),
+        )
