@@ -188,8 +188,16 @@ def _argument_table(arguments: Sequence[Argument]) -> list[str]:
     return ["| argument | | default |", "|---|---|---|", *rows, ""] if rows else []
 
 
+def compiler_page() -> str:
+    """docs/compiler.md, whose quoted stages come from life.py."""
+    from life import fill
+
+    return fill((HERE / "compiler.md").read_text(encoding="utf-8"))
+
+
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "commands.md": commands_page,
+    "compiler.md": compiler_page,
     "config.md": config_page,
     "errors.md": errors_page,
     "ops.md": ops_page,
