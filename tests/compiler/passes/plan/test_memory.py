@@ -70,7 +70,7 @@ def test_states_that_exchange_their_values() -> None:
 def test_an_update_is_written_onto_its_state() -> None:
     w, g = input_of("w", Kind.PARAM, 64), input_of("g", Kind.DATA, 64)
     new = Builder(phase=Phase.UPDATE)(OPS["sub"], w.value, g.value)
-    late = Builder()(OPS["mul"], w.value, g.value)  # reads the old value, and stands behind the update in the graph
+    late = Builder()(OPS["mul"], w.value, g.value)  # reads the old value, but follows the update in the graph
     graph = Graph((w, g), (new.producer, late.producer), {"result.y": late}, ((w, new),))  # type: ignore[arg-type]
     program = planned(graph, build_for(graph))
     assert program.memory is not None and not program.memory.moves and program.memory.work_bytes == 0
