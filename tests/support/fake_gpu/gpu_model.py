@@ -33,7 +33,7 @@ class Kernels:
     def add(self, op: str, attrs: Mapping[str, Any], reads: Sequence[Buffer], writes: Sequence[Buffer]) -> str:
         """A kernel for an op on buffers; its symbol."""
         meaning = self.meanings[op]
-        described = [(numpy_name(b.dtype), b.shape) for b in (*reads, *writes)]  # nothing of ours runs in a kernel
+        described = [(numpy_name(b.dtype), b.shape) for b in (*reads, *writes)]  # no code of the test runs in a kernel
 
         def run(driver: FakeDriver, grid: Any, block: Any, *addresses: int) -> None:
             views = [driver.array(address, dtype, shape) for address, (dtype, shape) in zip(addresses, described)]

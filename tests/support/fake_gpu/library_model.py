@@ -55,7 +55,7 @@ def call_of(step: Reference, plan: Plan) -> VendorGemm | VendorConv | None:
 
 
 def with_libraries(plan: Plan, work_bytes: int) -> Plan:
-    """Contractions of a plan as calls of libraries, which work behind ``work_bytes``."""
+    """Contractions of a plan as library calls, whose workspace follows ``work_bytes``."""
     buffers = [*plan.buffers, Buffer("work", work_bytes, "u8", (WORKSPACE,))]
     instructions: list[Any] = []
     for step in plan.instructions:

@@ -33,7 +33,7 @@ def test_the_parts_compute_the_norm(last: bool, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "sm_90"])
 def test_a_layer_called_twice_moves_its_statistics_twice(target: str, tmp_path: Path) -> None:
-    """In the finished graph of each target; in the second call the shift is what the first call left."""
+    """In the finished graph of each target; the second call's shift is the value after the first call."""
     path = tmp_path / "net.nn"
     path.write_text(
         "nn 1\ndim B in 1..8 = 4\nmodel Net(a: [B, 6, 4, 4], b: [B, 6, 4, 4]) -> [B, 6] {\n"

@@ -91,7 +91,7 @@ def test_statistics_and_the_train_section_stay_in_f32_beside_bf16() -> None:
 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F16])
 def test_a_loss_inside_of_a_model_of_16_bits(dtype: DType) -> None:
-    """Its value and its statistics are f32, and so is what comes back."""
+    """Its value, its statistics and the incoming gradient are f32."""
     logits, dy = (input_of(n, Kind.DATA, *s, dtype=DType.FLOAT) for n, s in (("x", (4, 5)), ("dy", (4,))))
     target = input_of("t", Kind.DATA, 4, dtype=DType.I32)
     at = Builder(name="a.cross_entropy")

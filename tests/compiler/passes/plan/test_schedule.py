@@ -15,6 +15,6 @@ def test_gradients_do_not_wait_for_the_end() -> None:
     program = planned(graph, build_for(graph))
     assert program.schedule is not None and program.memory is not None
     assert not program.memory.moves
-    # 50 forward values and a few more, not 50 gradients beside them
+    # 50 forward values and a few more, not also 50 gradients
     assert program.memory.work_bytes <= 53 * 64
     assert peak(graph, program.schedule) < 0.7 * peak(graph, graph.nodes)
