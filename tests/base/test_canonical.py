@@ -80,7 +80,7 @@ def test_refused_at_its_offset(text: bytes, offset: int, rule: str) -> None:
     assert caught.value.place == f"file:{1000 + offset}" and rule in caught.value.message
 
 
-def test_a_difference_far_behind_is_found() -> None:
+def test_a_difference_far_into_the_text_is_found() -> None:
     text = b"[" + b"1," * 50_000 + b" 1]"
     with pytest.raises(ArtifactError) as caught:
         canonical.loads(text, place="file")

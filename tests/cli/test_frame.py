@@ -57,7 +57,7 @@ def test_start_takes_less_than_0_2_seconds(command: list[str], allowed: Callable
         wall.append(time.perf_counter() - start)
         cpu.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
     print(f"median of 10: {statistics.median(wall):.3f} s, of it {statistics.median(cpu):.3f} s computing")
-    # One process that waits for nothing: on an idle machine both are equal, on a busy one the second is what it costs.
+    # One process that waits for nothing: on an idle machine both are equal, on a busy one the second is the cost.
     assert allowed(statistics.median(cpu), 0.2)
 
 

@@ -121,7 +121,7 @@ def test_what_the_command_line_names_may_lie_anywhere(
     assert (tmp_path / "far/net/net.dslc").exists()
 
 
-def test_a_project_may_itself_lie_behind_a_link(dslc: Callable, project: Path, tmp_path: Path) -> None:
+def test_a_project_may_itself_be_reached_through_a_link(dslc: Callable, project: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(project)
     os.chdir(tmp_path / "link")
     assert dslc("train", "--config", tmp_path / "link/dslc.yaml").code == 0

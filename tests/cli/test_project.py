@@ -123,13 +123,13 @@ def test_no_configuration(dslc: Callable, tmp_path: Path, monkeypatch: pytest.Mo
     assert ran.code == 3 and "error[R101]" in ran.err and "dslc new" in ran.err
 
 
-def test_new_leaves_nothing_behind_when_it_cannot_write(dslc: Callable, tmp_path: Path) -> None:
+def test_new_leaves_no_files_when_it_cannot_write(dslc: Callable, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("here")
     ran = dslc("new", tmp_path / "file" / "spam")
     assert ran.code == 6 and "error[R402]" in ran.err and "Traceback" not in ran.err
 
 
-def test_new_stopped_in_the_middle_leaves_nothing_behind(
+def test_new_stopped_in_the_middle_leaves_no_files(
     dslc: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DSLC_FAILPOINT", "publish.rename:3:enospc")

@@ -95,7 +95,9 @@ def test_a_file_that_is_used_counts(tmp_path: Path, cache: Cache) -> None:
 
 
 @pytest.mark.parametrize("name", ["_compiler_digest", "toolchain", "version"])
-def test_another_compiler_builds_anew(tmp_path: Path, cache: Cache, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_compiler_builds_again(
+    tmp_path: Path, cache: Cache, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made(tmp_path, cache)
     monkeypatch.setattr(finished_module, name, lambda *_: {"of": "another"} if name == "toolchain" else "of another")
     assert made(tmp_path, cache).result is not None
@@ -115,7 +117,7 @@ def test_the_digest_is_of_the_sources(tmp_path: Path) -> None:
     assert len({before, moved, digest_of([tmp_path / "a"])}) == 3
 
 
-def test_a_damaged_entry_is_built_anew(tmp_path: Path, cache: Cache) -> None:
+def test_a_damaged_entry_is_built_again(tmp_path: Path, cache: Cache) -> None:
     first = made(tmp_path, cache)
     [entry] = [e for e in cache.entries() if e.kind == "build"]
     assert cache.folder is not None

@@ -80,7 +80,7 @@ def test_precision_that_cannot_be_kept_is_refused(tmp_path: Path, section: str, 
     build(checked, Options(provider="reference", precision="f32"))
 
 
-def test_statistics_in_f32_are_what_a_gpu_does_beside_bf16() -> None:
+def test_a_gpu_keeps_statistics_in_f32_with_bf16() -> None:
     """tests/models/resnet50.nn asks for `batchnorm = f32`; `softmax = f32` would be another thing."""
     path = str(MODELS / "resnet50.nn")
     dtypes = precision_of(check_file(path), Options(target="sm_90"))

@@ -302,7 +302,7 @@ def test_truncated_values_lie_inside_and_have_the_right_spread() -> None:
 
 @pytest.mark.parametrize("shape", [(8, 6), (8, 2, 3), (4, 12), (2, 2, 12), (1, 48), (8, 6, 1), (16, 3), (48,)])
 @pytest.mark.parametrize("count", [1, 2, 4, 8])
-def test_rows_behind_a_reshape_are_where_they_are_said_to_be(shape: tuple[int, ...], count: int) -> None:
+def test_rows_after_a_reshape_are_where_they_are_said_to_be(shape: tuple[int, ...], count: int) -> None:
     """The rows of [8, 6] are 8/count places of axis 0 each; they are followed by their values."""
     call = Recorder()
     y = call.emit(registry.ops()["reshape"], call.tensor(8, 6), shape=shape)

@@ -169,7 +169,7 @@ def test_mutants(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
     assert all(seen[what] > 0 for what in ("header", "interface", "plan", "table", "blobs", "text"))
 
 
-def test_lies_about_the_interface_come_to_the_rules_behind_its_digest() -> None:
+def test_lies_about_the_interface_reach_the_rules_after_its_digest() -> None:
     seen = run(2_000, seed=5)
     print(dict(seen))
     assert all(seen[rule] > 0 for rule in LATER_RULES) and 0 < 5 * seen["digest"] < seen["schema"]

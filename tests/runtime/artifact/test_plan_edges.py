@@ -101,7 +101,7 @@ def test_constants_lie_within_their_blobs_and_apart() -> None:
             assert refused(made) == bool(bytes_of(fixed) & bytes_of(one)), one
 
 
-def test_inputs_lie_apart_and_behind_the_step_block() -> None:
+def test_inputs_lie_apart_and_after_the_step_block() -> None:
     fixed = Buffer("io", STEP_BLOCK + 16, "u8", (8,))
     for offset in range(STEP_BLOCK - 4, STEP_BLOCK + 40):
         for size in (0, 1, 9):

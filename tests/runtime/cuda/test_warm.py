@@ -107,7 +107,7 @@ def test_it_holds_for_these_versions_and_this_gpu_alone(
     assert place.load(change=change)[1:] == expected.get(what, (products, convolutions))
 
 
-def test_a_choice_that_the_library_no_longer_takes_is_made_anew_with_one_warning(place: Place) -> None:
+def test_a_choice_that_the_library_no_longer_takes_is_made_again_with_one_warning(place: Place) -> None:
     losses, products, convolutions = place.load(keep=True)
 
     def other_plans(fakes: Fakes) -> None:

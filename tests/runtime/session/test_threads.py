@@ -75,7 +75,7 @@ def test_contexts_run_side_by_side_up_to_their_number(line: Path) -> None:
         assert most[0] == contexts
 
 
-def test_nothing_runs_beside_a_training_step(line: Path) -> None:
+def test_nothing_runs_during_a_training_step(line: Path) -> None:
     training, overlapping = [False], [0]
 
     def descend(inputs: object, attrs: object) -> object:

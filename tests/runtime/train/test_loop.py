@@ -122,7 +122,7 @@ def test_the_best_weights_are_published_and_the_last_without_best(project: Path)
     assert np.array_equal(session.state["w"], last.tensors["w"]) and "the last weights" in text
 
 
-def test_the_weights_of_an_earlier_run_are_kept_beside_the_new_ones(project: Path) -> None:
+def test_the_weights_of_an_earlier_run_are_kept_next_to_the_new_ones(project: Path) -> None:
     first, _, text = run(project)
     assert first.weights is not None and "the previous ones" not in text
     former = first.weights.read_bytes()

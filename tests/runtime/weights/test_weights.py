@@ -75,7 +75,7 @@ def safetensors_bytes(session: Session, folder: Path) -> bytes:
     return (folder / "again").read_bytes()
 
 
-def test_loading_weights_starts_the_optimizer_anew(open_line: Open, tmp_path: Path) -> None:
+def test_loading_weights_restarts_the_optimizer(open_line: Open, tmp_path: Path) -> None:
     session, fresh = open_line(seed=1), open_line(seed=1)
     x, target = np.ones((4, 3), np.float32), np.zeros(4, np.int32)
     session.train_step(x=x, target=target)
@@ -154,7 +154,7 @@ def test_batch_counters_of_pytorch_are_named_and_left_out() -> None:
     assert np.array_equal(weights["bn.running_var"], GOOD["b"])
 
 
-def test_published_weights_beside_the_artifact(open_line: Open, line: Path) -> None:
+def test_published_weights_next_to_the_artifact(open_line: Open, line: Path) -> None:
     published = line.with_suffix(".safetensors")
     published.write_bytes(tensorfile.encode(GOOD))
     with load(line, meanings=MEANINGS) as session:

@@ -84,7 +84,7 @@ def test_levels_give_the_same_bits(case: Case) -> None:
     assert len(found) == 1
 
 
-def test_a_hidden_value_that_is_not_finite_stays_hidden_behind_whole_tiles_and_a_visible_one_shows() -> None:
+def test_a_hidden_value_that_is_not_finite_stays_hidden_after_whole_tiles_and_a_visible_one_shows() -> None:
     (q, k, v), attrs = _inputs(((1, 64, 8), 64, 8, True, None), np.float32)
     v[0, 40], k[0, 50] = np.nan, np.inf
     y, lse = Native(Builder().node(sdpa, *values_of([q, k, v]), **attrs)).run([q, k, v])

@@ -193,7 +193,7 @@ def test_the_same_bytes_in_two_processes(folder: Path) -> None:
     assert len(found) == 1
 
 
-def test_callers_beside_each_other_get_the_bits_of_one(folder: Path) -> None:
+def test_concurrent_callers_get_the_bits_of_one(folder: Path) -> None:
     image = np.random.default_rng(5).standard_normal((70, 1, 12, 12)).astype(np.float32)
     with load_alone(built(folder, provider="own"), weights="init", contexts=4) as session:
         wanted = session.predict(image=image).tobytes()

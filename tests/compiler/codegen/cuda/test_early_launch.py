@@ -43,7 +43,7 @@ def test_every_file_of_kernels_waits(name: str) -> None:
     assert (KERNELS / name).read_text().count("wait_for_those_before();") == 1
 
 
-def test_the_wait_is_behind_declarations() -> None:
+def test_the_wait_is_after_declarations() -> None:
     text = ".version 9.0\n.visible .entry k(\n\t.param .u64 k_param_0\n)\n{\n\t.reg .b32 %r<2>;\n"
     text += "\t.shared .b8 s[4];\n\tret;\n}\n"
     assert waiting(text) == text.replace("\tret;", "\tgriddepcontrol.wait;\n\tret;")

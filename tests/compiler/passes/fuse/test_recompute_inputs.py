@@ -23,7 +23,7 @@ from dslc.compiler.passes.lower.decompose import decompose
 from dslc.compiler.passes.lower.simplify import simplify_graph
 
 
-def test_what_is_read_anyhow_is_computed_again_with_the_same_bits(
+def test_a_value_with_loaded_inputs_is_recomputed_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The masks of relu in the backward pass come of what batchnorm reads."""

@@ -72,7 +72,7 @@ def test_golden(golden: Callable[[str, str], None]) -> None:
     golden("passes/precision.txt", f"before\n\n{format_graph(graph)}\nafter\n\n{format_graph(after)}")
 
 
-def test_statistics_and_the_train_section_stay_in_f32_beside_bf16() -> None:
+def test_statistics_and_the_train_section_stay_in_f32_with_bf16() -> None:
     x = input_of("x", Kind.DATA, 2, 3, dtype=DType.FLOAT)
     vectors = [input_of(n, Kind.PARAM, 3, dtype=DType.FLOAT) for n in ("weight", "bias")]
     b = Builder(name="norm")

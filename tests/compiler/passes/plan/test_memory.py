@@ -178,7 +178,7 @@ def test_of_many_placements_the_smallest_is_taken() -> None:
     assert better and any(needs), "no case tells them apart"
 
 
-def test_a_scalar_beside_a_tensor() -> None:
+def test_a_scalar_next_to_a_tensor() -> None:
     lr = Input("lr", Kind.SCALAR, TensorType(DType.F32, ()))
     x = input_of("x", Kind.DATA, 3)
     y = Builder()(OPS["mul"], x.value, lr.value)

@@ -192,7 +192,7 @@ def seconds(program: Program) -> float:
 
 
 @pytest.mark.parametrize("count", COUNTS)
-def test_weights_gradients_and_branches_run_beside_the_rest(compiled: Compiled, count: Any) -> None:
+def test_weight_gradients_and_branches_run_concurrently(compiled: Compiled, count: Any) -> None:
     program, _ = compiled(count)
     _, steps, after = actions(program)
     follows: list[set[int]] = []

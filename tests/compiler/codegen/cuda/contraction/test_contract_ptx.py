@@ -105,7 +105,7 @@ def test_windows_beyond_the_edge() -> None:
     near(launched(node, xs, TILES[2]), wanted)
 
 
-def test_steps_behind_it() -> None:
+def test_epilogue_steps() -> None:
     each, body = (("transpose_a", False), ("transpose_b", False)), (("add", (0, 1), ()), ("relu", (2,), ()))
     node, xs, wanted = case("contraction", (5, 20), (20, 6), (6,), product="matmul", each=each, body=body)
     assert (wanted == 0).any()

@@ -211,7 +211,7 @@ def test_a_text_is_made_of_assignments_calls_and_loops(text: str) -> None:
         numba_cuda.ptx_of(Source("k", text, 1, 32, (Call("thread"),)), "sm_90")
 
 
-def test_a_name_that_changes_in_a_loop_has_its_last_value_behind_it() -> None:
+def test_a_name_that_changes_in_a_loop_has_its_last_value_after_it() -> None:
     """Four turns of ``t = t + t``, which NVVM unrolls to a shift by four bits: the thread's number times 16."""
     loop = "    for t2 in range(4):\n        t1 = plus(t1, t1)\n"
     text = f"def k(p0):\n    t1 = thread()\n{loop}    store_i32_1(p0, t1, t1)\n"
