@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all check soak mutants gpu-artifacts grammar docs clean
+.PHONY: help venv demo test test-slow check soak mutants gpu-artifacts grammar docs clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -25,11 +25,11 @@ demo: $(VENV)/.installed ## build LeNet, train it on the digits, predict from Py
 	  $(abspath $(BIN))/dslc eval && \
 	  $(abspath $(BIN))/python predict.py
 
-test: $(VENV)/.installed ## run the tests but those that take long
+test: $(VENV)/.installed ## run the tests, but not those that take long
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 
-test-all: $(VENV)/.installed ## run all tests, as continuous integration does
-	$(BIN)/python -m pytest -n $(WORKERS)
+test-slow: $(VENV)/.installed ## run the tests that take long; continuous integration runs both
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
 
 check: $(VENV)/.installed ## lint, formatting, types, import floors
 	$(BIN)/ruff check .
