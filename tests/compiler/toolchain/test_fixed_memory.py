@@ -146,7 +146,7 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("without", "told"),
     [
-        (no_process, "no process could be started"),
+        (no_process, "no process for their compilers could be started"),
         (no_fork, "no process could be started: Resource temporarily unavailable"),
         (no_room, "the compilers' memory has no fixed addresses: 2 GiB at 0x2"),
     ],
