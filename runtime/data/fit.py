@@ -7,16 +7,18 @@ names its record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dslc.base.errors import DataError
 from dslc.runtime.artifact.dtypes import numpy_dtype
-from dslc.runtime.artifact.interface import Tensor
 from dslc.runtime.data.source import Source
 from dslc.runtime.session.host_memory import ensure_free
+
+if TYPE_CHECKING:
+    from dslc.runtime.artifact.interface import Tensor
 
 _CHUNK: Final = 64 << 20  # bytes checked at once
 # Largest magnitude up to which a float represents every integer exactly.

@@ -7,7 +7,7 @@ entry elsewhere.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, Final, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from numpy.typing import NDArray
 
@@ -15,7 +15,9 @@ from dslc.base.errors import DataError
 from dslc.runtime.data.file import Accept, open_file
 from dslc.runtime.data.rows import ArrayRows, Rows
 from dslc.runtime.data.source import Source
-from dslc.runtime.data.wanted import Wanted
+
+if TYPE_CHECKING:
+    from dslc.runtime.data.wanted import Wanted
 
 
 class Format(ABC):

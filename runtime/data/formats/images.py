@@ -13,7 +13,7 @@ import stat
 import struct
 import zlib
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,9 @@ from dslc.base.opened import Opened
 from dslc.runtime.data.format import Format, misshaped, register
 from dslc.runtime.data.rows import ArrayRows, BadSample, Rows
 from dslc.runtime.data.source import Source
-from dslc.runtime.data.wanted import Wanted
+
+if TYPE_CHECKING:
+    from dslc.runtime.data.wanted import Wanted
 
 SUFFIXES: Final = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 _FORMATS: Final = ("PNG", "JPEG", "BMP", "WEBP")

@@ -15,7 +15,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +27,10 @@ from dslc.runtime.data.fit import largest
 from dslc.runtime.data.format import Format, has_suffix, register
 from dslc.runtime.data.rows import AT_ONCE, BadSample, Rows
 from dslc.runtime.data.source import Source
-from dslc.runtime.data.wanted import Wanted
 from dslc.runtime.nearest import nearest
+
+if TYPE_CHECKING:
+    from dslc.runtime.data.wanted import Wanted
 
 _LONGEST_LINE: Final = 1 << 20  # bytes
 _MOST_COLUMNS: Final = 100_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -20,7 +20,9 @@ from dslc.runtime.data.file import open_file
 from dslc.runtime.data.format import Format, has_suffix, register
 from dslc.runtime.data.rows import AT_ONCE, Rows
 from dslc.runtime.data.source import Source
-from dslc.runtime.data.wanted import Wanted
+
+if TYPE_CHECKING:
+    from dslc.runtime.data.wanted import Wanted
 
 _KEY = re.compile(r"(u16|u32)(?:/([1-9][0-9]{0,8}))?(?:\+([0-9]{1,9}))?\Z")
 
