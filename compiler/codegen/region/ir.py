@@ -328,15 +328,15 @@ def collapsed(region: Region) -> Region:
         replace(a, mixed_radix=tuple(replace(u, strides=next(strides)) for u in a.mixed_radix)) if a.mixed_radix else a
         for a in merged
     ]
-    count, behind = len(region.inputs), len(region.inputs) + len(region.outputs)
-    places = dict(zip(drawn, merged[behind:]))
+    count, first_place = len(region.inputs), len(region.inputs) + len(region.outputs)
+    places = dict(zip(drawn, merged[first_place:]))
     placed = {**outer.places, **{split + k: len(outer.sizes) + v for k, v in inner.places.items()}}
     return replace(
         region,
         outer=outer.sizes,
         inner=inner.sizes,
         inputs=tuple(merged[:count]),
-        outputs=tuple(merged[count:behind]),
+        outputs=tuple(merged[count:first_place]),
         stages=tuple(with_random_places(stage, places) for stage in region.stages) if drawn else region.stages,
         indices=tuple(placed[axis] for axis in region.indices),
         canonical_strides=next(strides, ()),

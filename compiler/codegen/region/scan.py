@@ -62,6 +62,6 @@ def prod_grad(node: Node) -> list[Launch]:
     back = lines.access(dtype, True)
     builder = RegionBuilder(lines.outer, lines.inner, [back, back, lines.access(dtype, False, False)], [back])
     builder.element()
-    behind = builder.scan("prod", builder.input(0), exclusive=True)
-    builder.store(0, builder.let(builder.let(builder.input(1) * behind, dtype) * builder.input(2), dtype))
+    after = builder.scan("prod", builder.input(0), exclusive=True)
+    builder.store(0, builder.let(builder.let(builder.input(1) * after, dtype) * builder.input(2), dtype))
     return [forth, Launch(builder.region(), (x, before, dy), (dx,))]

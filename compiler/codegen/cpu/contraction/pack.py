@@ -138,9 +138,9 @@ class Pack(KernelSpec):
             below = code.add(at, code.mul(x, self.lanes[1]))
             rows = [v.load(source, code.add(below, i * self.lanes[1]), depth) for i in range(count)]
             turned = v.transpose(rows + [v.zero] * (v.lanes - count)) if rows else [v.zero] * v.lanes
-            beside = code.add(code.add(place, code.mul(k, self.panel)), x)
+            column = code.add(code.add(place, code.mul(k, self.panel)), x)
             for i in range(depth):
-                v.store(turned[i], target, code.add(beside, i * self.panel))
+                v.store(turned[i], target, code.add(column, i * self.panel))
 
         if whole:
             with code.loop(whole, 0, v.lanes) as x:

@@ -66,10 +66,10 @@ class Foreach(KernelSpec):
         b = code.b
         number, chunk, size = code.int(0), task, code.int(self.sizes[0])
         for group, begin in enumerate(accumulate(self._chunks[:-1]), 1):
-            behind = b.icmp_signed(">=", task, code.int(begin))
-            number = b.select(behind, code.int(group), number)
-            chunk = b.select(behind, b.sub(task, code.int(begin)), chunk)
-            size = b.select(behind, code.int(self.sizes[group]), size)
+            reached = b.icmp_signed(">=", task, code.int(begin))
+            number = b.select(reached, code.int(group), number)
+            chunk = b.select(reached, b.sub(task, code.int(begin)), chunk)
+            size = b.select(reached, code.int(self.sizes[group]), size)
         return number, chunk, size
 
     def _pointers(self, code: Code, number: Any) -> list[Any]:

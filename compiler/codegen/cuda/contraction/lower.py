@@ -207,12 +207,12 @@ def product(node: Node) -> list[Launch]:
 def contraction(node: Node) -> list[Launch]:
     """Fuses the epilogue into the kernel that stores the sums. A launch of its own computes it if C++ does not support
     its ops exactly, or if nothing is summed."""
-    first, behind = apart(node)
-    problems, others, epilogue = PROBLEMS[first.op.name](first), node.inputs[2:], Epilogue.of(behind)
+    first, finish = apart(node)
+    problems, others, epilogue = PROBLEMS[first.op.name](first), node.inputs[2:], Epilogue.of(finish)
     if epilogue is not None and any(p.count("k") for p in problems):
         return launched(problems, node.inputs[:2], node.outputs[0], 0, flag_attr(node.attrs, "tf32"), epilogue, others)
     whole = Scratch(0, first.types[0].bytes)
-    [steps] = pointwise.pointwise(behind)
+    [steps] = pointwise.pointwise(finish)
     return [*_product(first, whole, 1), Launch(steps.spec, (whole, *others), node.outputs)]
 
 

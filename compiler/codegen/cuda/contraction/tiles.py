@@ -121,12 +121,12 @@ def _quickest(problem: Problem, tf32: bool) -> tuple[Tile, int]:
     m, n, k, z = (problem.count(g) for g in ("m", "n", "k", "z"))
     windows = problem.a.windows or problem.b.windows
 
-    def time(tile: Tile, start: float, step: float, beside: float, split: int) -> float:
+    def time(tile: Tile, start: float, step: float, resident: float, split: int) -> float:
         slower = _WINDOWS_FACTOR if windows else 1.0 if all(wholes(problem, tile, tf32)) else _SINGLES_FACTOR
         steps = slower * (replace(problem, split=split).part(tile.depth) // tile.depth)
         more = max(0.0, up(m, tile.rows) * up(n, tile.cols) * z * split / _MULTIPROCESSORS - 1)
         adding = _LAUNCH_MICROSECONDS + problem.c.elements * split * problem.c.dtype.computed.itemsize / _BANDWIDTH
-        return start + steps * step + more * (_BLOCK_MICROSECONDS + steps * beside) + (adding if split > 1 else 0.0)
+        return start + steps * step + more * (_BLOCK_MICROSECONDS + steps * resident) + (adding if split > 1 else 0.0)
 
     def divided(tile: Tile) -> set[int]:
         """Numbers of parts for which the last part is not empty."""

@@ -37,9 +37,9 @@ class Pick(SourceKernel):
         text = SourceWriter(name, self.count + 1, wide=False)
         number = text.plus(text.times(text.here("block"), _BLOCK_THREADS), text.here("thread"))
         mask = text.below(number, len(self.sources))
-        behind = (0,) * (self.geometry.grid[0] * _BLOCK_THREADS - len(self.sources))
+        padding = (0,) * (self.geometry.grid[0] * _BLOCK_THREADS - len(self.sources))
         source, place = (
-            text.set(text.call("chosen", (*table, *behind), number)) for table in (self.sources, self.places)
+            text.set(text.call("chosen", (*table, *padding), number)) for table in (self.sources, self.places)
         )
         pointer = text.set(text.call("pointer", (0, 1, self.count, text.arguments), source))
         value = text.set(text.call("load", (self.dtype, 1), pointer, place))

@@ -20,9 +20,9 @@ from dslc.compiler.codegen.region.ir import Access, Bits, MixedRadix, Region, wi
 def merge_axes(region: Region) -> Region:
     """The region with inner axes merged if they are adjacent in its reduced tensor (``whole``)."""
     split, groups = len(region.outer), list[list[int]]()
-    beside = region.canonical_strides[split:]
+    canonical = region.canonical_strides[split:]
     for axis, size in enumerate(region.inner):
-        if groups and beside and beside[axis - 1] == size * beside[axis]:
+        if groups and canonical and canonical[axis - 1] == size * canonical[axis]:
             groups[-1].append(axis)
         else:
             groups.append([axis])
@@ -51,7 +51,7 @@ def merge_axes(region: Region) -> Region:
         inputs=tuple(map(with_groups, region.inputs)),
         outputs=outputs,
         stages=tuple(with_random_places(stage, places) for stage in region.stages) if drawn else region.stages,
-        canonical_strides=(*region.canonical_strides[:split], *(beside[group[-1]] for group in groups)),
+        canonical_strides=(*region.canonical_strides[:split], *(canonical[group[-1]] for group in groups)),
     )
 
 

@@ -183,9 +183,9 @@ class _Splitter:
 
             def within(strides: tuple[int, ...], parts: int = parts, piece: int = piece) -> tuple[int, ...]:
                 at = self.split + cut.axis
-                before, stride, behind = strides[:at], strides[at], strides[at + 1 :]
+                before, stride, after = strides[:at], strides[at], strides[at + 1 :]
                 own = (stride * piece * parts, stride) if cut.interleaved else (stride * piece, stride)
-                return (stride * (piece if cut.interleaved else cut.size), *before, *own, *behind)
+                return (stride * (piece if cut.interleaved else cut.size), *before, *own, *after)
 
             def part(
                 access: Access, first: int = first, within: Callable[[tuple[int, ...]], tuple[int, ...]] = within

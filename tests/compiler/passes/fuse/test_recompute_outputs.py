@@ -1,4 +1,4 @@
-"""beside: a recomputed value is a second output of a kernel that reads the same tensors; same bits, no cycles."""
+"""recompute_outputs: a recomputed value is a second output of a kernel that reads the same tensors; same bits."""
 
 from __future__ import annotations
 

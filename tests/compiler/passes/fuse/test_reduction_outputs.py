@@ -22,7 +22,7 @@ from dslc.compiler.passes.lower.simplify import simplify_graph
 
 
 def test_sums_write_what_they_add_up_where_others_want_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind the sum of a block and its relu the gradient goes two ways, and through a norm."""
+    """After the sum of a block and its relu the gradient takes two paths, and passes a norm."""
     monkeypatch.setattr(bodies, "SMALL_BYTES", 128)
     graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), lambda node: True)))
     absorbed = duplicate(fuse_graph(graph))
