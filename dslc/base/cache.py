@@ -214,14 +214,14 @@ class Cache:
         if self.folder is None:
             return []
         found = []
-        with os.scandir(self.folder) as listed:
-            for item in listed:
-                match = NAME.fullmatch(item.name)
+        for name in os.listdir(self.folder):
+            match = NAME.fullmatch(name)
+            if match:
                 with suppress(FileNotFoundError):  # evicted concurrently
-                    if match and item.is_file(follow_symlinks=False):
-                        status = item.stat(follow_symlinks=False)
+                    status = os.lstat(self.folder / name)
+                    if stat.S_ISREG(status.st_mode):
                         run = status.st_mtime_ns // _SECOND
-                        found.append(Stored(item.name, match[1], status.st_size, run if run < _MOST_RUNS else 0))
+                        found.append(Stored(name, match[1], status.st_size, run if run < _MOST_RUNS else 0))
         return sorted(found, key=lambda e: (e.run, e.name))
 
     def clear(self) -> tuple[int, int]:

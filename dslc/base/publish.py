@@ -309,8 +309,7 @@ def _free(dir_fd: int) -> int:
 
 
 def _sweep(dir_fd: int) -> tuple[int, int]:
-    with os.scandir(dir_fd) as entries:
-        names = sorted(e.name for e in entries if TEMP.fullmatch(e.name))
+    names = sorted(filter(TEMP.fullmatch, os.listdir(dir_fd)))
     removed = left = 0
     for name in names:
         try:

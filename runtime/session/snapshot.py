@@ -47,7 +47,7 @@ def save(
     text."""
     if not all(isinstance(k, str) and isinstance(v, str) for k, v in extra.items()):
         raise InputError(
-            "R105", "`extra` contains something that is not a string", place="extra=...", help="give texts"
+            "R105", "`extra` contains something that is not a string", place="extra=...", help="give strings"
         )
     text = json.dumps({"step": step, "extra": dict(extra)}, sort_keys=True, ensure_ascii=True)
     metadata = {_KEY: text, _DIGEST: hashlib.sha256(text.encode("ascii")).hexdigest()}

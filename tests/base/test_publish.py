@@ -85,7 +85,7 @@ def test_the_kill_sweep_can_fail(tmp_path: Path) -> None:
 
 
 CALLS: tuple[Call, ...] = (
-    (os, "open"), (os, "write"), (os, "fsync"), (os, "replace"), (os, "unlink"), (os, "scandir"), (os, "stat"),
+    (os, "open"), (os, "write"), (os, "fsync"), (os, "replace"), (os, "unlink"), (os, "listdir"), (os, "stat"),
     (os, "fstat"), (os, "fstatvfs"), (fcntl, "flock"), (os, "ftruncate"), (os, "pwrite"),
 )  # fmt: skip
 

@@ -67,7 +67,7 @@ def test_the_kill_sweep_can_fail(tmp_path: Path) -> None:
 
 
 CALLS: tuple[Call, ...] = (
-    (os, "open"), (os, "read"), (os, "write"), (os, "fsync"), (os, "replace"), (os, "unlink"), (os, "scandir"),
+    (os, "open"), (os, "read"), (os, "write"), (os, "fsync"), (os, "replace"), (os, "unlink"), (os, "lstat"),
     (os, "listdir"), (os, "stat"), (os, "fstat"), (os, "fstatvfs"), (os, "utime"), (os, "mkdir"),
     (os, "ftruncate"), (os, "pwrite"), (fcntl, "flock"),
 )  # fmt: skip

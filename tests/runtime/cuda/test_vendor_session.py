@@ -265,7 +265,7 @@ def test_choices_of_a_plan(bench: Any) -> None:
     _, most = workspace_of(room, on.buffers, lambda index: 0)
     for number, (lt.checked_need, runs) in enumerate([(most, True), (most + 1, False)]):
         named = replace(asked, algorithm=b"known".ljust(64, bytes([number])))
-        with nullcontext() if runs else pytest.raises(EnvironmentFault, match="does not take the algorithm"):
+        with nullcontext() if runs else pytest.raises(EnvironmentFault, match="does not accept the plan's algorithm"):
             on.run(named, out, True)
     lt.checked_need = 0
     attrs = {"layout": "first", "compute": "f32", "stride": [1, 1], "pad": [0, 0], "dilation": [1, 1]}

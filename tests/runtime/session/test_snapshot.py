@@ -99,7 +99,7 @@ def test_a_lie_about_the_step_with_a_right_digest(open_line: Open, tmp_path: Pat
 
 @pytest.mark.parametrize("extra", [{"note": 1}, {1: "note"}, {"note": None}, {None: "note"}])
 def test_what_goes_along_is_texts(open_line: Open, tmp_path: Path, extra: Any) -> None:
-    with pytest.raises(InputError, match="no text"):
+    with pytest.raises(InputError, match="not a string"):
         open_line().save_checkpoint(tmp_path / "c", extra)
     assert not (tmp_path / "c").exists()
 

@@ -128,10 +128,18 @@ class Remains:
 
     @classmethod
     def of(cls, folder: Path) -> Remains:
-        tasks = Path("/proc/self/task").iterdir()
-        processes = sum(len((task / "children").read_text().split()) for task in tasks)
+        processes = sum(map(_is_ours, Path("/proc").glob("[0-9]*")))
         hidden = sorted(str(p.relative_to(folder)) for p in folder.rglob(".*"))
         return cls(processes, threading.active_count(), tuple(hidden), len(os.listdir("/proc/self/fd")))
+
+
+def _is_ours(process: Path) -> bool:
+    """Whether a folder of /proc is that of a child of this process."""
+    try:
+        text = (process / "stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended
+        return False
+    return int(text.rpartition(")")[2].split()[1]) == os.getpid()
 
 
 def leaves_nothing(
