@@ -26,10 +26,10 @@ demo: $(VENV)/.installed ## build LeNet, train it on the digits, predict from Py
 	  $(abspath $(BIN))/python predict.py
 
 test: $(VENV)/.installed ## run the tests, but not those that take long
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-slow: $(VENV)/.installed ## run the tests that take long; continuous integration runs both
-	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m slow
 
 check: $(VENV)/.installed ## lint, formatting, types, import floors
 	$(BIN)/ruff check .
@@ -38,7 +38,7 @@ check: $(VENV)/.installed ## lint, formatting, types, import floors
 	$(BIN)/lint-imports
 
 soak: $(VENV)/.installed ## the tests with every fuzz and fault count at its full size
-	DSLC_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) -o timeout=3600
+	DSLC_SOAK=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -o timeout=3600
 
 mutants: $(VENV)/.installed ## plant each fault of tests/mutation and see a test fail (about an hour; JSON=1 prints JSON)
 	$(BIN)/python tests/mutation/run.py $(if $(JSON),--json)
