@@ -124,7 +124,7 @@ def test_an_interrupt_of_load_or_close_leaves_nothing(
     points = count(make if name == "load" else make().close, opcodes=opcodes)
     assert points >= (300 if opcodes else 60), f"only {points} points: the sweep has missed the call"
     leaks = []
-    for number in spread(40 if opcodes else 120)(points):
+    for number in spread(20 if opcodes else 50)(points):
         if name == "first load":
             devices.device(0).close()
             assert fake.leaks() == {} and not fake.retained
