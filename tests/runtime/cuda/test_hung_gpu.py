@@ -116,10 +116,10 @@ def test_a_wait_for_work_that_ends_sleeps_and_is_over_with_it(gpu: tuple[FakeDri
         device.driver.record(event, stream)
         fake.hung = True
         timer = threading.Timer(0.1, lambda: setattr(fake, "hung", False))
-        timer.start()
         begun = time.monotonic()
+        timer.start()
         device.driver.wait_host(event)
-        assert 0.1 <= time.monotonic() - begun < 5
+        assert 0.1 <= time.monotonic() - begun < 60
         timer.join()
         assert fake.calls["cuEventQuery"] < 20_000 and not fake.calls["cuEventSynchronize"]
         device.driver.patience = math.inf
