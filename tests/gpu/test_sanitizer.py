@@ -5,7 +5,6 @@ Every DSLC_GPU_EVERY-th case (default 20); memory of outputs and scratch is left
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -27,11 +26,11 @@ pytestmark = [
 
 def sanitized(tool: str, *command: str) -> subprocess.CompletedProcess[str]:
     assert SANITIZER is not None
-    outer = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    of_this_run = ("PYTEST_XDIST", "PYTEST_CURRENT")
+    outer = {name: value for name, value in with_support().items() if not name.startswith(of_this_run)}
     environment = {"DSLC_GPU_EVERY": "20", **outer, "DSLC_GPU_RAW": "1"}
     # what a call of the driver refuses is the launcher's to judge, which asks for a parameter too many on purpose
     more = ["--report-api-errors", "no"] if tool == "memcheck" else []
-    environment = with_support(**environment)
     return subprocess.run(
         [SANITIZER, "--tool", tool, *more, "--error-exitcode", "99", sys.executable, *command],
         env=environment, capture_output=True, text=True, check=False,

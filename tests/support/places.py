@@ -16,4 +16,4 @@ SUPPORT = ROOT / "tests" / "support"
 def with_support(**more: str) -> dict[str, str]:
     """The environment of a process that imports helpers of tests/support, with ``more`` variables."""
     path = [str(SUPPORT), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path), **more}
+    return {**os.environ, **more, "PYTHONPATH": os.pathsep.join(path)}
