@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
+from dslc.compiler.ir.choice import NO_CHOICES, Choices
 from dslc.compiler.ir.function import Optimizer
 from dslc.compiler.ir.graph import Origin
 from dslc.compiler.ir.program import Program
@@ -109,7 +110,7 @@ class Build:
     bytes, the same for all entries. ``mirror``: whether values may be recomputed in the backward pass (``auto``,
     ``never``); ``mirror_words`` overrides it for single nodes (``always`` or ``never``). ``budget``: the target for the
     bytes of a program's io and work, as far as recomputation can reach it. ``streams``: the number of GPU streams for
-    nodes."""
+    nodes. ``choices``: the measured ways to compute nodes on the target's GPU."""
 
     target: str = "cpu"
     provider: str = "reference"
@@ -119,6 +120,7 @@ class Build:
     mirror_words: Mapping[Origin, str] = field(default_factory=_nowhere_said)
     budget: int | None = None
     streams: int | Literal["auto"] = 1
+    choices: Choices = NO_CHOICES
     train: TrainSpec | None = None
     state: Mapping[str, int] = field(default_factory=_nowhere)
     state_bytes: int = 0
