@@ -79,4 +79,4 @@ def key_of(node: Node) -> str:
 def _shortened(text: str) -> str:
     if len(text) <= _LONGEST:
         return text
-    return f"{text[: _LONGEST - _DIGITS - 1].rstrip()} #{sha256(text.encode()).hexdigest()[:_DIGITS]}"
+    return f"{text[: _LONGEST - _DIGITS - 2].rstrip()} #{sha256(text.encode()).hexdigest()[:_DIGITS]}"
