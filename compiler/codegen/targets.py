@@ -40,13 +40,15 @@ def _cuda(name: str, vendor: bool) -> Target:
 class Row:
     """What the compiler knows about a target. ``libraries``, ``kernels``: the fractions of the device's rates that the
     vendor's libraries and the compiler's own kernels reach. ``make``: from the target's name, and whether contractions
-    may be library calls, to its code generation (imported only then)."""
+    may be library calls, to its code generation (imported only then). ``packages``: the installed packages that compile
+    for it, whose versions can change the code."""
 
     traits: Traits
     device: DeviceModel
     libraries: Fractions
     kernels: Fractions
     make: Callable[[str, bool], Target]
+    packages: tuple[str, ...]
 
 
 _CPU: Final = Traits(compute_dtypes=("f32", "f64"), param_dtypes=("f32", "f64"), has_reference=True)
@@ -60,13 +62,15 @@ _GPU: Final = Traits(
     fuses_reductions=True,
     launches_are_costly=True,
 )
+#: LLVM, Numba, the compilers of CUDA C++ and PTX, and the linker.
+_CUDA_PACKAGES: Final = ("llvmlite", "numba", "numba-cuda", "nvidia-cuda-nvrtc", "nvidia-nvvm", "nvidia-nvjitlink")
 
 #: In the order in which an artifact holds their programs; the NVIDIA architectures oldest first.
 TARGETS: Final[Mapping[str, Row]] = MappingProxyType({
-    "cpu": Row(_CPU, ZEN4, ALL_OF_PEAK, ALL_OF_PEAK, _cpu),
-    "sm_80": Row(_GPU, A100, GPU_LIBRARIES, GPU_KERNELS, _cuda),
-    "sm_90": Row(_GPU, H200, GPU_LIBRARIES, GPU_KERNELS, _cuda),
-    "sm_100": Row(_GPU, B200, GPU_LIBRARIES, GPU_KERNELS, _cuda),
+    "cpu": Row(_CPU, ZEN4, ALL_OF_PEAK, ALL_OF_PEAK, _cpu, ("llvmlite",)),
+    "sm_80": Row(_GPU, A100, GPU_LIBRARIES, GPU_KERNELS, _cuda, _CUDA_PACKAGES),
+    "sm_90": Row(_GPU, H200, GPU_LIBRARIES, GPU_KERNELS, _cuda, _CUDA_PACKAGES),
+    "sm_100": Row(_GPU, B200, GPU_LIBRARIES, GPU_KERNELS, _cuda, _CUDA_PACKAGES),
 })  # fmt: skip
 #: The target of a build that asks for none (``auto``).
 DEFAULT: Final = "cpu"

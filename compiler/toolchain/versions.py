@@ -6,27 +6,20 @@ import sys
 from collections.abc import Collection
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
 
 from dslc.base.version import VERSION
-
-#: The packages that compile for GPUs: Numba and the compilers of CUDA C++ and PTX, and the linker.
-_CUDA: Final = ("numba", "numba-cuda", "nvidia-cuda-nvrtc", "nvidia-nvvm", "nvidia-nvjitlink")
+from dslc.compiler.codegen.targets import DEFAULT, TARGETS
 
 
-def toolchain(targets: Collection[str] = ("cpu",)) -> dict[str, str]:
-    """Name -> version: dslc, Python's minor version, llvmlite (whose LLVM compiles for CPUs), and for GPU targets the
-    packages that compile for these (``none`` if one is not installed)."""
-    import llvmlite
-
-    found = {
+def toolchain(targets: Collection[str] = (DEFAULT,)) -> dict[str, str]:
+    """Name -> version: dslc, Python's minor version, and the packages that compile for the targets (``none`` if one is
+    not installed)."""
+    packages = dict.fromkeys(package for target in targets for package in TARGETS[target].packages)
+    return {
         "dslc": VERSION,
-        "llvmlite": llvmlite.__version__,
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
+        **{package: _installed(package) for package in packages},
     }
-    if any(target != "cpu" for target in targets):
-        found |= {name: _installed(name) for name in _CUDA}
-    return found
 
 
 @cache

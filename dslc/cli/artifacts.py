@@ -134,10 +134,12 @@ _FOR: Final = {
 def session_lines(needs: Mapping[str, Mapping[str, int]], driver: Mapping[str, Mapping[str, int]]) -> list[str]:
     """The memory of a session on each target, from ``opening.session_needs``, and the driver's memory next to it, from
     ``opening.driver_needs``."""
+    from dslc.runtime.artifact.targets import capability_of
+
     lines = []
     for target, uses in needs.items():
         for use, count in uses.items():
-            where = "host memory" if target == "cpu" else f"a GPU ({target})"
+            where = "host memory" if capability_of(target) is None else f"a GPU ({target})"
             lines.append(f"session  {size_text(count)} of {where} {_FOR[use]}")
             if target in driver:
                 lines.append(f"driver   about {size_text(driver[target][use])} in addition, for code and graphs")

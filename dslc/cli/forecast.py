@@ -125,13 +125,14 @@ def _others(
 def _session(state: int, programs: Sequence[Program], steps: int) -> tuple[int, int]:
     """Bytes of a session with these programs, all of one target, and about the bytes of a GPU's driver next to it."""
     from dslc.compiler.artifact.plan import plan_of
+    from dslc.compiler.codegen.targets import traits_of
     from dslc.runtime.cuda.driver_bytes import Code, driver_bytes
     from dslc.runtime.cuda.sizes import Regions, foreseen_bytes, lane_sizes
     from dslc.runtime.session.context import Loaded
 
     plans = [(p, p.memory) for p in programs if p.memory is not None]
     regions = [Regions(p.entry, plan.io_bytes, plan.work_bytes) for p, plan in plans]
-    on_gpu = programs[0].target != "cpu"
+    on_gpu = traits_of(programs[0].target).has_device_memory
     total = foreseen_bytes(state, regions, steps, on_gpu=on_gpu)
     if not on_gpu:
         return total, 0
