@@ -92,6 +92,7 @@ CODES: Final[dict[str, str]] = {
     "E0604": "an artifact of this name cannot be made",
     "E0605": "the configuration does not fit",
     "E0606": "the plans of an artifact are too large",
+    "E0607": "the lock file cannot be used",
     # R1xx: data and configuration of a run
     "R101": "a data file cannot be read",
     "R102": "data has the wrong shape or dtype",
