@@ -50,6 +50,26 @@ B200: Final = DeviceModel(7.2e12, 1800e12, 80e12, 40e12, 80e12, 1.1e-6, 148, 1 <
 
 
 @dataclass(frozen=True, slots=True)
+class SplitLimits:
+    """When the rows of a reduction are split into parts: if it has fewer than ``busy`` tasks (on a GPU, thread blocks)
+    and at least ``min_elements``. About ``wanted`` tasks are made, of ``min_part`` elements or more each."""
+
+    busy: int
+    wanted: int
+    min_elements: int
+    min_part: int
+
+
+#: Of rows; of columns; and of columns that fit a cache, whose blocks run no longer than a launch takes. Fewer elements
+#: cost less than the additional launches.
+GPU_ROW_SPLITS: Final = SplitLimits(2 * H200.multiprocessors, 4 * H200.multiprocessors, 1 << 17, 2048)
+GPU_COLUMN_SPLITS: Final = SplitLimits(2 * H200.multiprocessors, 4 * H200.multiprocessors, 1 << 17, 16)
+GPU_CACHED_SPLITS: Final = SplitLimits(64, 4 * H200.multiprocessors, 1 << 17, 16)
+#: Fewer than 16 tasks leave threads of a CPU idle. ``min_elements`` is that of each task.
+CPU_SPLITS: Final = SplitLimits(16, 64, 1 << 16, 4096)
+
+
+@dataclass(frozen=True, slots=True)
 class Reached:
     """Achieved fractions of peak bandwidth and of the peak arithmetic rate for a kind of kernel, and its fixed overhead
     in seconds in addition to its work and launch."""

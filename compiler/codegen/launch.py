@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dslc.compiler.ir.described import canonical
-from dslc.compiler.ir.graph import Value
+from dslc.compiler.ir.graph import Node, Value
 
 if TYPE_CHECKING:
     from dslc.compiler.codegen.target import Geometry
@@ -89,3 +89,10 @@ class Launch:
         if self.prototype is not None:
             return self.prototype.symbol
         return "k_" + hashlib.sha256(canonical(self.code).encode()).hexdigest()[:24]
+
+
+def inplace_pairs(node: Node) -> list[tuple[Value, Value]]:
+    """The pairs of an input and an output of the node that may share memory."""
+    return [
+        (node.inputs[i], node.outputs[o]) for i, o in node.op.inplace if i < len(node.inputs) and o < len(node.outputs)
+    ]

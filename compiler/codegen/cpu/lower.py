@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
 from dslc.compiler.codegen.cpu.llvm.scalar_ops import can_emit
-from dslc.compiler.codegen.cpu.llvm.writer import SUPPORTED, VECTOR_BYTES
+from dslc.compiler.codegen.cpu.llvm.writer import SUPPORTED
 from dslc.compiler.codegen.cpu.object.compile import kernel_of
-from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.cpu.region.split_choice import split_choice
+from dslc.compiler.codegen.launch import Launch, inplace_pairs
 from dslc.compiler.codegen.lowerings import Lowering, lowerings
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.region.ir import Region
-from dslc.compiler.codegen.region.split_rows import can_split, split_rows
+from dslc.compiler.codegen.region.split_rows import split_rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ops.fused import has_bits
@@ -40,7 +40,8 @@ def lower(node: Node) -> list[Launch] | None:
         launches = None if found is None else found(node)
     if launches is None or any(len(x.reads) + len(x.writes) > MAX_ARGUMENTS for x in launches):
         return None
-    return _split_rows([x for x in map(_without_canonical_strides, launches) if kernel_of(x.spec).tasks])
+    launches = [x for x in map(_without_canonical_strides, launches) if kernel_of(x.spec).tasks]
+    return split_rows(launches, split_choice, inplace_pairs(node))
 
 
 def _without_canonical_strides(launch: Launch) -> Launch:
@@ -48,31 +49,3 @@ def _without_canonical_strides(launch: Launch) -> Launch:
     if not isinstance(launch.spec, Region) or not launch.spec.canonical_strides:
         return launch
     return replace(launch, spec=replace(launch.spec, canonical_strides=()))
-
-
-_MIN_TASKS: Final = 16  # a kernel with fewer tasks leaves threads idle
-_WANTED_TASKS: Final = 64  # tasks of a split kernel
-_MIN_PART: Final = 4096  # fewest elements of a part
-_MIN_WORK: Final = 1 << 16  # fewest elements per task that are worth two more launches
-
-
-def _split_rows(launches: Sequence[Launch]) -> list[Launch]:
-    """Splits reductions of few long rows into parts (split reduction)."""
-    found: list[Launch] = []
-    free = max((x.number + 1 for launch in launches for x in launch.scratch), default=0)
-    for launch in launches:
-        parts = _part_count(launch.spec)
-        made = [launch] if parts < 2 else split_rows(launch, parts, free)
-        free = max((free, *(x.number + 1 for m in made for x in m.scratch)))
-        found += made
-    return found
-
-
-def _part_count(spec: object) -> int:
-    """The number of parts into which to split a kernel's rows; 1 if splitting does not pay."""
-    if not isinstance(spec, Region) or not can_split(spec):
-        return 1
-    tasks, row = kernel_of(spec).tasks, math.prod(spec.inner)
-    if tasks >= _MIN_TASKS or row * spec.rows < _MIN_WORK * tasks:
-        return 1
-    return min(-(-_WANTED_TASKS // tasks), row * min(spec.rows, VECTOR_BYTES // 4) // _MIN_PART)

@@ -11,12 +11,13 @@ from dslc.compiler.codegen.cuda.region.kernel import sized, writes
 from dslc.compiler.codegen.cuda.region.merge_axes import merge_axes
 from dslc.compiler.codegen.cuda.region.promote_f32 import promote_f32
 from dslc.compiler.codegen.cuda.region.row_column_sweep import sweep
-from dslc.compiler.codegen.cuda.region.split_rows import split
-from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.cuda.region.split_choice import split_choice
+from dslc.compiler.codegen.launch import Launch, inplace_pairs
 from dslc.compiler.codegen.lowerings import Lowering, lowerings
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.codegen.region.random import Draw
+from dslc.compiler.codegen.region.split_rows import split_rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ops.fused_sums import FusedSums
@@ -52,22 +53,13 @@ def _size_generic(launch: Launch) -> Launch:
 
 def _prepared(node: Node, launches: list[Launch]) -> list[Launch]:
     """The launches with f32 inside ops and long rows split; drops launches that write nothing."""
-    conflicts = [
-        (node.inputs[i], node.outputs[o]) for i, o in node.op.inplace if i < len(node.inputs) and o < len(node.outputs)
-    ]
     launches = [x for x in launches if not isinstance(x.spec, Region) or writes(x.spec)]
     launches = [replace(x, spec=merge_axes(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
     if not isinstance(node.op, FusedSums):  # the values of FusedSums are results of ops
         launches = [replace(x, spec=promote_f32(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
     blocks = {block for launch in launches for block in launch.scratch}
     swept = sweep(launches[0], launches[1], len(blocks)) if _regions(launches) == 2 == len(launches) else None
-    prepared: list[Launch] = []
-    blocks |= {block for launch in swept or () for block in launch.scratch}
-    for launch in swept or launches:
-        several = split(launch, conflicts, len(blocks)) if isinstance(launch.spec, Region) else [launch]
-        blocks |= {block for each in several for block in each.scratch}
-        prepared += several
-    return prepared
+    return split_rows(swept or launches, split_choice, inplace_pairs(node))
 
 
 def _regions(launches: list[Launch]) -> int:

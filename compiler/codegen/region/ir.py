@@ -238,26 +238,27 @@ class RegionBuilder:
         self._begin(False)
 
     def let(self, expr: Expr, dtype: DType) -> Expr:
-        assert self._open is not None and not self._reduces, "values must precede the stage's reductions"
-        self._lets.append(Let(expr, dtype))
-        return self._next()
+        return self.add(Let(expr, dtype))
 
     def fetch(self, number: int, index: Expr, mask: Expr | None = None) -> Expr:
         """An element of input ``number`` at a computed index."""
         assert index.function == "arg" and (mask is None or mask.function == "arg")
-        self._lets.append(Fetch(number, index.index, None if mask is None else mask.index))
-        return self._next()
+        return self.add(Fetch(number, index.index, None if mask is None else mask.index))
 
     def scan(self, combine: Combine, value: Expr, exclusive: bool = False) -> Expr:
         """The running combination of an element's value."""
         assert self._open and value.function == "arg"
-        self._lets.append(Scan(combine, value.index, exclusive))
-        return self._next()
+        return self.add(Scan(combine, value.index, exclusive))
 
     def bits(self, key: int, row_elements: int, seed: Expr, step: Expr, row: Expr, strides: Sequence[int]) -> Expr:
         """16 random bits of an element, whose index has these strides over outer, then inner axes."""
         place = Access(DType.I64, tuple(strides))
-        self._lets.append(Bits(key, row_elements, seed.index, step.index, row.index, place))
+        return self.add(Bits(key, row_elements, seed.index, step.index, row.index, place))
+
+    def add(self, let: Let | Fetch | Scan | Bits) -> Expr:
+        """The value that ``let`` describes."""
+        assert self._open is not None and not self._reduces, "values must precede the stage's reductions"
+        self._lets.append(let)
         return self._next()
 
     def reduce(self, combine: Combine, value: Expr) -> Expr:

@@ -1,204 +1,366 @@
-"""Splits reductions of few long rows into several launches, so that all threads have work.
+"""Split reduction: reduces few long rows with many tasks, in several launches with partial results in scratch memory.
 
-Each element stage becomes a launch over parts of every row, which stores partial results to scratch. The launch after
-it combines them and computes the row values that later stages need. A sum of 2^20 elements::
+Every element stage that reduces becomes launches over parts of the rows, which store partial results, and one that
+combines these to row values. The launch that stores elements comes last. Batch normalisation of f32[64, 32, 56, 56] on
+a GPU, 32 rows of 64 * 3136 elements::
 
-    before: outer () inner (1048576,): element: sum(x) -> total; row: store total
-    after:  outer (64,) inner (16384,): element: sum(x) -> part; row: store part to scratch
-            outer () inner (64,): element: sum(part) -> total; row: store total
+    parts     outer (16, 32) inner (4, 3136)   sum(x) -> scratch 0 [16, 32]
+    rows      outer (32) inner (16)            sum(scratch 0) -> scratch 1 [32]
+    parts     outer (16, 32) inner (4, 3136)   sum((x - centre)^2) -> scratch 2; centre is computed from scratch 1
+    rows      outer (32) inner (16)            sum(scratch 2) -> scratch 3; what belongs to rows is stored
+    elements  outer (32) inner (64, 3136)      y, from x, scratch 1 and 3
 
-The number of parts follows from the shape alone, and so does the order of every sum.
+Targets choose the ``Cut``. The number of parts depends only on sizes, and so does the order of every sum. A remainder
+that does not divide evenly becomes an extra, smaller part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
+from typing import TypeAlias, TypeVar
 
+from dslc.compiler.codegen.device_model import SplitLimits
 from dslc.compiler.codegen.launch import Launch, Scratch
-from dslc.compiler.codegen.region.ir import Access, Let, Reduce, Region, RegionBuilder, Stage, dense
-from dslc.compiler.codegen.region.queries import dtypes_of, substituted, used_values
+from dslc.compiler.codegen.region.ir import (
+    Access,
+    Bits,
+    Let,
+    MixedRadix,
+    Region,
+    RegionBuilder,
+    SetFlag,
+    Stage,
+    Store,
+    dense,
+)
+from dslc.compiler.codegen.region.queries import dtypes_of, read_by, substituted, used_values
+from dslc.compiler.ir.graph import Value
 from dslc.compiler.ir.scalar import Expr, as_expr
 from dslc.compiler.ir.types import DType
 
-
-def can_split(region: Region) -> bool:
-    """Whether it has inner axes and reductions, and all its values are plain computations on elements."""
-    plain = all(isinstance(let, Let) for stage in region.stages for let in stage.lets)
-    return plain and bool(region.inner) and not region.indices and any(s.reduces for s in region.stages)
+_Moved = TypeVar("_Moved", Access, MixedRadix)
 
 
-def split_rows(launch: Launch, parts: int, first: int) -> list[Launch]:
-    """The launches for a region that ``can_split``, with at most ``parts`` parts per row. New scratch blocks are
-    numbered from ``first``."""
-    return _Spreader(launch, parts, first).run()
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Splits inner axis ``axis`` into ``parts`` of ``size``, followed by a smaller part of ``rest``.
+
+    A part is a contiguous range of the axis. If the parts are equal, it may instead be several pieces of ``piece``
+    elements, dealt out to the parts in turn. Then all tasks together read memory from its start to its end. They leave
+    in the cache the data that a kernel starting at the end reads first. ``elements``: the launches that store elements
+    are split, too; otherwise one launch stores them all.
+    """
+
+    axis: int
+    parts: int
+    size: int
+    rest: int
+    piece: int
+    elements: bool = False
+
+    @property
+    def interleaved(self) -> bool:
+        return self.piece < self.size
+
+    @property
+    def count(self) -> int:
+        return self.parts + (self.rest > 0)
+
+
+#: From a region that ``can_split`` to the region and its cut, possibly with other inner axes; None if splitting does
+#: not pay.
+Chooser: TypeAlias = Callable[[Region], tuple[Region, Cut] | None]
+
+
+def wanted_parts(limits: SplitLimits, tasks: int, elements: int, length: int) -> int:
+    """The largest number of parts for a reduction of ``elements`` by ``tasks``; 1 if splitting does not pay.
+    ``length``: how many elements are shared out to the parts."""
+    if tasks >= limits.busy or elements < limits.min_elements:
+        return 1
+    return max(1, min(-(-limits.wanted // tasks), length // limits.min_part))
+
+
+def split_rows(launches: Sequence[Launch], choose: Chooser, conflicts: Iterable[tuple[Value, Value]]) -> list[Launch]:
+    """The launches, with several in place of a region for which ``choose`` gives a cut.
+
+    ``conflicts``: pairs of an input and an output that may share memory.
+    """
+    pairs, found = set(conflicts), list[Launch]()
+    free = max((block.number + 1 for launch in launches for block in launch.scratch), default=0)
+    for launch in launches:
+        chosen = choose(launch.spec) if _can_split(launch.spec, may_write=not pairs) else None
+        made = [launch]
+        if chosen is not None:
+            region, cut = chosen
+            splitter = _Splitter(replace(launch, spec=region), cut, pairs, free)
+            made, free = splitter.launches(), splitter.free
+        found += made
+    return found
+
+
+def _can_split(region: object, may_write: bool) -> bool:
+    """Whether it is a region that reduces, without scans and gathers. Unless ``may_write``, no reducing stage may write
+    elements, which could overwrite values read later."""
+    return isinstance(region, Region) and bool(region.inner) and not region.indices and any(
+        stage.reduces for stage in region.stages
+    ) and all(
+        all(isinstance(let, Let | Bits) for let in stage.lets)
+        and (may_write or not (stage.element and stage.reduces and (stage.stores or stage.flags)))
+        for stage in region.stages
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The loops of a new region: all of the old one, or ``parts`` parts of its rows from number ``first``. ``place``:
+    from an access of the old region to that of the new one. ``start``: the element's index where the loops begin."""
+
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+    place: Callable[[Access], Access]
+    canonical_strides: tuple[int, ...] = ()
+    first: int = 0
+    start: int = 0
+    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Saved:
-    """A row value in scratch: one number per row, or ``slots`` partial ones per row."""
+    """A reduction's result in scratch memory, or its partial results."""
 
     block: Scratch
     dtype: DType
-    slots: int = 1
 
 
-class _Spreader:
-    def __init__(self, launch: Launch, parts: int, first: int) -> None:
-        region: Region = launch.spec
-        if not any(region.index in used_values(stage) for stage in region.stages):
-            region = _widest_first(region)
-        self.region, self.next = region, first
-        self.reads, self.writes = launch.reads, launch.writes
-        size = region.inner[0]
-        self.parts = min(parts, size)
-        self.each, self.rest = divmod(size, self.parts)
-        self.slots = self.parts + (self.rest > 0)
-        self.saved: dict[int, _Saved] = {}
-        self.partial: list[tuple[int, Reduce, _Saved]] = []
-        self.launches: list[Launch] = []
-
-    def run(self) -> list[Launch]:
-        number, waiting = self.region.first, []
-        stages: list[tuple[int, Stage]] = []
+class _Splitter:
+    def __init__(self, launch: Launch, cut: Cut, conflicts: set[tuple[Value, Value]], free: int) -> None:
+        self.launch, self.cut, self.conflicts, self.free = launch, cut, conflicts, free
+        self.region: Region = launch.spec
+        assert not self._counts() or (cut.axis == 0 and not cut.interleaved), "an element's index is split in order"
+        self.split = len(self.region.outer)
+        self.row_strides = dense(self.region.outer)
+        self.dtypes = dtypes_of(self.region)
+        self.row_lets: dict[int, Let] = {}  # by value index
+        self.numbers: list[list[int]] = []  # of each stage: its values, then its reductions
+        self.saved: dict[int, _Saved] = {}  # reductions whose results later launches read
+        self.found: list[Launch] = []
+        number = self.region.first
         for stage in self.region.stages:
-            stages.append((number, stage))
-            number += len(stage.lets) + len(stage.reduces)
-        dtypes = dtypes_of(self.region)
-        for place, (number, stage) in enumerate(stages):
+            self.numbers.append(list(range(number, number + len(stage.lets) + len(stage.reduces))))
             if not stage.element:
-                waiting.append((number, stage))
-                continue
-            later = {v for _, s in stages[place:] for v in used_values(s)}
-            self._combining_launch(waiting, later, dtypes)
-            waiting = []
-            self._elements(number, stage, dtypes)
-        self._combining_launch(waiting, set(), dtypes)
-        return self.launches
+                self.row_lets.update((n, let) for n, let in zip(self.numbers[-1], stage.lets) if isinstance(let, Let))
+            number += len(self.numbers[-1])
+        stages = list(enumerate(self.region.stages))
+        self.reducing = [i for i, s in stages if s.reduces]
+        self.elements = [i for i, s in stages if s.element and not s.reduces]
+        self.storing = [i for i, s in stages if not s.element and (s.stores or s.flags)]  # row stages
 
-    def _elements(self, number: int, stage: Stage, dtypes: Sequence[DType]) -> None:
-        """Launches over the parts of every row, and over the remainder."""
-        self.partial = []
-        for at, reduce in enumerate(stage.reduces):
-            saved = self._block(dtypes[reduce.value], self.slots)
-            self.partial.append((number + len(stage.lets) + at, reduce, saved))
-        self._part_launch(number, stage, (self.parts,), (self.each, *self.region.inner[1:]), 0)
-        if self.rest:
-            self._part_launch(number, stage, (), (self.rest, *self.region.inner[1:]), self.parts)
+    def launches(self) -> list[Launch]:
+        late = self._conflict()
+        for i in self.reducing:
+            partial = [
+                self._block(self.dtypes[r.value].computed, self.cut.count) for r in self.region.stages[i].reduces
+            ]
+            for frame in self._parts():
+                self._in_frame(frame, [i], partial)
+            self._combine(i, partial, self.storing if i == self.reducing[-1] and not late else [])
+        if self.elements:
+            whole = _Frame(self.region.outer, self.region.inner, lambda access: access)
+            for frame in self._parts() if self.cut.elements else [whole]:
+                self._in_frame(frame, self.elements, ())
+        if late:
+            self._combine(None, (), self.storing)
+        return self.found
 
-    def _part_launch(
-        self, number: int, stage: Stage, ahead: tuple[int, ...], inner: tuple[int, ...], slot: int
-    ) -> None:
-        region, used = self.region, used_values(stage)
-        split, start = len(region.outer), slot * self.each
-        rows = dense(region.outer)
+    def _counts(self) -> bool:
+        """Whether a stage reads an element's index."""
+        return any(self.region.index in used_values(stage) for stage in self.region.stages)
+
+    def _conflict(self) -> bool:
+        """Whether an element stage may read an argument that a row stage overwrites."""
+        stages, reads = self.region.stages, self.launch.reads
+        written = {self.launch.writes[s.output] for i in self.storing for s in stages[i].stores}
+        needed = {reads[n] for i in self.elements for n in self._reached(stages[i]) if n < len(reads)}
+        return any((old, new) in self.conflicts for old in needed for new in written)
+
+    def _parts(self) -> list[_Frame]:
+        """The parts of equal size, and the smaller part."""
+        cut = self.cut
+        return [self._part(cut.parts, cut.size, 0), *([self._part(1, cut.rest, cut.parts)] if cut.rest else [])]
+
+    def _part(self, parts: int, size: int, first: int) -> _Frame:
+        cut, region, at = self.cut, self.region, self.split + self.cut.axis
+        piece = cut.piece if parts > 1 else size
+        inner = (*region.inner[: cut.axis], size // piece, piece, *region.inner[cut.axis + 1 :])
+
+        def within(strides: tuple[int, ...]) -> tuple[int, ...]:
+            before, stride, after = strides[:at], strides[at], strides[at + 1 :]
+            own = (stride * piece * parts, stride) if cut.interleaved else (stride * piece, stride)
+            return (stride * (piece if cut.interleaved else cut.size), *before, *own, *after)
+
+        def moved(argument: _Moved) -> _Moved:
+            start = argument.strides[at] * cut.size * first
+            return replace(argument, strides=within(argument.strides), offset=argument.offset + start)
+
+        def place(access: Access) -> Access:
+            return replace(moved(access), mixed_radix=tuple(moved(u) for u in access.mixed_radix))
+
+        canonical = within(region.canonical_strides) if region.canonical_strides else ()
+        start = first * cut.size * prod(region.inner[1:])
+        return _Frame((parts, *region.outer), inner, place, canonical, first, start, parts)
+
+    def _in_frame(self, frame: _Frame, numbers: Sequence[int], partial: Sequence[_Saved]) -> None:
+        """A launch of element stages, preceded by the row values that they need, which stores partial results."""
+        stages = [(self.region.stages[i], self.numbers[i]) for i in numbers]
+        counts, own = self.region.index, {n for i in numbers for n in self.numbers[i]}
+        seen: dict[int, None] = {}
+        row_lets = [self._reach(sorted(used_values(stage) - {*own, counts}), seen) for stage, _ in stages]
+        sources = [n for n in seen if n not in self.row_lets]
+        targets = [each.output for each in _written(stage for stage, _ in stages)]
+        inputs = [frame.place(self._access(n, len(self.region.inner))) for n in sources]
+        outputs = [frame.place(self.region.outputs[n]) for n in targets]
+        strides = (self.region.rows, *self.row_strides, *[0] * len(frame.inner))
+        outputs += [Access(saved.dtype, strides, self.region.rows * frame.first) for saved in partial]
+        indices = (0,) if frame.parts > 1 and any(counts in used_values(stage) for stage, _ in stages) else ()
+        b = RegionBuilder(frame.outer, frame.inner, inputs, outputs, indices, frame.canonical_strides)
+        known = {n: b.input(i) for i, n in enumerate(sources)}
+        output = 0
+        for (stage, names), lets in zip(stages, row_lets):
+            self._rows(b, lets, known)
+            b.element()
+            if counts in used_values(stage):
+                base = b.along(0) * prod(frame.inner) if indices else as_expr(frame.start)
+                known[counts] = b.let(b.index + base, DType.I64)
+            for n, let in zip(names, stage.lets):
+                assert isinstance(let, Let | Bits)
+                known[n] = b.add(_renumbered(let, known, frame.place))
+            for n, reduce in zip(names[len(stage.lets) :], stage.reduces):
+                known[n] = b.reduce(reduce.combine, known[reduce.value])
+            output = _write(b, stage, output, known)
+        if partial:
+            [i] = numbers
+            b.row()
+            for number, (n, saved) in enumerate(zip(self._reductions(i), partial), output):
+                b.store(number, b.let(known[n], saved.dtype))
+        writes = (*(self.launch.writes[n] for n in targets), *(saved.block for saved in partial))
+        self.found.append(Launch(b.region(), self._reads(sources), writes))
+
+    def _combine(self, number: int | None, partial: Sequence[_Saved], storing: Sequence[int]) -> None:
+        """A launch that combines the partial results of stage ``number`` to row values, which it saves if later
+        launches need them, and that runs the stores of row stages."""
+        stages, inner = self.region.stages, (self.cut.count,) if partial else ()
+        reductions = [] if number is None else self._reductions(number)
+        waiting = [i for i in self.storing if i not in storing]  # row stages whose stores come later
+        later = {
+            n
+            for i, stage in enumerate(stages)
+            if number is not None and ((stage.element and i > number) or i in waiting)
+            for n in self._reached(stage)
+        }
+        new = {n: self._block(saved.dtype) for n, saved in zip(reductions, partial) if n in later}
+        seen = dict.fromkeys(reductions)
+        written = _written(stages[i] for i in storing)
+        lets = self._reach([each.value for each in written], seen)
+        sources = [n for n in seen if n not in self.row_lets and n not in reductions]
+        targets = [each.output for each in written]
         zeros = (0,) * len(inner)
 
-        def moved(access: Access) -> Access:
-            stride = access.strides[split]
-            lead = (stride * self.each,) if ahead else ()
-            return replace(access, strides=lead + access.strides, offset=access.offset + stride * start)
+        def of_row(access: Access) -> Access:
+            return replace(access, strides=access.strides[: self.split] + zeros)
 
-        def of_row(saved: _Saved) -> Access:
-            lead = (region.rows if saved.slots > 1 else 0,) if ahead else ()
-            return Access(saved.dtype, lead + rows + zeros, region.rows * slot if saved.slots > 1 else 0)
-
-        plain = [n for n in range(len(region.inputs)) if n in used]
-        values = [v for v in self.saved if v in used]
-        stored = sorted({s.output for s in stage.stores} | {r.output for r in stage.flags})
-        inputs = [moved(region.inputs[n]) for n in plain] + [of_row(self.saved[v]) for v in values]
-        outputs = [moved(region.outputs[n]) for n in stored] + [of_row(saved) for _, _, saved in self.partial]
-        indices = (0,) if ahead and region.index in used else ()
-        b = RegionBuilder((*ahead, *region.outer), inner, inputs, outputs, indices)
-        known = {n: b.input(i) for i, n in enumerate((*plain, *values))}
-        b.element()
-        if region.index in used:
-            size = prod(inner)
-            base: Expr = b.along(0) * size if indices else as_expr(start * prod(inner[1:]))
-            known[region.index] = b.let(b.index + base, DType.I64)
-        self._compute(b, number, stage, known)
-        for store in stage.stores:
-            b.store(stored.index(store.output), known[store.value])
-        for flag in stage.flags:
-            b.set_flag(stored.index(flag.output), known[flag.value])
-        parts = [b.reduce(reduce.combine, known[reduce.value]) for _, reduce, _ in self.partial]
-        if parts:
-            b.row()
-            for at, part in enumerate(parts, len(stored)):
-                b.store(at, part)
-        reads = (*(self.reads[n] for n in plain), *(self.saved[v].block for v in values))
-        writes = (*(self.writes[n] for n in stored), *(saved.block for _, _, saved in self.partial))
-        self.launches.append(Launch(b.region(), reads, writes))
-
-    def _combining_launch(self, stages: Sequence[tuple[int, Stage]], later: set[int], dtypes: Sequence[DType]) -> None:
-        """A launch that combines the partial results and runs the row stages; values that later stages read are
-        saved."""
-        region, split = self.region, len(self.region.outer)
-        made = {n for n, _, _ in self.partial} | {n + i for n, s in stages for i in range(len(s.lets))}
-        kept = sorted(made & later)
-        used = {v for _, s in stages for v in used_values(s)}
-        stored = sorted({s.output for _, stage in stages for s in stage.stores})
-        if not kept and not stored and not any(stage.flags for _, stage in stages):
-            self.partial = []
-            return
-        inner = (self.slots,) if self.partial else ()
-        rows, zero = dense(region.outer), (0,) * len(inner)
-        plain = [n for n in range(len(region.inputs)) if n in used]
-        values = [v for v in self.saved if v in used]
-        flags = sorted({f.output for _, stage in stages for f in stage.flags} - set(stored))
-        new = {v: self._block(dtypes[v]) for v in kept}
-
-        def narrowed(access: Access) -> Access:
-            return replace(access, strides=access.strides[:split] + zero)
-
-        inputs = [narrowed(region.inputs[n]) for n in plain]
-        inputs += [Access(self.saved[v].dtype, rows + zero) for v in values]
-        inputs += [Access(saved.dtype, (*rows, region.rows)) for _, _, saved in self.partial]
-        outputs = [narrowed(region.outputs[n]) for n in (*stored, *flags)]
-        outputs += [Access(saved.dtype, rows + zero) for saved in new.values()]
-        b = RegionBuilder(region.outer, inner, inputs, outputs)
-        known = {n: b.input(i) for i, n in enumerate((*plain, *values))}
-        if self.partial:
+        inputs = [Access(saved.dtype, (*self.row_strides, self.region.rows)) for saved in partial]
+        inputs += [of_row(self._access(n, len(zeros))) for n in sources]
+        outputs = [Access(saved.dtype, self.row_strides + zeros) for saved in new.values()]
+        outputs += [of_row(self.region.outputs[n]) for n in targets]
+        b = RegionBuilder(self.region.outer, inner, inputs, outputs)
+        known = {n: b.input(i) for i, n in enumerate(sources, len(partial))}
+        if number is not None:
             b.element()
-            base = len(plain) + len(values)
-            for at, (n, reduce, _) in enumerate(self.partial, base):
-                known[n] = b.reduce(reduce.combine, b.input(at))
+            values = [b.let(b.input(i), saved.dtype) for i, saved in enumerate(partial)]
+            for n, reduce, value in zip(reductions, stages[number].reduces, values):
+                known[n] = b.reduce(reduce.combine, value)
         b.row()
-        places = {output: at for at, output in enumerate((*stored, *flags))}
-        for number, stage in stages:
-            self._compute(b, number, stage, known)
-            for store in stage.stores:
-                b.store(places[store.output], known[store.value])
-            for flag in stage.flags:
-                b.set_flag(places[flag.output], known[flag.value])
-        for at, v in enumerate(new, len(places)):
-            b.store(at, known[v])
-        reads = (*(self.reads[n] for n in plain), *(self.saved[v].block for v in values))
-        writes = (*(self.writes[n] for n in places), *(saved.block for saved in new.values()))
-        parts = tuple(saved.block for _, _, saved in self.partial)
-        self.launches.append(Launch(b.region(), (*reads, *parts), writes))
+        for output, (n, saved) in enumerate(new.items()):
+            b.store(output, b.let(known[n], saved.dtype))
+        for n in lets:
+            known[n] = b.add(_renumbered(self.row_lets[n], known))
+        output = len(new)
+        for i in storing:
+            output = _write(b, stages[i], output, known)
+        reads = (*(saved.block for saved in partial), *self._reads(sources))
+        writes = (*(saved.block for saved in new.values()), *(self.launch.writes[n] for n in targets))
+        self.found.append(Launch(b.region(), reads, writes))
         self.saved |= new
-        self.partial = []
 
-    def _compute(self, b: RegionBuilder, number: int, stage: Stage, known: dict[int, Expr]) -> None:
-        for at, let in enumerate(stage.lets):
-            assert isinstance(let, Let)
-            known[number + at] = b.let(substituted(let.expr, known.__getitem__), let.dtype)
+    def _rows(self, b: RegionBuilder, lets: Sequence[int], known: dict[int, Expr]) -> None:
+        """A row stage that computes these values again."""
+        if lets:
+            b.row()
+        for n in lets:
+            known[n] = b.add(_renumbered(self.row_lets[n], known))
 
-    def _block(self, dtype: DType, slots: int = 1) -> _Saved:
-        self.next += 1
-        return _Saved(Scratch(self.next - 1, max(1, slots * self.region.rows) * dtype.itemsize), dtype, slots)
+    def _reductions(self, number: int) -> list[int]:
+        """The values of a stage's reductions."""
+        return self.numbers[number][len(self.region.stages[number].lets) :]
+
+    def _access(self, number: int, inner: int) -> Access:
+        """The access, over the outer and ``inner`` inner axes, to an input or a saved result."""
+        if number < len(self.region.inputs):
+            return self.region.inputs[number]
+        return Access(self.saved[number].dtype, self.row_strides + (0,) * inner)
+
+    def _reads(self, sources: Iterable[int]) -> tuple[Value | Scratch, ...]:
+        count = len(self.region.inputs)
+        return tuple(self.launch.reads[n] if n < count else self.saved[n].block for n in sources)
+
+    def _block(self, dtype: DType, parts: int = 1) -> _Saved:
+        self.free += 1
+        return _Saved(Scratch(self.free - 1, self.region.rows * parts * dtype.itemsize), dtype)
+
+    def _reached(self, stage: Stage) -> dict[int, None]:
+        """All values that a stage needs, directly or through row values."""
+        found: dict[int, None] = {}
+        self._reach(used_values(stage), found)
+        return found
+
+    def _reach(self, values: Iterable[int], seen: dict[int, None]) -> list[int]:
+        """Adds to ``seen`` the values and, before each, what it is computed from if it is a row stage's. Returns the
+        row stages' values among the added ones, in order."""
+        added: list[int] = []
+        for n in values:
+            if n in seen:
+                continue
+            if n in self.row_lets:
+                added += [*self._reach(sorted(read_by(self.row_lets[n].expr)), seen), n]
+            seen[n] = None
+        return added
 
 
-def _widest_first(region: Region) -> Region:
-    """Moves the longest inner axis to the front; valid because no stage reads an element's index."""
-    split = len(region.outer)
-    widest = max(range(len(region.inner)), key=lambda axis: region.inner[axis])
-    order = [widest, *(a for a in range(len(region.inner)) if a != widest)]
+def _written(stages: Iterable[Stage]) -> list[Store | SetFlag]:
+    """What the stages write, in order."""
+    found: list[Store | SetFlag] = []
+    for stage in stages:
+        found += stage.stores
+        found += stage.flags
+    return found
 
-    def turned(access: Access) -> Access:
-        return replace(access, strides=access.strides[:split] + tuple(access.strides[split + a] for a in order))
 
-    inputs, outputs = (tuple(map(turned, side)) for side in (region.inputs, region.outputs))
-    return replace(region, inner=tuple(region.inner[a] for a in order), inputs=inputs, outputs=outputs)
+def _write(b: RegionBuilder, stage: Stage, first: int, known: Mapping[int, Expr]) -> int:
+    """Writes what a stage writes to the outputs from number ``first``; returns the number after them."""
+    written = _written([stage])
+    for output, each in enumerate(written, first):
+        write = b.store if isinstance(each, Store) else b.set_flag
+        write(output, known[each.value])
+    return first + len(written)
+
+
+def _renumbered(
+    let: Let | Bits, known: Mapping[int, Expr], place: Callable[[Access], Access] = lambda access: access
+) -> Let | Bits:
+    """The value in a new region, where ``known`` are those of the old one."""
+    if isinstance(let, Let):
+        return replace(let, expr=substituted(let.expr, known.__getitem__))
+    seed, step, row = (known[n].index for n in (let.seed, let.step, let.row))
+    return replace(let, seed=seed, step=step, row=row, place=place(let.place))

@@ -20,7 +20,6 @@ from dslc.compiler.codegen.cuda.compile import compiled, geometry
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.codegen.cuda.region import schedule, sweep
 from dslc.compiler.codegen.cuda.region.kernel import sized
-from dslc.compiler.codegen.cuda.region.split_rows import split
 from dslc.compiler.codegen.cuda.region.sweep import Sweep
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.region.ir import Access, RegionBuilder
@@ -253,37 +252,3 @@ def test_a_chain_has_the_bits_of_its_ops_one_by_one(dtype: DType) -> None:
     for step in CHAIN:
         known.append(run([step], known))
     assert np.array_equal(run(CHAIN, first), known[-1])
-
-
-@pytest.mark.parametrize("written", [("store",), ("flag",), ("store", "flag")], ids="+".join)
-@pytest.mark.parametrize("element", [False, True], ids=["rows", "rows and elements"])
-def test_a_split_writes_all_that_the_whole_writes(written: tuple[str, ...], element: bool) -> None:
-    """Whatever the stages after the sums of few long rows write: values, flags, or both."""
-    rows, length = 8, 1 << 16
-    whole = Access(DType.F32, (length, 1))
-    outputs = [Access(DType.B1, (1, 0)) if kind == "flag" else Access(DType.F32, (1, 0)) for kind in written]
-    builder = RegionBuilder((rows,), (length,), [whole], [*outputs, *([whole] if element else [])])
-    builder.element()
-    total = builder.reduce("sum", builder.input(0))
-    builder.row()
-    for number, kind in enumerate(written):
-        if kind == "flag":
-            builder.set_flag(number, builder.let(total > 0.0, DType.B1))
-        else:
-            builder.store(number, builder.let(total * 2.0, DType.F32))
-    if element:
-        builder.element()
-        builder.store(len(outputs), builder.let(builder.input(0) - total, DType.F32))
-    region = builder.region()
-    names = [f"out{n}" for n in range(len(region.outputs))]
-    values = [
-        Input(n, Kind.DATA, TensorType(a.dtype, (rows, length) if a is whole else (rows,))).value
-        for n, a in zip(["x", *names], [whole, *region.outputs])
-    ]
-    parts = split(Launch(region, (values[0],), tuple(values[1:])), (), 0)
-    assert len(parts) > 1
-    stored = {p.writes[s.output] for p in parts for stage in p.spec.stages for s in stage.stores}
-    raised = {p.writes[s.output] for p in parts for stage in p.spec.stages for s in stage.flags}
-    for number, value in enumerate(values[1:]):
-        flag = number < len(written) and written[number] == "flag"
-        assert value in (raised if flag else stored), names[number]

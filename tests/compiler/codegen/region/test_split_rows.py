@@ -1,0 +1,84 @@
+"""Splitting the rows of a reduction into parts, with the choice of each target."""
+
+from __future__ import annotations
+
+import pytest
+
+from dslc.compiler.codegen.cpu.region import split_choice as cpu
+from dslc.compiler.codegen.cuda.region import split_choice as cuda
+from dslc.compiler.codegen.device_model import GPU_ROW_SPLITS
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.codegen.region.ir import Access, RegionBuilder
+from dslc.compiler.codegen.region.split_rows import split_rows, wanted_parts
+from dslc.compiler.ir.graph import Input, Kind
+from dslc.compiler.ir.types import DType, TensorType
+
+CHOICES = {"cpu": cpu.split_choice, "cuda": cuda.split_choice}
+
+
+@pytest.mark.parametrize("written", [("store",), ("flag",), ("store", "flag")], ids="+".join)
+@pytest.mark.parametrize("element", [False, True], ids=["rows", "rows and elements"])
+@pytest.mark.parametrize("target", CHOICES)
+def test_a_split_writes_all_that_the_whole_writes(target: str, written: tuple[str, ...], element: bool) -> None:
+    """Whatever the stages after the sums of few long rows write: values, flags, or both."""
+    rows, length = 8, 1 << 16
+    whole = Access(DType.F32, (length, 1))
+    outputs = [Access(DType.B1, (1, 0)) if kind == "flag" else Access(DType.F32, (1, 0)) for kind in written]
+    builder = RegionBuilder((rows,), (length,), [whole], [*outputs, *([whole] if element else [])])
+    builder.element()
+    total = builder.reduce("sum", builder.input(0))
+    builder.row()
+    for number, kind in enumerate(written):
+        if kind == "flag":
+            builder.set_flag(number, builder.let(total > 0.0, DType.B1))
+        else:
+            builder.store(number, builder.let(total * 2.0, DType.F32))
+    if element:
+        builder.element()
+        builder.store(len(outputs), builder.let(builder.input(0) - total, DType.F32))
+    region = builder.region()
+    names = [f"out{n}" for n in range(len(region.outputs))]
+    values = [
+        Input(n, Kind.DATA, TensorType(a.dtype, (rows, length) if a is whole else (rows,))).value
+        for n, a in zip(["x", *names], [whole, *region.outputs])
+    ]
+    parts = split_rows([Launch(region, (values[0],), tuple(values[1:]))], CHOICES[target], ())
+    assert len(parts) > 1
+    stored = {p.writes[s.output] for p in parts for stage in p.spec.stages for s in stage.stores}
+    raised = {p.writes[s.output] for p in parts for stage in p.spec.stages for s in stage.flags}
+    for number, value in enumerate(values[1:]):
+        flag = number < len(written) and written[number] == "flag"
+        assert value in (raised if flag else stored), names[number]
+
+
+@pytest.mark.parametrize("target", CHOICES)
+def test_a_row_that_is_overwritten_is_written_last(target: str) -> None:
+    """An element stage reads the row's old value, in whose memory the new one may be stored."""
+    rows, length = 8, 1 << 16
+    whole, row = Access(DType.F32, (length, 1)), Access(DType.F32, (1, 0))
+    builder = RegionBuilder((rows,), (length,), [whole, row], [row, whole])
+    builder.element()
+    total = builder.reduce("sum", builder.input(0))
+    builder.row()
+    builder.store(0, builder.let(total + builder.input(1), DType.F32))
+    builder.element()
+    builder.store(1, builder.let(builder.input(0) - builder.input(1), DType.F32))
+    shapes = {"x": (rows, length), "old": (rows,), "new": (rows,), "y": (rows, length)}
+    x, old, new, y = (Input(n, Kind.DATA, TensorType(DType.F32, s)).value for n, s in shapes.items())
+    launch = Launch(builder.region(), (x, old), (new, y))
+    for conflicts, late in (((), False), (((old, new),), True)):
+        launches = split_rows([launch], CHOICES[target], conflicts)
+        last = max(i for i, each in enumerate(launches) if y in each.writes)
+        [stored] = [i for i, each in enumerate(launches) if new in each.writes]
+        assert (stored > last) == late
+
+
+def test_limits_are_inclusive() -> None:
+    """Few tasks with many elements are split, as long as each part is long enough."""
+    limits = GPU_ROW_SPLITS
+    elements = limits.min_elements
+    assert wanted_parts(limits, 1, elements, 3 * limits.min_part) == 3
+    assert wanted_parts(limits, 1, elements - 1, 3 * limits.min_part) == 1
+    assert wanted_parts(limits, limits.busy, elements, 3 * limits.min_part) == 1
+    assert wanted_parts(limits, limits.busy - 1, elements, elements) == 3
+    assert wanted_parts(limits, 1, elements, limits.min_part - 1) == 1
