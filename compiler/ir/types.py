@@ -43,7 +43,7 @@ class DType(enum.Enum):
 
     @property
     def computed(self) -> DType:
-        """The dtype in which an op computes internally: f32 for 16-bit floats."""
+        """The dtype in which an op computes internally, and of a value in a register: f32 for 16-bit floats."""
         return DType.F32 if self in (DType.F16, DType.BF16) else self
 
     __hash__ = object.__hash__  # replaces Enum's method, which is Python code and slower

@@ -21,11 +21,6 @@ _GLOBAL: Final = 1  # the address space
 _HALVES: Final = (DType.BF16, DType.F16)
 
 
-def register_dtype(dtype: DType) -> DType:
-    """The dtype of a value in a register: f32 for bf16 and f16."""
-    return DType.F32 if dtype in _HALVES else dtype
-
-
 def load(dtype: DType, vector: int) -> Writer:
     """``load(p, at[, mask])``: the ``vector`` lanes of each index of ``at``, in sequence; 0 if the mask is false."""
 
@@ -35,7 +30,7 @@ def load(dtype: DType, vector: int) -> Writer:
             raw += _guarded(builder, wanted, lambda: _load(builder, p, place, dtype, vector))  # noqa: B023
         if dtype in _HALVES and vector > 1:
             return of_words(builder, raw, dtype, vector * at.count)
-        return Lanes(register_dtype(dtype), [lane for x in raw for lane in _from_memory(builder, x, dtype)])
+        return Lanes(dtype.computed, [lane for x in raw for lane in _from_memory(builder, x, dtype)])
 
     return write
 
@@ -44,7 +39,7 @@ def store(dtype: DType, vector: int) -> Writer:
     """``store(p, at, value[, mask])``; a value of one lane is repeated."""
 
     def write(builder: Any, p: Any, at: Lanes, value: Lanes, mask: Lanes | None = None) -> None:
-        assert value.dtype is register_dtype(dtype), f"{value.dtype} as {dtype}"
+        assert value.dtype is dtype.computed, f"{value.dtype} as {dtype}"
         lanes = value.spread(vector * at.count)
         halves = dtype in _HALVES and vector > 1
         words = words_of(builder, value, dtype, vector * at.count) if halves else []

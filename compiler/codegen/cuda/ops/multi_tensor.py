@@ -13,7 +13,6 @@ from itertools import groupby
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.promote_f32 import promote_f32
-from dslc.compiler.codegen.cuda.region.registers import register_dtype
 from dslc.compiler.codegen.cuda.region.schedule import vector_of
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
@@ -137,7 +136,7 @@ class _Emitter:
         outputs = self.pointers[len(region.inputs) :]
         for store in stage.stores:
             reg, access = known[store.value], region.outputs[store.output]
-            assert reg is not None and register_dtype(access.dtype) is reg.held
+            assert reg is not None and access.dtype.computed is reg.held
             arguments = (outputs[store.output], text.known(numbers), reg.text, mask)
             text.write(text.call("store_if", (access.dtype, vector), *arguments))
         for flag in stage.flags:

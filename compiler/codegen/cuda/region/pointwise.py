@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 
-from dslc.compiler.codegen.cuda.region.registers import register_dtype
 from dslc.compiler.codegen.cuda.region.schedule import DRAW_ELEMENTS, Flat, flattened, needs_wide_index
 from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
@@ -143,7 +142,7 @@ class _Emitter:
         for stage in self.region.stages:
             for store in stage.stores:
                 reg, access = known[store.value], self.region.outputs[store.output]
-                assert reg is not None and register_dtype(access.dtype) is reg.held
+                assert reg is not None and access.dtype.computed is reg.held
                 vector, at = self._place(access)
                 self.text.store(access, vector, f"p{shift + store.output}", at, reg.text, self.mask)
             for flag in stage.flags:

@@ -12,7 +12,7 @@ from abc import abstractmethod
 from typing import Final
 
 from dslc.compiler.codegen.cuda.region.addresses import Addresses
-from dslc.compiler.codegen.cuda.region.registers import STEP, combined_dtype, dtypes_of, register_dtype
+from dslc.compiler.codegen.cuda.region.registers import STEP, combined_dtype, dtypes_of
 from dslc.compiler.codegen.cuda.region.source import Source
 from dslc.compiler.codegen.cuda.region.values import Reg, Values
 from dslc.compiler.codegen.cuda.region.writer import Index, power_of_two
@@ -99,7 +99,7 @@ class Reduction(Addresses):
 
     def _store(self, output: int, vector: int, at: str, reg: Reg, mask: str | None) -> None:
         access = self.region.outputs[output]
-        assert register_dtype(access.dtype) is reg.held
+        assert access.dtype.computed is reg.held
         self.text.store(access, vector, f"p{len(self.region.inputs) + output}", at, reg.text, mask)
 
     def _lets(self, stage: Stage, known: list[Reg | None], numbers: Index | None, reached: str | None) -> None:
@@ -228,7 +228,7 @@ class Reduction(Addresses):
 
     def _start(self, combine: str, dtype: DType, count: int) -> str:
         """Lanes that hold the identity element of the reduction."""
-        held = register_dtype(dtype)
+        held = dtype.computed
         return self.text.set(self.text.call("fill", (held, count), self.text.constant(identity(combine, held), held)))
 
     def _only(self, reg: Reg, combine: str) -> str:

@@ -12,14 +12,9 @@ from dslc.compiler.ir.types import DType
 STEP: Final = {"sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
-def register_dtype(dtype: DType) -> DType:
-    """The dtype of a value in a register: f32 for bf16 and f16."""
-    return DType.F32 if dtype in (DType.BF16, DType.F16) else dtype
-
-
 def combined_dtype(combine: str, dtype: DType) -> DType:
     """The dtype of combined values."""
-    return dtype if combine in ("min", "max") else register_dtype(dtype)
+    return dtype if combine in ("min", "max") else dtype.computed
 
 
 def dtypes_of(region: Region) -> list[DType]:

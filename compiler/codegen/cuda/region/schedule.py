@@ -19,7 +19,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from dslc.compiler.codegen.cuda.region.registers import register_dtype
 from dslc.compiler.codegen.cuda.region.writer import power_of_two
 from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
 from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, collapsed, dense
@@ -221,7 +220,7 @@ def _tiles(region: Region) -> Tiles | None:
         return None
     [axis] = axes
     along, last = flat.outer[axis], flat.outer[-1]
-    shared = sum(register_dtype(a.dtype).itemsize for a, n in zip(flat.inputs, turned) if n is not None)
+    shared = sum(a.dtype.computed.itemsize for a, n in zip(flat.inputs, turned) if n is not None)
     if min(along, last) < TILE // 2 or shared * TILE * (TILE + 1) > STATIC_SHARED_BYTES:
         return None
     return Tiles(axis, flat.outer, min(vector_of(region), power_of_two(along, last)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
-from dslc.compiler.codegen.cuda.region.registers import STEP, dtypes_of, register_dtype
+from dslc.compiler.codegen.cuda.region.registers import STEP, dtypes_of
 from dslc.compiler.codegen.cuda.region.row_reduction import RowReduction
 from dslc.compiler.codegen.cuda.region.schedule import THREAD_ELEMENTS, Rows, Schedule, rows_of, schedule
 from dslc.compiler.codegen.cuda.region.source import Source, SourceKernel
@@ -67,7 +67,7 @@ class Sweep(SourceKernel):
         cut, region = self.cut, self.region
         threads = cut.team * cut.teams
         sums = sum(d.itemsize for d in self.partial) * cut.held * cut.vector
-        row = sum(register_dtype(a.dtype).itemsize for a in region.inputs if any(a.strides[1:])) * cut.held * cut.vector
+        row = sum(a.dtype.computed.itemsize for a in region.inputs if any(a.strides[1:])) * cut.held * cut.vector
         registers = (sums + row) // 4 + _OTHER_REGISTERS
         crowded = registers * max(threads, RESIDENT) > _REGISTERS
         return sums * threads if crowded and sums * threads <= _SHARED_BYTES else 0
@@ -76,7 +76,7 @@ class Sweep(SourceKernel):
     def partial(self) -> tuple[DType, ...]:
         """The dtypes of the partial results."""
         dtypes = dtypes_of(self.region)
-        return tuple(register_dtype(dtypes[r.value]) for r in self.region.stages[-1].reduces)
+        return tuple(dtypes[r.value].computed for r in self.region.stages[-1].reduces)
 
     def source(self, name: str) -> Source:
         return _Emitter(name, self).source()

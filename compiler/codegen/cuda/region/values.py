@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 
 from dslc.compiler.codegen.cuda.region.fast_math import relaxed, relaxed_exponentials
-from dslc.compiler.codegen.cuda.region.registers import register_dtype
 from dslc.compiler.codegen.cuda.region.writer import SourceWriter
 from dslc.compiler.codegen.region.queries import read_by
 from dslc.compiler.ir.scalar import Expr
@@ -36,7 +35,7 @@ class Reg:
 
     @property
     def held(self) -> DType:
-        return register_dtype(self.dtype)
+        return self.dtype.computed
 
 
 class Values:
@@ -49,7 +48,7 @@ class Values:
         return Reg(self.text.call(function, (), *(r.text for r in regs)), dtype or regs[-1].dtype)
 
     def constant(self, value: float | int | bool, dtype: DType) -> Reg:
-        held = register_dtype(dtype)
+        held = dtype.computed
         exact = dtype if held is dtype or _is_exact(float(value), dtype) else held
         return Reg(self.text.constant(value, held), exact)
 
