@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,7 @@ from interruption.interrupts import leaves_nothing, spread
 
 import dslc
 from dslc.base.cache import Cache
+from dslc.base.errors import ResourceError
 from dslc.base.publish import publish_bytes, publish_files
 
 ROOT = Path(dslc.__file__).parent
@@ -39,6 +40,30 @@ def test_a_file_is_the_old_one_or_the_new_one(content: object, opcodes: bool, tm
 
     pick = spread(60)
     leaves_nothing(publish, tmp_path, pick, least=300 if opcodes else 60, opcodes=opcodes, after=whole)
+
+
+@OPCODES
+def test_a_file_that_is_refused_leaves_nothing(opcodes: bool, tmp_path: Path) -> None:
+    """Its temp still has its name at the end, so both removals have work to do: an interrupt of one leaves no temp."""
+    path = tmp_path / "file"
+
+    def refuse(temp: Path) -> None:
+        raise ResourceError("R402", f"{temp.stat().st_size} bytes do not read back")
+
+    def publish() -> tuple[str, bytes]:
+        path.write_bytes(OLD)
+        with pytest.raises(ResourceError) as caught:
+            publish_bytes(path, NEW, verify=refuse)
+        return caught.value.message, path.read_bytes()
+
+    def whole() -> None:
+        assert path.read_bytes() == OLD
+
+    def after_the_refusal(points: int) -> Iterable[int]:
+        first = points // 2
+        return (first + n for n in spread(150)(points - first))
+
+    leaves_nothing(publish, tmp_path, after_the_refusal, least=800 if opcodes else 200, opcodes=opcodes, after=whole)
 
 
 @OPCODES
