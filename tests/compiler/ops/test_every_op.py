@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 from op_laws.evaluation import apply, plain_attrs, type_of
-from op_laws.sample_cases import CASES, OPS, SAMPLES, attrs_of, gradients_of, node_of
+from op_laws.sample_cases import OPS, SAMPLES, attrs_of, every_sample, gradients_of, node_of
 from op_samples.sample import Sample
 
 from dslc.compiler.ir.op import NoGradient, Op, Pointwise
 from dslc.compiler.ir.scalar import argument, evaluate
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.runtime.artifact.dtypes import numpy_dtype
-
-every_sample = pytest.mark.parametrize(("op", "sample"), CASES)
-
-
-def samples_where(fits: Callable[[Op, Sample], bool]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(("op", "sample"), [c for c in CASES if fits(*c.values)])  # type: ignore[arg-type]
-
 
 FLOATS = {"f64": np.float64, "f32": np.float32}
 EPS, ATOL, RTOL = 1e-6, 1e-5, 1e-3  # of central differences
@@ -45,7 +37,7 @@ def test_every_op_has_samples() -> None:
 
 
 @pytest.mark.parametrize("float_dtype", list(FLOATS))
-@every_sample
+@every_sample()
 def test_types_are_those_of_the_results(op: Op, sample: Sample, float_dtype: str) -> None:
     xs = inputs_of(op, sample, float_dtype)
     announced = op.infer([type_of(x) for x in xs], attrs_of(sample, DType(float_dtype)))
@@ -53,7 +45,7 @@ def test_types_are_those_of_the_results(op: Op, sample: Sample, float_dtype: str
     assert [(t.dtype.value, t.shape) for t in announced] == [(type_of(y).dtype.value, y.shape) for y in got]
 
 
-@every_sample
+@every_sample()
 def test_types_hold_for_the_abstract_float(op: Op, sample: Sample) -> None:
     def abstract(t: TensorType) -> TensorType:
         return TensorType(DType.FLOAT, t.shape) if t.dtype is DType.F64 else t
@@ -63,7 +55,7 @@ def test_types_hold_for_the_abstract_float(op: Op, sample: Sample) -> None:
     assert op.infer([abstract(t) for t in types], attrs_of(sample, DType.FLOAT)) == tuple(abstract(t) for t in concrete)
 
 
-@samples_where(lambda op, sample: sample.reference is not None)
+@every_sample(lambda op, sample: sample.reference is not None)
 def test_meaning_is_that_of_the_reference(op: Op, sample: Sample) -> None:
     assert sample.reference is not None
     with np.errstate(all="ignore"):
@@ -77,14 +69,14 @@ def test_meaning_is_that_of_the_reference(op: Op, sample: Sample) -> None:
             np.testing.assert_allclose(y, e, rtol=1e-10, atol=1e-12)
 
 
-@samples_where(lambda op, sample: sample.near)
+@every_sample(lambda op, sample: sample.near)
 def test_single_precision_is_near_double(op: Op, sample: Sample) -> None:
     for y, e in zip(outputs_of(op, sample, "f32"), outputs_of(op, sample), strict=True):
         np.testing.assert_allclose(y, e, rtol=sample.rtol, atol=sample.atol)
 
 
 @pytest.mark.parametrize("float_dtype", list(FLOATS))
-@samples_where(lambda op, sample: isinstance(op, Pointwise))
+@every_sample(lambda op, sample: isinstance(op, Pointwise))
 def test_scalar_tree_means_the_same(op: Op, sample: Sample, float_dtype: str) -> None:
     assert isinstance(op, Pointwise)
     xs = inputs_of(op, sample, float_dtype)
@@ -96,13 +88,13 @@ def test_scalar_tree_means_the_same(op: Op, sample: Sample, float_dtype: str) ->
     np.testing.assert_allclose(np.asarray(got).astype(expected.dtype), expected, rtol=tolerance, atol=tolerance)
 
 
-@every_sample
+@every_sample()
 def test_repeats_bit_for_bit(op: Op, sample: Sample) -> None:
     for y, e in zip(outputs_of(op, sample, "f32"), outputs_of(op, sample, "f32"), strict=True):
         assert same(y, e)
 
 
-@every_sample
+@every_sample()
 def test_gradient_is_the_central_difference(op: Op, sample: Sample) -> None:
     xs = inputs_of(op, sample)
     attrs = attrs_of(sample, DType.F64)
@@ -141,7 +133,7 @@ def test_gradient_is_the_central_difference(op: Op, sample: Sample) -> None:
         np.testing.assert_allclose(got, expected, rtol=RTOL, atol=ATOL, err_msg=f"input {i}")
 
 
-@every_sample
+@every_sample()
 def test_gradient_in_single_precision_has_its_dtypes(op: Op, sample: Sample) -> None:
     xs, attrs = inputs_of(op, sample, "f32"), attrs_of(sample, DType.F32)
     ys = apply(op, xs, attrs)
@@ -158,7 +150,7 @@ def test_gradient_in_single_precision_has_its_dtypes(op: Op, sample: Sample) -> 
         assert gradient is None or gradient.dtype == x.dtype == np.float32
 
 
-@every_sample
+@every_sample()
 def test_cost_counts_what_moves(op: Op, sample: Sample) -> None:
     xs, attrs = inputs_of(op, sample), attrs_of(sample, DType.F64)
     node = node_of(op, xs, attrs)
@@ -171,7 +163,7 @@ def test_cost_counts_what_moves(op: Op, sample: Sample) -> None:
         assert cost.bytes >= (read if isinstance(op, Pointwise) else 0) + written
 
 
-@every_sample
+@every_sample()
 def test_rows_stay_apart_where_the_op_says_so(op: Op, sample: Sample) -> None:
     xs, attrs = inputs_of(op, sample), attrs_of(sample, DType.F64)
     node = node_of(op, xs, attrs)

@@ -12,7 +12,7 @@ import pytest
 from op_laws.entitled import FORWARD, GRADIENT, KERNELS, SUMS, ULPS, allowed
 from op_laws.evaluation import apply, run, values_of
 from op_laws.recorder import Recorder
-from op_laws.sample_cases import CASES, OPS, attrs_of, gradients_of, node_of
+from op_laws.sample_cases import OPS, SAMPLES, attrs_of, every_sample, gradients_of, node_of
 from op_laws.special_values import LEAST, MOST, Feed, classes, crossed, feeds, is_fed
 from op_samples.sample import Sample
 
@@ -20,9 +20,15 @@ from dslc.compiler.ir.op import NoGradient, Op, Pointwise
 from dslc.compiler.ir.types import DType
 
 EPS = 2.0**-24
-#: Draws of random numbers are not the same numbers in f32 and f64.
-FED = [c for c in CASES if not c.values[0].random and is_fed(c.values[1].arrays(c.values[0].name))]  # type: ignore[attr-defined]
-every_fed_sample = pytest.mark.parametrize(("op", "sample"), FED)
+
+
+def takes_feeds(op: Op, sample: Sample) -> bool:
+    """Draws of random numbers are not the same numbers in f32 and f64."""
+    return not op.random and is_fed(sample.arrays(op.name))
+
+
+def fed_samples(name: str) -> list[Sample]:
+    return [sample for sample in SAMPLES[name] if takes_feeds(OPS[name], sample)]
 
 
 def fed(op: Op, sample: Sample) -> list[Feed]:
@@ -65,7 +71,7 @@ def told(feed: Feed, output: int, bad: np.ndarray, got: np.ndarray, exact: np.nd
     return f"{feed.name}: output {output} at {place} (of {own}) is {got[place]!r}, not {exact[place]!r}"
 
 
-@every_fed_sample
+@every_sample(takes_feeds)
 def test_a_result_is_that_of_double_precision(op: Op, sample: Sample) -> None:
     found = []
     for feed in fed(op, sample):
@@ -92,7 +98,7 @@ def _has_own_gradient(op: Op) -> bool:
     return isinstance(op, Pointwise) or op.name in named
 
 
-@pytest.mark.parametrize(("op", "sample"), [c for c in FED if _has_own_gradient(c.values[0])])  # type: ignore[arg-type]
+@every_sample(lambda op, sample: _has_own_gradient(op) and takes_feeds(op, sample))
 def test_a_gradient_is_that_of_double_precision(op: Op, sample: Sample) -> None:
     found = []
     for feed in fed(op, sample):
@@ -136,32 +142,25 @@ NO_LIMIT = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(n for n, op in OPS.items() if isinstance(op, Pointwise)))
-def test_an_infinity_gives_the_limit(name: str) -> None:
+@every_sample(lambda op, sample: isinstance(op, Pointwise) and op.name not in NO_LIMIT and takes_feeds(op, sample))
+def test_an_infinity_gives_the_limit(op: Op, sample: Sample) -> None:
     """An op of an infinite number gives the result of a very large number: in f64, where 1e150 has a square."""
-    if name in NO_LIMIT:
-        return
-    for case in FED:
-        op, sample = case.values
-        assert isinstance(op, Op) and isinstance(sample, Sample)
-        arrays = sample.arrays(op.name)
-        for i, x in enumerate(arrays if op.name == name else []):
-            for sign in (1, -1) if x.dtype == np.float64 and x.size else ():
-                far, beyond = ([*arrays[:i], np.full(x.shape, sign * v), *arrays[i + 1 :]] for v in (1e150, np.inf))
-                [near], [limit] = (quiet(op, xs, attrs_of(sample, DType.F64)) for xs in (far, beyond))
-                if near.dtype.kind != "f":
-                    continue
-                near = np.where(np.abs(near) > 1e30, np.copysign(np.inf, near), near)
-                np.testing.assert_allclose(limit, near, rtol=1e-12, atol=1e-30, err_msg=f"input {i} at {sign * np.inf}")
+    arrays = sample.arrays(op.name)
+    for i, x in enumerate(arrays):
+        for sign in (1, -1) if x.dtype == np.float64 and x.size else ():
+            far, beyond = ([*arrays[:i], np.full(x.shape, sign * v), *arrays[i + 1 :]] for v in (1e150, np.inf))
+            [near], [limit] = (quiet(op, xs, attrs_of(sample, DType.F64)) for xs in (far, beyond))
+            if near.dtype.kind != "f":
+                continue
+            near = np.where(np.abs(near) > 1e30, np.copysign(np.inf, near), near)
+            np.testing.assert_allclose(limit, near, rtol=1e-12, atol=1e-30, err_msg=f"input {i} at {sign * np.inf}")
 
 
 @pytest.mark.parametrize("name", ["batchnorm", "batchnorm_last", "layernorm", "groupnorm"])
 def test_moments_of_an_offset_keep_their_digits(name: str) -> None:
     """The statistics, if not the elements less the rounded mean: all outputs but the first."""
-    for case in FED:
-        op, sample = case.values
-        assert isinstance(op, Op) and isinstance(sample, Sample)
-        for feed in fed(op, sample) if op.name == name else ():
+    for op, sample in ((OPS[name], sample) for sample in fed_samples(name)):
+        for feed in fed(op, sample):
             if "offset" in feed.name:
                 got = quiet(op, feed.xs, attrs_of(sample, DType.F32))
                 exact = quiet(op, wide(feed.xs), attrs_of(sample, DType.F64))

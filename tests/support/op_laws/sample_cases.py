@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -17,8 +20,30 @@ from dslc.compiler.ops import registry
 
 OPS = registry.ops()
 
+Law = Callable[..., None]
 
-CASES = [pytest.param(OPS[n], s, id=f"{n}-{i}") for n in sorted(SAMPLES) if n in OPS for i, s in enumerate(SAMPLES[n])]
+
+def every_sample(fits: Callable[[Op, Sample], bool] = lambda op, sample: True) -> Callable[[Law], Law]:
+    """``law(op, sample, ...)`` holds for all samples that fit: one test for each op, as a test for each of more than
+    1,500 samples costs more than most laws do. A failure names its sample."""
+    chosen = {n: [(i, s) for i, s in enumerate(SAMPLES[n]) if fits(OPS[n], s)] for n in sorted(SAMPLES.keys() & OPS)}
+
+    def decorated(law: Law) -> Law:
+        @wraps(law)
+        def test(op: Op, **others: Any) -> None:
+            for number, sample in chosen[op.name]:
+                try:
+                    law(op=op, sample=sample, **others)
+                except Exception as error:
+                    error.add_note(f"sample {number} of {op.name}")
+                    raise
+
+        signature = inspect.signature(law)
+        others = [parameter for name, parameter in signature.parameters.items() if name != "sample"]
+        test.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]
+        return pytest.mark.parametrize("op", [pytest.param(OPS[n], id=n) for n in chosen if chosen[n]])(test)
+
+    return decorated
 
 
 def attrs_of(sample: Sample, float_dtype: DType) -> dict[str, Any]:
