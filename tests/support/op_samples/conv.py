@@ -2,51 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
 import numpy as np
 from op_samples.sample import Sample, Spec
 
+Places = tuple[int, ...]
 
-def _slow_conv(x: Any, w: Any, *, stride: Any, pad: Any, dilation: Any, groups: int, size: Any = None) -> Any:
-    """Each output element as a sum over the kernel, one multiplication at a time."""
-    batch, (out, share), k = x.shape[0], w.shape[:2], w.shape[2:]
-    space = x.shape[2:]
+
+def _products(
+    x: Places, w: Places, *, stride: Places, pad: Places, dilation: Places, groups: int
+) -> Iterator[tuple[Places, Places, Places]]:
+    """The places in y, x and w of every product that a convolution adds up, one at a time."""
+    (out, share), k, space = w[:2], w[2:], x[2:]
     count = [(n + 2 * p - d * (m - 1) - 1) // s + 1 for n, m, s, p, d in zip(space, k, stride, pad, dilation)]
-    y = np.zeros((batch, out, *count))
-    for b, o, *place in product(range(batch), range(out), *map(range, count)):
+    for b, o, *place in product(range(x[0]), range(out), *map(range, count)):
         first = o // (out // groups) * share
         for c, *tap in product(range(share), *map(range, k)):
             at = [i * s + t * d - p for i, s, t, d, p in zip(place, stride, tap, dilation, pad)]
             if all(0 <= a < n for a, n in zip(at, space)):
-                y[(b, o, *place)] += x[(b, first + c, *at)] * w[(o, c, *tap)]
+                yield (b, o, *place), (b, first + c, *at), (o, c, *tap)
+
+
+def _slow_conv(x: Any, w: Any, **attrs: Any) -> Any:
+    sizes = zip(x.shape[2:], w.shape[2:], attrs["stride"], attrs["pad"], attrs["dilation"])
+    y = np.zeros((x.shape[0], w.shape[0], *((n + 2 * p - d * (m - 1) - 1) // s + 1 for n, m, s, p, d in sizes)))
+    for in_y, in_x, in_w in _products(x.shape, w.shape, **attrs):
+        y[in_y] += x[in_x] * w[in_w]
     return y
 
 
-def _adjoint(which: int, a: Any, b: Any, *, size: Any, **attrs: Any) -> Any:
-    """The gradient of <conv(x, w), dy> in x (which = 0) or w (1), from conv of each unit tensor: conv is linear."""
-    groups = attrs["groups"]
-    if which == 0:
-        dy, w = a, b
-        shape = (dy.shape[0], w.shape[1] * groups, *size)
-    else:
-        x, dy = a, b
-        shape = (dy.shape[1], x.shape[1] // groups, *size)
-    result = np.zeros(shape)
-    for place in np.ndindex(*shape):
-        unit = np.zeros(shape)
-        unit[place] = 1
-        result[place] = np.sum(dy * (_slow_conv(unit, w, **attrs) if which == 0 else _slow_conv(x, unit, **attrs)))
-    return result
+def _dgrad(dy: Any, w: Any, *, size: Any, **attrs: Any) -> Any:
+    dx = np.zeros((dy.shape[0], w.shape[1] * attrs["groups"], *size))
+    for in_y, in_x, in_w in _products(dx.shape, w.shape, **attrs):
+        dx[in_x] += dy[in_y] * w[in_w]
+    return dx
 
 
-def _dgrad(dy: Any, w: Any, **attrs: Any) -> Any:
-    return _adjoint(0, dy, w, **attrs)
-
-
-def _wgrad(x: Any, dy: Any, **attrs: Any) -> Any:
-    return _adjoint(1, x, dy, **attrs)
+def _wgrad(x: Any, dy: Any, *, size: Any, **attrs: Any) -> Any:
+    dw = np.zeros((dy.shape[1], x.shape[1] // attrs["groups"], *size))
+    for in_y, in_x, in_w in _products(x.shape, dw.shape, **attrs):
+        dw[in_w] += dy[in_y] * x[in_x]
+    return dw
 
 
 # (x, w, stride, pad, dilation, groups): batch 0 and 1, one axis to three, odd sizes, each geometry alone and together
