@@ -97,12 +97,13 @@ def allowed() -> Callable[[float, float], bool]:
 
 
 @pytest.fixture
-def fuzz_count() -> Callable[[int], int]:
-    """``fuzz_count(full)``: how many random cases to try; all when DSLC_SOAK=1, else a tenth (at least one)."""
+def fuzz_count() -> Callable[..., int]:
+    """``fuzz_count(full, share=10)``: how many random cases to try; all when DSLC_SOAK=1, else one of ``share`` (at
+    least one)."""
     soak = os.environ.get("DSLC_SOAK") == "1"
 
-    def count(full: int) -> int:
-        return full if soak else max(1, full // 10)
+    def count(full: int, share: int = 10) -> int:
+        return full if soak else max(1, full // share)
 
     return count
 

@@ -230,6 +230,7 @@ def test_the_files_of_the_module(tmp_path: Path, golden: Golden) -> None:
     golden("face/plain.pyi.txt", face_files(read_artifact(write_plain(tmp_path / "plain")).header)["__init__.pyi"])
 
 
+@pytest.mark.slow
 def test_the_stub_is_typed(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     write_package(tmp_path)

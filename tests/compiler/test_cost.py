@@ -21,7 +21,7 @@ RESNET = EXAMPLES / "resnet" / "resnet.nn"
 MEASURED = [
     ("ResNet50", 256, "vendor", 30.36),
     ("ResNet50", 32, "vendor", 5.95),
-    ("ResNet152", 152, "vendor", 42.18),
+    pytest.param("ResNet152", 152, "vendor", 42.18, marks=pytest.mark.slow),
     ("ResNet50", 256, "own", 40.72),
     ("ResNet50", 32, "own", 7.21),
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,18 @@ model Net(x: [B, 4], hidden: int = 6) -> [B, 3] {
 OPTIONS = Options(sizes={"predict": {"B": (8,)}})
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with the build of MODEL."""
+    folder = tmp_path_factory.mktemp("filled")
+    made(folder, Cache(folder / "cache"))
+    return folder / "cache"
+
+
 @pytest.fixture
-def cache(tmp_path: Path) -> Cache:
-    return Cache(tmp_path / "cache")
+def cache(tmp_path: Path, filled: Path) -> Cache:
+    """A copy of it."""
+    return Cache(shutil.copytree(filled, tmp_path / "cache"))
 
 
 def made(
@@ -43,7 +53,8 @@ def without_times(facts: Any) -> Any:
     return [without_times(each) for each in facts] if isinstance(facts, list) else facts
 
 
-def test_the_second_build_runs_no_pass(tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_build_runs_no_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = Cache(tmp_path / "cache")
     first = made(tmp_path / "one", cache)
     assert first.result is not None and first.compiled == first.facts["kernels"] > 0
     rebuilt = finished(check_file(str(tmp_path / "one/net.nn")), OPTIONS, cache=Cache(cache.folder), rebuild=True)
@@ -78,7 +89,6 @@ def test_the_second_build_runs_no_pass(tmp_path: Path, cache: Cache, monkeypatch
     ids=str,
 )
 def test_what_decides_the_files_is_another_build(tmp_path: Path, cache: Cache, change: dict[str, Any]) -> None:
-    made(tmp_path, cache)
     assert made(tmp_path, cache, **change).result is not None
     assert made(tmp_path, cache, **change).result is None
     assert made(tmp_path, cache).result is None
@@ -98,7 +108,6 @@ def test_a_file_that_is_used_counts(tmp_path: Path, cache: Cache) -> None:
 def test_another_compiler_builds_again(
     tmp_path: Path, cache: Cache, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made(tmp_path, cache)
     monkeypatch.setattr(finished_module, name, lambda *_: {"of": "another"} if name == "toolchain" else "of another")
     assert made(tmp_path, cache).result is not None
 

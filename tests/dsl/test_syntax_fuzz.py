@@ -23,10 +23,10 @@ SOURCES = sorted(MODELS.glob("*.nn"))
 ABSTRACT = {"Tree", "Expr", "Stmt", "Item"}
 
 
-def test_formatting_keeps_the_tree_and_is_done_at_once(fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
+def test_formatting_keeps_the_tree_and_is_done_at_once(fuzz_count: Callable[..., int], fuzz_seed: int) -> None:
     seen: set[str] = set()
     wide = 0
-    for number in range(fuzz_count(3000)):
+    for number in range(fuzz_count(3000, 30)):
         text = Generator(fuzz_seed + number).file()
         source = Source(f"seed {fuzz_seed + number}", text)
         tree = parse(source)
@@ -44,13 +44,13 @@ def test_formatting_keeps_the_tree_and_is_done_at_once(fuzz_count: Callable[[int
 
 
 def test_mutated_bytes_are_refused_or_read_within_the_limits(
-    fuzz_count: Callable[[int], int], fuzz_seed: int, allowed: Callable[[float, float], bool]
+    fuzz_count: Callable[..., int], fuzz_seed: int, allowed: Callable[[float, float], bool]
 ) -> None:
     rng = random.Random(fuzz_seed)
     corpus = [path.read_bytes() for path in SOURCES]
     refused = accepted = 0
     slowest = 0.0
-    for number in range(fuzz_count(100_000)):
+    for number in range(fuzz_count(100_000, 100)):
         data = _mutated(rng, rng.choice(corpus), corpus)
         start = time.process_time()
         try:
@@ -73,6 +73,7 @@ UNITS = ["[[]],", "1+", "-", "not ", "(", "a[0].b(c)|>", "{", "}", '"', "'", "x 
 UNITS += ["; ", "#\n", "é", "2^", "a if ", "1,", "block ", "return\n"]
 
 
+@pytest.mark.slow
 def test_the_densest_sources_are_refused_within_two_seconds(allowed: Callable[[float, float], bool]) -> None:
     for number, unit in enumerate(UNITS):
         text = "nn 1\nconst a = " + unit * ((MAX_SOURCE_BYTES - 40) // len(unit.encode()))
@@ -110,6 +111,7 @@ def test_an_error_after_much_text_is_found_in_two_seconds(name: str, allowed: Ca
     assert allowed(time.process_time() - start, 2.0)
 
 
+@pytest.mark.slow
 def test_the_densest_sources_are_read_and_formatted_in_seconds(allowed: Callable[[float, float], bool]) -> None:
     """Within the limits nothing is worse than linear; the bounds leave room for a slow machine."""
     whole = {

@@ -40,6 +40,7 @@ def test_a_fault_that_cannot_be_planted_is_told() -> None:
         assert found is not None and said in found
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("test", "status"),
@@ -55,6 +56,7 @@ def test_the_runner_tells_killed_from_survived(tmp_path: Path, test: str, status
         assert found["by"] == "test_it.py::test_it"
 
 
+@pytest.mark.slow
 def test_the_runner_ends_a_loop_without_end(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
@@ -64,6 +66,7 @@ def test_the_runner_ends_a_loop_without_end(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_test_that_fails_without_the_fault_has_noticed_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

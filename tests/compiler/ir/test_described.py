@@ -67,6 +67,7 @@ def test_symbols_of_models(golden: Callable[[str, str], None]) -> None:
     golden("kernels/symbols.txt", symbols.text())
 
 
+@pytest.mark.slow
 def test_no_symbol_follows_a_renaming(tmp_path: Path) -> None:
     """In a copy of the compiler with classes, fields and a member of other names."""
     here = Path(module.__file__).resolve().parents[2]
@@ -106,6 +107,7 @@ def _renamed(text: str) -> str:
     return "".join(lines)
 
 
+@pytest.mark.slow
 def test_texts_tell_descriptions_apart() -> None:
     """As many texts as descriptions, told apart by their classes' modules and names and by the types of numbers."""
     texts: dict[str, str] = {}

@@ -92,6 +92,7 @@ def test_random_graphs_come_back(fuzz_count: Callable[[int], int], fuzz_seed: in
         _round_trip(fuse_graph(graph))
 
 
+@pytest.mark.slow
 def test_100_000_nodes() -> None:
     x = input_of("x", Kind.DATA, 8)
     value = x.value

@@ -26,6 +26,9 @@ SMALLER_EXAMPLE = {
     "autodiff", "precision", "simplify", "fuse", "horizontal_reductions", "recompute_outputs", "slice_reads", "tf32",
 }  # fmt: skip
 
+#: Model and rows of the example whose steps take some seconds in numpy.
+LARGEST = ("convolutions", 32)
+
 every_pass = pytest.mark.parametrize("name", NAMES)
 every_example = pytest.mark.parametrize("example", EXAMPLES, ids=str)
 
@@ -52,7 +55,11 @@ def changed(name: str) -> list[tuple[Example, Step]]:
     return [(example, step) for example, step in found if step.before != step.after]
 
 
-@every_example
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(e, marks=pytest.mark.slow) if (e.model, e.rows) == LARGEST else e for e in EXAMPLES],
+    ids=str,
+)
 def test_values_are_kept(example: Example) -> None:
     """Bit for bit, but for sums in another order. A pass may add results and updates."""
     values = None

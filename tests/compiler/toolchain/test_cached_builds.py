@@ -238,6 +238,7 @@ def test_a_worker_that_stops_before_it_reads_its_job(tmp_path: Path, monkeypatch
     assert found == [b"OK\n"] * 2 and mark.exists()
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_any_point_leaves_no_worker_and_no_claim(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

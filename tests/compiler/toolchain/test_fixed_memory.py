@@ -147,8 +147,8 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     ("without", "told"),
     [
         (no_process, "no process for their compilers could be started"),
-        (no_fork, "no process could be started: Resource temporarily unavailable"),
-        (no_room, "the compilers' memory has no fixed addresses: 2 GiB at 0x2"),
+        pytest.param(no_fork, "no process could be started: Resource temporarily unavailable", marks=pytest.mark.slow),
+        pytest.param(no_room, "the compilers' memory has no fixed addresses: 2 GiB at 0x2", marks=pytest.mark.slow),
     ],
 )
 def test_a_build_that_may_differ_says_so_and_is_not_kept(

@@ -188,6 +188,7 @@ def test_a_long_task_arrives_whole(data: Any) -> None:
         work.close()
 
 
+@pytest.mark.slow
 def test_an_interrupt_at_any_point_leaves_no_worker(data: Any, folder: Path) -> None:
     def read() -> list[bytes]:
         feed = data.feed(tasks(data, 1), 2)

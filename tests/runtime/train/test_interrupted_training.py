@@ -75,9 +75,18 @@ class Project:
 
 
 @pytest.mark.filterwarnings(LOST)
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("kind", [KeyboardInterrupt, partial(StopNow, 130)], ids=["interrupt", "second signal"])
-def test_an_interrupt_of_training(kind: Any, workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "workers", "points"),
+    [
+        pytest.param(KeyboardInterrupt, 0, 4, id="interrupt"),
+        pytest.param(KeyboardInterrupt, 2, 6, id="interrupt, workers", marks=pytest.mark.slow),
+        pytest.param(partial(StopNow, 130), 0, 20, id="second signal", marks=pytest.mark.slow),
+        pytest.param(partial(StopNow, 130), 2, 6, id="second signal, workers", marks=pytest.mark.slow),
+    ],
+)
+def test_an_interrupt_of_training(
+    kind: Any, workers: int, points: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if workers:
         monkeypatch.setattr("dslc.runtime.data.rows.AT_ONCE", 8)
     project = Project(tmp_path, workers)
@@ -91,10 +100,10 @@ def test_an_interrupt_of_training(kind: Any, workers: int, tmp_path: Path, monke
         except ArtifactError as error:
             assert error.code == "R307" and CheckpointStore(project.run / "small", 9).steps() == []
 
-    pick = spread(8 if workers else 40)
-    leaves_nothing(project.train, tmp_path, pick, least=3000, kind=kind, after=after)
+    leaves_nothing(project.train, tmp_path, spread(points), least=3000, kind=kind, after=after)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings(LOST)
 def test_an_interrupt_of_an_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dslc.runtime.data.rows.AT_ONCE", 8)

@@ -38,6 +38,7 @@ def test_a_step_is_that_of_a_batch_with_all_the_rows(tmp_path: Path, optimizer: 
     assert all(not a.any() for n, a in parts.state_tensors().items() if n.endswith(".grad_sum"))
 
 
+@pytest.mark.slow
 def test_kernels_accumulate_too(tmp_path: Path) -> None:
     whole = start(build(tmp_path / "whole", 12, precision="f32", provider="own"))
     parts = start(build(tmp_path / "parts", 3, "accumulate = 4; ema = 0.9", precision="f32", provider="own"))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from cpu_kernels.native import Native
 from op_laws.evaluation import apply, values_of
+from thinning import thinned
 
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ops import registry
@@ -82,8 +83,9 @@ CASES: list[tuple[str, dict[str, Any], list[tuple[int, ...]]]] = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize(("name", "attrs", "shapes"), CASES)
+@pytest.mark.parametrize(
+    ("name", "attrs", "shapes", "dtype"), thinned(((*c, d) for c in CASES for d in (np.float32, np.float64)), 5)
+)
 def test_large_shapes_and_any_cut(
     name: str, attrs: dict[str, Any], shapes: list[tuple[int, ...]], dtype: type[np.floating[Any]], fuzz_seed: int
 ) -> None:

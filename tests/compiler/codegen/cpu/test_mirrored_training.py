@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from dslc.compiler import pipeline
 from dslc.compiler.check.model import check_file
@@ -46,6 +47,7 @@ def _trained(folder: Path, mirror: str) -> tuple[list[float], dict[str, np.ndarr
         return losses, dict(session.state_tensors()), sum(n.phase is Phase.MIRROR for n in step.graph.nodes)
 
 
+@pytest.mark.slow
 def test_compiled_kernels_compute_the_same_again(tmp_path: Path) -> None:
     losses, plain, none = _trained(tmp_path, "never")
     again, state, copies = _trained(tmp_path, "auto")

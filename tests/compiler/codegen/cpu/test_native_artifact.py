@@ -92,6 +92,7 @@ def run(path: Path, threads: int, steps: int = STEPS) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.slow
 def test_training_is_the_references_with_one_set_of_bits(folder: Path) -> None:
     own = built(folder, provider="own")
     losses, digest, predicted = run(own, 1)

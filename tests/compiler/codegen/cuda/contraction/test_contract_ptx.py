@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from gpu_kernels import ptx_machine, simulator
 from gpu_kernels.accesses import Race
 from gpu_kernels.sample_nodes import OPS
 from op_laws.evaluation import apply, values_of
+from thinning import thinned
 
 from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda import cuda_cpp
@@ -63,7 +65,7 @@ TILES = [
 ]
 
 
-@pytest.mark.parametrize("number", range(len(TILES)))
+@pytest.mark.parametrize("number", thinned(range(len(TILES)), 4))
 def test_a_product(number: int) -> None:
     """Edges of the tile, in rows, columns and depth, of operands that lie both ways."""
     tile, turned = TILES[number], number % 2 == 1
@@ -74,7 +76,9 @@ def test_a_product(number: int) -> None:
 
 @pytest.mark.parametrize(
     ("tile", "turned"),
-    [(TILES[2], (False, False)), (TILES[4], (False, True)), (TILES[1], (True, False)), (TILES[4], (True, True))],
+    thinned(
+        [(TILES[2], (False, False)), (TILES[4], (False, True)), (TILES[1], (True, False)), (TILES[4], (True, True))], 4
+    ),
     ids=str,
 )
 def test_whole_words(tile: Tile, turned: tuple[bool, bool]) -> None:
@@ -87,13 +91,14 @@ def test_whole_words(tile: Tile, turned: tuple[bool, bool]) -> None:
     near(launched(node, xs, tile), wanted)
 
 
-@pytest.mark.parametrize("tile", [TILES[2], TILES[4]], ids=str)
+@pytest.mark.parametrize("tile", thinned([TILES[2], TILES[4]], 2), ids=str)
 def test_a_sum_in_parts(tile: Tile) -> None:
     """Of which the last is shorter than a step."""
     node, xs, wanted = case("matmul", (5, 75), (75, 6), transpose_a=False, transpose_b=False)
     near(launched(node, xs, tile, split=3), wanted)
 
 
+@pytest.mark.slow
 def test_a_stack() -> None:
     node, xs, wanted = case("matmul", (2, 1, 5, 20), (2, 3, 20, 6), transpose_a=False, transpose_b=False)
     near(launched(node, xs, TILES[1]), wanted)
@@ -120,10 +125,11 @@ TF32_TILES = [
 ]
 
 
-@pytest.mark.parametrize("size", [(17, 21, 34), (20, 36, 12)], ids=str)  # one by one, and whole words
-@pytest.mark.parametrize("number", range(len(TF32_TILES)))
+@pytest.mark.parametrize(
+    ("number", "size"), thinned(product(range(len(TF32_TILES)), [(17, 21, 34), (20, 36, 12)]), 3), ids=str
+)
 def test_products_of_tf32(number: int, size: tuple[int, int, int]) -> None:
-    """On tensor cores, of operands that lie each way."""
+    """On tensor cores, of operands that lie each way; one by one, and whole words."""
     m, k, n = size
     turned = (number % 2 == 1, number // 2 == 1)
     shapes = ((k, m) if turned[0] else (m, k), (n, k) if turned[1] else (k, n))
@@ -137,6 +143,7 @@ def test_products_of_tf32(number: int, size: tuple[int, int, int]) -> None:
     assert np.abs(got - exact).max() > 1e-4, "factors are as they were"
 
 
+@pytest.mark.slow
 def test_tf32_with_windows_steps_and_parts() -> None:
     conv = {"stride": (2, 1), "pad": (1, 2), "dilation": (1, 2), "groups": 1}
     body = (("mul", (0, 1), ()), ("relu", (2,), ()))
@@ -190,17 +197,19 @@ def multiplied(kind: DType, shapes: list[tuple[int, int]], turned: tuple[bool, b
     np.testing.assert_allclose(c.sum(0), wanted, rtol=8e-3 if split == 1 else 1e-5, atol=4e-2 if split == 1 else 1e-4)
 
 
-@pytest.mark.parametrize("turned", [(False, False), (False, True), (True, False)])
+@pytest.mark.parametrize(("turned",), thinned([((False, False),), ((False, True),), ((True, False),)], 3))
 def test_tensor_cores(turned: tuple[bool, bool]) -> None:
     """Edges in rows, columns and depth, of operands that lie both ways."""
     shapes = [(72, 40) if turned[0] else (40, 72), (24, 72) if turned[1] else (72, 24)]
     multiplied(DType.BF16 if turned[1] else DType.F16, shapes, turned, 1)
 
 
+@pytest.mark.slow
 def test_tensor_cores_of_several_tiles() -> None:
     """Two rows of tiles and two columns: fewer rows than a band has."""
     multiplied(DType.F16, [(72, 16), (16, 72)], (False, False), 1)
 
 
+@pytest.mark.slow
 def test_tensor_cores_in_parts() -> None:
     multiplied(DType.BF16, [(16, 136), (136, 16)], (False, False), 2)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from places import MODELS
+from thinning import thinned
 
 from dslc.base.errors import BuildError
 from dslc.cli.commands.build import _contractions
@@ -161,7 +162,7 @@ def programs(model: str, size: int, provider: str = "vendor", **options: Any) ->
 
 @pytest.mark.parametrize(
     ("model", "size", "options"),
-    [("lenet.nn", 64, {"streams": 1}), ("resnet50.nn", 1, {"precision": "bf16", "streams": 1})],
+    thinned([("lenet.nn", 64, {"streams": 1}), ("resnet50.nn", 1, {"precision": "bf16", "streams": 1})], 2),
 )
 def test_plans_of_models(model: str, size: int, options: dict[str, Any]) -> None:
     program = programs(model, size, **options)
