@@ -13,17 +13,19 @@ from functools import lru_cache
 
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.targets import target_of
+from dslc.compiler.ir.choice import Choice
 from dslc.compiler.ir.graph import Attrs, Input, Kind, Node
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.types import TensorType
 
 
-def lowered(node: Node, target: str, vendor: bool) -> Sequence[Launch] | None:
+def lowered(node: Node, target: str, vendor: bool, choice: Choice | None = None) -> Sequence[Launch] | None:
     """The launches that compute a node on a target, as ``Target.lower`` returns them; None if it has no kernel."""
     number = {v: i for i, v in enumerate(dict.fromkeys(node.inputs))}
     read = tuple([number[v] for v in node.inputs])
     attrs = _Attrs(repr(sorted(node.attrs.items())), node.attrs)
-    first, launches = _first(node.op.name, tuple([v.type for v in number]), read, node.types, attrs, target, vendor)
+    types = tuple([v.type for v in number])
+    first, launches = _first(node.op.name, types, read, node.types, attrs, target, vendor, choice)
     if launches is None:
         return None
     place = dict(zip((*first.inputs, *first.outputs), (*node.inputs, *node.outputs)))
@@ -47,8 +49,9 @@ def _first(
     attrs: _Attrs,
     target: str,
     vendor: bool,
+    choice: Choice | None,
 ) -> tuple[Node, Sequence[Launch] | None]:
     """A node with inputs of these ``types``, which it reads in the order ``read``, and its launches."""
     values = [Input(f"x{i}", Kind.DATA, type).value for i, type in enumerate(types)]
     node = Node(OPS[op], tuple(values[i] for i in read), results, attrs.attrs)
-    return node, target_of(target, vendor).lower(node)
+    return node, target_of(target, vendor).lower(node, choice)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.ir.choice import Choice
 from dslc.compiler.ir.graph import Node
 from dslc.runtime.artifact.container import Blob
 from dslc.runtime.artifact.instructions import Instruction
@@ -73,8 +74,15 @@ class Target(Protocol):
 
     feature: str
 
-    def lower(self, node: Node) -> list[Launch] | None:
-        """The launches that compute a node whose sizes are ints, in order; None if it has no kernel."""
+    def lower(self, node: Node, choice: Choice | None = None) -> list[Launch] | None:
+        """The launches that compute a node whose sizes are ints, in order; None if it has no kernel.
+
+        ``choice``: how; None for the rules of the target. BuildError E0609 if the node cannot be computed that way.
+        """
+
+    def variants(self, node: Node) -> tuple[str, ...]:
+        """The names of the ways in which own kernels can compute a node, the default's empty one first; empty if the
+        node has no kernel. Only sums may differ between them, by their order."""
 
     def geometry(self, spec: Any) -> Geometry:
         """The launch geometry of the kernel that ``spec`` describes; depends only on the description."""

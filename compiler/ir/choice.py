@@ -12,11 +12,15 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Final
 
+from dslc.base.errors import BuildError
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.text import format_attr, format_type
 
 #: The provider of the compiler's own kernels.
 OWN: Final = "own"
+#: The providers that a build with NVIDIA's libraries may use, and that one with own kernels only may use.
+ALL_PROVIDERS: Final = frozenset({OWN, "cublaslt", "cudnn"})
+OWN_KERNELS: Final = frozenset({OWN})
 _LONGEST: Final = 160  # characters of a key; longer ones end in a digest of the whole text
 _DIGITS: Final = 16  # hexadecimal ones of that digest
 
@@ -61,6 +65,16 @@ class Choices:
 
 
 NO_CHOICES: Final = Choices()
+
+
+def impossible(node: Node, choice: Choice, why: str) -> BuildError:
+    """E0609: the measured choice of a node is none of the ways to compute it."""
+    return BuildError(
+        "E0609",
+        f"`{choice}` does not compute this: {why}",
+        place=key_of(node),
+        help="measure this problem again with dslc tune, or remove its block from the lock",
+    )
 
 
 def key_of(node: Node) -> str:

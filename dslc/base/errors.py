@@ -93,6 +93,7 @@ CODES: Final[dict[str, str]] = {
     "E0605": "the configuration does not fit",
     "E0606": "the plans of an artifact are too large",
     "E0607": "the lock file cannot be used",
+    "E0609": "a lock names a way that does not exist",
     # R1xx: data and configuration of a run
     "R101": "a data file cannot be read",
     "R102": "data has the wrong shape or dtype",

@@ -11,6 +11,7 @@ from dslc.compiler.codegen.cpu.object.elf_merge import merge
 from dslc.compiler.codegen.cpu.object.thread_driver import DRIVER
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.choice import OWN, Choice, impossible
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.toolchain.bundle import unbundle
 from dslc.compiler.toolchain.jobs import Job
@@ -26,8 +27,13 @@ class Cpu:
 
     feature = "native"
 
-    def lower(self, node: Node) -> list[Launch] | None:
+    def lower(self, node: Node, choice: Choice | None = None) -> list[Launch] | None:
+        if choice not in (None, Choice(OWN)):
+            raise impossible(node, choice, "the CPU's kernels have no variants")
         return lower(node)
+
+    def variants(self, node: Node) -> tuple[str, ...]:
+        return () if lower(node) is None else ("",)
 
     def geometry(self, spec: Any) -> Geometry:
         return Geometry((kernel_of(spec).tasks, 1, 1))

@@ -6,10 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from dslc.compiler.codegen.cuda.compile import geometry
+from dslc.compiler.codegen.cuda.contraction.algorithms import chosen_call
 from dslc.compiler.codegen.cuda.contraction.vendor import vendor_call
 from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.cuda.variants import lower_variant, variants
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.choice import OWN, Choice
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.toolchain.bundle import unbundle
 from dslc.compiler.toolchain.jobs import Job
@@ -26,9 +29,14 @@ class Cuda:
         self.architecture = architecture
         self.vendor = vendor
 
-    def lower(self, node: Node) -> list[Launch] | None:
+    def lower(self, node: Node, choice: Choice | None = None) -> list[Launch] | None:
+        if choice is not None:
+            return lower_variant(node, choice) if choice.provider == OWN else [chosen_call(node, choice)]
         call = vendor_call(node) if self.vendor else None
         return [call] if isinstance(call, Launch) else lower(node)
+
+    def variants(self, node: Node) -> tuple[str, ...]:
+        return variants(node)
 
     def geometry(self, spec: Any) -> Geometry:
         return geometry(spec)

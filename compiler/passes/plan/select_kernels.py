@@ -3,7 +3,8 @@
 Before: a graph. After: ``program.kernels`` holds the nodes that run as kernels, with their launches. The provider
 decides: ``reference`` uses no kernels; ``auto`` uses every kernel that exists; ``own`` refuses a program in which a
 kernel is missing and lists the ops. ``vendor`` is ``auto`` with NVIDIA's libraries for contractions on GPUs. A GPU has
-no reference: there every node must have a kernel.
+no reference: there every node must have a kernel. A measured choice (``build.choices``) decides how a node's kernel or
+library call computes it.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.codegen.lowering_cache import lowered
 from dslc.compiler.codegen.targets import DEFAULT, traits_of
 from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.choice import ALL_PROVIDERS, OWN_KERNELS, Choice, key_of
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.program import Program
 
@@ -28,10 +30,22 @@ def select(program: Program, build: Build) -> Program:
         return program
     vendor = build.provider == "vendor" and traits.has_libraries
     working = [n for n in program.graph.nodes if not n.op.view]
-    launches = {n: found for n in working if (found := lowered(n, program.target, vendor)) is not None}
+    launches = {
+        node: found
+        for node in working
+        if (found := lowered(node, program.target, vendor, choice_of(node, build, vendor))) is not None
+    }
     _refuse_missing(program, build, working, launches)
     scratch = {n: blocks for n, found in launches.items() if (blocks := _blocks(found))}
     return dataclasses.replace(program, kernels=launches, scratch=scratch, vendor=vendor)
+
+
+def choice_of(node: Node, build: Build, vendor: bool) -> Choice | None:
+    """How measurements say that a node is computed best, by a provider of the build; None if nothing was measured."""
+    if not build.choices.ways:
+        return None
+    way = build.choices.best(key_of(node), ALL_PROVIDERS if vendor else OWN_KERNELS)
+    return None if way is None else way.choice
 
 
 def _refuse_missing(program: Program, build: Build, working: Sequence[Node], kernels: Collection[Node]) -> None:

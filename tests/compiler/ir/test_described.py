@@ -25,6 +25,7 @@ from places import SUPPORT
 from dslc.compiler.codegen.cpu import kernel_spec as cpu
 from dslc.compiler.codegen.cpu.object.compile import KERNELS
 from dslc.compiler.codegen.cuda import kernel_spec as cuda
+from dslc.compiler.codegen.cuda.contraction.algorithms import Chosen
 from dslc.compiler.codegen.cuda.contraction.vendor import VendorConv, VendorGemm
 from dslc.compiler.codegen.cuda.region.kernel import RegionKernel
 from dslc.compiler.codegen.launch import Launch
@@ -126,7 +127,7 @@ def test_all_classes_of_descriptions_are_declared() -> None:
     kinds = {kind for base in bases for kind in below(base) if is_dataclass(kind)} - {*KERNELS.values(), RegionKernel}
     kinds |= {*KERNELS}
     found: set[type] = set()
-    waiting: list[Any] = [*kinds, VendorGemm, VendorConv]
+    waiting: list[Any] = [*kinds, VendorGemm, VendorConv, Chosen]
     while waiting:
         kind = waiting.pop()
         if not isinstance(kind, type) or not (is_dataclass(kind) or issubclass(kind, enum.Enum)):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from graphs.pass_examples import EXAMPLES, Example, steps
 from graphs.random_graphs import graph_of, input_of
 
 from dslc.base.errors import BuildError
 from dslc.compiler.ir.build import Build
+from dslc.compiler.ir.choice import Choice, Choices, Measured, key_of
 from dslc.compiler.ir.graph import Kind
 from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.program import Program
@@ -43,3 +46,38 @@ def test_a_kernel_that_is_missing_is_told_if_the_provider_must_have_it() -> None
     with pytest.raises(BuildError, match="without a kernel for the target cpu: add") as caught:
         select(half_and_single(), Build(provider="own"))
     assert caught.value.code == "E0603"
+
+
+def product_of(count: int) -> Program:
+    x, w = (input_of(name, Kind.DATA, count, count, dtype=DType.BF16) for name in "xw")
+    y = Builder(name="here")(OPS["matmul"], x.value, w.value, transpose_a=False, transpose_b=False)
+    return Program("predict", {}, graph_of([x, w], {"result.y": y}), target="sm_90")
+
+
+def test_the_best_way_of_a_provider_of_the_build_is_taken() -> None:
+    program = product_of(256)
+    [node] = program.graph.nodes
+    ways = [Measured(Choice("cublaslt", "id=1", 1 << 20), 1e-5), Measured(Choice("cublaslt", "id=2"), 2e-5)]
+    choices = Choices({key_of(node): (*ways, Measured(Choice("own"), 3e-5))})
+    own = select(program, Build("sm_90", "auto")).kernels
+    for provider, limit, wanted in [
+        ("vendor", None, "id=1"), ("vendor", 1 << 20, "id=1"), ("vendor", (1 << 20) - 1, "id=2"),
+        ("auto", None, None), ("own", None, None),
+    ]:  # fmt: skip
+        chosen = replace(choices, workspace_limit=limit)
+        found = select(program, Build("sm_90", provider, choices=chosen)).kernels
+        assert getattr(found[node][0].spec, "algorithm", None) == wanted
+        assert wanted is not None or found == own
+
+
+def test_a_node_that_was_not_measured_is_computed_as_ever() -> None:
+    program = product_of(256)
+    other = Choices({"another problem": (Measured(Choice("own"), 1e-6),)})
+    for provider in ("own", "vendor"):
+        build = Build("sm_90", provider)
+        assert select(program, replace(build, choices=other)) == select(program, build)
+
+
+def test_no_key_is_made_without_measurements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dslc.compiler.passes.plan.select_kernels.key_of", None)
+    assert select(product_of(256), Build("sm_90", "vendor")).kernels
