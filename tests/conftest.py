@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
+from processor_time import LIMIT, measured, too_long
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -42,11 +44,35 @@ def pytest_configure(config: pytest.Config) -> None:
 _SLOW_TIMEOUT: Final = 600
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """What the collection makes stays until the end, so no search for garbage needs to look at it: many tests ask for
+    one, which takes 0.2 s else."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     limit = max(_SLOW_TIMEOUT, int(config.getini("timeout") or 0))
     for item in items:
         if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(limit))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    with measured(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    with measured(item):
+        return (yield)
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -125,3 +151,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"skipped {reasons.total()}:")
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"  {count} x {reason}")
+    if lines := too_long(terminalreporter.stats.get("passed", [])):
+        terminalreporter.write_line(f"more than {LIMIT:.0f} s of processor time without the marker slow:")
+    for line in lines:
+        terminalreporter.write_line(f"  {line}")

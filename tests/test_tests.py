@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections import Counter
+from functools import cache
+from pathlib import Path
 
 import pytest
 from places import ROOT
+from processor_time import LIMIT, NAME, measured, spent, too_long
+from thinning import thinned
 
 TESTS = ROOT / "tests"
 MODULES = sorted(TESTS.rglob("*.py"))
@@ -14,6 +20,11 @@ MODULES = sorted(TESTS.rglob("*.py"))
 SUITES = {"base", "cli", "faults", "fuzz", "gpu", "golden", "models", "mutation", "peer", "regress", "soak", "support"}
 SUITES |= {"surroundings"}
 MOST_FILES = 24  # of a folder, so that one look shows them
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def imported(tree: ast.AST) -> set[str]:
@@ -28,20 +39,21 @@ def imported(tree: ast.AST) -> set[str]:
 
 
 def edits_the_path(tree: ast.AST) -> bool:
-    return any(ast.unparse(node) == "sys.path" for node in ast.walk(tree) if isinstance(node, ast.Attribute))
+    paths = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute) and node.attr == "path")
+    return any(isinstance(node.value, ast.Name) and node.value.id == "sys" for node in paths)
 
 
 def test_no_module_imports_a_test_module() -> None:
     """What two of them need is a module of tests/support."""
     tests = {path.stem for path in MODULES if path.stem.startswith("test_")}
-    wrong = {str(path): found for path in MODULES if (found := imported(ast.parse(path.read_text())) & tests)}
+    wrong = {str(path): found for path in MODULES if (found := imported(tree_of(path)) & tests)}
     assert not wrong
 
 
 def test_no_module_edits_the_path_of_imports() -> None:
     """``pythonpath`` in pyproject.toml has tests/support; a process of its own gets it by ``places.with_support``."""
     tools = TESTS / "mutation"  # they run pytest in a copy of the tree
-    wrong = [str(path) for path in MODULES if tools not in path.parents and edits_the_path(ast.parse(path.read_text()))]
+    wrong = [str(path) for path in MODULES if tools not in path.parents and edits_the_path(tree_of(path))]
     assert not wrong
 
 
@@ -72,3 +84,31 @@ def test_the_folders_are_those_of_the_source() -> None:
 def test_a_folder_can_be_seen_at_once() -> None:
     counted = Counter(path.parent for path in MODULES)
     assert not {folder: n for folder, n in counted.items() if n > MOST_FILES}
+
+
+def test_what_is_thinned_is_slow_and_not_lost() -> None:
+    params = thinned(["a", "b", ("c", "d"), "e"], 2)
+    assert [param.values for param in params] == [("a",), ("b",), ("c", "d"), ("e",)]
+    assert [[mark.name for mark in param.marks] for param in params] == [[], ["slow"], [], ["slow"]]
+
+
+def test_a_test_of_the_normal_run_that_takes_long_is_listed(request: pytest.FixtureRequest) -> None:
+    """Its set-up and itself together; of a process that it started, too."""
+    times = {"long": [0.6, 0.6], "longer": [1.5], "short": [0.9], "unmeasured": []}
+    reports = [
+        pytest.TestReport(
+            name, ("", 0, ""), {}, "passed", None, "call", user_properties=[(NAME, p * LIMIT) for p in parts]
+        )
+        for name, parts in times.items()
+    ]
+    assert [line.split()[-1] for line in too_long(reports)] == ["longer", "long"]
+    before, own = spent(), list(request.node.user_properties)
+    with measured(request.node):
+        subprocess.run([sys.executable, "-c", "import time\nwhile time.process_time() < 0.3: pass"], check=True)
+    [(name, seconds)] = request.node.user_properties[len(own) :]
+    del request.node.user_properties[len(own) :]
+    assert name == NAME and 0.3 <= float(str(seconds)) <= spent() - before
+    request.applymarker("slow")
+    with measured(request.node):
+        pass
+    assert request.node.user_properties == own

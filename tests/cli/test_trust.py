@@ -192,6 +192,7 @@ def test_what_another_option_built_is_not_taken_as_it_is(
     assert ran.code == 0 and "not made by one of your builds" in ran.err and not planted_ran
 
 
+@pytest.mark.slow
 def test_without_a_cache_nothing_is_known(
     dslc: Callable, foreign: Path, planted_ran: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

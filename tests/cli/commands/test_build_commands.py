@@ -249,6 +249,7 @@ def test_verify(dslc: Callable, project: Path) -> None:
     assert ran.code == 5 and json.loads(ran.out)["errors"][0]["code"] == "R311"
 
 
+@pytest.mark.slow
 def test_verify_names_the_kernel_whose_bytes_differ(dslc: Callable, project: Path) -> None:
     dslc("build", "net.nn", "--target", "sm_90")
     path = project / "build/net/net.dslc"

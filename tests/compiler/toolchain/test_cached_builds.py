@@ -102,6 +102,7 @@ def command(folder: Path, home: Path, **environment: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_command_counts(tmp_path: Path) -> None:
     """In another folder, for another home with the same cache, and for a home with none."""
     one, two = tmp_path / "one", tmp_path / "a longer name"

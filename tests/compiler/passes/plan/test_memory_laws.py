@@ -176,11 +176,17 @@ def test_branches_of_inception_run_side_by_side(provider: str) -> None:
 @pytest.mark.parametrize(("provider", "precision"), BUILDS)
 @pytest.mark.parametrize(("path", "model"), EXAMPLES)
 def test_a_larger_batch_of_an_example_takes_no_less(
-    path: str, model: str | None, provider: str, precision: str
+    path: str,
+    model: str | None,
+    provider: str,
+    precision: str,
+    fuzz_count: Callable[[int], int],
+    fuzz_seed: int,
 ) -> None:
-    check_batches(
-        example(path, model), [1, 2, 4, 8, 9, 16, 32, 64, 65, 128], {"provider": provider, "precision": precision}
-    )
+    """Some batches that the seed takes, all of them with DSLC_SOAK=1."""
+    batches = [1, 2, 4, 8, 9, 16, 32, 64, 65, 128]
+    chosen = batches if fuzz_count(10) == 10 else sorted(random.Random(fuzz_seed).sample(batches, 5))
+    check_batches(example(path, model), chosen, {"provider": provider, "precision": precision})
 
 
 def test_random_nets(of_text: Callable[[str], Checked], fuzz_count: Callable[[int], int], fuzz_seed: int) -> None:
