@@ -32,13 +32,11 @@ from dslc.compiler.passes.conditions import (
 )
 from dslc.compiler.passes.fuse.bitmask import bitmask
 from dslc.compiler.passes.fuse.cross_entropy import cross_entropy
-from dslc.compiler.passes.fuse.dropout import dropout
-from dslc.compiler.passes.fuse.duplicate import duplicate
 from dslc.compiler.passes.fuse.epilogue import epilogue
 from dslc.compiler.passes.fuse.horizontal import horizontal
 from dslc.compiler.passes.fuse.horizontal_reductions import horizontal_reductions
+from dslc.compiler.passes.fuse.inline import inline
 from dslc.compiler.passes.fuse.pointwise import fuse
-from dslc.compiler.passes.fuse.recompute_inputs import recompute_inputs
 from dslc.compiler.passes.fuse.recompute_outputs import recompute_outputs
 from dslc.compiler.passes.fuse.reduction_epilogue import reduction_epilogue
 from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
@@ -63,11 +61,9 @@ _FUSING: Final[tuple[Pass, ...]] = (
     when(fuses_reductions, cross_entropy),
     when(batches_launches, small_tensors),
     when(batches_launches, horizontal),
-    when(fuses_reductions, duplicate),
-    when(fuses_reductions, recompute_inputs),
+    when(fuses_reductions, inline),
     when(fuses_reductions, reduction_outputs),
     when(fuses_reductions, bitmask),
-    when(fuses_reductions, dropout),
     when(fuses_reductions, reduction_epilogue),
     when(fuses_reductions, horizontal_reductions),
     when(fuses_reductions, recompute_outputs),

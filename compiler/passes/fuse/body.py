@@ -24,6 +24,11 @@ def is_pointwise(node: Node) -> bool:
     return not draws(node) if node.op.name == "fused" else isinstance(node.op, Pointwise) and not node.op.random
 
 
+def is_chain(node: Node) -> bool:
+    """Whether a node is pointwise with one result, possibly with random draws."""
+    return len(node.outputs) == 1 and node.op.name != "fused_sums" and (is_pointwise(node) or draws(node))
+
+
 def draws(node: Node) -> bool:
     """Whether a node is a dropout, or has one among its steps."""
     return node.op.name == "dropout" or (node.op.name in _BODIES and "dropout" in names_of(node))

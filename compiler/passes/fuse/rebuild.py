@@ -28,15 +28,12 @@ def rebuilt(graph: Graph, rule: Callable[[Node, Mapping[Value, Value]], Node]) -
     return graph.replace_values(new) if new else graph
 
 
-def inlined(graph: Graph, chosen: Callable[[Node, Mapping[Value, Value]], Mapping[Value, Node]]) -> Graph:
-    """The graph in which nodes compute some of their inputs themselves.
-
-    ``chosen(node, new)``: these inputs of a node, and the nodes whose steps compute them; ``new`` as in ``rebuilt``.
-    """
+def inlined(graph: Graph, chosen: Mapping[Node, Mapping[Value, Node]]) -> Graph:
+    """The graph in which nodes compute some of their inputs themselves: a node -> these inputs and the nodes whose
+    steps compute them."""
 
     def rule(node: Node, new: Mapping[Value, Value]) -> Node:
-        inside = chosen(node, new)
-        return joined(node, inside, new) if inside else node.reading(new)
+        return joined(node, chosen[node], new) if node in chosen else node.reading(new)
 
     return rebuilt(graph, rule)
 

@@ -13,7 +13,7 @@ After::
 
 This also holds for a dropout, and for a plain ``sum`` or ``sum_to``, e.g. of a bias's gradient, which becomes a
 ``fused_sums``. Values that no other node needs, or that are cheaper to recompute, were already handled by
-``duplicate``. Results keep their bits, up to the order of a sum. GPU only; linear in nodes and reads.
+``inline``. Results keep their bits, up to the order of a sum. GPU only; linear in nodes and reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dslc.compiler.ir.graph import Attr, Graph, Node, Value
 from dslc.compiler.ops.attrs import int_tuple
 from dslc.compiler.ops.fused import MAX_STEPS
 from dslc.compiler.ops.fused_sums import full_shape, fused_sums
-from dslc.compiler.passes.fuse.body import body_of, has_neighbours, is_pointwise, is_small
+from dslc.compiler.passes.fuse.body import body_of, draws, has_neighbours, is_chain, is_small
 from dslc.compiler.passes.fuse.rebuild import joined, needed_after
 
 _MAX_MOVED: Final = 8  # nodes that move before the reduction with it
@@ -86,9 +86,8 @@ def _operands(graph: Graph) -> dict[Node, _Operand]:
 
 
 def _fits(made: Node, sums: Node) -> bool:
-    """Whether the node is pointwise or a dropout, and has the shape of the summed tensor."""
-    elements = is_pointwise(made) or (made.op.name == "dropout" and has_neighbours(made.out))
-    if not elements or len(made.outputs) > 1 or is_small(made.out):
+    """Whether the node is a chain of the shape of the summed tensor."""
+    if not is_chain(made) or is_small(made.out) or (draws(made) and not has_neighbours(made.out)):
         return False
     if sums.op.name != "fused_sums":
         return True

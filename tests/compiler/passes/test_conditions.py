@@ -26,9 +26,8 @@ LENET = ROOT / "tests/models/lenet.nn"
 #: defaults of the data structures below them.
 NAMING = ("codegen/", "toolchain/", "ir/build.py", "ir/program.py", "cached_build.py")
 GPU_ONLY = {
-    "channels_last", "decompose", "epilogue", "cross_entropy", "small_tensors", "horizontal", "duplicate",
-    "recompute_inputs", "reduction_outputs", "bitmask", "dropout", "reduction_epilogue", "horizontal_reductions",
-    "recompute_outputs", "slice_reads",
+    "channels_last", "decompose", "epilogue", "cross_entropy", "small_tensors", "horizontal", "inline",
+    "reduction_outputs", "bitmask", "reduction_epilogue", "horizontal_reductions", "recompute_outputs", "slice_reads",
 }  # fmt: skip
 
 

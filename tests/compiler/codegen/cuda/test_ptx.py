@@ -15,7 +15,7 @@ from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
 from dslc.compiler.ir.op import Builder
 from dslc.compiler.ir.types import DType
-from dslc.compiler.passes.fuse.dropout import dropout
+from dslc.compiler.passes.fuse.inline import inline
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
 
 SHAPES = ((3, 5), (1,), (37,), (16,))
@@ -49,7 +49,7 @@ def test_picks() -> None:
 @pytest.mark.parametrize("shape", [(5, 64), (3, 20), (7, 9)])
 def test_dropout_within_a_kernel(dtype: DType, shape: tuple[int, int]) -> None:
     graph = dropout_graphs.net(dtype, *shape)
-    [node] = dropout(fuse_graph(graph)).nodes
+    [node] = inline(fuse_graph(graph)).nodes
     feeds = dropout_graphs.given(graph)
     names = {i.value: i.name for i in graph.inputs}
     compared(node, [feeds[names[v]] for v in node.inputs], threads=64)
@@ -68,7 +68,7 @@ def test_dropout_within_a_kernel(dtype: DType, shape: tuple[int, int]) -> None:
 def test_dropout_within_sums(dtype: DType, shape: tuple[int, ...], over: tuple[int, ...]) -> None:
     """With sums over the threads of a block, in shared memory and by exchange."""
     graph = dropout_graphs.gradient(dtype, shape, over)
-    [node] = dropout(graph).nodes
+    [node] = inline(graph).nodes
     feeds = dropout_graphs.given(graph)
     names = {i.value: i.name for i in graph.inputs}
     compared(node, [feeds[names[v]] for v in node.inputs], threads=None)

@@ -20,9 +20,8 @@ from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.constant import constant
 from dslc.compiler.passes.fuse import body as bodies
 from dslc.compiler.passes.fuse.bitmask import _stretch, bitmask
-from dslc.compiler.passes.fuse.duplicate import duplicate
+from dslc.compiler.passes.fuse.inline import inline
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
-from dslc.compiler.passes.fuse.recompute_inputs import recompute_inputs
 from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
 from dslc.compiler.passes.lower.channels_last import channels_last
 from dslc.compiler.passes.lower.decompose import decompose
@@ -38,7 +37,7 @@ def test_gradients_of_a_block_read_bits(last: bool, tmp_path: Path, monkeypatch:
     """The end of a block is compared with zero by sums that also write what they add up."""
     monkeypatch.setattr(bodies, "SMALL_BYTES", 128)
     graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), lambda node: last)))
-    before = reduction_outputs(recompute_inputs(duplicate(fuse_graph(graph))))
+    before = reduction_outputs(inline(fuse_graph(graph)))
     found = bitmask(before)
     verify_graph(found)
     assert bitmask(found) is found

@@ -15,7 +15,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.text import format_graph
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.passes.fuse import body as bodies
-from dslc.compiler.passes.fuse.duplicate import duplicate
+from dslc.compiler.passes.fuse.inline import inline
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
 from dslc.compiler.passes.fuse.recompute_outputs import recompute_outputs
 from dslc.compiler.passes.mirror.candidates import Facts, propose
@@ -82,7 +82,7 @@ def test_every_bit_is_kept(fuzz_count: Callable[[int], int], fuzz_seed: int, mon
         graph = random_training(rng, rng.randint(1, 25))
         facts = Facts(graph, extra_outputs=True)
         choice = propose(facts, facts.candidates)
-        before = duplicate(fuse_graph(with_copies(graph, recipes(facts, choice, machine_of("cpu")))))
+        before = inline(fuse_graph(with_copies(graph, recipes(facts, choice, machine_of("cpu")))))
         after = recompute_outputs(before)
         verify_graph(after)
         merged += len(_two_results(after)) - len(_two_results(before))

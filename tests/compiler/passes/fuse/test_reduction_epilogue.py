@@ -16,8 +16,8 @@ from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops.fused_sums import fused_sums
 from dslc.compiler.options import Options
-from dslc.compiler.passes.fuse.duplicate import duplicate
 from dslc.compiler.passes.fuse.horizontal import horizontal
+from dslc.compiler.passes.fuse.inline import inline
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
 from dslc.compiler.passes.fuse.reduction_epilogue import reduction_epilogue
 from dslc.compiler.passes.lower.channels_last import channels_last
@@ -28,7 +28,7 @@ from dslc.compiler.passes.lower.simplify import simplify_graph
 @pytest.mark.parametrize("last", [False, True])
 def test_statistics_come_with_the_sums(last: bool, tmp_path: Path) -> None:
     graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), lambda node: last)))
-    before = duplicate(horizontal(fuse_graph(graph)))
+    before = inline(horizontal(fuse_graph(graph)))
     found = reduction_epilogue(before)
     verify_graph(found)
     assert reduction_epilogue(found) is found

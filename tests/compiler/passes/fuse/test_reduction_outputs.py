@@ -13,7 +13,7 @@ from dslc.compiler.ir.op import OPS, Builder
 from dslc.compiler.ir.types import DType, TensorType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.passes.fuse import body as bodies
-from dslc.compiler.passes.fuse.duplicate import duplicate
+from dslc.compiler.passes.fuse.inline import inline
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
 from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
 from dslc.compiler.passes.lower.channels_last import channels_last
@@ -25,7 +25,7 @@ def test_sums_write_what_they_add_up_where_others_want_it(tmp_path: Path, monkey
     """After the sum of a block and its relu the gradient takes two paths, and passes a norm."""
     monkeypatch.setattr(bodies, "SMALL_BYTES", 128)
     graph = simplify_graph(decompose(channels_last(batchnorm_graph(tmp_path, "f32"), lambda node: True)))
-    absorbed = duplicate(fuse_graph(graph))
+    absorbed = inline(fuse_graph(graph))
     found = reduction_outputs(absorbed)
     verify_graph(found)
     assert reduction_outputs(found) is found

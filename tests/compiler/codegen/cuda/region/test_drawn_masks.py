@@ -20,7 +20,7 @@ from dslc.compiler.ir.types import DType
 from dslc.compiler.ir.verify import verify_graph
 from dslc.compiler.ops import registry
 from dslc.compiler.ops.philox import MULTIPLIERS
-from dslc.compiler.passes.fuse.dropout import dropout
+from dslc.compiler.passes.fuse.inline import inline
 from dslc.compiler.passes.fuse.pointwise import fuse_graph
 from dslc.compiler.passes.fuse.reduction_outputs import reduction_outputs
 
@@ -32,9 +32,9 @@ registry.load_all()
 def test_the_bits_are_those_of_the_op(dtype: DType, shape: tuple[int, int]) -> None:
     """Rows of 20 or 9 elements, the first of which has number 3: a thread's elements lie in two draws."""
     graph = net(dtype, *shape)
-    joined = dropout(fuse_graph(graph))
+    joined = inline(fuse_graph(graph))
     verify_graph(joined)
-    assert [n.op.name for n in joined.nodes] == ["fused"] and dropout(joined) is joined
+    assert [n.op.name for n in joined.nodes] == ["fused"] and inline(joined) is joined
     [one], [other] = run(fuse_graph(graph)), run(joined)
     assert one.tobytes() == other.tobytes()
     r = given(graph)["r"]
@@ -61,9 +61,9 @@ def test_the_bits_are_those_of_the_op(dtype: DType, shape: tuple[int, int]) -> N
 )
 def test_sums_draw_for_themselves(dtype: DType, shape: tuple[int, ...], over: tuple[int, ...]) -> None:
     graph = gradient(dtype, shape, over)
-    joined = dropout(graph)
+    joined = inline(graph)
     verify_graph(joined)
-    assert [n.op.name for n in joined.nodes] == ["fused_sums"] and dropout(joined) is joined
+    assert [n.op.name for n in joined.nodes] == ["fused_sums"] and inline(joined) is joined
     assert len(joined.nodes[0].inputs) == 6
     apart, together = run(graph), run(joined)
     assert all(one.tobytes() == other.tobytes() for one, other in zip(apart, together, strict=True))
@@ -82,7 +82,7 @@ def test_a_gradient_that_others_want_is_dropped_where_it_is_summed(dtype: DType)
     attrs: dict[str, Any] = {"p": 0.25, "key": 5, "row_elements": 256}
     dropped = b(OPS["dropout"], dy, *(s.value for s in scalars), **attrs)
     graph = fuse_graph(graph_with([x, dz, *scalars], dropped, b(OPS["sum"], dropped, over=(0,), keep=False)))
-    joined = dropout(reduction_outputs(graph))
+    joined = reduction_outputs(inline(graph))
     verify_graph(joined)
     assert [n.op.name for n in joined.nodes] == ["fused_sums"] and len(lower(joined.nodes[0]) or []) == 2
     for one, other in zip(run(graph), run(joined), strict=True):
@@ -92,14 +92,14 @@ def test_a_gradient_that_others_want_is_dropped_where_it_is_summed(dtype: DType)
 @pytest.mark.parametrize("p", [0.0, 1.0])
 def test_all_or_nothing_in_sums(p: float) -> None:
     graph = gradient(DType.F32, (5, 64), (0,), p)
-    for one, other in zip(run(graph), run(dropout(graph)), strict=True):
+    for one, other in zip(run(graph), run(inline(graph)), strict=True):
         assert one.tobytes() == other.tobytes()
 
 
 @pytest.mark.parametrize("p", [0.0, 1.0])
 def test_all_or_nothing(p: float) -> None:
     graph = net(DType.F32, 4, 8, p)
-    [one], [other] = run(fuse_graph(graph)), run(dropout(fuse_graph(graph)))
+    [one], [other] = run(fuse_graph(graph)), run(inline(fuse_graph(graph)))
     assert one.tobytes() == other.tobytes()
 
 
@@ -107,7 +107,7 @@ def test_what_others_read_stays() -> None:
     graph = net(DType.F32, 4, 8)
     relu, drawn = (next(n for n in graph.nodes if n.op.name == name) for name in ("relu", "dropout"))
     several = graph_with(list(graph.inputs), *graph.outputs.values(), relu.out, drawn.out)
-    found = dropout(fuse_graph(several))
+    found = inline(fuse_graph(several))
     verify_graph(found)
     assert [n.op.name for n in found.nodes].count("dropout") == 1
 
@@ -119,14 +119,14 @@ def test_masks_of_forward_and_backward_are_the_same() -> None:
     b, back = Builder(name="here"), Builder(name="here", phase=Phase.BACKWARD)
     y = b(OPS["dropout"], b(OPS["exp"], x.value), *(s.value for s in scalars), **attrs)
     dx = back(OPS["mul"], back(OPS["dropout"], dy.value, *(s.value for s in scalars), **attrs), x.value)
-    found = dropout(graph_with([x, dy, *scalars], y, dx))
+    found = inline(graph_with([x, dy, *scalars], y, dx))
     assert [n.op.name for n in found.nodes] == ["fused", "fused"]
     forward, gradient = run(found)
     assert np.array_equal(forward == 0, gradient == 0) and 0 < np.mean(forward == 0) < 1
 
 
 def _fused(dtype: DType, *shape: int) -> Node:
-    [node] = dropout(fuse_graph(net(dtype, *shape))).nodes
+    [node] = inline(fuse_graph(net(dtype, *shape))).nodes
     return node
 
 
@@ -143,7 +143,7 @@ def test_one_draw_serves_eight_elements(dtype: DType, columns: int, draws: int) 
 @pytest.mark.parametrize("dtype", [DType.BF16, DType.F32])
 def test_one_draw_serves_eight_elements_of_sums(dtype: DType) -> None:
     """A thread has two vectors of eight at once."""
-    [node] = dropout(gradient(dtype, (4096, 512), (0,))).nodes
+    [node] = inline(gradient(dtype, (4096, 512), (0,))).nodes
     launch, _ = lower(node) or []
     assert _products(launch) == 40
 
@@ -158,6 +158,6 @@ def _products(launch: Launch) -> int:
 
 @pytest.mark.parametrize(("dtype", "threads"), [(DType.BF16, 1024), (DType.F32, 512)])
 def test_threads_that_draw_for_wide_vectors_have_twice_the_registers(dtype: DType, threads: int) -> None:
-    [node] = dropout(gradient(dtype, (4096, 512), (0,))).nodes
+    [node] = inline(gradient(dtype, (4096, 512), (0,))).nodes
     source = source_of("k", (lower(node) or [])[0].code)
     assert source.threads * source.resident == threads
