@@ -15,8 +15,8 @@ Readers are pointwise nodes with one result, and reductions. There are two rules
 
 - The value vanishes: it is no result of the program, and each of its readers computes it. The producer's inputs, read
   once per reader, must have at most as many bytes as making, writing and reading the value. So each reader that needs
-  f32 casts a 16-bit tensor itself. The only reader of a value is a reduction, or one of the two draws random numbers;
-  ``fuse`` has merged all other pairs. So a dropout draws its mask again in the backward pass, and none is stored.
+  f32 casts a 16-bit tensor itself. If there is one reader, it is a reduction, or one of the two nodes draws random
+  numbers: ``fuse`` has merged all other pairs. So dropout is fused, and its mask is drawn again instead of stored.
 - The value costs nothing: a reader already loads everything that it is computed from, except for small tensors such as
   a value per channel. The steps must be few and cheap: a kernel that waits for memory hides some of them, but not a
   tanh. Other readers may still load the value::
