@@ -37,7 +37,12 @@ def lower(node: Node) -> list[Launch] | None:
         launches = None if found is None else found(node)
     if launches is None:
         return None
-    return [_size_generic(launch) for launch in (launches if chain else _prepared(node, launches))]
+    return [_size_generic(launch) for launch in launches] if chain else finished(node, launches)
+
+
+def finished(node: Node, launches: list[Launch]) -> list[Launch]:
+    """The launches of a node that is not pointwise as the GPU runs them, from those of its lowering."""
+    return [_size_generic(launch) for launch in _prepared(node, launches)]
 
 
 def _size_generic(launch: Launch) -> Launch:

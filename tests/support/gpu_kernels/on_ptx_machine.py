@@ -9,6 +9,8 @@ from gpu_kernels import ptx_machine, simulator
 
 from dslc.compiler.codegen.cuda import compile as cuda_compile
 from dslc.compiler.codegen.cuda.lower import lower
+from dslc.compiler.codegen.cuda.variants import lower_variant
+from dslc.compiler.ir.choice import OWN, Choice
 from dslc.compiler.ir.graph import Node
 
 
@@ -18,8 +20,10 @@ def threads_of(node: Node) -> int:
     return sum(int(np.prod(g.grid)) * g.block[0] for g in found)
 
 
-def on_machine(node: Node, xs: list[np.ndarray], architecture: str = "sm_90") -> list[np.ndarray]:
+def on_machine(node: Node, xs: list[np.ndarray], architecture: str = "sm_90", variant: str = "") -> list[np.ndarray]:
     """The node's outputs. ``xs``: 16-bit floats as f32. Memory that nobody has written yet is all ones.
+
+    ``variant``: of the node's kernels.
 
     AssertionError for an access outside of a tensor, two threads that meet without a barrier between them, and a
     barrier that some threads of a block do not come to.
@@ -30,7 +34,7 @@ def on_machine(node: Node, xs: list[np.ndarray], architecture: str = "sm_90") ->
     for v in node.outputs:
         kind = simulator.numpy_type(v.type.dtype)
         known[v] = np.full(int(np.prod(v.type.ints)) * kind.itemsize, 0xFF, np.uint8).view(kind)
-    launches = lower(node)
+    launches = lower_variant(node, Choice(OWN, variant))
     assert launches is not None
     for launch in launches:
         for block in launch.scratch:

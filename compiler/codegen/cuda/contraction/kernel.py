@@ -11,7 +11,7 @@ from typing import Final
 
 from dslc.compiler.codegen.cuda.contraction.epilogue import NOTHING, Epilogue
 from dslc.compiler.codegen.cuda.contraction.problem import Group, Problem
-from dslc.compiler.codegen.cuda.contraction.tiles import Tile, stages, tile_of, tiles_of, up, wholes
+from dslc.compiler.codegen.cuda.contraction.tiles import Cores, Tile, Tiling, stages, tiles_of, tiling_of, up, wholes
 from dslc.compiler.codegen.cuda.cuda_cpp import C_TYPES, Code, Numbers, constants
 from dslc.compiler.codegen.launch import ScalarArgs, SizeGeneric
 from dslc.compiler.codegen.target import Geometry
@@ -141,24 +141,34 @@ def _epilogue_text(epilogue: Epilogue | None, numbers: Numbers, dtype: DType) ->
 
 
 def contract(
-    problems: Sequence[Problem], epilogue: Epilogue | None = None, tf32: bool = False
+    problems: Sequence[Problem], epilogue: Epilogue | None = None, tf32: bool = False, tiling: Tiling | None = None
 ) -> tuple[list[Contract | Mma], bool]:
     """The kernels that together compute one result; True if they swap a and b. ``epilogue`` (f32 and f64 only): if the
     contraction is split, it is left to the kernel that adds the parts. ``tf32``: f32 only.
+    ``tiling``: by default the one with the least modelled time.
 
     The problem with the longest sum decides the tile and split of all. So problems of one form share their code.
     """
-    longest = max(problems, key=lambda p: p.count("k"))
-    swapped = longest.dense_along_m()
+    longest, cores, swapped = deciding(problems, tf32)
     if swapped:
-        problems, longest = [p.turned() for p in problems], longest.turned()
-    fast = all(map(_on_tensor_cores, problems))
-    tile, split = tile_of(longest, "16 bits" if fast else "tf32" if tf32 else None)
+        problems = [p.turned() for p in problems]
+    chosen, fast = tiling or tiling_of(longest, cores), cores == "16 bits"
+    tile, split = chosen.tile, chosen.split
     kept = longest.c.dtype if split == 1 else longest.c.dtype.computed
     divided = [replace(p, split=split, c=replace(p.c, dtype=kept)) for p in problems]
     assert epilogue is None or not fast
     own = epilogue if split == 1 else None
     return [Mma(p, tile) if fast else Contract(p, tile, own, tf32) for p in divided], swapped
+
+
+def deciding(problems: Sequence[Problem], tf32: bool) -> tuple[Problem, Cores, bool]:
+    """The problem with the longest sum, which decides the tiling of all, as the kernels compute it; the tensor cores
+    that they use; True if they swap a and b."""
+    longest = max(problems, key=lambda p: p.count("k"))
+    swapped = longest.dense_along_m()
+    turned = [p.turned() for p in problems] if swapped else problems
+    fast = all(map(_on_tensor_cores, turned))
+    return longest.turned() if swapped else longest, "16 bits" if fast else "tf32" if tf32 else None, swapped
 
 
 def _on_tensor_cores(problem: Problem) -> bool:

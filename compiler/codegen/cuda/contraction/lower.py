@@ -8,8 +8,9 @@ from math import gcd, prod
 from typing import Final, TypeAlias
 
 from dslc.compiler.codegen.cuda.contraction.epilogue import Epilogue
-from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, contract
+from dslc.compiler.codegen.cuda.contraction.kernel import AddParts, contract, deciding
 from dslc.compiler.codegen.cuda.contraction.problem import Axes, Group, Operand, Problem, Window, problem
+from dslc.compiler.codegen.cuda.contraction.tiles import Cores, Tiling
 from dslc.compiler.codegen.launch import Launch, Scratch
 from dslc.compiler.codegen.lowerings import lowers
 from dslc.compiler.codegen.region import pointwise
@@ -199,29 +200,42 @@ PROBLEMS: Final[Mapping[str, Callable[[Node], list[Problem]]]] = {
 
 
 @lowers(*PROBLEMS, target="cuda")
-def product(node: Node) -> list[Launch]:
-    return _product(node, node.outputs[0], 0)
+def product(node: Node, tiling: Tiling | None = None) -> list[Launch]:
+    return _product(node, node.outputs[0], 0, tiling)
 
 
 @lowers("contraction", target="cuda")
-def contraction(node: Node) -> list[Launch]:
+def contraction(node: Node, tiling: Tiling | None = None) -> list[Launch]:
     """Fuses the epilogue into the kernel that stores the sums. A launch of its own computes it if C++ does not support
     its ops exactly, or if nothing is summed."""
     first, finish = apart(node)
     problems, others, epilogue = PROBLEMS[first.op.name](first), node.inputs[2:], Epilogue.of(finish)
     if epilogue is not None and any(p.count("k") for p in problems):
-        return launched(problems, node.inputs[:2], node.outputs[0], 0, flag_attr(node.attrs, "tf32"), epilogue, others)
+        tf32 = flag_attr(node.attrs, "tf32")
+        return launched(problems, node.inputs[:2], node.outputs[0], 0, tf32, epilogue, others, tiling)
     whole = Scratch(0, first.types[0].bytes)
     [steps] = pointwise.pointwise(finish)
-    return [*_product(first, whole, 1), Launch(steps.spec, (whole, *others), node.outputs)]
+    return [*_product(first, whole, 1, tiling), Launch(steps.spec, (whole, *others), node.outputs)]
 
 
-def _product(node: Node, result: Argument, block: int) -> list[Launch]:
+def tiled(node: Node) -> tuple[Problem, Cores] | None:
+    """The problem that decides the tiling of a node's kernels, and the tensor cores that they use; None if the node is
+    no contraction, or if nothing is summed."""
+    if node.op.name not in (*PROBLEMS, "contraction"):
+        return None
+    first = apart(node)[0] if node.op.name == "contraction" else node
+    problems = PROBLEMS[first.op.name](first)
+    if not any(p.count("k") for p in problems):
+        return None
+    return deciding(problems, flag_attr(node.attrs, "tf32"))[:2]
+
+
+def _product(node: Node, result: Argument, block: int, tiling: Tiling | None) -> list[Launch]:
     """Empty sums become zeros."""
     problems = PROBLEMS[node.op.name](node)
     if not any(p.count("k") for p in problems):
         return [Launch(x.spec, (), (result,)) for x in pointwise.filled(node, 0.0)]
-    return launched(problems, node.inputs[:2], result, block, flag_attr(node.attrs, "tf32"))
+    return launched(problems, node.inputs[:2], result, block, flag_attr(node.attrs, "tf32"), tiling=tiling)
 
 
 def launched(
@@ -232,11 +246,12 @@ def launched(
     tf32: bool = False,
     epilogue: Epilogue | None = None,
     others: Sequence[Argument] = (),
+    tiling: Tiling | None = None,
 ) -> list[Launch]:
     """The launches of contractions of two arguments. If they are split, the parts go to scratch block ``block``.
-    ``epilogue``: applied to the sums and ``others``."""
+    ``epilogue``: applied to the sums and ``others``. ``tiling``: by default the one with the least modelled time."""
     out = problems[0].c.dtype
-    specs, swapped = contract(problems, epilogue, tf32)
+    specs, swapped = contract(problems, epilogue, tf32, tiling)
     reads = tuple(reversed(factors) if swapped else factors)
     split, kept, elements = specs[0].problem.split, specs[0].problem.c.dtype, problems[0].c.elements
     if split == 1:

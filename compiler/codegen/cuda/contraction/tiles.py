@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 from dslc.compiler.codegen.cuda.contraction.problem import GROUPS, Problem
 from dslc.compiler.codegen.cuda.cuda_cpp import constants
@@ -97,23 +97,55 @@ _SMALL_TF32_TILES: Final = (
     (Tile(16, 32, 16, 16, 32, 4, 2), 1.71, 0.18, 0.14),
     (Tile(16, 16, 16, 16, 64, 4, 8), 1.64, 0.22, 0.16),
 )
-Choice = tuple[Tile, float, int]
+Row = tuple[Tile, float, int]
+#: On tensor cores, for factors of this kind; None without them.
+Cores: TypeAlias = Literal["16 bits", "tf32"] | None
 
 
-def tile_of(problem: Problem, cores: Literal["16 bits", "tf32"] | None) -> tuple[Tile, int]:
-    """The tile, and the number of parts of the sum. ``cores``: on tensor cores, for factors of this kind."""
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """A tile, and the number of parts of the sum."""
+
+    tile: Tile
+    split: int
+
+
+def tiling_of(problem: Problem, cores: Cores) -> Tiling:
+    """The tiling with the least modelled time."""
+    return tilings(problem, cores)[0]
+
+
+def tilings(problem: Problem, cores: Cores) -> list[Tiling]:
+    """The tilings that the model considers, the one with the least modelled time first."""
     if cores == "16 bits":
         return _tiled(problem, _MMA_TILES)
     if prod(map(problem.count, GROUPS)) <= _MAX_SMALL_PRODUCTS:
         return _quickest(problem, cores == "tf32")
-    if cores == "tf32":
-        return _tiled(problem, _TF32_TILES)
-    # f64 takes twice the shared memory and registers
-    return _tiled(problem, _TILES[2:] if problem.a.dtype is DType.F64 else _TILES)
+    return _tiled(problem, _TF32_TILES if cores == "tf32" else _large(problem))
 
 
-def _quickest(problem: Problem, tf32: bool) -> tuple[Tile, int]:
-    """The tile and the number of parts with the least modelled time.
+def _large(problem: Problem) -> Sequence[Row]:
+    """The tiles of large problems without tensor cores: f64 takes twice the shared memory and registers."""
+    return _TILES[2:] if problem.a.dtype is DType.F64 else _TILES
+
+
+def can_tile(problem: Problem, cores: Cores, tiling: Tiling) -> bool:
+    """Whether the problem's kernel has this tile, and each part of the sum has something to add."""
+    small = _SMALL_TF32_TILES if cores == "tf32" else _SMALL_TILES
+    tables = [_MMA_TILES] if cores == "16 bits" else [_TF32_TILES if cores == "tf32" else _large(problem), small]
+    known = any(tiling.tile == row[0] for table in tables for row in table)
+    if not known or (cores != "16 bits" and _room(tiling.tile, problem.a.dtype.computed) < 2):
+        return False
+    return tiling.split == 1 or tiling.split == used_parts(problem, tiling.tile, min(tiling.split, _SPLITS[-1]))
+
+
+def used_parts(problem: Problem, tile: Tile, split: int) -> int:
+    """The number of parts, of ``split``, that have something to add."""
+    return up(problem.count("k"), replace(problem, split=split).part(tile.depth))
+
+
+def _quickest(problem: Problem, tf32: bool) -> list[Tiling]:
+    """The tiles and the numbers of parts by their modelled time.
 
     The steps of a block run one after the other, and other blocks of the multiprocessor share its arithmetic. More
     parts mean fewer steps, but another launch must add them.
@@ -130,38 +162,38 @@ def _quickest(problem: Problem, tf32: bool) -> tuple[Tile, int]:
 
     def divided(tile: Tile) -> set[int]:
         """Numbers of parts for which the last part is not empty."""
-        return {up(k, replace(problem, split=s).part(tile.depth)) for s in _SPLITS if s * _MIN_PART <= k} or {1}
+        return {used_parts(problem, tile, s) for s in _SPLITS if s * _MIN_PART <= k} or {1}
 
     timed = (
-        (time(*choice, split), i, split, choice[0])
-        for i, choice in enumerate(_SMALL_TF32_TILES if tf32 else _SMALL_TILES)
-        if _room(choice[0], problem.a.dtype.computed) > 1
-        for split in divided(choice[0])
+        (time(*row, split), i, split, row[0])
+        for i, row in enumerate(_SMALL_TF32_TILES if tf32 else _SMALL_TILES)
+        if _room(row[0], problem.a.dtype.computed) > 1
+        for split in divided(row[0])
     )
-    _, _, split, tile = min(timed, key=lambda t: t[:3])
-    return tile, split
+    return [Tiling(tile, split) for _, _, split, tile in sorted(timed, key=lambda t: t[:3])]
 
 
-def _tiled(problem: Problem, choices: Sequence[Choice]) -> tuple[Tile, int]:
+def _tiled(problem: Problem, rows: Sequence[Row]) -> list[Tiling]:
     """The same for problems limited by arithmetic, which two blocks per multiprocessor keep busy. The sum is split if
     there would be too few blocks."""
     m, n, k, z = (problem.count(g) for g in ("m", "n", "k", "z"))
 
-    def split_of(choice: Choice) -> int:
-        tile, _, most = choice
+    def split_of(row: Row) -> int:
+        tile, _, most = row
         held = min(2, most)
         tiles = up(m, tile.rows) * up(n, tile.cols) * z
         return max(1, min(held * _MULTIPROCESSORS // tiles, k // _MIN_SPLIT_DEPTH, _MAX_PARTS))
 
-    def time(choice: Choice) -> float:
-        tile, share, most = choice
-        held, split = min(2, most), split_of(choice)
+    def time(row: Row) -> float:
+        tile, share, most = row
+        held, split = min(2, most), split_of(row)
         blocks = up(m, tile.rows) * up(n, tile.cols) * z * split
         return up(blocks, held * _MULTIPROCESSORS) * held * up(k, split) * tile.rows * tile.cols / share
 
-    chosen = min(choices, key=time)
-    tile, split = chosen[0], split_of(chosen)
-    return tile, split if split == 1 else up(k, replace(problem, split=split).part(tile.depth))
+    return [
+        Tiling(row[0], split if (split := split_of(row)) == 1 else used_parts(problem, row[0], split))
+        for row in sorted(rows, key=time)
+    ]
 
 
 def wholes(problem: Problem, tile: Tile, tf32: bool = False) -> tuple[bool, bool]:

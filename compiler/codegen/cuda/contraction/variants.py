@@ -1,0 +1,64 @@
+"""The variants of contractions: their tilings, by names such as ``tile=128x64x64/64x32 stages=3 slices=1 split=4``.
+
+That is a tile of rows x columns x depth, of which a thread (a warp on tensor cores) computes the second pair; stages
+and slices as in ``Tile``; and the number of parts of the sum. Bits differ between variants, as the order of sums does.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from dslc.compiler.codegen.cuda.contraction.lower import contraction, product, tiled
+from dslc.compiler.codegen.cuda.contraction.tiles import Tile, Tiling, can_tile, tiles_of, tilings, used_parts
+from dslc.compiler.codegen.device_model import H200
+from dslc.compiler.codegen.launch import Launch
+from dslc.compiler.ir.graph import Node
+
+_MOST: Final = 12  # variants of a node
+_SPLIT_FACTORS: Final = ((2, 1), (1, 2), (4, 1))  # of the number of parts that the model prefers
+_MANY_BLOCKS: Final = 4 * H200.multiprocessors  # blocks of which more by a split gain nothing
+_SIZE: Final = "([1-9][0-9]{0,3})"
+_NAME: Final = re.compile(f"tile={_SIZE}x{_SIZE}x{_SIZE}/{_SIZE}x{_SIZE} stages={_SIZE} slices={_SIZE} split={_SIZE}")
+
+
+def names(node: Node) -> list[str]:
+    """The names of the tilings of a contraction, the model's best first, without the one that it takes by itself."""
+    found = tiled(node)
+    if found is None:
+        return []
+    problem, cores = found
+    modelled = tilings(problem, cores)
+    best = {tiling.tile: tiling for tiling in reversed(modelled)}  # the best split of each tile
+    first = [tiling for tiling in modelled if best[tiling.tile] is tiling]
+    others = [
+        Tiling(each.tile, used_parts(problem, each.tile, max(1, each.split * more // less)))
+        for more, less in _SPLIT_FACTORS
+        for each in first
+        if more < less or tiles_of(problem, each.tile) * problem.count("z") * each.split < _MANY_BLOCKS
+    ]
+    kept = [tiling for tiling in dict.fromkeys((*first, *others)) if can_tile(problem, cores, tiling)]
+    return [name_of(tiling) for tiling in kept if tiling != modelled[0]][:_MOST]
+
+
+def lowered(node: Node, name: str) -> list[Launch] | None:
+    """The launches of a node with the tiling of this name; None if it has none."""
+    found, tiling = tiled(node), _tiling(name)
+    if found is None or tiling is None or not can_tile(*found, tiling):
+        return None
+    return contraction(node, tiling) if node.op.name == "contraction" else product(node, tiling)
+
+
+def name_of(tiling: Tiling) -> str:
+    """The name of a variant."""
+    t = tiling.tile
+    shape = f"{t.rows}x{t.cols}x{t.depth}/{t.tall}x{t.wide}"
+    return f"tile={shape} stages={t.stages} slices={t.slices} split={tiling.split}"
+
+
+def _tiling(name: str) -> Tiling | None:
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    rows, cols, depth, tall, wide, stages, slices, split = map(int, match.groups())
+    return Tiling(Tile(rows, cols, tall, wide, depth, stages, slices), split)

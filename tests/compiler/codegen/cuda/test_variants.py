@@ -1,0 +1,107 @@
+"""Every variant of a node's kernels computes the node, has its own name and code, and is one that a lock can name."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from gpu_kernels.on_ptx_machine import on_machine, threads_of
+from gpu_kernels.sample_nodes import SAMPLES, node_of, tolerance, wanted
+from graphs.random_graphs import input_of
+
+from dslc.base.errors import BuildError
+from dslc.compiler.codegen.cuda.compile import geometry
+from dslc.compiler.codegen.cuda.variants import lower_variant
+from dslc.compiler.codegen.targets import target_of
+from dslc.compiler.ir.choice import OWN, Choice
+from dslc.compiler.ir.graph import Kind, Node
+from dslc.compiler.ir.op import OPS, Builder
+from dslc.compiler.ir.types import DType
+
+SM_90 = target_of("sm_90")
+MANY = 600  # threads that the simulator runs in a fraction of a second
+CONTRACTIONS = ("matmul", "conv_last", "conv_dgrad", "conv_wgrad_last", "contraction")
+
+
+def product(m: int, n: int, k: int, dtype: DType, **attrs: bool) -> Node:
+    a, b = (input_of(name, Kind.DATA, *shape, dtype=dtype).value for name, shape in (("a", (m, k)), ("b", (k, n))))
+    return Builder(name="here").node(OPS["matmul"], a, b, transpose_a=False, transpose_b=False, **attrs)
+
+
+PRODUCTS = [
+    product(*sizes, dtype, **({"tf32": True} if tf32 else {}))
+    for sizes in ((64, 512, 784), (2048, 2048, 2048), (25, 6, 50176), (512, 1000, 2048), (1, 1, 1))
+    for dtype, tf32 in ((DType.BF16, False), (DType.F32, False), (DType.F32, True), (DType.F64, False))
+]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("name", CONTRACTIONS)
+def test_every_variant_computes_the_node(name: str, dtype: str) -> None:
+    """Of the op's sample with the most variants that is small enough to simulate: all with DSLC_SOAK=1, else one."""
+    nodes = [node_of(name, number, dtype) for number in range(len(SAMPLES[name]))]
+    small = [(node, xs) for node, xs in nodes if 0 < threads_of(node) <= MANY]
+    node, xs = max(small, key=lambda each: len(SM_90.variants(each[0])))
+    rtol, atol = tolerance(name, dtype)
+    assert len(SM_90.variants(node)) > 4
+    found = SM_90.variants(node)
+    first = 1 + CONTRACTIONS.index(name) * 2 + (dtype == "f32")  # each op another one
+    for variant in found if os.environ.get("DSLC_SOAK") == "1" else [found[first % len(found)]]:
+        for got, expected in zip(on_machine(node, xs, variant=variant), wanted(node, xs, dtype) or (), strict=True):
+            np.testing.assert_allclose(got, expected, rtol, atol, err_msg=variant)
+
+
+@pytest.mark.parametrize("node", PRODUCTS, ids=lambda n: f"{n.input_types[0]} {n.input_types[1]} {dict(n.attrs)}")
+def test_each_variant_is_another_way(node: Node) -> None:
+    found = SM_90.variants(node)
+    assert found[0] == "" and 4 < len(found) <= 13
+    ways = set()
+    for variant in found:
+        launches = lower_variant(node, Choice(OWN, variant))
+        assert launches and launches[-1].writes[0] is node.out
+        ways.add(tuple((x.symbol, geometry(x.spec), x.scalar_args) for x in launches))
+        assert all(geometry(x.spec).shared_bytes <= 227 << 10 and geometry(x.spec).grid[1] < 1 << 16 for x in launches)
+    assert len(ways) == len(found)
+    assert SM_90.variants(node) == found
+
+
+def test_a_variant_has_its_own_symbol() -> None:
+    node = PRODUCTS[0]
+    tiles = {v.split(" split")[0]: lower_variant(node, Choice(OWN, v)) for v in SM_90.variants(node) if v}
+    symbols = [launches[0].symbol for launches in tiles.values() if launches]
+    assert len(set(symbols)) == len(symbols) == len(tiles) > 2
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("tile=128x64x64/64x32 stages=3 slices=1 split=500", "more parts than products"),
+        ("tile=128x64x64/64x32 stages=9 slices=1 split=1", "no such tile"),
+        ("tile=64x128x8/8x8 stages=2 slices=1 split=1", "a tile of f32"),
+        ("tile=128x64x64/64x32 stages=3 slices=1 split=01", "not as it is written"),
+        ("tile=128x64x64/64x32 stages=3 slices=1 split=1 ", "not as it is written"),
+        ("tile=128x64x64/64x32", "not as it is written"),
+        ("split=1", "not as it is written"),
+    ],
+)
+def test_a_variant_that_a_node_does_not_have_is_refused(name: str, why: str) -> None:
+    assert lower_variant(PRODUCTS[0], Choice(OWN, "tile=128x64x64/64x32 stages=3 slices=1 split=1")), why
+    with pytest.raises(BuildError, match="no such variant") as caught:
+        lower_variant(PRODUCTS[0], Choice(OWN, name))
+    assert caught.value.code == "E0609"
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
+def test_nothing_to_add_has_no_variants(shape: tuple[int, int]) -> None:
+    node = product(shape[0], 3, shape[1], DType.F32)
+    assert SM_90.variants(node) == ("",)
+    with pytest.raises(BuildError, match="E0609"):
+        lower_variant(node, Choice(OWN, "tile=16x16x32/4x4 stages=4 slices=8 split=1"))
+
+
+def test_no_node_without_a_kernel_has_variants() -> None:
+    x = input_of("x", Kind.DATA, 4, dtype=DType.BF16).value
+    node = Builder(name="here").node(OPS["add"], x, x)
+    assert target_of("cpu").variants(node) == ()
+    assert SM_90.variants(node) == ("",)
