@@ -50,8 +50,14 @@ def test_every_command_has_cases() -> None:
     assert set(CASES) == set(app.list_commands(None)), "a new command: what hostile text can come to it?"  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("form", ["text", "json", "debug"])
-@pytest.mark.parametrize("command", CASES)
+@pytest.mark.parametrize(
+    ("command", "form"),
+    [
+        pytest.param(command, form, marks=[pytest.mark.slow] if command == "bench" and form != "text" else [])
+        for command in CASES
+        for form in ("text", "json", "debug")
+    ],
+)
 def test_no_command_prints_it(
     dslc: Callable, laid_out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str, form: str
 ) -> None:

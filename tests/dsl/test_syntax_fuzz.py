@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from places import MODELS
 from sources.source_generator import Generator
+from thinning import thinned
 
 from dslc.base.errors import DslcError
 from dslc.dsl import syntax
@@ -26,7 +27,7 @@ ABSTRACT = {"Tree", "Expr", "Stmt", "Item"}
 def test_formatting_keeps_the_tree_and_is_done_at_once(fuzz_count: Callable[..., int], fuzz_seed: int) -> None:
     seen: set[str] = set()
     wide = 0
-    for number in range(fuzz_count(3000, 30)):
+    for number in range(fuzz_count(3000, 50)):
         text = Generator(fuzz_seed + number).file()
         source = Source(f"seed {fuzz_seed + number}", text)
         tree = parse(source)
@@ -50,7 +51,7 @@ def test_mutated_bytes_are_refused_or_read_within_the_limits(
     corpus = [path.read_bytes() for path in SOURCES]
     refused = accepted = 0
     slowest = 0.0
-    for number in range(fuzz_count(100_000, 100)):
+    for number in range(fuzz_count(100_000, 200)):
         data = _mutated(rng, rng.choice(corpus), corpus)
         start = time.process_time()
         try:
@@ -99,7 +100,7 @@ BEFORE_AN_ERROR = {
 }
 
 
-@pytest.mark.parametrize("name", BEFORE_AN_ERROR)
+@pytest.mark.parametrize("name", thinned(BEFORE_AN_ERROR, 2))
 def test_an_error_after_much_text_is_found_in_two_seconds(name: str, allowed: Callable[[float, float], bool]) -> None:
     """Neither a long list nor the search for what could be next goes through the text again and again."""
     head, unit, end = BEFORE_AN_ERROR[name]

@@ -73,9 +73,14 @@ def why_not(fault: Fault, root: Path = ROOT) -> str | None:
             after = ast.dump(ast.parse(text.replace(fault.old, fault.new)))
         except SyntaxError as error:
             return f"it is no Python: {error}"
-        if after == ast.dump(ast.parse(text)):
+        if after == _code(text):
             return "it changes no code"
     return None
+
+
+@cache
+def _code(text: str) -> str:
+    return ast.dump(ast.parse(text))
 
 
 def _exists(root: Path, test: str) -> bool:

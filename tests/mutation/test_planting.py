@@ -14,9 +14,10 @@ import run
 FAULTS = faults.read()
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f.name)
-def test_a_fault_can_be_planted(fault: faults.Fault) -> None:
-    assert faults.why_not(fault) is None
+@pytest.mark.parametrize("table", sorted({f.table for f in FAULTS}))
+def test_every_fault_can_be_planted(table: str) -> None:
+    wrong = {f.name: faults.why_not(f) for f in FAULTS if f.table == table}
+    assert {name: why for name, why in wrong.items() if why} == {}
 
 
 def test_names_stand_once_and_there_are_enough() -> None:
