@@ -25,6 +25,7 @@ from dslc.base.cache import Cache, Counts
 from dslc.base.cache_entry import Field
 from dslc.base.canonical import dumps, loads
 from dslc.compiler.artifact.naming import artifact_name
+from dslc.compiler.lock.choices import Origins, require
 from dslc.compiler.options import recorded_options
 from dslc.compiler.toolchain.source_digest import digest_of
 from dslc.compiler.toolchain.versions import toolchain
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 REPORT: Final = "report.html"
 _KIND: Final = "build"
+_MADE: Final = "inputs"
 _SIZE: Final = 8  # bytes of the field with the size of an entry's head
 _MAX_VALUES: Final = 10_000_000
 
@@ -68,7 +70,7 @@ def finished(
 ) -> Finished:
     """The finished build. ``rebuild``: run the passes even if the cache holds their result.
 
-    Raises BuildError and DslcError.
+    Raises what ``build`` raises.
     """
     started = time.monotonic()
     options.check()
@@ -77,6 +79,8 @@ def finished(
     found = None if rebuild else cache.get(_KIND, fields)
     if found is not None:
         facts, files = _unpack(found)
+        if options.locked:
+            require(Origins.of_json(each) for each in facts["choices"].values())
         return Finished(name, files, facts, 0, replace(cache.counts), time.monotonic() - started, None)
     from dslc.compiler.artifact.package import face_files
     from dslc.compiler.pipeline import build
@@ -112,6 +116,7 @@ def facts_of(result: BuildResult) -> dict[str, Any]:
         },
         "contractions": {"libraries": dict(sorted(calls.items())), "own": dict(sorted(own.items()))},
         "kernels": result.kernels,
+        "choices": {target: each.as_json() for target, each in result.origins.items()},
         "programs": [
             {
                 "entry": report.entry,
@@ -138,9 +143,22 @@ def facts_of(result: BuildResult) -> dict[str, Any]:
     }
 
 
+def note_made(cache: Cache, checked: Checked, options: Options, id: str) -> None:
+    """Record that the artifact with this id is what these inputs give, measurements included."""
+    if options.tuned:
+        cache.note(_MADE, (*_fields(checked, options), str(options.locked), id))
+
+
+def made_from(cache: Cache, checked: Checked, options: Options, id: str) -> bool:
+    """True if ``note_made`` recorded it. An artifact does not say which measurements its build looked for in vain, so
+    the inputs decide."""
+    return cache.knows(_MADE, (*_fields(checked, options), str(options.locked), id))
+
+
 def _fields(checked: Checked, options: Options) -> tuple[Field, ...]:
-    """Everything that determines the files: the compiler and its dependencies, the model's text, the options. Of the
-    paths of the model's files only the names count: artifact and report use these to name lines."""
+    """Everything that determines the files: the compiler and its dependencies, the model's text, the options, and the
+    measurements that the build may obey. Of the paths of the model's files only the names count: artifact and report
+    use these to name lines."""
     versions = {**toolchain(options.targets), "numpy": version("numpy")}
     return (
         _compiler_digest(),
@@ -150,6 +168,7 @@ def _fields(checked: Checked, options: Options) -> tuple[Field, ...]:
         checked.name,
         artifact_name(checked, options.name),
         dumps(recorded_options(checked, options)),
+        dumps({target: each.choices.digest for target, each in options.tuned.items()}),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from dslc.base.errors import BuildError
@@ -12,6 +13,7 @@ from dslc.compiler.codegen.targets import DEFAULT, TARGETS, traits_of
 from dslc.compiler.ir.build import LossScale, Precision
 from dslc.compiler.ir.op import OPS
 from dslc.compiler.ir.types import DType
+from dslc.compiler.lock.choices import Tuned
 
 PROVIDERS: Final = ("reference", "auto", "own", "vendor")
 
@@ -22,13 +24,14 @@ Sizes = Mapping[str, int]
 class Options:
     """Build options. ``sizes``: entry family (train, eval, predict) -> dim -> the values to build.
 
-    ``bulk``: the largest number of kernels that a GPU gets at once, 0 for one launch and one wait per kernel; None for
-    a whole step. ``streams``: the number of GPU streams for kernels; ``auto``: the best number by the model of its
-    time. ``steps_per_launch``: how many training steps a GPU gets at once, if they arrive together. ``target``: names
-    joined by commas; an artifact holds programs for each. ``precision`` overrides both the file's compute and parameter
-    dtypes. ``mirror``: ``auto`` (values may be recomputed in the backward pass if that costs almost nothing, or if the
-    budget requires it), ``never``, or bytes: a budget that replaces the file's.
-    """
+    ``bulk``: the largest number of kernels that a GPU gets at once, 0 for one launch and one wait per kernel; None
+    for a whole step. ``streams``: the number of GPU streams for kernels; ``auto``: the best number by the model of
+    its time. ``steps_per_launch``: how many training steps a GPU gets at once, if they arrive together. ``target``:
+    names joined by commas; an artifact holds programs for each. ``precision`` overrides both the file's compute and
+    parameter dtypes. ``tuned``: what was measured, by target. ``locked``: each problem of a GPU must be in the lock.
+    ``gpu``: a part of the name of the GPU whose measurements count. ``mirror``: ``auto`` (values may be recomputed
+    in the backward pass if that costs almost nothing, or if the budget requires it), ``never``, or bytes: a budget
+    that replaces the file's."""
 
     target: str = DEFAULT
     provider: str = "auto"
@@ -40,6 +43,9 @@ class Options:
     streams: int | Literal["auto"] = "auto"
     steps_per_launch: int = 1
     mirror: str | int = "auto"
+    locked: bool = False
+    gpu: str | None = None
+    tuned: Mapping[str, Tuned] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def targets(self) -> tuple[str, ...]:

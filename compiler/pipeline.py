@@ -16,10 +16,12 @@ from dslc.compiler.artifact.naming import artifact_name
 from dslc.compiler.artifact.state_layout import StateLayout, layout_state
 from dslc.compiler.check import entries
 from dslc.compiler.check.model import Checked
-from dslc.compiler.codegen.targets import DEFAULT
+from dslc.compiler.codegen.targets import ARCHITECTURES, DEFAULT
 from dslc.compiler.ir.build import Build, LossScale, Pass, Precision
+from dslc.compiler.ir.choice import NO_CHOICES, Choices
 from dslc.compiler.ir.program import Mirrored, Program
 from dslc.compiler.ir.types import DType
+from dslc.compiler.lock.choices import Origins, origins, provenance, require
 from dslc.compiler.options import Options, Sizes, budget_of, entry_sizes, precision_of, recorded_options
 from dslc.compiler.passes.conditions import (
     batches_launches,
@@ -108,7 +110,8 @@ class EntryReport:
 @dataclass(frozen=True)
 class BuildResult:
     """An artifact in memory, not yet published. ``kernels``: their number; ``cache``: the cache statistics of their
-    code; ``loose``: a build with the same compilers may give other bytes (W009)."""
+    code; ``loose``: a build with the same compilers may give other bytes (W009). ``origins``: for each target that is a
+    GPU, where the choices for its problems come from."""
 
     name: str
     artifact: bytes
@@ -119,6 +122,7 @@ class BuildResult:
     kernels: int
     cache: Counts
     loose: bool
+    origins: Mapping[str, Origins]
 
 
 def cut(checked: Checked, entry: str, sizes: Sizes, scale: LossScale | None = None) -> Program:
@@ -148,6 +152,7 @@ def build_options(checked: Checked, options: Options, layout: StateLayout, targe
         mirror="never" if options.mirror == "never" else "auto",
         mirror_words=checked.mirror,
         streams=options.streams,
+        choices=options.tuned[target].choices if target in options.tuned else NO_CHOICES,
         budget=None if (budget := budget_of(checked, options)) is None else budget - layout.bytes,
         train=entries.train_spec(checked, asked.loss_scale),
         state=layout.offsets,
@@ -164,16 +169,20 @@ def compile_entry(
     target: str | None = None,
     after: str | None = None,
     keep: Keep | None = None,
+    choices: Choices | None = None,
 ) -> tuple[Program, tuple[PassReport, ...]]:
     """Runs the passes over one entry: all of them, or those up to and including the pass named ``after``.
 
     ``target``: one of the options' targets, by default the first. ``keep`` is called with the program after each pass.
+    ``choices``: replaces the measurements of the options.
     """
     options.check()
     target = target or options.targets[0]
     asked = precision_of(checked, options)
     layout = layout_state(checked, asked.params, asked.loss_scale)
     build = build_options(checked, options, layout, target)
+    if choices is not None:
+        build = replace(build, choices=choices)
     if entry == "eval_finish":  # a few scalars, combined in f64 for every precision
         build = replace(build, precision=Precision(DType.F64, build.precision.params))
     names = [pass_name(p) for p in PIPELINE]
@@ -202,7 +211,8 @@ def foresee(
 def build(
     checked: Checked, options: Options, progress: Progress | None = None, cache: Cache | None = None
 ) -> BuildResult:
-    """Compiles every entry and assembles the artifact. Raises BuildError and DslcError.
+    """Compiles every entry and assembles the artifact. Raises BuildError and DslcError; EnvironmentFault R210 if the
+    options say ``locked`` and the lock lacks a problem.
 
     ``cache``: the cache of compiled kernels, by default this user's.
     """
@@ -234,6 +244,10 @@ def build(
                 passes,
             )
         )
+    gpus = [target for target in options.targets if target in ARCHITECTURES]
+    chosen = {target: origins(programs, target, options.tuned.get(target)) for target in gpus}
+    if options.locked:
+        require(chosen.values())
     batch = None if checked.batch is None else max(p.sizes[checked.batch.name] for p in programs)
     need = _need(layout, programs)
     mirrored = any(program.mirrored is not None for program in programs)
@@ -258,11 +272,12 @@ def build(
         row_independent=_rows_independent(checked),
         provider=options.provider,
         compiler=compiler,
+        lock=provenance(programs, options.tuned),
     )
     counts = compiler.cache.counts
     seconds = time.monotonic() - started
     return BuildResult(
-        name, artifact, header, tuple(programs), tuple(reports), seconds, compiler.asked, counts, compiler.loose
+        name, artifact, header, tuple(programs), tuple(reports), seconds, compiler.asked, counts, compiler.loose, chosen
     )
 
 

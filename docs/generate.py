@@ -104,8 +104,8 @@ The keys under `data.train` are the inputs of the model and of its train section
 [data.md](data.md).
 
 `build` accepts `target` (one name, or a list such as `[cpu, sm_90]`), `precision`, `sizes`, `name`, `fuse`,
-`providers`, `bulk`, `mirror`, `steps_per_launch` and `streams`. A duration is `N steps` or `N epochs`. A step is one
-update of the weights, whatever its number of micro-batches.
+`providers`, `bulk`, `mirror`, `steps_per_launch`, `streams`, `locked` and `gpu` ([tuning.md](tuning.md)).
+A duration is `N steps` or `N epochs`. A step is one update of the weights, whatever its number of micro-batches.
 
 ## Schedules
 The learning rate of a step is the base rate (`train.base_lr`, else the model's) times the factor of `train.lr`.

@@ -36,11 +36,13 @@ def emit_artifact(
     row_independent: bool,
     provider: str,
     compiler: KernelCompiler,
+    lock: Mapping[str, Any] | None = None,
 ) -> tuple[bytes, dict[str, Any]]:
     """The artifact and its header. The same arguments give the same bytes.
 
     ``programs`` must be scheduled and have memory plans; their order is kept. ``interface`` and ``options`` are JSON
     data; ``row_independent``: predict may pad the rows of its batch. ``compiler`` compiles the kernels.
+    ``lock``: for each target whose programs obey measurements, where these come from.
     """
     blobs: list[Blob] = []
     plans: list[Plan] = []
@@ -94,6 +96,8 @@ def emit_artifact(
         "programs": entries,
         "kernels": rows_of(plans),
     }
+    if lock:
+        header["lock"] = dict(lock)
     return write_artifact(header, blobs), header
 
 

@@ -93,6 +93,7 @@ CODES: Final[dict[str, str]] = {
     "E0605": "the configuration does not fit",
     "E0606": "the plans of an artifact are too large",
     "E0607": "the lock file cannot be used",
+    "E0608": "it is unclear which GPU's measurements count",
     "E0609": "a lock names a way that does not exist",
     # R1xx: data and configuration of a run
     "R101": "a data file cannot be read",
@@ -111,6 +112,7 @@ CODES: Final[dict[str, str]] = {
     "R207": "the GPU is lost to this process",
     "R208": "the GPU does not finish",
     "R209": "the system refuses what a command needs",
+    "R210": "the lock lacks a measurement",
     # R3xx: artifact, weights, checkpoints
     "R301": "the artifact is damaged",
     "R302": "the artifact is of another version",

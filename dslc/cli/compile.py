@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn
 from dslc.base.errors import ArtifactError, BuildError, DslcError, ResourceError
 from dslc.base.visible import one_line
 from dslc.base.within import require_within
+from dslc.cli.locks import choices_lines, with_lock
 from dslc.cli.options import byte_count
 from dslc.cli.origins import placed
 from dslc.cli.output import note, tell_warnings
@@ -47,7 +48,7 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
     from dslc.compiler.options import Options
 
     known = ("target", "precision", "sizes", "providers", "fuse", "name", "bulk", "streams", "mirror",
-             "steps_per_launch")  # fmt: skip
+             "steps_per_launch", "locked", "gpu")  # fmt: skip
     for key, value in build.items():
         if key not in known:
             from dslc.dsl.diagnostics import did_you_mean
@@ -56,9 +57,9 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
                 _refuse(f"`{key}` is not a build option", key, f"write target: [{build.get('target', 'cpu')}, {key}]")
             close = did_you_mean(key, known)
             _refuse(f"`{key}` is not a build option", key, f"did you mean `{close}`?" if close else ", ".join(known))
-        if key == "fuse" and not isinstance(value, bool):
+        if key in ("fuse", "locked") and not isinstance(value, bool):
             _refuse(f"`{key}` is true or false, not `{value}`", key, f"write {key}: true")
-        if key in ("precision", "providers", "name") and not isinstance(value, str):
+        if key in ("precision", "providers", "name", "gpu") and not isinstance(value, str):
             _refuse(f"`{key}` is a name, not `{value}`", key, f"write {key}: NAME")
     return Options(
         target=_target(build.get("target", "cpu")),
@@ -71,6 +72,8 @@ def options_of(build: Mapping[str, Any], name: str | None = None) -> Options:
         streams=_streams(build.get("streams", "auto")),
         steps_per_launch=_steps(build.get("steps_per_launch", 1)),
         mirror=_mirror(build.get("mirror", "auto")),
+        locked=build.get("locked", False),
+        gpu=build.get("gpu"),
     )
 
 
@@ -180,9 +183,10 @@ def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) 
     cache = Cache.open()
     with placed(config):
         path, root = _place(config, checked, options), project_root(config)
+        options = with_lock(options, root)
         require_within(path.parent, root, _LINK)  # also if nothing is built: weights are published there
         there = _there(path)
-        stale = _stale(there, path, checked, options)
+        stale = _stale(there, path, checked, options, cache)
         if there is not None and (stale is None or (as_built and stale.same_model)):
             foreign = None if trust else _foreign(there, cache)
             if foreign is None:
@@ -201,6 +205,8 @@ def artifact_of(config: Config, *, as_built: bool = False, trust: bool = False) 
     note(
         one_line(f"built {path} in {built.seconds:.2f} s{stale.why and f', because the existing one was {stale.why}'}")
     )
+    for line in choices_lines(built.facts["choices"]):
+        note(one_line(line))
     return Artifact.of_bytes(built.files[path.name], place=str(path), path=path)
 
 
@@ -245,7 +251,9 @@ def _foreign(artifact: Artifact, cache: Cache) -> str | None:
     return "not made by one of your builds (--trust runs it anyway)"
 
 
-def _stale(there: Artifact | None, path: Path, checked: Checked, options: Options) -> _Stale | None:
+def _stale(there: Artifact | None, path: Path, checked: Checked, options: Options, cache: Cache) -> _Stale | None:
+    from dslc.base import register
+    from dslc.compiler.cached_build import made_from
     from dslc.compiler.options import recorded_options
     from dslc.compiler.toolchain.versions import toolchain
 
@@ -260,6 +268,9 @@ def _stale(there: Artifact | None, path: Path, checked: Checked, options: Option
         return _Stale(f"built with other options ({', '.join(other)})", same_model="args" not in other)
     if header["toolchain"] != toolchain(options.targets):
         return _Stale("built by other compilers")
+    measured = "lock" in header or options.locked or any(each.blocks for each in options.tuned.values())
+    if measured and register.known(cache, there.id) and not made_from(cache, checked, options, there.id):
+        return _Stale("built with other measurements (dslc.lock)", same_model=True)
     return None
 
 
@@ -285,7 +296,7 @@ def publish(
     from dslc.base.cache import Cache
     from dslc.base.publish import folder_lock, publish_files
     from dslc.compiler.artifact.naming import artifact_name
-    from dslc.compiler.cached_build import finished
+    from dslc.compiler.cached_build import finished, note_made
     from dslc.runtime.artifact.file import artifact_id
 
     cache = Cache.open() if cache is None else cache
@@ -300,7 +311,9 @@ def publish(
             _check_owner(folder, name, checked.name)
         with folder_lock(folder).scope() as scope, scope as lock:
             result = finished(checked, options, progress, cache, rebuild=rebuild)
-            register.note(cache, artifact_id(result.files[f"{name}.dslc"]))
+            id = artifact_id(result.files[f"{name}.dslc"])
+            register.note(cache, id)
+            note_made(cache, checked, options, id)
             publish_files(folder, result.files, commit=f"{name}.dslc", lock=lock)
     except BaseException:
         for empty in made:  # removes only folders that are still empty

@@ -82,6 +82,14 @@ def size_option(f: F) -> F:
     )(f)
 
 
+def lock_options(f: F) -> F:
+    """--locked and --gpu, for each command that builds for a GPU."""
+    f = click.option("--gpu", metavar="NAME", help="Obey measurements of this GPU, if the lock holds several.")(f)
+    return click.option(
+        "--locked", is_flag=True, help="On a GPU, obey only measurements of dslc.lock; if one is missing, fail."
+    )(f)
+
+
 def trust_option(f: F) -> F:
     """--trust, for each command that runs the artifact of ./dslc.yaml."""
     return click.option(

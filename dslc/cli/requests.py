@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dslc.base.errors import BuildError
 from dslc.cli.options import pairs, sizes
+from dslc.cli.origins import placed
 from dslc.cli.settings import default_config, merged_sizes
 
 if TYPE_CHECKING:
@@ -20,12 +21,31 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Request:
     """``build``: the options as ``dslc.yaml`` writes them. ``root``: the folder that contains ``build/``. ``config``:
-    the configuration that named the model; None if the command line did."""
+    the configuration that named the model; None if the command line did, with ``file``."""
 
     checked: Checked
     build: Mapping[str, Any]
     root: Path
     config: Config | None = None
+    file: Path = Path()
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the project, where its lock is: that of dslc.yaml, or else of the model's file."""
+        return self.root if self.config is not None else self.file.parent
+
+    def options(self, name: str | None = None, *, lock: Path | None = None, **flags: Any) -> Options:
+        """The build options, with the flags that are not None, and the measurements of the project's lock, or of the
+        file ``lock``.
+
+        Raises BuildError E0603, E0607, E0608; EnvironmentFault R210.
+        """
+        from dslc.cli.compile import options_of
+        from dslc.cli.locks import with_lock
+
+        options = options_of({**self.build, **{k: v for k, v in flags.items() if v is not None}}, name)
+        with placed(self.config):
+            return with_lock(options, self.folder, lock)
 
 
 def requested(
@@ -42,7 +62,7 @@ def requested(
 
         config = default_config("name a model: FILE.nn", target=target, precision=precision, defines=defines, size=size)
         return Request(check_config(config), config.build, project_root(config), config)
-    from dslc.compiler.check.model import check_file
+    from dslc.compiler.check.model import check_file, split_model
 
     build: dict[str, Any] = {}
     if target is not None:
@@ -51,13 +71,13 @@ def requested(
         build["precision"] = precision
     if size:
         build["sizes"] = merged_sizes(None, sizes(size))
-    return Request(check_file(model, args=pairs(defines, "-D")), build, Path())
+    file = Path(split_model(model)[0])
+    return Request(check_file(model, args=pairs(defines, "-D")), build, Path(), file=file)
 
 
 def chosen_entry(request: Request, entry: str | None, options: Options) -> tuple[str, Mapping[str, int]]:
     """The entry to inspect and its largest sizes; without a name, ``train_step`` or else ``predict``. BuildError E0508
     for an entry that the model lacks."""
-    from dslc.cli.origins import placed
     from dslc.compiler.options import entry_sizes
 
     wanted = entry or ("train_step" if request.checked.train is not None else "predict")

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dslc.base.errors import DataError
-from dslc.cli.options import PRECISION_HELP, TARGET_HELP, define_option, pairs, size_option, sizes
+from dslc.cli.options import (
+    PRECISION_HELP,
+    TARGET_HELP,
+    define_option,
+    lock_options,
+    pairs,
+    size_option,
+    sizes,
+)
 
 if TYPE_CHECKING:
     from dslc.runtime.train.config import Config
@@ -42,6 +50,7 @@ def _with(f: F, training: bool) -> F:
             click.option("--precision", metavar="NAME", help=PRECISION_HELP),
             define_option,
             size_option,
+            lock_options,
             click.option(
                 "--set",
                 "fields",
@@ -66,6 +75,8 @@ def read_config(
     precision: str | None = None,
     defines: tuple[str, ...] = (),
     size: tuple[str, ...] = (),
+    locked: bool = False,
+    gpu: str | None = None,
     fields: tuple[str, ...] = (),
     start: Mapping[str, object] | None = None,
 ) -> Config:
@@ -82,6 +93,8 @@ def read_config(
         "train.seed": seed,
         "build.target": target,
         "build.precision": precision,
+        "build.locked": True if locked else None,
+        "build.gpu": gpu,
     }
     flags.update({f"start.{name}": value for name, value in (start or {}).items()})
     flags.update({f"args.{name}": value for name, value in pairs(defines, "-D").items()})

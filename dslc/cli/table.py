@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "build": Entry("Build", "build", "Compile a model into an artifact that Python can import."),
     "verify": Entry("Build", "verify", "Verify an artifact's digests, structure and plans."),
     "warm": Entry("Build", "warm", "Let cuBLASLt and cuDNN choose for this GPU; store the choices."),
+    "lock": Entry("Build", "lock", "Show, check or compare the measurements in dslc.lock."),
     "train": Entry("Run", "train", "Train the model of ./dslc.yaml; build it first if needed."),
     "eval": Entry("Run", "evaluate", "Compute loss and metrics over the evaluation data."),
     "predict": Entry("Run", "predict", "Run a model on arrays in files; write its results to one."),

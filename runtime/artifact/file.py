@@ -17,7 +17,7 @@ from dslc.base.canonical import uncollected
 from dslc.base.errors import ArtifactError, InputError
 from dslc.runtime.artifact import container
 from dslc.runtime.artifact.container import Blob, Container
-from dslc.runtime.artifact.header import FORMAT, WRITERS, check_header, interface_sha256
+from dslc.runtime.artifact.header import FORMAT, WITH_EXTENTS, WITH_LOCK, WRITERS, check_header, interface_sha256
 from dslc.runtime.artifact.plan import Plan, plans_too_large
 from dslc.runtime.artifact.plan_check import BlobInfo, check
 from dslc.runtime.artifact.port_check import check_ports
@@ -191,6 +191,8 @@ def write_artifact(header: Mapping[str, Any], blobs: Sequence[Blob]) -> bytes:
         digest = interface_sha256(header["interface"])
     except (KeyError, ValueError, TypeError) as error:
         raise ArtifactError("R301", f"no interface, or none that JSON holds: {error}", place="interface") from error
-    data = container.pack({**header, "format": list(FORMAT), "interface_sha256": digest}, blobs)
+    # The lowest version that describes it, so that a reader refuses no artifact without need.
+    form = [FORMAT[0], WITH_LOCK if "lock" in header else WITH_EXTENTS]
+    data = container.pack({**header, "format": form, "interface_sha256": digest}, blobs)
     Artifact.of_bytes(data).verify()
     return data

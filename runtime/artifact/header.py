@@ -31,9 +31,11 @@ from dslc.runtime.artifact.dtypes import ITEMSIZE, MOST_ELEMENTS, elements_of_ax
 from dslc.runtime.artifact.plan_schema import DOTTED, LAUNCH, MAX_BYTES, MAX_RANK
 from dslc.runtime.extents import key_of
 
-FORMAT: Final = (1, 1)
+FORMAT: Final = (1, 2)
 #: The first minor version whose header says how many bytes kernels touch.
 WITH_EXTENTS: Final = 1
+#: The minor version of a header that says which measurements the build obeyed; without any it has the version before.
+WITH_LOCK: Final = 2
 #: The features that a reader must support to run an artifact; a newer minor version may name more.
 FEATURES: Final = frozenset({"reference", "native", "cuda", "cublaslt", "cudnn", "accumulate", "average", "loss_scale"})
 ENTRIES: Final = ("init", "accumulate_step", "train_step", "eval_step", "eval_finish", "predict")
@@ -58,6 +60,7 @@ _IDENTIFIER: Final = Text(64, IDENTIFIER, "an identifier that is not a Python ke
 _TENSOR: Final = Text(256, DOTTED, "a dotted name")
 _BLOB: Final = Text(64, DOTTED, "a blob's name")
 _SHA: Final = Text(64, r"[0-9a-f]{64}", "a SHA-256 in hex")
+_TARGET: Final = Text(64, r"[a-z0-9_.-]+", "a target")
 _BYTES: Final = Int()
 _DTYPE: Final = Enum(tuple(ITEMSIZE))
 _SIZE: Final = Either(Int(), Text(400, r"[A-Za-z0-9_+*/() -]+", "a size in dims"))
@@ -126,7 +129,7 @@ HEADER: Final = Record(
             Record(
                 {
                     "entry": Enum(ENTRIES),
-                    "target": Text(64, r"[a-z0-9_.-]+", "a target"),
+                    "target": _TARGET,
                     "provider": Text(64, r"[a-z0-9_.-]+", "a provider"),
                     "sizes": MapOf(_IDENTIFIER, Int(), 256),
                     "io_bytes": _BYTES,
@@ -144,7 +147,14 @@ HEADER: Final = Record(
             65536,
         ),
     },
-    {"kernels": ListOf(LAUNCH, 65536)},
+    {
+        "kernels": ListOf(LAUNCH, 65536),
+        "lock": MapOf(
+            _TARGET,
+            Record({"gpu": Text(400), "sha256": _SHA, "blocks": Int(1, 20_000), "versions": ListOf(Text(400), 20_000)}),
+            64,
+        ),
+    },
 )
 _check_schema = checker(HEADER)
 
@@ -168,6 +178,7 @@ def check_header(header: dict[str, Any], place: str = "artifact") -> None:
         _check_state(header["state"])
         _check_programs(header)
         _check_kernels(header)
+        _check_lock(header)
     except Mismatch as mismatch:
         raise ArtifactError(
             "R301", mismatch.rule, place=f"{place}: {mismatch.path}", help="build it again"
@@ -320,3 +331,11 @@ def _check_kernels(header: dict[str, Any]) -> None:
         if key in seen:
             _refuse(f"kernels[{index}]", f"a launch of {key[0]} occurs twice")
         seen.add(key)
+
+
+def _check_lock(header: dict[str, Any]) -> None:
+    if "lock" in header and header["format"][1] < WITH_LOCK:
+        _refuse("lock", f"format {FORMAT[0]}.{header['format'][1]} has no such field")
+    for target in header.get("lock", ()):
+        if all(program["target"] != target for program in header["programs"]):
+            _refuse(f"lock.{target}", "no program has this target")

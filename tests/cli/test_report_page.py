@@ -83,7 +83,7 @@ def built(checked: Checked, options: Options, entries: set[str] | None = None) -
 
     programs = tuple(p for p, *_ in found)
     return BuildResult(
-        checked.name.lower(), b"artifact", header, programs, tuple(reports), 1.25, 12, Counts(), loose=False
+        checked.name.lower(), b"artifact", header, programs, tuple(reports), 1.25, 12, Counts(), loose=False, origins={}
     )
 
 

@@ -60,6 +60,7 @@ CALLS: dict[str, list[str]] = {
     "why": ["why", "fc"],
     "info": ["info"],
     "mem": ["mem"],
+    "lock": ["lock"],
     "weights": ["weights", "list", "build/net/net.safetensors"],
     "cache": ["cache"],
     "doctor": ["doctor"],
@@ -103,6 +104,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng = np.random.default_rng(0)
     np.savez(project / "data.npz", x=rng.normal(size=(64, 2)).astype(np.float32), y=np.zeros(64, np.int32))
     (project / "net.nn").write_text(NET)
+    (project / "dslc.lock").write_text("format = 1\n")
     (project / "dslc.yaml").write_text(CONFIG)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(project)

@@ -34,6 +34,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ended = ran(args, folder / "spam")
         assert ended.code == 0, ended.err
     shutil.copy(next((folder / "spam").rglob("*.safetensors")), folder / "spam/w.safetensors")
+    (folder / "spam/dslc.lock").write_text("format = 1\n")
     np.save(folder / "spam/point.npy", np.zeros((4, 2), np.float32))
     return folder / "spam"
 

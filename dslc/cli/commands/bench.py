@@ -10,8 +10,8 @@ import click
 from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, EnvironmentFault
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
-from dslc.cli.options import names_source, sizes, source_options, trust_option
-from dslc.cli.output import emit, size_text
+from dslc.cli.options import lock_options, names_source, sizes, source_options, trust_option
+from dslc.cli.output import emit, note, size_text
 from dslc.runtime.session.measure import ENTRIES
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 20
     "--tolerance", type=click.FloatRange(0, 10), default=0.05, metavar="X", help="Tolerated slowdown; default: 0.05."
 )
 @source_options("build for this target; default: that of the device", "A size of a dim, such as B=64.")
+@lock_options
 @trust_option
 def command(
     model: str | None,
@@ -51,6 +52,8 @@ def command(
     providers: str | None,
     defines: tuple[str, ...],
     size: tuple[str, ...],
+    locked: bool,
+    gpu: str | None,
     trust: bool,
 ) -> int:
     """Time a model's steps, and each kernel against the roofline.
@@ -63,7 +66,7 @@ def command(
     from dslc.cli.bench import census, comparison, line_rows, node_rows, read_earlier
     from dslc.runtime.session import measure
 
-    building = {"target": target, "precision": precision, "providers": providers}
+    building = {"target": target, "precision": precision, "providers": providers, "locked": locked or None, "gpu": gpu}
     wanted = sizes(size)
     with _opened(model, device, building, defines, size, trust) as session:
         entry = entry or next((e for e in ENTRIES if measure.has(session, e)), ENTRIES[-1])
@@ -101,7 +104,7 @@ def command(
 def _opened(
     model: str | None,
     device: str,
-    building: dict[str, str | None],
+    building: dict[str, Any],
     defines: tuple[str, ...],
     size: tuple[str, ...],
     trust: bool,
@@ -115,7 +118,7 @@ def _opened(
         for name in (*asked, *(["D"] if defines else [])):
             raise click.UsageError(f"--{name} is for models that are built here: give FILE.nn")
         return session_of(artifact_to_run(model, trust=trust), device=device, weights="init")
-    from dslc.cli.compile import options_of
+    from dslc.cli.locks import choices_lines
     from dslc.cli.progress import build_progress
     from dslc.cli.requests import requested
     from dslc.compiler.pipeline import build
@@ -124,9 +127,11 @@ def _opened(
 
     target = asked.get("target") or _target_of(device)
     request = requested(model, target=target, precision=asked.get("precision"), defines=defines, size=size)
-    chosen = {"providers": asked["providers"]} if "providers" in asked else {}
+    options = request.options(**{name: asked.get(name) for name in ("providers", "locked", "gpu")})
     with build_progress() as progress:
-        result = build(request.checked, options_of({**request.build, **chosen}), progress)
+        result = build(request.checked, options, progress)
+    for line in choices_lines({target: each.as_json() for target, each in result.origins.items()}):
+        note(line)
     return start(
         Artifact.of_bytes(result.artifact, place=model), ".", device=device, weights="init", seed=0, contexts=1,
         verify="all", meanings=reference_meanings,

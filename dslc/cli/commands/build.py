@@ -9,7 +9,8 @@ import click
 
 from dslc.base.visible import one_line
 from dslc.cli.app import Command
-from dslc.cli.options import PRECISION_HELP, TARGET_HELP, define_option, size_option
+from dslc.cli.locks import choices_lines
+from dslc.cli.options import PRECISION_HELP, TARGET_HELP, define_option, lock_options, size_option
 from dslc.cli.output import emit, size_text, table
 from dslc.cli.progress import build_progress
 
@@ -55,6 +56,7 @@ _LIBRARIES: Final = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
 )
 @define_option
 @size_option
+@lock_options
 @click.option("--report", metavar="FILE", help="Also write the report to FILE, with the seconds of each pass.")
 @click.option("--force", is_flag=True, help="Replace the existing files, whatever they are.")
 def command(
@@ -70,6 +72,8 @@ def command(
     streams: str | None,
     defines: tuple[str, ...],
     size: tuple[str, ...],
+    locked: bool,
+    gpu: str | None,
     report: str | None,
     force: bool,
 ) -> None:
@@ -78,20 +82,21 @@ def command(
     Without FILE, the model, arguments and options come from ./dslc.yaml; with FILE, from the command line alone. Next
     to the artifact, report.html shows the memory and modelled time of each source line, and the effect of each pass.
     """
-    from dslc.cli.compile import options_of, publish
+    from dslc.cli.compile import publish
     from dslc.cli.origins import placed
     from dslc.cli.requests import requested
 
     request = requested(model, target=target, precision=precision, defines=defines, size=size)
-    flags = {
+    flags: dict[str, Any] = {
         "providers": providers,
         "mirror": mirror,
         "bulk": bulk,
         "streams": streams,
         "steps_per_launch": steps_per_launch,
+        "locked": locked or None,
+        "gpu": gpu,
     }
-    chosen = {option: value for option, value in flags.items() if value is not None}
-    options = options_of({**request.build, **chosen}, name)
+    options = request.options(name, lock=None, **flags)
     folder = Path(out) if out is not None else request.root / "build"
     rebuild = report is not None  # the report shows the times of passes that ran
     with placed(request.config), build_progress() as progress:
@@ -143,6 +148,7 @@ def _how_it_runs(made: Finished) -> list[str]:
     return [
         f"{nodes['kernels']:,} nodes run as kernels{listed}",
         *_contractions(made.facts["contractions"]),
+        *choices_lines(made.facts["choices"]),
         f"kernels: {made.compiled:,} compiled, {made.facts['kernels'] - made.compiled:,} from the cache",
     ]
 

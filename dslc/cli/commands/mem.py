@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -63,12 +64,14 @@ def _foreseen(
 ) -> None:
     from dslc.cli import forecast
     from dslc.cli.compile import options_of
-    from dslc.compiler.check.model import check_file
+    from dslc.cli.locks import with_lock
+    from dslc.compiler.check.model import check_file, split_model
 
     wanted = sizes(size)
     if any(wanted):  # a size for one named entry
         raise click.BadParameter("a size of the step, such as B=64,128", param_hint="--size")
     checked, options, limit = check_file(model, args=pairs(defines, "-D")), options_of(building), budget_bytes(budget)
+    options = with_lock(options, Path(split_model(model)[0]).parent)
     found, most = [], None
     for each in forecast.all_sizes(checked, wanted.get("", {})):
         found += forecast.both(checked, options, each, limit)

@@ -44,7 +44,6 @@ def command(
 
     Without FILE, the model of ./dslc.yaml.
     """
-    from dslc.cli.compile import options_of
     from dslc.cli.graphs import difference, memory_text
     from dslc.cli.requests import requested
     from dslc.compiler.ir.text import format_graph
@@ -52,7 +51,7 @@ def command(
     if after is not None and diff is not None:
         raise click.UsageError("--after and --diff exclude each other")
     request = requested(model, target=None, precision=precision, defines=defines, size=size)
-    options = options_of(request.build)
+    options = request.options(locked=False)  # nothing is built
     if after is None and diff is None and entry is None:
         graph, text = request.checked.graph, format_graph(request.checked.graph)
     elif diff is not None:

@@ -26,13 +26,17 @@ if TYPE_CHECKING:
 @click.option(
     "--rebuild", metavar="FILE[:MODEL]", help="Build this source with the same options and compare the bytes."
 )
-def command(artifact: str, digest: str | None, rebuild: str | None) -> int:
+@click.option("--lock", metavar="FILE", help="The lock for --rebuild; default: dslc.lock next to the source, if any.")
+def command(artifact: str, digest: str | None, rebuild: str | None, lock: str | None) -> int:
     """Verify an artifact's digests, structure and plans.
 
-    Safe for files of unknown origin. The exit code is 5 for a damaged artifact, 1 if --rebuild gives other bytes.
+    Safe for files of unknown origin. The exit code is 5 for a damaged artifact, 1 if --rebuild gives other bytes; then
+    it says which digests differ: of the source, the lock, the compilers, the code.
     """
     from dslc.runtime.artifact.file import read_artifact
 
+    if lock is not None and rebuild is None:
+        raise click.UsageError("--lock needs --rebuild: a lock is an input of a build")
     path = named_artifact(artifact)
     found = read_artifact(path, digest)
     found.verify()
@@ -42,7 +46,7 @@ def command(artifact: str, digest: str | None, rebuild: str | None) -> int:
     if rebuild is None:
         emit(data, text)
         return EXIT_OK
-    differences = _rebuilt(found, path, rebuild)
+    differences = _rebuilt(found, path, rebuild, None if lock is None else Path(lock))
     data |= {"rebuilt": not differences, "differences": differences}
     if not differences:
         emit(data, f"{text}\nrebuilt from {one_line(rebuild)}: the same bytes")
@@ -76,8 +80,10 @@ def options_again(recorded: Mapping[str, Any], name: str) -> Options:
     )
 
 
-def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
-    """The differences between the artifact and a build of ``source`` with its options; empty if the bytes are equal."""
+def _rebuilt(artifact: Artifact, path: Path, source: str, lock: Path | None) -> list[str]:
+    """The differences between the artifact and a build of ``source`` with its options and the project's lock; empty if
+    the bytes are equal."""
+    from dslc.cli.locks import with_lock
     from dslc.compiler.check.model import check_file, split_model
     from dslc.compiler.pipeline import build
     from dslc.runtime.artifact.file import Artifact
@@ -86,12 +92,18 @@ def _rebuilt(artifact: Artifact, path: Path, source: str) -> list[str]:
     recorded = header["options"]
     options = options_again(recorded, header["name"])
     file, model = split_model(source)
+    options = with_lock(options, Path(file).parent, lock, gpus=_gpus(header))
     arguments = {name: as_argument(value) for name, value in recorded["args"].items()}
     result = build(check_file(file, model or header["model"], arguments), options)
     if result.artifact == path.read_bytes():
         return []
     now = Artifact.of_bytes(result.artifact).header
     return [*_differences(header, now), *_other_blobs(artifact, now)] or ["the container"]
+
+
+def _gpus(header: Mapping[str, Any]) -> dict[str, str]:
+    """The GPU whose measurements the build of each target obeyed."""
+    return {target: each["gpu"] for target, each in header.get("lock", {}).items()}
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

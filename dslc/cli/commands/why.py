@@ -47,13 +47,12 @@ def command(
     `lenet.nn:7`. Without FILE, the model of ./dslc.yaml is used. Shows the nodes after each pass that changed them,
     what passes did not do and why, and each node's step, bytes, kernel and modelled time in the finished program.
     """
-    from dslc.cli.compile import options_of
     from dslc.cli.requests import chosen_entry, requested
     from dslc.compiler.pipeline import compile_entry
     from dslc.compiler.report.history import history, wanted
 
     request = requested(model, target=target, precision=precision, defines=defines, size=size)
-    options = options_of(request.build)
+    options = request.options(locked=False)  # nothing is built
     entry, sizes = chosen_entry(request, entry, options)
     programs: dict[str, Program] = {}
     with placed(request.config):

@@ -52,6 +52,9 @@ def lay_out(folder: Path, artifact: Callable[[], Path]) -> None:
         (folder / "images" / name).mkdir(parents=True)
         (folder / "images" / name / f"{FILE}.png").write_bytes(b"no image" + NASTY.encode())
     (folder / f"{FILE}.yaml").write_text(f"model: [{json.dumps(NASTY)}]\n{NASTY}: 1\n", newline="")
+    (folder / f"{FILE}.lock").write_text("format = 1\n")
+    (folder / f"{FILE}-bad.lock").write_text(f"format = 1\n{NASTY} = 1\n", newline="")
+    (folder / "key.lock").write_text(f"format = 1\n[{json.dumps(NASTY)}.{json.dumps(NASTY)}]\nways = []\n")
     (folder / "quoted.yaml").write_text(f"{CONFIG}args: {{a: {json.dumps(NASTY)}}}\n")
     (folder / "key.yaml").write_text(f"{CONFIG}{json.dumps(NASTY)}: 1\n")
     named = NASTY + "\x00/"  # a half pair is refused before any name is looked at
@@ -104,6 +107,10 @@ CASES: dict[str, list[list[str]]] = {
                ["verify", "odd.dslc", "--digest", FILE], ["verify", "build/net", "--rebuild", f"{FILE}.nn"]],
     "warm": [["warm", f"{FILE}.dslc", "--device", "cpu"], ["warm", "odd.dslc", "--device", FILE],
              ["warm", f"{FILE}-none", "--device", "cpu"]],
+    "lock": [["lock", "--lock", f"{FILE}.lock"], ["lock", "--lock", f"{FILE}-bad.lock"], ["lock", "--lock", FILE],
+             ["lock", "--diff", f"{FILE}-bad.lock", "key.lock"], ["lock", "--lock", "key.lock"],
+             ["lock", "--check", "net.nn", "--target", "sm_90", "--lock", f"{FILE}-bad.lock"],
+             ["lock", "--check", "net.nn", "--target", "sm_90", "--lock", f"{FILE}.lock", "--gpu", FILE]],
     "train": [["train", "--set", f"data.train.x={FILE}.npz:x", "--set", f"save.dir={FILE}-runs"],
               ["train", "--set", f"data.train.x=bad.npz:{FILE}"], ["train", "--set", "data.train.x=bad.npz:x"],
               ["train", "--set", f"data.train.x={FILE}.csv:z"], ["train", "--set", f"data.train.x={FILE}.csv:{FILE}"],

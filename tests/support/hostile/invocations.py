@@ -24,6 +24,7 @@ CALLS: Final[dict[str, tuple[str, ...]]] = {
     "build": ("build", "spam.nn"),
     "verify": ("verify", "build/spam"),
     "warm": ("warm", "build/spam"),
+    "lock": ("lock",),
     "train": ("train", "--epochs", "1"),
     "eval": ("eval",),
     "predict": ("predict", "point.npy", "-o", "out.npz"),

@@ -1,0 +1,201 @@
+"""``dslc lock``"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dslc.base.errors import EXIT_DIFFERENCE, EXIT_OK, BuildError
+from dslc.base.visible import one_line
+from dslc.cli.app import Command
+from dslc.cli.options import PRECISION_HELP, TARGET_HELP, define_option, size_option
+from dslc.cli.output import emit, size_text, table
+
+if TYPE_CHECKING:
+    from dslc.cli.lock_check import Checkup
+    from dslc.cli.requests import Request
+    from dslc.compiler.lock.diff import Difference
+    from dslc.compiler.lock.model import Block, Lock
+
+_ARGUMENTS = "[FILE[:MODEL]] | A B"
+
+
+@click.command(cls=Command)
+@click.argument("files", metavar=_ARGUMENTS, nargs=-1)
+@click.option("--check", is_flag=True, help="Compare the lock with the problems of a model; exit 1 if one is missing.")
+@click.option("--diff", is_flag=True, help="Show how the locks A and B differ; exit 1 if their choices do.")
+@click.option("--lock", "path", metavar="FILE", help="Read this lock; default: dslc.lock of the project.")
+@click.option("--gpu", metavar="NAME", help="Only measurements of this GPU.")
+@click.option("--target", metavar="NAME", help=TARGET_HELP)
+@click.option("--precision", metavar="NAME", help=PRECISION_HELP)
+@click.option("--providers", metavar="NAME", help="As in `dslc build`.")
+@define_option
+@size_option
+def command(
+    files: tuple[str, ...],
+    check: bool,
+    diff: bool,
+    path: str | None,
+    gpu: str | None,
+    target: str | None,
+    precision: str | None,
+    providers: str | None,
+    defines: tuple[str, ...],
+    size: tuple[str, ...],
+) -> int:
+    """Show, check or compare the measurements in dslc.lock.
+
+    Without an option, prints each problem with the way that won, its time, and its gain over the way of an untuned
+    build. The lock is that of the folder of ./dslc.yaml, or of FILE. dslc tune writes it; `dslc build` obeys it.
+    """
+    from dslc.cli.requests import requested
+
+    if check and diff:
+        raise click.UsageError("--check and --diff exclude each other")
+    if diff:
+        if len(files) != 2:
+            raise click.UsageError("--diff compares two locks: dslc lock --diff A B")
+        return _diff(Path(files[0]), Path(files[1]))
+    if len(files) > 1:
+        raise click.UsageError("name one model: FILE.nn")
+    model = files[0] if files else None
+    if not check:
+        return _show(_lock_path(model, path), gpu)
+    request = requested(model, target=target, precision=precision, defines=defines, size=size)
+    return _check(request, path, {"providers": providers, "gpu": gpu})
+
+
+def _lock_path(model: str | None, path: str | None) -> Path:
+    """The file of the lock; BuildError E0607 if the project has none."""
+    from dslc.compiler.check.model import split_model
+    from dslc.compiler.lock.find import FILE, find_lock
+
+    if path is not None:
+        return Path(path)
+    folder = Path() if model is None else Path(split_model(model)[0]).parent
+    return _existing(find_lock(folder), folder / FILE)
+
+
+def _existing(found: Path | None, wanted: Path) -> Path:
+    if found is None:
+        help = "measure the model on a GPU with dslc tune, which writes it"
+        raise BuildError("E0607", "there is no lock", place=str(wanted), help=help)
+    return found
+
+
+def _show(path: Path, gpu: str | None) -> int:
+    from dslc.compiler.lock.find import read_lock
+    from dslc.compiler.lock.model import Lock
+
+    lock = read_lock(path)
+    if gpu is not None:
+        lock = Lock(tuple(block for block in lock.blocks if gpu.lower() in block.gpu.lower()))
+    data = {"path": str(path), "gpus": [*lock.gpus], "problems": [_block_data(block) for block in lock.blocks]}
+    emit(data, "\n\n".join([_gpu_text(lock, name) for name in lock.gpus] or [f"{one_line(path)}: no measurements"]))
+    return EXIT_OK
+
+
+def _block_data(block: Block) -> dict[str, Any]:
+    from dslc.compiler.lock.text import format_way
+
+    best = block.ways[0]
+    return {
+        "key": block.key,
+        "gpu": block.gpu,
+        "provider": best.choice.provider,
+        "algorithm": best.choice.algorithm,
+        "seconds": best.seconds,
+        "workspace": best.choice.workspace,
+        "gain": block.gain,
+        "spread": block.spread,
+        "error": block.error,
+        "ways": [format_way(way) for way in block.ways],
+        "default": None if block.default is None else format_way(block.default),
+        "rejected": [*block.rejected],
+        "versions": block.versions,
+    }
+
+
+def _gpu_text(lock: Lock, gpu: str) -> str:
+    blocks = lock.on(gpu).blocks
+    rows = [
+        (
+            block.key,
+            str(block.ways[0].choice),
+            _time(block.ways[0].seconds),
+            size_text(block.ways[0].choice.workspace),
+            "" if block.gain is None else f"{block.gain:.2f}x",
+        )
+        for block in sorted(blocks, key=lambda block: (-block.ways[0].seconds, block.key))
+    ]
+    head = ("problem", "best way", "time", "workspace", "gain")
+    count = f"{len(blocks):,} problem{'s' if len(blocks) != 1 else ''}"
+    return f"{one_line(gpu)}: {count}\n{table(head, rows, (2, 3, 4))}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:,.4g} us" if seconds < 0.01 else f"{seconds * 1e3:,.4g} ms"
+
+
+def _diff(a: Path, b: Path) -> int:
+    from dslc.compiler.lock.diff import difference
+    from dslc.compiler.lock.find import read_lock
+
+    found = difference(read_lock(a), read_lock(b))
+    choices = [each for each in found if each.kind not in ("another time", "other notes")]
+    data = {"a": str(a), "b": str(b), "differences": [each.as_json() for each in found]}
+    emit(data, _diff_text(found))
+    return EXIT_DIFFERENCE if choices else EXIT_OK
+
+
+def _diff_text(found: list[Difference]) -> str:
+    if not found:
+        return "the locks are equal"
+    lines: list[str] = []
+    for each in found:
+        lines.append(one_line(f"{each.kind}: {each.key} on {each.gpu.partition(',')[0]}"))
+        before, after = (
+            "" if way is None else f"{_time(way.seconds)}, {size_text(way.choice.workspace)}: {way.choice}"
+            for way in (each.before, each.after)
+        )
+        change = "" if each.change is None else f" ({each.change:+.1%})"
+        if each.kind == "another choice":
+            lines += [f"  A {before}", f"  B {after}{change}"]
+        elif each.before is not None and each.after is not None and each.kind == "another time":
+            lines.append(f"  {_time(each.before.seconds)} -> {_time(each.after.seconds)}{change}: {each.after.choice}")
+        elif each.kind != "other notes":
+            lines.append(f"  {before or after}")
+    return "\n".join(lines)
+
+
+def _check(request: Request, path: str | None, flags: dict[str, str | None]) -> int:
+    from dslc.cli.lock_check import checkup
+    from dslc.cli.locks import gpu_targets
+    from dslc.compiler.lock.find import FILE, find_lock
+
+    options = request.options(locked=False, lock=None if path is None else Path(path), **flags)
+    if not gpu_targets(options):
+        help = "name a GPU: dslc lock --check --target sm_90"
+        raise BuildError("E0601", "a lock holds measurements of GPUs, and the build is for none", place="--target",
+                         help=help)  # fmt: skip
+    folder = request.folder
+    if path is None:
+        _existing(find_lock(folder), folder / FILE)
+    found = checkup(request.checked, options)
+    emit({"targets": {name: each.as_json() for name, each in found.items()}}, _check_text(found))
+    return EXIT_DIFFERENCE if any(each.missing for each in found.values()) else EXIT_OK
+
+
+def _check_text(found: dict[str, Checkup]) -> str:
+    lines: list[str] = []
+    for target, each in found.items():
+        on = f"{target} on {each.gpu}" if each.gpu else target
+        counts = f"{each.present:,} problems in the lock, {len(each.missing):,} missing, {len(each.unused):,} unused"
+        lines.append(one_line(f"{on}: {counts}"))
+        lines += [one_line(f"  missing: {key}") for key in each.missing]
+        lines += [one_line(f"  unused: {key}") for key in each.unused]
+    if any(each.missing for each in found.values()):
+        lines.append("measure what is missing with dslc tune")
+    return "\n".join(lines)
