@@ -17,7 +17,7 @@ from dslc.compiler.codegen.lowerings import Lowering, lowerings
 from dslc.compiler.codegen.region import pointwise
 from dslc.compiler.codegen.region.ir import Region
 from dslc.compiler.codegen.region.random import Draw
-from dslc.compiler.codegen.region.split_rows import split_rows
+from dslc.compiler.codegen.region.split_rows import Chooser, split_rows
 from dslc.compiler.ir.graph import Node
 from dslc.compiler.ir.op import Pointwise
 from dslc.compiler.ops.fused_sums import FusedSums
@@ -25,8 +25,9 @@ from dslc.compiler.ops.fused_sums import FusedSums
 LOWERINGS: Final[Mapping[str, Lowering]] = lowerings("cuda")
 
 
-def lower(node: Node) -> list[Launch] | None:
-    """The launches that compute a node, in order; None if it has no kernel. Sizes must be ints."""
+def lower(node: Node, choose: Chooser = split_choice) -> list[Launch] | None:
+    """The launches that compute a node, in order; None if it has no kernel. Sizes must be ints. ``choose``: how long
+    rows are split."""
     if not any(type.bytes for type in node.types):
         return []
     chain = isinstance(node.op, Pointwise) or node.op.name == "fused"
@@ -37,12 +38,12 @@ def lower(node: Node) -> list[Launch] | None:
         launches = None if found is None else found(node)
     if launches is None:
         return None
-    return [_size_generic(launch) for launch in launches] if chain else finished(node, launches)
+    return [_size_generic(launch) for launch in launches] if chain else finished(node, launches, choose)
 
 
-def finished(node: Node, launches: list[Launch]) -> list[Launch]:
+def finished(node: Node, launches: list[Launch], choose: Chooser = split_choice) -> list[Launch]:
     """The launches of a node that is not pointwise as the GPU runs them, from those of its lowering."""
-    return [_size_generic(launch) for launch in _prepared(node, launches)]
+    return [_size_generic(launch) for launch in _prepared(node, launches, choose)]
 
 
 def _size_generic(launch: Launch) -> Launch:
@@ -56,7 +57,7 @@ def _size_generic(launch: Launch) -> Launch:
             return launch
 
 
-def _prepared(node: Node, launches: list[Launch]) -> list[Launch]:
+def _prepared(node: Node, launches: list[Launch], choose: Chooser) -> list[Launch]:
     """The launches with f32 inside ops and long rows split; drops launches that write nothing."""
     launches = [x for x in launches if not isinstance(x.spec, Region) or writes(x.spec)]
     launches = [replace(x, spec=merge_axes(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
@@ -64,7 +65,7 @@ def _prepared(node: Node, launches: list[Launch]) -> list[Launch]:
         launches = [replace(x, spec=promote_f32(x.spec)) if isinstance(x.spec, Region) else x for x in launches]
     blocks = {block for launch in launches for block in launch.scratch}
     swept = sweep(launches[0], launches[1], len(blocks)) if _regions(launches) == 2 == len(launches) else None
-    return split_rows(swept or launches, split_choice, inplace_pairs(node))
+    return split_rows(swept or launches, choose, inplace_pairs(node))
 
 
 def _regions(launches: list[Launch]) -> int:

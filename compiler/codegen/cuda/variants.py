@@ -1,25 +1,52 @@
-"""The ways in which own kernels compute a node: the names of variants, and their launches."""
+"""The ways in which own kernels compute a node: the names of variants, and their launches.
+
+Contractions vary in tile and split, attention in the tiles of its kernels, other sums in the shape of their launch and
+in whether long rows are split into parts.
+"""
 
 from __future__ import annotations
 
+from typing import Final
+
+from dslc.compiler.codegen.cuda.attention import variants as attention
 from dslc.compiler.codegen.cuda.contraction import variants as contraction
 from dslc.compiler.codegen.cuda.lower import finished, lower
+from dslc.compiler.codegen.cuda.region import variants as region
 from dslc.compiler.codegen.launch import Launch
 from dslc.compiler.ir.choice import Choice, impossible
 from dslc.compiler.ir.graph import Node
+
+_WHOLE: Final = "split=1"  # rows are not split, although the default splits them
 
 
 def variants(node: Node) -> tuple[str, ...]:
     """The names, the default's empty one first; empty if the node has no kernel."""
     default = lower(node)
-    return () if default is None else ("", *contraction.names(node)) if default else ("",)
+    if not default:
+        return () if default is None else ("",)
+    whole = (_WHOLE,) if lower(node, _never) != default else ()
+    return ("", *contraction.names(node), *(attention.names(default) or region.names(default)), *whole)
 
 
 def lower_variant(node: Node, choice: Choice) -> list[Launch] | None:
     """The launches of the variant that ``choice.algorithm`` names. BuildError E0609 if the node has no such variant."""
-    if not choice.algorithm:
-        return lower(node)
-    launches = contraction.lowered(node, choice.algorithm) if lower(node) else None
-    if launches is None:
+    default, name = lower(node), choice.algorithm
+    if not name:
+        return default
+    found: list[Launch] | None = None
+    if default:
+        tiled = contraction.lowered(node, name)
+        whole = lower(node, _never) if name == _WHOLE else default
+        if whole != default:
+            found = whole
+        elif tiled is not None:
+            found = finished(node, tiled)
+        else:
+            found = attention.lowered(default, name) or region.lowered(default, name)
+    if found is None:
         raise impossible(node, choice, "its kernels have no such variant")
-    return finished(node, launches)
+    return found
+
+
+def _never(_: object) -> None:
+    """Chooses no split."""

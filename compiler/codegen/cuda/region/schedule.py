@@ -24,6 +24,7 @@ from dslc.compiler.codegen.device_model import H200, STATIC_SHARED_BYTES
 from dslc.compiler.codegen.region.ir import Access, Bits, Fetch, Let, Region, collapsed, dense
 from dslc.compiler.codegen.region.queries import has_scans, used_values
 from dslc.compiler.codegen.target import Geometry
+from dslc.compiler.ir.described import described
 from dslc.compiler.ops.bits import BYTE
 
 WARP: Final = 32
@@ -54,6 +55,7 @@ class Flat:
         return Geometry((-(-self.count // (_BLOCK_THREADS * self.vector * self.held)), 1, 1), (_BLOCK_THREADS, 1, 1))
 
 
+@described("Rows", "rows vector held team teams chunks")
 @dataclass(frozen=True, slots=True)
 class Rows:
     """``team`` threads per row, ``teams`` rows per block; a thread handles ``held`` vectors at once, ``chunks``
@@ -71,6 +73,7 @@ class Rows:
         return Geometry((-(-self.rows // self.teams), 1, 1), (self.team * self.teams, 1, 1))
 
 
+@described("Columns", "lines line vector held width parts chunks")
 @dataclass(frozen=True, slots=True)
 class Columns:
     """Blocks of ``width * vector`` rows; ``parts`` threads share a vector of rows, each with ``held`` of its elements

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from gpu_kernels.sample_nodes import SAMPLES, node_of, tolerance, wanted
 from graphs.random_graphs import input_of
 
 from dslc.base.errors import BuildError
+from dslc.compiler.codegen.cuda.attention.tiled import TiledAttention
 from dslc.compiler.codegen.cuda.compile import geometry
 from dslc.compiler.codegen.cuda.variants import lower_variant
 from dslc.compiler.codegen.targets import target_of
@@ -50,6 +52,61 @@ def test_every_variant_computes_the_node(name: str, dtype: str) -> None:
     for variant in found if os.environ.get("DSLC_SOAK") == "1" else [found[first % len(found)]]:
         for got, expected in zip(on_machine(node, xs, variant=variant), wanted(node, xs, dtype) or (), strict=True):
             np.testing.assert_allclose(got, expected, rtol, atol, err_msg=variant)
+
+
+def sums(name: str, dtype: DType, *shape: int, **attrs: Any) -> Node:
+    x = input_of("x", Kind.DATA, *shape, dtype=dtype).value
+    return Builder(name="here").node(OPS[name], x, **attrs)
+
+
+SUMS = [
+    (sums("softmax", DType.F32, 5, 300, axis=1), 2),
+    (sums("softmax", DType.F32, 9, 10, axis=1), 4),
+    (sums("sum", DType.F32, 37, 24, over=(0,), keep=False), 3),
+    (sums("sum", DType.F32, 2, 1 << 17, over=(1,), keep=False), 1),
+]
+
+
+@pytest.mark.parametrize(("node", "count"), SUMS, ids=lambda n: str(n.input_types[0]) if isinstance(n, Node) else "")
+def test_every_launch_shape_computes_the_sums(node: Node, count: int) -> None:
+    found = SM_90.variants(node)
+    assert len(found) > count
+    xs = [np.random.default_rng(0).normal(size=t.ints).astype(np.float32) for t in node.input_types]
+    [expected] = node.op.meaning([x.astype(np.float64) for x in xs], node.attrs)
+    ways = set()
+    for variant in found:
+        launches = lower_variant(node, Choice(OWN, variant)) or []
+        ways.add(tuple(x.symbol for x in launches))
+        if sum(geometry(x.spec).grid[0] * geometry(x.spec).block[0] for x in launches) <= MANY:
+            [got] = on_machine(node, xs, variant=variant)
+            np.testing.assert_allclose(got, expected, 2e-5, 2e-5, err_msg=variant)
+    assert len(ways) == len(found)
+
+
+def test_rows_that_are_split_may_stay_whole() -> None:
+    node = SUMS[-1][0]
+    whole = lower_variant(node, Choice(OWN, "split=1"))
+    assert whole is not None and len(whole) == 1 < len(lower_variant(node, Choice(OWN)) or ())
+    with pytest.raises(BuildError, match="E0609"):
+        lower_variant(SUMS[0][0], Choice(OWN, "split=1"))
+
+
+@pytest.mark.parametrize("features", [32, 64, 128])
+@pytest.mark.parametrize("name", ["sdpa", "sdpa_grad"])
+def test_tiles_of_attention_differ_in_one_kernel(name: str, features: int) -> None:
+    shape = (2, 3, 70, features)
+    tensors = [input_of(n, Kind.DATA, *shape, dtype=DType.BF16).value for n in ("q", "k", "v", "y", "dy")]
+    lse = input_of("lse", Kind.DATA, *shape[:-1], dtype=DType.F32).value
+    inputs = tensors[:3] if name == "sdpa" else [*tensors[:4], lse, tensors[4]]
+    node = Builder(name="here").node(OPS[name], *inputs, causal=True, scale=0.125)
+    default = lower_variant(node, Choice(OWN)) or []
+    found = SM_90.variants(node)
+    assert len(found) > 3 and len(set(found)) == len(found)
+    for variant in found[1:]:
+        launches = lower_variant(node, Choice(OWN, variant)) or []
+        assert sum(a != b for a, b in zip(launches, default, strict=True)) == 1
+        assert variant.split(":")[0] in {x.spec.mode for x in launches if isinstance(x.spec, TiledAttention)}
+        assert all(geometry(x.spec).shared_bytes <= 99 << 10 for x in launches)
 
 
 @pytest.mark.parametrize("node", PRODUCTS, ids=lambda n: f"{n.input_types[0]} {n.input_types[1]} {dict(n.attrs)}")
